@@ -18,7 +18,7 @@ import (
 )
 
 // TestClassify has one error for each class, wrapped as commands wrap it: its name, its exit
-// status and what its hint is about, which is nothing else's.
+// status and the subject of its hint, which no other class has.
 func TestClassify(t *testing.T) {
 	t.Parallel()
 	answer := func(status int, path string, body ...string) error {

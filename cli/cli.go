@@ -1,8 +1,8 @@
-// Package cli implements the command e2bctl. Every command is an options
-// struct, a constructor and a run function in a file of its family's package in
-// internal/cmd, and root.go puts them together. Commands get what they need from
-// a [cmdutil.Factory] and read and write through [cmdutil.IOStreams]; only exit.go
-// knows exit statuses, and nothing here ends the process.
+// Package cli implements the command e2bctl. Every command is an options struct, a
+// constructor and a run function in a file of its family's package in internal/cmd,
+// and root.go puts them together. Commands get their dependencies from a
+// [cmdutil.Factory] and read and write through [cmdutil.IOStreams]. Only exit.go knows
+// exit statuses, and nothing here ends the process.
 package cli
 
 import (
@@ -20,9 +20,9 @@ import (
 // stop; CI runners kill the process some seconds after their first signal.
 const cleanupGrace = 5 * time.Second
 
-// hurriedGrace is how long it may take if it was told twice. timeout and some
-// shells send the same signal twice in a row, to the process and to its group:
-// what runs in a sandbox has to be stopped all the same.
+// hurriedGrace is how long it may take if it was told twice. timeout and some shells
+// send the same signal twice in a row, to the process and to its group: programs in a
+// sandbox must be stopped all the same.
 const hurriedGrace = 2 * time.Second
 
 // Main runs e2bctl with the arguments, streams and signals of this process and
@@ -60,9 +60,9 @@ func Main() int {
 	}
 }
 
-// Run runs e2bctl with the given streams, which it takes for no terminals, and
-// arguments (without the program's name), and returns its exit status. A nil stdin
-// is empty. Cancelling ctx stops the command, which then still cleans up.
+// Run runs e2bctl with the given arguments (without the program's name) and streams,
+// none of which counts as a terminal, and returns its exit status. A nil stdin is
+// empty. Cancelling ctx stops the command, which then still cleans up.
 func Run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, args []string) int {
 	return run(ctx, cmdutil.NewIOStreams(stdin, stdout, stderr), args)
 }
@@ -90,8 +90,8 @@ func run(ctx context.Context, ios *cmdutil.IOStreams, args []string) int {
 	return status
 }
 
-// isTraced reports whether a command does something with sandboxes or the service: the
-// span of a local cloud would last as long as the cloud.
+// isTraced reports whether a command gets a span: it works with sandboxes or the
+// service, and does not run a local cloud, whose span would last as long as the cloud.
 func isTraced(cmd *cobra.Command) bool {
 	return cmd.Name() != "version" && cmd.Parent() != nil && cmd.Parent().Name() != "local"
 }

@@ -90,7 +90,7 @@ func ownExitCode(e *cmdutil.OwnError) int {
 		return exitRemoteKilled
 	case gone.State == sandbox.GoneExpired:
 		return exitRemoteTimeout
-	case gone.State == sandbox.GonePaused: // the command may go on
+	case gone.State == sandbox.GonePaused: // the command may continue
 		return exitRemoteOwn
 	}
 	return exitRemoteKilled
@@ -116,7 +116,7 @@ func exitCode(err error) int {
 	return classify(err).exit
 }
 
-// class is the name of an error in JSON and the exit status for it.
+// class is the name of an error in JSON and its exit status.
 type class struct {
 	code string
 	exit int
@@ -127,8 +127,8 @@ const listThem = "Run e2bctl ls" + cmdutil.OnLocal + " to list the sandboxes."
 
 const whereIsTheKey = "Check the key: e2bctl doctor shows where it comes from."
 
-// ofSandbox reports whether a sandbox gave the answer, and not the service that has
-// it: whoever has a sandbox has a key that is accepted.
+// ofSandbox reports whether the answer comes from a sandbox, and not from the service. A
+// user of a sandbox has a valid key.
 func ofSandbox(e *api.Error) bool {
 	for _, path := range []string{"/process.", "/filesystem.", "/files", "/execute", "/contexts", "/api/"} {
 		if strings.HasPrefix(e.Path, path) {
@@ -138,8 +138,8 @@ func ofSandbox(e *api.Error) bool {
 	return false
 }
 
-// ofSandboxes reports whether an error is about which sandboxes there are, and not about
-// what is in one.
+// ofSandboxes reports whether an error is about the existence of sandboxes, and not
+// about their content.
 func ofSandboxes(err error) bool {
 	if e, ok := errors.AsType[*api.Error](err); ok {
 		return !ofSandbox(e)
@@ -147,8 +147,8 @@ func ofSandboxes(err error) bool {
 	return errors.Is(err, sandbox.ErrGone)
 }
 
-// isUnknownUser reports whether a sandbox refused the user that a command was to
-// run as. Its daemon answers so with the status of a wrong key.
+// isUnknownUser reports whether a sandbox refused the user for a command. Its daemon
+// answers this with the status of a wrong key.
 func isUnknownUser(err error) bool {
 	e, ok := errors.AsType[*api.Error](err)
 	return ok && errors.Is(e, api.ErrUnauthorized) && ofSandbox(e) && strings.Contains(e.Message, "user")
@@ -178,7 +178,7 @@ func ofBuild(err error) bool {
 	return ok && strings.Contains(e.Path, "/templates") && e.Method == http.MethodPost
 }
 
-// ofVolume reports whether an error is about a volume, or what is in one.
+// ofVolume reports whether an error is about a volume, or its content.
 func ofVolume(err error) bool {
 	if e, ok := errors.AsType[*api.Error](err); ok {
 		return strings.HasPrefix(e.Path, "/volume") || e.Code == api.CodeVolumeNotFound
@@ -187,8 +187,8 @@ func ofVolume(err error) bool {
 	return ok
 }
 
-// whereFilesAre returns a hint about a file that is not there: where paths begin that
-// do not begin with a slash.
+// whereFilesAre returns a hint about a missing file: the directory in which paths
+// without a leading slash begin.
 func whereFilesAre(err error) string {
 	failed, ok := errors.AsType[*fs.PathError](err)
 	if !ok {
@@ -296,8 +296,8 @@ func report(ctx context.Context, f *cmdutil.Factory, cmd *cobra.Command, err err
 	if _, ok := errors.AsType[cmdutil.RemoteStatus](err); ok {
 		return exitCode(err)
 	}
-	// A command that was stopped fails with the error of whatever call was
-	// interrupted; the signal is the reason.
+	// A command that was stopped fails with the error of the call that was interrupted;
+	// the signal is the reason.
 	if stopped, ok := errors.AsType[*signalError](context.Cause(ctx)); ok {
 		err = stopped
 	}
@@ -319,7 +319,7 @@ func report(ctx context.Context, f *cmdutil.Factory, cmd *cobra.Command, err err
 }
 
 // ofCommand puts the name of the command before the message of its error, unless the
-// message says that already: errors of the SDK begin with what was tried.
+// message already has it: errors of the SDK begin with the name of the operation.
 func ofCommand(cmd *cobra.Command, message string) string {
 	path := strings.TrimPrefix(cmd.CommandPath(), "e2bctl ")
 	said := cmd.Name() + " " // as in: create from base
@@ -335,8 +335,8 @@ func ofCommand(cmd *cobra.Command, message string) string {
 	return path + ": " + message
 }
 
-// hintHere returns what to do about an error, with the local cloud in mind if one
-// runs.
+// hintHere returns the hint for an error. It takes into account whether a local cloud is
+// running.
 func hintHere(f *cmdutil.Factory, c class) string {
 	switch {
 	case c.code == "no_key" && f.LocalCloudRuns():

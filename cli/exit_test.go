@@ -64,7 +64,7 @@ func TestExitCode(t *testing.T) {
 	}
 }
 
-// What is refused for being too much has a way out that fits it.
+// Refusals for too much name a remedy that fits.
 func TestTooManyNamesAWayOut(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]string{"/v3/templates": "e2bctl template ls", "/v2/templates/t/builds/b": "e2bctl template ls", "/sandboxes": "e2bctl kill"} {

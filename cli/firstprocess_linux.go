@@ -10,18 +10,18 @@ import (
 	"golang.org/x/term"
 )
 
-// firstProcess runs this program again as a child, where this process is the first one of a
-// container, and returns the child's status. The first process becomes the parent of all that
-// lose theirs, as what `docker exec` starts in the background does. It has to wait for these;
-// no other part of e2bctl can, as it could take the status of a process that another waits for.
+// firstProcess runs this program again as a child if this process is the first one of a
+// container, and returns the child's status. The first process becomes the parent of all
+// processes that lose theirs, such as background processes of `docker exec`. It has to wait for
+// these; no other part of e2bctl can, as it could take the status of a process for which
+// another part waits.
 func firstProcess() (status int, isFirst bool) {
 	if os.Getpid() != 1 {
 		return 0, false
 	}
 	signals := make(chan os.Signal, 64)
 	signal.Notify(signals)
-	// Where there is a terminal, its signals are for the child's group alone: it would get
-	// each twice.
+	// On a terminal, its signals must reach the child's group alone: it would get each twice.
 	attr := &syscall.SysProcAttr{Setpgid: true, Foreground: term.IsTerminal(syscall.Stdin), Ctty: syscall.Stdin}
 	child, err := os.StartProcess("/proc/self/exe", os.Args, &os.ProcAttr{
 		Env: os.Environ(), Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Sys: attr,
@@ -39,14 +39,14 @@ func firstProcess() (status int, isFirst bool) {
 				return status, true
 			}
 		default:
-			_ = child.Signal(s) // it may have ended, which is what comes next
+			_ = child.Signal(s) // it may have ended, which the next signal reports
 		}
 	}
 	panic("unreachable: nothing closes the channel")
 }
 
-// reap waits for all children that have ended, and returns the status of one if that is among
-// them, as a shell has it.
+// reap waits for all children that have ended. If child is among them it returns the status of
+// child, as a shell reports it.
 func reap(child int) (status int, ended bool) {
 	for {
 		var ws unix.WaitStatus

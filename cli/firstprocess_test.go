@@ -30,8 +30,8 @@ func inContainer(t *testing.T, s *service, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestFirstProcess checks that e2bctl as the first process of a container waits for what others
-// leave behind, passes signals on, and has the status of the command.
+// TestFirstProcess checks that e2bctl as the first process of a container waits for orphaned
+// processes, passes signals on, and has the status of the command.
 func TestFirstProcess(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -56,7 +56,7 @@ func TestFirstProcess(t *testing.T) {
 		}
 		return string(out)
 	}
-	enter("(sleep 0.01 & sleep 0.02 & true) &") // as docker exec leaves them
+	enter("(sleep 0.01 & sleep 0.02 & true) &") // orphans like those of docker exec
 	patience.Until(t, "what lost its parent is gone", func() bool {
 		return !strings.Contains(enter("cat /proc/[0-9]*/stat 2>&1 || true") /* one may end meanwhile */, "(sleep)")
 	})

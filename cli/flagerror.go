@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// insteadOfFlag says what takes the place of a flag that the commands beside cmd have, and cmd
-// cannot; "" for all others.
+// insteadOfFlag returns the replacement for a flag that the related commands have and cmd
+// cannot have, or "" for all others.
 func insteadOfFlag(cmd *cobra.Command, name string) string {
 	isUser, isDir := name == "u" || name == "user", name == "w" || name == "workdir"
 	switch path := cmd.CommandPath(); {
@@ -25,8 +25,8 @@ func insteadOfFlag(cmd *cobra.Command, name string) string {
 	return ""
 }
 
-// flagError says a mistake in a flag in the words of the command: the library
-// names Go's functions, and flags where a script's own were meant.
+// flagError rewrites a mistake in a flag in the words of the command: the library names Go's
+// functions, and reports flags that were meant for a script.
 func flagError(cmd *cobra.Command, err error) error {
 	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		value := invalid.GetValue()
@@ -48,7 +48,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// wanted returns what the flag accepts. Those of e2bctl say it themselves.
+// wanted returns the values that the flag accepts. Flags of e2bctl say it in their own errors.
 func wanted(invalid *pflag.InvalidValueError) error {
 	if _, ok := errors.AsType[*strconv.NumError](invalid); !ok {
 		return invalid.Unwrap()

@@ -10,8 +10,8 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
-// The three commands that make a sandbox have one set of flags. Where one cannot have a flag,
-// it says what to use instead.
+// The three commands that make a sandbox have one set of flags. If one cannot have a flag, it
+// names the replacement.
 func TestFlagsOfNewSandboxes(t *testing.T) {
 	t.Parallel()
 	root := newCmdRoot(cmdutil.NewFactory(cmdutil.NewIOStreams(nil, io.Discard, io.Discard), describe), nil)
@@ -27,7 +27,7 @@ func TestFlagsOfNewSandboxes(t *testing.T) {
 			"--header": "api.test:Authorization=secret:NAME", "--upload": "a:b", "--download": "a:b",
 			"--cpu": "1", "--cpus": "1", "--memory": "1g", "--disk": "1g", "--pids": "100",
 		} {
-			if name == "create" && strings.HasSuffix(flag, "load") { // there is nothing yet to copy
+			if name == "create" && strings.HasSuffix(flag, "load") { // there are no files to copy yet
 				continue
 			}
 			err := cmd.ParseFlags([]string{flag, value})
@@ -47,7 +47,7 @@ func TestFlagsOfNewSandboxes(t *testing.T) {
 	}
 }
 
-// checkKind fails if a flag takes other values than that of the commands before.
+// checkKind fails if a flag takes other values than the same flag of the commands before.
 func checkKind(t *testing.T, kinds map[string]string, cmd *cobra.Command, name string) {
 	t.Helper()
 	flag := cmd.Flags().ShorthandLookup(strings.TrimLeft(name, "-")[:1])

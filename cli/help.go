@@ -74,8 +74,8 @@ func newCmdHelpTopic(name, short, text string) *cobra.Command {
 	return cmd
 }
 
-// refuseUnknownTopics makes help fail for an unknown topic, where cobra's help
-// would show the root's help and succeed: scripts and people must see that as a
+// refuseUnknownTopics makes help fail for an unknown topic. cobra's help would
+// show the root's help and succeed: scripts and people must see that as a
 // mistake.
 func refuseUnknownTopics(root *cobra.Command) {
 	root.InitDefaultHelpCmd()

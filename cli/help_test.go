@@ -60,7 +60,8 @@ func TestHelpIsPinned(t *testing.T) {
 	}
 }
 
-// TestCommandsAreDescribed checks what every command must tell its reader.
+// TestCommandsAreDescribed checks the parts that every command's help must
+// have.
 func TestCommandsAreDescribed(t *testing.T) {
 	t.Parallel()
 	root := newCmdRoot(cmdutil.NewFactory(cmdutil.NewIOStreams(nil, &bytes.Buffer{}, &bytes.Buffer{}), describe), nil)

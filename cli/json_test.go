@@ -19,8 +19,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// withoutResult returns the commands that have no result to print as JSON, and why. It is no
-// variable: what starts as a command in tests would make it, too.
+// withoutResult returns the commands that have no result to print as JSON, with the reason. It
+// is no variable, because processes that tests start as a command would make it, too.
 func withoutResult() map[string]string {
 	return map[string]string{
 		"completion bash":       "a script for the shell",
@@ -41,12 +41,12 @@ func withoutResult() map[string]string {
 // testedElsewhere is the command whose JSON TestTrust reads: it changes the list of the machine.
 const testedElsewhere = "local trust"
 
-// jsonRun is a command line that works, after those before it.
+// jsonRun is a command line that works after the ones before it.
 type jsonRun struct {
 	command string   // its name
-	rest    []string // its flags and arguments, in which $ is what was kept
+	rest    []string // its flags and arguments, in which $ is the kept value
 	stdin   string
-	keep    string // a member of the result that others need
+	keep    string // a member of the result that later ones need
 }
 
 // jsonRuns has every command that has a result.

@@ -8,8 +8,8 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
-// newCmdOfficial returns a hidden command that has a name of the official CLI, or of others
-// like it, and says what to use here instead.
+// newCmdOfficial returns a hidden command with a name of the official CLI, or of similar
+// ones, which names the replacement here.
 func newCmdOfficial(name string, aliases ...string) *cobra.Command {
 	return &cobra.Command{
 		Use:                name,
@@ -19,7 +19,7 @@ func newCmdOfficial(name string, aliases ...string) *cobra.Command {
 		DisableFlagParsing: true,
 		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			// Its --help is not that of the command that is asked for, but -o json is.
+			// Its --help does not belong to the requested command, but -o json works.
 			cmd.DisableFlagParsing = false
 			if err := cmd.ParseFlags(args); err != nil {
 				return cmdutil.Usagef(cmd.Root(), "%w", err)
@@ -40,7 +40,7 @@ func newCmdOfficialAuth(*cmdutil.Factory) *cobra.Command {
 
 func newCmdCopying(*cmdutil.Factory) *cobra.Command { return newCmdOfficial("upload", "download") }
 
-// insteadOf returns what to use instead of a command of the official CLI.
+// insteadOf returns the replacement for a command of the official CLI.
 func insteadOf(group, verb string) string {
 	switch group {
 	case "auth":

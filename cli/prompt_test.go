@@ -38,8 +38,8 @@ func TestInterruptAtAPrompt(t *testing.T) {
 	}
 }
 
-// Ctrl-C at a prompt for a password ends the command at once, too, and leaves a
-// terminal that shows what is typed.
+// Ctrl-C at a prompt for a password ends the command at once, too, and restores
+// the terminal's echo.
 func TestInterruptAtAPassword(t *testing.T) {
 	t.Parallel()
 	sandboxtest.New(t, local.WithWarm(0)) // skips on a machine that cannot run a local cloud
@@ -54,7 +54,7 @@ func TestInterruptAtAPassword(t *testing.T) {
 }
 
 // interrupted runs e2bctl on a terminal, presses Ctrl-C at the prompt, and returns
-// what the terminal showed.
+// the terminal's output.
 func interrupted(t *testing.T, env []string, prompt string, args ...string) (shown string, end *os.File) {
 	t.Helper()
 	patience.SoonAfter(t, "the end at Ctrl-C", cleanupGrace/2, func() func() {

@@ -57,9 +57,9 @@ var commands = []struct {
 	{[]string{"upload", "download"}, newCmdCopying},
 }
 
-// newCmdRoot returns the command for a command line. When the first word names a
-// command, only that one is built: to describe all others would be most of what a
-// short one does. Help, completion and a mistake need them all.
+// newCmdRoot returns the command for a command line. If the first word names a command, only
+// that command is built: describing all others would take most of the time of a short command.
+// Help, completion and mistakes need them all.
 func newCmdRoot(f *cmdutil.Factory, args []string) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "e2bctl",
@@ -96,8 +96,8 @@ func newCmdRoot(f *cmdutil.Factory, args []string) *cobra.Command {
 	return root
 }
 
-// addCompletion adds the library's own command, which otherwise prints help and succeeds for a
-// shell that it does not know.
+// addCompletion adds the library's own completion command, but makes it refuse unknown shells:
+// it would print help and succeed.
 func addCompletion(root *cobra.Command, args []string) {
 	root.InitDefaultCompletionCmd(args...)
 	for _, command := range root.Commands() {
@@ -107,8 +107,8 @@ func addCompletion(root *cobra.Command, args []string) {
 	}
 }
 
-// onStart has every command call begin once its command line was understood: flags,
-// their groups and arguments are all checked before RunE.
+// onStart makes every command call begin once its command line was understood: flags, their
+// groups and arguments are all checked before RunE.
 func onStart(cmd *cobra.Command, begin func(*cobra.Command)) {
 	if run := cmd.RunE; run != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -25,8 +25,8 @@ func TestMain(m *testing.M) {
 	testscript.Main(leakCheck{m}, map[string]func(){"e2bctl": runAsCommand})
 }
 
-// runAsCommand runs e2bctl when a script has started the test binary under that
-// name; where the kernel refuses it what CLI_TEST_REFUSE lists.
+// runAsCommand runs e2bctl when a script has started the test binary under that name. The
+// kernel then refuses the calls listed in CLI_TEST_REFUSE.
 func runAsCommand() {
 	if refuse := os.Getenv("CLI_TEST_REFUSE"); refuse != "" {
 		if err := refusetest.Refuse(refuse); err != nil {
@@ -40,8 +40,8 @@ func runAsCommand() {
 type leakCheck struct{ m *testing.M }
 
 func (l leakCheck) Run() int {
-	// A shell's background job ignores interrupts, and so would what the tests start. What
-	// this process catches, they do not ignore.
+	// A shell's background job ignores interrupts, and so would the children of the tests.
+	// They do not ignore signals that this process catches.
 	if signal.Ignored(os.Interrupt) {
 		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
 	}
@@ -144,7 +144,7 @@ func cmdStatus(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// doubled reports whether an error says the last word of a command's name twice.
+// doubled reports whether an error has the last word of a command's name twice.
 func doubled(text string, commandLine []string) bool {
 	own, rest, _ := strings.Cut(strings.TrimPrefix(text, "e2bctl: "), ": ")
 	words := strings.Fields(own)
@@ -159,7 +159,7 @@ func doubled(text string, commandLine []string) bool {
 	return slices.ContainsFunc(again, func(begin string) bool { return strings.HasPrefix(rest, begin) })
 }
 
-// goName returns what only someone who writes Go understands in a text, or "".
+// goName returns a part of a text that only Go programmers understand, or "".
 func goName(text string) string {
 	return regexp.MustCompile(`\b(strconv|local|sandbox|api|context|errors|os)\.[A-Z]\w*|\b(With|Set)[A-Z]\w*|context (deadline exceeded|canceled)|: api: |e2bctl: [^:]+: sandbox: `).FindString(text)
 }

@@ -43,7 +43,7 @@ type service struct {
 	killed    []string
 	keyName   string
 	snapshots []fakeSnapshot
-	public    bool     // whether the one template is
+	public    bool     // whether the only template is public
 	named     []string // tags of the template, besides default
 	processes map[uint32]*fakeProcess
 	hang      chan struct{} // closed at the end, so that handlers that hang return
@@ -185,7 +185,7 @@ func (s *service) create(w http.ResponseWriter, r *http.Request) {
 		problem(w, http.StatusInternalServerError, "\x1b[31mbroken")
 		return
 	case "hangs":
-		select { // and then creates one for a client that has given up
+		select { // afterwards it creates one for a client that has given up
 		case <-time.After(time.Second):
 		case <-s.hang:
 		}
@@ -326,7 +326,7 @@ func (s *service) kill(w http.ResponseWriter, _ *http.Request, sb *fakeSandbox) 
 		s.askedOnce.Do(func() { close(s.killAsked) })
 		release := s.killNow
 		if sb.Alias == "immortal" {
-			release = nil // nobody lets it go
+			release = nil // it is not released
 		}
 		select {
 		case <-release:
@@ -458,7 +458,7 @@ func (s *service) SendSignal(_ context.Context, r *connect.Request[process.SendS
 	return connect.NewResponse(&process.SendSignalResponse{}), err
 }
 
-// path keeps the paths that a script asks for inside the sandbox's directory.
+// path keeps the paths of a script's requests inside the sandbox's directory.
 func (s *service) path(r *http.Request) string {
 	return filepath.Join(s.home, r.URL.Query().Get("path"))
 }
@@ -514,7 +514,7 @@ func (s *service) contexts(w http.ResponseWriter, _ *http.Request) {
 // terminal for an answer, rings the bell, and reverses the direction of text.
 const hostileText = "\x1b]0;owned\x07\x1b]52;c;b3duZWQ=\x1b\\\u009b2J\x1b[6n\x1b[1;31mred\x1b[0m\x00\u202e\t100%\r"
 
-// execute answers as the code, which is not run, asks.
+// execute answers according to the code, which is not run.
 func (s *service) execute(w http.ResponseWriter, r *http.Request) {
 	var request struct {
 		Code string            `json:"code"`
@@ -523,7 +523,7 @@ func (s *service) execute(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewDecoder(r.Body).Decode(&request)
 	line := func(v any) { _ = json.NewEncoder(w).Encode(v) }
 	type object map[string]any
-	if strings.HasSuffix(request.Code, "_e2bctl_end')(True, False)") { // of a program that has ended
+	if strings.HasSuffix(request.Code, "_e2bctl_end')(True, False)") { // the end of a program that has ended
 		line(object{"type": "result", "text": "0", "is_main_result": true})
 		line(object{"type": "end_of_execution"})
 		return
@@ -541,7 +541,7 @@ func (s *service) execute(w http.ResponseWriter, r *http.Request) {
 		line(object{"type": "error", "name": "KernelStartError", "value": "no memory\n", "traceback": "KernelStartError: no memory\n"})
 	case "raise":
 		line(object{"type": "error", "name": "ValueError", "value": "no", "traceback": "Traceback: ValueError: no"})
-	case "hostile": // what takes over a terminal, also split over two lines of the stream
+	case "hostile": // sequences that take over a terminal, also split over two lines of the stream
 		for _, stream := range []string{"stdout", "stderr"} {
 			line(object{"type": stream, "text": hostileText + "\x1b"})
 			line(object{"type": stream, "text": "[2Jend\x1b[3"})
@@ -556,6 +556,7 @@ func (s *service) execute(w http.ResponseWriter, r *http.Request) {
 	line(object{"type": "end_of_execution"})
 }
 
-// closedAddress is an address that nothing listens on, because only root could.
-// A port that was free a moment ago may belong to another program by now.
+// closedAddress is an address without a listener, because only root could
+// listen there. A port that was free a moment ago may belong to another program
+// by now.
 const closedAddress = "http://127.0.0.1:1"

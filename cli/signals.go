@@ -18,14 +18,13 @@ type interrupts struct {
 	first, second <-chan struct{} // closed at the first one and at the second one
 }
 
-// notifyContext returns a context that the first INT, TERM or HUP cancels, with
-// a *signalError as its cause. The first two are told in told; a third one has its
-// default effect and ends the process at once.
+// notifyContext returns a context that the first INT, TERM or HUP cancels, with a
+// *signalError as its cause. told reports the first two signals. A third one has
+// its default effect and ends the process at once.
 //
-// SIGPIPE is caught, so that the write of `e2bctl run … | head` fails with
-// EPIPE and e2bctl can still kill its sandbox. It is not ignored, because
-// children inherit ignored signals, and the processes of a local sandbox are
-// our children.
+// SIGPIPE is caught, so that the write of `e2bctl run … | head` fails with EPIPE
+// and e2bctl can still kill its sandbox. It is not ignored, because children
+// inherit ignored signals, and the processes of a local sandbox are our children.
 func notifyContext(parent context.Context) (ctx context.Context, stop func(), told interrupts) {
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 2)

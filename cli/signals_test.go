@@ -16,8 +16,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
-// TestRunIsStopped sends signals to a run whose command never ends: afterwards
-// the sandbox must be gone, and the status must say which signal it was.
+// TestRunIsStopped sends signals to a run whose command never ends. Afterwards the
+// sandbox must be gone, and the status must name the signal.
 func TestRunIsStopped(t *testing.T) {
 	t.Parallel()
 	// Under nohup SIGHUP is ignored, and stays ignored in children of a process

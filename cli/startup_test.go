@@ -28,7 +28,8 @@ func names(commands []*cobra.Command) []string {
 	return names
 }
 
-// A command line builds what its first word names, under every name that it has.
+// A command line builds the command of its first word, under every name that it
+// has.
 func TestOnlyTheNamedCommandIsBuilt(t *testing.T) {
 	t.Parallel()
 	for _, command := range commands {
@@ -64,8 +65,8 @@ func TestAllCommandsAreBuilt(t *testing.T) {
 	}
 }
 
-// TestStartAllocations bounds what a command allocates before and around its own
-// work: 110 times now, and 490 when all commands are built.
+// TestStartAllocations bounds the allocations of a command outside its own work:
+// 110 now, and 490 if all commands are built.
 func TestStartAllocations(t *testing.T) {
 	const most = 200
 	got := testing.AllocsPerRun(10, func() {
@@ -78,9 +79,9 @@ func TestStartAllocations(t *testing.T) {
 	}
 }
 
-// TestInitAllocations bounds what packages allocate before main, which is at every
-// start, also of the processes of a local sandbox. A regular expression is 30
-// allocations and more.
+// TestInitAllocations bounds the allocations of packages before main, which happen
+// at every start, also in the processes of a local sandbox. A regular expression
+// takes 30 allocations and more.
 func TestInitAllocations(t *testing.T) {
 	t.Parallel()
 	cmd := exec.CommandContext(t.Context(), "e2bctl", "version")

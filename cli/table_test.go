@@ -14,12 +14,12 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// tableRun is a command line that prints a table, or that makes what a later one prints.
+// tableRun is a command line that prints a table, or makes something for a later one.
 type tableRun struct {
-	file    string // whose table it is, below internal/cmd; "" makes something
-	command string // in which $ is what was kept
+	file    string // the file below internal/cmd that writes the table; "" makes something
+	command string // the arguments, in which $ is the kept value
 	keep    string // the name of the ID that is printed and that later tables show
-	refused bool   // it shows what it would do, and wants a yes
+	refused bool   // it shows the plan, and asks for confirmation
 }
 
 // tableRuns has a line for each file that writes tables.
@@ -102,7 +102,8 @@ func TestTablesFitATerminal(t *testing.T) {
 	}
 }
 
-// endsInLongWord reports whether a line ends in a word that fits nowhere, such as a path.
+// endsInLongWord reports whether a line ends in a word that is too long for any line,
+// such as a path.
 func endsInLongWord(line string) bool {
 	words := strings.Fields(line)
 	return utf8.RuneCountInString(words[len(words)-1]) > 45

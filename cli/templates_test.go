@@ -43,7 +43,7 @@ func (s *service) handleTemplates(mux *http.ServeMux) {
 
 func isBase(r *http.Request) bool { return r.PathValue("id") == "base" || r.PathValue("id") == "tbase" }
 
-// answer answers about the template that is known.
+// answer answers about the known template.
 func (s *service) answer(w http.ResponseWriter, name string, known bool, text func() string) {
 	if !known {
 		problem(w, http.StatusNotFound, fmt.Sprintf("template '%s' not found", name))
@@ -114,7 +114,7 @@ func (s *service) listTags() string {
 	return "[" + strings.Join(tags, ",") + "]"
 }
 
-// fork makes copies, two at most: those of "files" have no memory.
+// fork makes at most two copies. Copies with the mode "files" have no memory.
 func (s *service) fork(w http.ResponseWriter, r *http.Request, sb *fakeSandbox) {
 	var request struct{ Timeout, Count int }
 	if err := json.NewDecoder(r.Body).Decode(&request); err != nil {

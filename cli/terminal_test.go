@@ -14,8 +14,8 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
-// codeRun runs hostile code with both streams on a terminal and returns what
-// the terminal received.
+// codeRun runs hostile code with both streams on a terminal and returns the
+// terminal's input.
 func codeRun(t *testing.T, args ...string) string {
 	t.Helper()
 	s := newService(t)
@@ -41,7 +41,7 @@ func codeRun(t *testing.T, args ...string) string {
 	return strings.ReplaceAll(screen.String(), "\r\n", "\n")
 }
 
-// Code can send a terminal nothing but text.
+// Code can send only text to a terminal.
 func TestHostileCodeOnATerminal(t *testing.T) {
 	t.Parallel()
 	const traceback = "red\t100%\r2\n" // the SDK has removed sequences from it

@@ -63,7 +63,7 @@ func (c *collector) tree() map[string]string {
 	return all
 }
 
-// traceparentFails is a command that fails unless it is told of a trace.
+// traceparentFails is a command that fails with 3 if TRACEPARENT names a sampled trace.
 const traceparentFails = `case $TRACEPARENT in 00-*-01) exit 3;; esac`
 
 func TestCommandsAreTraced(t *testing.T) {
@@ -96,8 +96,8 @@ func TestCommandsAreTraced(t *testing.T) {
 	}
 }
 
-// A collector that never answers holds a command up only for a while, and says nothing. How
-// long that is, package tracing checks in a bubble.
+// A collector that never answers delays a command only for a while, and is not mentioned.
+// Package tracing checks the delay in a bubble.
 func TestSilentCollector(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

@@ -14,8 +14,8 @@ import (
 )
 
 // TestAPI compares the exported API of every public package with a file, so that a change
-// is seen in review. UPDATE_API=1 rewrites the file. What users have to know about a change
-// belongs in CHANGELOG.md.
+// is seen in review. UPDATE_API=1 rewrites the file. Changes that users have to know belong
+// in CHANGELOG.md.
 func TestAPI(t *testing.T) {
 	t.Parallel()
 	statSources(t)

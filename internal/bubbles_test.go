@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// outside visits what is not in a bubble of synctest.
+// outside visits the nodes that are not in a bubble of synctest.
 func outside(root ast.Node, makers map[string]bool, visit func(ast.Node)) {
 	ast.Inspect(root, func(n ast.Node) bool {
 		if call, ok := n.(*ast.CallExpr); ok && makesBubble(call, makers) {
@@ -19,7 +19,7 @@ func outside(root ast.Node, makers map[string]bool, visit func(ast.Node)) {
 	})
 }
 
-// makesBubble reports whether what a call is given runs in a bubble.
+// makesBubble reports whether a call runs its function argument in a bubble.
 func makesBubble(call *ast.CallExpr, makers map[string]bool) bool {
 	if name, ok := call.Fun.(*ast.Ident); ok {
 		return makers[name.Name]
@@ -28,7 +28,7 @@ func makesBubble(call *ast.CallExpr, makers map[string]bool) bool {
 	return function == "synctest" && method == "Test"
 }
 
-// bubbleMakers returns the functions that run a function they are given in a bubble.
+// bubbleMakers returns the functions that run their function argument in a bubble.
 func bubbleMakers(files []*ast.File) map[string]bool {
 	makers := map[string]bool{}
 	for _, file := range files {
@@ -65,12 +65,12 @@ func usedInBubble(body ast.Node, name string) bool {
 }
 
 // bubbles returns the functions and types of a package's tests that are used only in
-// bubbles of synctest, or by each other. It goes by their names, so that one whose
-// name something else has, too, may be missed.
+// bubbles of synctest, or by each other. It compares only names, so it may miss one
+// that shares its name with something else.
 func bubbles(files []*ast.File, makers map[string]bool) map[string]bool {
-	inside := map[string]bool{} // what is used at all and not yet known to be used elsewhere
+	inside := map[string]bool{} // the names that are used, and not yet known to be used elsewhere
 	users := map[string][]string{}
-	declared := map[*ast.Ident]bool{} // where a name is only declared
+	declared := map[*ast.Ident]bool{} // the places where a name is only declared
 	for _, file := range files {
 		for _, declaration := range file.Decls {
 			switch d := declaration.(type) {
@@ -90,7 +90,7 @@ func bubbles(files []*ast.File, makers map[string]bool) map[string]bool {
 	}
 	for _, file := range files {
 		for _, declaration := range file.Decls {
-			user := "" // of what is used outside functions
+			user := "" // the user of names outside functions
 			if function, ok := declaration.(*ast.FuncDecl); ok {
 				user = entity(function)
 			}
@@ -112,8 +112,8 @@ func bubbles(files []*ast.File, makers map[string]bool) map[string]bool {
 	return inside
 }
 
-// entity is what must be in a bubble for a function to be in one: its type, if it is a
-// method.
+// entity returns the name that must be in a bubble for a function to be in one: its
+// type's, if it is a method.
 func entity(function *ast.FuncDecl) string {
 	if function.Recv == nil || len(function.Recv.List) == 0 {
 		return function.Name.Name

@@ -11,13 +11,13 @@ import (
 	"testing"
 )
 
-// maxOperands is how many things a condition of a test may ask at once. A
-// failure of more than that does not show which of them was wrong.
+// maxOperands is how many operands a condition of a test may have. The failure
+// of a longer condition does not show the wrong operand.
 const maxOperands = 4
 
 // TestConditions checks that no condition in a test of this module has too many
-// operands of && and ||. Split it into checks that each say what came and what
-// was wanted, or compare whole values.
+// operands of && and ||. Split it into checks that each print the actual and
+// the wanted value, or compare whole values.
 func TestConditions(t *testing.T) {
 	t.Parallel()
 	files := token.NewFileSet()

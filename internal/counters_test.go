@@ -18,22 +18,23 @@ import (
 	"testing"
 )
 
-// countersFile has the most that each counter may be, its aim and what it counts. A change
-// that lowers a counter writes it in the same commit:
+// countersFile has the maximum of each counter, its aim and the counted things. A change
+// that lowers a counter updates the file in the same commit:
 //
 //	UPDATE_COUNTERS=1 go test -run TestCounters ./internal
 const countersFile = "testdata/counters.txt"
 
-// maxFunction is how many lines a function may have that the counter long leaves out.
+// maxFunction is how many lines a function may have before the counter long counts it.
 const maxFunction = 70
 
-// counter is something of which there is to be less.
+// counter counts something whose number should fall.
 type counter struct {
 	name   string
 	places func(s *sources) []string
 }
 
-// counters are those of the house, each with where it finds what it counts.
+// counters are the counters of the house, each with the function that finds the counted
+// places.
 var counters = []counter{
 	{"fd", matching(`\b(mounts|files)\[(last|0|1|2|own|len)`, "internal/cloud/engine/room")},
 	{"gvisor", matching(`runsc [!=]= nil|\.GVisor\b`, "internal/cloud/engine/room")},
@@ -101,8 +102,8 @@ func TestCounters(t *testing.T) {
 	}
 }
 
-// slack is how much a counter may fall without anybody writing it down: the large ones
-// change with nearly every commit.
+// slack is how much a counter may fall without an update of the file: the large ones change
+// with nearly every commit.
 var slack = map[string]int{"fatal": 200, "lines": 2000}
 
 // shown returns the places of a counter, unless there are too many to read.
@@ -152,7 +153,7 @@ func readSources(t *testing.T) *sources {
 	return s
 }
 
-// names returns the files that are tests, or those that are not, of a directory and all
+// names returns the test files, or the other files, of a directory and all directories
 // below it, in order.
 func (s *sources) names(tests bool, dir string) []string {
 	return slices.Sorted(func(yield func(string) bool) {
@@ -165,7 +166,7 @@ func (s *sources) names(tests bool, dir string) []string {
 	})
 }
 
-// match returns where an expression matches, once for each match.
+// match returns the places at which an expression matches, one for each match.
 func (s *sources) match(expression *regexp.Regexp, tests bool, dirs ...string) (places []string) {
 	for _, dir := range dirs {
 		for _, name := range s.names(tests, dir) {
@@ -213,8 +214,8 @@ func (s *sources) longFunctions() (places []string) {
 	return places
 }
 
-// pairs returns the files of one package that name each other: each uses something that the
-// other declares outside of functions.
+// pairs returns the files of one package that refer to each other: each uses a name that
+// the other declares outside of functions.
 func (s *sources) pairs(dir string) (places []string) {
 	declares, uses := map[string]map[string]bool{}, map[string]map[string]bool{}
 	for _, name := range s.names(false, dir) {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// .ci/engines runs the tests of engines if something that they cover changed since
-// the newest commit that says that they passed.
+// .ci/engines runs the tests of engines if files that they cover changed since the
+// newest commit whose message records that they passed.
 func TestEnginesAreDue(t *testing.T) {
 	t.Parallel()
 	for _, program := range []string{"bash", "awk", "git"} {

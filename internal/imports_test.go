@@ -1,4 +1,4 @@
-// Package internal_test checks which package imports which.
+// Package internal_test checks the imports between packages.
 package internal_test
 
 import (
@@ -18,9 +18,9 @@ import (
 
 const module = "github.com/e2bctl/e2bctl"
 
-// imports says for each package which packages of this module it imports, on
-// any system, tests aside. It is the picture of the house: a new package or a
-// new arrow is drawn here first, and an arrow that is no longer needed goes.
+// imports lists for each package the packages of this module that it imports, on any
+// system, without tests. It is the picture of the house: a new package or a new
+// arrow is drawn here first, and an arrow that is no longer needed goes.
 var imports = map[string]string{
 	"api":   "internal/boundjson internal/clip internal/httpwait internal/lazyregexp internal/protocol",
 	"state": "internal/lazyregexp",
@@ -324,9 +324,9 @@ func TestOnlyTracingImportsOTel(t *testing.T) {
 	}
 }
 
-// TestRoomIsCut checks that what runs in the server and what runs inside a sandbox
-// meet only in the messages and topics between them, and that the cloud gets what
-// runs inside in one place, and the program of containers in another.
+// TestRoomIsCut checks that the code of the server and the code inside a sandbox
+// share only the messages and topics between them, and that the cloud gets the
+// inside code in one place, and the program of containers in another.
 func TestRoomIsCut(t *testing.T) {
 	t.Parallel()
 	const room, inside, reexec = "internal/cloud/engine/room", "internal/cloud/engine/room/inside", "internal/cloud/reexec"
@@ -343,9 +343,9 @@ func TestRoomIsCut(t *testing.T) {
 	}
 }
 
-// statSources looks at each source file of the module. Go keeps the result of a
-// test until a file that the test looked at has changed, and does not see what
-// go list reads.
+// statSources calls stat on each source file of the module. Go caches the result of
+// a test until a file that the test looked at has changed, and does not notice the
+// files that go list reads.
 func statSources(t *testing.T) {
 	t.Helper()
 	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
@@ -367,7 +367,7 @@ type listed struct {
 	Imports    []string
 }
 
-// list asks go for the packages as a system sees them.
+// list asks go for the packages for a system.
 func list(t *testing.T, system string) []listed {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports", module+"/...")
@@ -392,7 +392,7 @@ func list(t *testing.T, system string) []listed {
 	}
 }
 
-// relative is a path of this module without the module's own.
+// relative returns a path of this module without the module's own path.
 func relative(path string) string {
 	return cmp.Or(strings.TrimPrefix(strings.TrimPrefix(path, module), "/"), ".")
 }

@@ -14,7 +14,7 @@ var limitTypes = regexp.MustCompile(`(Limits|Budget|Bounds)$`)
 // units than bytes.
 var otherLimits = regexp.MustCompile(`Limit$|Quota|Ceiling|AtMost|Maximum|(Mem|KB|MB|GB|KiB|MiB|GiB|CPUCount|CPUCores)$`)
 
-// sizes are what is counted in bytes.
+// sizes are the names of quantities counted in bytes.
 var sizes = regexp.MustCompile(`^(Max|Min)?(Memory|Disk)(Used|Total|Cache|Free)?$|^Size$`)
 
 // TestLimitNames holds the exported API to the rule of README.md: a limit is MaxX, a time is
@@ -31,7 +31,7 @@ func TestLimitNames(t *testing.T) {
 	}
 }
 
-// TestWrongLimitName tries the rules themselves, on names that the API had.
+// TestWrongLimitName tries the rules themselves, on former names of the API.
 func TestWrongLimitName(t *testing.T) {
 	t.Parallel()
 	duration := types.NewNamed(types.NewTypeName(0, types.NewPackage("time", "time"), "Duration", nil), types.Typ[types.Int64], nil)
@@ -109,7 +109,7 @@ func numbersOf(p *types.Package) map[string]types.Type {
 	return found
 }
 
-// wrongLimitName returns which rule a number breaks, "" for none.
+// wrongLimitName returns the rule that a number breaks, or "" for none.
 func wrongLimitName(full string, kind types.Type) string {
 	words := strings.Split(full, ".")
 	name := words[len(words)-1]

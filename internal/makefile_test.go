@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestTargetsUseThePreparedPython checks that each target of the Makefile that runs tests puts the
-// prepared Python first in PATH: with another one tests of kernels find other packages.
+// TestTargetsUseThePreparedPython checks that each target of the Makefile that runs tests puts
+// the prepared Python first in PATH. With another Python, tests of kernels find other packages.
 func TestTargetsUseThePreparedPython(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../Makefile")

@@ -26,7 +26,7 @@ var optionPlaces = map[string][]string{
 	`client.Connect(nil, "id", %s)`:       {"client", "handle", "connect"},
 }
 
-// optionKinds lists a call of each function that makes an option, and the kind of that.
+// optionKinds lists a call of each function that makes an option, and the option's kind.
 var optionKinds = map[string]string{
 	`cloud.Option()`:                                   "client",
 	`sandbox.WithAPIKey("")`:                           "client",
@@ -64,7 +64,7 @@ var optionKinds = map[string]string{
 	`sandbox.WithReboot()`:                             "connect",
 }
 
-// TestOptionPlaces: an option compiles where it has an effect, and nowhere else.
+// TestOptionPlaces checks that an option compiles only in calls in which it has an effect.
 func TestOptionPlaces(t *testing.T) {
 	t.Parallel()
 	known := importedPackages{}

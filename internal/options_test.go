@@ -56,8 +56,7 @@ func nilOptions(ctx context.Context, client *sandbox.Client) map[string]func() e
 	}
 }
 
-// TestNilOption: whoever passes nil as an option is told so, by every function that takes
-// options.
+// TestNilOption checks that every function that takes options reports a nil option.
 func TestNilOption(t *testing.T) {
 	t.Parallel()
 	client, err := sandbox.NewClient(sandbox.WithAPIKey(api.Key("e2b_" + strings.Repeat("0", 40))))
@@ -84,7 +83,7 @@ func TestNilOption(t *testing.T) {
 	}
 }
 
-// said returns the error of a call, or what it panics with.
+// said returns the error of a call, or the value with which it panics.
 func said(call func() error) (err error) {
 	defer func() {
 		if value := recover(); value != nil {

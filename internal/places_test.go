@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestPackagesHaveTheirPlace checks that a newcomer finds each package: README.md has it in
-// one of its tables, and so has the documentation of the package in whose directory it is.
+// TestPackagesHaveTheirPlace checks that a newcomer finds each package: it is in one of the
+// tables of README.md, and in the documentation of the package in whose directory it is.
 func TestPackagesHaveTheirPlace(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("README.md")
@@ -26,7 +26,7 @@ func TestPackagesHaveTheirPlace(t *testing.T) {
 	docs := readSources(t).docs()
 	for name := range imports {
 		if name == "internal" || strings.HasPrefix(name, "examples/") || strings.HasPrefix(name, "internal/gen/") {
-			continue // the test's own, those of examples/README.md, and what is generated
+			continue // the test's own, the packages in examples/README.md, and generated ones
 		}
 		short := strings.TrimPrefix(name, "internal/")
 		names := []string{name, short, strings.TrimPrefix(short, "cloud/")}
@@ -35,7 +35,7 @@ func TestPackagesHaveTheirPlace(t *testing.T) {
 		}
 		folder, base := docs[path.Dir(name)], path.Base(name)
 		if of, isTest := strings.CutSuffix(base, "test"); isTest && strings.HasPrefix(path.Base(path.Dir(name)), of) {
-			continue // what tests of its folder use, which its name says
+			continue // packages for tests of the folder, which their names show
 		}
 		if folder != "" && !regexp.MustCompile(`\b`+base+`\b`).MatchString(folder) {
 			t.Errorf("the documentation of %s does not name its package %s", path.Dir(name), base)

@@ -16,8 +16,8 @@ import (
 	"testing"
 )
 
-// withoutContext lists the exported methods that take no context, of types that
-// have others that do, and why.
+// withoutContext lists the exported methods that take no context, of types that have others
+// that do, with the reasons.
 var withoutContext = map[string]string{
 	"api.VolumeService.Content":     "computed",
 	"sandbox.Volume.ID":             "known since open",
@@ -53,8 +53,8 @@ var withoutContext = map[string]string{
 	"agent.Run.Metrics":             "counted here",
 }
 
-// withoutParams lists what takes a context and can grow by neither *Params nor
-// options at its end, and why it need not.
+// withoutParams lists the functions that take a context and can be extended by neither
+// *Params nor options at their end, with the reasons why they need not.
 var withoutParams = map[string]string{
 	"api.KeyService.Create":            "the API has one field",
 	"api.KeyService.Delete":            "the API has no field",
@@ -135,7 +135,7 @@ var withoutParams = map[string]string{
 	"local.FindPython":                 "looks at everything",
 }
 
-// channels lists the channels of the API, and why they are none of iter.Seq2.
+// channels lists the channels of the API, with the reasons why they are no iter.Seq2.
 var channels = map[string]string{
 	"local.Cloud.Done": "as context.Context.Done",
 }
@@ -148,8 +148,8 @@ var foreign = map[string]string{
 	"otel.AgentTrace":               "go.opentelemetry.io/otel/trace",
 }
 
-// anything lists where a value of any type is meant. Package state, whose subject
-// they are, is left out.
+// anything lists the places that take a value of any type on purpose. Package state, whose
+// subject they are, is left out.
 var anything = map[string]string{
 	"api.CreateParams.MCP":     "what a server is told is its own JSON",
 	"sandbox.WithMCP":          "as api.CreateParams.MCP",
@@ -160,7 +160,7 @@ var anything = map[string]string{
 	"chart.DataFrame.Column":   "a pointer to decode into",
 }
 
-// lists lists the methods that return all of a list at once, and why.
+// lists lists the methods that return all of a list at once, with the reasons.
 var lists = map[string]string{
 	"api.KeyService.List":    "one answer has all",
 	"api.TeamService.List":   "one answer has all",
@@ -173,8 +173,9 @@ var lists = map[string]string{
 	"sandbox.Files.List":     "one answer has all",
 }
 
-// sameNames lists names of types that several packages have, and why. Types that can be
-// converted into each other, as those of api and sandbox with the same fields, are not here.
+// sameNames lists names of types that several packages have, with the reasons. Types that
+// can be converted into each other, such as those of api and sandbox with the same fields,
+// are not here.
 var sameNames = map[string]string{
 	"Client":         "each makes the calls of its package; that of sandbox has one of api",
 	"Cloud":          "that of sandboxtest has the one of local",
@@ -216,7 +217,7 @@ func TestSurface(t *testing.T) {
 // surface checks one object after another.
 type surface struct {
 	t     *testing.T
-	used  map[string]bool            // exceptions that were needed
+	used  map[string]bool            // the exceptions that were needed
 	named map[string]*types.TypeName // by the name without the package
 }
 
@@ -233,7 +234,7 @@ func (s *surface) object(name string, o types.Object) {
 		s.function(name, o.Signature(), false)
 	case *types.TypeName:
 		s.typeName(name, o)
-	default: // a constant or variable
+	default: // it is a constant or variable
 		s.shows(name, o.Type())
 	}
 }
@@ -265,7 +266,7 @@ func (s *surface) typeName(name string, o *types.TypeName) {
 				s.function(name+"."+m.Name(), m.Signature(), false)
 			}
 		}
-	case *types.Signature: // an option, or a function of the caller
+	case *types.Signature: // it is an option, or a function of the caller
 	default:
 		s.shows(name, u)
 	}
@@ -280,7 +281,7 @@ func (s *surface) typeName(name string, o *types.TypeName) {
 	}
 }
 
-// function checks a function, or a method of a type that asks a service.
+// function checks a function, or a method of a type that makes requests to a service.
 func (s *surface) function(name string, f *types.Signature, asks bool) {
 	s.shows(name, f)
 	at := takesContext(f)
@@ -319,7 +320,7 @@ func takesContext(f *types.Signature) int {
 	return -1
 }
 
-// grows reports whether the last parameter can have more in it later.
+// grows reports whether the last parameter can be extended later.
 func grows(f *types.Signature) bool {
 	last := f.Params().At(f.Params().Len() - 1).Type()
 	if f.Variadic() {

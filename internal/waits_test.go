@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// waitExceptions are the functions that may do what TestWaits finds, each with the
-// reason why no busy machine makes its test fail.
+// waitExceptions are the functions that may contain waits that TestWaits reports, each
+// with the reason why no busy machine makes its test fail.
 var waitExceptions = map[string]string{
 	"cli create": "the fake service answers late, for a client that has given up by then or will do so",
 	"internal/cloud/control TestFollowedLogs":         "its entries come in groups, however late",
@@ -39,8 +39,8 @@ var waitExceptions = map[string]string{
 }
 
 // TestWaits checks that tests wait with package patience, and that none fails because a
-// machine was busy. What it finds are waits and limits of a test's own, and bounds on
-// how long something takes. In a bubble of testing/synctest all of that is allowed.
+// machine was busy. It reports waits and limits of a test's own, and bounds on how long
+// something takes. In a bubble of testing/synctest all of these are allowed.
 func TestWaits(t *testing.T) {
 	t.Parallel()
 	files := token.NewFileSet()
@@ -80,7 +80,7 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// What TestWaits finds, and what to do instead.
+// The findings of TestWaits, with the remedies.
 const (
 	ownWait  = "a wait of its own: use patience.Until or Receive"
 	ownLimit = "a limit of its own: use patience.Context or Deadline, or count without a clock"
@@ -115,7 +115,7 @@ func waitsIn(files []*ast.File) (found []wait) {
 	return found
 }
 
-// waitAt returns what is found at one node, "" if it is nothing. elapsed are the
+// waitAt returns the finding at one node, or "" if there is none. elapsed are the
 // variables that hold how long something took.
 func waitAt(n ast.Node, elapsed map[string]bool) string {
 	switch n := n.(type) {
@@ -135,8 +135,8 @@ func waitAt(n ast.Node, elapsed map[string]bool) string {
 	return ""
 }
 
-// waitCall returns what a call is: a wait, or a limit of at least shortest. One whose
-// length is drawn by lot is the moment at which a test does something, and no wait.
+// waitCall returns the kind of a call: a wait, or a limit of at least shortest. A call
+// with a random duration chooses the moment at which a test acts, and is no wait.
 func waitCall(call *ast.CallExpr) string {
 	const shortest = 10 * time.Second // a test that reaches such a limit on purpose would be slow
 	function, method := of(call.Fun)
@@ -163,7 +163,7 @@ func waitCall(call *ast.CallExpr) string {
 
 // bounded reports whether a condition holds when something took long.
 func bounded(condition ast.Expr, elapsed map[string]bool) (is bool) {
-	const longest = time.Hour // no machine is so busy
+	const longest = time.Hour // no machine is busy for so long
 	took := func(e, than ast.Expr) bool {
 		name, isName := e.(*ast.Ident)
 		return (isElapsed(e) || isName && elapsed[name.Name]) && length(than) < longest
@@ -182,8 +182,9 @@ func bounded(condition ast.Expr, elapsed map[string]bool) (is bool) {
 	return is
 }
 
-// elapsedIn returns the variables of a function that hold how long something took: by
-// what they are assigned, or by their names where a call returns more than that.
+// elapsedIn returns the variables of a function that hold how long something took. It
+// recognises them by their assigned values, or by their names if a call returns several
+// values.
 func elapsedIn(function *ast.FuncDecl) map[string]bool {
 	elapsed := map[string]bool{"took": true, "elapsed": true, "passed": true, "waited": true}
 	ast.Inspect(function, func(n ast.Node) bool {
@@ -218,7 +219,7 @@ func isNow(e ast.Expr) bool {
 	return function == "time" && method == "Now"
 }
 
-// of returns the name before the dot of a call, if it is one, and that after it.
+// of returns the name before the dot of a call, if it is one, and the name after it.
 func of(called ast.Expr) (before, after string) {
 	selector, ok := called.(*ast.SelectorExpr)
 	if !ok {
@@ -230,7 +231,8 @@ func of(called ast.Expr) (before, after string) {
 	return before, selector.Sel.Name
 }
 
-// length evaluates a duration like 2*time.Minute, 0 where it is no such constant.
+// length evaluates a duration like 2*time.Minute. It returns 0 for an expression that
+// is no such constant.
 func length(e ast.Expr) time.Duration {
 	switch e := e.(type) {
 	case *ast.BinaryExpr:

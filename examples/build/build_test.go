@@ -30,7 +30,8 @@ func TestBuild(t *testing.T) {
 	}
 }
 
-// TestBuildFails checks that a project whose tests fail is not built, and that one can see why.
+// TestBuildFails checks that a project whose tests fail is not built, and that the reason is
+// shown.
 func TestBuildFails(t *testing.T) {
 	sandboxtest.New(t).Setenv(t)
 	project, out := t.TempDir(), t.TempDir()

@@ -1,6 +1,5 @@
-// Command build does in a sandbox what one should not do on one's own machine with
-// code of strangers: it tests and builds a Python project there, and downloads
-// the result.
+// Command build tests and builds a Python project in a sandbox, which one should not
+// do on one's own machine with code of strangers, and downloads the result.
 //
 //	build -local -o dist path/to/project
 //
@@ -47,7 +46,7 @@ func main() {
 	err := build(ctx, os.Stdout, *here, flag.Arg(0), *out)
 	stop()
 	if failed, ok := errors.AsType[*sandbox.ExitError](err); ok {
-		os.Exit(failed.Result.ExitCode) // its output was shown as it came
+		os.Exit(failed.Result.ExitCode) // its output has been shown already
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "build:", err)
@@ -97,7 +96,7 @@ func build(ctx context.Context, w io.Writer, here bool, project, out string) (er
 	}, options...)
 }
 
-// unwanted leaves out what no build needs.
+// unwanted leaves out files that no build needs.
 func unwanted(name string, _ fs.DirEntry) bool {
 	switch filepath.Base(name) {
 	case ".git", ".venv", "__pycache__", "dist":

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestCheck(t *testing.T) {
-	sandboxtest.New(t, local.WithWarm(0)) // skips where this machine cannot have a cloud
+	sandboxtest.New(t, local.WithWarm(0)) // skips on a machine that cannot run a local cloud
 	t.Setenv("DEPLOY_KEY", "of-the-runner")
 	const test = "mkdir results; (echo ran; env; cat broken) > results/report 2>&1"
 	for _, c := range []struct {

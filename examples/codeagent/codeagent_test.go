@@ -16,7 +16,8 @@ import (
 
 const key = "sk-0123456789abcdef"
 
-// orders returns a directory with what the task needs, and something that it must not get.
+// orders returns a directory with the files for the task, and a file that the code must
+// not get.
 func orders(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -104,9 +105,9 @@ for line in read_document("2026/orders.csv").splitlines()[1:]:
 	}
 }
 
-// TestLocal checks that with -local nothing but the model is needed.
+// TestLocal checks that the example with -local needs only a model.
 func TestLocal(t *testing.T) {
-	sandboxtest.New(t, local.WithWarm(0)) // skips if there can be no cloud here
+	sandboxtest.New(t, local.WithWarm(0)) // skips on a machine that cannot run a local cloud
 	model := modeltest.New(t, key, func([]loop.Message) string { return modeltest.Code("final_answer(6 * 7)") })
 	var shown strings.Builder
 	if err := (job{task: "Six times seven?", local: true}).run(t.Context(), &shown, model); err != nil || !strings.HasSuffix(shown.String(), "\n=> 42\n") {
@@ -116,7 +117,7 @@ func TestLocal(t *testing.T) {
 
 // Without a model the scripted one solves the example's own task.
 func TestScript(t *testing.T) {
-	sandboxtest.New(t, local.WithWarm(0)) // skips where there can be no cloud
+	sandboxtest.New(t, local.WithWarm(0)) // skips on a machine that cannot run a local cloud
 	var shown strings.Builder
 	j, model := job{local: true, steps: 5}, &loop.Model{}
 	if err := j.script(&shown, model); err != nil {

@@ -16,7 +16,7 @@ import (
 )
 
 // documents are the files in a directory of this machine that code may read.
-// They stay here; only what code asks for by name is sent.
+// They stay here; only documents that code requests by name are sent.
 type documents struct {
 	root  *os.Root // neither a name nor a link leads out of it
 	names []string
@@ -27,8 +27,8 @@ const (
 	maxDocument  = 1 << 20 // bytes
 )
 
-// openDocuments lists the directory once: what it does not list, such as hidden
-// files, does not exist for the code.
+// openDocuments lists the directory once: files that it does not list, such as
+// hidden files, do not exist for the code.
 func openDocuments(dir string) (*documents, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

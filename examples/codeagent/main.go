@@ -65,7 +65,7 @@ func main() {
 	}
 }
 
-// job is what the command line asks for.
+// job is the task of the command line.
 type job struct {
 	task, documents, audit string
 	steps                  int
@@ -81,7 +81,7 @@ var answers = loop.Script{"": {
 	"final_answer(fibonacci(100))",
 }}
 
-// script has a scripted model do the example's own task where no model is set.
+// script makes a scripted model do the example's own task if no model is set.
 func (j *job) script(w io.Writer, model *loop.Model) error {
 	if err := model.UseScript(w, answers, j.task); err != nil || model.Script == nil {
 		return err
@@ -144,7 +144,7 @@ func (j job) run(ctx context.Context, w io.Writer, model *loop.Model) (err error
 	}, options...)
 }
 
-// show writes each step with what the model sees of it.
+// show writes each step with the part of its result that the model sees.
 func show(w io.Writer) func(context.Context, int, string) (context.Context, func(*agent.Step, error)) {
 	return func(ctx context.Context, n int, code string) (context.Context, func(*agent.Step, error)) {
 		fmt.Fprintf(w, "--- step %d\n%s\n", n, code)

@@ -39,7 +39,8 @@ func TestDocker(t *testing.T) {
 	}
 }
 
-// TestNoDocker checks that a machine without a daemon is told what to install.
+// TestNoDocker checks that the error on a machine without a daemon names the
+// packages to install.
 func TestNoDocker(t *testing.T) {
 	t.Setenv("DOCKER_HOST", "unix:///no/such.sock")
 	err := run(t.Context(), t.Output(), &loop.Model{Script: answers}, "", fibonacci)

@@ -60,7 +60,7 @@ func main() {
 	}
 }
 
-// container is what every container is like.
+// container is the configuration of every container.
 var container = local.DockerParams{
 	MemoryBytes:     512 << 20,
 	CPUs:            0.5,
@@ -76,7 +76,7 @@ func run(ctx context.Context, w io.Writer, model *loop.Model, image, task string
 	params.Image = image
 	cloud, err := local.Start(ctx, append(more, local.WithEngine(local.EngineDocker), local.WithDocker(params))...)
 	if err != nil {
-		return err // it says what to install
+		return err // it names the packages to install
 	}
 	defer func() { err = errors.Join(err, cloud.Close()) }()
 	err = sandbox.Use(ctx, func(ctx context.Context, sb *sandbox.Sandbox) error {
@@ -96,7 +96,7 @@ func run(ctx context.Context, w io.Writer, model *loop.Model, image, task string
 //go:embed inside.py
 var inside string
 
-// readBack compares what holds inside with what was asked for.
+// readBack compares the limits inside with the requested ones.
 func readBack(ctx context.Context, w io.Writer, sb *sandbox.Sandbox) error {
 	execution, err := sb.RunCode(ctx, inside, nil)
 	if err != nil {
@@ -141,7 +141,7 @@ var answers = loop.Script{
 	"You help": {"a, b = 0, 1\nfor _ in range(118):\n    a, b = b, a + b\nfinal_answer(a)"},
 }
 
-// solve has the model solve a task in the container.
+// solve makes the model solve a task in the container.
 func solve(ctx context.Context, w io.Writer, sb *sandbox.Sandbox, model *loop.Model, task string) error {
 	a := &loop.Agent{Model: model, Run: agent.Params{
 		Limits: agent.Limits{MaxSteps: 10, StepTimeout: time.Minute},
@@ -159,7 +159,7 @@ func solve(ctx context.Context, w io.Writer, sb *sandbox.Sandbox, model *loop.Mo
 	return nil
 }
 
-// show writes each step with what the model sees of it.
+// show writes each step with the part of its result that the model sees.
 func show(w io.Writer) func(context.Context, int, string) (context.Context, func(*agent.Step, error)) {
 	return func(ctx context.Context, n int, code string) (context.Context, func(*agent.Step, error)) {
 		fmt.Fprintf(w, "--- step %d\n%s\n", n, code)

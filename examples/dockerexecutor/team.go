@@ -23,11 +23,11 @@ import (
 //go:embed team
 var teamFiles embed.FS
 
-// team builds an image with a whole team of agents, and has the team solve a task in a
+// team builds an image with a whole team of agents, and makes the team solve a task in a
 // container without a network. The key stays here, with the model that they ask.
 func team(ctx context.Context, w io.Writer, model *loop.Model, task string, more ...local.Option) (err error) {
 	params := container
-	params.User, params.NetworkDisabled = "", false // the Dockerfile says who, and installs packages
+	params.User, params.NetworkDisabled = "", false // the Dockerfile chooses the user, and installs packages
 	cloud, err := local.Start(ctx, append(more, local.WithEngine(local.EngineDocker), local.WithDocker(params))...)
 	if err != nil {
 		return err
@@ -43,8 +43,8 @@ func team(ctx context.Context, w io.Writer, model *loop.Model, task string, more
 	}, cloud.Option(), sandbox.WithTemplate(built), sandbox.WithInternet(false))
 }
 
-// build makes a template of the Dockerfile and returns its name. If a step fails, it shows
-// what that wrote.
+// build makes a template of the Dockerfile and returns its name. If a step fails, it shows the
+// step's output.
 func build(ctx context.Context, w io.Writer, cloud sandbox.ClientOption) (name string, err error) {
 	dir, err := os.MkdirTemp("", "dockerexecutor-")
 	if err != nil {
@@ -77,7 +77,7 @@ func build(ctx context.Context, w io.Writer, cloud sandbox.ClientOption) (name s
 	return built.Name, nil
 }
 
-// question is what the agents' code passes to ask.
+// question is the argument that the agents' code passes to ask.
 type question struct {
 	Messages []message `py:"messages"`
 }

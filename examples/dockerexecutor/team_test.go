@@ -40,7 +40,7 @@ import (
 )
 
 // mirror serves an image of the tests' daemon as python:3.10, with pip and, for pip to find, the
-// one package that the Dockerfile asks for. It returns its URL.
+// one package that the Dockerfile requests. It returns its URL.
 func mirror(t *testing.T, from string) string {
 	t.Helper()
 	files, err := dockertest.Files(from)
@@ -130,7 +130,7 @@ func tabulate() (string, error) {
 	return wheel.String(), errors.Join(errs...)
 }
 
-// TestTeam builds the Dockerfile as it is, and has the team solve the task without a model.
+// TestTeam builds the unchanged Dockerfile, and makes the team solve the task without a model.
 func TestTeam(t *testing.T) {
 	daemon := dockertest.Shared(t)
 	t.Setenv("DOCKER_HOST", daemon.Host())
@@ -154,7 +154,7 @@ func TestTeam(t *testing.T) {
 }
 
 // TestTeamHasNoKey searches the container for the model's key while the team asks a model that
-// needs it: the team, which runs as nobody and has no network, gets the answer but not the key.
+// needs it. The team, which runs as nobody and has no network, gets the answer but not the key.
 func TestTeamHasNoKey(t *testing.T) {
 	key := leak.New("sk-")
 	t.Setenv("OPENAI_API_KEY", key.Text) // as in the program
@@ -199,7 +199,7 @@ said = f"{pwd.getpwuid(os.getuid()).pw_name} reaches {reached}, and the agents a
 	}
 }
 
-// TestTeamBuildFails checks that what a step wrote is shown if it fails: here of an image
+// TestTeamBuildFails checks that the output of a failed step is shown: here with an image
 // without a Python.
 func TestTeamBuildFails(t *testing.T) {
 	t.Setenv("DOCKER_HOST", dockertest.Shared(t).Host())

@@ -27,7 +27,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // TestKeyless runs curl with a key that it does not have. The host has the certificate of
-// httptest, which this machine is made to trust, and its proxy leads every name there.
+// httptest, which this machine is made to trust, and its proxy connects every name to it.
 func TestKeyless(t *testing.T) {
 	const key, host = "sk-never-inside", "example.com"
 	origin := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -78,7 +78,7 @@ func mustClient(t *testing.T, cloud *sandboxtest.Cloud) *sandbox.Client {
 	return client
 }
 
-// leadTo returns an HTTP proxy that connects everything to one address.
+// leadTo returns an HTTP proxy that connects every request to one address.
 func leadTo(t *testing.T, address string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		far, err := new(net.Dialer).DialContext(context.WithoutCancel(r.Context()), "tcp", address)

@@ -1,6 +1,6 @@
-// Command keyless runs an unmodified program with a key that the program never sees: the
-// key is put into its requests when they leave the sandbox, and only into those to one
-// host, which is all that the program can reach.
+// Command keyless runs an unmodified program with a key that the program never sees. The
+// key is put into its requests when they leave the sandbox, and only into requests to
+// one host, which is the only host that the program can reach.
 //
 //	API_KEY=… keyless -local -host api.github.com curl -sS https://api.github.com/user
 //
@@ -84,7 +84,7 @@ func keyless(ctx context.Context, options []sandbox.ClientOption, host string, k
 	sb, err := client.Create(ctx, sandbox.WithNetwork(sandbox.Network{
 		Headers:  map[string]map[string]string{host: {"Authorization": "Bearer " + sandbox.SecretRef(name)}},
 		AllowOut: []string{host},
-		DenyOut:  []string{sandbox.AllTraffic}, // so that nothing leaves for anywhere else
+		DenyOut:  []string{sandbox.AllTraffic}, // so that no request leaves for another host
 	}))
 	if err != nil {
 		return err

@@ -1,5 +1,5 @@
 // Command many runs the lines of standard input as Python, each in a sandbox of its own, up to
-// a number of them at the same time, and prints what came of each as it ends.
+// a number of them at the same time, and prints the result of each as it ends.
 //
 //	seq 100 | sed 's/$/ ** 2/' | many -local -at-once 10
 //
@@ -55,7 +55,7 @@ func start(ctx context.Context, here bool, atOnce int, lines io.Reader, out io.W
 	return many(ctx, client, atOnce, lines, out)
 }
 
-// many runs each line. Its error is about those that did not run: a line that raised an
+// many runs each line. Its error is about lines that did not run: a line that raised an
 // exception did.
 func many(ctx context.Context, client *sandbox.Client, atOnce int, lines io.Reader, out io.Writer) error {
 	if atOnce < 1 {
@@ -104,8 +104,8 @@ func run(ctx context.Context, client *sandbox.Client, line string) (_ string, er
 	return strings.TrimSpace(execution.Stdout + execution.Text()), nil
 }
 
-// create creates a sandbox. Where the account or the machine has no place for another one,
-// it waits for as long as the service asks, or a second, until there is.
+// create creates a sandbox. If the account or the machine has no place for another one, it
+// waits for as long as the service asks, or a second, and tries again.
 func create(ctx context.Context, client *sandbox.Client) (*sandbox.Sandbox, error) {
 	for {
 		sb, err := client.Create(ctx)

@@ -66,8 +66,8 @@ func TestNoCredentialInTheSandboxes(t *testing.T) {
 	var during map[*sandbox.Sandbox][]int
 	searches := 0
 	members.model = modeltest.New(t, sandbox.Key(key.Text), func(chat []loop.Message) string {
-		// At an agent's last question everything that it was ever told is in its sandbox,
-		// and the code that called it is waiting.
+		// At an agent's last question everything that it was told is in its sandbox, and
+		// the code that called it is waiting.
 		if role, turn := roleOf(chat), modeltest.Turn(chat); turn == len(roles[role])-1 {
 			during = look(fmt.Sprintf("At question %d of %.20q", turn, role))
 			searches++
@@ -151,8 +151,8 @@ manager: 3 steps, 0 errors, 300 tokens: 6765
 	})
 }
 
-// TestAgentFails checks that an agent that fails is an exception in the manager's code, and
-// does not end the manager's run.
+// TestAgentFails checks that an agent that fails raises an exception in the manager's code,
+// and does not end the manager's run.
 func TestAgentFails(t *testing.T) {
 	t.Parallel()
 	members := newTeam(t, sandboxtest.New(t))

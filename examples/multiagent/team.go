@@ -12,7 +12,7 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// What the agents are told in addition to their tools.
+// Instructions for the agents in addition to their tools.
 const (
 	managerRole = `You lead a team and check nothing yourself. Have the programmer find the answer, then the checker judge it; when the checker disagrees, have it done again. They know only what you write to them.`
 
@@ -21,7 +21,7 @@ const (
 	checkerRole = `You check the answers of others, in another way than they would have been found. Your final answer is a dict with the keys "right", a bool, and "why", a sentence.`
 )
 
-// budget is what the team may spend each time the manager calls an agent.
+// budget is the amount that the team may spend each time the manager calls an agent.
 var budget = agent.Budget{MaxDepth: -1, MaxCalls: 10, Timeout: 5 * time.Minute, MaxTokens: 50_000}
 
 // team is a manager and the agents that it calls. Every agent's loop runs in this
@@ -29,10 +29,11 @@ var budget = agent.Budget{MaxDepth: -1, MaxCalls: 10, Timeout: 5 * time.Minute, 
 type team struct {
 	model *loop.Model
 	log   *log.Logger
-	// shared is where the manager and the programmer work: with separate variables,
-	// but the same files.
+	// shared is the sandbox of the manager and the programmer: they have separate
+	// variables, but the same files.
 	shared *sandbox.Sandbox
-	// apart is the checker's own sandbox: nothing that the others left can mislead it.
+	// apart is the checker's own sandbox: no file or variable of the others can
+	// mislead it.
 	apart *sandbox.Sandbox
 }
 

@@ -14,7 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// collector keeps spans, as a collector elsewhere would.
+// collector keeps spans, like a collector elsewhere.
 type collector struct {
 	mu    sync.Mutex
 	spans []sdktrace.ReadOnlySpan

@@ -1,11 +1,11 @@
-// Command observability shows where a job in a sandbox spends its time. It reports
-// what it does as spans of OpenTelemetry, to a collector in this process, which prints
-// them as a tree. The trace continues in the sandbox: the command there knows its span.
+// Command observability shows where a job in a sandbox spends its time. It reports its
+// work as spans of OpenTelemetry, to a collector in this process, which prints them as
+// a tree. The trace continues in the sandbox: the command there knows its span.
 //
 //	observability -local
 //
-// To send the spans to a collector of yours, give sdktrace.WithBatcher the exporter
-// of otlptracehttp.New(ctx) instead; OTEL_EXPORTER_OTLP_ENDPOINT says where it is.
+// To send the spans to a collector of yours, give sdktrace.WithBatcher the exporter of
+// otlptracehttp.New(ctx) instead; OTEL_EXPORTER_OTLP_ENDPOINT has its address.
 package main
 
 import (

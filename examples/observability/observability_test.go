@@ -32,9 +32,9 @@ report TIME
 	}
 }
 
-// With -local it brings its cloud.
+// With -local it starts its own cloud.
 func TestObservabilityLocal(t *testing.T) {
-	sandboxtest.New(t, local.WithWarm(0)) // skips where there can be no cloud
+	sandboxtest.New(t, local.WithWarm(0)) // skips on a machine that cannot run a local cloud
 	if err := observability(t.Context(), &strings.Builder{}, true); err != nil {
 		t.Error(err)
 	}

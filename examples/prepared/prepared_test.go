@@ -53,7 +53,7 @@ func TestPreparedFails(t *testing.T) {
 	if err == nil || err.Error() != "1 of 2 failed" || !strings.Contains(shown.String(), "FAILED  tests/test_three.py") || !strings.Contains(shown.String(), "9 != 6") {
 		t.Errorf("got %v\n%s", err, shown.String())
 	}
-	err = prepared(t.Context(), &shown, &log, false, project(t, "(")) // which is no Python
+	err = prepared(t.Context(), &shown, &log, false, project(t, "(")) // the project is not valid Python
 	if err == nil || !strings.Contains(err.Error(), "step 3 (RUN python3 -m compileall -q .)") {
 		t.Errorf("a project that is no Python: got %v", err)
 	}

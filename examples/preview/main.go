@@ -1,6 +1,6 @@
-// Command preview shows in the browser what a stranger's web program serves,
-// without running it on this machine: it copies a directory into a sandbox, starts
-// a server there, and passes requests on.
+// Command preview shows a stranger's web program in the browser, without running it
+// on this machine: it copies a directory into a sandbox, starts a server there, and
+// passes requests on.
 //
 //	preview -local path/to/site
 //	preview -local -port 3000 path/to/app node server.js
@@ -63,7 +63,7 @@ func main() {
 // preview serves until ctx ends, which is not an error, or until the server in the
 // sandbox ends. It closes listener.
 func preview(ctx context.Context, listener net.Listener, here bool, dir, command string, port int, log io.Writer) (err error) {
-	defer func() { _ = listener.Close() }() // the server has closed it already, if one was started
+	defer func() { _ = listener.Close() }() // if a server was started, it has closed it already
 	if dir == "" {
 		return errors.New("which directory? See -h")
 	}

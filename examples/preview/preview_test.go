@@ -46,7 +46,7 @@ func TestPreview(t *testing.T) {
 	}
 }
 
-// page returns what is shown; "" while the server is starting.
+// page returns the shown page, or "" while the server is starting.
 func page(t *testing.T, address string) string {
 	t.Helper()
 	response, err := http.Get(address)
@@ -64,7 +64,8 @@ func page(t *testing.T, address string) string {
 	return string(body)
 }
 
-// TestPreviewEnds checks that the preview ends when its server does, and says why.
+// TestPreviewEnds checks that the preview ends when its server does, and gives the
+// reason.
 func TestPreviewEnds(t *testing.T) {
 	sandboxtest.New(t).Setenv(t)
 	err := preview(t.Context(), listen(t), true, t.TempDir(), "echo no such app >&2; exit 3", 8000, io.Discard)

@@ -1,6 +1,6 @@
-// Command quickstart does one real job in a sandbox: it reads the packages of
-// this machine's Go installation, has them analysed and plotted by Python in a
-// sandbox, and gets back typed values and a picture.
+// Command quickstart does one real job in a sandbox: it reads the packages of this
+// machine's Go installation, makes Python in a sandbox analyse and plot them, and gets
+// back typed values and a picture.
 //
 //	quickstart -local          in a local cloud, started in this process
 //	quickstart                 on the service named by the E2B_ variables (E2B_API_KEY …)

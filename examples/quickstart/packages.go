@@ -16,7 +16,7 @@ import (
 	"strings"
 )
 
-// goPackage is what the quickstart knows about one package of the Go installation.
+// goPackage is the quickstart's description of one package of the Go installation.
 // In the sandbox it is a dict.
 type goPackage struct {
 	Name    string   `py:"name"`

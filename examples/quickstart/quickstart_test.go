@@ -14,7 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// TestLocal does what make demo does.
+// TestLocal runs the program of make demo.
 func TestLocal(t *testing.T) {
 	out := t.TempDir()
 	var printed strings.Builder
@@ -28,7 +28,7 @@ func TestLocal(t *testing.T) {
 	check(t, printed.String(), out)
 }
 
-// TestService runs the same program against a service that it knows only from its
+// TestService runs the same program against a service known only from its
 // settings: in the environment, and in a .env file.
 func TestService(t *testing.T) {
 	cloud := sandboxtest.New(t)

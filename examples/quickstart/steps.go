@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// steps reports what was done and how long it took.
+// steps reports each step and how long it took.
 type steps struct {
 	w     io.Writer
 	since time.Time // the end of the previous step
@@ -25,7 +25,7 @@ func (s *steps) note(format string, arguments ...any) {
 	fmt.Fprintf(s.w, "%9s  %s\n", "", fmt.Sprintf(format, arguments...))
 }
 
-// output returns where the sandbox's output goes, as it comes.
+// output returns a writer for the sandbox's output, as it comes.
 func (s *steps) output() io.Writer { return &indented{w: s.w, start: true} }
 
 // indented writes each line after a bar below the steps.

@@ -11,7 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// load reads what save wrote; if there is no such file, it returns the beginning.
+// load reads a file written by save. If it does not exist, load returns the
+// beginning.
 func load(file string) (*state.State, error) {
 	f, err := os.Open(file)
 	if errors.Is(err, fs.ErrNotExist) {

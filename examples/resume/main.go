@@ -85,8 +85,8 @@ func fit(ctx context.Context, w io.Writer, sb *sandbox.Sandbox, st *state.State,
 		if step.Error != nil {
 			return step.Error
 		}
-		// What the code changed comes back: the line, the losses and the counter.
-		// The points do not travel again.
+		// The variables that the code changed come back: the line, the losses and
+		// the counter. The points are not sent again.
 		if err := run.Pull(ctx, st); err != nil {
 			return err
 		}

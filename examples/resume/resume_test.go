@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"resume": main})
 }
 
-// outcome is what a run ends with.
+// outcome is the result of a run.
 type outcome struct {
 	line   []float64
 	losses []float64
@@ -65,9 +65,9 @@ func check(t *testing.T, got, want outcome) {
 	}
 }
 
-// TestKilled checks that a sandbox that is killed in the middle of a run loses only what
-// came after the last save, and that the result of another sandbox that continues is the
-// same to the last bit.
+// TestKilled checks that a sandbox that is killed in the middle of a run loses only the
+// epochs after the last save, and that another sandbox that continues has the same result
+// to the last bit.
 func TestKilled(t *testing.T) {
 	cloud := sandboxtest.New(t)
 	file := filepath.Join(t.TempDir(), "run.state")
@@ -103,7 +103,8 @@ func TestKilled(t *testing.T) {
 	check(t, outcomeOf(t, saved), without(t, cloud, 50))
 }
 
-// TestProcesses checks that two processes, each with its own sandbox, do what one does.
+// TestProcesses checks that two processes, each with its own sandbox, have the result of
+// one.
 func TestProcesses(t *testing.T) {
 	cloud := sandboxtest.New(t)
 	file := filepath.Join(t.TempDir(), "run.state")
@@ -124,7 +125,7 @@ func TestProcesses(t *testing.T) {
 	check(t, outcomeOf(t, st), without(t, cloud, 35))
 }
 
-// TestDamaged checks that a file that cannot be read is neither continued nor overwritten.
+// TestDamaged checks that an unreadable file is neither continued nor overwritten.
 func TestDamaged(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "run.state")
 	st, err := beginning()

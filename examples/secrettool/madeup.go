@@ -10,7 +10,7 @@ import (
 )
 
 // madeUp is an API of issues in this process, so that the example runs without an
-// account. Like the real one it answers nobody without the token.
+// account. Like the real one it refuses requests without the token.
 type madeUp struct {
 	*http.Server
 	URL, token string

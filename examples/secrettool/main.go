@@ -141,8 +141,8 @@ func work(ctx context.Context, w io.Writer, sb *sandbox.Sandbox, issues *tracker
 	return errors.New("the code gave no final answer")
 }
 
-// approval returns nil if the answer to a question is yes, or else an error that says
-// why not.
+// approval returns nil if the answer to a question is yes, or else an error with the
+// reason.
 type approval func(ctx context.Context, question string) error
 
 // ask lets the person at the terminal decide, one question at a time.

@@ -70,7 +70,7 @@ func newIssues(t *testing.T, s *service) *tracker {
 	return issues
 }
 
-// TestToken checks that the code works with what only the token can reach, and that the
+// TestToken checks that the code can use data that only the token can reach, and that the
 // token is nowhere in the sandbox: not while a tool is called, and not afterwards.
 func TestToken(t *testing.T) {
 	s, sb := newService(t), leak.Cloud(t).Create(t, sandbox.WithInternet(false))
@@ -120,7 +120,7 @@ func TestToken(t *testing.T) {
 }
 
 // TestBounds checks that the code cannot do more than the tools offer, nor more often, and
-// is told why.
+// gets the reason.
 func TestBounds(t *testing.T) {
 	s, sb := newService(t), sandboxtest.New(t).Create(t, sandbox.WithInternet(false))
 	yes := func(context.Context, string) error { return nil }
@@ -156,7 +156,7 @@ final_answer(None)`})
 	}
 }
 
-// TestSecrettool runs the whole example, on a service that it knows from its environment.
+// TestSecrettool runs the whole example, on a service from its environment.
 func TestSecrettool(t *testing.T) {
 	s := newService(t)
 	sandboxtest.New(t).Setenv(t)
@@ -181,7 +181,7 @@ func TestSecrettool(t *testing.T) {
 
 // Without an account the issues are made up.
 func TestMadeUp(t *testing.T) {
-	sandboxtest.New(t, local.WithWarm(0)) // skips where there can be no cloud
+	sandboxtest.New(t, local.WithWarm(0)) // skips on a machine that cannot run a local cloud
 	t.Setenv("GITHUB_TOKEN", "")
 	if err := secrettool(t.Context(), true, github, nil); err != nil {
 		t.Error(err)

@@ -15,10 +15,10 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
 
-// tracker has the issues of one repository. The code in the sandbox cannot choose
-// which one, or what may be done there, because the token allows more.
+// tracker has the issues of one repository. The code in the sandbox can choose
+// neither the repository nor other operations, because the token allows more.
 type tracker struct {
-	repository *url.URL // of the API
+	repository *url.URL // the URL of the repository in the API
 	token      string
 }
 
@@ -38,7 +38,7 @@ func newTracker(address, repository, token string) (*tracker, error) {
 	return &tracker{base.JoinPath("repos", repository), token}, nil
 }
 
-// issue is what the code gets of an issue.
+// issue is the part of an issue that the code gets.
 type issue struct {
 	Number int      `py:"number"`
 	Title  string   `py:"title"`
@@ -46,7 +46,8 @@ type issue struct {
 	Labels []string `py:"labels"`
 }
 
-// tools are what the code may do. approve is asked before anything is written.
+// tools are the calls that the code may make. approve is asked before anything is
+// written.
 func (t *tracker) tools(approve approval) []agent.Tool {
 	return []agent.Tool{
 		agent.MustTool("issues", "Gives a page of the open issues, the newest first; none after the last page.", t.issues,

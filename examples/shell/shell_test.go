@@ -18,7 +18,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// TestShell acts as a person at a terminal: types, makes the window larger, and leaves.
+// TestShell acts as a person at a terminal: it types, makes the window larger, and
+// leaves.
 func TestShell(t *testing.T) {
 	cloud := sandboxtest.New(t)
 	cloud.Setenv(t)
@@ -44,7 +45,7 @@ func TestShell(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// What is typed is shown as well, so it must not contain the expected text.
+	// The typed text is shown as well, so it must not contain the expected text.
 	expect := func(text string) {
 		t.Helper()
 		var seen strings.Builder
@@ -56,7 +57,7 @@ func TestShell(t *testing.T) {
 			seen.WriteByte(b)
 		}
 	}
-	if _, err := shown.ReadByte(); err != nil { // its prompt, whatever it looks like: the shell is ready
+	if _, err := shown.ReadByte(); err != nil { // the shell is ready when its prompt begins
 		t.Fatal(err)
 	}
 	say(`echo "in a $(uname)," $(stty size)`)

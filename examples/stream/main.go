@@ -1,5 +1,5 @@
-// Command stream runs Python that a page in the browser sends, in a sandbox of its own for
-// each run, and shows the output on the page as it comes, by server-sent events.
+// Command stream runs Python from a page in the browser, in a sandbox of its own for each
+// run, and shows the output on the page as it comes, by server-sent events.
 //
 //	stream -local
 //
@@ -79,7 +79,8 @@ func serve(ctx context.Context, listener net.Listener, here bool) (err error) {
 	return nil
 }
 
-// handler serves the page and runs what it sends. Pages of other sites cannot use it.
+// handler serves the page and runs the code that it sends. Pages of other sites cannot use
+// it.
 func handler(client *sandbox.Client) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
@@ -116,7 +117,7 @@ func run(ctx context.Context, client *sandbox.Client, code string, e *events) (e
 	_, err = sb.RunCode(ctx, code, &sandbox.RunCodeParams{
 		Stdout:         stream{e, "stdout"},
 		Stderr:         stream{e, "stderr"},
-		MaxOutputBytes: -1, // nothing of it is kept here
+		MaxOutputBytes: -1, // the output is not kept here
 		OnResult: func(r sandbox.Result) {
 			if png := r.PNG(); png != nil {
 				e.send("png", png)
@@ -151,7 +152,7 @@ func (e *events) send(kind string, data any) {
 	}
 }
 
-// stream sends what is written to it as events of one kind.
+// stream sends the bytes written to it as events of one kind.
 type stream struct {
 	to   *events
 	kind string

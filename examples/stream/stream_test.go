@@ -48,7 +48,7 @@ func TestStream(t *testing.T) {
 	server := httptest.NewServer(handler(client))
 	defer server.Close()
 
-	// The first output is there while the code waits.
+	// The first output arrives while the code waits.
 	answer := post(t, server.URL, "print('first', flush=True)\nimport time, pathlib\nwhile not pathlib.Path('/tmp/go').exists(): time.sleep(0.01)\nprint('last')\n6 * 7")
 	events := bufio.NewReader(answer.Body)
 	if got, want := next(events), `stdout "first\n"`; got != want {
@@ -83,7 +83,7 @@ func TestStream(t *testing.T) {
 		t.Error("a sandbox is left")
 	}
 
-	// No page of another site runs anything.
+	// No page of another site can run code.
 	if got := post(t, server.URL, "1", "Origin", "https://example.com", "Sec-Fetch-Site", "cross-site"); got.StatusCode != http.StatusForbidden {
 		t.Errorf("another site: %s", got.Status)
 	}

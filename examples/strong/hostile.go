@@ -11,8 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// attacks are what code does to find out about this machine's kernel, and to reach what is
-// weak in it. The answers come from gVisor.
+// attacks is code that looks for facts about this machine's kernel, and for its weak parts.
+// The answers come from gVisor.
 var attacks = []struct{ what, code, want string }{
 	{"which kernel is it?", "open('/proc/version').read().strip()", "Linux version"},
 	{"its log", "import subprocess\nsubprocess.run('dmesg', capture_output=True, text=True).stdout.splitlines()[0]", "Starting gVisor"},
@@ -20,8 +20,8 @@ var attacks = []struct{ what, code, want string }{
 	{"programs in the kernel", "libc.syscall(321, 0, None, 0), os.strerror(ctypes.get_errno())", "Operation not permitted"},
 }
 
-// hostile runs them, as root of the sandbox, and checks that the kernel is not the one of this
-// machine.
+// hostile runs the attacks, as root of the sandbox, and checks that the kernel is not the one
+// of this machine.
 func hostile(ctx context.Context, w io.Writer, _ *sandbox.Client, source *watched) error {
 	ours, err := os.ReadFile("/proc/version")
 	if err != nil {

@@ -1,16 +1,16 @@
-// Command strong keeps what a sandbox has in its memory: a table, a model that is half trained,
-// and a process that counts. It pauses the sandbox and resumes it, makes two others of a
-// snapshot, forks it to try three ways from one point on, and resumes it in another cloud after
-// the first one has ended. The sandboxes are those of gVisor, a kernel in user space, and the
-// program shows what hostile code sees of this machine's kernel.
+// Command strong keeps the memory of a sandbox: a table, a half-trained model, and a process
+// that counts. It pauses the sandbox and resumes it, makes two others from a snapshot, forks it
+// to try three ways from one point on, and resumes it in another cloud after the first one has
+// ended. The sandboxes are those of gVisor, a kernel in user space. The program also shows
+// which facts about this machine's kernel hostile code sees.
 //
 //	CGO_ENABLED=0 go run ./examples/strong
 //	strong -runsc PATH                           with a gVisor of your own
 //
 // The first run prepares the machine, as "e2bctl local setup --engine gvisor" does: the go
 // command builds runsc, the program of gVisor, which takes some minutes. This program becomes
-// the daemon of the sandboxes, inside of gVisor, which is why it is built without C. Their
-// Python needs pandas, as the one of "e2bctl local setup" has.
+// the daemon of the sandboxes, inside gVisor, so it is built without C. Their Python needs
+// pandas, like the one of "e2bctl local setup".
 package main
 
 import (
@@ -45,7 +45,7 @@ func main() {
 	}
 }
 
-// run has a cloud, and then another one that finds what the first one kept.
+// run has a cloud, and then another one that finds the sandbox that the first one kept.
 func run(ctx context.Context, w io.Writer, more ...local.Option) (err error) {
 	state, err := os.MkdirTemp("", "strong-")
 	if err != nil {
@@ -68,7 +68,7 @@ func run(ctx context.Context, w io.Writer, more ...local.Option) (err error) {
 func with(ctx context.Context, options []local.Option, do func(*sandbox.Client) error) (err error) {
 	cloud, err := local.Start(ctx, options...)
 	if err != nil {
-		return err // it says what to prepare
+		return err // it says how to prepare the machine
 	}
 	defer func() { err = errors.Join(err, cloud.Close()) }()
 	client, err := sandbox.NewClient(cloud.Option())
@@ -79,7 +79,7 @@ func with(ctx context.Context, options []local.Option, do func(*sandbox.Client) 
 	return do(client)
 }
 
-// firstCloud does all but the last, and leaves a sandbox that is paused.
+// firstCloud does all but the last part, and leaves a paused sandbox.
 func firstCloud(ctx context.Context, w io.Writer, client *sandbox.Client) (_ *watched, err error) {
 	took := clock()
 	sb, err := client.Create(ctx)
@@ -105,10 +105,10 @@ func firstCloud(ctx context.Context, w io.Writer, client *sandbox.Client) (_ *wa
 	return source, sb.Detach()
 }
 
-// secondCloud resumes it.
+// secondCloud resumes that sandbox.
 func secondCloud(ctx context.Context, w io.Writer, client *sandbox.Client, source *watched) (err error) {
 	took := clock()
-	sb, err := client.Connect(ctx, source.ID()) // which resumes it
+	sb, err := client.Connect(ctx, source.ID()) // Connect resumes it
 	if err != nil {
 		return err
 	}
@@ -177,7 +177,7 @@ func snapshot(ctx context.Context, w io.Writer, client *sandbox.Client, source *
 	return nil
 }
 
-// fork goes on from one moment of the sandbox in three ways.
+// fork continues from one moment of the sandbox in three ways.
 func fork(ctx context.Context, w io.Writer, _ *sandbox.Client, source *watched) (err error) {
 	rates := []float64{0.05, 0.5, 1.5}
 	took := clock()

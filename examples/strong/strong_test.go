@@ -17,7 +17,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(dockertest.Ending{M: m}) }
 
-// TestGVisor runs the whole example, which checks itself that variables and processes go on.
+// TestGVisor runs the whole example, which itself checks that variables and processes
+// continue.
 func TestGVisor(t *testing.T) {
 	runsc, program, dir := gvisortest.Need(t).Path, dockertest.Program(t), t.TempDir()
 	t.Setenv("TMPDIR", dir)

@@ -19,17 +19,18 @@ var (
 	counterProgram string
 )
 
-// port is where the counter listens in a sandbox.
+// port is the port of the counter in a sandbox.
 const port = 3000
 
-// watched is a sandbox with what was last seen of its memory.
+// watched is a sandbox with the last known values of its memory.
 type watched struct {
 	*sandbox.Sandbox
 	variables
 	counter
 }
 
-// variables are those of the code, and KernelPID is the process that has them.
+// variables are the variables of the code. KernelPID is the process that has
+// them.
 type variables struct {
 	KernelPID int     `json:"kernel"`
 	Points    int     `json:"points"`
@@ -68,12 +69,12 @@ func prepare(ctx context.Context, sb *sandbox.Sandbox) (*watched, error) {
 	return s, err
 }
 
-// copy returns what is made of a sandbox, with what it must have of it.
+// copy returns a copy of a sandbox, with the values that it must have.
 func (s *watched) copy(sb *sandbox.Sandbox) *watched {
 	return &watched{Sandbox: sb, variables: s.variables, counter: s.counter}
 }
 
-// change runs code, and looks at the variables after it.
+// change runs code, and reads the variables after it.
 func (s *watched) change(ctx context.Context, code string) (err error) {
 	s.variables, err = s.evaluate(ctx, code+"\nstate()")
 	return err
@@ -105,7 +106,7 @@ func (s *watched) ask(ctx context.Context) (c counter, err error) {
 	return c, json.Unmarshal(body, &c)
 }
 
-// goesOn checks that the variables and processes are those that were last seen.
+// goesOn checks that the variables and processes have the last known values.
 func (s *watched) goesOn(ctx context.Context) error {
 	v, err := s.evaluate(ctx, "state()")
 	if err != nil {
@@ -125,7 +126,7 @@ func (s *watched) goesOn(ctx context.Context) error {
 	return nil
 }
 
-// clock returns a function that tells how long ago that was.
+// clock returns a function that tells how long ago clock was called.
 func clock() func() time.Duration {
 	start := time.Now()
 	return func() time.Duration { return time.Since(start).Round(time.Millisecond) }

@@ -17,9 +17,9 @@ import (
 //go:embed snippets/*.py
 var files embed.FS
 
-// task is what an agent is given.
+// task is a task of an agent.
 type task struct {
-	name     string // of the snippets
+	name     string // the name of the snippets
 	prompt   string
 	state    map[string]any // variables of the code
 	guard    agent.Guard
@@ -66,7 +66,7 @@ type textStatistics struct {
 	Frequent  []string `py:"frequent"`
 }
 
-// The zero guard allows what plain algorithms need.
+// The zero guard allows the modules and calls of plain algorithms.
 var search = task{
 	name:     "search",
 	prompt:   "Write a binary search, and find the index of target in numbers and how many comparisons it took.",
@@ -89,7 +89,7 @@ func odd(n int) []int {
 	return list
 }
 
-// snippets returns what a model would answer to the task and the observations.
+// snippets returns a model's answers to the task and the observations.
 func (t task) snippets() ([]string, error) {
 	names, err := fs.Glob(files, "snippets/"+t.name+"-*.py")
 	if err != nil {

@@ -12,8 +12,9 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
 
-// attacks are what hostile code tries, and what must come of it by name. There is no guard
-// here: a guard helps a model, and what code runs into below is what isolates.
+// attacks are attempts of hostile code, with the results that must come of them by name.
+// There is no guard here: a guard helps a model, but these attempts must fail because of the
+// isolation.
 var attacks = []struct {
 	what, code string
 	want       string
@@ -29,7 +30,7 @@ var attacks = []struct {
 }
 
 // attack runs hostile code, and checks that all of it is answered and that the variables
-// outlive it.
+// survive it.
 func attack(ctx context.Context, w io.Writer, sb *sandbox.Sandbox) error {
 	if _, err := sb.RunCode(ctx, "mine = 'untouched'", nil); err != nil {
 		return err
@@ -53,8 +54,8 @@ func attack(ctx context.Context, w io.Writer, sb *sandbox.Sandbox) error {
 	return nil
 }
 
-// try runs code as a step of an agent, and returns what a model would see of it. A step that
-// takes too long is interrupted.
+// try runs code as a step of an agent, and returns the observation that a model would see. A
+// step that takes too long is interrupted.
 func try(ctx context.Context, sb *sandbox.Sandbox, code string, timeout time.Duration) (_ string, err error) {
 	run, err := agent.Begin(ctx, sb, &agent.Params{Limits: agent.Limits{StepTimeout: timeout}})
 	if err != nil {

@@ -57,7 +57,7 @@ func main() {
 func run(ctx context.Context, w io.Writer, model *loop.Model, task string) (err error) {
 	cloud, err := local.Start(ctx, local.WithEngine(local.EngineWasm), local.WithResources(local.Resources{MemoryBytes: 512 << 20}))
 	if err != nil {
-		return err // it says what to prepare
+		return err // it says how to prepare the machine
 	}
 	defer func() { err = errors.Join(err, cloud.Close()) }()
 	return sandbox.Use(ctx, func(ctx context.Context, sb *sandbox.Sandbox) error {
@@ -77,7 +77,7 @@ var answers = loop.Script{"": {
 	"final_answer(fibonacci(100))",
 }}
 
-// known is a tool: it runs here, whoever calls it.
+// known is a tool: it runs here, regardless of its caller.
 var known = agent.MustTool("known", "Gives the nth number of the Fibonacci sequence, for n from 1 to 90.",
 	func(_ context.Context, in struct {
 		N int `py:"n"`
@@ -92,7 +92,7 @@ var known = agent.MustTool("known", "Gives the nth number of the Fibonacci seque
 		return a, nil
 	})
 
-// solve has the model solve a task in the sandbox.
+// solve makes the model solve a task in the sandbox.
 func solve(ctx context.Context, w io.Writer, sb *sandbox.Sandbox, model *loop.Model, task string) error {
 	a := &loop.Agent{Model: model, Run: agent.Params{
 		Tools:  []agent.Tool{known},
@@ -112,7 +112,7 @@ func solve(ctx context.Context, w io.Writer, sb *sandbox.Sandbox, model *loop.Mo
 	return nil
 }
 
-// show writes each step with what the model sees of it.
+// show writes each step with the part of its result that the model sees.
 func show(w io.Writer) func(context.Context, int, string) (context.Context, func(*agent.Step, error)) {
 	return func(ctx context.Context, n int, code string) (context.Context, func(*agent.Step, error)) {
 		fmt.Fprintf(w, "--- step %d\n%s\n", n, code)

@@ -12,8 +12,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestWasm runs the whole example without a model, which checks itself what comes of the
-// attacks.
+// TestWasm runs the whole example without a model. The example itself checks the results
+// of the attacks.
 func TestWasm(t *testing.T) {
 	wasmtest.Need(t)
 	var out strings.Builder

@@ -1,8 +1,7 @@
-// Command wholeagent runs a whole agent in a sandbox: the loop, the agents
-// that it calls, and everything that they execute. To keep the key out of the sandbox,
-// use a run with tools; here the key goes in, for an agent that exists already
-// or that must not run on this machine at all. See
-// sandbox.Sandbox.RunProgram for what that costs.
+// Command wholeagent runs a whole agent in a sandbox: the loop, the agents that it calls,
+// and everything that they execute. To keep the key out of the sandbox, use a run with
+// tools. Here the key is in the sandbox, for an agent that exists already or that must not
+// run on this machine at all. See sandbox.Sandbox.RunProgram for the risks.
 //
 //	wholeagent -local
 //	export OPENAI_API_KEY=… OPENAI_MODEL=…
@@ -59,7 +58,7 @@ func main() {
 	})
 	stop()
 	if failed, ok := errors.AsType[*sandbox.ExitError](err); ok {
-		os.Exit(failed.Result.ExitCode) // its output was shown as it came
+		os.Exit(failed.Result.ExitCode) // its output has been shown already
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "wholeagent:", err)
@@ -89,8 +88,8 @@ func wholeagent(ctx context.Context, here bool, packages []string, p *sandbox.Pr
 	}, options...)
 }
 
-// complete adds what every agent needs: the variables, and this example's files if
-// there is no directory.
+// complete adds the parts that every agent needs: the variables, and this example's files
+// if there is no directory.
 func complete(p *sandbox.ProgramParams) error {
 	p.Envs = map[string]string{"OPENAI_BASE_URL": cmp.Or(os.Getenv("OPENAI_BASE_URL"), "https://api.openai.com/v1")}
 	for _, name := range []string{"OPENAI_API_KEY", "OPENAI_MODEL"} {
@@ -112,8 +111,8 @@ func addAgent(p *sandbox.ProgramParams) error {
 
 const fibonacci = "What is the 20th Fibonacci number? The first and the second are 1."
 
-// answers are what the model would say to fibonacci, as the manager and as the
-// helper, which is asked by the second.
+// answers are a model's answers to fibonacci, as the manager and as the helper, which is
+// asked by the second answer.
 var answers = []string{
 	"print(fibonacci(20))",
 	"n = helper('Compute the 20th Fibonacci number. The first and the second are 1.')\nprint(n)",
@@ -121,7 +120,7 @@ var answers = []string{
 	"final_answer(f'It is {n}.')",
 }
 
-// script has the agent of this example do its own task, without a model.
+// script makes the agent of this example do its own task, without a model.
 func script(p *sandbox.ProgramParams) error {
 	text, err := json.Marshal(answers)
 	if err != nil {
@@ -147,7 +146,7 @@ func run(ctx context.Context, sb *sandbox.Sandbox, packages []string, p *sandbox
 		}
 	}
 	network := sandbox.Network{DenyOut: []string{sandbox.AllTraffic}}
-	if host := model.Hostname(); host != "" { // a script has none
+	if host := model.Hostname(); host != "" { // a script has no host
 		network.AllowOut = []string{host}
 	}
 	if err := sb.SetNetwork(ctx, network); err != nil {
@@ -157,7 +156,7 @@ func run(ctx context.Context, sb *sandbox.Sandbox, packages []string, p *sandbox
 	return err
 }
 
-// unwanted leaves out what no agent needs.
+// unwanted leaves out files that no agent needs.
 func unwanted(name string, _ fs.DirEntry) bool {
 	switch path.Base(name) {
 	case ".git", ".venv", ".env", "__pycache__":

@@ -22,14 +22,14 @@ import (
 
 var key = leak.New("sk-")
 
-// model is a scripted model, at http://model.test/v1 as seen from a
-// sandbox: a proxy of this machine leads there.
+// model is a scripted model, at http://model.test/v1 as seen from a sandbox: a proxy of this
+// machine connects there.
 type model struct {
 	*httptest.Server
 	// answers are its answers, in order; the questions are added to asked.
 	answers []string
 	asked   []string
-	// during is called during each question, which is then the last of asked.
+	// during is called during each question, which is the last of asked at that time.
 	during func(*http.Request)
 }
 
@@ -71,7 +71,7 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// connect is the proxy: whatever address it is asked for, it leads to this server.
+// connect is the proxy: it connects every request to this server.
 func (m *model) connect(w http.ResponseWriter, r *http.Request) {
 	far, err := (&net.Dialer{}).DialContext(r.Context(), "tcp", m.Listener.Addr().String())
 	if err != nil {
@@ -115,7 +115,7 @@ func TestAgents(t *testing.T) {
 		if len(m.asked) != 2 {
 			return
 		}
-		// The agent has told which process it is, in the output of its code.
+		// The agent has reported its process id in the output of its code.
 		pid := strings.TrimSpace(m.asked[1])
 		want := []string{"environ of " + pid, "memory of " + pid}
 		if found, err := key.Everywhere(t.Context(), sb); err != nil || !slices.Equal(found, want) {
@@ -144,7 +144,7 @@ func TestAgents(t *testing.T) {
 	}
 }
 
-// TestStatus checks that the exit status of the agent is that of the call.
+// TestStatus checks that the exit status of the agent is the status of the call.
 func TestStatus(t *testing.T) {
 	_, cloud := newModel(t)
 	var errOut strings.Builder
@@ -173,7 +173,7 @@ func TestCancel(t *testing.T) {
 
 // Without a model the answers are the example's own.
 func TestScript(t *testing.T) {
-	sandboxtest.New(t, local.WithWarm(0)) // skips where there can be no cloud
+	sandboxtest.New(t, local.WithWarm(0)) // skips on a machine that cannot run a local cloud
 	t.Setenv("OPENAI_API_KEY", "")
 	t.Setenv("OPENAI_MODEL", "")
 	var out, errOut strings.Builder
@@ -183,8 +183,8 @@ func TestScript(t *testing.T) {
 	}
 }
 
-// TestDirectory runs another agent, with its own directory and packages, on a service that
-// is known from its settings.
+// TestDirectory runs another agent, with its own directory and packages, on a service known
+// from its settings.
 func TestDirectory(t *testing.T) {
 	_, cloud := newModel(t)
 	cloud.Setenv(t)

@@ -29,8 +29,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(dockertest.Ending{M: m})
 }
 
-// Every row can be measured, and the table ends up in the file where people
-// read it.
+// Every row can be measured, and the table is written to the file.
 func TestRows(t *testing.T) {
 	cloud := sandboxtest.New(t) // skips on a machine that cannot run a local cloud
 	t.Setenv("HTTPS_PROXY", "")

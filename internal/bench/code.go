@@ -10,7 +10,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// The cells that are measured.
+// The measured cells.
 const (
 	adding  = "1+1"
 	pandas  = "import pandas; pandas.DataFrame({'a': [1, 1]})['a'].sum().item()"
@@ -41,7 +41,7 @@ func (b *bench) codeOutput(ctx context.Context, sb *sandbox.Sandbox) error {
 	return errors.Join(err, b.complete(int64(got)))
 }
 
-// printMany returns code that prints the number of lines that the sizes say.
+// printMany returns code that prints b.prints lines.
 func (b *bench) printMany() string { return fmt.Sprintf("for i in range(%d): print(i)", b.prints) }
 
 func (b *bench) manyPrints(ctx context.Context, sb *sandbox.Sandbox) error {

@@ -36,8 +36,8 @@ func execEcho(ctx context.Context, sb *sandbox.Sandbox) error {
 	return err
 }
 
-// echoRow is the row of a command where the user has a .bashrc, whose text a shell in the sandbox
-// expands.
+// echoRow is the row of a command of a user with a .bashrc. A shell in the sandbox expands the
+// text bashrc.
 func (b *bench) echoRow(what, bashrc string) row {
 	return row{
 		name: "`Commands.Run(\"echo\")` with " + what, runs: 100,
@@ -75,8 +75,8 @@ func (daemon) Start(_ context.Context, _ *connect.Request[process.StartRequest],
 	return nil
 }
 
-// clientEcho measures what a command costs apart from running it. The other
-// side is in this process, so the figure includes its share.
+// clientEcho measures the cost of a command apart from running it. The other side is in this
+// process, so the figure includes its share.
 func clientEcho(ctx context.Context, runs int) (_ result, err error) {
 	mux := http.NewServeMux()
 	mux.Handle(processconnect.NewProcessHandler(daemon{}))

@@ -43,7 +43,7 @@ func (b *bench) controlRows() []row {
 	}
 }
 
-// turnover measures the time that one sandbox costs when as many as a crowd are
+// turnover measures the time that one sandbox costs when a crowd of sandboxes is
 // created and killed, atOnce of them at a time.
 func (b *bench) turnover(atOnce int) measurement {
 	return func(ctx context.Context, runs int) (result, error) {
@@ -61,8 +61,8 @@ func (b *bench) turnover(atOnce int) measurement {
 	}
 }
 
-// listed measures a list of all sandboxes, page by page. There is nothing in these
-// sandboxes: a machine cannot run as many.
+// listed measures a list of all sandboxes, page by page. These sandboxes run nothing:
+// a machine cannot run as many.
 func (b *bench) listed(ctx context.Context, runs int) (_ result, err error) {
 	fakes, kept := &lifecycletest.Fakes{}, store.Temporary(filepath.Join(os.TempDir(), "e2bctl-bench-unused"))
 	registry := lifecycle.New(lifecycle.Options{MaxSandboxes: b.records, Launch: fakes.Launch, Store: kept})
@@ -95,8 +95,8 @@ func (b *bench) listed(ctx context.Context, runs int) (_ result, err error) {
 	}))
 }
 
-// byHTTPS measures with a client that reaches the cloud by its domain, as a client of
-// the hosted service does.
+// byHTTPS measures with a client that reaches the cloud by its domain, like a client
+// of the hosted service.
 func (b *bench) byHTTPS(measure func(*bench, call) measurement, do call) measurement {
 	return func(ctx context.Context, runs int) (_ result, err error) {
 		transport, err := trusting(b.cloud)
@@ -116,8 +116,8 @@ func (b *bench) byHTTPS(measure func(*bench, call) measurement, do call) measure
 	}
 }
 
-// trusting returns a transport that trusts the cloud's certificates, and for which all
-// names lead to the cloud.
+// trusting returns a transport that trusts the cloud's certificates, and that connects
+// to the cloud for every name.
 func trusting(cloud *local.Cloud) (*http.Transport, error) {
 	roots := x509.NewCertPool()
 	for _, pair := range cloud.Env() {

@@ -20,9 +20,9 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// driver is the program that runs in kernels, with the Python that sandboxes
-// have, but on the host and asked over its socket: it shows what code costs
-// without a sandbox around it.
+// driver is the program that runs in kernels, with the Python of sandboxes, but
+// on the host and used over its socket: it shows the cost of code without a
+// sandbox around it.
 type driver struct {
 	cmd       *exec.Cmd
 	directory string
@@ -60,7 +60,7 @@ func startDriver(ctx context.Context) (_ *driver, err error) {
 	d.cmd.ExtraFiles = []*os.File{theirs}
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	err = d.cmd.Start()
-	theirs.Close() // so that its end is noticed
+	theirs.Close() // so that this process notices its end
 	if err != nil {
 		return nil, errors.Join(err, d.socket.Close())
 	}
@@ -83,8 +83,8 @@ func (d *driver) run(code string) (reply []byte, err error) {
 	return d.until("reply")
 }
 
-// until reads lines up to the first of a type. No line that the cells here make
-// it write is longer than the buffer.
+// until reads lines up to the first line of a kind. With the cells here, no
+// line is longer than the buffer.
 func (d *driver) until(kind string) ([]byte, error) {
 	for want := []byte(`{"type":"` + kind + `"`); ; {
 		line, err := d.lines.ReadSlice('\n')
@@ -95,7 +95,7 @@ func (d *driver) until(kind string) ([]byte, error) {
 }
 
 func (d *driver) close() error {
-	err := d.socket.Close() // which makes it end
+	err := d.socket.Close() // this ends the driver
 	_ = d.cmd.Wait()        // its status does not matter
 	return errors.Join(err, os.RemoveAll(d.directory))
 }
@@ -117,7 +117,7 @@ func driverStart(code string) measurement {
 	}
 }
 
-// driverRuns measures what do does with a running driver.
+// driverRuns measures calls of do with a running driver.
 func driverRuns(do func(*driver) error) measurement {
 	return func(ctx context.Context, runs int) (_ result, err error) {
 		d, err := startDriver(ctx)

@@ -20,12 +20,12 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// outside is an address reserved for documentation; the proxy leads it to the
-// origin.
+// outside is an address reserved for documentation; the proxy connects it to
+// the origin.
 const outside = "http://203.0.113.1"
 
 // out measures fetching something from outside. The client is this program, run
-// in a sandbox without being told of a proxy.
+// in a sandbox without proxy settings.
 func (b *bench) out(path string, bytes int64) measurement {
 	return func(ctx context.Context, runs int) (r result, err error) {
 		err = b.with(ctx, func(sb *sandbox.Sandbox) error {
@@ -43,8 +43,8 @@ func (b *bench) out(path string, bytes int64) measurement {
 	}
 }
 
-// outFromHost is the same client on the host, which connects through the same
-// proxy.
+// outFromHost measures the same client on the host, which connects through the
+// same proxy.
 func (b *bench) outFromHost(path string, bytes int64) measurement {
 	return func(ctx context.Context, runs int) (result, error) {
 		program, err := os.Executable()
@@ -59,7 +59,7 @@ func (b *bench) outFromHost(path string, bytes int64) measurement {
 	}
 }
 
-// getAgain is what this program does as that client: it fetches url, with a new
+// getAgain is this program as that client: it fetches url, with a new
 // connection each time, and prints how long each fetch took.
 func getAgain(ctx context.Context, w io.Writer, url, through string, runs int) error {
 	transport := &http.Transport{DisableKeepAlives: true}
@@ -78,7 +78,7 @@ func getAgain(ctx context.Context, w io.Writer, url, through string, runs int) e
 	return err
 }
 
-// measured parses what getAgain printed.
+// measured parses the output of getAgain.
 func measured(text string, bytes int64) (result, error) {
 	r := result{bytes: bytes}
 	for line := range strings.Lines(text) {
@@ -118,7 +118,7 @@ func dialThrough(ctx context.Context, proxy, address string) (net.Conn, error) {
 	return conn, nil
 }
 
-// leadTo returns a proxy that connects everything to one address.
+// leadTo returns a proxy that connects every request to one address.
 func leadTo(address string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		far, err := (&net.Dialer{}).DialContext(r.Context(), "tcp", address)

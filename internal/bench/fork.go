@@ -15,7 +15,7 @@ import (
 // chain is how many layers a template of the rows has.
 const chain = 20
 
-// forkRows are the rows about what is made from sandboxes.
+// forkRows are the rows about forks and templates of sandboxes.
 func (b *bench) forkRows() []row {
 	files := b.bulk * 100 >> 8
 	of := fmt.Sprintf("%d MiB of written files", files>>20)
@@ -43,7 +43,7 @@ func (b *bench) forkRows() []row {
 }
 
 // forked measures a fork of a sandbox with written files to its first command; with
-// several, to the first command of the last.
+// several forks, to the first command of the last.
 func (b *bench) forked(n, files int, size int64) measurement {
 	return func(ctx context.Context, runs int) (r result, err error) {
 		err = keeping(ctx, func(client *sandbox.Client) error {
@@ -94,7 +94,7 @@ func (b *bench) built(anew bool) measurement {
 	}
 }
 
-// layered measures the first sandbox of a template that was made from one that was made
+// layered measures the first sandbox of a template made from a template that was made
 // from another, and so on.
 func (b *bench) layered(ctx context.Context, runs int) (r result, err error) {
 	err = keeping(ctx, func(client *sandbox.Client) error {

@@ -11,7 +11,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// gvisorRow is how the names of the rows about gVisor begin.
+// gvisorRow is the beginning of the names of the rows about gVisor.
 const gvisorRow = "gVisor: "
 
 // gvisorRows are the rows about sandboxes of gVisor, and about their memory.
@@ -30,7 +30,7 @@ func (b *bench) gvisorRows() []row {
 }
 
 // inGVisor measures in a cloud of gVisor that has a state directory. The program that it puts
-// into sandboxes is e2bctl, if there is one, because this one may need libraries.
+// into sandboxes is e2bctl, if there is one, because this program may need libraries.
 func (b *bench) inGVisor(measure func(*bench) measurement) measurement {
 	options := []local.Option{local.WithEngine(local.EngineGVisor)}
 	if b.command != "" {
@@ -72,8 +72,8 @@ func (b *bench) checkpointed() measurement {
 	}
 }
 
-// restored measures a sandbox that goes on from memory on the disk, to its first cell, which
-// needs what was in it.
+// restored measures a sandbox that continues from memory on the disk, to its first cell,
+// which needs that memory.
 func (b *bench) restored() measurement {
 	return func(ctx context.Context, runs int) (r result, err error) {
 		err = b.withPandas(ctx, func(sb *sandbox.Sandbox) error {

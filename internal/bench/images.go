@@ -35,8 +35,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/template"
 )
 
-// imageRows are about container images. The image has the bash of this machine, which is the
-// shell of commands without one, too.
+// imageRows are about container images. The image has the bash of this machine, which is
+// also the shell of commands without an image.
 func (b *bench) imageRows() []row {
 	of := sync.OnceValues(func() (string, error) { return b.buildImage(context.Background()) })
 	packed := sync.OnceValues(func() (string, error) { return b.packPython(context.Background()) })
@@ -112,7 +112,7 @@ func bashFiles(ctx context.Context) ([]byte, error) {
 	return layer.Bytes(), w.Close()
 }
 
-// createOf creates a sandbox of a template; nil is the built-in one.
+// createOf creates a sandbox of a template; nil means the built-in one.
 func (b *bench) createOf(ctx context.Context, template func() (string, error)) (*sandbox.Sandbox, error) {
 	if template == nil {
 		return b.client.Create(ctx)
@@ -124,8 +124,8 @@ func (b *bench) createOf(ctx context.Context, template func() (string, error)) (
 	return b.client.Create(ctx, sandbox.WithTemplate(name))
 }
 
-// createdOf measures from before a sandbox of a template is created to the end of its first
-// command.
+// createdOf measures the time from the request for a sandbox of a template to the end of its
+// first command.
 func (b *bench) createdOf(template func() (string, error)) measurement {
 	return func(ctx context.Context, runs int) (result, error) {
 		return repeat(ctx, runs, func(ctx context.Context) (time.Duration, error) {
@@ -144,12 +144,12 @@ func (b *bench) createdOf(template func() (string, error)) measurement {
 // imageCrowd is how many sandboxes of one image there are at once.
 func (b *bench) imageCrowd() int { return max(1, b.crowd/5) }
 
-// memoryOf measures how much more memory there is in use for each of several sandboxes of a
+// memoryOf measures how much more memory is in use for each of several sandboxes of a
 // template.
 func (b *bench) memoryOf(template func() (string, error)) measurement {
 	return func(ctx context.Context, _ int) (result, error) {
 		count := b.imageCrowd()
-		first, err := b.createOf(ctx, template) // what all of them share exists from here on
+		first, err := b.createOf(ctx, template) // the shared memory exists from here on
 		if err != nil {
 			return result{}, err
 		}
@@ -197,7 +197,7 @@ func tarUnpacks(ctx context.Context, dir, packed string) (time.Duration, error) 
 	return time.Since(start), err
 }
 
-// roomUnpacks unpacks as pulling an image does.
+// roomUnpacks unpacks a layer as pulling an image does.
 func roomUnpacks(ctx context.Context, dir, packed string) (_ time.Duration, err error) {
 	own, to := filepath.Join(dir, "room"), filepath.Join(dir, "layer")
 	if err := errors.Join(os.Mkdir(own, 0o700), os.Mkdir(to, 0o700)); err != nil {
@@ -221,7 +221,7 @@ func roomUnpacks(ctx context.Context, dir, packed string) (_ time.Duration, err 
 	return time.Since(start), err
 }
 
-// layerSize is how many bytes of files there are in the layer that is unpacked.
+// layerSize is how many bytes of files the unpacked layer has.
 func (b *bench) layerSize() int64 { return b.bulk / 4 }
 
 // packPython packs files of the Python of sandboxes into an archive, and returns its name.

@@ -1,8 +1,8 @@
 //go:build linux
 
-// Command bench measures what users wait for, and prints a table. Beside each
-// number is its floor, where there is one: what the same thing costs without
-// this project, measured in the same run.
+// Command bench measures the times for which users wait, and prints a table.
+// Beside each number is its floor, if there is one: the cost of the same thing
+// without this project, measured in the same run.
 //
 // With -readme the table replaces the one in that file.
 package main
@@ -65,7 +65,7 @@ func main() {
 	}
 }
 
-// sizes says how much is measured.
+// sizes are the amounts of work to measure.
 type sizes struct {
 	scale   float64       // multiplies the number of runs of each row
 	pause   time.Duration // between sandboxes: enough for the cloud to have the next one ready
@@ -77,23 +77,23 @@ type sizes struct {
 	records int           // number of sandboxes in a list
 }
 
-// bench is what the rows measure with.
+// bench has the values that the rows need for their measurements.
 type bench struct {
 	sizes
 	cloud   *local.Cloud
 	client  *sandbox.Client
 	option  sandbox.ClientOption   // for that cloud, for rows with a client of their own
 	kind    []sandbox.CreateOption // of sandboxes, if they are not the cloud's usual ones
-	engines []local.Engine         // to measure besides the default one
-	egress  string                 // what Report says about egress
+	engines []local.Engine         // engines to measure besides the default one
+	egress  string                 // the egress in Report
 	origin  string                 // address of a server outside of the sandboxes
-	proxy   string                 // address of a proxy that leads everything to origin
+	proxy   string                 // address of a proxy that connects everything to origin
 	command string                 // path of e2bctl, or ""
-	images  string                 // directory that images may be read from; "" where no sandbox can begin with an image
+	images  string                 // directory from which images may be read; "" if no sandbox can begin with an image
 }
 
-// run starts a local cloud and measures the rows one after the other, so that
-// they do not disturb each other. If one fails the others are still measured.
+// run starts a local cloud and measures the rows one after the other, so that they
+// do not disturb each other. If one fails the others are still measured.
 func run(ctx context.Context, w io.Writer, readme, command, only string, sizes sizes, engines ...local.Engine) (err error) {
 	origin := httptest.NewServer(answers(sizes.bulk))
 	defer origin.Close()
@@ -149,7 +149,7 @@ func run(ctx context.Context, w io.Writer, readme, command, only string, sizes s
 	return errors.Join(append(failed, ctx.Err())...)
 }
 
-// machine says when and on what machine it was measured, and how busy that was.
+// machine describes the time, the machine and its load.
 func machine() string {
 	var system unix.Utsname
 	var info unix.Sysinfo_t

@@ -14,7 +14,7 @@ import (
 // measurement runs something a number of times.
 type measurement func(ctx context.Context, runs int) (result, error)
 
-// result is what a measurement found.
+// result is the result of a measurement.
 type result struct {
 	took  []time.Duration // the time of each run, sorted
 	bytes int64           // bytes that each run moved, if it is about throughput
@@ -59,8 +59,8 @@ func format(d time.Duration) string {
 	return fmt.Sprintf("%.2f s", d.Seconds())
 }
 
-// repeat runs timed once, uncounted, to warm up, and then as often as asked.
-// timed returns the part of a run's time that counts.
+// repeat runs timed once, uncounted, to warm up, and then runs times. timed
+// returns the part of a run's time that counts.
 func repeat(ctx context.Context, runs int, timed func(context.Context) (time.Duration, error)) (result, error) {
 	if _, err := timed(ctx); err != nil {
 		return result{}, err

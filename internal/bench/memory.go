@@ -16,7 +16,7 @@ import (
 	"syscall"
 )
 
-// resetPeak makes peak("self") start again from now.
+// resetPeak makes peak("self") start again from the present memory.
 func resetPeak() error {
 	debug.FreeOSMemory()
 	return os.WriteFile("/proc/self/clear_refs", []byte("5"), 0)
@@ -27,7 +27,7 @@ func peak(pid string) (int64, error) { return procField(pid, "status", "VmHWM") 
 
 // usage returns the memory that belongs only to the process, and its share of
 // all its memory, for which shared pages count in part. If this user may not
-// know these, both are the number of bytes in pages that do not belong to a
+// read these, both are the number of bytes in pages that do not belong to a
 // file.
 func usage(pid string) (own, share int64, err error) {
 	share, err = procField(pid, "smaps_rollup", "Pss")
@@ -59,8 +59,8 @@ func procField(pid, file, name string) (int64, error) {
 }
 
 // family returns the processes that this one started, directly or through
-// others, and those of them that are the first of a sandbox: pid 1 in a
-// namespace of the room's.
+// others, and the first processes of sandboxes among them: pid 1 in a namespace
+// of the room.
 func family() (all, daemons []string, err error) {
 	statuses, err := filepath.Glob("/proc/[0-9]*/status")
 	if err != nil {
@@ -99,8 +99,8 @@ func family() (all, daemons []string, err error) {
 	return all, daemons, nil
 }
 
-// envdPeak returns the most memory that the first process of any sandbox has
-// had resident.
+// envdPeak returns the largest resident memory that the first process of any
+// sandbox has had.
 func envdPeak() (most int64, err error) {
 	_, daemons, err := family()
 	for _, pid := range daemons {
@@ -110,8 +110,8 @@ func envdPeak() (most int64, err error) {
 	return most, err
 }
 
-// inAll returns the memory that this process and all that it started use
-// together.
+// inAll returns the memory that this process and all processes that it started
+// use together.
 func inAll() (sum int64, err error) {
 	all, _, err := family()
 	if err != nil {

@@ -36,8 +36,8 @@ func (b *bench) pauseRows() []row {
 	}
 }
 
-// frozen measures a pause that keeps the memory, together with the resumption. What it
-// says besides is how long the first cell takes after that.
+// frozen measures a pause that keeps the memory, together with the resumption. It also reports
+// how long the first cell takes after that.
 func (b *bench) frozen(size int64) measurement {
 	return func(ctx context.Context, runs int) (r result, err error) {
 		err = b.with(ctx, func(sb *sandbox.Sandbox) error {
@@ -142,8 +142,8 @@ func copied(files int, size int64) measurement {
 
 // kept measures the memory of a cloud with many paused sandboxes and a crowd that runs.
 func (b *bench) kept(ctx context.Context, _ int) (r result, err error) {
-	// The Python that a cloud starts kernels from loads pandas in the background. Until that is
-	// done, it has less memory, that of the other cloud as well.
+	// The Python from which a cloud starts kernels loads pandas in the background. Until that
+	// is done, it has less memory, in both clouds.
 	if err := b.with(ctx, func(sb *sandbox.Sandbox) error { return onePlusOneInPandas(ctx, sb) }); err != nil {
 		return r, err
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// serve is what this program does as the server of a row, in a sandbox or not.
-// It prints the address on which it listens.
+// serve is this program as the server of a row, in a sandbox or not. It prints
+// the address on which it listens.
 func serve(ctx context.Context, w io.Writer, address string) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {

@@ -13,10 +13,11 @@ type row struct {
 	name    string
 	runs    int
 	measure measurement
-	// floor may be nil; floorName says what the floor is.
+	// floor may be nil; floorName describes it.
 	floor     measurement
 	floorName string
-	// elsewhere is what others have measured; the README says by whom, and when.
+	// elsewhere is the measurement of others; the README has their names and the
+	// dates.
 	elsewhere string
 }
 
@@ -140,8 +141,8 @@ func (b *bench) rows() []row {
 			floor: calls(bare("/bin/true")), floorName: "`/bin/true`", elsewhere: "267 ms [7]",
 		})
 	}
-	// These come last, because the memory that they leave in pools would count as
-	// that of later rows.
+	// These come last, because the memory that they leave in pools would count
+	// for later rows.
 	return append(rows, []row{
 		{
 			name: count(b.storm, "commands at once"), runs: 1, measure: b.stormed,

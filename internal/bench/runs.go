@@ -87,8 +87,8 @@ func step(ctx context.Context, r *agent.Run, code string) (*agent.Step, error) {
 
 var add = agent.MustTool("add", "", func(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil })
 
-// toolCalls measures one of many tool calls that code makes from that many
-// threads.
+// toolCalls measures one tool call, while code makes many of them from several
+// threads at once.
 func (b *bench) toolCalls(threads int) measurement {
 	const calls = 200 // per thread
 	code := fmt.Sprintf("for i in range(%d): add(i, 1)", calls)
@@ -213,14 +213,14 @@ func stateOf(name string, v any) (*state.State, error) {
 	return st, st.Set(name, v)
 }
 
-// setAgain sets what the state already has; setOne sets one of its variables to
-// another value.
+// setAgain sets the variable to the value that the state already has; setOne
+// sets one of its variables to another value.
 func setAgain(st *state.State, list []float64, _ int) error { return st.Set("x", list) }
 
 func setOne(st *state.State, _ []float64, i int) error { return st.Set("v500", i) }
 
-// begunAgain measures Begin with a state and packages that the sandbox has,
-// after a change. It counts the bytes that are sent.
+// begunAgain measures Begin with a state and packages that the sandbox already
+// has, after a change. It counts the sent bytes.
 func (b *bench) begunAgain(size int64, change func(st *state.State, list []float64, i int) error, packages ...string) measurement {
 	return func(ctx context.Context, runs int) (r result, err error) {
 		var sent atomic.Int64

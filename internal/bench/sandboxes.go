@@ -28,8 +28,8 @@ func runTrue(ctx context.Context, sb *sandbox.Sandbox) error {
 	return err
 }
 
-// created measures from before a sandbox is created to the end of its first
-// call. Closing it does not count, and neither does the pause before.
+// created measures the time from the request for a sandbox to the end of its
+// first call. Closing it does not count, and neither does the pause before.
 func (b *bench) created(pause time.Duration, do call) measurement {
 	return func(ctx context.Context, runs int) (result, error) {
 		return repeat(ctx, runs, func(ctx context.Context) (time.Duration, error) {
@@ -70,14 +70,14 @@ func (b *bench) with(ctx context.Context, do func(*sandbox.Sandbox) error) error
 	return errors.Join(do(sb), sb.Close())
 }
 
-// crowded measures until something has been done in each of many sandboxes, all
-// of which exist by then; atOnce of them are created at a time. Closing them
-// does not count.
+// crowded measures the time until a call has been made in each of many
+// sandboxes, all of which exist by then; atOnce of them are created at a time.
+// Closing them does not count.
 func (b *bench) crowded(atOnce int, do call) measurement {
 	return func(ctx context.Context, runs int) (result, error) {
 		var r result
 		for range runs {
-			debug.FreeOSMemory() // what other rows left here does not belong to the sandboxes
+			debug.FreeOSMemory() // the memory that other rows left here does not belong to the sandboxes
 			sandboxes := make([]*sandbox.Sandbox, b.crowd)
 			start := time.Now()
 			failed := tally(each(atOnce, b.crowd, func(i int) (err error) {
@@ -148,7 +148,7 @@ func (b *bench) stormOnHost(ctx context.Context, _ int) (result, error) {
 	return b.storms(func(int) error { return run(ctx) })
 }
 
-// storms measures that many calls, all at once, until the last has ended.
+// storms measures many calls, all at once, until the last has ended.
 func (b *bench) storms(do func(i int) error) (result, error) {
 	took := make([]time.Duration, b.storm)
 	start := time.Now()
@@ -203,7 +203,7 @@ func bare(name string, arguments ...string) func(context.Context) error {
 }
 
 // namespaces runs a program in new namespaces of all the kinds that a sandbox
-// has, with nothing else prepared in them.
+// has, without any other preparation.
 var namespaces = calls(func(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, "/bin/true")
 	cmd.SysProcAttr = &syscall.SysProcAttr{

@@ -15,8 +15,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// reader shows what is typed in a terminal at once, after it has said that it
-// is ready.
+// reader echoes each character typed in a terminal at once, after it has
+// reported that it is ready.
 const (
 	reader = "stty raw; echo ready; exec cat >/dev/null"
 	ready  = "ready\n"

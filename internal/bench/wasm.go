@@ -11,7 +11,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// wasmRow is how the names of the rows about WebAssembly begin.
+// wasmRow is the beginning of the names of the rows about WebAssembly.
 const wasmRow = "WebAssembly: "
 
 // wasmRows are the rows about Python in WebAssembly. Their floors are the same in usual
@@ -48,7 +48,7 @@ func (b *bench) wasmRows() []row {
 	}
 }
 
-// interrupted measures from giving up a cell that would never end to the end of the next one,
+// interrupted measures the time from giving up an endless cell to the end of the next one,
 // which the kernel begins when it has interrupted the first.
 func (b *bench) interrupted(ctx context.Context, runs int) (r result, err error) {
 	err = b.with(ctx, func(sb *sandbox.Sandbox) (err error) {
@@ -71,7 +71,7 @@ func (b *bench) interrupted(ctx context.Context, runs int) (r result, err error)
 	return r, err
 }
 
-// whenPrinted calls a function when something is printed.
+// whenPrinted calls a function at each output.
 type whenPrinted func()
 
 func (f whenPrinted) Write(p []byte) (int, error) {

@@ -15,7 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// watched measures from before a file is written until a watch reports it.
+// watched measures the time from writing a file until a watch reports it.
 func (b *bench) watched(ctx context.Context, runs int) (r result, err error) {
 	err = b.with(ctx, func(sb *sandbox.Sandbox) error {
 		if err := sb.Files.MakeDir(ctx, "watched", nil); err != nil {

@@ -15,8 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
 
-// Whatever code does, what it did is reported, and the context answers
-// afterwards.
+// The effects of bad code are reported, and the context answers afterwards.
 func TestBadCode(t *testing.T) {
 	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
 		for _, tt := range []struct {
@@ -30,7 +29,7 @@ func TestBadCode(t *testing.T) {
 				}
 			}},
 			{"indentation", "if True:\nx = 1", "IndentationError", nil},
-			{"a NUL", "x = '\x00'", "", nil}, // what happens depends on the version of Python
+			{"a NUL", "x = '\x00'", "", nil}, // the result depends on the version of Python
 			{"exit", "import sys; sys.exit(3)", "SystemExit", nil},
 			{"exit of the process", "import os; os._exit(3)", "died", nil},
 			{"exit in a thread", "import sys, threading\nt = threading.Thread(target=sys.exit, args=(3,)); t.start(); t.join()", "", nil},
@@ -182,7 +181,7 @@ func TestBadRequests(t *testing.T) {
 	})
 }
 
-// The next call reports what happened to an idle kernel.
+// The next call reports the end of an idle kernel.
 func TestKernelRestartedBetweenCalls(t *testing.T) {
 	t.Parallel()
 	cloud := shared(t)
@@ -263,7 +262,7 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// StreamCode yields what RunCode returns, in order, over either transport.
+// StreamCode yields the parts of RunCode's result, in order, over either transport.
 func TestStreamCode(t *testing.T) {
 	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
 		const code = `import sys
@@ -335,7 +334,7 @@ func TestErrorThenRun(t *testing.T) {
 func TestTwoClients(t *testing.T) {
 	t.Parallel()
 	cloud := shared(t)
-	apart := cloud.Create(t) // another sandbox: nothing from this one is there
+	apart := cloud.Create(t) // another sandbox: it has nothing of this one
 	evaluate(t, apart, "n = 'theirs'")
 	for _, transport := range transports {
 		t.Run(string(transport), func(t *testing.T) {
@@ -371,8 +370,7 @@ func TestTwoClients(t *testing.T) {
 	}
 }
 
-// A result that is too large for a message is left out, and the execution says
-// so.
+// A result that is too large for a message is left out, and the execution reports it.
 func TestLargeResult(t *testing.T) {
 	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
 		execution, err := sb.RunCode(t.Context(), "'x' * (64 << 20)", nil)

@@ -14,7 +14,7 @@ import (
 )
 
 // Code that forks without end is stopped with all its children, and its context
-// goes on: in the same kernel if an interrupt helps, otherwise in a fresh one.
+// continues: in the same kernel if an interrupt helps, otherwise in a fresh one.
 // Envd, which cannot start a thread either meanwhile, survives.
 func TestBombsOfCode(t *testing.T) {
 	t.Parallel()
@@ -59,8 +59,8 @@ def bomb():
 	}
 }
 
-// Code that takes too much of something is refused more, as commands are, and can
-// go on.
+// Code that takes too much of a resource is refused more, like commands, and can
+// continue.
 func TestLimitsOfCode(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, local.WithResources(local.Resources{DiskBytes: 32 << 20}))
@@ -72,7 +72,7 @@ func TestLimitsOfCode(t *testing.T) {
 		"with open('/home/user/big', 'wb') as f:\n    while True: f.write(bytes(1 << 20))": "No space left on device",
 		"import os\nwhile True: kept.append(os.open('/', os.O_RDONLY))":                    "Too many open files",
 		"import socket\nwhile True: kept += socket.socketpair()":                           "Too many open files",
-		"import os\nwhile True: kept += os.openpty()":                                      "", // whichever limit is reached first
+		"import os\nwhile True: kept += os.openpty()":                                      "", // depending on the limit that is reached first
 	} {
 		evaluate(t, sb, "kept = []")
 		_, err := sb.RunCode(t.Context(), code, nil)

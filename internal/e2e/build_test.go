@@ -25,7 +25,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// buildAPI is the API of a cloud as a client that builds templates uses it.
+// buildAPI is the API of a cloud for a client that builds templates.
 type buildAPI struct {
 	url, key string
 	cloud    *sandboxtest.Cloud // nil: a server in a process of its own
@@ -79,11 +79,11 @@ type buildSpec struct {
 	ReadyCmd     string      `json:"readyCmd,omitempty"`
 }
 
-// built is what became of a build.
+// built is the result of a build.
 type built struct {
 	TemplateID, BuildID string
 	Status              string
-	Log                 []string // without what is different each time
+	Log                 []string // without the parts that differ each time
 	Reason              *struct{ Message, Step string }
 }
 
@@ -136,7 +136,7 @@ func (b buildAPI) build(t *testing.T, name string, spec buildSpec) built {
 	return b.wait(t, ids)
 }
 
-// ready is build for one that must become ready.
+// ready is build for a build that must become ready.
 func (b buildAPI) ready(t *testing.T, name string, spec buildSpec) built {
 	t.Helper()
 	result := b.build(t, name, spec)
@@ -173,7 +173,7 @@ func (b buildAPI) upload(t *testing.T, template string, archive []byte) string {
 	return hash
 }
 
-// archiveOf packs files by their names; the content of a name with / at its end is ignored,
+// archiveOf packs files by their names. The content of a name with / at its end is ignored,
 // and -> begins the target of a link.
 func archiveOf(t *testing.T, zipped bool, files ...string) []byte {
 	t.Helper()
@@ -229,8 +229,8 @@ func output(t *testing.T, sb *sandbox.Sandbox, command string) string {
 	return strings.TrimSpace(result.Stdout)
 }
 
-// TestBuild: the steps of a build run in sandboxes, and what they leave is what a sandbox of
-// the template begins with; a second build of the same does nothing anew.
+// TestBuild checks that the steps of a build run in sandboxes, and that a sandbox of the
+// template begins with their files. A second build of the same template repeats nothing.
 func TestBuild(t *testing.T) {
 	t.Parallel()
 	api := buildsOf(sandboxtest.New(t, local.WithWarm(0)))
@@ -280,7 +280,8 @@ func TestBuild(t *testing.T) {
 	}
 }
 
-// TestBuildUsers: who and where the steps run as, sandboxes of the template run as, too.
+// TestBuildUsers checks that sandboxes of the template run as the user and in the directory of
+// the steps.
 func TestBuildUsers(t *testing.T) {
 	t.Parallel()
 	api := buildsOf(sandboxtest.New(t, local.WithWarm(0)))
@@ -330,7 +331,8 @@ func TestBuildUsers(t *testing.T) {
 	}
 }
 
-// TestStartCommand: what a template starts runs in each sandbox of it, however that began.
+// TestStartCommand checks that the start command of a template runs in each sandbox of it,
+// however that began.
 func TestStartCommand(t *testing.T) {
 	t.Parallel()
 	api := buildsOf(sandboxtest.New(t, local.WithWarm(0)))
@@ -379,8 +381,8 @@ func TestStartCommand(t *testing.T) {
 	check(sb, "a sandbox that was paused without its memory")
 }
 
-// TestHostileArchives: an archive changes nothing outside of the directory that its files
-// are copied to, is bounded by the sandbox's disk, and is refused if it is none.
+// TestHostileArchives checks that an archive changes nothing outside of the destination of its
+// files, is bounded by the sandbox's disk, and is refused if it is no archive.
 func TestHostileArchives(t *testing.T) {
 	t.Parallel()
 	api := buildsOf(sandboxtest.New(t, local.WithWarm(0), local.WithResources(local.Resources{DiskBytes: 64 << 20})))
@@ -404,7 +406,7 @@ func TestHostileArchives(t *testing.T) {
 			t.Fatal(err)
 		}
 		block := bytes.Repeat([]byte("x"), 1<<20) // zeros would become a hole
-		for range 100 {                           // more than the disk has, and cut off
+		for range 100 {                           // more than fits on the disk, and cut off
 			if _, err := w.Write(block); err != nil {
 				t.Fatal(err)
 			}
@@ -456,7 +458,7 @@ func TestHostileArchives(t *testing.T) {
 	}
 }
 
-// TestCopy: files get where a Dockerfile would copy them to.
+// TestCopy checks that files are copied to the same places as by a Dockerfile.
 func TestCopy(t *testing.T) {
 	t.Parallel()
 	api := buildsOf(sandboxtest.New(t, local.WithWarm(0)))
@@ -490,8 +492,8 @@ func TestCopy(t *testing.T) {
 	}
 }
 
-// TestManySteps: a template of many steps has what all of them wrote and nothing that they
-// removed, however many layers it is.
+// TestManySteps checks that a template of many steps has all files that they wrote and none
+// that they removed, regardless of the number of layers.
 func TestManySteps(t *testing.T) {
 	t.Parallel()
 	api := buildsOf(sandboxtest.New(t, local.WithWarm(0)))
@@ -511,8 +513,8 @@ func TestManySteps(t *testing.T) {
 	}
 }
 
-// TestKilledDuringBuild: whenever the server is killed, the build is ready or has failed after
-// a restart, and building it again leads to what it should.
+// TestKilledDuringBuild checks that a build is ready or has failed after a restart, whenever
+// the server is killed, and that building it again has the right result.
 func TestKilledDuringBuild(t *testing.T) {
 	t.Parallel()
 	rounds := 2
@@ -529,7 +531,7 @@ func TestKilledDuringBuild(t *testing.T) {
 		api := buildAPI{url: before.url, key: string(before.key)}
 		ids := api.request(t, "job")
 		api.start(t, ids, spec)
-		select { // whatever it is doing then
+		select { // at an unknown moment
 		case <-time.After(time.Duration(rand.Int64N(int64(time.Second)))):
 		case <-t.Context().Done():
 		}
@@ -558,7 +560,8 @@ func TestKilledDuringBuild(t *testing.T) {
 	}
 }
 
-// TestMuchOutputOfBuild: however much a step writes, it goes on, and the log is bounded.
+// TestMuchOutputOfBuild checks that a step continues regardless of how much it writes, and
+// that the log is bounded.
 func TestMuchOutputOfBuild(t *testing.T) {
 	t.Parallel()
 	api := buildsOf(sandboxtest.New(t, local.WithWarm(0)))

@@ -20,9 +20,9 @@ print("ready", flush=True)
 while True: os.chmod("f%d" % os.getpid(), 0o600); os.utime("f%d" % os.getpid())
 ' & done; wait`
 
-// TestChangesInPlace: without namespaces, where another process makes all changes of files,
-// what programs, code and clients do with their own files works, also while the sandbox
-// asks for changes without end. The files of this user stay as they are.
+// TestChangesInPlace checks that programs, code and clients can use their own files without
+// namespaces, where another process makes all changes of files, also while the sandbox
+// requests changes without end. The files of this user stay unchanged.
 func TestChangesInPlace(t *testing.T) {
 	t.Parallel()
 	sb := sandboxtest.New(t, local.WithIsolation(local.Restricted)).Create(t)
@@ -71,7 +71,7 @@ func TestChangesInPlace(t *testing.T) {
 			w.Close()
 		}
 	}
-	// Of the user, if the Python is one that the user has prepared.
+	// These belong to the user if the Python is one that the user has prepared.
 	python := strings.TrimSpace(run(t, sb, `python3 -c 'import os, sys; own = sys.prefix + "/pyvenv.cfg"; print(own if os.path.exists(own) else os.__file__)'`))
 	for _, command := range []string{"touch -r FILE FILE", "chmod $(stat -c %a FILE) FILE", "chgrp $(stat -c %g FILE) FILE", "python3 -c 'import os; os.fchmod(os.open(\"FILE\", 0), 0o644)'"} {
 		command = strings.ReplaceAll(command, "FILE", python)

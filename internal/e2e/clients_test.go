@@ -14,8 +14,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// forBothHandles runs a test with two handles on one sandbox, as two programs
-// would have, on each transport.
+// forBothHandles runs a test with two handles on one sandbox, like those of two
+// programs, on each transport.
 func forBothHandles(t *testing.T, test func(t *testing.T, sb, other *sandbox.Sandbox)) {
 	t.Parallel()
 	cloud := shared(t)
@@ -77,9 +77,8 @@ func TestClientsOfOneKernel(t *testing.T) {
 	})
 }
 
-// What another client does to a context is reported to the client that runs
-// code in it, and the next call works if there is still something for it to
-// use.
+// If another client ends a context, the client that runs code in it gets an
+// error that says so, and the next call works if the context can still be used.
 func TestContextEndedByAnotherClient(t *testing.T) {
 	forBothHandles(t, func(t *testing.T, sb, other *sandbox.Sandbox) {
 		for name, test := range map[string]struct {
@@ -136,7 +135,7 @@ func isOneOf(err error, all []error) bool {
 	return false
 }
 
-// Whenever a call is given up, its code does not go on, and the next call
+// Whenever a call is given up, its code does not continue, and the next call
 // works.
 func TestGivenUpAtAnyTime(t *testing.T) {
 	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {

@@ -125,7 +125,7 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// checkKept checks what is kept of a large output: it is bounded, and every
+// checkKept checks the kept part of a large output: it is bounded, and every
 // byte that was dropped is counted.
 func checkKept(t *testing.T, kept string, dropped int64) {
 	t.Helper()
@@ -203,8 +203,8 @@ func TestStdin(t *testing.T) {
 	}
 }
 
-// Without a websocket code runs, and is told what is missing when it asks for
-// input.
+// Without a websocket code runs, and its error when it asks for input names the
+// missing websocket.
 func TestStdinOverHTTP(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t, sandbox.WithCodeTransport(sandbox.CodeTransportHTTP))

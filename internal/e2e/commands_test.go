@@ -86,8 +86,8 @@ func TestBigFile(t *testing.T) {
 		t.Errorf("%d bytes came back, %v, want the %d that were sent and no error", n, err, size)
 	}
 
-	// An upload that is given up in the middle leaves nothing behind, and the rest
-	// is not read.
+	// An upload that is given up in the middle leaves nothing behind, and the rest is
+	// not read.
 	broken := errors.New("source broke")
 	err = sb.Files.WriteFrom(t.Context(), "half", io.MultiReader(io.LimitReader(pattern{}, 1<<20), failing{broken}), nil)
 	if !errors.Is(err, broken) {
@@ -127,8 +127,8 @@ func TestFilesThatFail(t *testing.T) {
 	}
 }
 
-// TestInputThatIsNotRead: as with a pipe, it is no error if a command closes its input
-// before it has read all of it.
+// TestInputThatIsNotRead checks that a command may close its input before it has read
+// all of it, as with a pipe.
 func TestInputThatIsNotRead(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)

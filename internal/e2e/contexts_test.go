@@ -77,7 +77,8 @@ func TestContexts(t *testing.T) {
 	})
 }
 
-// What code left running ends with its kernel, and does not hold up a restart.
+// Processes that code left running end with its kernel, and do not delay a
+// restart.
 func TestRestartEndsWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)

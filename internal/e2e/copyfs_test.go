@@ -34,7 +34,7 @@ func TestCopyFS(t *testing.T) {
 		t.Errorf("the archive is left: %q", got)
 	}
 
-	// What exists stays, and the rest is copied.
+	// Existing files stay, and the rest is copied.
 	tree["a/b/read.txt"] = &fstest.MapFile{Data: []byte("another")}
 	tree["new"] = &fstest.MapFile{Data: []byte("new")}
 	err := sb.Files.CopyFS(t.Context(), tree, "deep/copy dir")
@@ -64,7 +64,8 @@ type failingFS struct{}
 
 func (failingFS) Open(string) (fs.File, error) { return nil, listed{"no", "luck"} }
 
-// Whatever a file system has and says, the program survives the copy.
+// The program survives the copy of any file system, regardless of its content
+// and errors.
 func TestCopyOddFS(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)

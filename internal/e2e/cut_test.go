@@ -29,8 +29,8 @@ func (w *onWrite) Write(p []byte) (int, error) {
 	return w.out.Write(p)
 }
 
-// However the connection is cut during a call, code runs once, and its output
-// is either complete or reported as incomplete.
+// Wherever the connection is cut during a call, code runs once, and its output is
+// either complete or reported as incomplete.
 func TestConnectionCut(t *testing.T) {
 	t.Parallel()
 	cloud := shared(t)
@@ -67,7 +67,7 @@ func testConnectionCut(t *testing.T, r *relaytest.Relay, sb *sandbox.Sandbox) {
 	}
 }
 
-// cutting calls a function at its second Read, and has more to read then.
+// cutting calls a function at its second Read, and has more bytes to read then.
 type cutting struct {
 	do    func()
 	reads int
@@ -83,7 +83,7 @@ func (c *cutting) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// checkCut makes calls that are cut off, each of which has to fail if fails is set.
+// checkCut makes calls that are cut off. If fails is set, each of them must fail.
 func checkCut(t *testing.T, when string, fails bool, calls map[string]func() error) {
 	t.Helper()
 	for name, call := range calls {
@@ -104,16 +104,16 @@ func checkCut(t *testing.T, when string, fails bool, calls map[string]func() err
 	}
 }
 
-// Whatever call is cut off, its error is one of this module's types, and matches no
-// context's error while the caller's context lives: code that ignores a cancelled call
-// must not ignore a broken one.
+// The error of every call that is cut off is one of this module's types, and matches
+// no context's error while the caller's context lives: code that ignores a cancelled
+// call must not ignore a broken one.
 func TestCutCallsAreNotCancelled(t *testing.T) {
 	t.Parallel()
 	cloud := shared(t)
 	r := relaytest.New(t, cloud.URL())
 	sb := cloud.Create(t, sandbox.WithSandboxURL(r.URL()))
 	ctx := t.Context()
-	if _, err := sb.RunCode(ctx, "1", nil); err != nil { // over the transport that it stays with
+	if _, err := sb.RunCode(ctx, "1", nil); err != nil { // over the transport that the handle then keeps
 		t.Fatal(err)
 	}
 	if err := sb.Files.Write(ctx, "large", make([]byte, 8<<20), nil); err != nil {
@@ -132,7 +132,7 @@ func TestCutCallsAreNotCancelled(t *testing.T) {
 		return err
 	}
 	tool := agent.MustTool("add", "Adds.", func(_ context.Context, in struct{ A int }) (int, error) { return in.A, nil })
-	// While the call is under way: everything is cut, and can be reached again.
+	// While the call is under way, everything is cut, and can be reached again.
 	checkCut(t, "cut in the middle", false, map[string]func() error{
 		"Commands.Run with input": func() error {
 			return second(sb.Commands.Run(ctx, "sleep 1; cat", &sandbox.CommandParams{Stdin: &cutting{do: r.Cut}}))
@@ -199,7 +199,7 @@ func TestCutCallsAreNotCancelled(t *testing.T) {
 	r.Reopen()
 }
 
-// The same for calls of the control plane.
+// The same holds for calls of the control plane.
 func TestCutControlCallsAreNotCancelled(t *testing.T) {
 	t.Parallel()
 	cloud := shared(t)
@@ -231,8 +231,8 @@ func TestCutControlCallsAreNotCancelled(t *testing.T) {
 	r.Reopen()
 }
 
-// Tools are refused to a sandbox with open kernels, and not to one that is gone or
-// paused, which has an error of its own.
+// Tools are refused for a sandbox with open kernels. The error of a sandbox that is
+// gone or paused is another one.
 func TestBeginWithToolsOfASandboxThatIsGone(t *testing.T) {
 	t.Parallel()
 	cloud := shared(t)

@@ -11,8 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// When its time is over, code is interrupted and keeps its variables. Code that
-// ignores the interrupt has its kernel replaced, and the next call is told.
+// When its time is over, code is interrupted and keeps its variables. If it ignores
+// the interrupt its kernel is replaced, and the next call reports that.
 func TestDeadline(t *testing.T) {
 	const setup = "import collections, functools, itertools, os, signal, socket, time\nbegun = functools.partial(os.write, 1, b'begun'); x = 42\n"
 	t.Parallel()

@@ -12,8 +12,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// What sandbox/README.md says about the users of code and commands holds: neither the
-// local cloud nor the service uses the same one for both.
+// The description of the users of code and commands in sandbox/README.md is correct:
+// neither the local cloud nor the service uses the same one for both.
 func TestFilesOfCodeAndCommands(t *testing.T) {
 	t.Parallel()
 	cloud := shared(t)

@@ -20,9 +20,9 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// What a sandbox may reach it reaches through its proxy, also after a pause and in a fork, until
-// the rules change. The proxy is found through that of the host, and its password is nowhere
-// to be read.
+// A sandbox reaches allowed hosts through its proxy, also after a pause and in a fork, until the
+// rules change. The proxy is found through the host's proxy, and its password is nowhere to be
+// read.
 func TestEgressProxy(t *testing.T) {
 	const password = "open sesame"
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "origin of "+r.Host) }))
@@ -39,7 +39,7 @@ func TestEgressProxy(t *testing.T) {
 		lead.ServeHTTP(w, r)
 	}))
 	defer own.Close()
-	host := httptest.NewServer(leadTo(t, own.Listener.Addr().String())) // so what goes past the proxy meets it, too
+	host := httptest.NewServer(leadTo(t, own.Listener.Addr().String())) // so connections past the sandbox's proxy arrive there, too
 	defer host.Close()
 	t.Setenv("HTTPS_PROXY", host.URL)
 	state := t.TempDir()
@@ -100,7 +100,7 @@ func checkRecorded(t *testing.T, state, has, hasNot string) {
 	t.Helper()
 	found := false
 	err := filepath.WalkDir(state, func(path string, entry fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) { // it was on its way out
+		if errors.Is(err, fs.ErrNotExist) { // it was just being removed
 			return nil
 		}
 		if err != nil || !entry.Type().IsRegular() {
@@ -118,8 +118,9 @@ func checkRecorded(t *testing.T, state, has, hasNot string) {
 	}
 }
 
-// A paused sandbox keeps its proxy, and what it denies, when another cloud takes over its state
-// directory. No log of either has the password; the sandbox's own says why the proxy fails.
+// A paused sandbox keeps its proxy and its rules when another cloud takes over its state
+// directory. No log of either cloud has the password; the sandbox's own log has the reason why
+// the proxy fails.
 func TestEgressProxyOfNextCloud(t *testing.T) {
 	const password = "open sesame"
 	sandboxtest.New(t, local.WithWarm(0)) // skips on a machine that cannot run one

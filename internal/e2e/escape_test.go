@@ -15,8 +15,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// TestEscapeFromKernel runs code that tries what commands must not be able to
-// do: a kernel is forked outside of its sandbox, or runs as another user.
+// TestEscapeFromKernel runs code that tries actions that are forbidden to
+// commands: a kernel is forked outside of its sandbox, or runs as another user.
 func TestEscapeFromKernel(t *testing.T) {
 	t.Parallel()
 	escapes := escapetest.List(t, os.Getpid())

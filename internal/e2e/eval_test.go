@@ -43,8 +43,8 @@ func TestEval(t *testing.T) {
 	}
 }
 
-// What is no expression, has no Go form or is no T is an error of its own kind, and the
-// kernel is as it was.
+// Code that is no expression, or whose value has no Go form or is no T, has an error of
+// its own kind, and the kernel stays as it was.
 func TestEvalFailures(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)

@@ -22,7 +22,7 @@ func everyByte() string {
 	return string(all)
 }
 
-// Arguments arrive as they are given, whatever is in them.
+// Arguments arrive unchanged, regardless of their content.
 func TestExecArguments(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
@@ -51,7 +51,7 @@ func TestExecArguments(t *testing.T) {
 	}
 }
 
-// What is missing is an exec.ErrNotFound, and nothing else is.
+// Only a missing program is an exec.ErrNotFound.
 func TestExecFailures(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)

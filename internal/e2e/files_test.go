@@ -25,7 +25,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// This test is not parallel, because what others allocate would count.
+// This test is not parallel, because the allocations of others would count.
 func TestFileMemoryIsConstant(t *testing.T) {
 	sb := shared(t).Create(t)
 	const size = 256 << 20
@@ -119,9 +119,8 @@ func TestFilesystem(t *testing.T) {
 	}
 }
 
-// TestTenWriters: when ten writers write one file at once, one of their
-// versions is there in the end, complete, and every reader in between sees a
-// complete one.
+// TestTenWriters checks that when ten writers write one file at once, one complete version
+// remains, and that every reader in between sees a complete one.
 func TestTenWriters(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
@@ -145,8 +144,8 @@ func TestTenWriters(t *testing.T) {
 	}
 }
 
-// TestBadNames: a name that is not UTF-8 neither hides its directory nor keeps
-// the directory from being copied or removed.
+// TestBadNames checks that a name that is not UTF-8 neither hides its directory nor keeps the
+// directory from being copied or removed.
 func TestBadNames(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
@@ -178,8 +177,8 @@ d' && mkdir $'e\xfe' && echo deep > $'e\xfe/f'`)
 	}
 }
 
-// TestWriteToPipe: a pipe receives what is written; if nobody reads it, the
-// write is an error and does not wait.
+// TestWriteToPipe checks that a pipe receives the written bytes. If no process reads it, the
+// write returns an error and does not wait.
 func TestWriteToPipe(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
@@ -246,7 +245,7 @@ func TestFileFailures(t *testing.T) {
 			t.Errorf("%s as an unknown user: %v, want an error with %q", name, err, "stranger")
 		}
 	}
-	// Names that are not UTF-8 work where they are sent in the URL.
+	// Names that are not UTF-8 work if they are sent in the URL.
 	if err := files.WriteText(ctx, "raw\xff", "raw", nil); err != nil {
 		t.Error(err)
 	}
@@ -390,7 +389,7 @@ func TestDirectories(t *testing.T) {
 	}
 }
 
-// A directory that an upload makes has its name when it is complete.
+// A directory that an upload makes gets its name when it is complete.
 func TestUploadOfANewDirectory(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
@@ -401,7 +400,8 @@ func TestUploadOfANewDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.Chmod(closed, 0o700) })
-	// tar does its work, says what can be seen of it, and goes on with what the test has it do.
+	// tar does its work, reports the visible files, and continues with the commands of the
+	// test.
 	install := func(then string) {
 		t.Helper()
 		script := "#!/bin/sh\n/usr/bin/tar \"$@\" || exit\nls ~/-in/new >/tmp/seen 2>&1; true\n" + then
@@ -498,8 +498,8 @@ func TestWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	// A file that is there when its new directory is read is reported; one that
-	// has gone again by then is not.
+	// A file that exists when its new directory is read is reported; a file that is gone by
+	// then is not.
 	run(t, sb, "cd ~/w && mkdir sub && echo 1 > sub/f")
 	seen := map[string]bool{}
 	var end error
@@ -547,7 +547,7 @@ func TestWatchEnds(t *testing.T) {
 		t.Cleanup(func() { w.Close() })
 		return w
 	}
-	// A loop that is given up ends alone: the next one has every event.
+	// A loop that is given up ends alone: the next one gets every event.
 	patient := watch(t.Context())
 	short, giveUp := context.WithCancel(t.Context())
 	waited := make(chan error)
@@ -584,7 +584,7 @@ func TestWatchEnds(t *testing.T) {
 		t.Errorf("after a cancel: %v, want context.Canceled", err)
 	}
 
-	// This is more than the stream and the kernel's queue hold.
+	// These are more events than the stream and the kernel's queue can hold.
 	slow := watch(t.Context())
 	run(t, sb, `python3 -c '
 import os

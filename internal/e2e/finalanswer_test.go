@@ -38,7 +38,7 @@ func TestFinalAnswer(t *testing.T) {
 	}
 }
 
-// What only looks like a final answer is not one.
+// Code that only looks like a final answer is not one.
 func TestForgedFinalAnswer(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)

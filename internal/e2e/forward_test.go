@@ -20,7 +20,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// echoServer answers what it reads, and closes a connection that says "bye".
+// echoServer echoes each line, and closes a connection that says "bye".
 const echoServer = `
 import socket, threading
 def answer(c):
@@ -56,8 +56,8 @@ func forward(t *testing.T, sb *sandbox.Sandbox, port int) (string, *sandbox.Forw
 	return f.Addr().String(), f
 }
 
-// asked sends a line over a new connection and returns the connection, once the line came
-// back.
+// asked sends a line over a new connection and returns the connection once the line was
+// echoed.
 func asked(address, line string) (net.Conn, error) {
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
@@ -100,7 +100,7 @@ func TestForward(t *testing.T) {
 		t.Errorf("the server closes: %q, %v, want %q and a clean end", rest, err, "bye\n")
 	}
 
-	// Nobody listens: the connection does not look as if a server had closed it.
+	// There is no listener: the connection does not look as if a server had closed it.
 	closed, _ := forward(t, sb, 7001)
 	refused, err := net.Dial("tcp", closed)
 	if err != nil {
@@ -171,7 +171,7 @@ func TestForwardPause(t *testing.T) {
 	}
 }
 
-// floodServer sends without end and reads without end, on port 7002, to whoever says "flood".
+// floodServer sends and reads without end on port 7002, for a client that says "flood".
 const floodServer = `
 import socket, threading
 def send(c):
@@ -209,8 +209,8 @@ func forwarders() (found []string) {
 	return found
 }
 
-// transfer calls step without end. It reports 4 MiB, which is more than fits into buffers on
-// the way, and the error with which it ends.
+// transfer calls step without end. It signals after 4 MiB, which is more than fits into
+// buffers on the way, and then sends the error with which step ends.
 func transfer(step func([]byte) (int, error)) (underWay <-chan struct{}, ended <-chan error) {
 	const enough = 4 << 20
 	moving, failed := make(chan struct{}), make(chan error, 1)
@@ -230,9 +230,9 @@ func transfer(step func([]byte) (int, error)) (underWay <-chan struct{}, ended <
 	return moving, failed
 }
 
-// A pause while bytes travel resets connections, so that no end takes what arrived for
-// everything. Nothing of them stays, and the listener goes on. The test is not parallel, so
-// that all goroutines that it counts are its own.
+// A pause during a transfer resets connections, so that neither end takes the bytes that
+// arrived for the whole. None of them stays, and the listener continues. The test is not
+// parallel, so that all goroutines that it counts are its own.
 func TestForwardPauseInTransfer(t *testing.T) {
 	sb := shared(t).Create(t)
 	if _, err := sb.Commands.Start(t.Context(), "exec python3 -c "+sandbox.Quote(floodServer), nil); err != nil {
@@ -263,7 +263,7 @@ func TestForwardPauseInTransfer(t *testing.T) {
 	if err := patience.Receive(t, "receiving ends", received); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("receiving ended with %v, want ECONNRESET", err)
 	}
-	// The system reports a reset once, to whichever of the two asks first.
+	// The system reports a reset once, to the first of the two calls.
 	in, out := patience.Receive(t, "both: receiving ends", receivedToo), patience.Receive(t, "both: sending ends", sent)
 	if !errors.Is(in, syscall.ECONNRESET) && !errors.Is(out, syscall.ECONNRESET) {
 		t.Errorf("both: receiving ended with %v, sending with %v, want ECONNRESET in one of them", in, out)
@@ -286,7 +286,7 @@ func TestForwardPauseInTransfer(t *testing.T) {
 	patience.Until(t, "nothing carries a connection that its client closed", func() bool { return len(forwarders()) == 0 })
 }
 
-// A client that does not read what a server sends without end does not hold up Close.
+// A client that does not read the endless output of a server does not block Close.
 func TestForwardUnread(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
@@ -306,7 +306,7 @@ func TestForwardUnread(t *testing.T) {
 	if err := conn.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.ReadFull(conn, make([]byte, 4<<10)); err != nil { // more takes long through so small a buffer
+	if _, err := io.ReadFull(conn, make([]byte, 4<<10)); err != nil { // through so small a buffer, more takes long
 		t.Fatal(err)
 	}
 	sent := ""
@@ -320,8 +320,8 @@ func TestForwardUnread(t *testing.T) {
 	}
 }
 
-// One connection more than may be open waits until one of them ends: its client
-// closes it, or the server does in the middle. The others go on.
+// One connection over the limit waits until another one ends: its client closes it, or the
+// server does in the middle. The others continue.
 func TestForwardManyConnections(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)

@@ -14,9 +14,9 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
 
-// TestResumedFromFiles: a pause that keeps only files keeps all that was written, by code,
-// commands and installations alike. The handle goes on with new processes and contexts,
-// and does not pretend that the old ones are there.
+// TestResumedFromFiles checks that a pause that keeps only files keeps all files written
+// by code, commands and installations. The handle continues with new processes and
+// contexts, and does not claim that the old ones exist.
 func TestResumedFromFiles(t *testing.T) {
 	x := newIndex(t)
 	x.add(t, "words", "1.5", "n = 17\n")
@@ -33,7 +33,7 @@ func TestResumedFromFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // what was kept is kept again
+	for range 2 { // kept files are kept again
 		if err := sb.Pause(t.Context(), &sandbox.PauseParams{Mode: sandbox.PauseFilesystem}); err != nil {
 			t.Fatal(err)
 		}
@@ -63,8 +63,9 @@ func TestResumedFromFiles(t *testing.T) {
 	}
 }
 
-// TestResumedOften: what starts a sandbox from its files reads more than what starts
-// another one, and must not lose its connection to the server when memory is collected.
+// TestResumedOften checks that starting a sandbox from its files, which reads more than
+// starting another one, does not lose the connection to the server when memory is
+// collected.
 func TestResumedOften(t *testing.T) {
 	t.Parallel()
 	cloud := shared(t)

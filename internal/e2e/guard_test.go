@@ -63,7 +63,7 @@ func TestGuardInASandbox(t *testing.T) {
 	}
 }
 
-// pandas draws, groups and prints under a guard as it does without one.
+// pandas draws, groups and prints the same under a guard as without one.
 func TestGuardLetsLibrariesWork(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)

@@ -105,7 +105,7 @@ func TestHandler(t *testing.T) {
 		}
 	}
 
-	// The first line is there before the second one is written.
+	// The first line arrives before the second one is written.
 	stream := bufio.NewReader(get("/stream").Body)
 	if line, err := stream.ReadString('\n'); err != nil || line != "first\n" {
 		t.Errorf("stream: %q, %v, want its first line", line, err)
@@ -124,7 +124,7 @@ func TestHandler(t *testing.T) {
 		t.Errorf("a websocket's message: %q, %v, want %q", message, err, "hi")
 	}
 
-	// What the handler itself answers says nothing of the sandbox.
+	// The handler's own answers contain nothing about the sandbox.
 	closed := httptest.NewServer(sb.Handler(8001))
 	defer closed.Close()
 	check := func(what, address, want string) {

@@ -33,16 +33,16 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// internet is one https server with the names of many, and what they saw.
+// internet is one https server with many names, and the requests that these received.
 type internet struct {
 	roots *x509.CertPool
-	hold  chan chan struct{} // takes what lets a request for /hold go on
+	hold  chan chan struct{} // receives a channel that lets a request for /hold continue
 
 	mu   sync.Mutex
 	seen map[string]http.Header // by host and path
 }
 
-// last returns what a host saw of the last request for a path; nil if there was none.
+// last returns a host's headers of the last request for a path; nil if there was none.
 func (n *internet) last(at string) http.Header {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -53,7 +53,7 @@ func (n *internet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	n.mu.Lock()
 	n.seen[r.Host+r.URL.Path] = r.Header.Clone()
 	n.mu.Unlock()
-	if strings.HasPrefix(strings.ToUpper(r.Method), "TRAC") { // TRACE, and IIS's TRACK: as httpd answers them
+	if strings.HasPrefix(strings.ToUpper(r.Method), "TRAC") { // TRACE, and IIS's TRACK: echoed, as httpd does
 		w.Header().Set("Content-Type", "message/http")
 		_ = r.Header.Write(w)
 		return
@@ -71,7 +71,7 @@ func (n *internet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "hello\n")
 }
 
-// newInternet serves, and makes the machine's environment lead there.
+// newInternet starts the server, and points the machine's environment there.
 func newInternet(t *testing.T) *internet {
 	t.Helper()
 	n := &internet{roots: x509.NewCertPool(), hold: make(chan chan struct{}), seen: map[string]http.Header{}}
@@ -121,7 +121,7 @@ func keyless(t *testing.T, n *internet, state string) *sandbox.Client {
 	return client
 }
 
-// bearer has requests to api.test sent with a secret.
+// bearer returns the option that adds a secret to requests to api.test.
 func bearer() sandbox.CreateOption {
 	return sandbox.WithNetwork(sandbox.Network{Headers: map[string]map[string]string{
 		"api.test": {"Authorization": "Bearer " + sandbox.SecretRef("key")}, "*.wild.test": {"X-Api-Key": sandbox.SecretRef("key")},
@@ -156,7 +156,7 @@ func knowHosts(t *testing.T, sb *sandbox.Sandbox) {
 }
 
 // Clients of all kinds, unmodified, use a secret that they never see: with the environment
-// that they are given, through the proxy of that, and without any.
+// of the sandbox, through its proxy, and without any.
 func TestSecretsStayOutside(t *testing.T) {
 	packages := ""
 	if os.Geteuid() == 0 { // an ordinary user's run installs nothing
@@ -194,7 +194,7 @@ func TestSecretsStayOutside(t *testing.T) {
 	clients := map[string]struct {
 		command, path string
 		needs         string
-		fails         bool // for want of a real answer
+		fails         bool // it does not get a real answer
 		cleared       bool // also without an environment
 	}{
 		"curl":     {command: "curl -sS -m 30 https://api.test/curl", path: "/curl", needs: "curl", cleared: true},
@@ -239,7 +239,7 @@ asyncio.run(main())'`, path: "/aiohttp", needs: "python3", cleared: true},
 		})
 	}
 
-	// Other hosts see nothing, whichever way a program gets there.
+	// Other hosts see nothing, by any way.
 	run(t, sb, `curl -sS -m 30 -k -H "Authorization: dummy" https://other.test/direct; curl -sS -m 30 -k -L https://api.test/away; curl -sS -m 30 -k --noproxy '*' https://other.test/transparent; curl -sS -m 30 https://below.wild.test/below`)
 	for _, at := range []string{"other.test/direct", "other.test/landed", "other.test/transparent"} {
 		got := n.last(at)
@@ -260,7 +260,7 @@ asyncio.run(main())'`, path: "/aiohttp", needs: "python3", cleared: true},
 		t.Error("a host that was named by another one's connection saw the secret")
 	}
 
-	// What makes any host repeat a request is not sent there.
+	// Headers that make any host repeat a request are not sent there.
 	for _, version := range []string{"--http1.1", "--http2", "--noproxy '*'"} {
 		for _, method := range []string{"TRACE", "trace", "Trace", "TRACK"} {
 			command := fmt.Sprintf("curl -sS -m 30 -w '%%{http_code}' %s -X %s https://api.test/trace", version, method)
@@ -298,12 +298,12 @@ asyncio.run(main())'`, path: "/aiohttp", needs: "python3", cleared: true},
 		}
 	}
 
-	// A host that repeats headers gives it away, as the documentation says.
+	// A host that repeats headers reveals it, as the documentation says.
 	if got := run(t, sb, "curl -sS https://api.test/echo"); got != "Bearer "+value+"hello\n" {
 		t.Errorf("a host that echoes: got %q", got)
 	}
 
-	// Once it is deleted, requests that need it fail, and say why.
+	// Once it is deleted, requests that need it fail with the reason.
 	if err := client.Secrets.Delete(t.Context(), "key"); err != nil {
 		t.Fatal(err)
 	}
@@ -312,8 +312,8 @@ asyncio.run(main())'`, path: "/aiohttp", needs: "python3", cleared: true},
 	}
 }
 
-// Each sandbox has an authority of its own, which is in no copy of its files: what is made
-// from these has another one. One without rules has none.
+// Each sandbox has an authority of its own, which is in no copy of its files: a sandbox made
+// from these has another one. A sandbox without rules has none.
 func TestAuthorities(t *testing.T) {
 	n := newInternet(t)
 	client := keyless(t, n, filepath.Join(t.TempDir(), "state"))
@@ -364,7 +364,7 @@ func TestAuthorities(t *testing.T) {
 		t.Errorf("got %+v, %v, want the rules as they were set", info, err)
 	}
 
-	// A pause keeps the authority with the memory, and else there is a new one.
+	// A pause keeps the authority with the memory. Without the memory there is a new one.
 	if err := errors.Join(sb.Pause(t.Context(), nil), sb.Resume(t.Context(), nil)); err != nil {
 		t.Fatal(err)
 	}
@@ -403,9 +403,9 @@ func TestAuthorities(t *testing.T) {
 	}
 }
 
-// searchInside returns the files of a sandbox that have a text, and the processes of which
-// a root of the sandbox finds it in the memory. Files that have not changed since a time are
-// left out: the image is one of many thousands of files.
+// searchInside returns the files of a sandbox that contain a text, and the processes in
+// whose memory a root of the sandbox finds it. Files that have not changed since a time are
+// left out: the image has many thousands of files.
 func searchInside(t *testing.T, sb *sandbox.Sandbox, since time.Time, text string) string {
 	t.Helper()
 	half := len(text) / 2
@@ -449,12 +449,12 @@ for pid in os.listdir("/proc"):
 	return result.Stdout
 }
 
-// searchMemory returns the processes of a sandbox whose memory has a text, as the host sees
-// it.
+// searchMemory returns the processes of a sandbox whose memory contains a text, as the host
+// sees them.
 func searchMemory(t *testing.T, sb *sandbox.Sandbox, text string) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		return "" // only root may; searchInside has looked
+		return "" // only root may do this; searchInside has searched
 	}
 	var found []string
 	namespace := ""
@@ -495,7 +495,7 @@ func memoryHas(t *testing.T, process string, text []byte) bool {
 	for line := range strings.Lines(string(maps)) {
 		var begin, end int64
 		if _, err := fmt.Sscanf(line, "%x-%x rw", &begin, &end); err != nil {
-			continue // only what can be written to
+			continue // only writable memory
 		}
 		for at := begin; at < end; at += int64(len(part)) - 256 {
 			n, err := memory.ReadAt(part[:min(int64(len(part)), end-at)], at)

@@ -13,7 +13,7 @@ import (
 )
 
 // Code may make the kernel answer anything: the host refuses the answer, puts
-// none of it into its state, and goes on.
+// none of it into its state, and continues.
 func TestHostileKernel(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
@@ -34,7 +34,7 @@ func TestHostileKernel(t *testing.T) {
 		observe(t, r, "class Answer:\n    def __init__(self, text): self.text = text\n    def _repr_mimebundle_(self, include=None, exclude=None): return {s.MIME: self.text}\ns._send = lambda *a: Answer("+document+")")
 		ctx := patience.Context(t)
 		st := state.New()
-		nothing := strings.Contains(document, `b"{}"`) || strings.Contains(document, `[[""`) // there is nothing to pull, which is not an error
+		nothing := strings.Contains(document, `b"{}"`) || strings.Contains(document, `[[""`) // there is no variable to pull, which is not an error
 		if err := r.Pull(ctx, st); (err == nil) != nothing || ctx.Err() != nil || len(st.Names()) != 0 {
 			t.Errorf("pull %.80s: %v, %q, want no names, and no error: %v", document, err, st.Names(), nothing)
 		}

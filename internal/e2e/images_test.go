@@ -39,7 +39,7 @@ type imageRegistry struct {
 	host string
 }
 
-// newRegistry serves a registry. One with a password refuses whoever does not give it.
+// newRegistry starts a registry. With a password it refuses requests without it.
 func newRegistry(t *testing.T, password string) *imageRegistry {
 	t.Helper()
 	serve := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
@@ -93,8 +93,8 @@ func (r *imageRegistry) push(t *testing.T, reference string, config v1.Config, o
 	return digest
 }
 
-// busyboxLayer is a layer with busybox under its names, and nothing else: neither bash nor
-// Python, nor a C library.
+// busyboxLayer returns a layer with busybox under its names, and nothing else: neither bash
+// nor Python, nor a C library.
 func busyboxLayer(t *testing.T) []byte {
 	t.Helper()
 	path := pinned.Program(t, "busybox", "busybox-static")
@@ -132,8 +132,8 @@ func busyboxLayer(t *testing.T) []byte {
 	return b.Bytes()
 }
 
-// TestImage: a template of an image has what the image has and says, and nothing of this
-// machine; a step is done again when the image has changed.
+// TestImage checks that a template of an image has the image's files and settings, and
+// nothing of this machine. A step is done again when the image has changed.
 func TestImage(t *testing.T) {
 	t.Parallel()
 	images := newRegistry(t, "")
@@ -180,8 +180,9 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// TestImageStages: a program is built in one image and copied to one that has nothing else,
-// neither a shell nor tar; the accounts of an image are there, and so are ids.
+// TestImageStages checks that a program can be built in one image and copied to one that
+// has nothing else, neither a shell nor tar. The accounts of an image are available, and so
+// are ids.
 func TestImageStages(t *testing.T) {
 	t.Parallel()
 	images := newRegistry(t, "")
@@ -224,7 +225,8 @@ USER root
 	}
 }
 
-// TestImageUsers: steps and sandboxes run as the user that the image names, or a step.
+// TestImageUsers checks that steps and sandboxes run as the user that the image names, or a
+// step.
 func TestImageUsers(t *testing.T) {
 	t.Parallel()
 	images := newRegistry(t, "")
@@ -258,7 +260,8 @@ func TestImageUsers(t *testing.T) {
 	}
 }
 
-// TestImageRefused: what cannot be fetched ends the build, and says why.
+// TestImageRefused checks that an image that cannot be fetched ends the build, with the
+// reason.
 func TestImageRefused(t *testing.T) {
 	t.Parallel()
 	private := newRegistry(t, "secret")

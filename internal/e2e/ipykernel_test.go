@@ -12,8 +12,8 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// A run works the same on ipykernel, which other services use, even when
-// threads call its tools at odd times.
+// A run works the same on ipykernel, which other services use, even if threads
+// call its tools at odd times.
 func TestRunOnIPykernel(t *testing.T) {
 	t.Parallel()
 	kernels := wheelsOf(t, kernelWheels)

@@ -11,7 +11,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/template"
 )
 
-// Commands run as the last user of a template, and kernels as root, as the service's do.
+// Commands run as the last user of a template, and kernels as root, as on the service.
 func TestKernelUser(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, local.WithWarm(0))

@@ -19,8 +19,8 @@ import (
 
 // TestKilledWhileCopying kills the server at any moment of a snapshot and of a fork of a
 // sandbox that has written much. Nothing of the server is left then: no process, control
-// group, mount or directory. After the next start a snapshot is whole or not there, and
-// there if it was acknowledged; no layer is left that nothing names.
+// group, mount or directory. After the next start a snapshot is complete or missing, and
+// not missing if it was acknowledged. No layer is left to which nothing refers.
 func TestKilledWhileCopying(t *testing.T) {
 	t.Parallel()
 	rounds := 2
@@ -55,7 +55,7 @@ func killedWhileCopying(t *testing.T, path, body string) {
 		status, _, err := before.try(t, "POST", "/sandboxes/"+sb.ID()+path, body)
 		answered <- err == nil && status == http.StatusCreated
 	}()
-	select { // whatever it is doing then: the point is that it is not known
+	select { // at an unknown moment, on purpose
 	case <-time.After(time.Duration(rand.Int64N(int64(250 * time.Millisecond)))):
 	case <-t.Context().Done():
 	}
@@ -92,7 +92,7 @@ func killedWhileCopying(t *testing.T, path, body string) {
 	if path == "/snapshots" && acknowledged && found != 1 {
 		t.Errorf("got %d snapshots, want the one that was acknowledged", found)
 	}
-	patience.Until(t, "what is not needed is removed", func() bool { // an end would leave the rest to the next start
+	patience.Until(t, "what is not needed is removed", func() bool { // the end of the server would leave the rest to the next start
 		left, err := filepath.Glob(filepath.Join(state, "trash", "*"))
 		return err == nil && len(left) == 0
 	})

@@ -38,7 +38,7 @@ func preparedCloud(t *testing.T) *sandboxtest.Cloud {
 }
 
 // TestBash checks that every sandbox of the prepared Python runs Bash, in its default context and
-// in one that was made.
+// in a created one.
 func TestBash(t *testing.T) {
 	t.Parallel()
 	sb := preparedCloud(t).Create(t, sandbox.WithEnvs(map[string]string{"GREETING": "hello"}))
@@ -67,8 +67,8 @@ func TestBash(t *testing.T) {
 	}
 }
 
-// TestInstalledLanguage checks that a kernel that is installed in the sandbox runs code of its
-// language there. Before that, the error says what is missing.
+// TestInstalledLanguage checks that a kernel installed in the sandbox runs code of its language
+// there. Before the installation, the error names the missing kernel.
 func TestInstalledLanguage(t *testing.T) {
 	t.Parallel()
 	sb := preparedCloud(t).Create(t)

@@ -33,8 +33,8 @@ func peak(t *testing.T, pid int) int64 {
 	return kilobytes << 10
 }
 
-// TestLarge: 256 MiB go into a volume, into a pause and out of both, and the server holds
-// none of it in memory.
+// TestLarge copies 256 MiB into a volume, into a pause and out of both, and checks that
+// the server holds none of it in memory.
 func TestLarge(t *testing.T) {
 	t.Parallel()
 	const size = 256 << 20
@@ -81,8 +81,9 @@ func TestLarge(t *testing.T) {
 	server.stop(t)
 }
 
-// TestPauseCancelled: a caller that gives up a pause does not know how far it came. The
-// sandbox is running or paused, with all its files, and its handle resumes it.
+// TestPauseCancelled checks that after a pause that was given up, whose progress the
+// caller does not know, the sandbox is running or paused, with all its files, and that
+// its handle resumes it.
 func TestPauseCancelled(t *testing.T) {
 	t.Parallel()
 	server := startServer(t, stateVariable+"="+filepath.Join(t.TempDir(), "state"))
@@ -100,7 +101,7 @@ func TestPauseCancelled(t *testing.T) {
 				t.Errorf("%s: got error %v, want %v", mode, err, context.DeadlineExceeded)
 			}
 			result, err := resumed(t, sb)
-			if errors.Is(err, sandbox.ErrGone) { // the pause was still on its way, and came after Resume
+			if errors.Is(err, sandbox.ErrGone) { // the pause was still under way, and came after Resume
 				result, err = resumed(t, sb)
 			}
 			if err != nil || result.Stdout != "big: OK\n" {

@@ -51,8 +51,7 @@ func (w *wire) of(call func()) (sent, received int64) {
 	return w.sent.Load() - sent, w.received.Load() - received
 }
 
-// 64 MiB are sent once in each direction; what did not change is not sent
-// again.
+// 64 MiB are sent once in each direction; unchanged values are not sent again.
 func TestLargeState(t *testing.T) {
 	t.Parallel()
 	var w wire

@@ -28,11 +28,10 @@ func client(t *testing.T, cloud *sandboxtest.Cloud) *sandbox.Client {
 }
 
 // soon is much less than the 30 seconds after which a handle by itself notices that
-// something has ended.
+// its sandbox has ended.
 const soon = 10 * time.Second
 
-// gone checks that every way to use a sandbox reports that it is gone, and how
-// it ended.
+// gone checks that every call on a sandbox reports that it is gone, with its state.
 func gone(t *testing.T, sb *sandbox.Sandbox, state sandbox.GoneState) {
 	t.Helper()
 	calls := map[string]func() error{
@@ -98,7 +97,7 @@ func TestExpiredSandbox(t *testing.T) {
 	gone(t, sb, "expired")
 }
 
-// Calls that are under way when the sandbox ends are told at once.
+// Calls that are under way when the sandbox ends fail at once.
 func TestEndsDuringCalls(t *testing.T) {
 	t.Parallel()
 	cloud := shared(t)

@@ -25,8 +25,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(withShared{m})
 }
 
-// sharedCloud is the cloud of all tests that change nothing but their own
-// sandboxes: loading what its kernels need is more work than most tests are.
+// sharedCloud is the cloud of all tests that change only their own sandboxes:
+// loading its kernels' modules is more work than most tests are.
 var sharedCloud struct {
 	start sync.Once
 	cloud *local.Cloud
@@ -38,8 +38,9 @@ var sharedCloud struct {
 func shared(t *testing.T) *sandboxtest.Cloud {
 	t.Helper()
 	sharedCloud.start.Do(func() {
-		// The cloud outlives t, so it cannot use t's log and context.
-		// Only what is wrong: all else would hide in CI what a failed test said.
+		// The cloud outlives t, so it cannot use t's log and context. It logs
+		// only problems: more output would hide the messages of a failed test in
+		// CI.
 		logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 		sharedCloud.cloud, sharedCloud.err = local.Start(context.Background(), local.WithLogger(logger))
 	})
@@ -63,7 +64,7 @@ func (m withShared) Run() int {
 	return code
 }
 
-// run runs a command that must succeed and returns what it printed.
+// run runs a command that must succeed and returns its output.
 func run(t *testing.T, sb *sandbox.Sandbox, command string) string {
 	t.Helper()
 	result, err := sb.Commands.Run(t.Context(), command, nil)

@@ -15,8 +15,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/template"
 )
 
-// standIn is called as the program that runs MCP servers, and serves what it was told to
-// those who know the token.
+// standIn replaces the program that runs MCP servers. It serves its configuration to
+// clients that know the token.
 const standIn = `#!/usr/bin/env python3
 import http.server, os, sys
 if "broken" in sys.argv[2]: sys.exit("no server is broken")
@@ -44,7 +44,7 @@ func TestMCP(t *testing.T) {
 	if _, err := b.client.Create(t.Context(), servers); !errors.Is(err, sandbox.ErrUnknownTemplate) || !strings.Contains(err.Error(), "build a template mcp-gateway with the program mcp-gateway") {
 		t.Errorf("without the template: got %v, want ErrUnknownTemplate and what to build", err)
 	}
-	// As on the service: the sandbox is created, and it is its client that cannot go on.
+	// As on the service, the sandbox is created, and its client cannot continue.
 	var missing *sandbox.ExitError
 	if _, err := b.client.Create(t.Context(), servers, sandbox.WithTemplate("base")); !errors.As(err, &missing) || missing.Result.ExitCode != 127 || !strings.Contains(err.Error(), "mcp-gateway") {
 		t.Errorf("a template without the program: got %v, want an ExitError of 127 that names it", err)

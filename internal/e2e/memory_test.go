@@ -22,15 +22,16 @@ func withMemory(t *testing.T, bytes int64) *sandboxtest.Cloud {
 	cloud := sandboxtest.New(t, local.WithResources(local.Resources{MemoryBytes: bytes}))
 	if enforced := cloud.Report().Memory; !strings.HasPrefix(enforced, "control group") {
 		if os.Getenv("CI") == "true" && os.Geteuid() == 0 {
-			t.Fatal(enforced) // as root cgroups are available, or something is broken
+			t.Fatal(enforced) // root has cgroups, or something is broken
 		}
 		t.Skip(enforced)
 	}
 	return cloud
 }
 
-// TestOutOfMemory: a process that was killed because of the sandbox's limit is
-// reported as such, and one that was killed in another way is not.
+// TestOutOfMemory checks that a process that was killed because of the
+// sandbox's limit is reported as such, and one that was killed in another way
+// is not.
 func TestOutOfMemory(t *testing.T) {
 	t.Parallel()
 	sb := withMemory(t, 256<<20).Create(t)
@@ -60,8 +61,8 @@ func TestOutOfMemory(t *testing.T) {
 	}
 }
 
-// TestMoreOutputThanMemory: output is passed through, and is not kept anywhere
-// on its way. If it were, the sandbox would run out of memory.
+// TestMoreOutputThanMemory checks that output is passed through, and not kept
+// anywhere on its way. Otherwise the sandbox would run out of memory.
 func TestMoreOutputThanMemory(t *testing.T) {
 	t.Parallel()
 	sb := withMemory(t, littleMemory).Create(t)
@@ -75,8 +76,8 @@ func TestMoreOutputThanMemory(t *testing.T) {
 	}
 }
 
-// TestMemoryMetrics: the memory that envd reports is the sandbox's, and
-// includes the files that are kept in memory.
+// TestMemoryMetrics checks that the memory that envd reports is the sandbox's,
+// and includes the files that are kept in memory.
 func TestMemoryMetrics(t *testing.T) {
 	t.Parallel()
 	sb := withMemory(t, 256<<20).Create(t)

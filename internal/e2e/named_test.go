@@ -17,7 +17,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// A name has one sandbox, whoever asks for it, as long as it is there.
+// A name has one sandbox for all callers, as long as the sandbox exists.
 func TestGetOrCreate(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, local.WithWarm(0))
@@ -56,7 +56,7 @@ func TestGetOrCreate(t *testing.T) {
 	if other := get("chat 8"); other.ID() == found[0].ID() {
 		t.Error("two names have one sandbox")
 	}
-	// No handle owns it.
+	// No handle owns the sandbox.
 	if _, err := found[0].RunCode(t.Context(), "x = 42", nil); err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestGetOrCreate(t *testing.T) {
 	if _, err := client.GetOrCreate(t.Context(), "chat 7", sandbox.WithTemplate("base")); !errors.Is(err, api.ErrConflict) || !strings.Contains(err.Error(), id) {
 		t.Errorf("another template: got %v, want api.ErrConflict with the id", err)
 	}
-	// So is one that was paused by hand.
+	// The same holds for one that was paused by hand.
 	if err := again.Pause(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestGetOrCreate(t *testing.T) {
 	if got := evaluate(t, again, "x"); again.ID() != id || got != "42" {
 		t.Errorf("paused by hand: got %s with x = %s, want %s with 42", again.ID(), got, id)
 	}
-	// One that a program of another kind labelled is found, and left.
+	// A sandbox labelled by a program of another kind is found, and left.
 	foreign := cloud.Create(t, sandbox.WithMetadata(map[string]string{sandbox.NameLabel: "foreign"}))
 	found[0] = get("foreign")
 	if err := found[0].Close(); err != nil || found[0].ID() != foreign.ID() {
@@ -111,7 +111,7 @@ func TestGetOrCreate(t *testing.T) {
 	}
 }
 
-// A name may have any characters, and stands for itself alone.
+// A name may have any characters, and matches only itself.
 func TestGetOrCreateOddNames(t *testing.T) {
 	t.Parallel()
 	client, err := sandbox.NewClient(shared(t).Option())

@@ -59,9 +59,9 @@ func TestInternetOff(t *testing.T) {
 	}
 }
 
-// The rules of a sandbox apply to what it does with and without a proxy, and
-// change while it runs. The cloud connects through a proxy named in the
-// environment, which leads everything to one server.
+// The rules of a sandbox apply to requests with and without a proxy, and change while it
+// runs. The cloud connects through a proxy named in the environment, which connects every
+// request to one server.
 func TestNetworkRules(t *testing.T) {
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "origin of "+r.Host) }))
 	defer origin.Close()
@@ -172,11 +172,10 @@ func TestWithoutPrivateNetworks(t *testing.T) {
 	}
 }
 
-// A proxy on this machine can reach what sandboxes must not. Names that it
-// would read as an address of the machine, and names that only it can resolve,
-// do not get to it in any way: through the sandbox's proxy, plain or with
-// CONNECT, or through a connection to an allowed address that names another
-// host.
+// A proxy on this machine can reach addresses that are forbidden to sandboxes. Names that
+// it would read as an address of the machine, and names that only it can resolve, do not
+// reach it in any way: through the sandbox's proxy, plain or with CONNECT, or through a
+// connection to an allowed address that names another host.
 func TestProxyOfTheHost(t *testing.T) {
 	secret := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "secret of the host") }))
 	defer secret.Close()
@@ -227,7 +226,7 @@ func TestProxyOfTheHost(t *testing.T) {
 	}
 	asked = nil
 	mu.Unlock()
-	// The same proxy serves what the sandbox may reach.
+	// The same proxy serves allowed addresses.
 	if got := ask(inside, "GET http://203.0.113.9/ HTTP/1.1\r\nConnection: close\r\nHost: 203.0.113.9\r\n\r\n"); !strings.Contains(got, "secret of the host") {
 		t.Errorf("an address that may be reached: %q, want %q in it", got, "secret of the host")
 	}
@@ -238,7 +237,7 @@ func TestProxyOfTheHost(t *testing.T) {
 	}
 }
 
-// leadTo returns an HTTP proxy that connects everything to one address.
+// leadTo returns an HTTP proxy that connects every request to one address.
 func leadTo(t *testing.T, address string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodConnect {
@@ -352,7 +351,7 @@ func TestAsk(t *testing.T) {
 		direct + "--resolve no2.test:80:198.51.100.2 http://no2.test/":   "said no",
 	}
 	check(sb, want)
-	check(sb, want) // nobody is asked again
+	check(sb, want) // the program is not asked again
 	run(t, sb, "for i in $(seq 20); do curl -sS http://yes$i.many.test/ http://yes.many.test/ & done; wait")
 	mu.Lock()
 	for _, host := range []string{"yes.test", "no.test", "panic.test", "198.51.100.1", "lookup.test", "yes2.test", "no2.test", "yes.many.test", "yes1.many.test", "yes20.many.test"} {
@@ -366,7 +365,7 @@ func TestAsk(t *testing.T) {
 	clear(asked)
 	mu.Unlock()
 
-	// What was answered holds over pauses; a copy asks anew.
+	// An answer holds over pauses; a copy asks again.
 	for _, p := range []*sandbox.PauseParams{nil, {Mode: sandbox.PauseFilesystem}} {
 		if err := errors.Join(sb.Pause(t.Context(), p), sb.Resume(t.Context(), nil)); err != nil {
 			t.Fatal(err)
@@ -390,7 +389,8 @@ func TestAsk(t *testing.T) {
 	}
 	mu.Unlock()
 
-	// One that never returns does not hold Close; without a handle it is no.
+	// A function that never returns does not block Close. Without a handle the answer is
+	// no.
 	second, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Option())
 	if err != nil {
 		t.Fatal(err)

@@ -31,8 +31,8 @@ import (
 )
 
 // index is a package index on this machine's loopback. Sandboxes reach it as
-// index.test: their connections leave through a proxy from the environment,
-// which leads everything to the index.
+// index.test: their connections leave through a proxy from the environment, which
+// connects every request to the index.
 type index struct {
 	proxy *httptest.Server // through which sandboxes reach it
 
@@ -159,8 +159,8 @@ func TestInstallFromAnIndex(t *testing.T) {
 		t.Error("what was removed did not come back from the index")
 	}
 
-	// What cannot be imported is reported, and so is a name that was taken for
-	// another package.
+	// A package that cannot be imported is reported, and so is a name that was
+	// taken for another package.
 	install(&sandbox.Installation{
 		Packages:      []sandbox.InstalledPackage{{Name: "greeting", Version: "2.0"}},
 		RestartNeeded: []string{"greeting"},
@@ -177,7 +177,7 @@ func TestInstallFromAnIndex(t *testing.T) {
 		t.Errorf("the log: %s, want %q in it", text, "import=PIL installing=pillow")
 	}
 
-	// What pip prints comes as it is printed, and a writer that fails ends pip.
+	// The output of pip comes as it is printed, and a writer that fails ends pip.
 	var out bytes.Buffer
 	if _, err := sb.Packages.Install(t.Context(), []string{"greeting==1.*", "words"}, &sandbox.InstallParams{Output: &out}); err != nil || !strings.Contains(out.String(), "Successfully installed greeting-1.0\n") {
 		t.Errorf("printed %q, %v", &out, err)
@@ -310,8 +310,8 @@ func TestRunWithPackages(t *testing.T) {
 	}
 }
 
-// A lock from another Python fails if the index has other files, or none, for
-// the sandbox's Python, and the error says which one the lock is for.
+// A lock from another Python fails if the index has other files, or none, for the
+// sandbox's Python, and the error names the lock's Python.
 func TestLockOfAnotherPython(t *testing.T) {
 	x := newIndex(t)
 	sb := x.cloud(t).Create(t, sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}),
@@ -468,8 +468,8 @@ if "download" in sys.argv:
 	}
 }
 
-// Credentials of an index appear in no argument, log or error, and are sent
-// only when they are asked for.
+// Credentials of an index appear in no argument, log or error, and are sent only
+// on request.
 func TestIndexCredentials(t *testing.T) {
 	x := newIndex(t)
 	x.add(t, "greeting", "1.0", "text = 'hello'\n")

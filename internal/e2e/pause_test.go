@@ -21,11 +21,11 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// pauseLife is longer than any of these tests takes: their sandboxes are paused by a
-// clock that is moved.
+// pauseLife is longer than any of these tests takes: their sandboxes are paused by a clock
+// that the tests move.
 const pauseLife = 20 * time.Minute
 
-// asleep has a sandbox paused at the end of its lifetime, and wakeful also woken up.
+// asleep makes a sandbox pause at the end of its lifetime, and wakeful also wake up.
 var (
 	asleep  = sandbox.Expiry{After: pauseLife, Then: sandbox.ThenPause}
 	wakeful = sandbox.Expiry{After: pauseLife, Then: sandbox.ThenPause, Resume: true}
@@ -49,8 +49,9 @@ func awaitState(t *testing.T, sb *sandbox.Sandbox, want api.SandboxState) {
 	})
 }
 
-// TestAutoPauseOfIdleHandle: a handle that does nothing lets its sandbox be paused, with a
-// kernel's websocket, a command and a terminal open, and finds all of them again.
+// TestAutoPauseOfIdleHandle checks that a handle that does nothing lets its sandbox be
+// paused, with a kernel's websocket, a command and a terminal open, and finds all of them
+// again.
 func TestAutoPauseOfIdleHandle(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
@@ -80,7 +81,7 @@ func TestAutoPauseOfIdleHandle(t *testing.T) {
 	read := make(chan string, 1)
 	lines := bufio.NewReader(terminal)
 	shown := func() string { line, _ := lines.ReadString('\n'); return line }
-	go func() { shown(); read <- shown() }() // the first line is what is typed
+	go func() { shown(); read <- shown() }() // the first line is the typed one
 	if _, err := io.WriteString(terminal, "terminal\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -89,8 +90,8 @@ func TestAutoPauseOfIdleHandle(t *testing.T) {
 	}
 }
 
-// TestAutoPauseOfCallsInFlight: calls in flight resume the sandbox and go on: code is
-// run once and its output is complete, and a command has its result.
+// TestAutoPauseOfCallsInFlight checks that calls in flight resume the sandbox and
+// continue: code is run once and its output is complete, and a command has its result.
 func TestAutoPauseOfCallsInFlight(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
@@ -136,8 +137,8 @@ func TestAutoPauseOfCallsInFlight(t *testing.T) {
 	}
 }
 
-// TestOwnPause: calls in flight sleep through a pause that the handle asked for, and go
-// on after Resume.
+// TestOwnPause checks that calls in flight wait during a pause that the handle requested,
+// and continue after Resume.
 func TestOwnPause(t *testing.T) {
 	t.Parallel()
 	sb := sleeping(t, shared(t))
@@ -167,8 +168,8 @@ func TestOwnPause(t *testing.T) {
 	}
 }
 
-// TestCloseOfPausedHandle: a handle that created its sandbox kills it although it is
-// paused, at once, with everything that waits for the end of the pause.
+// TestCloseOfPausedHandle checks that a handle that created its sandbox kills it at once
+// although it is paused, and ends all calls that wait for the end of the pause.
 func TestCloseOfPausedHandle(t *testing.T) {
 	t.Parallel()
 	cloud := shared(t)
@@ -207,8 +208,8 @@ func TestCloseOfPausedHandle(t *testing.T) {
 	}
 }
 
-// TestPauseWithoutAutoResume: calls in flight say that the sandbox is paused, and what
-// they did goes on after a resume.
+// TestPauseWithoutAutoResume checks that the errors of calls in flight say that the
+// sandbox is paused, and that their work continues after a resume.
 func TestPauseWithoutAutoResume(t *testing.T) {
 	t.Parallel()
 	cloud := shared(t)
@@ -257,7 +258,8 @@ func TestPauseWithoutAutoResume(t *testing.T) {
 	}
 }
 
-// TestPauseOfPorts: servers in a paused sandbox are woken by who may use them.
+// TestPauseOfPorts checks that servers in a paused sandbox are woken by clients with
+// access.
 func TestPauseOfPorts(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, local.WithWarm(0))

@@ -22,8 +22,9 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// TestPauseInterruptsRequest: a client of the interpreter that a pause cut off is one that
-// went away: its code is interrupted when the sandbox goes on, and the kernel is free.
+// TestPauseInterruptsRequest checks that a client of the interpreter that a pause cut off
+// counts as one that went away: its code is interrupted when the sandbox continues, and
+// the kernel is free.
 func TestPauseInterruptsRequest(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, local.WithWarm(0), local.WithStateDir(filepath.Join(t.TempDir(), "state")))

@@ -14,8 +14,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// TestPool: a pool of real sandboxes, which another program kills while they wait, on a
-// service that refuses creations at first and has a limit of its own.
+// TestPool checks a pool of real sandboxes, which another program kills while they
+// wait, on a service that refuses creations at first and has a limit of its own.
 func TestPool(t *testing.T) {
 	t.Parallel()
 	const warm, most, users, uses = 3, 5, 6, 4

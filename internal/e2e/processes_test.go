@@ -259,7 +259,8 @@ func TestCommandEvents(t *testing.T) {
 	}
 }
 
-// When the sandbox ends while commands run, each of them says so.
+// When the sandbox ends while commands run, each of them returns an error that
+// says so.
 func TestCommandsOfASandboxThatGoes(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
@@ -340,8 +341,8 @@ func useTerminal(t *testing.T, sb *sandbox.Sandbox) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The terminal also shows what is typed: the answers must not look like the
-	// questions.
+	// The terminal also shows the typed text: the answers must not look like
+	// the questions.
 	typed(t, terminal, "echo $(stty size)-$A-$TERM-$PWD\n")
 	shown(t, terminal, "30 100-b-xterm-256color-/tmp")
 	if err := terminal.Resize(t.Context(), 132, 50); err != nil {
@@ -349,7 +350,7 @@ func useTerminal(t *testing.T, sb *sandbox.Sandbox) {
 	}
 	typed(t, terminal, "echo $(stty size)\n")
 	shown(t, terminal, "50 132")
-	// The process that Ctrl-C is to end prints this, so it is running by then.
+	// The process that Ctrl-C will end prints this, so it is running by then.
 	typed(t, terminal, "sh -c 'echo $((6*7))ready; exec sleep 1000'\n")
 	shown(t, terminal, "42ready")
 	typed(t, terminal, "\x03")
@@ -383,7 +384,7 @@ func useTerminal(t *testing.T, sb *sandbox.Sandbox) {
 	}
 }
 
-// A terminal that nobody reads stops its program, not the sandbox; closing the
+// A terminal that nobody reads blocks its program, not the sandbox; closing the
 // terminal ends the program.
 func TestTerminalNobodyReads(t *testing.T) {
 	t.Parallel()

@@ -20,8 +20,8 @@ import (
 
 const credential = "credential-of-the-program"
 
-// programDir returns a directory with a program and with files that are not to
-// be uploaded.
+// programDir returns a directory with a program and with files that must not be
+// uploaded.
 func programDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -76,7 +76,7 @@ func TestRunProgram(t *testing.T) {
 	removed(t, sb)
 }
 
-// removed waits until nothing of the programs is left in the home directory.
+// removed waits until no file of the programs is left in the home directory.
 func removed(t *testing.T, sb *sandbox.Sandbox) {
 	t.Helper()
 	patience.Until(t, "the program's directory is removed", func() bool {
@@ -88,7 +88,8 @@ func removed(t *testing.T, sb *sandbox.Sandbox) {
 	})
 }
 
-// A program that is given up is killed, with all that it started, and removed.
+// A program that is given up is killed, with all processes that it started, and
+// removed.
 func TestRunProgramCancelled(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)

@@ -36,7 +36,7 @@ func fromIndex(more ...sandbox.CreateOption) []sandbox.CreateOption {
 	}, more...)
 }
 
-// alone checks that the sandboxes of pip have ended, and want sandboxes are left.
+// alone checks that the sandboxes of pip have ended, and that want sandboxes are left.
 func alone(t *testing.T, cloud *sandboxtest.Cloud, want int) {
 	t.Helper()
 	client, err := sandbox.NewClient(cloud.Option())
@@ -56,7 +56,7 @@ func alone(t *testing.T, cloud *sandboxtest.Cloud, want int) {
 	})
 }
 
-// TestWasmPackages installs wheels in WebAssembly, where there is neither pip nor a network.
+// TestWasmPackages installs wheels in WebAssembly, which has neither pip nor a network.
 func TestWasmPackages(t *testing.T) {
 	wasmtest.Need(t)
 	x := newIndex(t)
@@ -67,7 +67,7 @@ func TestWasmPackages(t *testing.T) {
 	x.wheels["built-1.0-"+pyodideTag+".whl"] = wheel(t, "built", "1.0", "import sys\nplatform = sys.platform\n")
 	cloud := x.cloud(t, local.WithEngine(local.EngineWasm))
 	sb := cloud.Create(t, fromIndex()...)
-	evaluate(t, sb, "1") // the default context is there before the packages are
+	evaluate(t, sb, "1") // the default context exists before the packages
 
 	install := func(want *sandbox.Installation, requirements ...string) {
 		t.Helper()
@@ -107,7 +107,7 @@ func TestWasmPackages(t *testing.T) {
 	install(&sandbox.Installation{Packages: []sandbox.InstalledPackage{{Name: "mine", Version: "1.0"}}}, wheelFile(t, "mine", "1.0", "n = 3\n"))
 	alone(t, cloud, 1)
 
-	// A snapshot has them, too.
+	// A snapshot contains them, too.
 	snapshot, err := sb.Snapshot(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -132,7 +132,7 @@ func TestWasmPackages(t *testing.T) {
 	alone(t, cloud, 2)
 }
 
-// TestWasmLock installs what a lock names, from the index and, where the wheels are kept,
+// TestWasmLock installs the packages of a lock, from the index and, if the wheels are kept,
 // without it.
 func TestWasmLock(t *testing.T) {
 	wasmtest.Need(t)
@@ -167,7 +167,7 @@ func TestWasmLock(t *testing.T) {
 			t.Errorf("sandbox %d: got %s, want 1", i, got)
 		}
 	}
-	// A run of an agent installs them, too, and its code may import what it named.
+	// A run of an agent installs them, too, and its code may import the named ones.
 	run, err := agent.Begin(t.Context(), cloud.Create(t, options...), &agent.Params{Lock: lock, Packages: []string{"greeting"}, Guard: &agent.Guard{}})
 	if err != nil {
 		t.Fatal(err)
@@ -233,7 +233,7 @@ func TestWasmHostileWheel(t *testing.T) {
 	}
 }
 
-// pyodideDist makes a Pyodide distribution with the intact package tiny, and three that are not.
+// pyodideDist makes a Pyodide distribution with the intact package tiny, and three damaged ones.
 func pyodideDist(t *testing.T, python string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -262,7 +262,7 @@ func pyodideDist(t *testing.T, python string) string {
 	return dir
 }
 
-// TestWasmDist installs from a Pyodide distribution what no index has.
+// TestWasmDist installs packages from a Pyodide distribution that no index has.
 func TestWasmDist(t *testing.T) {
 	wasmtest.Need(t)
 	x := newIndex(t)
@@ -276,7 +276,7 @@ func TestWasmDist(t *testing.T) {
 	if got := evaluate(t, sb, "import user; user.n"); got != "7" {
 		t.Errorf("got %s, want 7", got)
 	}
-	// Only pip sees it: sandboxes with mounts start later than others.
+	// Only pip sees it, because sandboxes with mounts start later than others.
 	if got := output(t, cloud.Create(t, sandbox.WithTemplate("base-room")), "ls /opt"); got != "" {
 		t.Errorf("a sandbox of the room has %s in /opt, want nothing", got)
 	}

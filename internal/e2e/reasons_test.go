@@ -15,8 +15,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// Whoever asks for a sandbox that is gone is told why and when, also a program that
-// never had it.
+// Every caller who asks for a sandbox that is gone gets the reason and the time,
+// also a program that never had it.
 func TestReasonsReachOtherPrograms(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, local.WithWarm(0))
@@ -67,7 +67,7 @@ func TestReasonsReachOtherPrograms(t *testing.T) {
 	}
 }
 
-// Lists and descriptions say what is paused and how it comes back.
+// Lists and descriptions report a paused sandbox and how it resumes.
 func TestPausedSandboxesAreListed(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, local.WithWarm(0))

@@ -67,7 +67,8 @@ func TestUnknownTemplate(t *testing.T) {
 	}
 }
 
-// The local cloud refuses what it cannot do or understand, and names the field.
+// The local cloud refuses values that it does not support or understand, and names
+// the field.
 func TestUnsupportedFields(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, local.WithWarm(0))
@@ -191,7 +192,7 @@ func TestStateThatCannotBeEncoded(t *testing.T) {
 		}
 	}
 
-	// The same in the other direction.
+	// This is the same in the other direction.
 	r, err := agent.Begin(t.Context(), sb, &agent.Params{})
 	if err != nil {
 		t.Fatal(err)

@@ -83,9 +83,9 @@ func (s *server) resumed(t *testing.T, id string) *sandbox.Sandbox {
 // sleepers is a command that counts the processes of sleep.
 const sleepers = "grep -sl '^sleep$' /proc/[0-9]*/comm | wc -l"
 
-// TestRestart: what was paused is there after a restart, however the server ended:
-// with its files, its metadata, its variables and its token, but without its processes,
-// which it does not pretend to have.
+// TestRestart checks that paused sandboxes exist after a restart, however the server
+// ended: with their files, their metadata, their variables and their tokens, but without
+// their processes, and without claiming to have them.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*server, *testing.T){"killed": (*server).kill, "stopped": (*server).stop} {
@@ -138,8 +138,8 @@ func keptDirectories(t *testing.T, state string) (found []string) {
 }
 
 // stopWithNothingKept stops a server whose sandboxes have been killed, and fails the test
-// when files of theirs are left. It waits for their removal first: a server that is
-// stopped while it removes some leaves the rest to the next one.
+// if files of theirs are left. It waits for their removal first: a server that is stopped
+// during the removal leaves the rest to the next one.
 func stopWithNothingKept(t *testing.T, s *server, state string) {
 	t.Helper()
 	patience.Until(t, "no files of killed sandboxes are kept", func() bool { return len(keptDirectories(t, state)) == 0 })
@@ -150,7 +150,7 @@ func stopWithNothingKept(t *testing.T, s *server, state string) {
 }
 
 // TestKilledWhilePausing kills the server at any moment of a pause. A pause that was
-// answered is complete after the restart, one that was not is complete or not there.
+// answered is complete after the restart. One that was not is complete or missing.
 func TestKilledWhilePausing(t *testing.T) {
 	t.Parallel()
 	rounds := 4
@@ -171,7 +171,7 @@ func TestKilledWhilePausing(t *testing.T) {
 			status, _, err := before.try(t, "POST", "/sandboxes/"+sb.ID()+"/pause", "{}")
 			answered <- err == nil && status == http.StatusNoContent
 		}()
-		select { // whatever it is doing then: the point is that it is not known
+		select { // at an unknown moment, on purpose
 		case <-time.After(time.Duration(rand.Int64N(int64(250 * time.Millisecond)))):
 		case <-t.Context().Done():
 		}
@@ -201,8 +201,8 @@ func TestKilledWhilePausing(t *testing.T) {
 }
 
 // TestKilledWhileChanging kills the server at any moment of a resume, a kill and a second
-// pause of a sandbox whose files are kept: only an acknowledged kill, or one that was
-// begun, may make them go, and they are never half there.
+// pause of a sandbox whose files are kept. Only a kill that was acknowledged or begun may
+// remove the files, and they are never incomplete.
 func TestKilledWhileChanging(t *testing.T) {
 	t.Parallel()
 	rounds := 1
@@ -264,7 +264,7 @@ func TestKilledWhileChanging(t *testing.T) {
 	}
 }
 
-// TestFrozenAndKilled: nothing of a frozen sandbox outlives its server.
+// TestFrozenAndKilled checks that nothing of a frozen sandbox outlives its server.
 func TestFrozenAndKilled(t *testing.T) {
 	t.Parallel()
 	server := startServer(t)
@@ -283,8 +283,8 @@ func TestFrozenAndKilled(t *testing.T) {
 	patience.Until(t, "its processes have ended", func() bool { return len(living(family)) == 0 })
 }
 
-// TestStateDirectoryFull: a pause for which there is no room fails and says so, and the
-// sandbox runs on.
+// TestStateDirectoryFull checks that a pause for which the disk has no space fails and
+// says so, and that the sandbox continues.
 func TestStateDirectoryFull(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -322,8 +322,8 @@ func TestStateDirectoryFull(t *testing.T) {
 	server.stop(t)
 }
 
-// TestStateDirectoryTaken: a second server on a state directory is refused, and told
-// who has it.
+// TestStateDirectoryTaken checks that a second server on a state directory is refused,
+// and that the error names its user.
 func TestStateDirectoryTaken(t *testing.T) {
 	t.Parallel()
 	state := filepath.Join(t.TempDir(), "state")

@@ -55,7 +55,7 @@ display({
 	})
 }
 
-// An execution reports the order, the number, the time and what is left out.
+// An execution reports the order, the number, the time and the omissions.
 func TestWhatAnExecutionTells(t *testing.T) {
 	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
 		before := time.Now()
@@ -101,7 +101,7 @@ func TestWhatAnExecutionTells(t *testing.T) {
 	})
 }
 
-// What matplotlib draws arrives as a typed chart beside its picture.
+// A plot of matplotlib arrives as a typed chart beside its picture.
 func TestCharts(t *testing.T) {
 	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
 		const draw = "import matplotlib.pyplot as plt\n"

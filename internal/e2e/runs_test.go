@@ -105,8 +105,8 @@ func TestRunsAtOnce(t *testing.T) {
 	runs.Wait()
 }
 
-// warmUp runs code that raises an exception: the first traceback of a kernel
-// takes a while, which is not what is tested.
+// warmUp runs code that raises an exception: the first traceback of a kernel takes a
+// while, which is not tested here.
 func warmUp(t *testing.T, sb *sandbox.Sandbox, code string) {
 	t.Helper()
 	_, err := sb.RunCode(t.Context(), code+"\n1/0", nil)
@@ -115,8 +115,7 @@ func warmUp(t *testing.T, sb *sandbox.Sandbox, code string) {
 	}
 }
 
-// However code overruns its time, the step ends as timed out and the kernel
-// goes on.
+// However code overruns its time, the step ends as timed out and the kernel continues.
 func TestStepTimeouts(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
@@ -173,9 +172,9 @@ func TestStepTimeouts(t *testing.T) {
 	})
 }
 
-// Code that does not stop when its time is over costs the run its kernel: the
-// next step begins in another one, with all that the run has, and says so. The
-// time that it waits does not count as its own.
+// Code that does not stop when its time is over costs the run its kernel: the next step
+// begins in another one, with all values of the run, and says so. The time that it
+// waits does not count as its own.
 func TestStepThatDoesNotStop(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
@@ -207,8 +206,8 @@ func TestStepThatDoesNotStop(t *testing.T) {
 	}
 }
 
-// The guard's report of a step that hit its limit belongs to that step. What it
-// saw in a step that was given up is in the audit, and not in the next step.
+// The guard's report of a step that hit its limit belongs to that step. Its reports
+// about a step that was given up are in the audit, and not in the next step.
 func TestGuardOfAStepThatWasCut(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
@@ -393,7 +392,7 @@ func TestKernelKilledInARun(t *testing.T) {
 	}
 }
 
-// canceller is called for what code prints.
+// canceller is called with the output of code.
 type canceller context.CancelFunc
 
 func (c canceller) Write(p []byte) (int, error) {
@@ -401,8 +400,8 @@ func (c canceller) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A kernel that ignores the interrupt is replaced: the step that waited for it
-// is told before it runs, and the one after that begins again.
+// A kernel that ignores the interrupt is replaced: the step that waited for it gets an
+// error before it runs, and the one after that begins again.
 func TestKernelReplacedInARun(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
@@ -425,7 +424,7 @@ func TestKernelReplacedInARun(t *testing.T) {
 	}
 }
 
-// A step separates what was printed, displayed and raised, for a model to read.
+// A step separates printed, displayed and raised values, for a model to read.
 func TestObservationInASandbox(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
@@ -458,8 +457,8 @@ plt.show()
 	}
 }
 
-// What a model reads of an exception is its own code and that of libraries, and nothing
-// of what stands behind a tool, a guard, a question or an interrupt.
+// A model reads in an exception its own code and that of libraries, and nothing of the
+// code behind a tool, a guard, a question or an interrupt.
 func TestTracebacksForModels(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)

@@ -23,15 +23,15 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// The variables that make this program a server, name its state directory, and have
-// volumes bounded.
+// The variables that make this program a server, name its state directory, and
+// bound its volumes.
 const (
 	serverVariable  = "E2BCTL_E2E_SERVER"
 	stateVariable   = "E2BCTL_E2E_STATE"
 	boundedVariable = "E2BCTL_E2E_BOUNDED_VOLUMES"
 )
 
-// volumeSize is that of bounded volumes.
+// volumeSize is the size of bounded volumes.
 const volumeSize = 16 << 20
 
 // serve runs a cloud, prints its address and key to standard output, and waits
@@ -49,7 +49,7 @@ func serve() {
 		log.Fatal(err)
 	}
 	fmt.Fprintln(os.Stdout, cloud.URL(), string(cloud.APIKey()))
-	_, _ = io.Copy(io.Discard, os.Stdin) // ends if the test dies or wants it to
+	_, _ = io.Copy(io.Discard, os.Stdin) // ends if the test dies or closes it
 	if err := cloud.Close(); err != nil {
 		log.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func (s *server) option() sandbox.ClientOption {
 	return sandbox.WithOptions(sandbox.WithAPIKey(s.key), sandbox.WithAPIURL(s.url), sandbox.WithSandboxURL(s.url))
 }
 
-// kill kills the server as a crash does.
+// kill kills the server like a crash.
 func (s *server) kill(t *testing.T) {
 	t.Helper()
 	if err := s.command.Process.Kill(); err != nil {
@@ -111,7 +111,7 @@ func (s *server) kill(t *testing.T) {
 	_ = s.command.Wait() // it was killed
 }
 
-// stop ends the server as a program that returns from main does.
+// stop ends the server like a program that returns from main.
 func (s *server) stop(t *testing.T) {
 	t.Helper()
 	if err := errors.Join(s.stdin.Close(), s.command.Wait()); err != nil {
@@ -232,8 +232,8 @@ func living(all []started) (left []started) {
 	return left
 }
 
-// cgroups returns the directories of the processes' cgroups, except those that
-// the test itself is in.
+// cgroups returns the directories of the processes' cgroups, without those of the
+// test itself.
 func cgroups(all []started) (directories []string) {
 	own, _ := os.ReadFile("/proc/self/cgroup")
 	for _, p := range all {

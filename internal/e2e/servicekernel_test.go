@@ -33,11 +33,12 @@ func connectService(t *testing.T) *sandbox.Sandbox {
 	return sb
 }
 
-// serviceCells are cells that show what a kernel is: what they print, raise and show is the same
-// in each kernel. What is better here is not among them: a command's lines do not end in "\r\n",
-// %less shows the file, and sys.exit does not advise to press Ctrl-D.
+// serviceCells are cells that show the properties of a kernel: they print, raise and show the
+// same in each kernel. Improvements of this kernel are not among them: a command's lines do not
+// end in "\r
+// ", %less shows the file, and sys.exit does not advise to press Ctrl-D.
 var serviceCells = []string{
-	// What libraries find.
+	// The properties that libraries check.
 	"shell = get_ipython()\ntype(shell).__name__, hasattr(shell, 'kernel'), 'IPKernelApp' in shell.config",
 	"import sys; sys.stdout.encoding, sys.stdout.isatty(), sys.argv[0] != '-c', __name__",
 	"import pandas as pd; pd.DataFrame([range(30)], columns=['a rather long name %d' % i for i in range(30)])",
@@ -82,15 +83,15 @@ var serviceCells = []string{
 	"from IPython.display import HTML, display; display(HTML('<b>1</b>')); display({'a': 1})",
 }
 
-// shownCell is what a cell shows.
+// shownCell is the output of a cell.
 type shownCell struct {
 	Stdout, Stderr         string
 	Results                []map[string]string
 	Name, Value, Traceback string
 }
 
-// changing matches what differs between two kernels that are the same: directories, the names of
-// a cell's file, and addresses.
+// changing matches the parts that differ between two equal kernels: directories, the names of a
+// cell's file, and addresses.
 var changing = regexp.MustCompile(`[^\s'"(]*/(site-packages|python3\.\d+)\b|(/tmp/(jupyter\d+/)?ipykernel_\d+/)?\d+\.py\b| at 0x[0-9a-f]+`)
 
 func showCell(t *testing.T, sb *sandbox.Sandbox, code string) (shown shownCell) {
@@ -117,8 +118,8 @@ func showCell(t *testing.T, sb *sandbox.Sandbox, code string) (shown shownCell) 
 	return shown
 }
 
-// TestKernelIsTheServices compares forked and started kernels with ipykernel: what libraries have
-// decided, and what cells show.
+// TestKernelIsTheServices compares forked and started kernels with ipykernel: the decisions of
+// libraries, and the output of cells.
 func TestKernelIsTheServices(t *testing.T) {
 	t.Parallel()
 	service := connectService(t)
@@ -132,9 +133,9 @@ func TestKernelIsTheServices(t *testing.T) {
 				t.Errorf("a %s kernel lacks the module %s", name, module)
 			}
 		}
-		got["modules"] = want["modules"] // it may have more: those that its own formatters need
+		got["modules"] = want["modules"] // it may have more: the needs of its own formatters
 		got["file"] = want["file"]       // the directory of temporary files is the test's own
-		// The one warning that is no use here: nobody can end the kernel by Ctrl-D.
+		// The one warning that is useless here: nobody can end the kernel by Ctrl-D.
 		got["filters"] = slices.DeleteFunc(got["filters"].([]any), func(filter any) bool {
 			return strings.Contains(filter.(string), "To exit: use")
 		})
@@ -152,7 +153,7 @@ func TestKernelIsTheServices(t *testing.T) {
 	}
 }
 
-// libraryOptions returns what libraries prints.
+// libraryOptions returns the output of libraries.
 func libraryOptions(t *testing.T, sb *sandbox.Sandbox) (found map[string]any) {
 	t.Helper()
 	execution, err := sb.RunCode(t.Context(), libraries, nil)

@@ -9,7 +9,7 @@ import (
 //go:embed testdata/headers/requirements.txt testdata/kernels/requirements.txt
 var pins embed.FS
 
-// What the tests need of a package index.
+// The packages that the tests need from a package index.
 var (
 	// headerClients are clients of HTTP, in Python.
 	headerClients = pinned.Python("headers", pinned.Folder(pins, "testdata/headers"))
@@ -17,5 +17,5 @@ var (
 	kernelWheels = pinned.Wheels("kernel-wheels", pinned.Folder(pins, "testdata/kernels"))
 )
 
-// Sets are all of them, for make deps.
+// Sets are all of these sets, for make deps.
 var Sets = []pinned.Set{headerClients, kernelWheels}

@@ -36,7 +36,7 @@ func post(t *testing.T, cloud *sandboxtest.Cloud, path, body string, status int,
 	}
 }
 
-// written returns what is in a file of a sandbox.
+// written returns the content of a file of a sandbox.
 func written(t *testing.T, sb *sandbox.Sandbox, path string) string {
 	t.Helper()
 	result, err := sb.Commands.Run(t.Context(), "cat "+path, nil)
@@ -46,8 +46,9 @@ func written(t *testing.T, sb *sandbox.Sandbox, path string) string {
 	return strings.TrimSpace(result.Stdout)
 }
 
-// TestSnapshotAndFork: a snapshot does not disturb its source, and what is made from it or
-// forked has the files of that moment, processes of its own, and nothing in common later.
+// TestSnapshotAndFork checks that a snapshot does not disturb its source, and that
+// sandboxes made from it, and forks, have the files of that moment, processes of their
+// own, and nothing in common later.
 func TestSnapshotAndFork(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)

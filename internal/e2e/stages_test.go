@@ -9,8 +9,9 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/template"
 )
 
-// TestStages: a Dockerfile with several stages has what the last one copies, with its owners,
-// modes and links, and nothing else of the others; ADD unpacks.
+// TestStages checks that a Dockerfile with several stages has the files that the last one
+// copies, with their owners, modes and links, and no others of the earlier stages; ADD
+// unpacks.
 func TestStages(t *testing.T) {
 	t.Parallel()
 	b := newBuilder(t)

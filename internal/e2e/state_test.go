@@ -15,7 +15,8 @@ type sale struct {
 	Amount float64 `py:"amount"`
 }
 
-// Another sandbox continues with what one sandbox computed, by way of a file.
+// Another sandbox continues with the values that one sandbox computed, through
+// a file.
 func TestStateContinuesInAnotherSandbox(t *testing.T) {
 	t.Parallel()
 	c := client(t, shared(t))

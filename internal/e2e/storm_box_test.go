@@ -13,14 +13,14 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// files are what each file of a sandbox may hold: what was written last and answered, and behind it
-// what was written since and not answered, of which each may be there or not. absent stands for
-// no file.
+// files are the possible contents of each file of a sandbox: the last content whose write was
+// answered, and behind it later ones whose writes were not answered, each of which may be in the
+// file or not. absent stands for no file.
 type files map[string][]string
 
 const absent = "\x00absent"
 
-// or returns what files may hold if they are those of one or of the other.
+// or returns the possible contents if the files are those of f or of other.
 func (f files) or(other files) files {
 	both := files{}
 	for _, each := range []files{f, other} {
@@ -38,7 +38,7 @@ func (f files) of(path string) []string {
 	return []string{absent}
 }
 
-// copied returns files as they are now.
+// copied returns a copy of the files.
 func (f files) copied() files {
 	c := maps.Clone(f)
 	for path, held := range c {
@@ -47,42 +47,43 @@ func (f files) copied() files {
 	return c
 }
 
-// box is a sandbox with what must be true of it.
+// box is a sandbox with its expected state.
 type box struct {
 	sb     *sandbox.Sandbox
-	seen   int // how often the server had been started when it was known to be there
-	starts int // likewise; -1: it is looked at before it is used again
+	seen   int // the number of starts of the server when it was last known to exist
+	starts int // likewise; -1 means that it is checked before it is used again
 	files  files
-	// vars are the variables of its kernel. Where fresh may be true, the kernel may be a new
-	// one, which has none.
+	// vars are the variables of its kernel. If fresh may be true, the kernel may be a new one,
+	// which has none.
 	vars  map[string]int
 	fresh bool
-	// kept are its files as of the last pause, with which it outlives the server: nil if it
-	// was never paused. For a pause that was not answered, either may be so, unanswered.
+	// kept are its files at the last pause, with which it outlives the server; nil if it was
+	// never paused. After a pause that was not answered, either kept or unanswered may be its
+	// files.
 	kept, unanswered files
-	wavers           bool // a pause that was not answered may still come
+	wavers           bool // a pause that was not answered may still happen
 }
 
 func newBox(sb *sandbox.Sandbox, starts int, has files) *box {
 	return &box{sb: sb, seen: starts, starts: starts, files: has, vars: map[string]int{}}
 }
 
-// died takes note that the server was killed: the box is as it was paused last.
+// died records that the server was killed: the box then has the state of its last pause.
 func (b *box) died() {
 	b.vars, b.fresh = map[string]int{}, true
 	switch {
 	case b.unanswered == nil:
 		b.files = b.kept
 	case b.kept == nil:
-		b.files = b.files.or(b.unanswered) // it may have come later
+		b.files = b.files.or(b.unanswered) // the pause may have happened later
 	default:
 		b.files = b.files.or(b.unanswered).or(b.kept)
 	}
 	b.kept, b.unanswered = b.files.copied(), nil
 }
 
-// mayBeGone reports whether the sandbox may end with a server: whether no pause of it was
-// answered. One that was not answered may never have come.
+// mayBeGone reports whether the sandbox may end with a server, because no pause of it was
+// answered. A pause that was not answered may never have happened.
 func (b *box) mayBeGone() bool { return b.kept == nil }
 
 // read reads a file of a sandbox.
@@ -94,7 +95,7 @@ func read(ctx context.Context, sb *sandbox.Sandbox, path string) (string, error)
 	return string(data), err
 }
 
-// heldBy describes what a file holds.
+// heldBy describes the content of a file.
 func heldBy(text string) string {
 	if text == absent {
 		return "no file"

@@ -32,7 +32,7 @@ func smallDisk(t *testing.T, dir string) bool {
 	return true
 }
 
-// disturb has one fault after another act, with calm in between, until the storm is over.
+// disturb causes one fault after another, with calm in between, until the storm is over.
 func (s *storm) disturb(over context.Context, random *rand.Rand) {
 	for {
 		if !pass(over, random, 4*time.Second) {
@@ -64,8 +64,8 @@ func (s *storm) disturb(over context.Context, random *rand.Rand) {
 	}
 }
 
-// pass lets a random time pass, and reports false if the storm is over: what happens meanwhile is
-// not known, which is the point.
+// pass lets a random time pass, and reports false if the storm is over. What happens in that time
+// is unknown, on purpose.
 func pass(over context.Context, random *rand.Rand, most time.Duration) bool {
 	select {
 	case <-time.After(time.Duration(random.Int64N(int64(most)))):
@@ -85,7 +85,7 @@ func (s *storm) shut(random *rand.Rand) {
 	s.relay.Reopen()
 }
 
-// kill kills the server, of which nothing is left then, and starts the next one.
+// kill kills the server, checks that nothing of it is left, and starts the next one.
 func (s *storm) kill(random *rand.Rand) {
 	family := descendants(s.t, s.server.pid())
 	groups := cgroups(family)

@@ -31,9 +31,9 @@ const (
 // stormWorkers is how many sandboxes are in the storm at once, apart from copies.
 const stormWorkers = 4
 
-// TestStorm uses sandboxes at random, under faults at random, and compares all that it sees with what
-// must be true: see box. A call may fail only if a fault acted meanwhile or it was cancelled, and
-// what was answered is true whatever happened. make storm runs it.
+// TestStorm uses sandboxes at random, under faults at random, and compares the results with the
+// expected ones: see box. A call may fail only if a fault acted meanwhile or it was cancelled,
+// and an answered call counts regardless of faults. make storm runs this test.
 func TestStorm(t *testing.T) {
 	if os.Getenv(stormVariable) == "" {
 		t.Skip("make storm runs it")
@@ -62,12 +62,12 @@ func TestStorm(t *testing.T) {
 	s.clear()
 }
 
-// storm is what workers and faults share.
+// storm is the shared state of workers and faults.
 type storm struct {
 	t      *testing.T
 	relay  *relaytest.Relay
 	client *sandbox.Client
-	server *server // of the goroutine of the test alone, as are:
+	server *server // used only by the goroutine of the test, like:
 	env    []string
 	cache  string
 	state  string
@@ -76,8 +76,8 @@ type storm struct {
 	mu                 sync.Mutex
 	operations, faults map[string]int
 	violations         int
-	episode            int // of faults: odd while one acts
-	starts             int // of the server
+	episode            int // the number of the fault: odd while one acts
+	starts             int // how often the server was started
 }
 
 func newStorm(t *testing.T, seed uint64) *storm {
@@ -100,7 +100,7 @@ func newStorm(t *testing.T, seed uint64) *storm {
 	return s
 }
 
-// now returns the episode of faults and the start of the server that are now.
+// now returns the present episode of faults and the present start of the server.
 func (s *storm) now() (episode, starts int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +113,7 @@ func (s *storm) calm() bool {
 	return episode%2 == 0
 }
 
-// violated reports something that must not be.
+// violated reports a violation.
 func (s *storm) violated(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +121,7 @@ func (s *storm) violated(format string, args ...any) {
 	s.t.Errorf("violation: "+format, args...)
 }
 
-// clear removes everything, ends the server, and looks for what is left.
+// clear removes everything, ends the server, and looks for remains.
 func (s *storm) clear() {
 	t := s.t
 	t.Helper()
@@ -161,7 +161,7 @@ func (s *storm) clear() {
 	}
 }
 
-// counted writes how often things were done.
+// counted writes how often each action was done.
 func counted(counts map[string]int) string {
 	sum, each := 0, ""
 	for _, name := range slices.Sorted(maps.Keys(counts)) {

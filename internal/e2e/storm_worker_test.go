@@ -24,17 +24,17 @@ type worker struct {
 	n      int
 	random *rand.Rand
 	box    *box
-	count  int      // of what was written and set, so that no two are the same
+	count  int      // the number of written and set values, so that no two are the same
 	killed string   // the last sandbox whose kill was answered
 	did    []string // the last calls, the newest at the end
 }
 
-// violated reports something that must not be, with what the worker did before.
+// violated reports a violation, with the worker's last calls.
 func (w *worker) violated(format string, args ...any) {
 	w.storm.violated("worker %d: %s; before that:\n\t%s", w.n, fmt.Sprintf(format, args...), strings.Join(w.did, "\n\t"))
 }
 
-// remember keeps what a call came to, for a violation that follows.
+// remember keeps the result of a call, for the report of a later violation.
 func (w *worker) remember(name string, began time.Time, before, after int, err error) {
 	id := ""
 	if w.box != nil {
@@ -46,7 +46,7 @@ func (w *worker) remember(name string, began time.Time, before, after int, err e
 	}
 }
 
-// work does one thing after the other until the storm is over.
+// work does one action after the other until the storm is over.
 func (w *worker) work(over context.Context) {
 	things := []struct {
 		name   string
@@ -75,9 +75,9 @@ func (w *worker) work(over context.Context) {
 	}
 }
 
-// try makes a call, which is cancelled at some time in one of ten, and reports whether it was
-// answered. If not, a fault must have acted or the call was cancelled; allowed are other errors
-// that it may have.
+// try makes a call and reports whether it was answered. One call in ten is cancelled at some
+// time. If the call was not answered, a fault must have acted or the call was cancelled. allowed
+// are other errors that it may return.
 func (w *worker) try(name string, call func(ctx context.Context) error, allowed ...error) bool {
 	began := time.Now()
 	before, _ := w.now()
@@ -100,19 +100,19 @@ func (w *worker) try(name string, call func(ctx context.Context) error, allowed 
 	switch {
 	case before%2 == 1 || before != after: // a fault acted
 	case limit < patience.Limit && ctx.Err() != nil: // it was cancelled
-	case isGone && gone.State == sandbox.GonePaused && w.box != nil && w.box.wavers: // late
+	case isGone && gone.State == sandbox.GonePaused && w.box != nil && w.box.wavers: // a late pause
 	case slices.ContainsFunc(allowed, func(one error) bool { return errors.Is(err, one) }):
 	default:
 		w.violated("%s failed without a fault: %v", name, err)
 	}
 	if w.box != nil {
-		w.box.starts = -1 // it is looked at before it is used again
+		w.box.starts = -1 // it is checked before it is used again
 	}
 	return false
 }
 
-// settle finds out what became of the box, if something may have, and reports whether it is
-// there and runs.
+// settle finds out whether the box still exists, if something may have happened to it, and
+// reports whether it runs.
 func (w *worker) settle() bool {
 	b := w.box
 	_, starts := w.now()
@@ -123,7 +123,7 @@ func (w *worker) settle() bool {
 	_, now := w.now()
 	info, err := w.client.Info(w.t.Context(), b.sb.ID())
 	if _, later := w.now(); later != now || !w.calm() {
-		return false // it is asked again
+		return false // the next call asks again
 	}
 	mayBeGone := now != b.seen && b.mayBeGone()
 	if now != b.seen {
@@ -179,7 +179,7 @@ func (w *worker) create() {
 	patience.Until(w.t, "no fault acts", w.calm)
 }
 
-// text returns what no other file has, of a size at which something may break.
+// text returns a content that no other file has, of a size at which something may break.
 func (w *worker) text() string {
 	w.count++
 	sizes := []int{1, 100, 4096, 65535, 65536, 65537, 256<<10 - 1, 256 << 10, 256<<10 + 1, 1 << 20}
@@ -188,8 +188,8 @@ func (w *worker) text() string {
 	return line + strings.Repeat(line, size/len(line))
 }
 
-// path returns the path of a file: one that there may be, or a new one. What was written to and not
-// answered is not written again, because that may still come.
+// path returns the path of a file: one that may exist, or a new one. A file whose last write was
+// not answered is not written again, because that write may still happen.
 func (w *worker) path() string {
 	for range 5 {
 		path := fmt.Sprintf("file-%d", w.random.IntN(12))
@@ -218,7 +218,7 @@ func (w *worker) read(name string) {
 	w.check(name, w.box.sb, w.box.files, paths[w.random.IntN(len(paths)):][:1])
 }
 
-// check reads files of a sandbox, and compares them with what they may hold.
+// check reads files of a sandbox, and compares them with their possible contents.
 func (w *worker) check(name string, sb *sandbox.Sandbox, has files, paths []string) {
 	for _, path := range paths {
 		var got string
@@ -231,7 +231,7 @@ func (w *worker) check(name string, sb *sandbox.Sandbox, has files, paths []stri
 	}
 }
 
-// command checks that output comes whole, and once.
+// command checks that output arrives completely, and once.
 func (w *worker) command(name string) {
 	n, got := w.random.IntN(20_000), ""
 	if w.try(name, func(ctx context.Context) error {
@@ -267,7 +267,7 @@ func (w *worker) checkLines(name, got string, n int) {
 	}
 }
 
-// code runs code in the kernel of the box. What is not answered may have cost the kernel.
+// code runs code in the kernel of the box. If it is not answered, the kernel may be gone.
 func (w *worker) code(name, code string, seen func(*sandbox.Execution)) bool {
 	var allowed []error
 	if w.box.fresh {
@@ -293,7 +293,7 @@ func (w *worker) set(name string) {
 	if w.code(name, fmt.Sprintf("%s = %d", variable, value), func(*sandbox.Execution) {}) {
 		w.box.vars[variable] = value
 	} else if known {
-		delete(w.box.vars, variable) // which of both is not known
+		delete(w.box.vars, variable) // it is not known which of both values it has
 	}
 }
 
@@ -316,7 +316,7 @@ func (w *worker) get(name string) {
 	}
 }
 
-// list checks that a list has the box, and not what was killed.
+// list checks that a list has the box, and no killed sandbox.
 func (w *worker) list(name string) {
 	var ids []string
 	if !w.try(name, func(ctx context.Context) error {
@@ -352,7 +352,7 @@ func (w *worker) pause(name string) {
 		return
 	}
 	b.wavers = true
-	earlier := b.unanswered // of which any may be the last that came
+	earlier := b.unanswered // any of them may be the last that happened
 	if earlier == nil {
 		earlier = b.kept
 	}

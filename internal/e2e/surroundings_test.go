@@ -15,8 +15,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// Programs find out what system they run on, its fonts and programs, and that text is
-// UTF-8, whoever runs them.
+// Programs of all users find out the system, its fonts and programs, and that text is
+// UTF-8.
 func TestSurroundings(t *testing.T) {
 	t.Parallel()
 	for _, level := range []local.Isolation{local.Full, local.Restricted} {
@@ -34,7 +34,7 @@ func TestSurroundings(t *testing.T) {
 			for _, user := range []string{"root", "user"} {
 				surroundings(t, sb, user)
 			}
-			for _, size := range []int{0, 10, 1 << 20, 2 << 20} { // a new file, and one that is replaced
+			for _, size := range []int{0, 10, 1 << 20, 2 << 20} { // a new file, and a replaced one
 				want := strings.Repeat("x", size)
 				if err := sb.Files.Write(t.Context(), "dir/file", []byte(want), nil); err != nil {
 					t.Fatal(err)
@@ -51,7 +51,7 @@ func TestSurroundings(t *testing.T) {
 	}
 }
 
-// surroundings checks what a command of the user sees of this machine's system.
+// surroundings checks a user's command's view of this machine's system.
 func surroundings(t *testing.T, sb *sandbox.Sandbox, user string) {
 	t.Helper()
 	print := func(command string) string {
@@ -93,8 +93,8 @@ func surroundings(t *testing.T, sb *sandbox.Sandbox, user string) {
 	}
 }
 
-// Kernels count the processors and the memory of their sandbox too, whether they were
-// forked or not.
+// Kernels count the processors and the memory of their sandbox too, whether or not
+// they were forked.
 func TestKernelCountsProcessors(t *testing.T) {
 	t.Parallel()
 	if runtime.NumCPU() < 2 {

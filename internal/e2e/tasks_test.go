@@ -12,8 +12,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
 
-// Code that goes on between the steps of a run has no tools there, which the audit says,
-// and the guard still refuses what it refuses in steps.
+// Code that continues between the steps of a run has no tools there, which the audit
+// reports, and the guard still refuses the same code as in steps.
 func TestTasksBetweenSteps(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)

@@ -16,7 +16,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// said reports what a log has: an entry for each, of that logger, that begins so.
+// said returns the entry of a log by that logger whose message begins with message, or
+// nil.
 func said(entries []sandbox.LogEntry, logger, message string) *sandbox.LogEntry {
 	for _, e := range entries {
 		if e.Fields["logger"] == logger && strings.HasPrefix(e.Message, message) {
@@ -26,9 +27,9 @@ func said(entries []sandbox.LogEntry, logger, message string) *sandbox.LogEntry 
 	return nil
 }
 
-// TestLogs: the log of a sandbox has what happened to it, can be followed, and is there
-// after its end. What one logger says is in the order in which it happened; lines from
-// inside a sandbox come on their own way, and may come later than those of the server.
+// TestLogs checks that the log of a sandbox has its events, can be followed, and exists
+// after its end. The entries of one logger are in the order of the events; lines from
+// inside a sandbox take their own way, and may arrive later than those of the server.
 func TestLogs(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
@@ -121,8 +122,8 @@ func TestLogs(t *testing.T) {
 	}
 }
 
-// TestLogsOfClosedHandle: the body of a loop may close the handle, and a loop that waits
-// ends when another goroutine does.
+// TestLogsOfClosedHandle checks that the body of a loop may close the handle, and that a
+// waiting loop ends when another goroutine does.
 func TestLogsOfClosedHandle(t *testing.T) {
 	t.Parallel()
 	sb := sandboxtest.New(t, local.WithWarm(0)).Create(t)
@@ -142,8 +143,8 @@ func TestLogsOfClosedHandle(t *testing.T) {
 	}
 }
 
-// TestFloodedLogs: a sandbox that floods its log takes no more than its share, is still
-// served, and leaves others their logs.
+// TestFloodedLogs checks that a sandbox that floods its log takes no more than its share,
+// is still served, and leaves others their logs.
 func TestFloodedLogs(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, local.WithWarm(0))
@@ -190,8 +191,8 @@ func TestFloodedLogs(t *testing.T) {
 	}
 }
 
-// TestMetrics: what a sandbox uses is measured from outside, is there at once, and is that
-// of no other.
+// TestMetrics checks that the usage of a sandbox is measured from outside, is available at
+// once, and belongs to no other sandbox.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, local.WithWarm(0))
@@ -220,7 +221,7 @@ func TestMetrics(t *testing.T) {
 		for _, m := range all {
 			most = max(most, m.CPUPercent)
 		}
-		return most > 2 // a machine with other work may not have more for it
+		return most > 2 // a machine with other work may have no more for it
 	})
 	both, err := client(t, cloud).API().Sandboxes.MetricsOf(t.Context(), []string{idle.ID(), busy.ID(), "inobody"})
 	if err != nil || len(both) != 2 || both[busy.ID()].Time.IsZero() {

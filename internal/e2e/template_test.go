@@ -75,7 +75,7 @@ func (b *builder) said(text string) bool {
 	return slices.ContainsFunc(b.log, func(line string) bool { return strings.Contains(line, text) })
 }
 
-// run runs a command in a sandbox of a template and returns what it prints.
+// run runs a command in a sandbox of a template and returns its output.
 func (b *builder) run(t *testing.T, name, command string) string {
 	t.Helper()
 	sb, err := b.client.Create(t.Context(), sandbox.WithTemplate(name))
@@ -126,12 +126,12 @@ func TestTemplateWithEveryStep(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 
-	// The same again is neither uploaded nor run.
+	// The same template again is neither uploaded nor run.
 	b.must(t, "every:v2", d)
 	if !b.said(`"app" is there already`) || !b.said("CACHED") {
 		t.Errorf("the second time: log %q", b.log)
 	}
-	// A change is seen, and what stands on a template begins with what it has.
+	// A change is noticed, and a template of a template begins with its files.
 	b.write(t, "app/data/one.txt", "changed\n", 0o644)
 	b.must(t, "every:v2", d)
 	b.must(t, "child", template.FromTemplate("every:v2").Run("echo child >> data/one.txt", nil))
@@ -157,7 +157,7 @@ func TestTemplateThatStarts(t *testing.T) {
 	}
 }
 
-// A sandbox whose start command fails is not waited for, and what happened is logged.
+// A sandbox whose start command fails is not waited for, and the failure is logged.
 func TestTemplateWhoseStartFails(t *testing.T) {
 	t.Parallel()
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
@@ -201,7 +201,8 @@ func TestTemplateThatFails(t *testing.T) {
 	}
 }
 
-// A Dockerfile, as it may be found anywhere, with what only this package does.
+// A Dockerfile, as it may be found anywhere, with additions that only this package
+// makes.
 func TestTemplateOfADockerfile(t *testing.T) {
 	t.Parallel()
 	b := newBuilder(t)
@@ -231,13 +232,13 @@ EXPOSE 80
 	// The profile of a login shell sets PATH again.
 	got := b.run(t, "docker", "pwd; whoami; cat settings version builder list; stat -c '%a %U' list.txt; echo $NAME; tr '\\0' '\\n' </proc/$$/environ | grep ^PATH= | grep -o /srv/bin")
 	const want = "/srv/app\nuser\nname=a name cost=$5\nversion 7\nroot\na list\n600 root\na name\n/srv/bin\n"
-	// Where sandboxes have one account only, root is another name of it.
+	// If sandboxes have only one account, root is another name of it.
 	if only := strings.ReplaceAll(want, "root", "user"); got != want && (got != only || b.run(t, "docker", "id -u root") != b.run(t, "docker", "id -u user")) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
 
-// COPY and USER of a Dockerfile do what they do in Docker.
+// COPY and USER of a Dockerfile have the same effect as in Docker.
 func TestTemplateCopiesAsDocker(t *testing.T) {
 	t.Parallel()
 	b := newBuilder(t)
@@ -267,7 +268,7 @@ RUN echo $A > /tmp/a
 	}
 }
 
-// Whoever stops waiting has not stopped the build, and can wait again.
+// A caller who stops waiting has not stopped the build, and can wait again.
 func TestTemplateThatIsWaitedForTwice(t *testing.T) {
 	t.Parallel()
 	b := newBuilder(t)

@@ -19,7 +19,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
 
-// Whatever a tool does, the code is told, and the next call works.
+// For every failure of a tool the code gets an exception, and the next call
+// works.
 func TestToolFaults(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
@@ -105,8 +106,8 @@ thread.start()`)
 	}
 }
 
-// A thread's tool call that is under way when its step ends raises an
-// exception, as does one that waits behind it, and the next step has its tools.
+// A thread's tool call that is under way when its step ends raises an exception,
+// and so does one that waits behind it. The next step has its tools.
 func TestToolCallThatOutlivesItsStep(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
@@ -140,8 +141,8 @@ while not begun():
 	}
 }
 
-// toolServer speaks JSON-RPC over a connection, as servers of the Model Context
-// Protocol do.
+// toolServer speaks JSON-RPC over a connection, like servers of the Model Context
+// Protocol.
 func toolServer(conn io.ReadWriteCloser) {
 	defer conn.Close()
 	for lines := bufio.NewScanner(conn); lines.Scan(); {
@@ -194,7 +195,7 @@ func (c *remoteTools) tool(name string) agent.Tool {
 }
 
 // A tool with a live connection, such as those of a tool server, and one made
-// with a secret are called like any other. What they were made with does not
+// with a secret are called like any other. The connection and the secret do not
 // get into the sandbox.
 func TestToolsOfAServer(t *testing.T) {
 	t.Parallel()
@@ -209,8 +210,8 @@ func TestToolsOfAServer(t *testing.T) {
 	if step := observe(t, r, "shout('a') + cry(text='b')"); step.Text() != "AB" {
 		t.Errorf("got %+v, want text %q", step, "AB")
 	}
-	// The search finds what is there. Thanks to the brackets it does not find its
-	// own pattern.
+	// The search finds the planted text. Thanks to the brackets it does not find
+	// its own pattern.
 	observe(t, r, "import os\nos.environ['PLANTED'] = kept = 'constructor-' + 'control'\nopen('/tmp/planted', 'w').write(kept)")
 	for word, want := range map[string]string{"[s]ecret": "", "[c]ontrol": "/tmp/planted\n"} {
 		if got := run(t, sb, "grep -rls 'constructor-"+word+"' /home /tmp /run /proc/[0-9]*/environ /proc/[0-9]*/cmdline || true"); got != want {

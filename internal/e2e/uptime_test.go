@@ -14,7 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// uptimeOf returns the seconds that a text of /proc/uptime begins with.
+// uptimeOf returns the seconds at the beginning of the text of /proc/uptime.
 func uptimeOf(t *testing.T, text string) float64 {
 	t.Helper()
 	first, _, _ := strings.Cut(text, " ")
@@ -35,7 +35,7 @@ func hostUptime(t *testing.T) float64 {
 	return uptimeOf(t, string(text))
 }
 
-// youngerThan checks that a sandbox was booted since the machine's uptime was since. The kernel
+// youngerThan checks that a sandbox was booted after the machine's uptime was since. The kernel
 // rounds one second.
 func youngerThan(t *testing.T, sb *sandbox.Sandbox, since float64) {
 	t.Helper()
@@ -45,7 +45,7 @@ func youngerThan(t *testing.T, sb *sandbox.Sandbox, since float64) {
 	}
 }
 
-// ownUptimes reports whether the kernel is of a version where sandboxes have uptimes of their own.
+// ownUptimes reports whether the kernel's version gives sandboxes uptimes of their own.
 func ownUptimes(t *testing.T) bool {
 	t.Helper()
 	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
@@ -59,8 +59,8 @@ func ownUptimes(t *testing.T) bool {
 	return major > 6 || major == 6 && minor >= 3
 }
 
-// TestUptime checks that the uptime of a sandbox counts from its boot, for everything that runs in
-// it: a pause with memory lets it go on, and a boot from the files begins it anew.
+// TestUptime checks that the uptime of a sandbox counts from its boot, for everything that runs
+// in it. A pause with memory continues it, and a boot from the files begins it anew.
 func TestUptime(t *testing.T) {
 	t.Parallel()
 	if !ownUptimes(t) {

@@ -15,8 +15,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/template"
 )
 
-// An explicit PATH wins over that of login shells, of a sandbox as of one command, and the
-// directory's files add to it.
+// An explicit PATH, of a sandbox or of one command, overrides the PATH of login shells,
+// and the directory's files add to it.
 func TestExplicitPath(t *testing.T) {
 	t.Parallel()
 	for _, level := range []local.Isolation{local.Full, local.Restricted} {
@@ -51,11 +51,11 @@ func TestExplicitPath(t *testing.T) {
 	}
 }
 
-// hostileFiles are what a user may have in .bashrc and .profile.
+// hostileFiles are possible contents of a user's .bashrc and .profile.
 var hostileFiles = map[string]string{"exits": "exit 1", "reads": "read line; cat", "prints": "echo noise; echo noise >&2"}
 
-// The user's commands read .bashrc and .profile, as on the service, and those of this
-// program do not.
+// The user's commands read .bashrc and .profile, as on the service, and this program's own
+// commands do not.
 func TestUserFiles(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
@@ -70,7 +70,7 @@ func TestUserFiles(t *testing.T) {
 		t.Errorf(".bashrc: got %q, want that it is read", got)
 	}
 	for name, text := range hostileFiles {
-		// Where a file may be, and BASH_ENV names one.
+		// The places where a file may be, and BASH_ENV names one.
 		home := cloudWith(t, text)
 		check := func(what string, err error) {
 			t.Helper()
@@ -90,7 +90,7 @@ func TestUserFiles(t *testing.T) {
 			t.Errorf("%s: commit: got %q, %v", name, hash, err)
 		}
 		_, err = home.RunProgram(t.Context(), &sandbox.ProgramParams{Dir: source, Command: "true"})
-		if _, exited := errors.AsType[*sandbox.ExitError](err); err != nil && !exited { // its command is the user's
+		if _, exited := errors.AsType[*sandbox.ExitError](err); err != nil && !exited { // the user's command may exit
 			check("RunProgram", err)
 		}
 		if _, err := home.Dial(t.Context(), 1); !errors.Is(err, sandbox.ErrPortClosed) {
@@ -99,7 +99,7 @@ func TestUserFiles(t *testing.T) {
 	}
 }
 
-// cloudWith returns a sandbox whose shells find text wherever they look for a file.
+// cloudWith returns a sandbox whose shells find text in every file that they look for.
 func cloudWith(t *testing.T, text string) *sandbox.Sandbox {
 	t.Helper()
 	sb := shared(t).Create(t, sandbox.WithEnvs(map[string]string{"BASH_ENV": "/tmp/env", "ENV": "/tmp/env"}))
@@ -114,8 +114,8 @@ func cloudWith(t *testing.T, text string) *sandbox.Sandbox {
 	return sb
 }
 
-// A build's commands have the PATH of ENV, and its ready check, as the sandbox's, reads no
-// file of the user's; neither does what starts MCP servers.
+// A build's commands have the PATH of ENV. Its ready check, like the sandbox's, and the
+// start of MCP servers read no file of the user.
 func TestTemplateWithUserFiles(t *testing.T) {
 	t.Parallel()
 	b := newBuilder(t)
@@ -138,7 +138,8 @@ func TestTemplateWithUserFiles(t *testing.T) {
 }
 
 // Commands of root begin in its home in the template base, where its files are looked for,
-// too, and in that of user in the default one; homes and accounts are as on the service.
+// too, and in the home of user in the default template; homes and accounts are the same as
+// on the service.
 func TestBaseSkeleton(t *testing.T) {
 	t.Parallel()
 	cloud := shared(t)

@@ -19,7 +19,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// volumeCloud starts a cloud with a volume, and skips the test where sandboxes have no
+// volumeCloud starts a cloud with a volume, and skips the test if sandboxes have no
 // mounts.
 func volumeCloud(t *testing.T) (*sandboxtest.Cloud, *sandbox.Client, *sandbox.Volume) {
 	t.Helper()
@@ -43,7 +43,8 @@ func volumeCloud(t *testing.T) (*sandboxtest.Cloud, *sandbox.Client, *sandbox.Vo
 	return cloud, client, volume
 }
 
-// TestVolumeFiles: every call about what is in a volume, with the errors of files.
+// TestVolumeFiles tries every call about the content of a volume, with the errors of
+// files.
 func TestVolumeFiles(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -103,8 +104,8 @@ func TestVolumeFiles(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestVolumeShared: sandboxes and a program outside use a volume at the same time, and one
-// that was paused, in either way, has it again.
+// TestVolumeShared checks that sandboxes and a program outside use a volume at the same
+// time, and that a sandbox that was paused, with or without memory, has it again.
 func TestVolumeShared(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -174,7 +175,7 @@ func TestVolumeShared(t *testing.T) {
 	}
 }
 
-// TestVolumeLarge: a large file goes through in both directions.
+// TestVolumeLarge copies a large file in both directions.
 func TestVolumeLarge(t *testing.T) {
 	t.Parallel()
 	_, _, volume := volumeCloud(t)
@@ -196,8 +197,8 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// TestVolumeDirs: a directory goes into a volume and out again, with its modes, and what
-// cannot is said.
+// TestVolumeDirs copies a directory into a volume and out again, with its modes, and
+// checks that files that cannot be copied are reported.
 func TestVolumeDirs(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -205,7 +206,7 @@ func TestVolumeDirs(t *testing.T) {
 	from, to := t.TempDir(), t.TempDir()
 	if err := errors.Join(
 		os.MkdirAll(filepath.Join(from, "sub", "closed"), 0o755),
-		os.WriteFile(filepath.Join(from, "sub", "closed", "program"), []byte("#!/bin/sh\n"), 0o755), //nolint:gosec // it is one
+		os.WriteFile(filepath.Join(from, "sub", "closed", "program"), []byte("#!/bin/sh\n"), 0o755), //nolint:gosec // a program
 		os.WriteFile(filepath.Join(from, "left"), []byte("out"), 0o600),
 		os.WriteFile(filepath.Join(from, "large"), make([]byte, 5<<20), 0o600),
 		os.Symlink("large", filepath.Join(from, "link")),
@@ -218,7 +219,7 @@ func TestVolumeDirs(t *testing.T) {
 	}
 	restore(from)
 	restore(to)
-	for range 2 { // the second time, all of it is there
+	for range 2 { // the second time, all files exist
 		var skipped []string
 		if err := volume.UploadDir(ctx, from, "in/side", &sandbox.VolumeUploadDirParams{
 			Exclude: func(name string, _ fs.DirEntry) bool { return name == "left" },

@@ -18,13 +18,13 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// needLoopDevices skips a test where no file system in a file can be mounted.
+// needLoopDevices skips a test if no file system in a file can be mounted.
 func needLoopDevices(t *testing.T) {
 	t.Helper()
 	cloud, err := local.Start(t.Context(), local.WithWarm(0), local.WithMaxVolumeBytes(volumeSize))
 	if err != nil {
 		if os.Geteuid() != 0 && strings.Contains(err.Error(), "only root") {
-			t.Skip(err) // which is what it has to be
+			t.Skip(err) // the error must be of this kind
 		}
 		pinned.Skip(t, "volumes with a size: %v", err)
 	}
@@ -33,9 +33,10 @@ func needLoopDevices(t *testing.T) {
 	}
 }
 
-// TestVolumeSize: a volume with a size is full for sandboxes and for the content API when
-// it is, shares what is in it, and leaves no mount and no loop device, also when the
-// server is killed. What is in it is there again, for a server that bounds none, too.
+// TestVolumeSize checks that a volume with a size is full at that size, for sandboxes and
+// for the content API, shares its files, and leaves no mount and no loop device, also
+// when the server is killed. Its files exist again, also for a server that bounds no
+// volume.
 func TestVolumeSize(t *testing.T) {
 	t.Parallel()
 	needLoopDevices(t)

@@ -58,8 +58,8 @@ func wheelFile(t *testing.T, name, version, code string) string {
 	return path
 }
 
-// The commands of both users and the cells share one Python, and each sees what
-// any of them installs.
+// The commands of both users and the cells share one Python, and each sees the
+// packages that any of them installs.
 func TestOnePython(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)

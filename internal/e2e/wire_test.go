@@ -17,7 +17,7 @@ import (
 )
 
 // exchange sends the bytes of a request to the cloud and returns the status of every
-// answer, interim ones too, and the last one's body.
+// answer, interim ones too, and the body of the last one.
 func exchange(t *testing.T, cloud *sandboxtest.Cloud, request string) (statuses, body string) {
 	t.Helper()
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(cloud.URL(), "http://"))
@@ -46,7 +46,7 @@ func exchange(t *testing.T, cloud *sandboxtest.Cloud, request string) (statuses,
 }
 
 // TestWire sends requests that no client of ours makes all the way to the daemon of a
-// sandbox. What each hop answers is tested where it is.
+// sandbox. The answers of each hop are tested in its own package.
 func TestWire(t *testing.T) {
 	t.Parallel()
 	cloud := shared(t)
@@ -90,8 +90,8 @@ func TestWire(t *testing.T) {
 	}
 }
 
-// TestDirectoryOfCommands: a command that names no directory starts in that of the
-// template, whoever runs it; a relative path is below the user's own home.
+// TestDirectoryOfCommands checks that a command that names no directory starts in the
+// template's, for every user, and that a relative path is below the user's own home.
 func TestDirectoryOfCommands(t *testing.T) {
 	t.Parallel()
 	for _, template := range []string{"base", "code-interpreter-v1"} {

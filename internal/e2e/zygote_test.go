@@ -26,7 +26,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// forked is a Python expression: whether the kernel was forked from the zygote.
+// forked is a Python expression that tells whether the kernel was forked from the zygote.
 const forked = `b"--zygote" in open("/proc/self/cmdline", "rb").read()`
 
 // startsCold has a variable that keeps a kernel from being forked.
@@ -70,7 +70,7 @@ func awaitWarm(t *testing.T, cloud *sandboxtest.Cloud) {
 	})
 }
 
-// kernelLog returns what the log of a sandbox says about its kernels.
+// kernelLog returns the entries about kernels in the log of a sandbox.
 func kernelLog(t *testing.T, sb *sandbox.Sandbox) (said []string) {
 	t.Helper()
 	for entry, err := range sb.Logs(t.Context(), &sandbox.LogParams{Level: sandbox.LogDebug, Search: "kernel"}) {
@@ -92,10 +92,9 @@ func evaluateIn(t *testing.T, sb *sandbox.Sandbox, context, code string) string 
 	return execution.Text()
 }
 
-// self collects everything that a process can find out about itself and that
-// must not depend on how it was started. In a forked kernel the threads of linear
-// algebra start with the fork, not with the import of numpy, so they are not
-// counted.
+// self collects the facts about itself that a process can find out and that must not depend on
+// how it was started. In a forked kernel the threads of linear algebra start with the fork,
+// not with the import of numpy, so they are not counted.
 const self = `
 import ctypes, gc, getpass, json, locale, os, resource, signal, site, stat, sys, tempfile, threading, warnings
 def read(name):
@@ -133,8 +132,7 @@ print(json.dumps({
 }))
 `
 
-// describeKernel returns what the kernel finds out about itself, and checks whether it was
-// forked.
+// describeKernel returns the kernel's facts about itself, and checks whether it was forked.
 func describeKernel(t *testing.T, sb *sandbox.Sandbox, want string) (found map[string]any) {
 	t.Helper()
 	execution, err := sb.RunCode(t.Context(), self, nil)
@@ -161,7 +159,7 @@ func TestForkedKernel(t *testing.T) {
 		t.Errorf("a forked kernel differs (-started +forked):\n%s", diff)
 	}
 
-	// It displays values and figures as the other one does.
+	// It displays values and figures like the other one.
 	const show = `
 import matplotlib.pyplot as plt, numpy as np, pandas as pd
 plt.plot([1, 2, 3]); plt.show()
@@ -185,7 +183,8 @@ display(np.arange(3)); pd.DataFrame({"a": [1, 2]})`
 	samePlaces(t, warm)
 }
 
-// libraries collects what libraries decided when they were imported, and what cells see of it.
+// libraries collects the decisions that libraries made when they were imported, and their
+// effects on cells.
 const libraries = `
 import json, locale, sys, warnings
 import matplotlib, matplotlib.pyplot, numpy, pandas
@@ -214,8 +213,8 @@ print(json.dumps({
 }))
 `
 
-// TestForkedLibraries compares what libraries are like in a forked kernel with a started one
-// and with ipykernel.
+// TestForkedLibraries compares libraries in a forked kernel with those in a started one and in
+// ipykernel.
 func TestForkedLibraries(t *testing.T) {
 	t.Parallel()
 	cloud := warmCloud(t)
@@ -229,7 +228,8 @@ func TestForkedLibraries(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// A forked kernel has shown a table and a figure before, and has what that imports.
+	// A forked kernel has shown a table and a figure before, and has the modules that this
+	// imports.
 	started, ahead := found[0]["modules"].([]any), found[1]["modules"].([]any)
 	for _, name := range started {
 		if !slices.Contains(ahead, name) {
@@ -251,7 +251,7 @@ func TestForkedLibraries(t *testing.T) {
 }
 
 // The first exception of a forked kernel imports nothing and does not go through all modules:
-// code that is interrupted has to say where it was at once.
+// code that is interrupted must report its position at once.
 func TestForkedKernelsFirstException(t *testing.T) {
 	t.Parallel()
 	sb := warmCloud(t).Create(t)
@@ -295,7 +295,7 @@ lines += [os.readlink("/proc/self/ns/" + n) + "\n" for n in ("cgroup", "ipc", "m
 // aheadCloud returns a cloud that forks the first kernels of its sandboxes ahead.
 func aheadCloud(t *testing.T, options ...local.Option) *sandboxtest.Cloud {
 	t.Helper()
-	warmCloud(t) // skips where there are none
+	warmCloud(t) // skips if there is no zygote
 	cloud := sandboxtest.New(t, options...)
 	awaitWarm(t, cloud)
 	return cloud
@@ -327,8 +327,8 @@ func ranBy(t *testing.T, sb *sandbox.Sandbox, pid string) {
 	}
 }
 
-// TestForkedAhead compares a kernel that was forked before its sandbox was anybody's with
-// one that was started in a sandbox of a cloud that makes none ahead.
+// TestForkedAhead compares a kernel that was forked before its sandbox had a user with one
+// that was started in a sandbox of a cloud that makes none ahead.
 func TestForkedAhead(t *testing.T) {
 	t.Parallel()
 	warm, pid := createAhead(t, aheadCloud(t), sandbox.WithEnvs(map[string]string{"MINE": "1", "TZ": "Asia/Tokyo"}))
@@ -349,8 +349,8 @@ func TestForkedAhead(t *testing.T) {
 	samePlaces(t, warm)
 }
 
-// TestForkedAheadStartsCold: variables that act when Python starts get a process that was
-// started with them, even if another one waits.
+// TestForkedAheadStartsCold checks that variables that act when Python starts get a process
+// that was started with them, even if another one waits.
 func TestForkedAheadStartsCold(t *testing.T) {
 	t.Parallel()
 	sb, pid := createAhead(t, aheadCloud(t), sandbox.WithEnvs(map[string]string{"PYTHONHASHSEED": "7"}))
@@ -363,7 +363,7 @@ func TestForkedAheadStartsCold(t *testing.T) {
 	}
 }
 
-// TestForkedAheadKilled: a kernel that is killed while it waits is replaced.
+// TestForkedAheadKilled checks that a kernel that is killed while it waits is replaced.
 func TestForkedAheadKilled(t *testing.T) {
 	t.Parallel()
 	sb, pid := createAhead(t, aheadCloud(t))
@@ -375,8 +375,8 @@ func TestForkedAheadKilled(t *testing.T) {
 	}
 }
 
-// TestForkedAheadPaused: a sandbox is paused and resumed with the kernel that waits, and
-// one whose files alone were kept gets another.
+// TestForkedAheadPaused checks that a sandbox is paused and resumed with the waiting kernel,
+// and that it gets another one after a pause that kept only its files.
 func TestForkedAheadPaused(t *testing.T) {
 	t.Parallel()
 	cloud := aheadCloud(t)
@@ -397,7 +397,8 @@ func TestForkedAheadPaused(t *testing.T) {
 	}
 }
 
-// TestForkedAheadTrusts: a kernel that waited sees the authority that its sandbox got later.
+// TestForkedAheadTrusts checks that a waiting kernel sees the authority that its sandbox got
+// later.
 func TestForkedAheadTrusts(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -412,7 +413,7 @@ func TestForkedAheadTrusts(t *testing.T) {
 	}
 }
 
-// TestForkedAheadSnapshot: a sandbox of a snapshot runs code in its files.
+// TestForkedAheadSnapshot checks that a sandbox of a snapshot runs code in its files.
 func TestForkedAheadSnapshot(t *testing.T) {
 	t.Parallel()
 	cloud := aheadCloud(t)
@@ -433,8 +434,8 @@ func TestForkedAheadSnapshot(t *testing.T) {
 	}
 }
 
-// TestForkedKernelsDiffer checks that two kernels differ in what must not be
-// the same in both.
+// TestForkedKernelsDiffer checks that two kernels differ in the values that must not be the
+// same in both.
 func TestForkedKernelsDiffer(t *testing.T) {
 	t.Parallel()
 	cloud := aheadCloud(t)
@@ -457,7 +458,7 @@ import numpy, random, uuid, tempfile, secrets, multiprocessing, pandas
 	}
 }
 
-// TestForkedKernelIsReplaced changes what the zygote has loaded.
+// TestForkedKernelIsReplaced changes the files that the zygote has loaded.
 func TestForkedKernelIsReplaced(t *testing.T) {
 	t.Parallel()
 	cloud := warmCloud(t)
@@ -540,7 +541,7 @@ func TestForkedKernelIsReplaced(t *testing.T) {
 	})
 }
 
-// TestZygoteKilled: kernels start without it, and it comes back.
+// TestZygoteKilled checks that kernels start without the zygote, and that it is started again.
 func TestZygoteKilled(t *testing.T) { // not in parallel: it kills the zygotes of all clouds
 	cloud := warmCloud(t)
 	sb := cloud.Create(t)
@@ -566,7 +567,7 @@ func TestZygoteKilled(t *testing.T) { // not in parallel: it kills the zygotes o
 	awaitWarm(t, cloud)
 }
 
-// TestForkedKernelDies: the next kernel is forked too.
+// TestForkedKernelDies checks that the next kernel is forked too.
 func TestForkedKernelDies(t *testing.T) {
 	t.Parallel()
 	sb := warmCloud(t).Create(t)
@@ -670,9 +671,9 @@ func namespacesDeep(status string) int {
 	return 0
 }
 
-// TestManyForkedKernels starts kernels with pandas in many sandboxes at once. All work. Those
-// that come when the machine is too busy to fork them are started without: at least one is
-// forked.
+// TestManyForkedKernels starts kernels with pandas in many sandboxes at once. All work.
+// Kernels that are requested when the machine is too busy to fork them are started without the
+// zygote: at least one is forked.
 func TestManyForkedKernels(t *testing.T) {
 	cloud := warmCloud(t)
 	count := 20

@@ -12,7 +12,7 @@ import (
 // Question is a request to a kernel that runs no code, such as complete, inspect and
 // is_complete of Jupyter's protocol.
 type Question struct {
-	// Context and Language are those of [Call].
+	// Context and Language are as in [Call].
 	Context, Language string
 	// Kind is the type of the request, without the _request at its end.
 	Kind string
@@ -21,9 +21,9 @@ type Question struct {
 }
 
 // Ask asks a kernel when its turn comes, and decodes the content of the answer into reply.
-// When ctx ends it gives up without an interrupt: the kernel loses nothing, and answers
-// what comes next when it is done. It does not say that the context has lost its
-// variables, which the next [Kernels.Execute] does.
+// When ctx ends Ask gives up without an interrupt: the kernel loses nothing, and answers
+// later requests when it is done. If the context has lost its variables, Ask does not
+// report it: the next [Kernels.Execute] does.
 func (ks *Kernels) Ask(ctx context.Context, q Question, reply any) error {
 	var a answer
 	err := ks.overOpen(ctx, q.Context, q.Language, func(k *Kernel) (err error) {

@@ -13,7 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
 )
 
-// A question that is given up is not interrupted, and what comes next is answered.
+// A question that is given up is not interrupted, and the next request is answered.
 func TestAskGivenUp(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -48,8 +48,8 @@ func TestAskGivenUp(t *testing.T) {
 	}
 }
 
-// A question takes nothing from the code that follows: it still learns that the variables
-// are gone.
+// A question takes nothing from the next code: it still learns that the variables are
+// gone.
 func TestAskKeepsLoss(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -73,7 +73,7 @@ func TestAskKeepsLoss(t *testing.T) {
 	}
 }
 
-// What a kernel cannot answer is an error that says so.
+// A question that a kernel cannot answer returns an error that says so.
 func TestAskRefused(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -95,7 +95,7 @@ func TestAskRefused(t *testing.T) {
 	}
 }
 
-// answeringAll returns a kernel that calls f with every request, of whatever kind.
+// answeringAll returns a kernel that calls f with every request of any type.
 func answeringAll(f func(k *jupytertest.Kernel, m *jupyter.Message)) func(*jupytertest.Kernel) {
 	return func(k *jupytertest.Kernel) {
 		for m := k.Next(); m != nil; m = k.Next() {

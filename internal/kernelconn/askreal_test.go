@@ -13,7 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/interpreter"
 )
 
-// realKernels returns the kernels of the interpreter that sandboxes have.
+// realKernels returns the kernels of the interpreter of sandboxes.
 func realKernels(t *testing.T) *Kernels {
 	t.Helper()
 	python, err := exec.LookPath("python3")

@@ -12,8 +12,8 @@ import (
 
 // Call is a request to run code in a context.
 type Call struct {
-	// Context is the id of the context. Empty means the default context of the
-	// language, and an empty language means Python.
+	// Context is the id of the context. Empty means the default context of the language,
+	// and an empty language means Python.
 	Context, Language string
 	Request           jupyter.ExecuteRequest
 	// Envs are environment variables for this call only. The language must be Python.
@@ -27,11 +27,10 @@ type Call struct {
 // maxAttempts is how many connections are tried for code that was not sent yet.
 const maxAttempts = 3
 
-// Execute runs a request when its turn comes. It waits for other calls of this
-// handle, and returns at once when ctx ends, while the code is interrupted. It does
-// not look at the status of the reply. If the kernel drops the request without
-// running it, as it does with requests that wait behind another client's failure, it
-// is sent once more.
+// Execute runs a request when its turn comes. It waits for other calls of this handle.
+// When ctx ends it returns at once, while the code is interrupted. It does not check the
+// status of the reply. If the kernel drops the request without running it, as it does
+// with requests that wait behind another client's failure, the request is sent once more.
 func (ks *Kernels) Execute(ctx context.Context, c Call) (reply jupyter.ExecuteReply, err error) {
 	err = ks.overOpen(ctx, c.Context, c.Language, func(k *Kernel) error {
 		reply, err = k.execute(ctx, c)
@@ -40,8 +39,8 @@ func (ks *Kernels) Execute(ctx context.Context, c Call) (reply jupyter.ExecuteRe
 	return reply, err
 }
 
-// overOpen makes a call over the connection to a kernel, and over another one if that had
-// ended before.
+// overOpen makes a call over the connection to a kernel. If that had already ended, it
+// makes the call over another connection.
 func (ks *Kernels) overOpen(ctx context.Context, id, language string, call func(*Kernel) error) error {
 	for attempt := 1; ; attempt++ {
 		k, err := ks.Open(ctx, id, language)
@@ -80,11 +79,11 @@ func (k *Kernel) ExecuteIfFree(ctx context.Context, code jupyter.ExecuteRequest)
 	}
 }
 
-// request is what the kernel is asked on its shell channel.
+// request is a request to the kernel on its shell channel.
 type request struct {
 	kind     string // the type of the message, without _request
 	content  any
-	runsCode bool // the user's, which has to be stopped when it is given up
+	runsCode bool // the user's code, which has to be stopped when the request is given up
 }
 
 // codeRequest returns the request to run code, which may ask for input if h answers.
@@ -123,8 +122,8 @@ func (k *Kernel) runInTurn(ctx context.Context, r request, h Handler, envs map[s
 	return answer{e.reply, e.content}, err
 }
 
-// once makes a request. The execution is nil if the request was not sent; it is
-// over unless it still runs.
+// once makes a request. The execution is nil if the request was not sent. Otherwise the
+// execution is over, unless it still runs.
 func (k *Kernel) once(ctx context.Context, r request, h Handler) (e *execution, err error) {
 	if e, err = k.send(r); err != nil {
 		return nil, err

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// DefaultLanguage is the language of code when none is named.
+	// DefaultLanguage is the language of code for which none is named.
 	DefaultLanguage = "python"
 	// DefaultContext is the service's other name for the first context of that
 	// language.
@@ -35,8 +35,8 @@ func ValidID(id string) bool {
 	return id != "" && len(id) <= 128 && url.PathEscape(id) == id && id != "." && id != ".."
 }
 
-// Contexts asks the interpreter for its contexts. Contexts that are dead or have
-// an id that cannot be used are left out.
+// Contexts asks the interpreter for its contexts, without those that are dead or have
+// an id that cannot be used.
 func (ks *Kernels) Contexts(ctx context.Context) ([]Context, error) {
 	var contexts []Context
 	if err := ks.json(ctx, protocol.PortInterpreter, http.MethodGet, "/contexts", nil, &contexts); err != nil {
@@ -50,7 +50,8 @@ func (ks *Kernels) Contexts(ctx context.Context) ([]Context, error) {
 	}), nil
 }
 
-// unknownLanguage names the service's error about a kernel that is not installed.
+// unknownLanguage turns the service's error about a missing kernel into
+// [ErrUnknownLanguage].
 func unknownLanguage(err error) error {
 	if e, ok := errors.AsType[*api.Error](err); ok && strings.Contains(e.Message, "kernel is not available") {
 		return fmt.Errorf("%w: %w", ErrUnknownLanguage, err)
@@ -88,8 +89,8 @@ func (ks *Kernels) create(ctx context.Context, wanted Context) (*Context, error)
 	return &made, nil
 }
 
-// lookup returns the context to use: the one named, or the first one of the
-// language, which is created if there is none.
+// lookup returns the context to use: the named one, or the first one of the language,
+// which is created if there is none.
 func (ks *Kernels) lookup(ctx context.Context, id, language string) (string, error) {
 	if id == DefaultContext {
 		id = ""
@@ -140,8 +141,8 @@ func (ks *Kernels) lookup(ctx context.Context, id, language string) (string, err
 	return made.ID, nil
 }
 
-// Named returns the id of the context that id means to this handle. The other
-// name of the default context may mean another one to the service.
+// Named returns the id of the context to which id refers in this handle. For the
+// service, [DefaultContext] may refer to another context.
 func (ks *Kernels) Named(id string) string {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
@@ -151,15 +152,15 @@ func (ks *Kernels) Named(id string) string {
 	return ks.current(id)
 }
 
-// Restart replaces the kernel of a context with a fresh one. The id is one that Named
-// returned.
+// Restart replaces the kernel of a context with a fresh one. The id is a result of
+// Named.
 func (ks *Kernels) Restart(ctx context.Context, id string) error { return ks.end(ctx, id, false) }
 
-// Remove ends a context. The id is one that Named returned.
+// Remove ends a context. The id is a result of Named.
 func (ks *Kernels) Remove(ctx context.Context, id string) error { return ks.end(ctx, id, true) }
 
-// end ends the kernel of a context and the connection to it; unless it is a
-// removal, another kernel takes its place.
+// end ends the kernel of a context and the connection to it. Unless it is a removal,
+// another kernel replaces it.
 func (ks *Kernels) end(ctx context.Context, id string, removal bool) error {
 	method, path := http.MethodPost, "/contexts/"+id+"/restart"
 	if removal {

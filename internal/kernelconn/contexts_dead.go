@@ -19,21 +19,21 @@ const maxDead = 1 << 10
 
 // deadContext is a context whose kernel died so often in a row that Jupyter gave
 // it up. The service's interpreter does not notice: it still lists the context,
-// and never answers code that is sent there. So each handle has to create another
-// context in its place.
+// and never answers code that is sent there. So each handle has to replace the
+// context with a new one.
 type deadContext struct {
 	Context
-	standard bool   // it was the default context of its language, whose heir is the next default
+	standard bool   // it was the default context of its language; its heir is the next default
 	heir     string // the id of the context that replaced another; empty until one is needed
 }
 
-// errDead is the error for a context that died before this handle used it: it is
-// not known what to create in its place.
+// errDead is the error for a context that died before this handle used it: its
+// language and directory are unknown, so it cannot be replaced.
 var errDead = fmt.Errorf("its kernel died too often and was given up: create another context: %w", api.ErrNotFound)
 
-// bury finds out why a context has no kernel: it records which contexts are dead,
-// and forgets those that the interpreter no longer lists. found is false if what
-// listens on the port is not a kernel server.
+// bury finds out why a context has no kernel. It records the dead contexts, and
+// forgets those that the interpreter no longer lists. found is false if no kernel
+// server listens on the port.
 func (ks *Kernels) bury(ctx context.Context) (found bool, err error) {
 	// The order matters: a context that is created in the meantime must not look
 	// dead.
@@ -68,8 +68,8 @@ func (ks *Kernels) bury(ctx context.Context) (found bool, err error) {
 	return true, nil
 }
 
-// heirOf returns what to use when a context or, without an id, the default
-// context of a language is asked for. The caller holds ks.mu.
+// heirOf returns the context to use in place of the requested one or, without an
+// id, in place of the default context of a language. The caller holds ks.mu.
 func (ks *Kernels) heirOf(id, language string) (heir, ofLanguage string) {
 	dead, ok := ks.dead[id]
 	switch {
@@ -81,8 +81,8 @@ func (ks *Kernels) heirOf(id, language string) (heir, ofLanguage string) {
 	return id, language
 }
 
-// current returns the id of the context that replaced the given one, or else id
-// itself. The caller holds ks.mu.
+// current returns the id of the context that replaced the given one, or id itself
+// if none did. The caller holds ks.mu.
 func (ks *Kernels) current(id string) string {
 	heir, language := ks.heirOf(id, "")
 	return cmp.Or(heir, ks.defaults[language], id)

@@ -21,10 +21,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
-// mortalKernels are contexts behind an interpreter and a Jupyter server like
-// those of E2B's service: a kernel can die for good, and then the interpreter
-// does not notice, and the server leaves the websocket open and drops what
-// arrives.
+// mortalKernels are contexts behind an interpreter and a Jupyter server like those
+// of E2B's service: a kernel can die for good. Then the interpreter does not notice,
+// and the server leaves the websocket open and drops the messages that arrive.
 type mortalKernels struct {
 	*server
 
@@ -187,8 +186,8 @@ func contextIDs(t *testing.T, ks *Kernels) (ids []string) {
 	return ids
 }
 
-// A kernel that died for good is replaced, as often as that happens: for the
-// default context, and for one that was created.
+// A kernel that died for good is replaced, as often as that happens: for the default
+// context, and for one that was created.
 func TestDeadContextIsReplaced(t *testing.T) {
 	t.Parallel()
 	for name, create := range map[string]bool{"default": false, "created": true} {
@@ -274,8 +273,8 @@ func TestContextDiesBetweenCalls(t *testing.T) {
 	}
 }
 
-// A run continues in the context that replaced its own, and code that it waits
-// for is still recognized as code of the same context.
+// A run continues in the context that replaced its own, and code that it waits for
+// is still recognized as code of the same context.
 func TestDeadContextHasNames(t *testing.T) {
 	t.Parallel()
 	m := newMortalKernels(t)
@@ -300,8 +299,8 @@ func TestDeadContextHasNames(t *testing.T) {
 	}
 }
 
-// Contexts.Restart and Contexts.Remove do what the interpreter cannot do with a dead
-// context.
+// Contexts.Restart and Contexts.Remove end a dead context, which the interpreter
+// cannot do.
 func TestEndDeadContext(t *testing.T) {
 	t.Parallel()
 	m := newMortalKernels(t)
@@ -311,7 +310,7 @@ func TestEndDeadContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, in := range []string{"", made.ID} {
-		for _, told := range []bool{true, false} { // whether a call is told of the death
+		for _, told := range []bool{true, false} { // whether a call learns of the death
 			if told {
 				if err := runIn(t, ks, in, "die"); !errors.Is(err, ErrDied) {
 					t.Fatal(err)
@@ -353,8 +352,8 @@ func TestEndDeadContext(t *testing.T) {
 	}
 }
 
-// A handle that is opened later uses the default context that replaced the dead
-// one; it cannot know what was in any other dead context.
+// A handle that is opened later uses the default context that replaced the dead one.
+// It cannot know the content of any other dead context.
 func TestDeadContextForAnotherHandle(t *testing.T) {
 	t.Parallel()
 	m := newMortalKernels(t)
@@ -388,8 +387,8 @@ func TestAllContextsAreDead(t *testing.T) {
 	}
 }
 
-// What another client does to a context between two calls is reported to the next
-// call.
+// If another client restarts or ends a context between two calls, the next call
+// reports it.
 func TestEndedByAnotherClientBetweenCalls(t *testing.T) {
 	t.Parallel()
 	m := newMortalKernels(t)
@@ -402,7 +401,7 @@ func TestEndedByAnotherClientBetweenCalls(t *testing.T) {
 	for name, test := range map[string]struct {
 		id   string
 		end  func(context.Context, string) error
-		then []error // of the two calls that follow
+		then []error // the results of the two calls that follow
 	}{
 		"default, restarted": {"", other.Restart, []error{ErrRestarted, nil}},
 		"created, restarted": {made.ID, other.Restart, []error{ErrRestarted, nil}},

@@ -8,8 +8,8 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// Package sandbox exports most of these under names of its own, and says there what
-// they mean to its callers.
+// Package sandbox exports most of these under names of its own, and documents their
+// meaning for its callers.
 var (
 	// ErrNotSent means that the code did not leave this machine.
 	ErrNotSent = errors.New("the code was not sent")
@@ -26,20 +26,21 @@ var (
 	// ErrUnknownLanguage means that the sandbox has no kernel for a language.
 	ErrUnknownLanguage = errors.New("no kernel for the language is installed in the sandbox")
 
-	// errStale: the connection had already closed; retry on a new one.
+	// errStale means that the connection had already closed, and that a retry needs a
+	// new one.
 	errStale = fmt.Errorf("%w: the kernel's connection has ended: %w", ErrNotSent, api.ErrRetryable)
-	// errTooBig: the server closed the connection because of the message.
+	// errTooBig means that the server closed the connection because of the message.
 	errTooBig = fmt.Errorf("%w: it is larger than what the kernel's server takes in one message: upload it as a file and run that: %w", ErrNotSent, api.ErrInvalidArgument)
 )
 
-// InterruptedError is returned by a call whose context, or the one that limits it,
-// ended while its code ran.
+// InterruptedError is returned by a call if ctx or the limit of its code ended while
+// the code ran.
 type InterruptedError struct {
 	// Context is the context in which the code ran.
 	Context string
 	// Ran is how long the code ran; 0 if it was not seen to start.
 	Ran time.Duration
-	// Cause is why the context that ended did so.
+	// Cause is the cause of the context that ended.
 	Cause error
 	// Starting reports that the kernel has sent nothing to this handle yet.
 	Starting bool

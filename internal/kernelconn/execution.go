@@ -18,7 +18,8 @@ const (
 	// otherHalf is how long after the reply the idle may arrive, or the reverse:
 	// they travel on different sockets behind the server.
 	otherHalf = 10 * time.Second
-	// causeTimeout is how long to wait for a kernel that died to say why.
+	// causeTimeout bounds the wait for the message in which a dead kernel gives the
+	// reason.
 	causeTimeout = 250 * time.Millisecond
 	// maxSilences is how many silences in a row after a cut end code that may ask
 	// for input: its question may have been lost, and then it would wait forever.
@@ -30,10 +31,10 @@ const (
 // execution is a request in progress, whether it runs code or not.
 type execution struct {
 	id       string
-	answer   string // the type of its reply
-	runsCode bool   // the user's
+	answer   string // the type of the reply
+	runsCode bool   // the user's code
 	sent     time.Time
-	messages chan *jupyter.Message // nil in it: the websocket has ended
+	messages chan *jupyter.Message // a nil message means that the websocket has ended
 	left     chan struct{}         // closed when messages are no longer read
 
 	// Guarded by Kernel.mu: the websocket is not the one over which it was sent, and
@@ -44,26 +45,26 @@ type execution struct {
 
 	unsent bool // the request never reached the kernel: a pause had cut the websocket before
 
-	content             json.RawMessage // of the reply
+	content             json.RawMessage // the content of the reply
 	reply               jupyter.ExecuteReply
-	busy, ran           bool // it is the kernel's turn; its code was seen to run
+	busy, ran           bool // it is the kernel's turn; its code has begun to run
 	replied, idle, over bool
 	passedShell         bool // the barrier on the shell channel was answered
 	passedIOPub         bool
-	suspected           bool // the server has said before that the kernel is idle
+	suspected           bool // the server has already reported the kernel as idle
 	silences            int  // in a row, since the last cut
 	interrupting        atomic.Bool
-	explained           bool // it is known why its kernel ended
+	explained           bool // the reason why its kernel ended is known
 
 	asked *jupyter.Message // the last question, until it is answered
 
-	interrupts    int // that were sent
+	interrupts    int // how many interrupts were sent
 	interruptedAt time.Time
 }
 
-// concerns reports whether a message is for an execution: its own messages, those
-// that end its kernel, the answers to its barrier, and questions of threads that
-// earlier code left behind.
+// concerns reports whether a message is for an execution: its own messages, messages
+// about the end of its kernel, the answers to its barrier, and questions of threads
+// that earlier code left behind.
 func (e *execution) concerns(m *jupyter.Message) bool {
 	return m.Parent.MsgID == e.id || e.barrier != "" && m.Parent.MsgID == e.barrier || fateOf(m).deadly() || asks(m)
 }
@@ -99,7 +100,7 @@ func (k *Kernel) follow(ctx context.Context, e *execution, h Handler) error {
 	defer quiet.Stop()
 	var heard bool
 	var half, again <-chan time.Time
-	var given *inputAnswer // to the last question
+	var given *inputAnswer // the answer to the last question
 	for {
 		select {
 		case <-ctx.Done():
@@ -116,7 +117,7 @@ func (k *Kernel) follow(ctx context.Context, e *execution, h Handler) error {
 			heard = false
 		case a := <-questions.answers:
 			if ctx.Err() != nil {
-				return k.cut(caller, ctx, e, h) // its handler only ended with ctx, perhaps
+				return k.cut(caller, ctx, e, h) // the handler may have ended only because of ctx
 			}
 			if questions.answered(ctx) {
 				continue // the code no longer waits for this answer
@@ -187,8 +188,8 @@ func (k *Kernel) tell(ctx context.Context, m *jupyter.Message, h Handler, q *que
 // interrupted returns the error of an execution that is given up.
 func (k *Kernel) interrupted(ctx context.Context, e *execution) *InterruptedError {
 	err := &InterruptedError{Context: k.id, Cause: context.Cause(ctx)}
-	// One that waits for another client's code does not run. After a cut it may run
-	// without its start having been reported.
+	// Code that waits for another client's code does not run. After a cut, code may run
+	// without a report of its start.
 	if e.busy || e.resumed {
 		err.Ran = time.Since(e.sent)
 	}
@@ -196,7 +197,7 @@ func (k *Kernel) interrupted(ctx context.Context, e *execution) *InterruptedErro
 	return err
 }
 
-// dismissed ends a request that runs no code, and that its caller no longer waits for.
+// dismissed ends a request that runs no code and whose caller no longer waits.
 func (e *execution) dismissed(ctx context.Context) error {
 	e.over = true
 	return fmt.Errorf("the kernel has not answered: %w", context.Cause(ctx))
@@ -208,8 +209,8 @@ func (e *execution) lost(why string) error {
 	return fmt.Errorf("%w: %s", ErrLost, why)
 }
 
-// note reads from a message how far the execution is: it is over when both the
-// reply and the idle have arrived, in any order.
+// note reads from a message how far the execution is: it is over when both the reply
+// and the idle have arrived, in any order.
 func (k *Kernel) note(e *execution, m *jupyter.Message) error {
 	var status jupyter.StatusContent
 	if m.Header.MsgType == "status" {
@@ -239,10 +240,10 @@ func (k *Kernel) note(e *execution, m *jupyter.Message) error {
 	return nil
 }
 
-// noteBarrier handles an answer to the barrier that was sent after the execution:
-// on the same channel, what has not arrived before it will not arrive. If a kernel has
-// said nothing in between either, it never received the request: the sandbox was paused
-// before this program noticed.
+// noteBarrier handles an answer to the barrier that was sent after the execution. On
+// the same channel, messages that have not arrived before it are lost. If the kernel
+// has also sent nothing in between, it never received the request: the sandbox was
+// paused before this program noticed.
 func (k *Kernel) noteBarrier(e *execution, m *jupyter.Message, state string) error {
 	switch {
 	case m.Header.MsgType == "kernel_info_reply":

@@ -15,19 +15,19 @@ import (
 // may take to report that it is shutting down.
 const afterInterrupt = 500 * time.Millisecond
 
-// fate is what a message says about the end of the kernel's process.
+// fate is the information in a message about the end of the kernel's process.
 type fate struct {
-	// restarted: another process takes its place, without the variables. ended:
-	// there will be no other.
+	// restarted means that another process replaces it, without the variables.
+	// ended means that none will.
 	restarted, ended bool
-	// reason is why, for people; empty if the server does not say.
+	// reason is for people; empty if the server gives none.
 	reason string
-	// byClient: a client asked for it.
+	// byClient means that a client asked for it.
 	byClient bool
 }
 
 // deadly reports whether the variables of the kernel are lost, and with them all
-// executions, no matter which client asked for them.
+// executions, regardless of the client.
 func (f fate) deadly() bool { return f.restarted || f.ended }
 
 // fateOf reads a message. A server reports "restarting" or "dead" when a process
@@ -43,7 +43,7 @@ func fateOf(m *jupyter.Message) fate {
 		var reply struct {
 			Restart bool `json:"restart"`
 		}
-		_ = json.Unmarshal(m.Content, &reply) // a malformed one means the end, too
+		_ = json.Unmarshal(m.Content, &reply) // a malformed one counts as the end, too
 		if reply.Restart {
 			return fate{restarted: true, byClient: true, reason: "a client restarted its context"}
 		}
@@ -52,16 +52,16 @@ func fateOf(m *jupyter.Message) fate {
 	return fate{}
 }
 
-// died returns ErrDied with what is known about the reason.
+// died returns ErrDied with the known reason.
 func died(why string) error {
-	// Every server's message begins with this.
+	// Every message of the server begins with this.
 	if why = strings.TrimPrefix(strings.TrimPrefix(why, "Context was restarted"), ": "); why == "" {
 		return ErrDied
 	}
 	return fmt.Errorf("%w: %s", ErrDied, clip.Text(why, 256))
 }
 
-// withCause adds to an error what a kernel that died said about why.
+// withCause adds to an error the reason that a dead kernel sent.
 func (e *execution) withCause(err error) error {
 	if e.explained {
 		return err
@@ -86,8 +86,8 @@ func (e *execution) withCause(err error) error {
 }
 
 // afterwards is called when an execution is over. If the execution was
-// interrupted, and not through this handle, it returns [ErrDied] if the
-// interrupt was the beginning of a restart of the context by a client.
+// interrupted by another client, and the interrupt was the beginning of a restart
+// of the context, afterwards returns [ErrDied].
 func (k *Kernel) afterwards(ctx context.Context, e *execution) error {
 	if !e.wasInterrupted() || e.interrupting.Load() {
 		return nil
@@ -112,7 +112,8 @@ func (k *Kernel) afterwards(ctx context.Context, e *execution) error {
 	}
 }
 
-// wasInterrupted reports whether the kernel's answer is that of interrupted code.
+// wasInterrupted reports whether the kernel's answer is the answer of interrupted
+// code.
 func (e *execution) wasInterrupted() bool {
 	aborted := e.reply.Status == "aborted" || e.reply.Status == "abort"
 	return e.reply.Name == "KeyboardInterrupt" || aborted && e.ran

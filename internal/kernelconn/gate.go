@@ -6,7 +6,7 @@ import (
 )
 
 // shut closes the gate of a context: until open is called, no code starts there,
-// over no connection. A kernel that is about to end would take the code with it.
+// over any connection. A kernel that is about to end would lose the code.
 func (ks *Kernels) shut(ctx context.Context, id string) (open func(), err error) {
 	for {
 		ks.mu.Lock()

@@ -10,11 +10,11 @@ import (
 // LimitGrace is how long the output of code that is over its limit is still read.
 const LimitGrace = 2 * time.Second
 
-// MessageQueued is the type of a message that only the local cloud sends: how many
-// executions of the kernel run first.
+// MessageQueued is the type of a message that only the local cloud sends. It has the
+// number of executions of the kernel that run first.
 const MessageQueued = "queued"
 
-// Handler receives what an execution produces, in order, from the goroutine that
+// Handler receives the messages of an execution, in order, from the goroutine that
 // executes. If any of its functions returns an error, the execution is interrupted and
 // the error is returned.
 type Handler struct {
@@ -24,12 +24,12 @@ type Handler struct {
 	// Message receives every iopub message of the execution, and its
 	// requests for input. May be nil.
 	Message func(*jupyter.Message) error
-	// Input answers a request for input; it may outlive the execution if it
-	// ignores ctx. Nil means that the code cannot ask for input.
+	// Input answers a request for input. If it ignores ctx it may outlive the
+	// execution. Nil means that the code cannot ask for input.
 	Input func(ctx context.Context, prompt string, password bool) (string, error)
-	// Limit returns the context within which the code runs; it is called when the
-	// code is sent. If that context ends before ctx, the code is interrupted, and has
-	// [LimitGrace] to say where it was. May be nil.
+	// Limit returns the context within which the code runs. It is called when the code
+	// is sent. If that context ends before ctx, the code is interrupted, and has
+	// [LimitGrace] to send the traceback of its position. May be nil.
 	Limit func(ctx context.Context) (context.Context, context.CancelFunc)
 
 	// patience is how long after the reply the idle may arrive, or the reverse; 0

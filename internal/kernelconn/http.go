@@ -33,9 +33,9 @@ type HTTPCall struct {
 	// Queued is called with the number of calls of this handle that run first, if there
 	// are any. May be nil.
 	Queued func(position int) error
-	// Line receives the lines of the answer. It returns [ErrEnd] for the one that ends
-	// the execution; any other error interrupts the code and is returned. If it is nil,
-	// only errors about the kernel are looked for.
+	// Line receives the lines of the answer. It returns [ErrEnd] for the line that ends
+	// the execution. Any other error interrupts the code and is returned. If Line is
+	// nil, the call only looks for errors about the kernel.
 	Line func(line []byte) error
 }
 
@@ -61,8 +61,8 @@ func (ks *Kernels) ExecuteOverHTTP(ctx context.Context, c HTTPCall) (started boo
 	return ks.request(ctx, turn, c)
 }
 
-// request makes the request, and records in its turn if the request ends before
-// its answer does.
+// request makes the request. If the request ends before its answer does, it records
+// that in the turn.
 func (ks *Kernels) request(ctx context.Context, turn *requestTurn, c HTTPCall) (started bool, err error) {
 	body, err := json.Marshal(executeRequest{c.Code, c.Context, c.Language, c.Envs})
 	if err != nil {
@@ -117,7 +117,7 @@ func (ks *Kernels) request(ctx context.Context, turn *requestTurn, c HTTPCall) (
 	return true, ErrLost
 }
 
-// ofKernel reports whether a line says what the kernel did. Before that the interpreter
+// ofKernel reports whether a line comes from the kernel. Before that the interpreter
 // only keeps the connection open.
 func ofKernel(line []byte) bool {
 	var l struct {
@@ -127,8 +127,8 @@ func ofKernel(line []byte) bool {
 	return err == nil && l.Type != "keepalive"
 }
 
-// hear records that the kernel of a context, or of a language's default one, has sent
-// something.
+// hear records that the kernel of a context, or of a language's default context, has
+// sent something.
 func (ks *Kernels) hear(key string) {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
@@ -163,7 +163,7 @@ func LineError(name, value, traceback string) error {
 	return nil
 }
 
-// skim reads the lines of a call whose output is of no interest.
+// skim reads the lines of a call whose output is not needed.
 func skim(line []byte) error {
 	var l struct {
 		Type      string `json:"type"`

@@ -14,8 +14,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
-// overHTTP returns the kernels of an interpreter that answers with these in turn, and
-// then always with the last.
+// overHTTP returns the kernels of an interpreter that gives these answers in turn, and
+// then always the last one.
 func overHTTP(t *testing.T, answers ...http.HandlerFunc) *Kernels {
 	t.Helper()
 	s := newServer(t)
@@ -42,7 +42,7 @@ const (
 
 func answersAll(w http.ResponseWriter, _ *http.Request) { say(w, beginLine, endLine) }
 
-// drops never answers: the kernel dropped what it received.
+// drops never answers, because the kernel dropped the request.
 func drops(w http.ResponseWriter, r *http.Request) {
 	say(w, `{"type":"keepalive"}`)
 	<-r.Context().Done()
@@ -53,8 +53,8 @@ func runsOn(w http.ResponseWriter, r *http.Request) {
 	<-r.Context().Done()
 }
 
-// whenBegun runs code and calls do when the interpreter's answer says that the code has
-// begun.
+// whenBegun runs code and calls do when the interpreter's answer shows that the code
+// has begun.
 func whenBegun(ctx context.Context, ks *Kernels, do func()) error {
 	_, err := ks.ExecuteOverHTTP(ctx, HTTPCall{Code: "x", Line: func(line []byte) error {
 		if string(line) == beginLine {
@@ -75,8 +75,8 @@ func giveUp(t *testing.T, ks *Kernels) (at time.Time) {
 	return at
 }
 
-// A request after a call that was given up waits for the interrupt, and is not
-// sent while the interpreter drops what it receives.
+// A request after a call that was given up waits for the interrupt, and is not sent
+// while the interpreter drops requests.
 func TestRequestAfterOneThatWasGivenUp(t *testing.T) {
 	t.Parallel()
 	var arrived time.Time
@@ -97,7 +97,7 @@ func TestRequestAfterOneThatWasGivenUp(t *testing.T) {
 	}
 }
 
-// A request that is given up says whether the kernel was still starting.
+// The error of a request that is given up tells whether the kernel was still starting.
 func TestRequestSaysWhetherTheKernelStarts(t *testing.T) {
 	t.Parallel()
 	silently := func(ks *Kernels) *InterruptedError {
@@ -155,8 +155,7 @@ func TestRequestsAreNotAwaitedForEver(t *testing.T) {
 	})
 }
 
-// The interpreter has one request at a time, so that there is none for it to
-// drop.
+// The interpreter has one request at a time, so that it has none to drop.
 func TestRequestsTakeTurns(t *testing.T) {
 	t.Parallel()
 	ks := overHTTP(t, runsOn, answersAll)

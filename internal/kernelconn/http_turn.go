@@ -9,23 +9,23 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// The interpreter interrupts the code of a request that was cut, but sends the
-// next request to the kernel first. The kernel then drops that one together with
-// the interrupted code, and the interpreter waits forever for its answer. So this
-// handle sends one request at a time to each context, and after a cut it checks
-// that the context runs code again before it sends any.
+// The interpreter interrupts the code of a request that was cut, but sends the next
+// request to the kernel first. The kernel then drops that request together with the
+// interrupted code, and the interpreter waits forever for its answer. So this handle
+// sends one request at a time to each context, and after a cut it checks that the
+// context runs code again before it sends any.
 
 // beginAttempts is how often the interpreter is asked after a cut whether it runs code
-// again: each attempt that is given up is interrupted as well.
+// again. Each attempt that is given up is interrupted as well.
 const beginAttempts = 3
 
-// requestTurn is the turn of the requests for one context. Kernels.mu guards
-// users; the request that holds the turn owns the rest.
+// requestTurn is the turn of the requests for one context. Kernels.mu guards users;
+// the other fields belong to the request that holds the turn.
 type requestTurn struct {
 	key   string
 	users int           // requests that hold it or wait
 	held  chan struct{} // full while a request is under way
-	cut   time.Time     // when the last request ended before its answer did; zero when that is settled
+	cut   time.Time     // the time at which the last request ended before its answer did; zero once that is settled
 }
 
 // takeRequestTurn waits for the turn of a request.
@@ -69,7 +69,7 @@ func (ks *Kernels) releaseRequestTurn(turn *requestTurn) {
 	ks.leaveRequestTurn(turn)
 }
 
-// leaveRequestTurn removes a turn that no request needs.
+// leaveRequestTurn removes an unused turn.
 func (ks *Kernels) leaveRequestTurn(turn *requestTurn) {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()

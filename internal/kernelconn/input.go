@@ -22,17 +22,17 @@ type inputAnswer struct {
 
 // questions are the requests for input of one execution. A kernel asks one at a
 // time: when it asks again it has given up the question before. So the handler is
-// called once at a time, too, however often hostile code asks.
+// called once at a time, too, even if hostile code asks all the time.
 type questions struct {
 	input   func(ctx context.Context, prompt string, password bool) (string, error)
-	answers chan inputAnswer // has room for the one that may come
+	answers chan inputAnswer // has space for the one answer that may come
 
-	cancel context.CancelFunc // of the call that has not returned; nil without one
+	cancel context.CancelFunc // cancels the call that has not returned; nil without one
 	next   *jupyter.Message   // asked in the meantime
 }
 
-// newQuestions returns questions that input answers; nil means the end of the
-// input.
+// newQuestions returns questions that input answers. A nil input answers with the
+// end of the input.
 func newQuestions(input func(context.Context, string, bool) (string, error)) *questions {
 	if input == nil {
 		input = func(context.Context, string, bool) (string, error) { return "", io.EOF }
@@ -40,7 +40,7 @@ func newQuestions(input func(context.Context, string, bool) (string, error)) *qu
 	return &questions{input: input, answers: make(chan inputAnswer, 1)}
 }
 
-// ask lets the handler answer m once it has answered the question before.
+// ask calls the handler with m once it has answered the question before.
 func (q *questions) ask(ctx context.Context, m *jupyter.Message) {
 	if q.cancel != nil {
 		q.cancel()
@@ -94,10 +94,10 @@ func (k *Kernel) answer(a inputAnswer) error {
 	return nil
 }
 
-// turnDown answers a question that has no handler, from a thread that its cell
-// left behind: unanswered, it would block the next code that asks for input
-// forever. Other messages, and nil, need no answer. An error is one of the
-// connection, which its reader notices.
+// turnDown answers a question without a handler, from a thread that its cell left
+// behind: unanswered, it would block the next code that asks for input forever.
+// Other messages, and nil, need no answer. The connection's reader notices an
+// error of the connection.
 func (k *Kernel) turnDown(m *jupyter.Message) {
 	if m != nil && asks(m) {
 		_ = k.answer(inputAnswer{to: m.Header, err: io.EOF})

@@ -13,8 +13,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
-// A thread may ask when its cell has ended, or when another cell runs: it is told
-// that there is no answer, or gets its answer.
+// A thread may ask when its cell has ended, or when another cell runs. It is told that there
+// is no answer, or gets its answer.
 func TestQuestionsOfThreads(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -80,7 +80,7 @@ func TestQuestionsWithoutEnd(t *testing.T) {
 			close(began)
 		}
 		if prompt != fmt.Sprint(questions) {
-			<-ctx.Done() // until the next question is there
+			<-ctx.Done() // until the next question arrives
 			return "late", io.ErrUnexpectedEOF
 		}
 		return "the last", nil
@@ -90,8 +90,8 @@ func TestQuestionsWithoutEnd(t *testing.T) {
 	}
 }
 
-// A thread whose question is open when its cell ends is told that there is no
-// answer: otherwise it would wait forever, and so would the next code that asks.
+// A thread whose question is open when its cell ends is told that there is no answer:
+// otherwise it would wait forever, and so would the next code that asks.
 func TestQuestionThatOutlivesItsCell(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -130,8 +130,8 @@ func TestQuestionThatOutlivesItsCell(t *testing.T) {
 	}
 }
 
-// Code that is given up is interrupted before its question gets an answer: a thread that has
-// one may end, and let the code end as if nothing had interrupted it.
+// Code that is given up is interrupted before its question gets an answer: a thread with an
+// answer may end, and let the code end as if nothing had interrupted it.
 func TestQuestionsOfCodeThatIsGivenUp(t *testing.T) {
 	t.Parallel()
 	for name, again := range map[string]bool{"an open question": false, "one that is asked meanwhile": true} {

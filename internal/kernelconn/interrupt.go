@@ -9,10 +9,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// cut interrupts an execution because bounded, the context that limits it, has
-// ended, and listens for a while to what it sends then. The caller's own context
-// may have ended, too, or may end meanwhile. If the execution is not over after
-// that, settle ends it.
+// cut interrupts an execution because bounded, the context that limits it, has ended, and
+// then receives its messages for a while. The caller's own context may have ended, too, or
+// may end meanwhile. If the execution is not over after that, settle ends it.
 func (k *Kernel) cut(caller, bounded context.Context, e *execution, h Handler) error {
 	if !e.runsCode {
 		return e.dismissed(bounded)
@@ -41,7 +40,7 @@ func (k *Kernel) cut(caller, bounded context.Context, e *execution, h Handler) e
 			return err
 		case m := <-e.messages:
 			if m == nil {
-				e.messages <- nil // for stop; there is room, because nothing else writes now
+				e.messages <- nil // for stop; the channel has space, because nothing else writes now
 				return err
 			}
 			if interrupting == nil {
@@ -65,9 +64,8 @@ func (k *Kernel) cut(caller, bounded context.Context, e *execution, h Handler) e
 	}
 }
 
-// interruptAside sends the first interrupt while the caller continues. settle
-// waits for the server's answer: a late interrupt would hit the code that
-// follows.
+// interruptAside sends the first interrupt while the caller continues. settle waits for the
+// server's answer: a late interrupt would hit the next code.
 func (k *Kernel) interruptAside(ctx context.Context, e *execution) {
 	sent := make(chan struct{})
 	e.interrupts, e.interruptedAt, k.interruptSent = 1, time.Now(), sent
@@ -95,8 +93,8 @@ func (k *Kernel) settled() bool {
 	}
 }
 
-// noteDeath records the loss of the variables if a message, which came while code was being
-// interrupted, says that the kernel died.
+// noteDeath records the loss of the variables if a message that came while code was being
+// interrupted reports the death of the kernel.
 func (k *Kernel) noteDeath(m *jupyter.Message) {
 	fate := fateOf(m)
 	if !fate.deadly() {

@@ -26,22 +26,22 @@ const (
 // during an execution, it continues over another websocket of the same session.
 type Kernel struct {
 	kernels  *Kernels
-	id       string // the kernel's, which is also the context's
-	language string // of its code
+	id       string // the id of the kernel, which is also the context's
+	language string // the language of its code
 	session  string
 	turn     chan struct{} // held by the running call
 	inTurn   atomic.Int32  // calls that hold the turn or wait for it
 	primed   atomic.Bool   // the sandbox's environment is set, or being set
 	heard    atomic.Bool   // the kernel has sent something
 	reading  sync.WaitGroup
-	done     chan struct{} // closed when there is no websocket, and there will be none
+	done     chan struct{} // closed when there is no websocket and will be none
 
 	// interruptSent is closed when the server has answered the last interrupt that
-	// was sent without waiting. It belongs to the holder of the turn; nil without
-	// such an interrupt.
+	// was sent without waiting; nil without such an interrupt. It belongs to the
+	// holder of the turn.
 	interruptSent <-chan struct{}
-	// unproven is set until it is known that messages on iopub arrive. It is the
-	// turn's holder's.
+	// unproven is set until messages on iopub are known to arrive. It belongs to
+	// the holder of the turn.
 	unproven bool
 
 	// life ends when close is called.
@@ -50,9 +50,9 @@ type Kernel struct {
 
 	mu      sync.Mutex
 	conn    *jupyter.Conn
-	made    time.Time // when conn was; it belongs to the holder of the turn
+	made    time.Time // the time at which conn was made; it belongs to the holder of the turn
 	broken  bool      // conn has ended
-	tooBig  bool      // because of a message that is too big for the server
+	tooBig  bool      // it ended because a message was too big for the server
 	current *execution
 	seen    sequence
 	used    bool // it may have variables that this handle's code set
@@ -60,8 +60,8 @@ type Kernel struct {
 	spent   bool // its kernel ended, and the websocket is about to end
 }
 
-// newKernel makes a connection of a websocket. fresh says that its kernel took the
-// place of one that ended.
+// newKernel makes a connection of a websocket. fresh means that its kernel
+// replaced one that ended.
 func newKernel(kernels *Kernels, id, language, session string, conn *jupyter.Conn, fresh bool) *Kernel {
 	k := &Kernel{
 		kernels: kernels, id: id, language: language, session: session, conn: conn, made: time.Now(), unproven: fresh,
@@ -82,8 +82,8 @@ func (k *Kernel) Language() string { return k.language }
 // be made again.
 func (k *Kernel) Done() <-chan struct{} { return k.done }
 
-// receive passes messages to the execution that they belong to until the
-// websocket ends, and then nil.
+// receive passes messages to their execution until the websocket ends, and then
+// nil.
 func (k *Kernel) receive(conn *jupyter.Conn) {
 	for {
 		m, err := conn.Receive()
@@ -143,8 +143,8 @@ func (k *Kernel) send(r request) (*execution, error) {
 	return e, nil
 }
 
-// hand passes a message to an execution. One that arrives while the execution
-// ends may remain unread.
+// hand passes a message to an execution. A message that arrives while the
+// execution ends may remain unread.
 func (k *Kernel) hand(e *execution, m *jupyter.Message) {
 	if !e.give(m) {
 		k.unread(m)
@@ -172,7 +172,7 @@ func (k *Kernel) leave(e *execution) {
 	}
 }
 
-// sweep discards the messages that are no longer read.
+// sweep discards the messages that will not be read any more.
 func (k *Kernel) sweep(e *execution) {
 	for {
 		select {
@@ -184,7 +184,7 @@ func (k *Kernel) sweep(e *execution) {
 	}
 }
 
-// unread handles a message that arrived when no call was there to read it.
+// unread handles a message that arrived while no call was reading.
 func (k *Kernel) unread(m *jupyter.Message) {
 	if m == nil {
 		return
@@ -199,7 +199,7 @@ func (k *Kernel) unread(m *jupyter.Message) {
 	k.spent = !doomed
 	k.mu.Unlock()
 	if doomed {
-		return // a waiting call must not move to another websocket before replace has recorded why
+		return // a waiting call must not use another websocket before replace has recorded the reason
 	}
 	k.kernels.noteEnd(k.id)
 	if used {
@@ -223,7 +223,7 @@ func (k *Kernel) unfinished() *execution {
 }
 
 // write sends a message that belongs to the execution in progress. A websocket
-// that fails to send is no longer of use: receive notices that it has ended.
+// that fails to send is useless from then on: receive notices that it has ended.
 func (k *Kernel) write(channel, kind string, parent jupyter.Header, content json.RawMessage) (ok bool) {
 	k.mu.Lock()
 	conn := k.conn

@@ -15,20 +15,20 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// Options are what the kernels of a sandbox need of its handle.
+// Options are the values that the kernels of a sandbox need from its handle.
 type Options struct {
 	SandboxID string
 	Server    Server
 	Logger    *slog.Logger
-	// Envs is the sandbox's environment; nil means that it is not known, and envd is
-	// asked.
+	// Envs is the sandbox's environment; nil means that it is unknown and must be
+	// requested from envd.
 	Envs map[string]string
-	// Background does work that outlives the call with that ctx. It ends the work's
-	// context when the time for it is up.
+	// Background calls do with a context that outlives the call of ctx. It cancels that
+	// context when the time for the work is up.
 	Background func(ctx context.Context, do func(context.Context))
 }
 
-// Timings are how long the connections to kernels wait for what.
+// Timings are the durations for which the connections to kernels wait.
 type Timings struct {
 	// Silence is how long a kernel may be silent before the server is asked whether
 	// the kernel is still busy.
@@ -38,9 +38,9 @@ type Timings struct {
 	AnswerAgain time.Duration
 	// InterruptPause is how long an interrupt has to take effect before it is repeated.
 	InterruptPause time.Duration
-	// CancelGrace and LimitGrace are how long the reaction to an interrupt is waited
-	// for: the traceback of where the code was. The former is for a caller whose ctx
-	// has ended, because its call returns within 100 ms; the latter for code that is
+	// CancelGrace and LimitGrace are how long to wait for the reaction to an interrupt,
+	// the traceback with the position of the code. CancelGrace is for a caller whose ctx
+	// has ended, because its call returns within 100 ms. LimitGrace is for code that is
 	// over its limit.
 	CancelGrace, LimitGrace time.Duration
 	// InterruptOvertake is how long to wait, after a request over HTTP was cut, for the
@@ -63,11 +63,11 @@ type Kernels struct {
 	open      map[string]*Kernel  // by context
 	defaults  map[string]string   // context by language
 	languages map[string]string   // by context
-	beside    map[string]struct{} // contexts that were created on request: no language's default
+	beside    map[string]struct{} // contexts that were created on request and are no language's default
 	dead      map[string]deadContext
-	replaced  map[string]bool          // by context: its kernel ended, and no connection was opened since
-	ending    map[string]chan struct{} // by context: the gate of one that is being ended
-	lost      map[string]string        // why variables were lost between calls, by what lossOf returns
+	replaced  map[string]bool          // by context: its kernel ended, and no connection has been opened since
+	ending    map[string]chan struct{} // by context: the gate of a context that is being ended
+	lost      map[string]string        // the reasons for the loss of variables between calls, by the keys that lossOf returns
 	requests  map[string]*requestTurn  // over HTTP, by context or language
 	heard     map[string]struct{}      // the keys of requests whose kernel has sent something
 }
@@ -88,13 +88,13 @@ func New(o Options) *Kernels {
 	}
 }
 
-// maxLookups is how many contexts that turn out to have no kernel are tried for a
-// call: the known one may be gone, and the next may be dead.
+// maxLookups is how many contexts without a kernel are tried for a call: the known one
+// may be gone, and the next may be dead.
 const maxLookups = 3
 
-// Disconnect ends the connections that no call uses, when the other side of them has
-// ended: until that is noticed here, a call would send its code to nobody, and could not
-// tell that it did not run.
+// Disconnect ends the unused connections after their other side has ended. Until this
+// program notices that, a call would send its code to nobody, and could not tell that it
+// did not run.
 func (ks *Kernels) Disconnect() {
 	ks.mu.Lock()
 	open := slices.Collect(maps.Values(ks.open))
@@ -131,8 +131,8 @@ func (ks *Kernels) Open(ctx context.Context, id, language string) (*Kernel, erro
 	}
 }
 
-// openUnlessEnding is Open, except that it does not wait: it returns the id of the
-// context if that is being ended.
+// openUnlessEnding is Open without the wait: if the context is being ended it returns
+// the id of the context.
 func (ks *Kernels) openUnlessEnding(ctx context.Context, id, language string) (k *Kernel, ending string, err error) {
 	release, err := ks.exclusively(ctx)
 	if err != nil {
@@ -179,8 +179,8 @@ func (ks *Kernels) openUnlessEnding(ctx context.Context, id, language string) (k
 	return nil, "", fmt.Errorf("the sandbox has lost the kernels of %d contexts, one after the other: %w", maxLookups, api.ErrRetryable)
 }
 
-// add records a connection that was opened. It returns nil if the context was ended
-// meanwhile, or is being ended: the connection may be one to the kernel that ends.
+// add records a new connection. It returns nil if the context was ended meanwhile, or is
+// being ended: the connection may lead to the kernel that ends.
 func (ks *Kernels) add(id, session string, conn *jupyter.Conn) *Kernel {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()

@@ -2,8 +2,8 @@ package kernelconn
 
 import "fmt"
 
-// lose records that a context has lost its variables when there was no call to
-// report it to.
+// lose records that a context has lost its variables while there was no call that
+// could report it.
 func (ks *Kernels) lose(id, why string) {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
@@ -17,8 +17,8 @@ func (ks *Kernels) noteEnd(id string) {
 	ks.replaced[id] = true
 }
 
-// lossOf returns the key of a context in ks.lost: for a default context it is the
-// language, because another context may take its place. The caller holds ks.mu.
+// lossOf returns the key of a context in ks.lost. For a default context it is the
+// language, because another context may replace it. The caller holds ks.mu.
 func (ks *Kernels) lossOf(id string) string {
 	if language := ks.languages[id]; ks.defaults[language] == id {
 		return language

@@ -17,8 +17,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
 )
 
-// The code that follows one that was given up is not sent before the server has answered
-// the interrupt: a late one would hit it.
+// The code that follows code that was given up is not sent before the server has answered
+// the interrupt: a late interrupt would hit it.
 func TestLateInterruptDoesNotHitTheNextCell(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -82,8 +82,8 @@ func TestLateInterruptDoesNotHitTheNextCell(t *testing.T) {
 	}
 }
 
-// What the kernel dropped without running it is sent once more. What was seen to run is
-// not, whatever its reply says.
+// Code that the kernel dropped without running it is sent once more. Code that was seen to
+// run is not, regardless of its reply.
 func TestCodeThatRanIsNotSentAgain(t *testing.T) {
 	t.Parallel()
 	signs := map[string]any{
@@ -105,7 +105,7 @@ func TestCodeThatRanIsNotSentAgain(t *testing.T) {
 				s := newServer(t)
 				sent := make(chan string, 10)
 				s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
-					if jupytertest.Code(m) == "" { // it proves itself
+					if jupytertest.Code(m) == "" { // an empty request to prove the connection
 						k.Begin(m)
 						k.Reply(m, "ok")
 						k.Status(m, "idle")
@@ -131,8 +131,9 @@ func TestCodeThatRanIsNotSentAgain(t *testing.T) {
 	}
 }
 
-// TestEnvsDoNotStay runs in a Python what a kernel gets: the variables of the sandbox do not
-// replace others, and those of a call are gone after it, as is every name that this needed.
+// TestEnvsDoNotStay runs the code for a kernel's environment in a Python: the variables of
+// the sandbox do not replace others, and those of a call are gone after it, as is every name
+// that this needed.
 func TestEnvsDoNotStay(t *testing.T) {
 	t.Parallel()
 	path, err := exec.LookPath("python3")

@@ -14,8 +14,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
 )
 
-// TestCutByPause: code that a pause cuts off waits until the pause is settled, and goes
-// on over a dial that may take as long as a resume. Otherwise a dial may take seconds.
+// TestCutByPause checks that code that a pause cuts off waits until the pause is settled,
+// and continues over a dial that may take as long as a resume. Otherwise a dial may take
+// seconds.
 func TestCutByPause(t *testing.T) {
 	t.Parallel()
 	for name, paused := range map[string]bool{"paused": true, "only cut": false} {
@@ -39,13 +40,14 @@ func TestCutByPause(t *testing.T) {
 	}
 }
 
-// TestSentAfterPause: code that is sent over a websocket that a pause has ended, before
-// that is noticed here, is sent again if the kernel's numbers prove that it never arrived.
+// TestSentAfterPause checks code that is sent over a websocket that a pause has ended,
+// before this program notices that. The code is sent again if the kernel's numbers prove
+// that it never arrived.
 func TestSentAfterPause(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		paused, numbered, after bool
-		runs                    int // where the code is known not to have run, or to be complete
+		runs                    int // if the code is known not to have run, or to be complete
 	}{
 		{paused: true, numbered: true, runs: 1},
 		{paused: true},
@@ -69,8 +71,8 @@ func TestSentAfterPause(t *testing.T) {
 	}
 }
 
-// TestGivenUpWhilePaused: a caller does not wait for the end of a pause longer than it
-// wants to, and the sandbox is not dialled for it.
+// TestGivenUpWhilePaused checks that a caller does not wait longer than it wants for the
+// end of a pause, and that the sandbox is not dialled for it.
 func TestGivenUpWhilePaused(t *testing.T) {
 	t.Parallel()
 	cutting := &cuttingServer{t: t, keeping: keepsAll, v1: true, numbered: true, cut: cut{at: 3, times: 1}}
@@ -100,8 +102,8 @@ func TestGivenUpWhilePaused(t *testing.T) {
 	}
 }
 
-// TestDisconnect: after a pause no code is sent over a websocket from before it, even if
-// its end has not been noticed here yet.
+// TestDisconnect checks that after a pause no code is sent over a websocket from before
+// it, even if this program has not noticed its end yet.
 func TestDisconnect(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)

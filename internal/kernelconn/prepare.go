@@ -14,15 +14,14 @@ import (
 )
 
 const (
-	// provePatience is how long a kernel may take between the two halves of the answer
-	// to an empty request, and proveAttempts how often it is asked.
+	// provePatience is how long a kernel may take between the two halves of the answer to
+	// an empty request, and proveAttempts is how often the request is sent.
 	provePatience = time.Second
 	proveAttempts = 10
 )
 
-// prepare sets the environment of the sandbox, once, and that of the call. It may
-// have to wait for other clients' code, which is all that is reported to the
-// handler.
+// prepare sets the environment of the sandbox, once, and the environment of the call. It
+// may have to wait for other clients' code, and reports only that to the handler.
 func (k *Kernel) prepare(ctx context.Context, envs map[string]string, h Handler) (err error) {
 	var steps []string
 	defer func() {
@@ -40,8 +39,8 @@ func (k *Kernel) prepare(ctx context.Context, envs map[string]string, h Handler)
 		case k.language == DefaultLanguage:
 			steps = append(steps, completeEnvs(common))
 		default:
-			// The interpreter sets it with the first code that it runs: how depends on the
-			// language.
+			// The interpreter sets it with the first code that it runs, in a way that
+			// depends on the language.
 			if _, err := k.kernels.ExecuteOverHTTP(ctx, HTTPCall{Context: k.id}); err != nil {
 				return fmt.Errorf("%w: set environment variables: %w", ErrNotSent, err)
 			}
@@ -70,9 +69,9 @@ func (k *Kernel) prepare(ctx context.Context, envs map[string]string, h Handler)
 	return nil
 }
 
-// prove finds out whether what the kernel sends on iopub arrives. When a kernel is
-// restarted the server opens the channels of a websocket at once, but the kernel
-// drops what it sends there until it has learned of them.
+// prove checks that the kernel's messages on iopub arrive. When a kernel is restarted the
+// server opens the channels of a websocket at once, but the kernel drops its messages
+// there until it has learned of the channels.
 func (k *Kernel) prove(ctx context.Context) error {
 	for attempt := 1; k.unproven; attempt++ {
 		_, err := k.once(ctx, silently(""), Handler{patience: provePatience})
@@ -87,11 +86,11 @@ func (k *Kernel) prove(ctx context.Context) error {
 	return nil
 }
 
-// Environment variables go to a Python kernel as data inside a silent
-// execution that leaves no name behind.
+// Environment variables are sent to a Python kernel as data inside a silent execution that
+// leaves no name behind.
 
-// completeEnvs sets the variables that are missing: the kernel of a remote
-// service does not have the sandbox's environment until a client sets it.
+// completeEnvs sets the missing variables: the kernel of a remote service does not have
+// the sandbox's environment until a client sets it.
 func completeEnvs(envs map[string]string) string {
 	return withEnvs(envs, "for k, v in new.items(): os.environ.setdefault(k, v)")
 }
@@ -119,7 +118,7 @@ func python(lines ...string) string {
 	return "exec(__import__('base64').b64decode('" + text + "').decode(), {})"
 }
 
-// silently returns a request that leaves no trace in history or count.
+// silently returns a request that leaves no trace in the history and the count.
 func silently(code string) request {
 	return codeRequest(jupyter.ExecuteRequest{Code: code, Silent: true}, Handler{})
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
 )
 
-// The environment of the sandbox is set once, and that of a call before and undone
-// after it.
+// The environment of the sandbox is set once. The environment of a call is set
+// before it and undone after it.
 func TestEnvs(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -40,12 +40,12 @@ func TestEnvs(t *testing.T) {
 	}
 }
 
-// A fresh kernel drops what it says on iopub until it has heard of the websocket
+// A fresh kernel drops its messages on iopub until it has learned of the websocket
 // that was opened while it started. No code is sent into that gap.
 func TestFreshKernelThatIsNotHeard(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
-	deaf := 0 // requests of which the answer on iopub does not come
+	deaf := 0 // how many requests get no answer on iopub
 	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
 		switch {
 		case jupytertest.Code(m) == "die":

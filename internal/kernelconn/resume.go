@@ -15,12 +15,12 @@ import (
 // execution.
 const resumeTime = 5 * time.Second
 
-// wakeTime is the same for a sandbox that was paused: the service takes up to a minute
-// to resume it.
+// wakeTime replaces resumeTime for a sandbox that was paused: the service takes up to
+// a minute to resume it.
 const wakeTime = 70 * time.Second
 
-// resume continues over another websocket. If there is none the execution is
-// over, unless it was only given up.
+// resume continues over another websocket. If there is none the execution is over,
+// unless it was only given up.
 func (k *Kernel) resume(ctx context.Context, e *execution) error {
 	err := k.reconnect(ctx, e)
 	switch {
@@ -29,7 +29,7 @@ func (k *Kernel) resume(ctx context.Context, e *execution) error {
 	case ctx.Err() != nil && !e.runsCode:
 		return e.dismissed(ctx)
 	case ctx.Err() != nil:
-		e.messages <- nil // there is room: nothing else writes now
+		e.messages <- nil // the channel has space: nothing else writes now
 		return k.interrupted(ctx, e)
 	}
 	e.over = true

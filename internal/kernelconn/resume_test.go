@@ -17,21 +17,21 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// keeping is what a server does with messages that it could not deliver.
+// keeping is a server's treatment of messages that it could not deliver.
 type keeping string
 
 const (
-	keepsAll        keeping = "keeps what is not acknowledged"               // some of it was received
+	keepsAll        keeping = "keeps what is not acknowledged"               // some of these messages were received
 	keepsUnattached keeping = "keeps what is said while nobody is connected" // Jupyter's own
 	keepsNothing    keeping = "keeps nothing"
 )
 
-// cut is where the first connections of a session are cut.
+// cut is the place at which the first connections of a session are cut.
 type cut struct {
-	fromClient bool // counts what the client sends, not what it is sent
+	fromClient bool // counts the messages from the client, not those to it
 	at         int  // the number of the message
-	after      bool // it is handed over first
-	times      int  // in this many connections
+	after      bool // the message is handed over first
+	times      int  // how many connections are cut
 }
 
 // cuttingServer is a kernel behind a server whose connections are cut.
@@ -44,12 +44,12 @@ type cuttingServer struct {
 	cut      cut
 
 	mu          sync.Mutex
-	question    *jupyter.Message   // that waits for its answer
-	asking      *jupyter.Message   // the request that asks
-	waiting     []*jupyter.Message // what is answered when the code is done
+	question    *jupyter.Message   // the open question
+	asking      *jupyter.Message   // the request whose code asks
+	waiting     []*jupyter.Message // messages to answer when the code is done
 	answers     []string
 	said        []*jupyter.Message
-	kept        []*jupyter.Message // the messages of it that were sent while no client was connected
+	kept        []*jupyter.Message // its messages that were sent while no client was connected
 	handed      int                // how many of them were sent
 	runs        int
 	connections int
@@ -122,7 +122,7 @@ func (s *cuttingServer) unmarshal(frame []byte) (*jupyter.Message, error) {
 	return jupyter.Unmarshal(frame, false)
 }
 
-// take answers what the client sends.
+// take answers a message of the client.
 func (s *cuttingServer) take(so *cutSocket, m *jupyter.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +133,7 @@ func (s *cuttingServer) take(so *cutSocket, m *jupyter.Message) {
 		return
 	}
 	if here {
-		s.at = nil // what it says reaches no client
+		s.at = nil // its messages reach no client
 		so.conn.Close()
 	}
 	switch m.Header.MsgType {
@@ -172,7 +172,7 @@ func (s *cuttingServer) begin(m *jupyter.Message) {
 	s.end(m)
 }
 
-// answer takes an answer as kernels do: if none is waited for, it is ignored.
+// answer takes an answer as kernels do: without an open question it is ignored.
 func (s *cuttingServer) answer(m *jupyter.Message) {
 	if s.question == nil || m.Parent.MsgID != s.question.Header.MsgID {
 		return
@@ -259,8 +259,8 @@ func (s *cuttingServer) hand(m *jupyter.Message) {
 	}
 }
 
-// However a connection is cut, an execution is complete and reported once, or an
-// error says that it may not be; and the code runs at most once.
+// Wherever a connection is cut, an execution is complete and reported once, or
+// an error says that it may be incomplete. The code runs at most once.
 func TestCutAtEveryMessage(t *testing.T) {
 	t.Parallel()
 	for _, keeping := range []keeping{keepsAll, keepsUnattached, keepsNothing} {
@@ -292,11 +292,11 @@ func cuts() (all []cut) {
 	return all
 }
 
-// The same while the code asks for input: an answer that was lost in a cut is
-// sent again, and taken once.
+// This is the same while the code asks for input: an answer that was lost in a
+// cut is sent again, and taken once.
 func TestCutAroundAQuestion(t *testing.T) {
 	t.Parallel()
-	const answer = 1 // of what the client sends, the second
+	const answer = 1 // the second message of the client
 	for _, numbered := range []bool{true, false} {
 		for _, times := range []int{1, 2} {
 			for _, after := range []bool{false, true} {
@@ -307,7 +307,7 @@ func TestCutAroundAQuestion(t *testing.T) {
 						testCut(t, &cuttingServer{t: t, keeping: keeping, v1: true, numbered: numbered, asks: true, cut: c})
 					})
 				}
-				for at := range cutMessages + 1 { // what was sent to a connection that is cut is kept by this one alone
+				for at := range cutMessages + 1 { // only keepsAll keeps the messages that were sent to a connection that is cut
 					c := cut{at: at, after: after, times: times}
 					t.Run(fmt.Sprintf("numbered %v/%+v", numbered, c), func(t *testing.T) {
 						t.Parallel()
@@ -367,7 +367,7 @@ func testCut(t *testing.T, server *cuttingServer) {
 	if inside && !server.cut.fromClient && connections < 2 {
 		t.Error("was not cut")
 	}
-	// What was lost in a cut is not mixed into what comes next.
+	// Messages that were lost in a cut are not mixed into later ones.
 	for range 1 + server.cut.times {
 		before := told
 		if printed, err := run(t.Context(), ks, "code", h); err == nil && printed == all && told == before+1 {

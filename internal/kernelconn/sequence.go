@@ -7,22 +7,22 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// Limits of what is remembered about another program's numbering.
+// Bounds of the memory of another program's numbering.
 const (
 	maxNumberings = 8
 	maxMissing    = 1 << 12
 	maxRecent     = 1 << 12
 )
 
-// sequence finds out whether messages are missing. Kernels number their messages
-// in the ids, as in "session_process_17", which shows whether one is missing or
-// arrives twice. Ids without numbers show only the latter.
+// sequence finds out whether messages are missing. Kernels number their messages in
+// the ids, as in "session_process_17", which shows missing and repeated messages.
+// Ids without numbers show only repeated ones.
 type sequence struct {
 	next     map[string]int    // by the part of the id before the number
 	missing  map[string]intSet // below next, since begin
-	unproven bool              // something may be missing without a trace
+	unproven bool              // messages may be missing without a trace
 
-	// recent are ids without numbers, in a ring once it is full. A resumed
+	// recent are ids without numbers; when it is full, it is a ring. A resumed
 	// connection sends repeated messages before new ones.
 	recent    []uint64
 	at        int
@@ -33,7 +33,7 @@ var idSeed = maphash.MakeSeed()
 
 type intSet map[int]struct{}
 
-// begin forgets what was missing: that belongs to earlier requests.
+// begin forgets the missing messages, because they belong to earlier requests.
 func (s *sequence) begin() {
 	s.missing, s.unproven = nil, false
 }

@@ -17,22 +17,21 @@ import (
 
 // Server carries requests to the services inside a sandbox.
 type Server interface {
-	// Do makes a request to a port, with a body of JSON unless body is nil. An answer
-	// that is not a stream must arrive whole, and so in a limited time.
+	// Do makes a request to a port, with a body of JSON unless body is nil. If stream is
+	// false the answer must arrive completely, and so in a limited time.
 	Do(ctx context.Context, port int, method, path string, body []byte, stream bool) (*http.Response, error)
 	// Dial opens the websocket at a path of the kernels' server.
 	Dial(ctx context.Context, path string) (*jupyter.Conn, error)
-	// Gone reports whether an error of Dial means that there is no sandbox to dial any
-	// longer.
+	// Gone reports whether an error of Dial means that the sandbox no longer exists.
 	Gone(err error) bool
-	// Settle is called when a connection was cut. While this program itself keeps the
-	// sandbox paused it waits. Then it reports whether the sandbox is paused, or was since
-	// the connection was made: the next Dial may take as long as a resume.
+	// Settle is called when a connection was cut. It waits while this program itself keeps
+	// the sandbox paused. Then it reports whether the sandbox is paused, or was paused
+	// since the connection was made: the next Dial may take as long as a resume.
 	Settle(ctx context.Context, made time.Time) (paused bool)
 }
 
-// json makes a request with a JSON answer, which must have the status 200 and is
-// decoded into out. If out is nil, any answer with a status below 300 will do.
+// json makes a request with a JSON answer, which must have the status 200 and is decoded
+// into out. If out is nil, any answer with a status below 300 is accepted.
 func (ks *Kernels) json(ctx context.Context, port int, method, path string, in, out any) error {
 	var body []byte
 	if in != nil {
@@ -62,8 +61,8 @@ func (ks *Kernels) json(ctx context.Context, port int, method, path string, in, 
 	return nil
 }
 
-// dial opens a websocket to a kernel. The server sends what it kept for the
-// session since the session's last websocket was cut.
+// dial opens a websocket to a kernel. The server then sends the messages that it kept
+// since the session's last websocket was cut.
 func (ks *Kernels) dial(ctx context.Context, id, session string) (*jupyter.Conn, error) {
 	return ks.options.Server.Dial(ctx, "/api/kernels/"+id+"/channels?session_id="+session)
 }
@@ -73,8 +72,8 @@ func (ks *Kernels) control(ctx context.Context, method, id, verb string) error {
 	return ks.json(ctx, protocol.PortJupyter, method, "/api/kernels/"+id+verb, nil, nil)
 }
 
-// kill ends the kernel of a context when nothing else could end it. The next call
-// finds that there is none, and uses what replaces it.
+// kill ends the kernel of a context when nothing else could end it. The next call notices
+// that it is gone, and uses its replacement.
 func (ks *Kernels) kill(ctx context.Context, id, why string) error {
 	if err := ks.control(ctx, http.MethodDelete, id, ""); err != nil {
 		return err
@@ -83,8 +82,8 @@ func (ks *Kernels) kill(ctx context.Context, id, why string) error {
 	return nil
 }
 
-// environment returns that of the sandbox. A handle that did not create the
-// sandbox asks envd; the kernel already has what the service itself sets.
+// environment returns the environment of the sandbox. A handle that did not create the
+// sandbox asks envd. The kernel already has the variables that the service itself sets.
 func (ks *Kernels) environment(ctx context.Context) map[string]string {
 	if ks.options.Envs != nil {
 		return ks.options.Envs
@@ -102,9 +101,8 @@ func (ks *Kernels) environment(ctx context.Context) map[string]string {
 	return envs
 }
 
-// state asks the server for the last known state of the kernel, such as "busy" or
-// "idle". A kernel that does not exist is "dead"; empty means that the server did
-// not say.
+// state asks the server for the last known state of the kernel, such as "busy" or "idle".
+// A kernel that does not exist is "dead"; empty means that the server gave no state.
 func (k *Kernel) state(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, otherHalf)
 	defer cancel()

@@ -33,7 +33,7 @@ type server struct {
 	url      string
 	kernel   func(*jupytertest.Kernel) // serves one websocket
 	socket   http.HandlerFunc          // serves one websocket from the upgrade on; instead of kernel
-	contexts http.HandlerFunc          // instead of the one that there is
+	contexts http.HandlerFunc          // replaces the usual list
 	execute  http.HandlerFunc          // of the interpreter
 	rest     http.HandlerFunc          // of Jupyter
 	settle   func(context.Context) bool
@@ -118,7 +118,7 @@ func (s *server) Settle(ctx context.Context, _ time.Time) bool {
 	return s.settle != nil && s.settle(ctx)
 }
 
-// run runs code in the default context and returns what it prints.
+// run runs code in the default context and returns its output.
 func run(ctx context.Context, ks *Kernels, code string, h Handler) (printed string, err error) {
 	message := h.Message
 	h.Message = func(m *jupyter.Message) error {

@@ -10,8 +10,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// An interrupt may arrive when Python does not check for one: it is repeated,
-// then the kernel is restarted, and then it is ended.
+// An interrupt may arrive while Python does not check for one. So it is repeated, then the kernel
+// is restarted, and then it is ended.
 const (
 	interruptTries = 3
 	restartTime    = 20 * time.Second
@@ -52,7 +52,7 @@ func (k *Kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
 				if k.reconnect(ctx, e) != nil {
 					k.primed.Store(false)
 					k.logStep(ctx, slog.LevelInfo, "interrupting code that was given up", k.Interrupt(ctx))
-					return true // nothing more can be done for it
+					return true // nothing more can be done
 				}
 				continue
 			}
@@ -64,14 +64,14 @@ func (k *Kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
 			}
 		case <-tick.C:
 			if k.isCut() {
-				// An interrupt would resume a paused sandbox. That it is cut is read soon, and
-				// then the pause is waited for.
+				// An interrupt would resume a paused sandbox. The reader soon notices that the
+				// websocket is cut, and then waits for the end of the pause.
 				tick.Reset(k.kernels.Timings.InterruptPause / 50)
 				continue
 			}
 			if !e.busy && !e.resumed {
 				tick.Reset(k.kernels.Timings.InterruptPause / 50)
-				// The code waits for another client's, unless the server also reports the
+				// The code waits for another client's code, unless the server also reports the
 				// kernel as idle: then the code has begun, and since then keeps Python from
 				// reporting it.
 				if time.Since(looked) < k.kernels.Timings.InterruptPause {
@@ -99,8 +99,8 @@ func (k *Kernel) isCut() bool {
 	return k.broken
 }
 
-// replace gives the context a fresh kernel in place of one that ignores
-// interrupts; if that fails it ends the context.
+// replace gives the context a fresh kernel in place of one that ignores interrupts. If that fails
+// it ends the context.
 func (k *Kernel) replace(ctx context.Context) {
 	const why = "code that was given up heeded no interrupt, so its kernel was "
 	k.primed.Store(false)
@@ -131,8 +131,8 @@ func (k *Kernel) logStep(ctx context.Context, level slog.Level, step string, err
 	k.kernels.options.Logger.Log(ctx, level, step, about...)
 }
 
-// Interrupt interrupts the code that runs, no matter which client runs it. It uses a request, which works
-// for every kernel, or, with servers that do not have it, a message, which works for most.
+// Interrupt interrupts the running code, regardless of its client. It uses a request, which works
+// for every kernel, or, with servers that lack it, a message, which works for most.
 func (k *Kernel) Interrupt(ctx context.Context) error {
 	if e := k.unfinished(); e != nil {
 		e.interrupting.Store(true)

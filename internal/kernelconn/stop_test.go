@@ -95,7 +95,7 @@ func TestStopEscalates(t *testing.T) {
 	}
 }
 
-// A call that waits while the one before it is interrupted learns if that cost
+// A call that waits while the one before it is interrupted learns if that ended
 // the kernel.
 func TestStopThatKills(t *testing.T) {
 	t.Parallel()
@@ -131,8 +131,8 @@ func TestStopThatKills(t *testing.T) {
 	}
 }
 
-// Code may keep its kernel from reporting that it began. What reveals it is that
-// the server takes the kernel for idle: then no other client's code is running.
+// Code may keep its kernel from reporting that it began. This shows because the
+// server reports the kernel as idle: then no other client's code is running.
 func TestCodeThatKeepsItsKernelFromSpeaking(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// takeTurn waits until a call may use the kernel, which it then holds until settle
-// gives it back. queued may be nil.
+// takeTurn waits until a call may use the kernel. The call then holds the turn until
+// settle gives it back. queued may be nil.
 func (k *Kernel) takeTurn(ctx context.Context, queued func(int) error) (err error) {
 	for _, name := range k.kernels.names(k.id) {
 		if err := CheckNotWaiting(ctx, k.kernels.options.SandboxID, name); err != nil {
@@ -38,7 +38,8 @@ func (k *Kernel) takeTurn(ctx context.Context, queued func(int) error) (err erro
 
 // beginUse is called by the holder of the turn before the user's code may set variables.
 func (k *Kernel) beginUse(ignoreLoss bool) error {
-	// An earlier call that was given up may have cost the kernel while this one waited.
+	// An earlier call that was given up may have ended the kernel while this call
+	// waited.
 	if lost := k.kernels.Loss(k.id); lost != nil && !ignoreLoss {
 		return lost
 	}
@@ -70,8 +71,8 @@ func (k *Kernel) waitForTurn(ctx context.Context, ahead int, queued func(int) er
 	}
 }
 
-// settle gives the turn back once what the call left in the kernel is gone and no
-// interrupt is on its way there.
+// settle gives the turn back once the kernel has no trace of the call and no interrupt
+// is on its way there.
 func (k *Kernel) settle(ctx context.Context, envs bool) {
 	e := k.unfinished()
 	if e == nil && !envs && k.settled() {

@@ -10,7 +10,8 @@ type waiting struct {
 
 type waitingKey struct{}
 
-// WithWaiting records in the context of a tool's call which code is waiting for it.
+// WithWaiting records in the context of a tool's call the code that is waiting for
+// the tool.
 func WithWaiting(ctx context.Context, sandboxID, contextID string) context.Context {
 	outer, _ := ctx.Value(waitingKey{}).(*waiting)
 	return context.WithValue(ctx, waitingKey{}, &waiting{outer, sandboxID, contextID})

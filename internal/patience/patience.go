@@ -1,5 +1,5 @@
-// Package patience is how tests wait: until something is so, with a limit that only
-// ends a hang. No test passes or fails because a machine is busy.
+// Package patience contains the waits of tests: until a condition holds, with a
+// limit that only ends a hang. No test passes or fails because a machine is busy.
 package patience
 
 import (
@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Limit is how long a test waits for what must come: a minute, and five with CI
-// set, where nobody watches and the machine is shared.
+// Limit is how long a test waits for something that must happen: a minute, and five
+// with CI set, where nobody watches and the machine is shared.
 var Limit = limit(os.Getenv("CI"))
 
 func limit(ci string) time.Duration {
@@ -20,16 +20,16 @@ func limit(ci string) time.Duration {
 	return time.Minute
 }
 
-// pause is the time between two looks of Until. It grows from the one to the other,
-// so that what is nearly there is seen at once and a long wait costs little.
+// pause is the time between two checks of Until. It grows from the one to the
+// other, so that a short wait ends at once and a long wait costs little.
 const (
 	firstPause = time.Millisecond
 	longPause  = 50 * time.Millisecond
 )
 
-// Until returns when ok reports true, and fails the test when it does not within
-// Limit. It asks again and again, from the goroutine of the caller. what says what
-// is waited for, as in "the sandbox is gone".
+// Until returns when ok reports true, and fails the test if it does not within
+// Limit. It calls ok again and again, from the goroutine of the caller. what names
+// the condition in the failure, as in "the sandbox is gone".
 func Until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	end := time.Now().Add(Limit)
@@ -41,8 +41,8 @@ func Until(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// Receive returns what comes from c, and fails the test when nothing comes within
-// Limit. From a closed channel it returns the zero value.
+// Receive returns a value from c, and fails the test if none comes within Limit.
+// From a closed channel it returns the zero value.
 func Receive[T any](t testing.TB, what string, c <-chan T) T {
 	t.Helper()
 	timer := time.NewTimer(Limit)
@@ -57,10 +57,10 @@ func Receive[T any](t testing.TB, what string, c <-chan T) T {
 }
 
 // Soon runs f until one run takes less than bound, five times at most, and fails
-// the test when none does. It is for code that must not wait for a timer of its
-// own, of which bound is a small part: a run that waits for it never is below
-// bound, while a busy machine delays only some. f is given what it needs anew in
-// each run.
+// the test if none does. It is for code that must not wait for a timer of its own.
+// bound is a small part of that timer's time: a run that waits for it is never
+// below bound, while a busy machine delays only some runs. f must prepare each run
+// anew.
 func Soon(t testing.TB, what string, bound time.Duration, f func()) {
 	t.Helper()
 	SoonAfter(t, what, bound, func() func() { return f })
@@ -74,6 +74,6 @@ func Context(t testing.TB) context.Context {
 	return ctx
 }
 
-// Deadline is the time at which what begins now has taken Limit, for the deadline
-// of a connection.
+// Deadline returns the time at which work that begins now has taken Limit, for the
+// deadline of a connection.
 func Deadline() time.Time { return time.Now().Add(Limit) }

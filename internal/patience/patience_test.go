@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A failed is a test that notes how it ended.
+// A failed is a test that records how it ended.
 type failed struct {
 	testing.TB
 	message string
@@ -19,7 +19,7 @@ func (f *failed) Fatalf(format string, _ ...any) {
 	panic(f)
 }
 
-// failure returns the format of the message with which use failed, "" where it did not.
+// failure returns the format of the message with which use failed, or "" if it did not.
 func failure(t *testing.T, use func(testing.TB)) string {
 	t.Helper()
 	f := &failed{TB: t}

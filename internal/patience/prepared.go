@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// tries is how often Soon looks for a time that is short enough.
+// tries is how often Soon tries to get a time that is short enough.
 const tries = 5
 
-// SoonAfter is Soon for what takes long to prepare: prepare does that in each run, and
-// only what it returns is measured.
+// SoonAfter is Soon for code that takes long to prepare: each run calls prepare, and
+// only the function that it returns is measured.
 func SoonAfter(t testing.TB, what string, bound time.Duration, prepare func() func()) {
 	t.Helper()
 	var took []time.Duration
@@ -26,11 +26,11 @@ func SoonAfter(t testing.TB, what string, bound time.Duration, prepare func() fu
 	t.Fatalf("%s took %v, want one of them below %v", what, took, bound)
 }
 
-// Doubling calls f with a time, and with twice as much again and again until f reports
-// true. It is for tests of what happens when a time that the product is given is over,
-// which need something to have happened before: how long that takes depends on the
-// machine, and f reports whether it had. The test fails when not even more than Limit
-// was enough. what says what must come first, as in "the code has begun".
+// Doubling calls f with a time, and then with twice as much again and again until f
+// reports true. It is for tests of a timeout of the product that need something to
+// have happened before the timeout: how long that takes depends on the machine, and f
+// reports whether it had. The test fails if not even more than Limit was enough. what
+// names the necessary event, as in "the code has begun".
 func Doubling(t testing.TB, what string, first time.Duration, f func(time.Duration) bool) {
 	t.Helper()
 	for d := first; !f(d); d *= 2 {

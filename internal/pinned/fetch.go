@@ -16,9 +16,9 @@ import (
 )
 
 // Fetch fetches the set, unless that has been done, and removes others of its name that
-// nobody has used for a long time. It writes what it does to output. Any number of
-// processes may do so at once, and one that was killed leaves nothing that tests take
-// for complete.
+// nobody has used for a long time. It writes its progress to output. Any number of
+// processes may do so at once, and a killed process leaves nothing that tests take for
+// complete.
 func (s Set) Fetch(ctx context.Context, output io.Writer) error {
 	directory, err := s.directory()
 	if err == nil {
@@ -90,8 +90,8 @@ func run(ctx context.Context, directory string, command []string) error {
 	return nil
 }
 
-// removeOthers removes from beside directory what was not completed, which nobody is
-// making now, and what nobody has used for a long time.
+// removeOthers removes incomplete directories beside directory that no process is
+// making now, and directories that nobody has used for a long time.
 func removeOthers(directory string) error {
 	parent := filepath.Dir(directory)
 	entries, err := os.ReadDir(parent)

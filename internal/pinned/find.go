@@ -13,7 +13,7 @@ import (
 )
 
 // Find returns the directory of the set, which `make deps` has fetched. If it has not,
-// the test is skipped as [Skip] does, at once: call it before anything is built.
+// the test is skipped at once, as [Skip] does: call Find before anything is built.
 func (s Set) Find(t testing.TB) string {
 	t.Helper()
 	directory, err := s.directory()
@@ -27,11 +27,12 @@ func (s Set) Find(t testing.TB) string {
 	return directory
 }
 
-// found are the directories that this process has checked: tests ask for one many times.
+// found are the directories that this process has checked: tests look up the same set
+// many times.
 var found sync.Map
 
-// FindPython does what Find does for a set of [Python], and returns the interpreter and
-// the directory of the packages.
+// FindPython is Find for a set of [Python]. It returns the interpreter and the directory
+// of the packages.
 func (s Set) FindPython(t testing.TB) (interpreter, packages string) {
 	t.Helper()
 	directory := s.Find(t)
@@ -42,7 +43,7 @@ func (s Set) FindPython(t testing.TB) (interpreter, packages string) {
 	return python.Python, filepath.Join(directory, "lib")
 }
 
-// check returns why a directory cannot be used.
+// check returns the reason why a directory cannot be used, or nil.
 func check(directory string) error {
 	content, err := os.ReadFile(filepath.Join(directory, complete))
 	if err != nil {
@@ -65,7 +66,7 @@ func check(directory string) error {
 	return nil
 }
 
-// writeComplete notes that all of a directory is there.
+// writeComplete records that a directory is complete.
 func writeComplete(directory string) error {
 	sizes := map[string]int64{}
 	err := filepath.WalkDir(directory, func(path string, entry fs.DirEntry, err error) error {
@@ -88,7 +89,7 @@ func writeComplete(directory string) error {
 }
 
 // Program returns the path of a program of this machine, which is in a package of
-// Debian. Where it is not installed the test is skipped as [Skip] does.
+// Debian. If it is not installed the test is skipped as [Skip] does.
 func Program(t testing.TB, name, debian string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)

@@ -15,15 +15,15 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
-// fake returns a set whose command is a shell script, in a cache of the test's own, and
-// the file that the script adds a line to at each run. It does what before says first.
+// fake returns a set whose command is a shell script, in a cache of the test's own, and the
+// file to which the script adds a line at each run. The script runs before first.
 func fake(t *testing.T, before string) (Set, string) {
 	t.Helper()
 	if runtime.GOOS == "windows" {
 		t.Skip("the command is a shell script")
 	}
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
-	t.Setenv("HOME", t.TempDir()) // of which macOS makes the cache
+	t.Setenv("HOME", t.TempDir()) // macOS derives the cache from it
 	runs := filepath.Join(t.TempDir(), "runs")
 	return Set{
 		Name: "fake", Pins: fstest.MapFS{"pins": {Data: []byte("one")}},
@@ -40,7 +40,7 @@ func checkRuns(t *testing.T, runs string, want int) {
 	}
 }
 
-// ended is a test that notes how it ended.
+// ended is a test that records how it ended.
 type ended struct {
 	testing.TB
 	failed, skipped string
@@ -70,8 +70,8 @@ func end(t *testing.T, set Set) (found string, e *ended) {
 	return set.Find(e), nil
 }
 
-// checkMissing checks that a test fails in CI, and is skipped elsewhere, and that it says
-// what to do.
+// checkMissing checks that a test fails in CI and is skipped elsewhere, with the advice to
+// the user.
 func checkMissing(t *testing.T, set Set, reason string) {
 	t.Helper()
 	for _, ci := range []string{"true", ""} {
@@ -119,7 +119,7 @@ func TestFetchOnce(t *testing.T) {
 	}
 }
 
-// TestFetchInterrupted: what was interrupted is not found, and begins anew.
+// TestFetchInterrupted checks that an interrupted set is not found, and is fetched anew.
 func TestFetchInterrupted(t *testing.T) {
 	gate := filepath.Join(t.TempDir(), "gate")
 	set, runs := fake(t, fmt.Sprintf("if [ ! -e %q ]; then mkdir lib; echo >%q; exec sleep 600; fi", gate, gate))
@@ -136,7 +136,7 @@ func TestFetchInterrupted(t *testing.T) {
 		t.Errorf("got %v, want %v", err, context.Canceled)
 	}
 	checkMissing(t, set, "no such file")
-	if err := set.Fetch(t.Context(), t.Output()); err != nil { // mkdir would fail with what was left
+	if err := set.Fetch(t.Context(), t.Output()); err != nil { // mkdir would fail with the remains of the first
 		t.Fatal(err)
 	}
 	checkRuns(t, runs, 2)
@@ -158,7 +158,8 @@ func TestFetchFails(t *testing.T) {
 	}
 }
 
-// TestDamaged: a set of which files were removed or changed is not used, and fetched again.
+// TestDamaged checks that a set with removed or changed files is not used, and is fetched
+// again.
 func TestDamaged(t *testing.T) {
 	set, runs := fake(t, "")
 	want := 0
@@ -195,7 +196,7 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// TestUnused: Fetch removes what nobody completed and what nobody uses, and no more.
+// TestUnused checks that Fetch removes only incomplete and unused sets.
 func TestUnused(t *testing.T) {
 	set, _ := fake(t, "")
 	directory, err := set.directory()

@@ -21,14 +21,15 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/setupdir"
 )
 
-// A Set is some pinned packages, and how they are fetched. internal/testdeps lists
-// every one.
+// A Set is a number of pinned packages, and the commands that fetch them.
+// internal/testdeps lists every Set.
 type Set struct {
-	Name     string     // of its directory in the cache
+	Name     string     // the name of its directory in the cache
 	Pins     fs.FS      // the files that the commands read; they are copied to the directory first
-	Commands [][]string // run in that directory, one after the other
-	// Finish does what no command does; nil does nothing. When it changes, so must
-	// Name: everything else is part of the directory's name anyhow.
+	Commands [][]string // they are run in that directory, one after the other
+	// Finish does the remaining work after the commands; nil does nothing. When it
+	// changes, Name must change too: the directory's name depends on all other fields
+	// anyhow.
 	Finish func(directory string) error
 }
 
@@ -43,8 +44,8 @@ func Python(name string, pins fs.FS) Set {
 	}}
 }
 
-// Wheels returns the set of a requirements.txt, of which the files are kept in the
-// directory wheels: sandboxes install them.
+// Wheels returns the set of a requirements.txt, whose files are kept in the directory
+// wheels: sandboxes install them.
 func Wheels(name string, pins fs.FS) Set {
 	return Set{Name: name, Pins: pins, Commands: [][]string{
 		{Interpreter, "-m", "pip", "download", "--quiet", "--require-hashes", "--only-binary=:all:", "--no-deps", "--dest", "wheels", "-r", "requirements.txt"},
@@ -68,14 +69,14 @@ func Folder(files fs.FS, name string) fs.FS {
 	return folder
 }
 
-// complete is the name of the file that a directory gets when all is there, with the
-// sizes of the others. Its time is that of the last use.
+// complete is the name of the file that a directory gets when it is complete, with
+// the sizes of the other files. Its time is the time of the last use.
 const complete = "complete"
 
 const used = setupdir.Marker(complete)
 
-// directory returns where the set is, once it is fetched: another one for other pins,
-// other commands or another Python.
+// directory returns the directory of the set once it is fetched. Other pins, other
+// commands or another Python have another directory.
 func (s Set) directory() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// What a Go programmer types who has read the names of packages alone. right is the call that
-// does it.
+// guesses are calls that a Go programmer types who has read only the names of packages. right is
+// the right call.
 var guesses = []struct{ guess, looked, right string }{
 	{`sandbox.New(ctx)`, "sandbox.New", "client.Create"},
 	{`sandbox.Create(ctx, sandbox.WithTimeout(time.Hour))`, "WithTimeout", "sandbox.WithExpiry"},
@@ -28,8 +28,8 @@ var guesses = []struct{ guess, looked, right string }{
 	{`sb.Kill(ctx)`, "", ""},
 }
 
-// Each guess compiles, or the compiler names what is right, or a page of package sandbox does beside what was
-// looked for.
+// Each guess compiles, or the compiler's error names the right call, or a page of package sandbox
+// has it beside the looked-for word.
 func TestGuesses(t *testing.T) {
 	t.Parallel()
 	var source strings.Builder
@@ -70,8 +70,8 @@ func TestGuesses(t *testing.T) {
 	}
 }
 
-// names reports whether a line of the pages has the right call, and in its comment what was
-// looked for.
+// names reports whether a line of the pages has the right call, and in its comment the looked-for
+// word.
 func names(pages, looked, right string) bool {
 	for line := range strings.Lines(pages) {
 		if call, comment, ok := strings.Cut(line, " // "); ok && strings.Contains(call, right) && strings.Contains(comment, looked) {

@@ -23,15 +23,15 @@ import (
 // TestReadmeProgram builds and runs the program of the top README.
 func TestReadmeProgram(t *testing.T) {
 	t.Parallel()
-	sandboxtest.New(t, local.WithWarm(0)) // skips where this machine cannot have one
+	sandboxtest.New(t, local.WithWarm(0)) // skips on a machine that cannot run a local cloud
 	program, _ := readmeGo(t)
 	if diff := cmp.Diff("hello\n42\n", buildAndRun(t, program)); diff != "" {
 		t.Errorf("what it prints (-want +got):\n%s", diff)
 	}
 }
 
-// TestReadmePieces runs the pieces of programs of all READMEs as they stand, each
-// in a sandbox of its own.
+// TestReadmePieces runs the unchanged pieces of programs of all READMEs, each in a sandbox of its
+// own.
 func TestReadmePieces(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
@@ -88,8 +88,8 @@ func readmeGo(t *testing.T) (program string, pieces []piece) {
 	return program, pieces
 }
 
-// pieceProgram makes a program that runs each piece as the body of a function
-// with what the READMEs say there is.
+// pieceProgram makes a program that runs each piece as the body of a function, with the variables
+// that the READMEs mention.
 func pieceProgram(pieces []piece) string {
 	var body strings.Builder
 	for _, p := range pieces {
@@ -141,8 +141,8 @@ var pieces = []struct {
 PIECES}
 `
 
-// buildAndRun builds a program of this module, runs it with more variables, and
-// returns what it printed to stdout.
+// buildAndRun builds a program of this module, runs it with more variables, and returns its
+// output to stdout.
 func buildAndRun(t *testing.T, program string, env ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -181,7 +181,7 @@ func TestReadmeCommands(t *testing.T) {
 			continue // prose
 		}
 		checked++
-		_, known, _ := strings.Cut(help.String(), "Flags:\n") // not what the examples say
+		_, known, _ := strings.Cut(help.String(), "Flags:\n") // without the examples' flags
 		flags, _, _ := strings.Cut(line[2], " -- ")
 		for _, word := range strings.Fields(flags) {
 			isFlag := strings.HasPrefix(word, "--") && word != "--"
@@ -195,8 +195,8 @@ func TestReadmeCommands(t *testing.T) {
 	}
 }
 
-// TestReadmeLinks checks that the links of READMEs to files of this repository, and
-// to headings of READMEs, lead somewhere.
+// TestReadmeLinks checks that the links of READMEs to files of this repository, and to headings
+// of READMEs, have existing targets.
 func TestReadmeLinks(t *testing.T) {
 	t.Parallel()
 	headings := map[string]string{}
@@ -232,8 +232,8 @@ func TestReadmeLinks(t *testing.T) {
 	}
 }
 
-// anchor is how a heading is linked to: in lower case, hyphens for spaces,
-// without other punctuation.
+// anchor returns the link to a heading: in lower case, hyphens for spaces, without other
+// punctuation.
 func anchor(title string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -246,8 +246,8 @@ func anchor(title string) string {
 	}, strings.TrimSpace(title))
 }
 
-// TestExamplesSayWhatTheyTake checks that an example which sends its user to -h says there what it
-// takes besides flags.
+// TestExamplesSayWhatTheyTake checks that an example that refers its user to -h lists there its
+// arguments besides flags.
 func TestExamplesSayWhatTheyTake(t *testing.T) {
 	t.Parallel()
 	programs, err := filepath.Glob(filepath.Join(root, "examples", "*", "main.go"))
@@ -273,16 +273,17 @@ func TestExamplesSayWhatTheyTake(t *testing.T) {
 	}
 }
 
-// maxLines is how many lines a page may have, and maxTopLines the top README, which a newcomer
-// reads in one sitting. firstScreen is how many of them are read before anybody scrolls.
+// maxLines is how many lines a page may have, and maxTopLines how many the top README may have,
+// which a newcomer reads in one sitting. firstScreen is how many of them are read before anybody
+// scrolls.
 const (
 	maxLines    = 400
 	maxTopLines = 150
 	firstScreen = 40
 )
 
-// TestReadmesAreShort keeps pages to what can be read, and pages beside a README to what is
-// found: the first screen of the README links to them.
+// TestReadmesAreShort checks that pages are short enough to be read, and that pages beside a
+// README are found: the first screen of the README links to them.
 func TestReadmesAreShort(t *testing.T) {
 	t.Parallel()
 	// The history of versions grows, and everybody knows its place.
@@ -309,8 +310,8 @@ func TestReadmesAreShort(t *testing.T) {
 	}
 }
 
-// TestQuestionsOfNewcomers checks that the top README answers what newcomers ask: in a line of
-// its table that leads somewhere, or says what to type, or that it is not there yet.
+// TestQuestionsOfNewcomers checks that the top README answers questions of newcomers in a line of
+// its table: with a link that works, a command to type, or the answer that it does not exist yet.
 func TestQuestionsOfNewcomers(t *testing.T) {
 	t.Parallel()
 	var rows []string
@@ -336,7 +337,7 @@ func TestQuestionsOfNewcomers(t *testing.T) {
 	}
 }
 
-// TestReadmePython checks that the Python of the READMEs is Python.
+// TestReadmePython checks that the Python of the READMEs is valid.
 func TestReadmePython(t *testing.T) {
 	t.Parallel()
 	python, err := exec.LookPath("python3")

@@ -13,8 +13,8 @@ import (
 // publicPackages are the packages that programs import.
 var publicPackages = []string{"api", "sandbox", "sandbox/agent", "sandbox/chart", "sandbox/local", "sandbox/otel", "sandbox/sandboxtest", "sandbox/template", "state"}
 
-// TestReadmeWords checks that what prose names of the public packages exists: package.Name,
-// package.Type.Name, and what values called sb and cloud have.
+// TestReadmeWords checks that the names of the public packages in prose exist: package.Name,
+// package.Type.Name, and the methods and fields of values called sb and cloud.
 func TestReadmeWords(t *testing.T) {
 	t.Parallel()
 	names := make(map[string]bool)
@@ -51,8 +51,8 @@ func TestReadmeWords(t *testing.T) {
 	}
 }
 
-// TestReadmeBareWords is TestReadmeWords for words without their package, as a guide to it has
-// them: Type.Name, and options such as WithExpiry.
+// TestReadmeBareWords is TestReadmeWords for words without their package, as a guide to it
+// uses them: Type.Name, and options such as WithExpiry.
 func TestReadmeBareWords(t *testing.T) {
 	t.Parallel()
 	bare := make(map[string]bool)
@@ -68,7 +68,7 @@ func TestReadmeBareWords(t *testing.T) {
 	checked := 0
 	for _, r := range readmes(t) {
 		if strings.HasPrefix(r.name, "internal/") || r.name == "CHANGELOG.md" {
-			continue // of packages that are not public, and of what there was
+			continue // it belongs to packages that are not public, or to former ones
 		}
 		for _, found := range word.FindAllStringSubmatch(codeBlock.ReplaceAllString(r.text, ""), -1) {
 			if checked++; !bare[found[1]] {
@@ -81,8 +81,8 @@ func TestReadmeBareWords(t *testing.T) {
 	}
 }
 
-// declared adds what a package exports: itself, its names, and those of its types' fields
-// and methods.
+// declared adds the exported names of a package: itself, its names, and those of its types'
+// fields and methods.
 func declared(t *testing.T, dir string, names map[string]bool) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, dir, "*.go"))

@@ -90,8 +90,7 @@ func TestKernelIsGivenUp(t *testing.T) {
 			t.Errorf("%s, after its restart: %+v, %v, want text %q and no error", name, e, err, "False")
 		}
 	}
-	// A handle that is opened later finds the default context where this one put
-	// it.
+	// A handle that is opened later finds the default context that this one created.
 	if _, err := sb.RunCode(t.Context(), "shared = 42", nil); err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +99,7 @@ func TestKernelIsGivenUp(t *testing.T) {
 	}
 }
 
-// Contexts.Restart works even where the interpreter only answers 500.
+// Contexts.Restart works even if the interpreter only answers 500.
 func TestRestartContextThatWasGivenUp(t *testing.T) {
 	t.Parallel()
 	s := realservice.Start(t)
@@ -114,8 +113,8 @@ func TestRestartContextThatWasGivenUp(t *testing.T) {
 	}
 }
 
-// What another client does to a context is reported as what it is, to the code
-// that runs there or to the next call.
+// If another client restarts or removes a context, the code that runs there or the
+// next call gets an error that says so.
 func TestContextIsEndedByAnotherClient(t *testing.T) {
 	t.Parallel()
 	s := realservice.Start(t)
@@ -155,7 +154,7 @@ func TestContextIsEndedByAnotherClient(t *testing.T) {
 			t.Errorf("the next after %s: %+v, %v", test.name, e, err)
 		}
 	}
-	// Between two calls: the next one is told, once.
+	// Between two calls the next call gets the error, once.
 	if _, err := sb.RunCode(t.Context(), "x = 1", nil); err != nil {
 		t.Fatal(err)
 	}
@@ -174,9 +173,10 @@ type writer func([]byte)
 
 func (w writer) Write(p []byte) (int, error) { w(p); return len(p), nil }
 
-// The service does not keep what is said while a websocket is cut, because the
-// interpreter has one of its own. An execution goes on over another websocket,
-// and is complete if nothing was said in between; otherwise it is an error.
+// The service does not keep messages sent while a websocket is cut, because the
+// interpreter has a websocket of its own. An execution continues over another
+// websocket. It is complete if there were no messages in between; otherwise it is an
+// error.
 func TestCutWebsocket(t *testing.T) {
 	t.Parallel()
 	s := realservice.Start(t)
@@ -185,8 +185,8 @@ func TestCutWebsocket(t *testing.T) {
 	if err := runCut(t, s, sb, relay, "print('missed', flush=True)", 0); !errors.Is(err, sandbox.ErrKernelLost) {
 		t.Errorf("output was missed: %v, want sandbox.ErrKernelLost", err)
 	}
-	// It is not visible from outside when the kernel first speaks to the new
-	// websocket; anything it says too early is lost.
+	// It is not visible from outside when the kernel first sends to the new
+	// websocket; messages that it sends earlier are lost.
 	for tries := 1; ; tries++ {
 		err := runCut(t, s, sb, relay, "pass", time.Duration(tries)*500*time.Millisecond)
 		if err == nil {
@@ -198,9 +198,9 @@ func TestCutWebsocket(t *testing.T) {
 	}
 }
 
-// runCut runs code whose websocket is cut in the middle, and which continues
-// with meanwhile while there is no websocket, or with the next one. What comes after
-// that waits for a pause in which the next websocket is served.
+// runCut runs code whose websocket is cut in the middle. The code continues with
+// meanwhile while there is no websocket, or with the next one. The rest of the code
+// waits for a pause in which the next websocket is served.
 func runCut(t *testing.T, s *realservice.Service, sb *sandbox.Sandbox, relay *relaytest.Relay, meanwhile string, pause time.Duration) error {
 	t.Helper()
 	wait := func(name string) string {

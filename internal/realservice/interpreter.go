@@ -21,27 +21,26 @@ import (
 const (
 	// userHome is the user's home in the template.
 	userHome = "/home/user"
-	// interruptDelay is how long after the lock of a context is released the
-	// interrupt follows when a client went away: long enough for the next request
-	// to reach the kernel first.
+	// interruptDelay is the time between the release of a context's lock and the
+	// interrupt when a client went away: long enough for the next request to reach
+	// the kernel first.
 	interruptDelay = 100 * time.Millisecond
 )
 
-// interpreter stands in for the service's server on port 49999, with its
-// faults: see the reference of the data plane. It answers the requests that the
-// SDK makes.
+// interpreter stands in for the service's server on port 49999, with its faults:
+// see the reference of the data plane. It answers the requests of the SDK.
 type interpreter struct {
 	jupyter *jupyterServer
 	home    string                               // the directory that stands for userHome
-	envs    func(token string) map[string]string // what envd answers
-	ctx     context.Context                      //nolint:containedctx // ends what outlives its request
+	envs    func(token string) map[string]string // returns envd's variables
+	ctx     context.Context                      //nolint:containedctx // ends work that outlives its request
 	after   sync.WaitGroup                       // interrupts under way
 
 	mu        sync.Mutex
 	kernels   map[string]*kernel
 	order     []string
 	languages map[string]string // context by language
-	standard  *kernel           // "default": the first context's kernel, whatever became of it
+	standard  *kernel           // "default": the kernel of the first context, even after it was removed
 	creating  sync.Mutex
 }
 
@@ -115,7 +114,7 @@ func (i *interpreter) create(ctx context.Context, language, cwd string) (*kernel
 	}
 	request := map[string]any{"path": id, "name": id, "type": "notebook", "kernel": map[string]string{"name": name}}
 	if err := i.jupyter.call(ctx, http.MethodPost, "/api/sessions", request, &session); err != nil {
-		if refused, ok := err.(*statusError); ok { //nolint:errorlint // call returns it as it is
+		if refused, ok := err.(*statusError); ok { //nolint:errorlint // call returns it unwrapped
 			return nil, fmt.Errorf("Failed to create context: %s", refused.body) //nolint:staticcheck // the service's words
 		}
 		return nil, err
@@ -175,7 +174,7 @@ func (i *interpreter) add(w http.ResponseWriter, r *http.Request) {
 	answer(w, k.described())
 }
 
-// named returns the kernel of a context, as the service knows it.
+// named returns the kernel of a context, in the service's view.
 func (i *interpreter) named(id string) *kernel {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -232,8 +231,8 @@ func (i *interpreter) remove(w http.ResponseWriter, r *http.Request) {
 	answer(w, nil)
 }
 
-// of returns the kernel of a language's context, and creates the context if
-// there is none.
+// of returns the kernel of a language's context, and creates the context if there
+// is none.
 func (i *interpreter) of(ctx context.Context, language string) (*kernel, error) {
 	i.creating.Lock()
 	defer i.creating.Unlock()
@@ -317,8 +316,9 @@ func (i *interpreter) execute(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := running.follow(ctx, tell); err != nil {
-		// The fault of the original: the next request reaches the kernel before the
-		// interrupt does, and is dropped together with what is interrupted.
+		// This is the fault of the original: the next request reaches the kernel
+		// before the interrupt does, and is dropped together with the interrupted
+		// code.
 		release()
 		i.after.Go(func() {
 			timer := time.NewTimer(interruptDelay)

@@ -18,7 +18,7 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// patience bounds what takes seconds on a machine that is not busy.
+// patience bounds work that takes seconds on a machine that is not busy.
 const patience = 3 * time.Minute
 
 //go:embed profile
@@ -133,7 +133,7 @@ func (s *jupyterServer) endKernels(t testing.TB) {
 // address returns the URL of a path of the server; its host is ignored.
 func address(scheme, path string) string { return scheme + "://localhost" + path }
 
-// tail keeps the end of what a process prints.
+// tail keeps the end of a process's output.
 type tail struct {
 	mu   sync.Mutex
 	text []byte

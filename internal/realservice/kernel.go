@@ -17,13 +17,13 @@ import (
 )
 
 // kernel is the interpreter's own connection to the kernel of a context.
-// Nothing else uses it, and what was said while it was cut is lost.
+// Nothing else uses it, and messages sent while it was cut are lost.
 type kernel struct {
 	jupyter       *jupyterServer
 	id, session   string
 	language, cwd string
 	turn          chan struct{}     // held while code runs: one request after another
-	globals       map[string]string // of the sandbox's environment, from the first execution on; guarded by turn
+	globals       map[string]string // the sandbox's environment, set at the first execution; guarded by turn
 
 	mu      sync.Mutex
 	conn    *websocket.Conn
@@ -31,7 +31,7 @@ type kernel struct {
 	running map[string]*running
 }
 
-// running is a request that the kernel has not finished, as far as is known.
+// running is a request that, as far as is known, the kernel has not finished.
 type running struct {
 	silent bool
 	input  bool // the kernel accepted it
@@ -58,7 +58,7 @@ func (k *kernel) connect(ctx context.Context) error {
 	return nil
 }
 
-// disconnect closes the websocket, and ends what runs over it.
+// disconnect closes the websocket, and ends the requests that run over it.
 func (k *kernel) disconnect() {
 	k.mu.Lock()
 	if k.conn != nil {
@@ -140,7 +140,7 @@ func (k *kernel) hear(frame []byte) {
 		switch content.Status {
 		case "error":
 			k.fail(r, content.ErrorContent)
-		case "abort": // kernels spell it differently: what they drop never ends
+		case "abort": // kernels spell it differently: a request that they drop never ends
 			r.lines.put(line{"type": "error", "name": "ExecutionAborted", "value": "Execution was aborted", "traceback": ""})
 			r.lines.end()
 			delete(k.running, m.Parent.MsgID)
@@ -230,7 +230,7 @@ func (k *kernel) send(ctx context.Context, code string, silent bool) (*running, 
 	return nil, err
 }
 
-// interrupt interrupts whatever the kernel is running.
+// interrupt interrupts the code that the kernel is running.
 func (k *kernel) interrupt(ctx context.Context) error {
 	return k.jupyter.call(ctx, http.MethodPost, "/api/kernels/"+k.id+"/interrupt", nil, nil)
 }
@@ -266,7 +266,7 @@ func (q *queue) take() (lines []line, ended bool) {
 	return lines, q.ended
 }
 
-// keepalive is how often an answer of /execute sends a sign that it goes on.
+// keepalive is how often an answer of /execute shows that it is alive.
 const keepalive = 5 * time.Second
 
 // errAway means that the client has gone.

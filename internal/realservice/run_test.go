@@ -36,8 +36,8 @@ func step(t *testing.T, r *agent.Run, code string) *agent.Step {
 	return s
 }
 
-// fine runs a step that must have neither an exception nor anything that the
-// guard refused.
+// fine runs a step that must have neither an exception nor a refusal of the
+// guard.
 func fine(t *testing.T, r *agent.Run, code string) *agent.Step {
 	t.Helper()
 	s := step(t, r, code)
@@ -47,9 +47,9 @@ func fine(t *testing.T, r *agent.Run, code string) *agent.Step {
 	return s
 }
 
-// A whole run of an agent, starting from the state that the template's startup
-// script leaves: state, tools, guard, libraries, displayed values, an answer
-// and what is pulled back.
+// TestRun is a whole run of an agent, starting from the state that the
+// template's startup script leaves: state, tools, guard, libraries, displayed
+// values, an answer and pulled variables.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	sb := connect(t, realservice.Start(t))
@@ -62,7 +62,7 @@ func TestRun(t *testing.T) {
 	}) (float64, error) {
 		return 0.5, nil
 	})
-	// What a user may have loaded before.
+	// The user may have loaded these before.
 	if _, err := sb.RunCode(t.Context(), "%load_ext autoreload\n%autoreload 2\n%matplotlib inline", nil); err != nil {
 		t.Fatal(err)
 	}

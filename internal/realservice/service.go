@@ -31,8 +31,8 @@ const (
 // Service is a running service with one sandbox, [SandboxID], which "create"
 // also returns.
 type Service struct {
-	// URL is the address of the API and of the sandbox's ports, which the headers
-	// E2b-Sandbox-Id and E2b-Sandbox-Port tell apart.
+	// URL is the address of the API and of the sandbox's ports. The headers
+	// E2b-Sandbox-Id and E2b-Sandbox-Port distinguish these.
 	URL string
 	// Home is the directory on this machine that stands for /home/user.
 	Home string
@@ -45,7 +45,7 @@ type Service struct {
 }
 
 // Start starts a service, which ends with the test. It takes seconds, so tests
-// that can share one should. If Python or the packages are missing the test is
+// should share one if they can. If Python or the packages are missing the test is
 // skipped; with CI=true it fails.
 func Start(t testing.TB) *Service {
 	t.Helper()
@@ -93,7 +93,7 @@ func account(name, home string) envd.User {
 	return envd.User{Name: name, UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Home: home, Shell: "/bin/bash"}
 }
 
-// ClosePort makes the service answer as if nothing listened on a port, which
+// ClosePort makes the service answer as if no program listened on a port, which
 // keeps the SDK from using the kernels' websockets.
 func (s *Service) ClosePort(port string) {
 	s.mu.Lock()
@@ -101,8 +101,8 @@ func (s *Service) ClosePort(port string) {
 	s.closed[port] = true
 }
 
-// envs returns what envd answers to the interpreter, which also mistakes the
-// fields of a refusal for variables.
+// envs returns envd's answer to the interpreter, which also mistakes the fields
+// of a refusal for variables.
 func (s *Service) envs(token string) map[string]string {
 	request := httptest.NewRequestWithContext(context.Background(), http.MethodGet, "/envs", nil)
 	request.Header.Set("X-Access-Token", token)

@@ -26,7 +26,7 @@ func connect(t *testing.T, s *realservice.Service, options ...sandbox.ConnectOpt
 	return sb
 }
 
-// What the other tests rely on: both ways to the kernel, with the state of the
+// The other tests rely on this: both ways to the kernel, with the state of the
 // template, and envd.
 func TestService(t *testing.T) {
 	t.Parallel()

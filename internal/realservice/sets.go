@@ -9,5 +9,5 @@ import (
 //go:embed requirements.txt
 var requirements embed.FS
 
-// Packages are what the stand-in needs of a package index: a Jupyter server with its kernel.
+// Packages are the packages of the stand-in: a Jupyter server with its kernel.
 var Packages = pinned.Python("realservice", requirements)

@@ -16,9 +16,9 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
 
-// Jupyter's server does not answer pending questions when a cell ends: the SDK
-// does, so that a thread waiting for a tool does not keep the next step from
-// its own calls.
+// Jupyter's server does not answer pending questions when a cell ends. The SDK
+// does, so that a thread waiting for a tool does not block the calls of the
+// next step.
 func TestToolCallThatOutlivesItsStep(t *testing.T) {
 	t.Parallel()
 	sb := connect(t, realservice.Start(t))
@@ -60,8 +60,8 @@ while not begun():
 	}
 }
 
-// A step that took too long says where it hung. If its code does not stop, the
-// next step gets another kernel.
+// The error of a step that took too long shows where it hung. If its code does
+// not stop, the next step gets another kernel.
 func TestStepTimeout(t *testing.T) {
 	t.Parallel()
 	sb := connect(t, realservice.Start(t))

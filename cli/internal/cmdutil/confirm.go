@@ -30,8 +30,9 @@ func Confirm(ctx context.Context, ios *IOStreams, question string) error {
 	return errDeclined
 }
 
-// Await returns what read returns, or the cause of the end of ctx. A read of a
-// terminal cannot be cancelled: it then goes on until the process ends, soon after.
+// Await returns the result of read, or the cause of the end of ctx. A read of a
+// terminal cannot be cancelled: it then continues until the process ends, soon
+// after.
 func Await(ctx context.Context, read func() (string, error)) (string, error) {
 	type answer struct {
 		text string

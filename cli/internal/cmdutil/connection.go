@@ -18,7 +18,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// Where says which service a command uses.
+// Where is the service that a command uses.
 type Where int
 
 const (
@@ -28,7 +28,8 @@ const (
 	LocalEphemeral              // a local cloud that ends with the command
 )
 
-// Connection is a client and, for a cloud of the command's own, that cloud.
+// Connection is a client. If the command has a local cloud of its own, it has that cloud,
+// too.
 type Connection struct {
 	*sandbox.Client
 	cloud *local.Cloud
@@ -57,13 +58,13 @@ func LocalByDefault() bool {
 	return false
 }
 
-// Opener connects a command to the service that it uses.
+// Opener connects a command to its service.
 type Opener func(context.Context) (*Connection, error)
 
-// Opener resolves --local: ifLocal when it is on, and the remote service
-// otherwise. An address on the command line overrides E2BCTL_LOCAL and conflicts
-// with the flag. Limits, which may be nil, are those of the local cloud that the
-// command starts, and conflict with every other service.
+// Opener resolves --local: ifLocal when it is on, and the remote service otherwise. An
+// address on the command line overrides E2BCTL_LOCAL and conflicts with the flag. limits,
+// which may be nil, are for the local cloud that the command starts, and conflict with every
+// other service.
 func (f *Factory) Opener(cmd *cobra.Command, isLocal bool, ifLocal Where, limits *ResourceFlags) (Opener, error) {
 	w, err := f.where(cmd, isLocal, ifLocal)
 	if err != nil {
@@ -84,8 +85,8 @@ func (f *Factory) Opener(cmd *cobra.Command, isLocal bool, ifLocal Where, limits
 	return func(ctx context.Context) (*Connection, error) { return f.open(ctx, w, limits) }, nil
 }
 
-// Connected adds --local to cmd and lets it run with a connection to the service that
-// it uses, which [Factory.Opener] resolves and which is closed afterwards.
+// Connected adds --local to cmd and lets it run with a connection to its service.
+// [Factory.Opener] resolves the service. The connection is closed afterwards.
 func (f *Factory) Connected(cmd *cobra.Command, ifLocal Where, run func(ctx context.Context, conn *Connection, args []string) error) *cobra.Command {
 	var isLocal bool
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
@@ -128,7 +129,7 @@ func (f *Factory) open(ctx context.Context, w Where, limits *ResourceFlags) (*Co
 		if _, err := os.Stat(f.flags.envFile); err != nil && f.flags.envFile != "" {
 			return nil, fmt.Errorf("--env-file: %w", err)
 		}
-		options = append(options, sandbox.WithEnvFile("")) // the file says nothing about the local cloud
+		options = append(options, sandbox.WithEnvFile("")) // the file is not about the local cloud
 	}
 	var cloud *local.Cloud
 	switch w {
@@ -170,12 +171,12 @@ func (noKeyError) Error() string {
 }
 func (noKeyError) Is(target error) bool { return target == api.ErrNoAPIKey }
 
-// autoIdle is how long a local cloud that `create --local` started keeps
-// running after its last sandbox has ended.
+// autoIdle is how long a local cloud started by `create --local` keeps running after its last
+// sandbox has ended.
 const autoIdle = 10 * time.Minute
 
-// runningLocalCloud finds the user's local cloud. If none is running and start
-// is set, it starts one with these limits and says so.
+// runningLocalCloud finds the user's local cloud. If none is running and start is set, it
+// starts one with these limits and prints that.
 func (f *Factory) runningLocalCloud(ctx context.Context, start bool, limits *ResourceFlags) (localcloud.Record, error) {
 	place, err := localcloud.Find()
 	if err != nil {
@@ -202,8 +203,8 @@ func (f *Factory) runningLocalCloud(ctx context.Context, start bool, limits *Res
 }
 
 // WarnOfIsolation writes one line to stderr about a local cloud whose isolation is less than
-// full: what would otherwise be noticed only when something fails in a sandbox. An empty note
-// is about nothing.
+// full. Otherwise the user would notice only when something fails in a sandbox. An empty note
+// writes nothing.
 func (f *Factory) WarnOfIsolation(note string) {
 	if note != "" && !f.Quiet() {
 		fmt.Fprintln(f.IO.Err, "isolation: "+Printable(note))
@@ -224,15 +225,15 @@ func (f *Factory) localCloud() (localcloud.Record, error) {
 	return place.Read()
 }
 
-// IsElsewhere reports whether the user's local cloud is running and is not the
-// service that conn leads to.
+// IsElsewhere reports whether the user's local cloud is running and is not the service of
+// conn.
 func (f *Factory) IsElsewhere(conn *Connection) bool {
 	record, err := f.localCloud()
 	return err == nil && record.URL != conn.API().BaseURL()
 }
 
-// UsesRunningLocalCloud reports whether the command's sandboxes are those of the
-// user's local cloud.
+// UsesRunningLocalCloud reports whether the command's sandboxes belong to the user's local
+// cloud.
 func (f *Factory) UsesRunningLocalCloud() bool { return f.usesRunning }
 
 // ClientOptions returns the options that the global flags set.

@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// UsageError is a mistake in the command line; Command is the one whose help to
-// read.
+// UsageError is a mistake in the command line of Command. Its message refers to that
+// command's help.
 type UsageError struct {
 	Err     error
 	Command string
@@ -22,18 +22,18 @@ func Usagef(cmd *cobra.Command, format string, args ...any) error {
 	return &UsageError{Err: fmt.Errorf(format, args...), Command: cmd.CommandPath()}
 }
 
-// OnLocal stands in a hint behind a command that takes --local.
+// OnLocal is a placeholder in a hint, after a command that takes --local.
 const OnLocal = "{local}"
 
-// HintedError is an error with a hint of its own: what to do about it, in which [OnLocal]
-// may stand.
+// HintedError is an error with a hint of its own: advice about it, which may contain
+// [OnLocal].
 type HintedError interface {
 	error
 	Hint() string
 }
 
-// PartialError says that some of several targets failed. Each failure has
-// already been reported.
+// PartialError means that some of several targets failed. Each failure has already been
+// reported.
 type PartialError struct{ Failed, Total int }
 
 func (e *PartialError) Error() string { return fmt.Sprintf("%d of %d failed", e.Failed, e.Total) }
@@ -42,7 +42,7 @@ func (e *PartialError) Error() string { return fmt.Sprintf("%d of %d failed", e.
 type ErrorView struct {
 	Code      string `json:"code"`
 	Message   string `json:"message"`
-	Status    int    `json:"status,omitempty"` // of the answer of the service
+	Status    int    `json:"status,omitempty"` // the status of the service's answer
 	RequestID string `json:"requestID,omitempty"`
 }
 
@@ -86,8 +86,8 @@ func OwnFailure(err error) error {
 	return &OwnError{Err: err}
 }
 
-// KeepStatus joins a later failure to err. If the command's own status is not 0
-// it is what a script needs, so it is kept.
+// KeepStatus joins a later failure to err. If the command's own status is not 0, it is
+// kept because a script needs it.
 func KeepStatus(err, later error) error {
 	if later == nil {
 		return err

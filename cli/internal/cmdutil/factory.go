@@ -1,6 +1,6 @@
-// Package cmdutil has what the commands of e2bctl share: the Factory they get
-// everything from, streams, output, flag values, and the errors that decide the
-// exit status.
+// Package cmdutil has the shared parts of the commands of e2bctl: the Factory that creates
+// their dependencies, streams, output, flag values, and the errors that decide the exit
+// status.
 package cmdutil
 
 import (
@@ -14,8 +14,8 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/tracing"
 )
 
-// Factory creates what commands need, when they need it: a command that only
-// prints its version reads no key and opens no connection.
+// Factory creates the dependencies of commands on demand: a command that only prints its
+// version reads no key and opens no connection.
 type Factory struct {
 	IO *IOStreams
 
@@ -28,7 +28,7 @@ type Factory struct {
 	// describe returns an error as -o json shows it.
 	describe func(error) ErrorView
 
-	// usesRunning says that the service in use is the user's local cloud.
+	// usesRunning means that the service in use is the user's local cloud.
 	usesRunning bool
 }
 
@@ -61,7 +61,7 @@ func (f *Factory) AddFlags(root *cobra.Command) {
 	root.MarkFlagsMutuallyExclusive("env-file", "no-env-file")
 }
 
-// ReadOutputFlag reads -o of a command line that has a mistake, because it may stand behind
+// ReadOutputFlag reads -o of a command line that has a mistake, because it may come after
 // the mistake.
 func (f *Factory) ReadOutputFlag(args []string) {
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -81,16 +81,16 @@ func (f *Factory) Trace(ctx context.Context, command string) context.Context {
 	return ctx
 }
 
-// EndTrace ends what Trace began. It takes a second at most.
+// EndTrace ends the report that Trace began. It takes a second at most.
 func (f *Factory) EndTrace(status int) { f.tracing.End(status) }
 
 // JSON reports whether results are written as JSON.
 func (f *Factory) JSON() bool { return f.flags.output == outputJSON }
 
-// Quiet reports whether progress is left out, and all of a result but IDs.
+// Quiet reports whether results are reduced to IDs and progress is left out.
 func (f *Factory) Quiet() bool { return f.flags.quiet }
 
-// Progress returns where progress is written: standard error, or nowhere.
+// Progress returns the writer for progress: standard error, or one that discards it.
 func (f *Factory) Progress() io.Writer {
 	if f.Quiet() {
 		return io.Discard

@@ -16,8 +16,8 @@ func NewGroup(use, short string, commands ...*cobra.Command) *cobra.Command {
 	return group
 }
 
-// MakeGroup makes cmd a command that only contains others. For an unknown one cobra would
-// print help and succeed; a script must see that as a mistake.
+// MakeGroup makes cmd a command that only contains others. For an unknown subcommand
+// cobra would print help and succeed; a script must see that as a mistake.
 func MakeGroup(cmd *cobra.Command) {
 	cmd.SuggestionsMinimumDistance = 2 // cobra's default, which it only sets for the root
 	cmd.Args = func(cmd *cobra.Command, args []string) error {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/term"
 )
 
-// IOStreams are the streams of one run of e2bctl, and what is known about them.
+// IOStreams are the streams of one run of e2bctl and their properties.
 type IOStreams struct {
 	In  io.Reader
 	Out io.Writer // results only
@@ -20,8 +20,8 @@ type IOStreams struct {
 	OutIsTerminal bool
 	ErrIsTerminal bool
 
-	// OutWidth and ErrWidth are how many columns the terminals have that Out and Err
-	// are, 0 for what is none.
+	// OutWidth and ErrWidth are how many columns the terminals of Out and Err have,
+	// or 0 for a stream that is no terminal.
 	OutWidth int
 	ErrWidth int
 
@@ -59,7 +59,7 @@ func SystemStreams() *IOStreams {
 	return ios
 }
 
-// widthOf returns how many columns a terminal has, and 0 of what is none.
+// widthOf returns how many columns a terminal has, or 0 for a file that is none.
 func widthOf(file *os.File) int {
 	width, _, err := term.GetSize(int(file.Fd()))
 	if err != nil {

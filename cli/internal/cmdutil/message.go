@@ -3,8 +3,8 @@ package cmdutil
 import "strings"
 
 // Message returns the text of err in the words of the command, printable. Errors
-// of the SDK name what a Go program would call and which package failed; whoever
-// types commands knows flags.
+// of the SDK name Go functions and the package that failed; users of the command
+// know flags.
 func Message(err error) string { return Words(err.Error()) }
 
 // Words is Message for a text that is no error, such as a warning.
@@ -58,7 +58,7 @@ func Words(text string) string {
 		"needs denyOut to have", "needs --deny-out to have",
 	)
 	lines := strings.Split(words.Replace(text), "\n")
-	for i, line := range lines { // of joined errors, one each
+	for i, line := range lines { // each error of joined ones has a line
 		for _, name := range []string{"api: ", "sandbox: ", "local: ", "cloud: ", "template: "} {
 			line = strings.TrimPrefix(line, name)
 		}

@@ -19,7 +19,7 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// TestMessage covers what the SDK says to Go programs.
+// TestMessage covers messages of the SDK for Go programs.
 func TestMessage(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := WithLimit(t.Context(), "deadline", Duration(time.Nanosecond))
@@ -49,11 +49,11 @@ func TestMessage(t *testing.T) {
 	}
 }
 
-// goName matches what only someone who writes Go understands.
+// goName matches parts of a text that only Go programmers understand.
 var goName = regexp.MustCompile(`\b(local|sandbox|api|template|errors|context|Definition|Commands|Contexts|Files|PTY|Network|Resources)\.[A-Z]\w+|\b\w+Params\b|\b(With|Set)[A-Z]\w+`)
 
-// onlyPrograms are what texts begin with that no command line brings about: the command
-// has no flag for what they are about, or checks it before.
+// onlyPrograms are the beginnings of texts that no command line causes: the command has no
+// flag for their subject, or checks it before.
 var onlyPrograms = []string{
 	"Network.Ask:", "the answer of WithAsk", "the function of WithAsk", "sandbox: reap: ReapParams.Metadata", "PoolParams with", "GitConfigParams ", "GitResetParams ",
 	"api: WithTransport:", "api: WithDialContext:", "api: WithLogger:", "api: WithHeaders:", "api: WithMaxRetries(", "api: WithUserAgent(",
@@ -65,8 +65,8 @@ var onlyPrograms = []string{
 	"sandbox: run a program: ProgramParams.Command", "local: start: %d sandboxes cannot be kept ready",
 }
 
-// isForPrograms reports whether the command never shows a text: the name of an option or of
-// an operation alone stands in its error for what the option got, which commands check.
+// isForPrograms reports whether the command never shows a text: it begins with the name of
+// an option or of an operation alone, whose values the commands check.
 func isForPrograms(text string) bool {
 	return regexp.MustCompile(`^\w+$`).MatchString(text) ||
 		slices.ContainsFunc(onlyPrograms, func(begin string) bool { return strings.HasPrefix(text, begin) })

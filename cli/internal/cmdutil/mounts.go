@@ -30,7 +30,8 @@ func (m *hostMounts) Set(value string) error {
 	return nil
 }
 
-// allowed returns what lets a local cloud show these directories.
+// allowed returns the options with which a local cloud allows these
+// directories.
 func (m hostMounts) allowed() []local.Option {
 	var options []local.Option
 	for _, one := range m {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Outcome is what came of a command for one of those that its command line names.
+// Outcome is the result of a command for one of the names on its command line.
 type Outcome struct {
 	Name string
 	Err  error // nil: it worked
@@ -17,8 +17,8 @@ type outcomeView struct {
 	Error *ErrorView `json:"error,omitempty"`
 }
 
-// EachNamed does the same to all that a command line names, one after another and each once,
-// and reports the outcomes.
+// EachNamed calls do for each name on a command line, one after another and each once, and
+// reports the outcomes.
 func (f *Factory) EachNamed(names []string, do func(name string) error) error {
 	var outcomes []Outcome
 	for i, name := range names {
@@ -29,8 +29,8 @@ func (f *Factory) EachNamed(names []string, do func(name string) error) error {
 	return f.Report(outcomes)
 }
 
-// Report prints the names of those that a command worked for, or with -o json a list of all,
-// with the errors of the others. It returns the error of the command.
+// Report prints the names for which a command worked, or with -o json a list of all, with
+// the errors of the others. It returns the error of the command.
 func (f *Factory) Report(outcomes []Outcome) error {
 	if f.JSON() {
 		views := make([]outcomeView, len(outcomes))
@@ -52,8 +52,8 @@ func (f *Factory) Report(outcomes []Outcome) error {
 	return f.Failures(outcomes)
 }
 
-// Failures returns the error of a command: nil, that of the only outcome, or a
-// [*PartialError]. Without -o json, why one of several failed goes to stderr.
+// Failures returns the error of a command: nil, the error of the only outcome, or a
+// [*PartialError]. Without -o json, the reasons for several failures go to stderr.
 func (f *Factory) Failures(outcomes []Outcome) error {
 	if len(outcomes) == 1 {
 		return outcomes[0].Err

@@ -9,7 +9,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// NetworkFlags are the flags for what a sandbox that is created may reach.
+// NetworkFlags are the flags for the network access of a sandbox to create.
 type NetworkFlags struct {
 	noInternet bool
 	allowOut   []string

@@ -13,11 +13,11 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// NewSandboxFlags are the flags that describe the sandbox which a command creates.
+// NewSandboxFlags are the flags that describe a sandbox to create.
 type NewSandboxFlags struct {
 	Template  string
 	Lifetime  Duration       // 0: a lease, renewed while the command runs
-	End       sandbox.Expiry // what comes when it is over
+	End       sandbox.Expiry // what happens at the end of the lifetime
 	Network   NetworkFlags
 	Resources ResourceFlags
 
@@ -25,10 +25,10 @@ type NewSandboxFlags struct {
 	packages []string
 	volumes  volumeMounts
 	mounts   hostMounts
-	all      *pflag.FlagSet // that make no sense for a sandbox that exists
+	all      *pflag.FlagSet // flags that do not apply to an existing sandbox
 }
 
-// Add adds the flags to cmd. lifetime says how long the sandbox lives.
+// Add adds the flags to cmd. lifetime describes how long the sandbox lives.
 func (n *NewSandboxFlags) Add(cmd *cobra.Command, lifetime string) {
 	n.all = pflag.NewFlagSet(cmd.Name(), pflag.ContinueOnError)
 	n.all.StringVarP(&n.Template, "template", "t", "", "create the sandbox from template `NAME`")
@@ -44,7 +44,7 @@ func (n *NewSandboxFlags) Add(cmd *cobra.Command, lifetime string) {
 	cmd.Flags().StringArrayVar(&n.packages, "package", nil, "install the Python package `NAME` first, repeatable")
 }
 
-// Changed returns the name of a flag that was given and describes a new sandbox, or "".
+// Changed returns the name of a given flag that describes a new sandbox, or "".
 func (n *NewSandboxFlags) Changed() string {
 	name := ""
 	n.all.VisitAll(func(flag *pflag.Flag) {
@@ -75,7 +75,7 @@ func (n *NewSandboxFlags) Options() []sandbox.CreateOption {
 	return append(options, n.Network.options()...)
 }
 
-// Install installs the packages, and tells progress.
+// Install installs the packages, and writes its progress to progress.
 func (n *NewSandboxFlags) Install(ctx context.Context, sb *sandbox.Sandbox, progress io.Writer) error {
 	if len(n.packages) == 0 {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// TestNotEnforced checks that a limit that was asked for is named if nothing enforces it.
+// TestNotEnforced checks that a requested limit is named if nothing enforces it.
 func TestNotEnforced(t *testing.T) {
 	t.Parallel()
 	report := local.Report{Memory: "control group", CPU: "not enforced: no group", Processes: "not enforced: no group", Disk: "not enforced: the driver limits nothing"}

@@ -33,9 +33,8 @@ func (o *outputFormat) Set(value string) error {
 	return fmt.Errorf("want table or json")
 }
 
-// WriteJSON writes v as one indented JSON document. It escapes everything that
-// a terminal may act on, including what JSON allows in strings, and bytes that
-// are not UTF-8.
+// WriteJSON writes v as one indented JSON document. It escapes all characters on which a terminal
+// may act, including those that JSON allows in strings, and bytes that are not UTF-8.
 func WriteJSON(w io.Writer, v any) error {
 	enc := newEncoder(w)
 	enc.SetIndent("", "  ")
@@ -51,9 +50,8 @@ func newEncoder(w io.Writer) *json.Encoder {
 	return enc
 }
 
-// activeEscaper escapes what a terminal may act on in a JSON document, which an
-// encoder writes in one call. Outside of strings there is none of it except
-// newlines.
+// activeEscaper escapes the characters of a JSON document on which a terminal may act. An encoder
+// writes the document in one call. Outside of strings only newlines are such characters.
 type activeEscaper struct{ w io.Writer }
 
 func (a activeEscaper) Write(document []byte) (int, error) {
@@ -77,10 +75,9 @@ func (a activeEscaper) Write(document []byte) (int, error) {
 // spaces, no borders. Cells are made Printable here, so that text from a
 // service or a sandbox cannot forge a row.
 //
-// The table fits a terminal that is width columns wide, as far as its words do,
-// which stay whole: IDs are to be copied. The last column is broken between words.
-// Where that is not enough, each row becomes a block of lines, one for each column.
-// With a width of 0, each row is one line.
+// The table fits a terminal that is width columns wide, as far as its words do, which stay whole:
+// IDs are to be copied. The last column is broken between words. If that is not enough, each row
+// becomes a block of lines, one for each column. With a width of 0, each row is one line.
 func WriteTable(w io.Writer, width int, header []string, rows [][]string) error {
 	cells := make([][]string, len(rows))
 	for i, row := range rows {
@@ -96,14 +93,14 @@ func WriteTable(w io.Writer, width int, header []string, rows [][]string) error 
 	if width == 0 {
 		return writeRows(w, math.MaxInt, append([][]string{header}, cells...))
 	}
-	// What would not fit a block either is no reason for one.
+	// A word that would not fit a block either does not count.
 	if longestWord(header, cells, width-widest(header, nil, 0)-tablePadding) > room {
 		return writeBlocks(w, width, header, cells)
 	}
 	return writeRows(w, room, append([][]string{header}, cells...))
 }
 
-// writeBlocks writes each row as lines of a column's name and its cell.
+// writeBlocks writes each row as lines with a column's name and its cell.
 func writeBlocks(w io.Writer, width int, header []string, cells [][]string) error {
 	room := width - widest(header, nil, 0) - tablePadding
 	for i, row := range cells {
@@ -125,7 +122,7 @@ func writeBlocks(w io.Writer, width int, header []string, cells [][]string) erro
 
 // writeRows writes rows whose last cells are broken to fit room.
 func writeRows(w io.Writer, room int, rows [][]string) error {
-	widths := make([]int, len(rows[0])-1) // of all columns but the last
+	widths := make([]int, len(rows[0])-1) // for all columns but the last
 	indent := "\n"
 	for column := range widths {
 		widths[column] = widest(nil, rows, column) + tablePadding
@@ -142,8 +139,8 @@ func writeRows(w io.Writer, room int, rows [][]string) error {
 	return err
 }
 
-// widest returns how many columns of a terminal the longest of the names takes, or of the cells
-// in a column of the table.
+// widest returns how many columns of a terminal the longest name takes, or the longest cell in a
+// column of the table.
 func widest(names []string, cells [][]string, column int) (n int) {
 	for _, name := range names {
 		n = max(n, columns(name))
@@ -159,7 +156,7 @@ func columns(text string) (n int) {
 	for _, r := range text {
 		kind := width.LookupRune(r).Kind()
 		switch {
-		case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf): // it is shown with the character before it
+		case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf): // it is combined with the character before it
 		case kind == width.EastAsianWide || kind == width.EastAsianFullwidth:
 			n += 2
 		default:
@@ -169,8 +166,8 @@ func columns(text string) (n int) {
 	return n
 }
 
-// longestWord returns how many columns of a terminal the longest word in the last column takes, of
-// those that take no more than limit.
+// longestWord returns how many columns of a terminal the longest word in the last column takes.
+// Words that take more than limit do not count.
 func longestWord(header []string, cells [][]string, limit int) (longest int) {
 	last := len(header) - 1
 	for _, row := range append([][]string{header}, cells...) {
@@ -214,9 +211,9 @@ func cellText(s string) string {
 	return s
 }
 
-// Printable returns s without what a terminal would act on: control characters,
-// including ANSI escapes, and the marks that reorder text. Newlines stay, tabs
-// become spaces, and invalid UTF-8 becomes U+FFFD.
+// Printable returns s without characters on which a terminal would act: control characters,
+// including ANSI escapes, and the marks that reorder text. Newlines stay, tabs become spaces, and
+// invalid UTF-8 becomes U+FFFD.
 func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -233,8 +230,7 @@ func Printable(s string) string {
 	}, s)
 }
 
-// IsActive reports whether a terminal may do anything with r other than show
-// it.
+// IsActive reports whether a terminal may act on r instead of showing it.
 func IsActive(r rune) bool {
 	return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029'
 }

@@ -62,7 +62,7 @@ func TestMoment(t *testing.T) {
 	}
 }
 
-// A table fits the width, as far as its words do, and has a line a row without one.
+// A table fits the width, as far as its words do. Without a width it has one line a row.
 func TestWriteTable(t *testing.T) {
 	t.Parallel()
 	for width, want := range map[int]string{
@@ -78,7 +78,7 @@ func TestWriteTable(t *testing.T) {
 }
 
 // Characters that take two columns of a terminal, or none, are counted as such, so that columns
-// stay below each other and lines fit.
+// stay aligned and lines fit.
 func TestWriteTableOfWideText(t *testing.T) {
 	t.Parallel()
 	for width, want := range map[int]string{

@@ -11,9 +11,9 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// ResourceFlags are the flags for what each sandbox of a local cloud may use, and for what
-// runs it. A cloud has the same limits for all its sandboxes, so the flags are for commands
-// that start one; on a service the template decides.
+// ResourceFlags are the flags for the resources of each sandbox of a local cloud, and for its
+// engine. A cloud has the same limits for all its sandboxes, so the flags are for commands that
+// start one; on a service the template decides.
 type ResourceFlags struct {
 	engine       Engine
 	isolation    Isolation
@@ -21,8 +21,8 @@ type ResourceFlags struct {
 	cpus         Processors
 	pids         Count
 	dist, runsc  path
-	mounts       *hostMounts   // of the sandbox that the command creates, nil for none
-	all          []*pflag.Flag // that only a new cloud heeds
+	mounts       *hostMounts   // the mounts of the sandbox that the command creates; nil for none
+	all          []*pflag.Flag // flags that only a new cloud heeds
 	engineFlag   *pflag.Flag
 }
 
@@ -30,7 +30,7 @@ type ResourceFlags struct {
 func (r *ResourceFlags) Add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
-		if name == "cpu" { // as modal and others call it
+		if name == "cpu" { // the name in modal and others
 			name = "cpus"
 		}
 		return pflag.NormalizedName(name)
@@ -59,10 +59,10 @@ func complete(cmd *cobra.Command, flag string, values []string) {
 	}
 }
 
-// otherThanLimits says what those of the flags are that limit nothing.
+// otherThanLimits describes those of the flags that limit nothing.
 var otherThanLimits = map[string]string{"isolation": "the isolation level", "runsc": "the gVisor program", "pyodide-dist": "the Pyodide distribution"}
 
-// first returns the first of the flags that is set and that only a new cloud heeds, or nil.
+// first returns the first given flag that only a new cloud heeds, or nil.
 func (r *ResourceFlags) first() *pflag.Flag {
 	for _, flag := range r.all {
 		if flag.Changed {
@@ -84,7 +84,7 @@ func (r *ResourceFlags) flags() *pflag.FlagSet {
 	return set
 }
 
-// Options returns what starts a local cloud with the flags.
+// Options returns the options that start a local cloud with the flags.
 func (r *ResourceFlags) Options() []local.Option {
 	limits := local.Resources{MemoryBytes: int64(r.memory), CPUs: float64(r.cpus), MaxProcesses: int(r.pids), DiskBytes: int64(r.disk)}
 	options := []local.Option{
@@ -97,7 +97,7 @@ func (r *ResourceFlags) Options() []local.Option {
 	return options
 }
 
-// Arguments returns those flags as they are set, for another e2bctl.
+// Arguments returns the given flags as arguments for another e2bctl.
 func (r *ResourceFlags) Arguments() []string {
 	var arguments []string
 	for _, flag := range r.all {
@@ -145,8 +145,8 @@ func (p *path) Set(value string) error {
 	return err
 }
 
-// NotEnforced returns a line for each limit of the flags that nothing enforces for the sandboxes
-// of a local cloud.
+// NotEnforced returns a line for each given limit that nothing enforces for the sandboxes of a
+// local cloud.
 func (r *ResourceFlags) NotEnforced(report local.Report) []string {
 	var lines []string
 	for _, limit := range []struct {

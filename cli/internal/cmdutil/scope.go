@@ -11,7 +11,7 @@ import (
 // Closing is for defer: it closes c and joins the error to *err.
 func Closing(c io.Closer, err *error) { *err = KeepStatus(*err, c.Close()) }
 
-// WithClose closes what a failed step leaves behind, and returns both errors.
+// WithClose closes the remains of a failed step, and returns both errors.
 func WithClose(err error, c io.Closer) error { return errors.Join(err, c.Close()) }
 
 // WithLimit limits ctx to the value of the flag called name, unless that is 0.
@@ -22,8 +22,8 @@ func WithLimit(ctx context.Context, name string, d Duration) (context.Context, c
 	return context.WithTimeoutCause(ctx, time.Duration(d), &limitError{flag: name, limit: d})
 }
 
-// limitError is [context.DeadlineExceeded] in the words of the command: which flag
-// set the limit that was reached.
+// limitError is [context.DeadlineExceeded] in the words of the command: it names
+// the flag of the limit that was reached.
 type limitError struct {
 	flag  string
 	limit Duration

@@ -10,18 +10,19 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// Services are the services that a sandbox of the command line may be of. Without
-// --local and an address, a sandbox of the user's local cloud is found there, and
-// every other one is of the remote service. Each is connected to once, when it is
-// needed first. A Services is not safe for concurrent use.
+// Services are the services that may have a sandbox of the command line. Without
+// --local and an address, the user's local cloud is searched first, and every sandbox
+// that it lacks belongs to the remote service. Each is connected to once, at its
+// first use. A Services is not safe for concurrent use.
 type Services struct {
 	factory       *Factory
 	where         Where // LocalRunning with --local
-	search        bool  // in the local cloud first, unless there is none
+	search        bool  // the local cloud is searched first, unless there is none
 	local, remote *Connection
 }
 
-// askLimit bounds how long the local cloud may take to say whether it has a sandbox.
+// askLimit bounds how long the local cloud may take to answer whether it has a
+// sandbox.
 const askLimit = 5 * time.Second
 
 // Services resolves --local for a command that names sandboxes.
@@ -63,8 +64,8 @@ func (s *Services) Of(ctx context.Context, id string) (*Connection, error) {
 		if s.local == nil || !errors.Is(err, api.ErrNoAPIKey) {
 			return conn, err
 		}
-		// Without a key it can only be one of the local cloud, which says what became
-		// of it.
+		// Without a key it can only be one of the local cloud, whose error tells the
+		// reason for its end.
 	}
 	s.factory.usesRunning = true
 	return s.local, nil
@@ -86,7 +87,7 @@ func (s *Services) hasLocal(ctx context.Context, id string) bool {
 		return false
 	}
 	if _, err := s.open(ctx, LocalRunning, &s.local); err != nil {
-		s.search = false // usually there is none
+		s.search = false // usually none is running
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, askLimit)

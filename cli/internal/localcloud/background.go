@@ -16,9 +16,9 @@ import (
 	"time"
 )
 
-// Background returns the local cloud that runs or is just starting, and found true;
-// where there is none it runs `local up` and returns when it is ready. It fails with a
-// *ConflictError if the one that runs is not what was asked for.
+// Background returns the local cloud that is running or starting, and found true. If there is
+// none it runs `local up` and returns when that is ready. It fails with a *ConflictError if the
+// running one does not meet want.
 func (p Place) Background(ctx context.Context, want Settings) (record Record, found bool, err error) {
 	record, err = p.await(ctx)
 	found = err == nil
@@ -36,18 +36,18 @@ func (p Place) Background(ctx context.Context, want Settings) (record Record, fo
 	return record, found, err
 }
 
-// Settings are what a local cloud in the background is started with.
+// Settings are the settings for starting a local cloud in the background.
 type Settings struct {
-	Port      uint16        // 0: any
-	Domain    string        // without port; "": the default, and any of one that runs
-	State     string        // absolute path; "": the default, and any of one that runs
+	Port      uint16        // 0: any port
+	Domain    string        // without port; "": the default, or any domain of a running one
+	State     string        // absolute path; "": the default, or any directory of a running one
 	Ephemeral bool          // without a state directory
-	Engine    string        // that runs sandboxes; "": the default, and any of one that runs
+	Engine    string        // the engine; "": the default, or any engine of a running one
 	Idle      time.Duration // it ends this long after its last sandbox; 0: never
-	Flags     []string      // of local up besides; they do not change one that runs
+	Flags     []string      // other flags of local up; they do not change a running one
 }
 
-// met reports whether the local cloud that runs is one that was asked for.
+// met reports whether a running local cloud has the wanted settings.
 func (s Settings) met(by Record) bool {
 	otherPort := s.Port != 0 && !strings.HasSuffix(by.URL, ":"+strconv.Itoa(int(s.Port)))
 	otherState := s.State != "" && s.State != by.State || s.Ephemeral && by.State != ""
@@ -59,8 +59,8 @@ func (s Settings) met(by Record) bool {
 	return s.Domain == "" || s.Domain == domain
 }
 
-// await returns the record of the running local cloud. While one starts or ends it
-// waits, no longer than startWait; it returns ErrNone if there is none then.
+// await returns the record of the running local cloud. While one starts or ends it waits, for
+// startWait at most; if there is none then, it returns ErrNone.
 func (p Place) await(ctx context.Context) (Record, error) {
 	patience := time.NewTimer(startWait)
 	defer patience.Stop()
@@ -160,16 +160,16 @@ type failure struct {
 	} `json:"error"`
 }
 
-// TellFailure tells the process that started a local cloud in the background why there is none,
-// in place of the record: the disk that has its log may be full.
+// TellFailure tells the process that started a local cloud in the background why it failed, in
+// place of the record: the disk with its log may be full.
 func TellFailure(to io.Writer, message string) {
 	var said failure
 	said.Error.Message = message
-	_ = json.NewEncoder(to).Encode(said) // otherwise the log has it
+	_ = json.NewEncoder(to).Encode(said) // if this fails, the log has it
 }
 
-// failureIn returns why a `local up` failed: the error object in the last line
-// of its log.
+// failureIn returns the reason why a `local up` failed: the error object in the last line of
+// its log.
 func failureIn(log *os.File) string {
 	const tail = 4096
 	info, err := log.Stat()

@@ -14,9 +14,9 @@ import (
 // besidePrefix begins the names of the directories of local clouds that run beside the user's.
 const besidePrefix = "beside-"
 
-// FindFor returns the place of the local cloud with this state directory, whose path is absolute:
-// one of its own where that cloud runs beside the user's local cloud, or else the place that
-// [Find] returns. An empty path is for the latter, too.
+// FindFor returns the place of the local cloud with this state directory, whose path is absolute.
+// If that cloud runs beside the user's local cloud, it has a place of its own; otherwise it has
+// the place that [Find] returns. An empty path means the latter, too.
 func FindFor(state string) (Place, error) {
 	place, err := Find()
 	if err != nil || state == "" {
@@ -33,14 +33,14 @@ func FindFor(state string) (Place, error) {
 }
 
 // FindFree returns the place for a new local cloud with this state directory and a port of its
-// own. Where the user's local cloud has another state directory, the new one runs beside it.
+// own. If the user's local cloud has another state directory, the new one runs beside it.
 func FindFree(ctx context.Context, state string) (Place, error) {
 	place, err := FindFor(state)
 	if err != nil || place.Separate() {
 		return place, err
 	}
 	if record, err := place.await(ctx); err != nil || record.State == state {
-		return place, nil //nolint:nilerr // none runs, or the claim says what is wrong
+		return place, nil //nolint:nilerr // none is running, or the claim reports the problem
 	}
 	own := place.beside(state)
 	if err := os.Mkdir(own.dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
@@ -49,17 +49,17 @@ func FindFree(ctx context.Context, state string) (Place, error) {
 	return own, nil
 }
 
-// beside is the place of a local cloud that runs while another one has p.
+// beside returns the place of a local cloud that runs while another one has p.
 func (p Place) beside(state string) Place {
 	sum := sha256.Sum256([]byte(state))
 	return Place{dir: filepath.Join(p.dir, besidePrefix+hex.EncodeToString(sum[:8]))}
 }
 
-// Separate reports whether p is the place of a local cloud that runs beside the user's. Only one
-// state directory has it.
+// Separate reports whether p is the place of a local cloud that runs beside the user's. Such a
+// place belongs to one state directory.
 func (p Place) Separate() bool { return strings.HasPrefix(filepath.Base(p.dir), besidePrefix) }
 
-// Beside returns the records of the local clouds that run beside the one of p.
+// Beside returns the records of the local clouds that run beside the cloud of p.
 func (p Place) Beside() ([]Record, error) {
 	dirs, err := filepath.Glob(filepath.Join(p.dir, besidePrefix+"*"))
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockFile locks file for this process until the process ends or closes it; it
-// returns false when another process holds the lock. A record lock is used
-// because the system can say which process holds it, without taking it.
+// lockFile locks file for this process until the process ends or closes it. It
+// returns false if another process holds the lock. It uses a record lock because
+// the system can tell which process holds it, without taking it.
 func lockFile(file *os.File) (bool, error) {
 	lock := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}
 	err := unix.FcntlFlock(file.Fd(), unix.F_SETLK, &lock)
@@ -23,8 +23,8 @@ func lockFile(file *os.File) (bool, error) {
 	return err == nil, err
 }
 
-// lockHolder returns the process that holds the lock on file, 0 when none does, or
-// elsewhere when this process cannot see the one that does.
+// lockHolder returns the process that holds the lock on file. It returns 0 if
+// there is none, or elsewhere if the holder is invisible to this process.
 func lockHolder(file *os.File) (int, error) {
 	lock := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}
 	if err := unix.FcntlFlock(file.Fd(), unix.F_GETLK, &lock); err != nil {

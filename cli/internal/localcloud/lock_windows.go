@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// The bytes of the file that are locked, by the high half of their offsets. Others cannot read
-// a locked byte, so these are beyond the text, which says who holds the lock.
+// The locked bytes of the file, by the high half of their offsets. Others cannot read a locked
+// byte, so these are beyond the text, which names the holder of the lock.
 const (
 	held  = 1 // locked for as long as a process holds the lock
-	asked = 2 // locked while a process takes the lock, or asks who holds it
+	asked = 2 // locked while a process takes the lock, or looks for its holder
 )
 
 // lockFile locks file for this process until the process ends or closes it; it
@@ -31,9 +31,8 @@ func lockFile(file *os.File) (taken bool, err error) {
 	return taken, err
 }
 
-// lockHolder returns the process that holds the lock on file, or 0 when none
-// does. The system cannot be asked that, so it takes the lock for a moment, in which
-// nobody else tries to.
+// lockHolder returns the process that holds the lock on file, or 0 if there is none. The system
+// cannot tell, so lockHolder takes the lock for a moment, in which no other process tries to.
 func lockHolder(file *os.File) (int, error) {
 	if err := lockByte(file, asked, 0); err != nil {
 		return 0, err
@@ -47,7 +46,7 @@ func lockHolder(file *os.File) (int, error) {
 		return 0, err
 	}
 	var text [32]byte
-	n, _ := file.ReadAt(text[:], 0) // it ends before that
+	n, _ := file.ReadAt(text[:], 0) // the text ends before that
 	pid, _, _ := strings.Cut(string(text[:n]), "\n")
 	return strconv.Atoi(pid)
 }
@@ -68,7 +67,7 @@ func lockByte(file *os.File, at, how uint32) error {
 
 // unlockByte unlocks a byte that this process has locked.
 func unlockByte(file *os.File, at uint32) {
-	_ = windows.UnlockFileEx(windows.Handle(file.Fd()), 0, 1, 0, &windows.Overlapped{OffsetHigh: at}) // closing the file does it, else
+	_ = windows.UnlockFileEx(windows.Handle(file.Fd()), 0, 1, 0, &windows.Overlapped{OffsetHigh: at}) // closing the file also unlocks it
 }
 
 // ownSession lets a process outlive the terminal that it was started from.
@@ -76,6 +75,6 @@ func ownSession() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP | windows.DETACHED_PROCESS}
 }
 
-// end ends a process at once: there is no signal that asks one without a console. Its
-// containers end by themselves, and what it keeps survives that.
+// end ends a process at once: without a console no signal can ask it. Its containers end by
+// themselves, and its state survives.
 func end(process *os.Process) error { return process.Kill() }

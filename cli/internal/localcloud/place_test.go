@@ -17,11 +17,11 @@ import (
 
 var testRecord = Record{URL: "http://127.0.0.1:3999", Key: "e2b_key", Isolation: "full", Env: []string{"E2B_API_KEY=e2b_key"}}
 
-// asks are what this binary can be asked as a process of another container.
+// asks are the questions to this binary as a process of another container.
 var asks = map[string]func(io.Writer) error{}
 
-// TestMain lets this binary be another process that is the local cloud: a lock
-// says nothing to the process that holds it.
+// TestMain lets this binary be another process that is the local cloud: a
+// process cannot see the lock that it holds itself.
 func TestMain(m *testing.M) {
 	if asked := asks[os.Getenv("LOCALCLOUD_TEST_ASK")]; asked != nil {
 		if err := asked(os.Stdout); err != nil {
@@ -89,7 +89,7 @@ func TestNoCloud(t *testing.T) {
 	if found, err := place.End(t.Context()); found || err != nil {
 		t.Errorf("End = %v, %v, want false without an error", found, err)
 	}
-	// What one that was killed has left behind.
+	// The record of a killed one.
 	if err := place.Publish(testRecord); err != nil {
 		t.Fatal(err)
 	}

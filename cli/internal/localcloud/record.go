@@ -1,6 +1,6 @@
-// Package localcloud finds, starts and ends the local cloud that this user's
-// commands share: the process of e2bctl local up. It leaves its address and key in
-// a file, and holds a lock as long as it runs.
+// Package localcloud finds, starts and ends the local cloud that this user's commands share:
+// the process of e2bctl local up. That process leaves its address and key in a file, and holds
+// a lock as long as it runs.
 package localcloud
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// Record is what `local up` writes for the user's other commands, to a file
+// Record is the information that `local up` writes for the user's other commands, to a file
 // that only this user can read.
 type Record struct {
 	URL       string   `json:"url"`
@@ -26,17 +26,18 @@ type Record struct {
 	State     string   `json:"stateDir,omitempty"` // the state directory; "": none
 	Engine    string   `json:"engine"`
 	Isolation string   `json:"isolation"`
-	Env       []string `json:"env"` // KEY=VALUE, which make any E2B SDK use the cloud
-	// Log is the file that its log is written to; "": none.
+	Env       []string `json:"env"` // KEY=VALUE; with these variables any E2B SDK uses the cloud
+	// Log is the file of its log; "": none.
 	Log string `json:"log,omitempty"`
-	// IsolationNote is why the isolation is less than full, unless it was asked for by name.
+	// IsolationNote is the reason why the isolation is less than full, unless that level was
+	// requested by name.
 	IsolationNote string `json:"isolationNote,omitempty"`
-	// LimitNotes are the limits that it was given and that nothing enforces.
+	// LimitNotes are its limits that nothing enforces.
 	LimitNotes []string `json:"limitNotes,omitempty"`
-	// PythonNote is what the Python of its sandboxes lacks.
+	// PythonNote describes the missing parts of its sandboxes' Python.
 	PythonNote string `json:"pythonNote,omitempty"`
-	// StateNotes are what can go wrong with what outlives it, in its state directory or that
-	// of its certificate authority.
+	// StateNotes are the dangers to the data that outlives it, in its state directory or in
+	// the directory of its certificate authority.
 	StateNotes []string `json:"stateNotes,omitempty"`
 }
 
@@ -48,7 +49,7 @@ var ErrNone = errors.New("no local cloud is running; start one with e2bctl local
 type ConflictError struct {
 	URL, Domain, State string            // "" while it starts or ends
 	InUse              *store.InUseError // of a state directory
-	Elsewhere          string            // the place that another container's has, if that is the cause
+	Elsewhere          string            // the place that another container's cloud has, if that is the cause
 }
 
 func (e *ConflictError) Error() string {
@@ -71,7 +72,7 @@ func (e *ConflictError) Error() string {
 	return "a local cloud " + state + "; end it with e2bctl local down, or start one beside it with a --state-dir and a --port of its own"
 }
 
-// conflictWith is the conflict with the local cloud of a record.
+// conflictWith returns the conflict with the local cloud of a record.
 func conflictWith(r Record) *ConflictError {
 	return &ConflictError{URL: r.URL, Domain: r.Domain, State: r.State}
 }
@@ -81,17 +82,17 @@ func conflictWith(r Record) *ConflictError {
 // releases the lock however the process ends.
 type Place struct {
 	dir string
-	// others is where the local cloud of another container has its record, in a directory that
-	// both share; "" if there is none.
+	// others is the place in which the local cloud of another container has its record, in a
+	// directory that both containers share; "" if there is none.
 	others string
 }
 
 // elsewhere is the holder of a lock that this process cannot see.
 const elsewhere = -1
 
-// AuthorityDir returns the directory that keeps the certificate authorities of this
-// user's local clouds, one for each domain. It exists once AuthorityDir has returned. The note
-// says why it may not last; "": it does.
+// AuthorityDir returns the directory that keeps the certificate authorities of this user's
+// local clouds, one for each domain. It exists once AuthorityDir has returned. note is the
+// reason why it may not last, or "" if it does.
 func AuthorityDir() (dir, note string, err error) {
 	dir, note, err = privatedir.MakeLasting("tls", privatedir.State, privatedir.Runtime, privatedir.Temporary)
 	if err != nil {
@@ -101,8 +102,8 @@ func AuthorityDir() (dir, note string, err error) {
 }
 
 // Find returns the place of this user, which exists once Find has returned. Containers may
-// share a home: where another one's local cloud has the place, this one's is in the directory
-// for temporary files. The holder of a claim must not call it, for it would lose its lock.
+// share a home: if another one's local cloud has the place, this one's is in the directory for
+// temporary files. The holder of a claim must not call Find, because it would lose its lock.
 func Find() (Place, error) {
 	place, err := findIn(privatedir.Runtime, privatedir.Cache, privatedir.Temporary)
 	if err != nil {
@@ -113,7 +114,7 @@ func Find() (Place, error) {
 	}
 	own, err := findIn(privatedir.Temporary)
 	if err != nil {
-		return place, nil //nolint:nilerr // there is nothing to choose from
+		return place, nil //nolint:nilerr // there is no choice
 	}
 	return choose(place, own)
 }
@@ -126,8 +127,9 @@ func findIn(bases ...privatedir.Base) (Place, error) {
 	return Place{dir: dir}, nil
 }
 
-// choose returns own if its local cloud runs, or if that of place is in another container. A
-// local cloud stays where it has begun, when the other one has ended, too.
+// choose returns own if its local cloud runs, or if the cloud of place is in another
+// container. A local cloud stays in the place in which it began, even after the other one has
+// ended.
 func choose(place, own Place) (Place, error) {
 	holder, err := own.holder()
 	if err != nil {
@@ -143,8 +145,8 @@ func choose(place, own Place) (Place, error) {
 	return own, nil
 }
 
-// Others says that the local cloud of another container has a place of this user; "" if none
-// has.
+// Others returns a note that the local cloud of another container has a place of this user, or
+// "" if none has.
 func (p Place) Others() string {
 	if p.others == "" {
 		return ""
@@ -152,7 +154,7 @@ func (p Place) Others() string {
 	return "the local cloud in " + p.others + " is another container's that shares the directory; e2bctl local up --state-dir DIR --port PORT starts one here"
 }
 
-// none is ErrNone, with what explains it.
+// none returns ErrNone, with its explanation.
 func (p Place) none() error {
 	if others := p.Others(); others != "" {
 		return fmt.Errorf("%w; %s", ErrNone, others)
@@ -182,7 +184,7 @@ func (p Place) Claim() (release func(), err error) {
 		lock.Close()
 		return nil, err
 	}
-	_ = os.Remove(p.recordFile()) // left by one that was killed; usually there is none
+	_ = os.Remove(p.recordFile()) // left by a killed one; usually there is none
 	return func() {
 		_ = os.Remove(p.recordFile()) // without the lock it is ignored anyway
 		lock.Close()
@@ -194,7 +196,7 @@ func (p Place) conflict() error {
 	if conflict, elsewhere := errors.AsType[*ConflictError](err); elsewhere {
 		return conflict
 	}
-	return conflictWith(record) // of the zero Record if there is none
+	return conflictWith(record) // the zero Record if there is none
 }
 
 // Publish writes the record. Only the holder of the claim may call it.

@@ -13,13 +13,13 @@ import (
 	"testing"
 )
 
-// askVariable makes this program write what it finds of the user's local cloud.
+// askVariable makes this program write its result of looking for the user's local cloud.
 const askVariable = "LOCALCLOUD_TEST_ASK"
 
 func init() { asks["1"], asks["again"] = askPlace, sayPlace }
 
-// TestSharedHome checks that a container finds the local cloud of another one in the home that
-// they share, says so, and has one of its own all the same.
+// TestSharedHome checks that a container finds the local cloud of another one in their shared
+// home, reports it, and can still have one of its own.
 func TestSharedHome(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -59,7 +59,7 @@ func TestSharedHome(t *testing.T) {
 	}
 }
 
-// askPlace writes what the user's place answers, and whether it stays the same once claimed.
+// askPlace writes the answers of the user's place, and whether it stays the same once claimed.
 func askPlace(w io.Writer) error {
 	place, err := Find()
 	if err != nil {
@@ -83,7 +83,7 @@ func askPlace(w io.Writer) error {
 	return err
 }
 
-// sayPlace writes where the user's place is.
+// sayPlace writes the path of the user's place.
 func sayPlace(w io.Writer) error {
 	place, err := Find()
 	if err == nil {

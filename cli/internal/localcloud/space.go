@@ -13,24 +13,24 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
 
-// Taken is what things of one kind take.
+// Taken is the space of the items of one kind.
 type Taken struct {
 	Count int   `json:"count"`
 	Bytes int64 `json:"bytes"` // on the disk
 }
 
-// Space is what a state directory has for snapshots and templates.
+// Space is the space that snapshots and templates take in a state directory.
 type Space struct {
-	// Layers are the files of snapshots and templates, and those that sandboxes share.
+	// Layers are the files of snapshots and templates, and files that sandboxes share.
 	Layers Taken `json:"layers"`
-	// Cache are the steps of builds that need not run again. Its bytes are of layers that
-	// only such steps need.
+	// Cache are the steps of builds that need not run again. Its bytes are those of layers
+	// that only such steps need.
 	Cache Taken `json:"cache"`
 	// Uploads are the archives of builds.
 	Uploads Taken `json:"uploads"`
 }
 
-// spaceOf returns what a state directory that this process has open has.
+// spaceOf returns the space of a state directory that this process has open.
 func spaceOf(ctx context.Context, s *store.Store) (space Space, err error) {
 	layers, err := s.Usage(ctx, store.Layers)
 	if err != nil {
@@ -43,7 +43,7 @@ func spaceOf(ctx context.Context, s *store.Store) (space Space, err error) {
 	for _, bytes := range uploads {
 		space.Uploads.add(bytes)
 	}
-	steps, _ := s.Records(store.Cache) // one that is damaged is none
+	steps, _ := s.Records(store.Cache) // a damaged one does not count
 	space.Cache.Count = len(steps)
 	needed, err := namedLayers(s)
 	for id, bytes := range layers {
@@ -62,8 +62,8 @@ func (t *Taken) add(bytes int64) {
 }
 
 // namedLayers returns a function that reports whether a snapshot, a template or a sandbox
-// needs a layer: its id is in one of their records. Where one of these cannot be read,
-// nothing is known, which is an error.
+// needs a layer: its id is in one of their records. If one of these cannot be read,
+// namedLayers returns an error, because nothing is known.
 func namedLayers(s *store.Store) (func(id string) bool, error) {
 	templates, templatesErr := s.Records(store.Templates)
 	sandboxes, sandboxesErr := s.Records(store.Sandboxes)
@@ -78,8 +78,8 @@ func namedLayers(s *store.Store) (func(id string) bool, error) {
 	}, errors.Join(templatesErr, sandboxesErr)
 }
 
-// surveySpace returns as much as can be seen of a state directory that another process
-// has open: how many of its layers only cached steps need is not.
+// surveySpace returns the visible part of the space of a state directory that another
+// process has open. It does not know how many layers only cached steps need.
 func surveySpace(ctx context.Context, dir string) (space Space, err error) {
 	for table, taken := range map[store.Table]*Taken{store.Layers: &space.Layers, store.Uploads: &space.Uploads} {
 		all, err := store.Survey(ctx, dir, table)
@@ -113,7 +113,7 @@ func EmptyCache(ctx context.Context, dir string) (err error) {
 	return deleteAll(s, store.Layers, needed)
 }
 
-// deleteAll deletes all records of a table but those to keep.
+// deleteAll deletes all records of a table for which keep returns false.
 func deleteAll(s *store.Store, table store.Table, keep func(id string) bool) error {
 	all, err := s.Records(table)
 	for _, r := range all {
@@ -124,13 +124,13 @@ func deleteAll(s *store.Store, table store.Table, keep func(id string) bool) err
 	return err
 }
 
-// Space asks the local cloud what its state directory has.
+// Space asks the local cloud for the space of its state directory.
 func (r Record) Space(ctx context.Context) (space Space, err error) {
 	return space, r.ask(ctx, http.MethodGet, "/local/space", &space)
 }
 
-// EmptyCache has the local cloud remove cached steps of builds, their archives and container
-// images, but not those that a build just needs.
+// EmptyCache makes the local cloud remove cached steps of builds, their archives and
+// container images, except those that a build needs just now.
 func (r Record) EmptyCache(ctx context.Context) error {
 	return r.ask(ctx, http.MethodDelete, "/local/space/cache", nil)
 }
@@ -140,7 +140,7 @@ const (
 	maxAnswer = 1 << 16
 )
 
-// ask calls what only a local cloud has, so that no client knows it.
+// ask calls an endpoint that only a local cloud has, so that no client knows it.
 func (r Record) ask(ctx context.Context, method, path string, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()

@@ -13,8 +13,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/privatedir"
 )
 
-// StateDir returns the directory that keeps what outlives this user's local cloud. It
-// exists once StateDir has returned. The note says why it may not last; "": it does.
+// StateDir returns the directory for the data that outlives this user's local cloud. It
+// exists once StateDir has returned. note is the reason why it may not last, or "" if it
+// does.
 func StateDir() (dir, note string, err error) {
 	dir, note, err = privatedir.MakeLasting("cloud", privatedir.State, privatedir.Runtime, privatedir.Temporary)
 	if err != nil {
@@ -23,14 +24,14 @@ func StateDir() (dir, note string, err error) {
 	return dir, note, nil
 }
 
-// State is what a state directory keeps.
+// State is the content of a state directory.
 type State struct {
 	Dir     string
-	InUse   *store.InUseError // a process has it open; nil: none has
+	InUse   *store.InUseError // the process that has it open; nil: none
 	Kept    []Kept            // sandboxes with files, ordered by id
 	Space   Space             // of snapshots and templates
 	Volumes volumes.Space
-	Notes   []string // what can go wrong with it, and what is damaged; unknown while it is in use
+	Notes   []string // dangers to it, and damaged parts; unknown while it is in use
 }
 
 // Kept is a paused sandbox that a state directory keeps, as commands show it.
@@ -40,7 +41,7 @@ type Kept struct {
 	Bytes int64     `json:"bytes"` // of its files on the disk
 }
 
-// Bytes returns how much space some sandboxes take in all.
+// Bytes returns the sum of the space of sandboxes.
 func Bytes(kept []Kept) (sum int64) {
 	for _, k := range kept {
 		sum += k.Bytes
@@ -48,7 +49,7 @@ func Bytes(kept []Kept) (sum int64) {
 	return sum
 }
 
-// Size writes a number of bytes for people.
+// Size formats a number of bytes for people.
 func Size(bytes int64) string {
 	switch {
 	case bytes >= 10<<30:
@@ -59,8 +60,8 @@ func Size(bytes int64) string {
 	return fmt.Sprintf("%d KiB", (bytes+1023)>>10)
 }
 
-// ReadState returns what a state directory keeps, whether or not a local cloud uses it.
-// Where none does, it removes what one that was killed has left half done.
+// ReadState returns the content of a state directory, whether or not a local cloud uses
+// it. If none does, ReadState removes the unfinished work of a killed one.
 func ReadState(ctx context.Context, dir string) (state State, err error) {
 	state.Dir = dir
 	s, err := openState(ctx, dir)
@@ -95,15 +96,15 @@ func (e *NotKeptError) Error() string {
 
 func (e *NotKeptError) Is(target error) bool { return target == fs.ErrNotExist }
 
-// RemoveKept removes a sandbox from a state directory that no process uses. For one that
-// is not there it returns a [NotKeptError].
+// RemoveKept removes a sandbox from a state directory that no process uses. For a
+// missing sandbox it returns a [NotKeptError].
 func RemoveKept(ctx context.Context, dir, id string) (err error) {
 	s, err := openState(ctx, dir)
 	if err != nil {
 		return err
 	}
 	defer func() { err = closeState(s, err) }()
-	files, err := store.Survey(ctx, dir, store.Sandboxes) // also of records that cannot be read
+	files, err := store.Survey(ctx, dir, store.Sandboxes) // also of unreadable records
 	if err != nil {
 		return err
 	}
@@ -118,15 +119,15 @@ func openState(ctx context.Context, dir string) (*store.Store, error) {
 	return s, Conflict(err)
 }
 
-// closeState closes what openState returned when what was removed there is gone from the
-// disk: that may be why it was removed. It adds to err.
+// closeState closes the result of openState once the removed files are gone from the
+// disk: freeing space may be why they were removed. It adds to err.
 func closeState(s *store.Store, err error) error {
 	s.Wait()
 	return errors.Join(err, s.Close())
 }
 
-// Conflict makes a *ConflictError of the error that a state directory is in use, and
-// returns any other as it is.
+// Conflict turns the error that a state directory is in use into a *ConflictError, and
+// returns any other error unchanged.
 func Conflict(err error) error {
 	if inUse, ok := errors.AsType[*store.InUseError](err); ok {
 		return &ConflictError{InUse: inUse}

@@ -28,7 +28,7 @@ type exporter struct {
 	transport *http.Transport
 	client    *http.Client
 	logger    *slog.Logger
-	life      context.Context //nolint:containedctx // of requests that End does not wait for
+	life      context.Context //nolint:containedctx // of requests for which End does not wait
 	cancel    context.CancelFunc
 }
 
@@ -55,8 +55,8 @@ func newExporter(address, headers string, logger *slog.Logger) (*exporter, error
 	return e, nil
 }
 
-// stop ends what is still being sent, after an attempt to send it all that may have
-// failed.
+// stop ends the sending. err is the error of an attempt to send the remaining spans;
+// nil if it succeeded.
 func (e *exporter) stop(err error) {
 	if err != nil {
 		e.logger.WarnContext(e.life, "spans were not sent in time", "collector", e.name, "error", err)
@@ -65,10 +65,11 @@ func (e *exporter) stop(err error) {
 	e.transport.CloseIdleConnections()
 }
 
-// ExportSpans sends spans once. What the collector does not take is lost, and only the
-// log of -v says so: a command does not fail or print anything because of it.
+// ExportSpans sends spans once. If the collector does not accept them they are lost,
+// and only the log of -v reports it: a command does not fail or print anything because
+// of it.
 func (e *exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
-	if err := e.send(ctx, spans); err != nil && e.life.Err() == nil { // else End has said it
+	if err := e.send(ctx, spans); err != nil && e.life.Err() == nil { // otherwise End reports it
 		e.logger.WarnContext(ctx, "spans were not sent", "spans", len(spans), "collector", e.name, "error", err)
 	}
 	return nil

@@ -9,8 +9,8 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// The types of OTLP, as far as the spans of a command need them. Ids are hexadecimal
-// and 64-bit numbers are strings there.
+// The types of OTLP that the spans of a command need. Ids are hexadecimal and 64-bit
+// numbers are strings there.
 type (
 	tracesData struct {
 		ResourceSpans []resourceSpans `json:"resourceSpans"`
@@ -81,7 +81,7 @@ func newSpan(s sdktrace.ReadOnlySpan) span {
 	one := span{
 		TraceID: own.TraceID().String(), SpanID: own.SpanID().String(), TraceState: own.TraceState().String(),
 		Flags: uint32(own.TraceFlags()),
-		Name:  s.Name(), Kind: int(s.SpanKind()), // the numbers are the same
+		Name:  s.Name(), Kind: int(s.SpanKind()), // the numbers of the kinds are the same in both
 		Start: nanoseconds(s.StartTime()), End: nanoseconds(s.EndTime()),
 		Attributes: keyValues(s.Attributes()),
 		Status:     status{Message: s.Status().Description},
@@ -89,7 +89,7 @@ func newSpan(s sdktrace.ReadOnlySpan) span {
 	if parent.HasSpanID() {
 		one.ParentSpanID = parent.SpanID().String()
 	}
-	switch s.Status().Code { // here they are not
+	switch s.Status().Code { // the numbers of the codes are not
 	case codes.Ok:
 		one.Status.Code = 1
 	case codes.Error:
@@ -111,7 +111,7 @@ func keyValues(attributes []attribute.KeyValue) []keyValue {
 			one.Value.Int = strconv.FormatInt(a.Value.AsInt64(), 10)
 		case attribute.FLOAT64:
 			one.Value.Double = new(a.Value.AsFloat64())
-		default: // lists, of which there are none, as text
+		default: // lists, as text; there are none
 			one.Value.String = new(a.Value.String())
 		}
 		all = append(all, one)

@@ -1,5 +1,5 @@
-// Package tracing sends spans of what a command does to a collector of OpenTelemetry,
-// if the environment names one. Nothing of it is set up otherwise.
+// Package tracing sends the spans of a command to a collector of OpenTelemetry if the
+// environment names one. Otherwise it sets up nothing.
 package tracing
 
 import (
@@ -22,7 +22,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/otel"
 )
 
-// endGrace is how long a command waits at its end for a collector that is slow or down.
+// endGrace is how long a command waits at its end for a collector that is slow or
+// unreachable.
 const endGrace = time.Second
 
 // Tracing reports one command. A nil one reports nothing.
@@ -32,7 +33,7 @@ type Tracing struct {
 	root     trace.Span
 }
 
-// endpoint returns where spans go; empty means that nobody wants them.
+// endpoint returns the URL for spans; empty means that there is no collector.
 func endpoint() string {
 	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
 		return ""
@@ -70,7 +71,7 @@ func Start(ctx context.Context, command string, logger *slog.Logger) (context.Co
 	return ctx, t, nil
 }
 
-// Options returns what clients need to report their calls.
+// Options returns the options with which clients report their calls.
 func (t *Tracing) Options() []sandbox.ClientOption {
 	if t == nil {
 		return nil
@@ -78,8 +79,8 @@ func (t *Tracing) Options() []sandbox.ClientOption {
 	return []sandbox.ClientOption{otel.WithTracing(t.provider, nil)}
 }
 
-// End ends the span of the command, which exits with a status, and sends what was not
-// sent. It takes a second at most, whatever the collector does.
+// End ends the span of the command, which exits with a status, and sends the remaining
+// spans. It takes a second at most, regardless of the collector.
 func (t *Tracing) End(status int) {
 	if t == nil {
 		return

@@ -104,7 +104,7 @@ func TestSpansOfACommand(t *testing.T) {
 	}
 }
 
-// A collector that is slow, down or refuses holds nothing up.
+// A collector that is slow, down or refuses spans delays nothing.
 func TestBadCollectors(t *testing.T) {
 	dial := func(answer http.HandlerFunc) func(*testing.T) dialer {
 		return func(t *testing.T) dialer { return pipetest.Serve(t, answer).DialContext }
@@ -114,7 +114,7 @@ func TestBadCollectors(t *testing.T) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			<-r.Context().Done()
 		}),
-		"silent": func(t *testing.T) dialer { // nobody reads
+		"silent": func(t *testing.T) dialer { // nobody reads from the connection
 			return func(context.Context, string, string) (net.Conn, error) { ours, _ := net.Pipe(); return ours, nil }
 		},
 		"down": func(t *testing.T) dialer {
@@ -131,7 +131,7 @@ func TestBadCollectors(t *testing.T) {
 				ctx, traced := started(t)
 				traced.exporter.transport.DialContext = collector(t)
 				begun := time.Now()
-				for range 10_000 { // more than are kept
+				for range 10_000 { // more than the exporter keeps
 					_, one := traced.provider.Tracer("many").Start(ctx, "one")
 					one.End()
 				}

@@ -19,7 +19,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// newSandbox returns a sandbox that is a directory of this machine, which it returns too. A
+// newSandbox returns a sandbox that is a directory of this machine, and that directory. A
 // file called cut breaks off.
 func newSandbox(t *testing.T) (sb *sandbox.Sandbox, home string) {
 	t.Helper()
@@ -64,7 +64,7 @@ func newSandbox(t *testing.T) (sb *sandbox.Sandbox, home string) {
 	return sb, home
 }
 
-// list returns what is in a directory: modes, names, and the text of files.
+// list returns the content of a directory: modes, names, and the text of files.
 func list(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -100,7 +100,8 @@ func flags(up, down []pair) *Flags {
 	return &Flags{uploads: up, downloads: down, maxBytes: sandbox.DefaultMaxBytes, maxFiles: sandbox.DefaultMaxFiles}
 }
 
-// Files and directories come to where the command line says, and what can be run stays so.
+// Files and directories are copied to the paths of the command line, and executable files
+// stay executable.
 func TestUpload(t *testing.T) {
 	t.Parallel()
 	sb, home := newSandbox(t)
@@ -136,7 +137,7 @@ func TestUpload(t *testing.T) {
 	}
 }
 
-// What is not there to be uploaded is said before anything is done, and stops what follows.
+// A missing file to upload is reported before anything is done, and stops the command.
 func TestUploadOfNothing(t *testing.T) {
 	t.Parallel()
 	sb, home := newSandbox(t)
@@ -157,7 +158,8 @@ func TestUploadOfNothing(t *testing.T) {
 	}
 }
 
-// Files and directories come to where the command line says, whatever is there.
+// Files and directories are copied to the paths of the command line, regardless of existing
+// files.
 func TestDownload(t *testing.T) {
 	t.Parallel()
 	sb, home := newSandbox(t)
@@ -183,7 +185,8 @@ func TestDownload(t *testing.T) {
 	}
 }
 
-// A download has its limits, of a file and of a directory, to the byte and to the entry.
+// A download has its limits, for a file and for a directory, exact to the byte and to the
+// entry.
 func TestDownloadLimits(t *testing.T) {
 	t.Parallel()
 	sb, home := newSandbox(t)
@@ -218,8 +221,8 @@ func TestDownloadLimits(t *testing.T) {
 	}
 }
 
-// One download that fails keeps no other from being made. Its error is added to what came
-// before, and is only a warning if the status of a command came before.
+// One download that fails does not stop the others. Its error is added to the earlier
+// error, and is only a warning if that is the status of a command.
 func TestDownloadFails(t *testing.T) {
 	t.Parallel()
 	sb, home := newSandbox(t)

@@ -22,21 +22,21 @@ const stream = "-"
 
 // End is one end of a copy.
 type End struct {
-	// Store is where Path is; nil means this machine, where the path - is stdin or stdout.
+	// Store has Path; nil means this machine, on which the path - is stdin or stdout.
 	Store Store
 	Path  string
 }
 
-// Copy is how one file, or one directory with all that is in it, is copied.
+// Copy copies one file, or one directory with all of its content.
 //
-// One rule says where a copy goes: a destination that ends in a slash, or that is a
-// directory, gets the source into it, under the name of the source. Any other
-// destination gets the source as itself. A source that ends in /. is the content of a
-// directory, which has no name.
+// One rule decides the destination: if it ends in a slash, or is a directory, the source is
+// copied into it, under the name of the source. Any other destination becomes the copy
+// itself. A source that ends in /. is the content of a directory, which has no name.
 type Copy struct {
-	// IO has the streams that - stands for, and Err, where what was left out is said.
+	// IO has the streams for the path -, and Err, to which the names of skipped files are
+	// written.
 	IO *cmdutil.IOStreams
-	// Command is the command whose arguments are refused where they make no sense.
+	// Command is the command whose arguments are refused if they make no sense.
 	Command *cobra.Command
 	// Recursive copies directories, too.
 	Recursive bool
@@ -45,9 +45,9 @@ type Copy struct {
 	// MaxBytes and MaxFiles bound a directory that is copied out of a store.
 	MaxBytes cmdutil.Size
 	MaxFiles cmdutil.Count
-	// BoundFiles makes MaxBytes bound a file that comes alone, too.
+	// BoundFiles makes MaxBytes bound a single file, too.
 	BoundFiles bool
-	// Progress is called with the number of bytes moved so far, of one transfer. May be nil.
+	// Progress is called with the number of bytes moved so far in one transfer. May be nil.
 	Progress func(bytes int64)
 }
 
@@ -72,7 +72,7 @@ func (c *Copy) Run(ctx context.Context, from, to End) error {
 	return c.bounded(c.file(ctx, from, to, mode))
 }
 
-// destination returns the path that the source gets.
+// destination returns the path of the copy.
 func (c *Copy) destination(ctx context.Context, from End, isDir bool, to End) (string, error) {
 	name := from.name()
 	switch {
@@ -88,9 +88,9 @@ func (c *Copy) destination(ctx context.Context, from End, isDir bool, to End) (s
 	return path.Join(to.Path, name), nil
 }
 
-// directory copies the content of a directory into another one. Between sandboxes it goes
-// as a stream. Between other stores it goes through a directory of this machine, where links
-// that lead out are left out.
+// directory copies the content of a directory into another one. Between sandboxes it is sent
+// as a stream. Between other stores it is copied through a directory of this machine,
+// without links that lead out.
 func (c *Copy) directory(ctx context.Context, source string, from Store, target string, to Store) (err error) {
 	switch {
 	case from == nil:
@@ -126,7 +126,7 @@ func (c *Copy) stream(ctx context.Context, from *sandboxStore, source string, to
 	}()
 	err := to.writeTar(ctx, target, r, c)
 	r.CloseWithError(err)
-	// If both failed because reading did, the second error has it, too.
+	// If both failed because reading did, the second error contains the first.
 	if readErr := <-read; readErr != nil && (err == nil || errors.Is(err, readErr)) {
 		return readErr
 	}
@@ -156,8 +156,8 @@ func (c *Copy) file(ctx context.Context, from, to End, mode fs.FileMode) error {
 	return to.Store.Write(ctx, to.Path, r, mode)
 }
 
-// open opens a file, and returns what closes it. A file is handed on as it is, because what
-// sends it asks it for its length.
+// open opens a file, and returns the function that closes it. The reader is the file itself,
+// because the sender asks it for its length.
 func (c *Copy) open(ctx context.Context, from End) (r io.Reader, end func(), err error) {
 	if from.isStream() {
 		return c.IO.In, func() {}, nil
@@ -174,7 +174,7 @@ func (c *Copy) open(ctx context.Context, from End) (r io.Reader, end func(), err
 	return file, func() { _ = file.Close() }, nil // it was read only
 }
 
-// bounded names the flags that ask for more, where there is more than they allow.
+// bounded adds to an error about a bound the flags that raise it.
 func (c *Copy) bounded(err error) error {
 	if errors.Is(err, sandbox.ErrTooLarge) {
 		return fmt.Errorf("%w (--max-download %v, --max-files %v)", err, &c.MaxBytes, &c.MaxFiles)
@@ -182,14 +182,14 @@ func (c *Copy) bounded(err error) error {
 	return err
 }
 
-// skipped says that something was left out.
+// skipped reports that a file was left out.
 func (c *Copy) skipped(name, why string) {
 	fmt.Fprintf(c.IO.Err, "skipped %s: %s\n", cmdutil.Printable(name), cmdutil.Printable(why))
 }
 
 func (e End) isStream() bool { return e.Store == nil && e.Path == stream }
 
-// mode returns the mode of what the path leads to; 0 for a stream.
+// mode returns the mode of the file at the path, following links; 0 for a stream.
 func (e End) mode(ctx context.Context) (fs.FileMode, error) {
 	switch {
 	case e.isStream():
@@ -204,14 +204,14 @@ func (e End) mode(ctx context.Context) (fs.FileMode, error) {
 	return info.Mode(), nil
 }
 
-// isDir reports whether the end is known to be a directory. Where that cannot be found
-// out, what writes there says why.
+// isDir reports whether the end is known to be a directory. If that cannot be found out, the
+// later write reports the reason.
 func (e End) isDir(ctx context.Context) bool {
 	mode, err := e.mode(ctx)
 	return err == nil && mode.IsDir()
 }
 
-// name returns the name that a copy of the path has in another directory; "" if it is the
+// name returns the name that a copy of the path has in another directory, or "" for the
 // content of a directory.
 func (e End) name() string {
 	var name string
@@ -230,7 +230,7 @@ func (e End) endsInSlash() bool {
 	return strings.HasSuffix(e.Path, "/") || e.Store == nil && strings.HasSuffix(e.Path, string(filepath.Separator))
 }
 
-// counting is a reader that tells how much was read of it.
+// counting is a reader that reports how many bytes were read.
 type counting struct {
 	r    io.Reader
 	read int64

@@ -23,8 +23,8 @@ import (
 
 var errBroken = errors.New("the connection broke")
 
-// dirStore is a store that is a directory of this machine. A file named broken breaks
-// after its first byte.
+// dirStore is a store that is a directory of this machine. Reading a file named
+// broken fails after its first byte.
 type dirStore struct{ dir string }
 
 func (s dirStore) Mode(_ context.Context, name string) (fs.FileMode, error) {
@@ -93,7 +93,7 @@ func TestWhereACopyGoes(t *testing.T) {
 	for _, test := range []struct {
 		from, to    string
 		onlyContent bool
-		want        string // the one file that then is there
+		want        string // the one file that then exists
 	}{
 		{"file", "new", false, "new"},
 		{"file", "new/", false, "new/file"},
@@ -131,7 +131,7 @@ func TestWhereACopyGoes(t *testing.T) {
 	}
 }
 
-// TestStreams copies from stdin and to stdout, and refuses what has no meaning.
+// TestStreams copies from stdin and to stdout, and refuses other uses of the streams.
 func TestStreams(t *testing.T) {
 	t.Parallel()
 	dir := tree(t, "file", "tree/in")
@@ -166,7 +166,7 @@ func isUsage(err error) bool {
 	return ok
 }
 
-// TestNoHalfFile breaks downloads, after which what was there before is there.
+// TestNoHalfFile breaks downloads, after which the earlier file still exists.
 func TestNoHalfFile(t *testing.T) {
 	t.Parallel()
 	source, target := tree(t, "broken", "large"), tree(t, "old")

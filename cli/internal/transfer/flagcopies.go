@@ -11,7 +11,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// Copier makes the copies that the flags of one command ask for.
+// Copier makes the copies for the flags of one command.
 type Copier struct {
 	flags   *Flags
 	sandbox *sandbox.Sandbox
@@ -19,8 +19,7 @@ type Copier struct {
 	copy    Copy
 }
 
-// Check fails when something to upload does not exist. It is for before a sandbox
-// is created.
+// Check fails if a file to upload does not exist. Call it before a sandbox is created.
 func (f *Flags) Check() error {
 	for _, p := range f.uploads {
 		if _, err := os.Stat(p.source); err != nil {
@@ -30,8 +29,8 @@ func (f *Flags) Check() error {
 	return nil
 }
 
-// In returns what makes the copies with sb, as user, and says on warn what it leaves out.
-// It copies the content of a directory, never the directory itself.
+// In returns a Copier between this machine and sb, as user, that reports skipped files on
+// warn. It copies the content of a directory, never the directory itself.
 func (f *Flags) In(sb *sandbox.Sandbox, user string, warn io.Writer) *Copier {
 	return &Copier{flags: f, sandbox: sb, user: user, copy: Copy{
 		IO: &cmdutil.IOStreams{Err: warn}, Recursive: true, OnlyContent: true,
@@ -39,7 +38,7 @@ func (f *Flags) In(sb *sandbox.Sandbox, user string, warn io.Writer) *Copier {
 	}}
 }
 
-// Upload makes the uploads, up to the first that fails.
+// Upload makes the uploads, up to the first failure.
 func (c *Copier) Upload(ctx context.Context) error {
 	for _, p := range c.flags.uploads {
 		if err := c.copy.Run(ctx, localFile(p.source), InSandbox(c.sandbox, c.user, p.target)); err != nil {
@@ -49,9 +48,9 @@ func (c *Copier) Upload(ctx context.Context) error {
 	return nil
 }
 
-// DownloadAfter makes all downloads, for the e2bctl command called name. Err is what
-// came before: a status that is not 0 is kept, and what fails now is then written
-// to standard error.
+// DownloadAfter makes all downloads, for the e2bctl command called name. err is the
+// earlier result: a status that is not 0 is kept, and failures of the downloads are then
+// written to standard error.
 func (c *Copier) DownloadAfter(ctx context.Context, name string, err error) error {
 	_, keep := errors.AsType[cmdutil.RemoteStatus](err)
 	for _, p := range c.flags.downloads {
@@ -68,8 +67,8 @@ func (c *Copier) DownloadAfter(ctx context.Context, name string, err error) erro
 	return err
 }
 
-// localFile returns the end of a copy that is a path of this machine, where - is a file of
-// that name: the streams belong to what the command runs.
+// localFile returns the end of a copy for a path of this machine. The path - is a file of
+// that name: the streams belong to the program that the command runs.
 func localFile(path string) End {
 	if path == stream {
 		path = "./" + stream

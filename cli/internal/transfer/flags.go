@@ -1,6 +1,6 @@
 // Package transfer copies files and directories between this machine, sandboxes and
-// volumes. [Copy] has the one rule for where a copy goes, and writes a file of this machine
-// so that no half of one is left. [Flags] are the --upload and --download of the commands
+// volumes. [Copy] has the one rule for the destination of a copy, and never leaves an
+// incomplete file on this machine. [Flags] are the --upload and --download of the commands
 // that have a sandbox of their own.
 package transfer
 
@@ -18,25 +18,24 @@ import (
 // pair is the value of one --upload or --download.
 type pair struct{ source, target string }
 
-// uploads is a repeatable flag that accepts LOCAL:REMOTE, downloads one that
-// accepts REMOTE:LOCAL. A local path may contain colons (C:\data), a remote one
-// may not.
+// uploads is a repeatable flag that accepts LOCAL:REMOTE, downloads one that accepts
+// REMOTE:LOCAL. A local path may contain colons (C:\data), a remote one may not.
 type (
 	uploads   []pair
 	downloads []pair
 )
 
-// Flags are the flags that copy into a sandbox before what a command runs there,
-// and out of it afterwards.
+// Flags are the flags that copy files into a sandbox before a command runs there, and out
+// of it afterwards.
 type Flags struct {
 	uploads   uploads
 	downloads downloads
-	maxBytes  cmdutil.Size // of each download
+	maxBytes  cmdutil.Size // the bound of each download
 	maxFiles  cmdutil.Count
 }
 
-// Add adds the flags to cmd, which runs what the flags' help calls it, such as
-// "the command".
+// Add adds the flags to cmd. what is the name of the program that cmd runs in the flags'
+// help, such as "the command".
 func (f *Flags) Add(cmd *cobra.Command, what string) {
 	f.maxBytes, f.maxFiles = sandbox.DefaultMaxBytes, sandbox.DefaultMaxFiles
 	flags := cmd.Flags()

@@ -9,10 +9,10 @@ import (
 	"path/filepath"
 )
 
-// writeLocal writes a file of this machine, which is there only if all of r came: until
-// then what was there before stays. It makes missing directories, and what is not a plain
-// file, such as a terminal or a pipe, it writes to as it is. A file that is there keeps its
-// permissions; a new one can be executed if a file of the given mode can.
+// writeLocal writes a file of this machine. The file appears only when all of r has been
+// read: until then an earlier file stays. It makes missing directories. If the name is not
+// a plain file, such as a terminal or a pipe, it writes to that directly. An existing file
+// keeps its permissions; a new one can be executed if a file of the given mode can.
 func writeLocal(name string, r io.Reader, mode fs.FileMode) error {
 	permissions := 0o666 | mode&0o111
 	if there, err := filepath.EvalSymlinks(name); err == nil {
@@ -44,7 +44,7 @@ func writeLocal(name string, r io.Reader, mode fs.FileMode) error {
 	return nil
 }
 
-// writeTo writes what r returns to a file that is opened as flags say.
+// writeTo writes the bytes of r to a file that it opens with flags.
 func writeTo(name string, flags int, permissions fs.FileMode, r io.Reader) error {
 	file, err := os.OpenFile(name, flags, permissions)
 	if err != nil {
@@ -54,7 +54,7 @@ func writeTo(name string, flags int, permissions fs.FileMode, r io.Reader) error
 	return errors.Join(err, file.Close())
 }
 
-// removed removes a file, which may not have been made.
+// removed removes a file, which may not exist.
 func removed(name string) error {
 	if err := os.Remove(name); !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestWriteLocal writes where something else is than a plain file that anybody may write.
+// TestWriteLocal writes to names that are not plain files, or that this user may not
+// replace.
 func TestWriteLocal(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
@@ -50,7 +51,7 @@ func TestWriteLocal(t *testing.T) {
 	if got := mode("link"); got.Type() != fs.ModeSymlink {
 		t.Errorf("a link became %v, want the file replaced to which it leads", got)
 	}
-	write(os.DevNull, 0o644) // beside it nobody but root can write
+	write(os.DevNull, 0o644) // only root can write beside it
 }
 
 func isExecutable(mode fs.FileMode) bool { return mode&0o111 == 0o111 }

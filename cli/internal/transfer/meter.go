@@ -17,7 +17,7 @@ const (
 type Meter struct {
 	io    *cmdutil.IOStreams // nil: nothing is shown
 	next  time.Time
-	shown int // the length of the line that is shown
+	shown int // the length of the shown line
 }
 
 // NewMeter returns the meter of one copy. It shows nothing if quiet is set or standard error
@@ -38,7 +38,7 @@ func (m *Meter) Show(bytes int64) {
 	m.write("copied " + amount(bytes))
 }
 
-// End removes what is shown.
+// End removes the shown line.
 func (m *Meter) End() {
 	if m.shown > 0 {
 		m.write("")
@@ -46,13 +46,13 @@ func (m *Meter) End() {
 	}
 }
 
-// write writes a line in place of the one that is shown. Spaces erase that on any terminal.
+// write writes a line in place of the shown one. Spaces erase that on any terminal.
 func (m *Meter) write(line string) {
 	fmt.Fprint(m.io.Err, "\r", line, strings.Repeat(" ", max(0, m.shown-len(line))))
 	m.shown = len(line)
 }
 
-// amount returns a number of bytes as people read it.
+// amount formats a number of bytes for people.
 func amount(bytes int64) string {
 	size, unit := float64(bytes), "bytes"
 	for _, larger := range []string{"KiB", "MiB", "GiB", "TiB"} {

@@ -11,27 +11,27 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// Store is where files are that are not this machine's: a sandbox or a volume.
+// Store is a place for files outside of this machine: a sandbox or a volume.
 type Store interface {
-	// Mode returns the type and the permissions of what a path leads to.
+	// Mode returns the type and the permissions of the file at a path, following links.
 	Mode(ctx context.Context, path string) (fs.FileMode, error)
 	// Open opens a file for reading.
 	Open(ctx context.Context, path string) (io.ReadCloser, error)
 	// Write writes a file and the directories that it needs. It can be executed if a file
 	// of the given mode can.
 	Write(ctx context.Context, path string, r io.Reader, mode fs.FileMode) error
-	// UploadDir and DownloadDir copy the content of a directory as c says.
+	// UploadDir and DownloadDir copy the content of a directory with the settings of c.
 	UploadDir(ctx context.Context, local, dir string, c *Copy) error
 	DownloadDir(ctx context.Context, dir, local string, c *Copy) error
 }
 
-// InSandbox returns the end of a copy that is a path of a sandbox. Relative paths, and
-// those that begin with ~/, start at the home of user.
+// InSandbox returns the end of a copy for a path of a sandbox. Relative paths, and those
+// that begin with ~/, start at the home of user.
 func InSandbox(sb *sandbox.Sandbox, user, path string) End {
 	return End{Store: &sandboxStore{sb, user}, Path: fromHome(path)}
 }
 
-// InVolume returns the end of a copy that is a path of a volume.
+// InVolume returns the end of a copy for a path of a volume.
 func InVolume(v *sandbox.Volume, path string) End { return End{Store: volumeStore{v}, Path: path} }
 
 // sandboxStore is the files of a sandbox as one of its users.
@@ -89,8 +89,8 @@ func (s *sandboxStore) writeTar(ctx context.Context, dir string, r io.Reader, c 
 	return s.sandbox.Files.WriteTar(ctx, path.Clean(dir), r, &sandbox.TarParams{User: s.user, Progress: c.Progress})
 }
 
-// fromHome replaces a leading ~, which the file API and a shell that gets it quoted read
-// differently: relative paths start at the user's home.
+// fromHome replaces a leading ~, because the file API and a shell that gets it quoted
+// treat it differently: relative paths start at the user's home.
 func fromHome(name string) string {
 	if name == "~" {
 		return "."

@@ -18,11 +18,11 @@ import (
 // Agent solves tasks. It may solve several at once, in different sandboxes.
 type Agent struct {
 	Model *Model
-	// Instructions are added to what the model is told about its task and tools.
+	// Instructions are added to the description of the task and tools for the model.
 	Instructions string
-	// Run says how code runs: its tools, state, guard, limits and audit. Answers
-	// of the model without code also count as steps of Limits.MaxSteps;
-	// 0 means DefaultMaxSteps. Prompt is set to the task.
+	// Run configures how code runs: its tools, state, guard, limits and audit. Answers
+	// of the model without code also count as steps of Limits.MaxSteps; 0 means
+	// DefaultMaxSteps. Prompt is set to the task.
 	Run agent.Params
 }
 
@@ -93,8 +93,8 @@ func (a *Agent) Solve(ctx context.Context, sb *sandbox.Sandbox, task string) (re
 // receive: those are words, which code may print.
 const shortestKey = 16
 
-// redacted adds the key to what code must not see: the error of a tool may quote
-// it.
+// redacted adds the key to the values that code must not see: the error of a tool may
+// quote it.
 func redacted(values []string, key string) []string {
 	if len(key) < shortestKey {
 		return values

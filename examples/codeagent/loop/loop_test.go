@@ -21,8 +21,8 @@ import (
 
 const key = "sk-0123456789abcdef"
 
-// scripted returns a model that gives its answers in order, each only after it was
-// told the result of the one before.
+// scripted returns a model that gives its answers in order, each only after it was told the
+// result of the one before.
 func scripted(t *testing.T, turns ...turn) *loop.Model {
 	t.Helper()
 	return modeltest.New(t, key, func(chat []loop.Message) string {
@@ -45,7 +45,7 @@ type turn struct {
 	says string
 }
 
-// TestSolve has a model that does everything wrong once, is told so each time, and corrects it.
+// TestSolve has a model that makes every mistake once, is told so each time, and corrects it.
 func TestSolve(t *testing.T) {
 	t.Parallel()
 	sb := sandboxtest.New(t).Create(t)
@@ -98,7 +98,7 @@ func TestSolve(t *testing.T) {
 	}
 }
 
-// TestPrompt checks that the first message tells the model everything that it can use.
+// TestPrompt checks that the first message names everything that the model can use.
 func TestPrompt(t *testing.T) {
 	t.Parallel()
 	st := state.New()

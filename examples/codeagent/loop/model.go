@@ -38,7 +38,8 @@ type Message struct {
 // Completion is the next answer of a model.
 type Completion struct {
 	Text string
-	// Tokens is what question and answer cost; 0 if the endpoint does not report it.
+	// Tokens is how many tokens question and answer cost; 0 if the endpoint does not
+	// report it.
 	Tokens int64
 }
 
@@ -47,7 +48,7 @@ type Completion struct {
 type StatusError struct {
 	// Status is the HTTP status.
 	Status int
-	// Message is what the endpoint said, as far as people can read it.
+	// Message is the endpoint's message, as far as people can read it.
 	Message string
 }
 
@@ -149,8 +150,8 @@ func parseCompletion(content []byte) (*Completion, error) {
 	return &Completion{answer.Choices[0].Message.Content, max(answer.Usage.Total, 0)}, nil
 }
 
-// reason returns what an endpoint says about an error: its message, or else the
-// beginning of the body. The key is removed.
+// reason returns an endpoint's message about an error, or else the beginning of the
+// body. The key is removed.
 func (m *Model) reason(content []byte) string {
 	var failed struct{ Error struct{ Message string } }
 	text := string(content)

@@ -7,18 +7,19 @@ import (
 	"strings"
 )
 
-// What the examples of agents print looks the same everywhere: "--- step N" before
-// the code of a step, "--- gave" before what the model sees of it, "=> " before the
-// answer, and "NAME: " before what one of several agents does. Notes about the
-// example itself, such as that its model is scripted, go to the standard error.
+// The output of the examples of agents looks the same everywhere: "--- step N"
+// before the code of a step, "--- gave" before the part of its result that the model
+// sees, "=> " before the answer, and "NAME: " before the output of one of several
+// agents. Notes about the example itself, such as that its model is scripted, go to
+// the standard error.
 
-// Script is a model whose answers are written down, so that an example runs
-// without an account. Its keys are instructions of agents ("" is every agent), its
-// values the code that the model answers with, one snippet a step.
+// Script is a model whose answers are written down, so that an example runs without
+// an account. Its keys are instructions of agents ("" is every agent), its values
+// the code of the model's answers, one snippet a step.
 type Script map[string][]string
 
-// UseScript makes m answer from a script where it has no name, and tells w so. task
-// is what the user asked for: the script solves the example's own task and no other.
+// UseScript makes m answer from a script if it has no name, and tells w so. task is
+// the user's task: the script solves the example's own task and no other.
 func (m *Model) UseScript(w io.Writer, script Script, task string) error {
 	if m.Name != "" {
 		return nil
@@ -31,7 +32,7 @@ func (m *Model) UseScript(w io.Writer, script Script, task string) error {
 	return err
 }
 
-// complete gives the answer that a conversation has come to.
+// complete gives the next answer in a conversation.
 func (s Script) complete(chat []Message) (*Completion, error) {
 	turn := (len(chat) - 1) / 2 // the system's message, then question and answer in turn
 	for instructions, snippets := range s {

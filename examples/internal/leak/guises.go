@@ -37,7 +37,7 @@ func (s Secret) guises() [][]byte {
 }
 
 // mask turns ASCII into bytes that Python shows in hex, so that a kernel that masks
-// everything that it shows does not turn a masked secret back into the secret.
+// its whole output does not turn a masked secret back into the secret.
 const mask = 0xa5
 
 // masked returns the guises as a sandbox receives them, as a Python list: the sandbox

@@ -27,8 +27,8 @@ var (
 )
 
 // Cloud returns a cloud whose sandboxes see nothing of this process, which has the
-// secret. Where the machine cannot run one the test is skipped, or fails if the
-// variable CI is "true".
+// secret. If the machine cannot run one the test is skipped, or fails if the variable
+// CI is "true".
 func Cloud(t testing.TB, opts ...local.Option) *sandboxtest.Cloud {
 	t.Helper()
 	cloud := sandboxtest.New(t, opts...)
@@ -41,8 +41,8 @@ func Cloud(t testing.TB, opts ...local.Option) *sandboxtest.Cloud {
 	return cloud
 }
 
-// Secret is what sandboxes are searched for: as it is, reversed, in hex, in base64
-// and as Python stores strings in memory.
+// Secret is searched for in sandboxes: unchanged, reversed, in hex, in base64 and in
+// the form in which Python stores strings in memory.
 type Secret struct {
 	Text  string
 	since time.Time // nothing that is older contains it
@@ -54,9 +54,9 @@ func New(prefix string) Secret { return Secret{prefix + rand.Text(), time.Now()}
 
 // Findings are the result of a search of a sandbox.
 type Findings struct {
-	// Found are the places where the secret is, sorted: "environ of 12", "cmdline
-	// of 12" and "memory of 12" of a process, "file /path", and "name /path" for a file
-	// whose name, or the target of whose link, contains it.
+	// Found are the places of the secret, sorted: "environ of 12", "cmdline of 12" and
+	// "memory of 12" of a process, "file /path", and "name /path" for a file whose
+	// name, or the target of whose link, contains it.
 	Found    []string
 	Refused  []string // places where neither root nor the user may look
 	Memories []int    // processes whose memory was read
@@ -90,7 +90,7 @@ func (s Secret) Search(ctx context.Context, sb *sandbox.Sandbox) (*Findings, err
 			}
 		}
 	}
-	// If both users are one id, each finds what the other finds.
+	// If both users are one id, both searches find the same places.
 	slices.Sort(all.Found)
 	all.Found = slices.Compact(all.Found)
 	return all, nil
@@ -103,8 +103,8 @@ type Kernel struct {
 	Found   []string // in "In", "history", "variables", "objects", "environment"
 }
 
-// SearchKernels looks from inside every kernel of a sandbox, as code in it could:
-// in the code that was run and its results, in the variables, all objects and the
+// SearchKernels searches from inside every kernel of a sandbox, as code in it could: in
+// the code that was run and its results, in the variables, all objects and the
 // environment. It waits for code that is running, and starts the kernel of the default
 // context if it does not run yet. It is an error if there is no kernel.
 func (s Secret) SearchKernels(ctx context.Context, sb *sandbox.Sandbox) ([]Kernel, error) {
@@ -131,8 +131,8 @@ func (s Secret) SearchKernels(ctx context.Context, sb *sandbox.Sandbox) ([]Kerne
 	return kernels, nil
 }
 
-// Everywhere returns where the secret is in a sandbox and in its kernels, as found by
-// Search and SearchKernels. It is an error if the memory of a kernel was not read.
+// Everywhere returns the places of the secret in a sandbox and in its kernels, as found
+// by Search and SearchKernels. It is an error if the memory of a kernel was not read.
 func (s Secret) Everywhere(ctx context.Context, sb *sandbox.Sandbox) ([]string, error) {
 	kernels, err := s.SearchKernels(ctx, sb)
 	if err != nil {

@@ -30,7 +30,7 @@ func TestGuises(t *testing.T) {
 	}
 }
 
-// TestSearchFinds checks that the search finds what is hidden in a sandbox, in every place.
+// TestSearchFinds checks that the search finds secrets hidden in every place of a sandbox.
 func TestSearchFinds(t *testing.T) {
 	t.Parallel()
 	sb := Cloud(t).Create(t)
@@ -53,7 +53,7 @@ func TestSearchFinds(t *testing.T) {
 	for path, content := range map[string]string{
 		"/tmp/.config/token": base64.StdEncoding.EncodeToString([]byte("me:" + s.Text)),
 		"/dev/shm/token":     hex.EncodeToString([]byte(s.Text)),
-		"/tmp/log":           strings.Repeat("-", 4<<20-5) + string(reversed), // across the border of two pieces
+		"/tmp/log":           strings.Repeat("-", 4<<20-5) + string(reversed), // across the border of two parts
 	} {
 		if err := sb.Files.WriteText(t.Context(), path, content, nil); err != nil {
 			t.Fatal(err)
@@ -65,7 +65,7 @@ func TestSearchFinds(t *testing.T) {
 	}
 	places = append(places, "name /tmp/"+s.Text, "name /tmp/link")
 
-	inside := map[string]map[string]bool{} // by context: where code finds it
+	inside := map[string]map[string]bool{} // the places in which code finds it, by context
 	for _, kernel := range []struct {
 		code string
 		in   map[string]bool

@@ -20,16 +20,16 @@ const (
 	maxEcho = 1 << 10
 )
 
-// field is a field of a request's body. If the field is not required, null means
-// the same as leaving it out. take returns what is wrong with a value.
+// field is a field of a request's body. If it is not required, null means the same
+// as leaving it out. take returns the problems of a value.
 type field struct {
 	name     string
 	required bool
 	take     func(value json.RawMessage) []problem
 }
 
-// problem is one thing that is wrong with a body, in the words of FastAPI, which
-// the service is built with.
+// problem is one problem of a body, in the words of FastAPI, with which the service
+// is built.
 type problem struct {
 	Type    string            `json:"type"`
 	Where   []any             `json:"loc"`
@@ -38,8 +38,8 @@ type problem struct {
 	Context map[string]string `json:"ctx,omitempty"`
 }
 
-// readBody reads the object that is the body of a request. Everything that is wrong
-// with it is reported in one 422 response.
+// readBody reads the object that is the body of a request. All of its problems are
+// reported in one 422 response.
 func readBody(w http.ResponseWriter, r *http.Request, fields ...field) bool {
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Everything that is wrong with a body is reported at once, as FastAPI does it.
+// All problems of a body are reported at once, as FastAPI does.
 func TestMalformedBodies(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "")

@@ -21,7 +21,7 @@ import (
 
 const (
 	pingInterval = 30 * time.Second
-	maxPings     = 3 // how many may go unanswered
+	maxPings     = 3 // how many pings may be unanswered
 	maxMessage   = 64 << 20
 	// unconfirmed is how many bytes are sent at most before the client is asked for
 	// an acknowledgement.
@@ -42,7 +42,7 @@ type socket struct {
 	server  *Server
 	kernel  *runningKernel
 	session string // the session_id of the request, may be empty
-	number  uint64 // of the request, which distinguishes it from later ones
+	number  uint64 // the number of the request, which distinguishes it from later ones
 	conn    *websocket.Conn
 	v1      bool
 	buffer  *sessionBuffer
@@ -168,8 +168,8 @@ func (so *socket) unmarshal(kind int, data []byte) (*jupyter.Message, error) {
 	return jupyter.Unmarshal(data, kind == websocket.BinaryMessage)
 }
 
-// write sends what is in the buffer, and pings. It closes the connection, which
-// also ends the reader.
+// write sends the messages in the buffer, and pings. It closes the connection,
+// which also ends the reader.
 func (so *socket) write() {
 	defer so.conn.Close()
 	defer so.shut()
@@ -178,7 +178,7 @@ func (so *socket) write() {
 	ticker := time.NewTicker(so.server.ping)
 	defer ticker.Stop()
 	var asked uint64 // the position of the last ping that asks for an acknowledgement
-	size := 0        // bytes sent since then
+	size := 0        // bytes sent since that ping
 	for {
 		m := so.buffer.next()
 		if m != nil {
@@ -212,7 +212,7 @@ func (so *socket) write() {
 	}
 }
 
-// end closes the connection with a close message, after what is still in transit.
+// end closes the connection with a close message, after the messages in transit.
 func (so *socket) end() {
 	for m := so.buffer.next(); m != nil; m = so.buffer.next() {
 		if _, err := so.put(m); err != nil {

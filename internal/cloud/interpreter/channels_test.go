@@ -18,7 +18,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
-// peer is a websocket client of the kernel that is not part of our own code.
+// peer is a websocket client of the kernel made with another library than ours.
 type peer struct {
 	t  testing.TB
 	ws *coder.Conn
@@ -173,7 +173,7 @@ func TestChannels(t *testing.T) {
 			}
 		})
 	}
-	// What is set through one port is visible through the other.
+	// Variables set through one port are visible through the other.
 	if got := merged(p.run(t, map[string]any{"code": "_ , 7"}), "result"); !strings.HasSuffix(got, "7)") {
 		t.Errorf("the other port: %q, want %q at its end", got, "7)")
 	}
@@ -295,8 +295,8 @@ func TestSameSessionReplacesTheConnection(t *testing.T) {
 	}
 }
 
-// An earlier request of a session does not take the place of a later one, however
-// late it gets its turn.
+// An earlier request of a session does not replace a later one, however late it
+// is handled.
 func TestEarlierRequestDoesNotReplaceALaterOne(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "")
@@ -382,12 +382,12 @@ func TestClientThatDoesNotRead(t *testing.T) {
 func TestClientThatIsGone(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "")
-	p.ping = time.Second // a busy machine does not take as long as maxPings to answer
+	p.ping = time.Second // a busy machine answers within maxPings of these
 	id := p.defaultID(t)
 	silent := p.dial(t, id, "", nil)
 	reads := make(chan error, 1)
-	go func() { _, _, err := silent.ws.Read(t.Context()); reads <- err }() // which answers pings, too
-	p.dial(t, id, "", nil)                                                 // nobody reads this one
+	go func() { _, _, err := silent.ws.Read(t.Context()); reads <- err }() // Read answers pings, too
+	p.dial(t, id, "", nil)                                                 // this one is not read
 	k := p.kernelByID(id)
 	patience.Until(t, "one connection is left", func() bool { return p.connections(k) == 1 })
 	if got := silent.send(jupyter.Shell, "kernel_info_request", struct{}{}, jupyter.Header{}); got.MsgID == "" {

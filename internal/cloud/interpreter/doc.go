@@ -1,8 +1,8 @@
 // Package interpreter serves code execution inside a sandbox: the code
 // interpreter on port 49999 and Jupyter on port 8888, over the same kernels.
 //
-// Beyond what the service and Jupyter's own server promise, clients of this server
-// can rely on the following:
+// Clients of this server can rely on the following, beyond the promises of the
+// service and of Jupyter's own server:
 //
 //   - After a websocket with a session_id ends, for whatever reason, a new one with
 //     the same session_id continues the session. It receives, in order, every

@@ -83,8 +83,8 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, k *runningKernel
 	}
 }
 
-// How often the code of a client that has gone away is interrupted, and how long each
-// interrupt has to take effect: code may catch one and go on.
+// interrupts is how often the code of a client that has gone away is interrupted, and
+// interruptPause is the pause after each: code may catch an interrupt and continue.
 const (
 	interrupts     = 5
 	interruptPause = 2 * time.Second
@@ -175,7 +175,7 @@ func (e *execution) lines(event kernel.Event) []any {
 		case "aborted", "abort": // both spellings are in use: bash_kernel says abort
 			e.failed = true
 			return []any{errorLine{Type: "error", Name: "ExecutionAborted", Value: "Execution was aborted"}}
-		case "error": // of which a kernel may speak nowhere else, as of a magic that is used wrongly
+		case "error": // some kernels report errors only in the reply, for instance a magic that is used wrongly
 			e.failed = true
 			return []any{errorLine{Type: "error", Name: c.Name, Value: c.Value, Traceback: strings.Join(c.Traceback, "")}}
 		}
@@ -228,8 +228,7 @@ func (e *execution) write(ctx context.Context, w http.ResponseWriter, flush *htt
 			}
 			ticker.Reset(keepalive)
 		case <-e.request.Done():
-			// Everything has been delivered into the outbox; write what is left
-			// there.
+			// Everything has been delivered into the outbox; write the rest of it.
 			for len(e.outbox.frames) > 0 {
 				f := <-e.outbox.frames
 				e.outbox.taken(f)

@@ -339,7 +339,7 @@ func TestRequestsRunInOrder(t *testing.T) {
 	}
 }
 
-// Whatever is raised becomes one line of the type error, its traceback without
+// Every raised value becomes one line of the type error, with a traceback without
 // colours.
 func TestErrorLines(t *testing.T) {
 	t.Parallel()

@@ -23,7 +23,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// jupyterVersion is the version of jupyter_server whose API this implements.
+// jupyterVersion is the version of jupyter_server whose API this package
+// implements.
 const jupyterVersion = "2.20.0"
 
 // Jupyter returns the handler of port 8888.
@@ -64,7 +65,7 @@ func (s *Server) Jupyter() http.Handler {
 }
 
 // authorized requires the sandbox's token, if it has one, and refuses requests that
-// pages of other origins make a browser send.
+// a browser sends for pages of other origins.
 func (s *Server) authorized(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -253,7 +254,7 @@ func (s *Server) postKernel(w http.ResponseWriter, r *http.Request) {
 
 const maxKernelID = 128
 
-// kernelID matches what Jupyter's paths accept as the id of a kernel.
+// kernelID matches the kernel ids that Jupyter's paths accept.
 var kernelID = lazyregexp.New(`^\w+-\w+-\w+-\w+-\w+$`)
 
 // refuseKernel answers a request whose kernel cannot be made.

@@ -56,8 +56,8 @@ func (s *Server) python(environ []string) []string {
 	return append([]string{path}, s.options.Python[1:]...)
 }
 
-// howToInstall says, of the kernels that the service's template always has, how the
-// local cloud gets them.
+// howToInstall has, for each kernel that the service's template always has, the way
+// to add it to the local cloud.
 var howToInstall = map[string]string{
 	"bash":       " The local cloud has it after `e2bctl local setup` and a new start.",
 	"javascript": " The local cloud has it, and TypeScript, after `e2bctl local setup --full` and a new start.",

@@ -160,7 +160,7 @@ func TestJupyterWithInstalledKernels(t *testing.T) {
 	}
 	ws := p.dial(t, k.ID, "", nil)
 	got := ws.until(ws.execute("echo hello", false))
-	got = slices.CompactFunc(got, func(a, b *jupyter.Message) bool { // a line may come in pieces
+	got = slices.CompactFunc(got, func(a, b *jupyter.Message) bool { // a line may come in parts
 		return a.Header.MsgType == "stream" && b.Header.MsgType == "stream"
 	})
 	if want := "iopub:status iopub:execute_input iopub:stream shell:execute_reply iopub:status"; types(got) != want {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestNoPython checks that a sandbox of a machine without Python serves all the same,
-// and does not offer what it does not have.
+// TestNoPython checks that a sandbox of a machine without Python still serves, and
+// does not offer Python.
 func TestNoPython(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "", func(o *Options) { o.Python = nil })

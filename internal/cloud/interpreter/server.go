@@ -33,8 +33,8 @@ type Options struct {
 	// absolute path, or a name to look for in PATH. If it is empty the kernels of
 	// Python do not start, and say what to install.
 	Python []string
-	// Wasm runs the kernels of Python in WebAssembly, and there are no others; nil: Python
-	// does.
+	// Wasm runs the kernels of Python in WebAssembly; other kernels do not exist then. nil
+	// means that Python runs them.
 	Wasm *kernel.Wasm
 	// Environ returns the environment of a kernel. It is called each time one
 	// starts.
@@ -43,7 +43,7 @@ type Options struct {
 	Credential *syscall.Credential
 	// Dir is the working directory of kernels and the root of Jupyter's paths.
 	Dir string
-	// Token returns what is required on the Jupyter port now; "": nothing.
+	// Token returns the token that the Jupyter port requires now; "" means none.
 	Token func() string
 	// Scratch is a directory for the files of the driver and of connections.
 	Scratch string
@@ -84,17 +84,17 @@ type Server struct {
 	creating sync.Mutex
 }
 
-// runningKernel is a kernel together with the values that clients know it by.
+// runningKernel is a kernel with the values by which clients know it.
 type runningKernel struct {
 	*kernel.Kernel
 	id string
 	// spec is the Jupyter kernel; nil means the driver's Python.
 	spec *zmq.Spec
-	// isContext says that it is listed on the code interpreter's port, with this
+	// isContext reports whether it is listed on the code interpreter's port, with this
 	// language and working directory.
 	isContext     bool
 	language, cwd string // cwd as the client sees it
-	// isDefault says that it runs code for which no context was named.
+	// isDefault reports whether it runs code for which no context was named.
 	isDefault bool
 }
 

@@ -120,7 +120,7 @@ type line struct {
 	IsMain         bool           `json:"is_main_result"`
 }
 
-// run runs code as the SDKs do.
+// run runs code with the requests of the SDKs.
 func (p *ports) run(t testing.TB, body map[string]any) (lines []line) {
 	t.Helper()
 	data, err := json.Marshal(body)
@@ -207,7 +207,7 @@ func TestDefaultKernelStarts(t *testing.T) {
 		}
 	})
 	for len(starts) > 0 {
-		<-starts // kernels of other languages were looked for
+		<-starts // at the start the server looked for kernels of other languages
 	}
 	for _, path := range []string{"/health", "/nowhere"} {
 		p.call(t, t.Context(), http.MethodGet, p.interpreter+path, "")

@@ -17,7 +17,7 @@ import (
 
 const (
 	// slowPatience is how long others wait for a client that does not read. It does not
-	// apply to what a client asked for itself: a client may slow down its own
+	// apply to the output of the client's own requests: a client may slow down its own
 	// execution for as long as it likes.
 	slowPatience = 5 * time.Second
 	// absence is how long a session is kept while it has no connection.
@@ -43,12 +43,12 @@ type sessionBuffer struct {
 	server  *Server
 	kernel  *runningKernel
 	session string // empty: the buffer ends with its connection
-	own     string // this end's session in headers
+	own     string // the session of this server in headers
 	client  *kernel.Client
 	wake    chan struct{} // holds one token when there may be something to send
 
 	mu       sync.Mutex
-	messages []*jupyter.Message // not acknowledged; the first sent of them were sent
+	messages []*jupyter.Message // the unacknowledged messages; the first sent of them were sent
 	sent     int
 	first    uint64 // the number of messages[0]
 	bytes    int
@@ -77,7 +77,7 @@ func (s *Server) openBuffer(so *socket) (*sessionBuffer, error) {
 			s.mu.Unlock()
 			return nil, errNoBuffer
 		}
-		// removeKernel has ended the buffers that there were: nothing would end another.
+		// removeKernel has ended the existing buffers: nothing would end a new one.
 		if !slices.Contains(s.kernels, so.kernel) {
 			s.mu.Unlock()
 			return nil, errRemoved
@@ -167,8 +167,8 @@ func (b *sessionBuffer) detach() {
 	}
 }
 
-// retire ends a buffer whose kernel is gone. Its connection still sends what is
-// left.
+// retire ends a buffer whose kernel is gone. Its connection still sends the remaining
+// messages.
 func (b *sessionBuffer) retire() {
 	b.mu.Lock()
 	b.closed = true
@@ -274,8 +274,8 @@ func (b *sessionBuffer) put(m *jupyter.Message, limit int) bool {
 	return true
 }
 
-// asksNoMore reports whether a msg_id is that of a question before the last one.
-// Nothing is known about other ids that clients send as the parent of an answer.
+// asksNoMore reports whether msg_id belongs to a question before the last one. Nothing
+// is known about other ids that clients send as the parent of an answer.
 func (b *sessionBuffer) asksNoMore(id string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -283,7 +283,7 @@ func (b *sessionBuffer) asksNoMore(id string) bool {
 }
 
 // answer adds a message that is answered without the kernel. It does not wait for a
-// client that asks and does not read.
+// client that sends requests and does not read.
 func (b *sessionBuffer) answer(m *jupyter.Message) {
 	if !b.put(m, absentBytes) {
 		b.lose()

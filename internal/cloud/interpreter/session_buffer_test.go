@@ -17,10 +17,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// cut ends the connection as a network failure does: without a close message.
+// cut ends the connection without a close message, like a network failure.
 func (p *peer) cut() { _ = p.ws.CloseNow() }
 
-// text returns all that was printed, with each message counted once.
+// text returns the whole printed text, with each message counted once.
 func text(t testing.TB, messages map[string]bool, all []*jupyter.Message) string {
 	t.Helper()
 	var out strings.Builder
@@ -58,7 +58,7 @@ func TestSessionIsResumed(t *testing.T) {
 				break
 			}
 		}
-		if cutAfter == 0 { // the request must have come
+		if cutAfter == 0 { // the request must have arrived
 			p.settle(t)
 		}
 		ws.cut()
@@ -81,7 +81,7 @@ func TestSessionIsResumed(t *testing.T) {
 				once = append(once, m)
 			}
 		}
-		order := strings.TrimPrefix(types(once), "iopub:queued ") // behind settle's, at times
+		order := strings.TrimPrefix(types(once), "iopub:queued ") // at times it comes after settle's
 		if out := text(t, map[string]bool{}, once); out != "0\n1\n2\n" || !strings.HasPrefix(order, "iopub:status iopub:execute_input iopub:stream") ||
 			!strings.HasSuffix(order, "iopub:execute_result shell:execute_reply iopub:status") {
 			t.Errorf("cut after %d: %q, %s, want %q, and messages that begin with %q and end with %q", cutAfter, out, order, "0\n1\n2\n", "iopub:status iopub:execute_input iopub:stream", "iopub:execute_result shell:execute_reply iopub:status")
@@ -95,7 +95,7 @@ func (p *ports) settle(t testing.TB) {
 	p.run(t, map[string]any{"code": "1"})
 }
 
-// What was acknowledged is not sent again, and a question waits.
+// Acknowledged messages are not sent again, and a question waits.
 func TestQuestionWaitsForTheSession(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "")
@@ -113,7 +113,8 @@ func TestQuestionWaitsForTheSession(t *testing.T) {
 	}
 }
 
-// Nothing is kept without a session_id, and nothing of another session.
+// Without a session_id nothing is kept, and no session gets messages of
+// another.
 func TestSessionsAreSeparate(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "")
@@ -255,8 +256,8 @@ func TestPositionInTheQueue(t *testing.T) {
 	}
 }
 
-// Whatever frame a client sends, it gets an answer or a close, and the server
-// serves the next one.
+// Every frame of a client gets an answer or a close, and the server serves the
+// next client.
 func FuzzFrames(f *testing.F) {
 	m := &jupyter.Message{Channel: jupyter.Shell, Header: jupyter.NewHeader("kernel_info_request", "s", "u"), Content: []byte("{}")}
 	v1, _ := jupyter.MarshalV1(m)
@@ -276,7 +277,7 @@ func FuzzFrames(f *testing.F) {
 	url := "ws" + strings.TrimPrefix(p.jupyter, "http") + "/api/kernels/" + k.id + "/channels"
 	f.Fuzz(func(t *testing.T, data []byte, isBinary, offerV1 bool) {
 		if strings.Contains(string(data), "shutdown") {
-			return // which ends the kernel of all the others
+			return // this ends the kernel of all the others
 		}
 		dialer := gorilla.Dialer{}
 		if offerV1 {

@@ -17,7 +17,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
-// printed is the event of a text that code prints.
+// printed returns the event of a text that code prints.
 func printed(t *testing.T, text string) kernel.Event {
 	t.Helper()
 	content, err := json.Marshal(jupyter.StreamContent{Name: "stdout", Text: text})
@@ -27,8 +27,8 @@ func printed(t *testing.T, text string) kernel.Event {
 	return kernel.Event{Type: "stream", Content: content}
 }
 
-// What waits for a slow reader is bounded: from then on the kernel waits, until there is space,
-// the reader is gone or the kernel ends. Nothing is lost and the order stays.
+// The output that waits for a slow reader is bounded: above the bound the kernel waits until
+// there is space, the reader is gone or the kernel ends. Nothing is lost and the order stays.
 func TestOutputWaitsForItsReader(t *testing.T) {
 	t.Parallel()
 	for name, size := range map[string]int{"1 byte": 1, "4 KiB": outboxFrame, "1 MiB": 1 << 20, "the bound": outboxBytes, "more than the bound": 2 * outboxBytes} {
@@ -52,8 +52,8 @@ func slowReader(t *testing.T, ending string, events []kernel.Event) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// As many as fit: a frame of less than outboxFrame counts as one of that size, and one that
-	// is larger than the whole bound is alone.
+	// The number that fits: a frame of less than outboxFrame counts as one of that size, and
+	// one that is larger than the whole bound is alone.
 	fit := max(1, outboxBytes/max(len(data), outboxFrame))
 	number := fit + 3
 	delivered := 0
@@ -130,7 +130,7 @@ func TestOutputThatIsReadAtTheEnd(t *testing.T) {
 	if !strings.Contains(body, "the result") || !strings.HasSuffix(body, "{\"type\": \"end_of_execution\"}\n") {
 		t.Errorf("the answer ends with %.200q, want the result and the end", body[max(0, len(body)-200):])
 	}
-	// One who reads all the time gets more than there is space for at once.
+	// A reader that reads all the time gets more than fits at once.
 	w.Body.Reset()
 	patience.Receive(t, "much output", stream("for i in range(800): print(i, 'x' * 10000, flush=True)"))
 	if n := strings.Count(w.Body.String(), strings.Repeat("x", 10000)); n != 4*lines {

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// wheel returns a wheel with nothing in it.
+// wheel returns an empty wheel.
 func wheel(t *testing.T, name string) string {
 	t.Helper()
 	var packed bytes.Buffer
@@ -55,8 +55,8 @@ func writeFiles(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-// TestCallersDirectory runs a real Python and pip in a directory of somebody else: none of
-// its files is run, and files of a list are still found where it says.
+// TestCallersDirectory runs a real Python and pip in a directory of another user. None of
+// its files is run, and the files that a list names are still found.
 func TestCallersDirectory(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("a virtual environment has other paths there")

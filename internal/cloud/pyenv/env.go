@@ -12,21 +12,21 @@ import (
 	"strings"
 )
 
-// Variable is the environment variable that names the Python to use instead of
-// anything that would be found or created.
+// Variable is the environment variable that names a Python. It takes precedence over every found
+// or created one.
 const Variable = "E2BCTL_PYTHON"
 
 // ErrNoPython is returned when the machine has no Python that a sandbox could
 // run.
 var ErrNoPython = errors.New("python: no usable python3 found; install Python 3.9 or newer, or name one in " + Variable)
 
-// Level says how much a Python can do, from most to least.
+// Level is the extent of a Python's packages, from most to least.
 type Level int
 
 // The levels.
 const (
 	Venv    Level = iota // the prepared virtual environment: everything on the list
-	IPython              // IPython, so magics and rich display; the other packages as they are
+	IPython              // IPython, so magics and rich display; the other packages only if they are installed
 	Plain                // the standard library alone
 	Absent               // no Python
 )
@@ -54,17 +54,16 @@ type Env struct {
 	Trees   []string // directories besides /usr that a sandbox must be shown, none inside another
 	Vars    []string // variables ("NAME=value") that its processes should have
 	Level   Level
-	Note    string // one line: what is missing or not used, and what to do; "" if there is nothing to say
+	Note    string // one line: the missing or unused parts, and the remedy; "" if everything is in use
 }
 
-// Find returns the best Python available now: the one that E2BCTL_PYTHON names,
-// else the prepared environment, else a python3 with IPython, else any python3.
-// It runs the candidates to find out about them, and installs nothing. If it
-// returns the prepared environment, it records there that the environment is in
-// use. Of several it prefers the one with the packages that were chosen last. A
-// prepared environment that users other than this one and root can change is not
-// used; the Note of the Env returned instead says so. Find returns [ErrNoPython]
-// when there is none, and an error that names the file when E2BCTL_PYTHON does not
+// Find returns the best Python available now: the one that E2BCTL_PYTHON names, else the prepared
+// environment, else a python3 with IPython, else any python3. It runs the candidates to learn
+// their version and packages, and installs nothing. If it returns the prepared environment, it
+// records there that the environment is in use. If there are several, it prefers the one with the
+// packages that were chosen last. A prepared environment that users other than this one and root
+// can change is not used; the Note of the returned Env then says so. Find returns [ErrNoPython]
+// if the machine has no usable Python, and an error that names the file if E2BCTL_PYTHON does not
 // work.
 func Find(ctx context.Context) (*Env, error) {
 	env, err := named(ctx)
@@ -92,23 +91,22 @@ func Find(ctx context.Context) (*Env, error) {
 	return fallback(ctx, c.remedy())
 }
 
-// Ensure returns the Python that E2BCTL_PYTHON names, else the prepared
-// environment with the packages that [EnsurePackages] was given last. If that does
-// not exist, Ensure creates it first, which downloads about 90 MB and takes a
-// minute. Processes that call Ensure at the same time wait for the one that is
-// creating it. If it cannot be created, Ensure returns an error that says why;
-// [Find] then returns what sandboxes run without it. Progress is written to progress
-// as lines, or as a bar when it is a terminal; nil is silent.
+// Ensure returns the Python that E2BCTL_PYTHON names, else the prepared environment with the
+// packages that [EnsurePackages] was given last. If that does not exist, Ensure creates it first,
+// which downloads about 90 MB and takes a minute. Processes that call Ensure at the same time
+// wait for the one that is creating it. If it cannot be created, Ensure returns an error with the
+// reason; [Find] then returns the Python that sandboxes run without it. Progress is written to
+// progress as lines, or as a bar if it is a terminal; nil is silent.
 //
-// Regardless of the umask, nobody else can write to what Ensure creates, or read
-// what it creates for an ordinary user. An environment that others can change is
-// replaced.
+// Regardless of the umask, nobody else can write to the files that Ensure creates. Files that it
+// creates for an ordinary user cannot be read by others either. An environment that others can
+// change is replaced.
 //
 // Environments of other versions that nobody has used for 30 days are removed.
 //
-// When run as root, Ensure may install the system's python3-venv package, which
-// progress announces first. Cancelling ctx leaves nothing half made. What was fetched by then stays,
-// however the work ended, and the next call goes on from it.
+// When run as root, Ensure may install the system's python3-venv package, which progress
+// announces first. Cancelling ctx leaves no unfinished environment. Packages that were downloaded
+// before an interruption or an error stay, and the next call continues with them.
 func Ensure(ctx context.Context, progress io.Writer) (*Env, error) {
 	env, err := named(ctx)
 	if env != nil || err != nil {
@@ -118,21 +116,20 @@ func Ensure(ctx context.Context, progress io.Writer) (*Env, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The file may have changed. One that can no longer be read does not take away
-	// the environment that was made from it.
+	// The file may have changed. If it can no longer be read, the environment that was made from
+	// it stays in use.
 	if now, err := newChoice(c.Packages); err == nil {
 		c = now
 	}
 	return ensure(ctx, progress, c)
 }
 
-// EnsurePackages does what [Ensure] does, for these packages instead of those that
-// were chosen before. They are what [Find] and [Ensure] return from now on. The full
-// list downloads about 450 MB. The packages of a file of the user's own are installed
-// after those of the list, whose versions they may change, as this user and by pip's
-// rules: where there is no wheel, pip builds one from the source. A file that changed
-// counts at the next call. EnsurePackages returns an error if E2BCTL_PYTHON names a
-// Python, where nothing is installed.
+// EnsurePackages does the work of [Ensure] with the packages p instead of those chosen before.
+// From now on [Find] and [Ensure] use them, too. The full list downloads about 450 MB. The
+// packages of the user's own file are installed after those of the list, whose versions they may
+// change, as this user and by pip's rules: without a wheel, pip builds a package from its source.
+// A change of the file takes effect at the next call. EnsurePackages returns an error if
+// E2BCTL_PYTHON names a Python, because nothing is installed there.
 func EnsurePackages(ctx context.Context, progress io.Writer, p Packages) (*Env, error) {
 	if name := os.Getenv(Variable); name != "" && p != (Packages{}) {
 		return nil, fmt.Errorf("python: nothing is installed into %s=%s, which sandboxes use as it is; unset %s, or install the packages there with pip", Variable, name, Variable)
@@ -144,7 +141,7 @@ func EnsurePackages(ctx context.Context, progress io.Writer, p Packages) (*Env, 
 	return ensure(ctx, progress, c)
 }
 
-// ensure makes the environment unless it is there, and records that it was chosen.
+// ensure makes the environment unless it exists, and records the choice.
 func ensure(ctx context.Context, progress io.Writer, c choice) (*Env, error) {
 	report := newReporter(progress)
 	defer removeUnused(report)
@@ -177,9 +174,9 @@ func named(ctx context.Context) (*Env, error) {
 	return found.env("install it there"), nil
 }
 
-// System returns the best Python that lies entirely below /usr, for a sandbox
-// that can be shown nothing else. remedy is what its note tells the user to do.
-// It returns [ErrNoPython] when there is none.
+// System returns the best Python that lies entirely below /usr, for a sandbox that sees no other
+// directories. remedy is the advice to the user in its Note. It returns [ErrNoPython] if there is
+// none.
 func System(ctx context.Context, remedy string) (*Env, error) {
 	found, err := candidates(ctx)
 	if err != nil {
@@ -188,8 +185,8 @@ func System(ctx context.Context, remedy string) (*Env, error) {
 	return best(slices.DeleteFunc(found, func(i *interpreter) bool { return len(i.trees()) > 0 }), remedy)
 }
 
-// fallback returns the best of the machine's own interpreters. remedy is what
-// its note tells the user to do.
+// fallback returns the best of the machine's own interpreters. remedy is the advice to the user
+// in its Note.
 func fallback(ctx context.Context, remedy string) (*Env, error) {
 	found, err := candidates(ctx)
 	if err != nil {

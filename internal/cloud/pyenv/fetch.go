@@ -16,13 +16,13 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// batch is how many packages one run of pip fetches. An interruption loses what the run has fetched.
-// installs is how many it installs, which takes less time than to fetch them.
+// batch is how many packages one run of pip fetches. An interruption loses the packages of that
+// run. installs is how many it installs, which takes less time than fetching them.
 const batch, installs = 8, 16
 
-// fetch downloads the packages of the list into the directory fetched, and leaves out what an
-// interrupted run has left there. pip's own cache is not enough for that: it keeps only what the
-// index allows.
+// fetch downloads the packages of the list into the directory fetched, without those that an
+// interrupted run has left there. pip's own cache is not enough for that: it keeps a file only if
+// the index allows it.
 func (b *builder) fetch(ctx context.Context, pins []string) error {
 	if err := os.MkdirAll(b.fetched, 0o700); err != nil {
 		return fmt.Errorf("python: make the directory for what is fetched: %w", err)
@@ -54,7 +54,7 @@ func (b *builder) fetch(ctx context.Context, pins []string) error {
 	return nil
 }
 
-// install installs the packages that were fetched, some at a time, so that it can say how far it is.
+// install installs the fetched packages in groups, to report its progress.
 func (b *builder) install(ctx context.Context, pins []string) error {
 	b.report.stage("installing", len(pins))
 	for some := range slices.Chunk(pins, installs) {
@@ -66,8 +66,8 @@ func (b *builder) install(ctx context.Context, pins []string) error {
 	return nil
 }
 
-// pinned runs a command of pip for packages of the list. It has all that they need, so pip need not
-// look for that.
+// pinned runs a command of pip for packages of the list. The list has all their dependencies, so
+// pip need not look for any.
 func (b *builder) pinned(ctx context.Context, pins []string, lines func(string), command string, arguments ...string) error {
 	name := filepath.Join(b.scratch, "pins.txt")
 	if err := os.WriteFile(name, []byte(strings.Join(pins, "")), 0o644); err != nil {
@@ -86,8 +86,8 @@ func hashes(pin string) (found []string) {
 	return found
 }
 
-// keepListed removes the files of a directory that are not on the list, such as the beginning of
-// one, and returns the hashes of those that are.
+// keepListed removes the files of a directory that are not on the list, such as incomplete files,
+// and returns the hashes of the other ones.
 func keepListed(directory string, pins []string) (map[string]bool, error) {
 	listed := make(map[string]bool)
 	for _, pin := range pins {

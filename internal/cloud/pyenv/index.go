@@ -8,18 +8,17 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// unread matches the lines of pip's log about a page of the index that it went on
-// without.
+// unread matches the lines of pip's log about a page of the index that it skipped.
 var unread = lazyregexp.New(`(?m)Could not fetch URL (\S+): (.+) - skipping$`)
 
-// unreadIndex returns an error that says why pip could not read the index, or nil if
-// its log does not say so. pip itself only says, after that, that it found no
-// matching distribution. A page that does not exist is the index's answer: it does
-// not have the package.
+// unreadIndex returns an error with pip's reason for not reading the index, or nil
+// if the log has none. pip itself then only says that it found no matching
+// distribution. A missing page is an answer of the index: it does not have the
+// package.
 func unreadIndex(log string) error {
 	text, err := os.ReadFile(log)
 	if err != nil {
-		return nil //nolint:nilerr // what pip wrote to stderr has to do
+		return nil //nolint:nilerr // pip's output to stderr must suffice
 	}
 	for _, match := range unread().FindAllSubmatch(text, -1) {
 		page, reason := string(match[1]), string(match[2])

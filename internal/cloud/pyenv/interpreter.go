@@ -18,9 +18,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/shortage"
 )
 
-// probe is the program that is run to ask an interpreter about itself. A python3 on
-// PATH may be a script that selects one of several (pyenv, asdf); only the
-// interpreter that runs in the end knows its own file.
+// probe is the program with which an interpreter describes itself. A python3 on PATH
+// may be a script that selects one of several (pyenv, asdf); only the interpreter
+// that runs in the end knows its own file.
 //
 //go:embed probe.py
 var probe string
@@ -32,21 +32,21 @@ const probeTimeout = 20 * time.Second
 // oldest is the first minor version of Python 3 that the kernel driver supports.
 const oldest = 9
 
-// modules are the purpose of the list, with the name of the distribution where it
-// differs. probe.py is given them to look for.
+// modules are the modules for which the list exists, with the name of the
+// distribution if it differs. probe.py looks for them.
 var modules = []struct{ name, distribution string }{
 	{name: "IPython"}, {name: "numpy"}, {name: "pandas"}, {name: "matplotlib"}, {"PIL", "pillow"}, {name: "requests"},
-	{name: "jinja2"}, {name: "nbformat"}, {"nest_asyncio", "nest-asyncio"}, // which every ipykernel brings
+	{name: "jinja2"}, {name: "nbformat"}, {"nest_asyncio", "nest-asyncio"}, // every ipykernel brings it
 }
 
-// interpreter is what an interpreter reports about itself.
+// interpreter is the report of an interpreter about itself.
 type interpreter struct {
 	Executable string   // sys.executable
 	Real       string   // the same without symbolic links
 	Base       string   // the interpreter that a virtual environment is based on
 	Prefixes   []string // every installation prefix, virtual and real
 	Numbers    [3]int   `json:"version"`
-	Modules    []string // those of the modules asked for that are installed
+	Modules    []string // the installed ones of the modules asked for
 }
 
 func (i *interpreter) version() string {
@@ -55,8 +55,8 @@ func (i *interpreter) version() string {
 
 func (i *interpreter) has(module string) bool { return slices.Contains(i.Modules, module) }
 
-// trees returns the directories that contain everything the interpreter consists
-// of, without directories below /usr and nested ones.
+// trees returns the directories that contain all files of the interpreter, without
+// directories below /usr and nested ones.
 func (i *interpreter) trees() []string {
 	paths := append(slices.Clone(i.Prefixes), filepath.Dir(filepath.Dir(i.Real)))
 	slices.Sort(paths)
@@ -70,13 +70,13 @@ func (i *interpreter) trees() []string {
 	return trees
 }
 
-// below reports whether path is directory or something in it.
+// below reports whether path is directory or lies inside it.
 func below(path, directory string) bool {
 	return path == directory || strings.HasPrefix(path, strings.TrimSuffix(directory, "/")+"/")
 }
 
-// candidates asks the interpreters at the places where a python3 may be; those that
-// do not work or are too old are left out. It fails when ctx ends, and when none was
+// candidates asks the interpreters at the usual places of a python3, and leaves out
+// those that do not work or are too old. It fails when ctx ends, and if none was
 // found because there were too few processes, files or memory to ask one.
 func candidates(ctx context.Context) ([]*interpreter, error) {
 	var (
@@ -102,7 +102,7 @@ func candidates(ctx context.Context) ([]*interpreter, error) {
 	return found, nil
 }
 
-// ask runs the interpreter that name leads to and checks that a sandbox can use it.
+// ask runs the interpreter called name and checks that a sandbox can use it.
 func ask(ctx context.Context, name string) (*interpreter, error) {
 	path, err := hostprogram.Find(name)
 	if err != nil {
@@ -130,8 +130,8 @@ func ask(ctx context.Context, name string) (*interpreter, error) {
 	return found, found.check()
 }
 
-// check refuses an interpreter that a sandbox could not run, or could run only by
-// being shown what it must not see.
+// check refuses an interpreter that a sandbox cannot run, or could run only with
+// access to directories that it must not see.
 func (i *interpreter) check() error {
 	switch {
 	case !filepath.IsAbs(i.Executable):

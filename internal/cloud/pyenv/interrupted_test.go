@@ -51,11 +51,11 @@ func emptyWheel(t *testing.T, name string, files ...string) []byte {
 	return buffer.Bytes()
 }
 
-// ending is how the name of each package's file ends.
+// ending is the end of the name of each package's file.
 const ending = "-1.0-py3-none-any.whl"
 
-// index is a package index that writes down which files it was asked for. It says nothing about
-// caching, so pip asks again.
+// index is a package index that records the requested files. It says nothing about caching, so
+// pip asks again.
 type index struct {
 	list   list
 	wheels map[string][]byte
@@ -63,7 +63,7 @@ type index struct {
 	mu        sync.Mutex
 	asked     []string
 	interrupt string // the package whose request calls stop, or ""
-	stop      func() // interrupts whoever asks
+	stop      func() // interrupts the setup
 }
 
 func newIndex(t *testing.T) *index {
@@ -107,8 +107,8 @@ func (x *index) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(x.wheels[name])
 }
 
-// TestInterruptedSetup interrupts two setups while they fetch a package, and wants the next one to
-// fetch only what is missing, and to say so in lines.
+// TestInterruptedSetup interrupts two setups while they fetch a package. The next one must fetch
+// only the missing packages, and report that in lines.
 func TestInterruptedSetup(t *testing.T) {
 	t.Parallel()
 	err := exec.CommandContext(t.Context(), "python3", "-c", "import ensurepip").Run()
@@ -119,9 +119,9 @@ func TestInterruptedSetup(t *testing.T) {
 	server := httptest.NewServer(x)
 	defer server.Close()
 	for _, run := range []struct {
-		signal    syscall.Signal // that ends it
-		interrupt string         // the package at which it comes; "": never
-		fetched   []string       // before that
+		signal    syscall.Signal // the signal that ends it
+		interrupt string         // the package at which the signal comes; "": never
+		fetched   []string       // packages fetched before the signal
 		lines     []string
 	}{
 		{syscall.SIGKILL, "p07", []string{"ipython", "matplotlib", "p00", "p01", "p02", "p03", "p04", "p05", "p06"}, []string{"fetched 8 of 18 packages"}},

@@ -25,8 +25,8 @@ type kernelspec struct {
 }
 
 // WriteKernelspecs describes the Jupyter kernels of the environment in directory, where sandboxes
-// look for them: that of Bash, and with full those of the full list. The packages' own installers
-// write to the user's home, which sandboxes do not see.
+// look for them: the kernel of Bash, and with full also the kernels of the full list. The
+// packages' own installers write to the user's home, which sandboxes do not see.
 func WriteKernelspecs(directory string, full bool) error {
 	const connection = "{connection_file}"
 	specs := map[string]kernelspec{"bash": {
@@ -55,12 +55,12 @@ func WriteKernelspecs(directory string, full bool) error {
 	return nil
 }
 
-// copied are the names that the kernels of R and Java are installed under.
+// copied are the names under which the kernels of R and Java are installed.
 var copied = []string{"ir", "r", "java"}
 
-// copyKernelspecs copies the user's kernels of R and Java into the environment and
-// returns their names: sandboxes see neither the user's home nor what JUPYTER_PATH
-// names, only the kernels of /usr and of the environment.
+// copyKernelspecs copies the user's kernels of R and Java into the environment and returns their
+// names: sandboxes see neither the user's home nor the directories of JUPYTER_PATH, only the
+// kernels of /usr and of the environment.
 func copyKernelspecs(directory string) ([]string, error) {
 	var names []string
 	for _, root := range userKernelspecs() {
@@ -97,8 +97,8 @@ func userKernelspecs() []string {
 	return directories
 }
 
-// copyKernelspec copies the regular files of a kernel's directory. Its kernel.json
-// may name the directory, as that of Java names the archive in it.
+// copyKernelspec copies the regular files of a kernel's directory. Its kernel.json may name the
+// directory: Java's names the archive in it.
 func copyKernelspec(from, to string) error {
 	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {

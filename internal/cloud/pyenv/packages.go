@@ -10,31 +10,30 @@ import (
 	"path/filepath"
 )
 
-// Packages says what the prepared environment holds. The zero value is the short
+// Packages are the packages of the prepared environment. The zero value is the short
 // list: IPython, numpy, pandas, matplotlib, pillow and requests, and the kernel of Bash.
 type Packages struct {
-	// Full asks for what the service's template code-interpreter-v1 holds, at its
+	// Full asks for the packages of the service's template code-interpreter-v1, at its
 	// versions, and for kernels of other languages.
 	Full bool `json:"full,omitempty"`
 	// File is a requirements file whose packages are installed in addition, or "".
 	File string `json:"file,omitempty"`
 }
 
-// chosen is the file in the cache that says which packages the last call of Ensure
-// that named some has prepared.
+// chosen is the file in the cache with the choice of packages that was prepared last.
 const chosen = "chosen.json"
 
-// choice is what that file holds.
+// choice is the content of that file.
 type choice struct {
 	Packages
 
-	// Digest is the digest of the content that File had. A file that has changed
-	// since does not change what sandboxes run until Ensure is called again.
+	// Digest is the digest of File's content when it was chosen. A later change of the
+	// file does not change the packages of sandboxes until Ensure is called again.
 	Digest string `json:"digest,omitempty"`
 }
 
-// readChoice returns what was chosen: the zero value if nothing was, or if there is
-// no cache that could be read.
+// readChoice returns the last choice. It returns the zero value if there is none, or no
+// readable cache.
 func readChoice() (choice, error) {
 	var c choice
 	cache, err := cacheDirectory()
@@ -44,7 +43,7 @@ func readChoice() (choice, error) {
 	name := filepath.Join(cache, chosen)
 	content, err := os.ReadFile(name)
 	if err != nil {
-		return c, nil //nolint:nilerr // making the environment tells what is wrong with the cache
+		return c, nil //nolint:nilerr // making the environment reports the problem with the cache
 	}
 	if err := json.Unmarshal(content, &c); err != nil {
 		return c, fmt.Errorf("python: read which packages were chosen from %s: %w; remove it, and run `e2bctl local setup`", name, err)
@@ -72,7 +71,7 @@ func newChoice(p Packages) (choice, error) {
 	return c, nil
 }
 
-// write records the choice in the cache, for [Find] and the next [Ensure].
+// write records the choice in the cache for [Find] and the next [Ensure].
 func (c choice) write() error {
 	if before, err := readChoice(); err == nil && before == c {
 		return nil
@@ -92,7 +91,7 @@ func (c choice) write() error {
 		}
 		return nil
 	}
-	// Renamed into place, so that nobody reads half of it.
+	// It is renamed into place, so that nobody reads an incomplete file.
 	err = os.WriteFile(name+".new", content, 0o644)
 	if err == nil {
 		err = os.Rename(name+".new", name)
@@ -103,7 +102,7 @@ func (c choice) write() error {
 	return nil
 }
 
-// remedy says how to prepare the choice.
+// remedy returns the advice for preparing the choice.
 func (c choice) remedy() string {
 	command := "run `e2bctl local setup"
 	if c.Full {
@@ -115,7 +114,7 @@ func (c choice) remedy() string {
 	return command + "`"
 }
 
-// list returns the pinned list that the environment is made from.
+// list returns the pinned list of the environment.
 func (c choice) list() list {
 	if c.Full {
 		return full
@@ -123,7 +122,7 @@ func (c choice) list() list {
 	return short
 }
 
-// digest returns what the name of an environment with these packages begins with.
+// digest returns the beginning of the names of environments with these packages.
 func (c choice) digest() string {
 	text := string(c.list()) + userPath
 	if c.Digest != "" {

@@ -10,14 +10,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// service is what the service's template has, as its list of packages says.
+// service is the list of packages of the service's template.
 const service = `aiohttp 3.14.3, beautifulsoup4 4.15.0, bokeh 3.9.1, e2b-charts 1.0.0, gensim 4.4.0, imageio 2.37.3, ipykernel 6.31.0,
 ipython 9.15.0, joblib 1.5.3, jupyter-server 2.20.0, kaleido 1.3.0, librosa 0.11.0, matplotlib 3.10.9, nltk 3.10.0, numba 0.66.0,
 numpy 2.3.5, opencv-python 4.11.0.86, openpyxl 3.1.5, orjson 3.11.9, pandas 2.2.3, pillow 12.3.0, plotly 6.0.1, pytest 9.0.3,
 python-docx 1.1.2, pytz 2025.2, requests 2.33.0, scikit-image 0.25.2, scikit-learn 1.6.1, scipy 1.17.1, seaborn 0.13.2,
 soundfile 0.13.1, spacy 3.8.14, sympy 1.14.0, textblob 0.19.0, tornado 6.5.7, urllib3 2.7.0, xarray 2025.4.0, xlrd 2.0.2`
 
-// unavailable lists what no release of is for a version of Python.
+// unavailable lists the packages without a release for a version of Python.
 var unavailable = map[string]string{"e2b-charts": "3.9", "gensim": "3.14"}
 
 // TestFullList checks that the full list has the service's versions for Python 3.11
@@ -119,7 +119,7 @@ func TestPackagesAreChosen(t *testing.T) {
 	if err != nil || !strings.HasSuffix(string(runs), "humanize==4.*\n\n") {
 		t.Errorf("pip ran %q, %v; want the content of the user's file last", runs, err)
 	}
-	// The file counts again when Ensure is called, not before.
+	// A change of the file takes effect at the next Ensure, not before.
 	write("humanize==3.*\n")
 	if env, err := Find(t.Context()); err != nil || env.Python != mine.Python {
 		t.Errorf("Find after the file changed: got %+v, %v; want %+v", env, err, mine)
@@ -132,7 +132,7 @@ func TestPackagesAreChosen(t *testing.T) {
 		t.Fatal(err)
 	}
 	found("after the file went", changed)
-	// What was chosen may not be there, as after an update of this program.
+	// The chosen environment may be missing, as after an update of this program.
 	if err := os.Remove(filepath.Join(filepath.Dir(filepath.Dir(changed.Python)), marker)); err != nil {
 		t.Fatal(err)
 	}
@@ -183,8 +183,8 @@ func TestPackagesAreRefused(t *testing.T) {
 	}
 }
 
-// TestKernelsAreCopied checks that a sandbox gets the kernels of R and Java that the
-// user has, with the paths in them.
+// TestKernelsAreCopied checks that a sandbox gets the user's kernels of R and Java, with the
+// paths in them.
 func TestKernelsAreCopied(t *testing.T) {
 	cache, _ := pretend(t, "")
 	home := filepath.Join(cache, "home")
@@ -201,7 +201,7 @@ func TestKernelsAreCopied(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range 2 { // a kernel may have changed since
+	for range 2 { // a kernel may have changed between the calls
 		env, err := EnsurePackages(t.Context(), nil, Packages{Full: true})
 		if err != nil {
 			t.Fatal(err)
@@ -217,8 +217,8 @@ func TestKernelsAreCopied(t *testing.T) {
 	}
 }
 
-// TestListHasWhatKernelsBring checks that the short list has what code finds beside every ipykernel,
-// with all that it needs, for each version of Python.
+// TestListHasWhatKernelsBring checks that the short list has the packages that come with every
+// ipykernel, with their dependencies, for each version of Python.
 func TestListHasWhatKernelsBring(t *testing.T) {
 	t.Parallel()
 	first, last := short.minors()

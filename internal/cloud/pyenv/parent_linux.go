@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// endWithParent makes the command end with this process, however that ends, and
-// makes a cancelled context also end what the command has started: a half-made
-// environment is of no use.
+// endWithParent makes the command end with this process, however that ends. A
+// cancelled context then also ends the processes that the command has started:
+// an unfinished environment is useless.
 func endWithParent(command *exec.Cmd) {
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	command.Cancel = func() error {

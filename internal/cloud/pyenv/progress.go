@@ -10,8 +10,8 @@ import (
 	"golang.org/x/term"
 )
 
-// reporter reports progress: a line for each stage. Of a stage that has steps a terminal shows a
-// bar, and others get a line whenever some of its steps have passed.
+// reporter reports progress, with a line for each stage. For a stage with steps it shows a bar
+// on a terminal, and otherwise writes a line after every few steps.
 type reporter struct {
 	w           io.Writer
 	terminal    bool
@@ -68,16 +68,16 @@ func (r *reporter) passed(steps int) {
 	r.done += steps
 }
 
-// did says how many packages a stage has done, with steps more of them.
+// did reports how many packages a stage has done, with steps more of them.
 func (r *reporter) did(what string, steps int) {
 	r.done += steps
 	r.line("%s %d of %d packages", what, r.done, r.total)
 }
 
-// maxLine bounds what lineWriter keeps of a line; the rest of it is dropped.
+// maxLine is the length in bytes at which lineWriter cuts a line.
 const maxLine = 4 << 10
 
-// lineWriter calls line, unless line is nil, for every whole line written to it.
+// lineWriter calls line for every complete line written to it, unless line is nil.
 type lineWriter struct {
 	line func(string)
 	part []byte

@@ -39,9 +39,9 @@ func setUp() int {
 	return 0
 }
 
-// pretender is a python3 that answers the probe, makes environments from copies
-// of itself, and fetches and installs nothing. It counts the environments.
-// Its pip does what PRETEND says in place of installing. Its base is in a directory of its own, as with pyenv.
+// pretender is a python3 that answers the probe, makes environments from copies of itself, and
+// fetches and installs nothing. It counts the environments. Instead of installing, its pip runs
+// the command in PRETEND. Its base is in a directory of its own, as with pyenv.
 const pretender = `#!/bin/sh
 self=$(readlink -f "$0")
 prefix=$(dirname "$(dirname "$self")")
@@ -197,7 +197,7 @@ func TestEnsureFails(t *testing.T) {
 	}
 }
 
-// TestIndexRefuses runs a real pip, whose words unreadIndex reads.
+// TestIndexRefuses runs a real pip, whose messages unreadIndex reads.
 func TestIndexRefuses(t *testing.T) {
 	env, err := Find(t.Context())
 	if err != nil || env.Level != Venv {
@@ -287,7 +287,7 @@ func TestVariable(t *testing.T) {
 	}
 }
 
-// TestMachine asks the interpreters of this machine, whichever they are.
+// TestMachine asks all interpreters of this machine.
 func TestMachine(t *testing.T) {
 	t.Setenv(Variable, "")
 	env, err := Find(t.Context())
@@ -351,7 +351,8 @@ func TestTrees(t *testing.T) {
 	}
 }
 
-// TestTemporaryFilesOfPip checks that what pip leaves when it is killed goes with the environment.
+// TestTemporaryFilesOfPip checks that the files left by a killed pip are removed with the
+// environment.
 func TestTemporaryFilesOfPip(t *testing.T) {
 	for name, behaviour := range map[string]string{"made": "", "killed": "; kill -9 $$"} {
 		t.Run(name, func(t *testing.T) {

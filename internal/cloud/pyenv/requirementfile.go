@@ -14,18 +14,18 @@ import (
 // requirementFiles copies requirements files for a pip that does not run in the caller's
 // directory, against which pip resolves most paths in them.
 type requirementFiles struct {
-	dir    string            // of the copies
+	dir    string            // the directory of the copies
 	copies map[string]string // by the absolute paths of the files
 
 	options   *regexp.Regexp // the options of a line whose values are files
-	argument  *regexp.Regexp // a requirement: what may be a path, extras and marker
+	argument  *regexp.Regexp // a requirement: a part that may be a path, extras and marker
 	trailing  *regexp.Regexp // a comment
 	archives  *regexp.Regexp // the names of packages that are files
 	reference *regexp.Regexp // to a variable
 }
 
-// newRequirementFiles returns what copies files to dir. It compiles its expressions, which
-// are for a setup only.
+// newRequirementFiles returns a requirementFiles that copies files to dir. It compiles its
+// regular expressions here, because only a setup needs them.
 func newRequirementFiles(dir string) *requirementFiles {
 	return &requirementFiles{
 		dir: dir, copies: map[string]string{},
@@ -37,8 +37,8 @@ func newRequirementFiles(dir string) *requirementFiles {
 	}
 }
 
-// copy returns the path of the copy of a file, in which paths are absolute. Files that it
-// includes are copied, too. Lines keep their numbers.
+// copy copies a file and makes its paths absolute. Files that it includes are copied, too.
+// Lines keep their numbers. copy returns the path of the copy.
 func (r *requirementFiles) copy(name string) (string, error) {
 	if copied, done := r.copies[name]; done {
 		return copied, nil
@@ -58,7 +58,7 @@ func (r *requirementFiles) copy(name string) (string, error) {
 			joined++
 			continue
 		}
-		if isComment(bare) { // it ends what it continues
+		if isComment(bare) { // a comment ends a continued line
 			bare = " " + bare
 		}
 		logical.WriteString(bare)
@@ -73,7 +73,7 @@ func (r *requirementFiles) copy(name string) (string, error) {
 	return copied, nil
 }
 
-// renamedError is an error in whose text files have other names.
+// renamedError is an error with other names for the files in its text.
 type renamedError struct {
 	error
 
@@ -83,7 +83,8 @@ type renamedError struct {
 func (e *renamedError) Error() string { return e.names.Replace(e.error.Error()) }
 func (e *renamedError) Unwrap() error { return e.error }
 
-// originals replaces the paths of the copies in what pip says by those of the files.
+// originals returns a replacer that turns the paths of the copies in pip's messages back
+// into those of the files.
 func (r *requirementFiles) originals() *strings.Replacer {
 	var pairs []string
 	for name, copied := range r.copies {
@@ -108,14 +109,14 @@ func (r *requirementFiles) line(text, dir string) string {
 			value = value[1 : len(value)-1]
 		}
 		resolved := r.option(strings.TrimRight(part[2], "= \t"), r.expand(value), dir)
-		if resolved == r.expand(value) { // what it refers to may be secret
+		if resolved == r.expand(value) { // the values of variables may be secret
 			return option
 		}
 		return part[1] + part[2] + shell.Quote(resolved)
 	})
 }
 
-// option returns the value of an option of a file in dir, whose paths it makes absolute.
+// option returns the value of an option of a file in dir, with absolute paths.
 func (r *requirementFiles) option(name, value, dir string) string {
 	resolved := hostprogram.Resolve(value)
 	switch name {
@@ -130,7 +131,7 @@ func (r *requirementFiles) option(name, value, dir string) string {
 		if copied, err := r.copy(included); err == nil {
 			return copied
 		}
-		return included // pip says what is wrong with it
+		return included // pip reports the problem
 	case "-f", "--find-links":
 		if beside := filepath.Join(dir, value); resolved != value && exists(beside) {
 			return beside
@@ -161,7 +162,8 @@ func (r *requirementFiles) requirement(text string) string {
 	return part[1] + resolved + part[3]
 }
 
-// looksLikePath reports whether pip takes a requirement for a path even if nothing is there.
+// looksLikePath reports whether pip takes a requirement for a path even if no such file
+// exists.
 func looksLikePath(text string) bool {
 	return strings.HasPrefix(text, ".") || strings.Contains(filepath.ToSlash(text), "/")
 }

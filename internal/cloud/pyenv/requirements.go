@@ -14,7 +14,7 @@ import (
 // list is a pinned and hashed list of packages, for all Python versions at once.
 type list string
 
-// short is what every environment holds, and full what the service's template does.
+// short is the list of every environment, and full the list of the service's template.
 var (
 	//go:embed requirements.txt
 	short list
@@ -28,8 +28,7 @@ func FullList() string { return string(full) }
 
 var covered = lazyregexp.New(`(?m)^# Python 3\.(\d+) to 3\.(\d+);`)
 
-// minors returns the first and the last minor version of Python 3 that the list
-// has files for.
+// minors returns the first and the last minor version of Python 3 for which the list has files.
 func (l list) minors() (first, last int) {
 	match := covered().FindStringSubmatch(string(l))
 	if match == nil {
@@ -40,23 +39,21 @@ func (l list) minors() (first, last int) {
 	return first, last
 }
 
-// digest returns the hash of text, shortened to what the name of a directory
-// needs.
+// digest returns the hash of text, shortened for the name of a directory.
 func digest(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:6])
 }
 
-// venvName returns the name of the environment made of packages with an
-// interpreter: other packages, or another version or interpreter, mean a different
-// environment.
+// venvName returns the name of the environment made of packages with an interpreter. Other
+// packages, another version or another interpreter result in a different environment.
 func venvName(c choice, base *interpreter) string {
 	return fmt.Sprintf("%s-%d.%d-%s", c.digest(), base.Numbers[0], base.Numbers[1], digest(base.Base+" "+base.version()))
 }
 
 var pinned = lazyregexp.New(`(?m)^[\w.-]+==[^\s;]+(?: ; (.*?))?(?: \\)?$`)
 
-// pins returns the packages that the list has for a minor version of Python 3. Each is one line with
+// pins returns the packages of the list for a minor version of Python 3. Each is one line with
 // the version, and the lines with the hashes of its files.
 func (l list) pins(minor int) (pins []string) {
 	applied := false

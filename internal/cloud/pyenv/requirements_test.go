@@ -12,8 +12,8 @@ import (
 
 var entryForm = regexp.MustCompile(`(?m)^([\w.-]+)==(\S+?)(?: ; (.*?))? \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)`)
 
-// versions returns what a list has for a minor version of Python 3, by name. It fails
-// if the list has two versions of one package.
+// versions returns the versions of a list's packages for a minor version of Python 3,
+// by name. It fails if the list has two versions of one package.
 func (l list) versions(t *testing.T, minor int) map[string]string {
 	t.Helper()
 	versions := map[string]string{}
@@ -114,8 +114,8 @@ func TestLineWriter(t *testing.T) {
 	}
 }
 
-// TestAdvice checks that the driver's advice about a missing module knows what Ensure
-// installs.
+// TestAdvice checks that the driver's advice about a missing module agrees with the
+// packages that Ensure installs.
 func TestAdvice(t *testing.T) {
 	t.Parallel()
 	driver, err := os.ReadFile(filepath.Join("..", "kernel", "python", "_e2bctl_kernel", "errors.py"))

@@ -8,7 +8,7 @@ import (
 )
 
 // Where files have no modes, the directory of the user's profile decides who
-// can change what is in it.
+// can change its files.
 
 func umask(argv []string) []string { return argv }
 

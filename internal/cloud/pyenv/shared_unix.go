@@ -17,8 +17,8 @@ func umask(argv []string) []string {
 	return append([]string{"/bin/sh", "-c", `umask 022 && exec "$@"`, "sh"}, argv...)
 }
 
-// makeCache creates the cache directory, or removes the rights others have in an
-// existing one: nobody else may write to it. Only root's may be read by others,
+// makeCache creates the cache directory, or removes the rights of others in an
+// existing one: nobody else may write to it. Others may read only root's cache,
 // because root's sandboxes can run with ids that have no rights of their own.
 func makeCache(cache string, report *reporter) error {
 	closed := fs.FileMode(0o077)
@@ -37,9 +37,8 @@ func makeCache(cache string, report *reporter) error {
 }
 
 // closeDirectory removes the rights in closed from directory, which is the cache
-// or contains it. Once others are kept out, it is no longer visible what they
-// could change before, so environments that they could change lose the mark of
-// being complete.
+// or contains it. Afterwards the former rights of others cannot be seen any more,
+// so environments that others could change lose the mark of being complete.
 func closeDirectory(cache, directory string, closed fs.FileMode, report *reporter) error {
 	info, err := os.Stat(directory)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// writable returns the paths below directory that users other than this one can
-// write to.
+// writable returns the paths below directory to which users other than this one
+// can write.
 func writable(t *testing.T, directory string) (found []string) {
 	t.Helper()
 	err := filepath.WalkDir(directory, func(path string, _ fs.DirEntry, err error) error {
@@ -31,8 +31,8 @@ func writable(t *testing.T, directory string) (found []string) {
 	return found
 }
 
-// Others can change nothing of the environment, however permissive the umask
-// under which it is made.
+// Others cannot change any file of the environment, however permissive the
+// umask under which it is made.
 func TestEnsureUnderUmask000(t *testing.T) {
 	cache, _ := pretend(t, `mkdir -p "$prefix/lib/packages" && touch "$prefix/lib/packages/module.py"`)
 	before := syscall.Umask(0)
@@ -70,7 +70,7 @@ func TestEnsureUnderUmask000(t *testing.T) {
 func openEnvironment(t *testing.T) (env *Env, cache, runs string) {
 	t.Helper()
 	_, runs = pretend(t, `mkdir -p "$prefix/lib/packages" && touch "$prefix/lib/packages/module.py" && ln -sfn python3 "$prefix/bin/link"`)
-	home, err := os.MkdirTemp("/tmp", "e2bctl-test-") //nolint:usetesting // t.TempDir may be where others cannot go
+	home, err := os.MkdirTemp("/tmp", "e2bctl-test-") //nolint:usetesting // others may be unable to reach t.TempDir
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func TestSharedEnvironmentIsNotRun(t *testing.T) {
 				t.Skip("only root can give a file to another user")
 			}
 			made, cache, runs := openEnvironment(t)
-			// A program that somebody has put there must not run.
+			// A program that another user has put there must not run.
 			directory, trap := filepath.Dir(filepath.Dir(made.Python)), filepath.Join(t.TempDir(), "trap")
 			script, err := os.ReadFile(made.Python)
 			if err != nil {

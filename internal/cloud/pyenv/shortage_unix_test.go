@@ -10,14 +10,14 @@ import (
 )
 
 // TestShortage checks that an interpreter that could not be started for lack of
-// something is not taken for one that is not there.
+// a resource does not count as missing.
 func TestShortage(t *testing.T) {
 	var own syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &own); err != nil {
 		t.Fatal(err)
 	}
 	few := own
-	few.Cur = 3 // as many as are open, so that no pipe can be made
+	few.Cur = 3 // as many as are open already, so that no pipe can be made
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &few); err != nil {
 		t.Fatal(err)
 	}

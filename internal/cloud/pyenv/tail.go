@@ -9,10 +9,11 @@ import (
 // tailSize is how much of a program's output goes into an error.
 const tailSize = 1 << 10
 
-// tail keeps the end of what is written to it. Its zero value is ready to use.
+// tail keeps the end of the bytes written to it. Its zero value is ready to
+// use.
 type tail struct {
 	kept []byte
-	cut  bool // something before it was dropped
+	cut  bool // the beginning was dropped
 }
 
 func (t *tail) Write(data []byte) (int, error) {
@@ -28,7 +29,7 @@ var credentials = lazyregexp.New(`://[^/@\s]*@`)
 func withoutCredentials(text string) string { return credentials().ReplaceAllString(text, "://") }
 
 // suffix returns ": " and the kept lines, joined, without the credentials that
-// an index's address may contain; it returns "" if nothing was written.
+// an index's address may contain. It returns "" if nothing was written.
 func (t *tail) suffix() string {
 	text := strings.ToValidUTF8(string(t.kept), "?")
 	if t.cut { // the first line may begin in the middle of a password

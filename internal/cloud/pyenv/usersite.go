@@ -14,8 +14,8 @@ import (
 //go:embed user.pth
 var userPath string
 
-// allowUser lets the environment's pip be called with --user, which it would refuse:
-// notebooks and models write it.
+// allowUser makes the environment's pip accept --user, which notebooks and models
+// write and pip would refuse.
 func (b *builder) allowUser(ctx context.Context) error {
 	var packages strings.Builder
 	err := b.command(ctx, func(line string) { packages.WriteString(line) },

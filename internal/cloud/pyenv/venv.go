@@ -19,15 +19,14 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// marker is the file that makes a virtual environment count as complete: it is
-// written last. An environment cannot be built elsewhere and renamed, because its
-// scripts contain its path; without the marker it is the ruin of an interrupted
-// run.
+// marker is the file that makes a virtual environment count as complete. It is written last.
+// An environment cannot be built elsewhere and renamed, because its scripts contain its path.
+// Without the marker it is left over from an interrupted run.
 const marker = "e2bctl-complete"
 
-// fonts is where matplotlib keeps its list of fonts, inside the environment: it
-// is made together with it, so that a sandbox's first plot does not search the
-// machine.
+// fonts is the place of matplotlib's list of fonts inside the environment. The list is made
+// together with the environment, so that a sandbox's first plot does not search the machine
+// for fonts.
 const fonts = "share/matplotlib"
 
 // cacheDirectory returns the directory in which environments are made.
@@ -39,14 +38,13 @@ func cacheDirectory() (string, error) {
 	return filepath.Join(cache, "e2bctl", "python"), nil
 }
 
-// errRefused means that there is an environment, but nothing of it is run because
-// other users of the machine can change it.
+// errRefused means that an environment exists, but none of its programs is run because other
+// users of the machine can change it.
 var errRefused = errors.New("python: the prepared environment is not used")
 
-// findVenv returns the newest finished environment of these packages, nil if there
-// is none that works, and an error that wraps [errRefused] if others can change the
-// only one. Only the environment's own interpreter is run: it does not matter
-// which python3 is first on PATH now.
+// findVenv returns the newest finished environment of these packages. It returns nil if none
+// works, and an error that wraps [errRefused] if others can change the only one. It runs only
+// the environment's own interpreter, so the first python3 on PATH does not matter.
 func findVenv(ctx context.Context, c choice) (*Env, error) {
 	cache, err := cacheDirectory()
 	if err != nil {
@@ -97,8 +95,8 @@ func venvPython(directory string) string {
 	return filepath.Join(directory, "bin", "python3")
 }
 
-// makeVenv returns the environment. It creates it if there is none, or waits for
-// the process that is creating it. Its errors say what to install.
+// makeVenv returns the environment. If there is none it creates it, or waits for the process
+// that is creating it. Its errors name the packages to install.
 func makeVenv(ctx context.Context, c choice, report *reporter) (*Env, error) {
 	cache, err := cacheDirectory()
 	if err != nil {
@@ -114,7 +112,7 @@ func makeVenv(ctx context.Context, c choice, report *reporter) (*Env, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = lock.Close() }() // the file holds nothing
+	defer func() { _ = lock.Close() }() // the file has no content
 	switch env, err := findVenv(ctx, c); {
 	case errors.Is(err, errRefused):
 		report.line("%v; making another one", err)
@@ -174,8 +172,8 @@ func acquire(ctx context.Context, name string, report *reporter) (*lockedfile.Fi
 	}
 }
 
-// baseInterpreter returns the interpreter to make the environment from: the first
-// that the list has files for and that can create one.
+// baseInterpreter returns the interpreter for making the environment: the first one for which
+// the list has files and that can create environments.
 func baseInterpreter(ctx context.Context, l list, report *reporter) (*interpreter, error) {
 	first, last := l.minors()
 	found, err := candidates(ctx)
@@ -207,8 +205,7 @@ func baseInterpreter(ctx context.Context, l list, report *reporter) (*interprete
 	return repaired, nil
 }
 
-// installVenvModule installs the part of Python that Debian leaves out of its
-// python3.
+// installVenvModule installs the part of Python that Debian's python3 lacks.
 func installVenvModule(ctx context.Context, report *reporter) error {
 	apt, err := hostprogram.Find("apt-get")
 	if err != nil || os.Geteuid() != 0 {
@@ -230,7 +227,7 @@ func installVenvModule(ctx context.Context, report *reporter) error {
 type builder struct {
 	choice    choice
 	directory string
-	fetched   string   // where packages are fetched to: it stays when the work is interrupted
+	fetched   string   // the directory of fetched packages: it stays when the work is interrupted
 	scratch   string   // where its programs run; empty: in their own directories
 	lock      *os.File // inherited by the programs it runs, so that an orphan still holds it
 	report    *reporter
@@ -280,11 +277,11 @@ func (b *builder) run(ctx context.Context, base *interpreter) error {
 	return nil
 }
 
-// temporary returns the directory for the temporary files of its programs: one that is killed
-// leaves them behind, and they go with the environment.
+// temporary returns the directory for the temporary files of its programs: a killed program
+// leaves them behind, and they are removed with the environment.
 func (b *builder) temporary() string { return filepath.Join(b.scratch, "tmp") }
 
-// installFile installs the packages of the user's own file.
+// installFile installs the packages of the user's file.
 func (b *builder) installFile(ctx context.Context) error {
 	b.report.stage("fetching the packages of "+b.choice.File, 0)
 	files := newRequirementFiles(b.scratch)
@@ -316,24 +313,24 @@ func (b *builder) pip(ctx context.Context, lines func(string), command string, a
 	return nil
 }
 
-// elsewhere lists the variables that would make pip work on another installation than the
-// one being made, or install more than it is told.
+// elsewhere lists the variables that would make pip work on another installation than the new
+// one, or install additional packages.
 var elsewhere = []string{
 	"PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_PYTHON", "PIP_REQUIREMENT", "PIP_CONSTRAINT", "PIP_EDITABLE", "PIP_GROUP",
 	"PIP_REQUIREMENTS_FROM_SCRIPT",
 }
 
-// withoutPython returns an environment without the variables of Python, which would run
-// files of the caller's in it, or in what it starts.
+// withoutPython returns an environment without Python's variables, which would run the
+// caller's own files in it or in processes that it starts.
 func withoutPython(environ []string) []string {
 	return slices.DeleteFunc(environ, func(variable string) bool { return strings.HasPrefix(strings.ToUpper(variable), "PYTHON") })
 }
 
 var collecting = lazyregexp.New(`^Collecting ([\w.-]+)==`)
 
-// command runs one program to its end and passes its lines of output to lines.
-// Index, proxy and certificate settings of the environment are kept for pip; what
-// would make it install elsewhere is removed.
+// command runs one program to its end and passes its lines of output to lines. Index, proxy
+// and certificate settings of the environment are kept for pip; settings that would make it
+// install elsewhere are removed.
 func (b *builder) command(ctx context.Context, lines func(string), argv ...string) error {
 	run := umask(argv)
 	command := hostprogram.Command(ctx, b.scratch, run[0], run[1:]...)

@@ -25,7 +25,7 @@ type keyView struct {
 	Mask      string     `json:"mask"`
 	CreatedAt time.Time  `json:"createdAt"`
 	LastUsed  *time.Time `json:"lastUsed,omitempty"`
-	Key       string     `json:"key,omitempty"` // only of a key that was made just now
+	Key       string     `json:"key,omitempty"` // only set for a key that was just made
 }
 
 func viewOf(k api.APIKey) keyView {

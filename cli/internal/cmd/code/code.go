@@ -1,4 +1,4 @@
-// Package code has e2bctl code: what runs in the kernels of a sandbox.
+// Package code has e2bctl code: code in the kernels of a sandbox.
 package code
 
 import (

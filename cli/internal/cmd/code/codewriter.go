@@ -50,8 +50,8 @@ func (c *codeWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// println writes a text and a newline. The text is separate from what was
-// written before, even if that ended within a character or a sequence.
+// println writes a text and a newline. The text is separate from earlier
+// output, even if that ended within a character or a sequence.
 func (c *codeWriter) println(text string) error {
 	if len(c.part) > 0 {
 		if _, err := io.WriteString(c.w, string(utf8.RuneError)); err != nil {
@@ -64,8 +64,8 @@ func (c *codeWriter) println(text string) error {
 }
 
 // shown reports whether the next character is part of the text. Only control
-// sequences are left out as a whole, because they end after a few characters;
-// of other sequences the text stays, without the characters that make a
+// sequences are left out as a whole, because they end after a few characters.
+// The text of other sequences stays, without the characters that make a
 // terminal obey it.
 func (c *codeWriter) shown(r rune) bool {
 	state := c.state

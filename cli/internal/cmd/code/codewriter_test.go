@@ -33,8 +33,8 @@ func TestCodeWriter(t *testing.T) {
 	}
 }
 
-// written returns what a terminal gets when text is written in pieces, followed
-// by a last line.
+// written returns a terminal's input when text is written in parts, followed by
+// a last line.
 func written(t *testing.T, text string, each int) string {
 	t.Helper()
 	var screen strings.Builder

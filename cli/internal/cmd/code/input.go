@@ -38,7 +38,7 @@ func (o *runOptions) read() (string, error) {
 	if len(text) > maxCode {
 		return "", fmt.Errorf("the code is longer than %d MiB", maxCode>>20)
 	}
-	return strings.TrimPrefix(string(text), "\ufeff"), nil // a mark of the encoding is no code
+	return strings.TrimPrefix(string(text), "\ufeff"), nil // a mark of the encoding is not code
 }
 
 // answer answers input() from standard input, if there is one and the code was
@@ -71,7 +71,7 @@ func (o *runOptions) readPassword(ctx context.Context, lines *bufio.Reader) (str
 		text, err := term.ReadPassword(int(keyboard.Fd()))
 		return string(text), err
 	})
-	if ctx.Err() != nil { // the read goes on, and would leave a terminal that shows nothing
+	if ctx.Err() != nil { // the read continues, and would leave the terminal without echo
 		err = errors.Join(err, term.Restore(int(keyboard.Fd()), before))
 	}
 	fmt.Fprintln(o.IO.Err)

@@ -9,8 +9,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/shell"
 )
 
-// languageOf returns the language of a file by its name, or "" for that of the
-// context: Python, where nothing else was chosen.
+// languageOf returns the language of a file by its name, or "" for the language of
+// the context, which is Python by default.
 func languageOf(file string) string {
 	switch strings.ToLower(filepath.Ext(file)) {
 	case ".js", ".mjs", ".cjs":
@@ -29,15 +29,15 @@ func languageOf(file string) string {
 
 func isPython(language string) bool { return language == "" || strings.EqualFold(language, "python") }
 
-// argumentsCode returns code that sets, for the code which follows, its name and its
-// arguments, as the interpreter of the language would.
+// argumentsCode returns code that sets the name and the arguments for the code that
+// follows, as the interpreter of the language would.
 func argumentsCode(language, name string, arguments []string) (string, error) {
 	if isPython(language) {
 		return "import sys\nsys.argv = [" + literals(name, arguments) + "]", nil
 	}
 	switch strings.ToLower(language) {
 	case "javascript", "js", "typescript", "ts":
-		// The first one is the program, which stays as it is.
+		// The first element is the program, which stays.
 		return "process.argv.splice(1, process.argv.length, " + literals(name, arguments) + ")", nil
 	case "bash":
 		words := make([]string, len(arguments))
@@ -52,6 +52,6 @@ func argumentsCode(language, name string, arguments []string) (string, error) {
 // literals returns the name and the arguments as strings of JSON, which are also
 // strings of Python and JavaScript.
 func literals(name string, arguments []string) string {
-	list, _ := json.Marshal(append([]string{name}, arguments...)) // of strings: it cannot fail
+	list, _ := json.Marshal(append([]string{name}, arguments...)) // strings can always be encoded
 	return string(list[1 : len(list)-1])
 }

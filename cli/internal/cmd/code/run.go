@@ -24,14 +24,14 @@ type runOptions struct {
 	Code       string // -c; if HasCode is set it is used even when empty
 	HasCode    bool
 	File       string   // a path, or - for standard input
-	Arguments  []string // of the code
-	Sandbox    string   // "": a sandbox of its own
+	Arguments  []string // the arguments of the code
+	Sandbox    string   // "": a new sandbox for this run
 	New        cmdutil.NewSandboxFlags
 	Transfers  transfer.Flags
 	Language   string
 	Context    string
-	Workdir    string // "": the home, or that of the context
-	made       string // the context that was made for Workdir
+	Workdir    string // "": the home, or the directory of the context
+	made       string // the context made for Workdir
 	Envs       cmdutil.KeyValues
 	SaveImages string
 	Timeout    cmdutil.Duration
@@ -171,9 +171,9 @@ func runRun(ctx context.Context, opts *runOptions) (err error) {
 	return copier.DownloadAfter(ctx, "code run", err)
 }
 
-// prelude returns code to run before the code, or "". A Python file sees its name
-// and arguments as python3 sets them, even if it has none: what a kernel has
-// instead are its own, on which argument parsers fail.
+// prelude returns code to run before the code, or "". A Python file sees its name and arguments
+// as python3 sets them, even if it has none: otherwise it would see the kernel's, on which
+// argument parsers fail.
 func (o *runOptions) prelude() (string, error) {
 	name := o.File
 	switch {
@@ -207,7 +207,7 @@ func (o *runOptions) begin(ctx context.Context, sb *sandbox.Sandbox, prelude str
 	return nil
 }
 
-// params returns where the code runs.
+// params returns the place in which the code runs.
 func (o *runOptions) params() sandbox.RunCodeParams {
 	if o.made != "" {
 		return sandbox.RunCodeParams{Context: o.made}
@@ -215,8 +215,8 @@ func (o *runOptions) params() sandbox.RunCodeParams {
 	return sandbox.RunCodeParams{Context: o.Context, Language: o.Language}
 }
 
-// enterWorkdir makes the context in which the code runs if --workdir is given. What it
-// returns removes the context.
+// enterWorkdir makes the context in which the code runs if --workdir is given. leave removes
+// the context.
 func (o *runOptions) enterWorkdir(ctx context.Context, sb *sandbox.Sandbox) (leave func() error, err error) {
 	if o.Workdir == "" {
 		return func() error { return nil }, nil
@@ -236,8 +236,8 @@ func (o *runOptions) enterWorkdir(ctx context.Context, sb *sandbox.Sandbox) (lea
 	return func() error { return sb.Contexts.Remove(context.WithoutCancel(ctx), made.ID) }, nil
 }
 
-// execute runs the code and shows what comes of it. If the code raised an exception
-// it returns a cmdutil.RemoteStatus.
+// execute runs the code and shows its output and result. If the code raised an exception it
+// returns a cmdutil.RemoteStatus.
 func (o *runOptions) execute(ctx context.Context, sb *sandbox.Sandbox, code string) error {
 	images := imageSaver{dir: o.SaveImages, tell: o.Progress}
 	stdout := &codeWriter{w: o.IO.Out, terminal: o.IO.OutIsTerminal}
@@ -248,7 +248,7 @@ func (o *runOptions) execute(ctx context.Context, sb *sandbox.Sandbox, code stri
 	if !o.JSON {
 		params.Stdout, params.Stderr, params.MaxOutputBytes = stdout, stderr, -1
 		params.OnResult = func(r sandbox.Result) {
-			// A program prints what its readers want.
+			// A program itself prints the output for its readers.
 			silent := o.isScript() && !o.IO.OutIsTerminal && (r.Main || len(imagesOf(r)) > 0)
 			if text := r.Text(); text != "" && shown == nil && !silent {
 				shown = stdout.println(text)
@@ -283,8 +283,8 @@ func (o *runOptions) execute(ctx context.Context, sb *sandbox.Sandbox, code stri
 	return status
 }
 
-// givenUp returns err as that of code whose end is not known. If the code has said where it was
-// interrupted, as it does at the end of --timeout and at Ctrl-C, givenUp shows that first.
+// givenUp returns the error err of code whose end is unknown. If the code has reported where it
+// was interrupted, as it does at the end of --timeout and at Ctrl-C, givenUp shows that first.
 func (o *runOptions) givenUp(stderr *codeWriter, execution *sandbox.Execution, err error) error {
 	if execution != nil && execution.Error != nil && !o.JSON {
 		if err := stderr.println(strings.TrimRight(execution.Error.Traceback, "\n")); err != nil {
@@ -294,7 +294,7 @@ func (o *runOptions) givenUp(stderr *codeWriter, execution *sandbox.Execution, e
 	return &cmdutil.OwnError{Err: o.notStarted(err), Running: true}
 }
 
-// notStarted returns err, or what it says if the code never ran: that there is no
+// notStarted returns err. If the code never ran, it returns the cause instead: that there is no
 // such kernel, or that it could not start.
 func (o *runOptions) notStarted(err error) error {
 	if errors.Is(err, sandbox.ErrUnknownLanguage) {

@@ -10,8 +10,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// Code that is interrupted has its traceback on stderr, which shows where it hung. What was not
-// said is not made up, and JSON stays alone.
+// The traceback of interrupted code is on stderr, and shows where it hung. Nothing is added if
+// there is none, and JSON stays alone.
 func TestInterruptedCodeShowsWhereItWas(t *testing.T) {
 	t.Parallel()
 	interrupted := &sandbox.InterruptedError{Cause: context.DeadlineExceeded}

@@ -11,8 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// This file contains how a Python file runs: as python3 runs it, with its status and its
-// end, and not as a cell, whose last value is shown.
+// This file runs a Python file as python3 does, with its status and its end, and not as a
+// cell, whose last value is shown.
 
 //go:embed script.py
 var script string
@@ -22,18 +22,19 @@ func (o *runOptions) isScript() bool {
 	return !o.HasCode && o.File != "-" && o.Context == "" && isPython(o.Language)
 }
 
-// exits reports whether an exception is how a program ends.
+// exits reports whether an exception is the end of a program.
 func (o *runOptions) exits(raised *sandbox.ExecutionError) bool {
 	return o.isScript() && raised != nil && raised.Name == "SystemExit"
 }
 
-// beginScript returns code that makes what follows a program with a name and arguments.
+// beginScript returns code that makes the code after it a program with a name and
+// arguments.
 func beginScript(name string, arguments []string) string {
 	return script + "_e2bctl_begin([" + literals(name, arguments) + "])\ndel _e2bctl_begin"
 }
 
 // endScript ends a Python file that ran to its end or raised an exception, and returns its
-// error. What it still prints is added to execution.
+// error. Its remaining output is added to execution.
 func (o *runOptions) endScript(ctx context.Context, sb *sandbox.Sandbox, execution *sandbox.Execution, params sandbox.RunCodeParams, raised *sandbox.ExecutionError) error {
 	params.OnResult = nil
 	exits := o.exits(raised)
@@ -62,7 +63,7 @@ func (o *runOptions) endScript(ctx context.Context, sb *sandbox.Sandbox, executi
 	return nil
 }
 
-// python returns a truth value as Python writes it.
+// python returns a truth value in Python's spelling.
 func python(b bool) string {
 	if b {
 		return "True"

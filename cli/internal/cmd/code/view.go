@@ -6,7 +6,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// executionView is what -o json prints.
+// executionView is the JSON of an execution.
 type executionView struct {
 	SandboxID string       `json:"sandboxID"`
 	Results   []resultView `json:"results"`

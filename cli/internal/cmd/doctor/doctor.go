@@ -53,7 +53,7 @@ const (
 	checkOK      = "ok"
 	checkWarning = "warning"
 	checkFailed  = "failed"
-	checkAbsent  = "absent" // nothing is wrong, and this machine has none
+	checkAbsent  = "absent" // nothing is wrong: this machine has none
 )
 
 // check is one line of the doctor's report.
@@ -61,7 +61,7 @@ type check struct {
 	Name   string `json:"name"`
 	Status string `json:"status"`
 	Detail string `json:"detail"`
-	Hint   string `json:"hint,omitempty"` // what to do about it
+	Hint   string `json:"hint,omitempty"` // the remedy
 }
 
 var errUnhealthy = errors.New("at least one check failed")
@@ -106,7 +106,7 @@ func writeChecks(f *cmdutil.Factory, checks []check) error {
 	return nil
 }
 
-// checkService checks the key and the service that it belongs to.
+// checkService checks the key and its service.
 func checkService(ctx context.Context, f *cmdutil.Factory) []check {
 	client, err := sandbox.NewClient(append(f.ClientOptions(), sandbox.WithMaxRetries(0))...)
 	if errors.Is(err, api.ErrNoAPIKey) {
@@ -140,8 +140,8 @@ func checkService(ctx context.Context, f *cmdutil.Factory) []check {
 	return []check{key, service}
 }
 
-// checkLocal starts a local cloud and reports what it found. It does not judge
-// by settings: it finds out what the machine can do by doing it.
+// checkLocal starts a local cloud and reports its properties. It does not judge by
+// settings: it tests the machine's support by trying it.
 func checkLocal(ctx context.Context, f *cmdutil.Factory) (checks []check) {
 	ctx, cancel := context.WithTimeout(ctx, doctorLimit)
 	defer cancel()
@@ -164,7 +164,7 @@ func checkLocal(ctx context.Context, f *cmdutil.Factory) (checks []check) {
 		}
 	}()
 	report := cloud.Report()
-	notes := slices.DeleteFunc(report.Notes, func(n string) bool { return n == note }) // the python check says it
+	notes := slices.DeleteFunc(report.Notes, func(n string) bool { return n == note }) // the python check has this note
 	isolation := check{
 		Name: "isolation", Status: checkOK,
 		Detail: fmt.Sprintf("%s; %s; started in %v", report.Isolation, users(report.UserIDs), time.Since(started).Round(time.Millisecond)),
@@ -199,7 +199,8 @@ func users(ids int) string {
 	return fmt.Sprintf("%d user ids inside", ids)
 }
 
-// network says how programs reach the network, in a sentence where nothing is missing.
+// network returns a description of the programs' network access: a sentence if nothing
+// is missing.
 func network(egress string) string {
 	if egress == "transparent" {
 		return "every program reaches the network through the rules"
@@ -219,7 +220,8 @@ func checkPython(ctx context.Context) check {
 	return c
 }
 
-// limits are what a sandbox may use, as it says itself; "" where it does not say.
+// limits are a sandbox's limits, as it reports them itself; "" if it does not report
+// one.
 type limits struct{ memory, cpus, processes, disk string }
 
 // checkSandbox creates a sandbox in the cloud, runs code in its kernel and asks for

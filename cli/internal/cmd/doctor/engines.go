@@ -8,7 +8,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// checkEngines says of each engine what its sandboxes have on this machine, and what not.
+// checkEngines reports the features that the sandboxes of each engine have and lack on this
+// machine.
 func checkEngines(cloud *local.Cloud, own local.Report) []check {
 	var checks []check
 	for _, engine := range local.Engines() {
@@ -21,7 +22,7 @@ func checkEngines(cloud *local.Cloud, own local.Report) []check {
 	return checks
 }
 
-// checkEngine says what the report of an engine promises. An engine with an error is absent,
+// checkEngine reports the promises of an engine's report. An engine with an error is absent,
 // which is no fault of the machine.
 func checkEngine(engine local.Engine, report local.Report, err error) check {
 	c := check{Name: string(engine) + " engine", Status: checkOK}

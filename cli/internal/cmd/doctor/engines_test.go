@@ -7,7 +7,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// The status of an engine says whether it is there, and its detail what it promises.
+// The status of an engine tells whether it is available, and its detail has its
+// promises.
 func TestCheckEngine(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

@@ -14,9 +14,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/hostprogram"
 )
 
-// checkNames checks that the names of sandboxes lead to this machine, in the local cloud
-// that runs or else in one with the given domain. Only programs that find the cloud by
-// its domain need them.
+// checkNames checks that the names of sandboxes resolve to this machine, in the local
+// cloud that is running or else in one with the given domain. Only programs that find
+// the cloud by its domain need them.
 func checkNames(ctx context.Context, domain string) check {
 	if place, err := localcloud.Find(); err == nil {
 		if record, err := place.Read(); err == nil && record.Domain != "" {
@@ -38,7 +38,7 @@ func checkNames(ctx context.Context, domain string) check {
 	return c
 }
 
-// leadsHere returns an error unless a name has only addresses of loopback.
+// leadsHere returns an error unless a name has only loopback addresses.
 func leadsHere(ctx context.Context, name string) error {
 	addresses, err := resolve(ctx, name)
 	if err != nil {
@@ -52,7 +52,7 @@ func leadsHere(ctx context.Context, name string) error {
 	return nil
 }
 
-// resolve asks the system's resolver, as most languages do; that of Go does not load the
+// resolve asks the system's resolver, as most languages do. Go's own does not load the
 // modules that know localhost.
 func resolve(ctx context.Context, name string) ([]string, error) {
 	getent, err := hostprogram.Find("getent")

@@ -10,8 +10,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/volumes"
 )
 
-// checkState says what the state directory keeps, that of the local cloud that runs or
-// else that of the next one, and what can go wrong with that.
+// checkState reports the content of the state directory, and the dangers to it. The
+// directory belongs to the local cloud that is running, or else to the next one.
 func checkState(ctx context.Context) check {
 	c := check{Name: "state", Status: checkOK}
 	state, err := readState(ctx)
@@ -43,7 +43,8 @@ func checkState(ctx context.Context) check {
 	return c
 }
 
-// countVolumes says how many volumes there are, and whether they have a quota.
+// countVolumes returns a text with the number of volumes, and whether they have a
+// quota.
 func countVolumes(s volumes.Space) string {
 	noun := "volumes"
 	if s.Count == 1 {

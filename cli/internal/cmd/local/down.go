@@ -44,7 +44,7 @@ again, and e2bctl local prune removes it. If none is running, that is not an err
 	return cmd
 }
 
-// downView is what has ended and what is left, as -o json shows it.
+// downView is an ended cloud and its remaining data, as -o json shows it.
 type downView struct {
 	Ended    bool              `json:"ended"`
 	StateDir string            `json:"stateDir,omitempty"`
@@ -96,7 +96,8 @@ func downRun(ctx context.Context, opts *downOptions) error {
 	return err
 }
 
-// sayNone says that there is no local cloud to end: none with this state directory, if one was named.
+// sayNone writes that there is no local cloud to end. If a state directory was named, it writes
+// that there is none with it.
 func sayNone(w io.Writer, state string) {
 	if state != "" {
 		fmt.Fprintf(w, "no local cloud is running with the state directory %s\n", cmdutil.Printable(state))
@@ -105,14 +106,14 @@ func sayNone(w io.Writer, state string) {
 	fmt.Fprintln(w, "no local cloud is running")
 }
 
-// sayKept says what is left of a local cloud that has ended, if anything is.
+// sayKept describes the remaining data of a local cloud that has ended, if there is any.
 func sayKept(w io.Writer, state localcloud.State) {
 	if len(state.Kept) > 0 {
 		fmt.Fprintf(w, "%s in %s; the next e2bctl local up has what is kept, e2bctl local prune removes it\n", summary(state.Kept), cmdutil.Printable(state.Dir))
 	}
 }
 
-// summary says how much is kept.
+// summary returns a text with the number and the size of kept sandboxes.
 func summary(kept []localcloud.Kept) string {
 	noun := "paused sandboxes are"
 	if len(kept) == 1 {

@@ -11,7 +11,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// imageFlags are the flags for where container images come from.
+// imageFlags are the flags for the source of container images.
 type imageFlags struct {
 	mirrors  cmdutil.KeyValues
 	insecure []string
@@ -26,7 +26,8 @@ func (i *imageFlags) add(cmd *cobra.Command) {
 	flags.StringArrayVar(&i.dirs, "image-dir", nil, "let builds read images from files in `DIR`, repeatable")
 }
 
-// absolute makes directories those that another process means, too.
+// absolute makes the paths of directories absolute, so that they are valid in
+// another process.
 func (i *imageFlags) absolute() (err error) {
 	for at := range i.dirs {
 		if i.dirs[at], err = filepath.Abs(i.dirs[at]); err != nil {
@@ -36,7 +37,7 @@ func (i *imageFlags) absolute() (err error) {
 	return nil
 }
 
-// arguments returns the flags as they are set, for another e2bctl.
+// arguments returns the given flags as arguments for another e2bctl.
 func (i *imageFlags) arguments() []string {
 	var all []string
 	for _, host := range slices.Sorted(maps.Keys(i.mirrors)) {
@@ -51,7 +52,7 @@ func (i *imageFlags) arguments() []string {
 	return all
 }
 
-// options returns what starts a local cloud with the flags.
+// options returns the options that start a local cloud with the flags.
 func (i *imageFlags) options() []local.Option {
 	var all []local.Option
 	for host, url := range i.mirrors {

@@ -40,7 +40,7 @@ func (m *allowedMounts) Set(value string) error {
 	return nil
 }
 
-// options returns what starts a local cloud with them.
+// options returns the options that start a local cloud with these mounts.
 func (m allowedMounts) options() []local.Option {
 	var all []local.Option
 	for _, one := range m {

@@ -73,8 +73,8 @@ killed has left half done is removed, too.`,
 	return cmd
 }
 
-// keeper has paused sandboxes and all else that outlives a local cloud: the one that runs,
-// or a state directory.
+// keeper has the data that outlives a local cloud, such as paused sandboxes: the running
+// cloud, or a state directory.
 type keeper struct {
 	dir        string
 	kept       []localcloud.Kept
@@ -128,7 +128,7 @@ func pruneRun(ctx context.Context, opts *pruneOptions) (err error) {
 	return k.removeAll(ctx, opts, ids)
 }
 
-// openKeeper finds what has the sandboxes of a state directory.
+// openKeeper finds the keeper of the sandboxes of a state directory.
 func openKeeper(ctx context.Context, dir string) (*keeper, error) {
 	dir, err := absolute(dir)
 	if err != nil {
@@ -172,8 +172,8 @@ func volumesOf(state localcloud.State) localcloud.Taken {
 	return localcloud.Taken{Count: state.Volumes.Count, Bytes: state.Volumes.Bytes}
 }
 
-// runningKeeper asks the local cloud, because its process has the state directory. Not
-// every sandbox with files there is paused: one that was resumed still has those of its
+// runningKeeper asks the local cloud, because its process has the state directory open.
+// Not every sandbox with files there is paused: a resumed one still has the files of its
 // last pause.
 func runningKeeper(ctx context.Context, record localcloud.Record) (_ *keeper, err error) {
 	state, err := localcloud.ReadState(ctx, record.State)
@@ -214,7 +214,7 @@ func runningKeeper(ctx context.Context, record localcloud.Record) (_ *keeper, er
 	return k, nil
 }
 
-// removeAll removes sandboxes, each once however often it is named.
+// removeAll removes sandboxes. One that is named several times is removed once.
 func (k *keeper) removeAll(ctx context.Context, opts *pruneOptions, ids []string) error {
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
@@ -222,7 +222,7 @@ func (k *keeper) removeAll(ctx context.Context, opts *pruneOptions, ids []string
 	for i, id := range ids {
 		err := k.remove(ctx, id)
 		if opts.All && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, api.ErrNotFound)) {
-			err = nil // it has gone since the listing
+			err = nil // it ended after the listing
 		}
 		outcomes[i] = cmdutil.Outcome{Name: id, Err: err}
 	}
@@ -236,7 +236,7 @@ func (k *keeper) prune(ctx context.Context, opts *pruneOptions) error {
 	}
 	bytes := k.space.Cache.Bytes + k.space.Uploads.Bytes
 	switch {
-	case opts.JSON && len(opts.IDs) == 0 && !opts.All: // otherwise the document lists the sandboxes
+	case opts.JSON && len(opts.IDs) == 0 && !opts.All: // in other cases the document lists the sandboxes
 		return cmdutil.WriteJSON(opts.IO.Out, struct {
 			StateDir     string `json:"stateDir"`
 			RemovedBytes int64  `json:"removedBytes"`
@@ -247,7 +247,7 @@ func (k *keeper) prune(ctx context.Context, opts *pruneOptions) error {
 	return nil
 }
 
-// keptView is what is kept, as -o json shows it.
+// keptView is the kept data, as -o json shows it.
 type keptView struct {
 	StateDir  string            `json:"stateDir"`
 	Sandboxes []localcloud.Kept `json:"sandboxes"`
@@ -255,7 +255,7 @@ type keptView struct {
 	Volumes localcloud.Taken `json:"volumes"`
 }
 
-// list writes these sandboxes, and what else is kept.
+// list writes these sandboxes, and the other kept data.
 func (k *keeper) list(opts *pruneOptions, kept []localcloud.Kept) error {
 	switch {
 	case opts.JSON:
@@ -297,7 +297,7 @@ func (k *keeper) list(opts *pruneOptions, kept []localcloud.Kept) error {
 	return cmdutil.WriteTable(opts.IO.Out, opts.IO.OutWidth, []string{"BESIDES", "COUNT", "SIZE"}, rows)
 }
 
-// writeKept writes a table of what is kept; on a terminal its times are relative.
+// writeKept writes a table of the kept sandboxes; on a terminal its times are relative.
 func writeKept(w io.Writer, width int, kept []localcloud.Kept, terminal bool) error {
 	now := time.Now()
 	rows := make([][]string, len(kept))

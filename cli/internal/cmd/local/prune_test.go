@@ -63,7 +63,7 @@ func prune(ctx context.Context, input string, opts *pruneOptions) (stdout, stder
 }
 
 func TestPrune(t *testing.T) {
-	t.Setenv("XDG_RUNTIME_DIR", t.TempDir()) // in which no local cloud runs
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir()) // no local cloud runs in it
 	if err := os.Chmod(os.Getenv("XDG_RUNTIME_DIR"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -139,11 +139,11 @@ func TestPrune(t *testing.T) {
 	}
 }
 
-// Where a cloud runs it is asked, and only what is paused there can be removed.
+// A running cloud is asked, and only its paused sandboxes can be removed.
 func TestPruneRunning(t *testing.T) {
 	t.Parallel()
 	dir := keep(t, "paused", "resumed")
-	s, err := store.Open(t.Context(), dir) // as the cloud does
+	s, err := store.Open(t.Context(), dir) // as the cloud opens it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,9 +185,9 @@ func TestPruneRunning(t *testing.T) {
 	}
 }
 
-// Where no cloud runs, the cache goes with the layers that only it needs.
+// Without a running cloud, the cache is removed with the layers that only it needs.
 func TestPruneCache(t *testing.T) {
-	t.Setenv("XDG_RUNTIME_DIR", t.TempDir()) // in which no local cloud runs
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir()) // no local cloud runs in it
 	if err := os.Chmod(os.Getenv("XDG_RUNTIME_DIR"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +231,7 @@ func TestPruneCache(t *testing.T) {
 	}
 	got := sizes()
 	for _, taken := range []*localcloud.Taken{&got.Layers, &got.Cache, &got.Uploads} {
-		taken.Bytes >>= 20 // and not what the directories take
+		taken.Bytes >>= 20 // without the bytes of the directories
 	}
 	if want := (localcloud.Space{Layers: localcloud.Taken{Count: 2, Bytes: 2}, Cache: localcloud.Taken{Count: 1, Bytes: 2}, Uploads: localcloud.Taken{Count: 1, Bytes: 3}}); got.Space != want {
 		t.Errorf("got %+v, want %+v, in MiB", got.Space, want)

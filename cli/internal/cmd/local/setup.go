@@ -15,9 +15,9 @@ type setupOptions struct {
 	IO       *cmdutil.IOStreams
 	JSON     bool
 	Quiet    bool
-	Engine   local.Engine        // that the machine is prepared for
+	Engine   local.Engine        // the engine to prepare the machine for
 	From     string              // directory with the packages of npm; "": npm fetches them
-	Packages []local.SetupOption // none: those that were chosen before
+	Packages []local.SetupOption // none: the packages that were chosen before
 }
 
 func newCmdSetup(f *cmdutil.Factory) *cobra.Command {
@@ -142,8 +142,8 @@ func setupRun(ctx context.Context, opts *setupOptions) error {
 	return err
 }
 
-// tryCloud starts a local cloud and ends it. A root server looks for the files of the machine
-// that are closed to others when it starts, and keeps what it finds for the next ones.
+// tryCloud starts a local cloud and ends it. At its start a root server searches the machine
+// for files that are closed to others, and stores the result for later starts.
 func tryCloud(ctx context.Context, progress io.Writer) error {
 	fmt.Fprintln(progress, "Trying a local cloud, so that the first one that is used starts at once")
 	cloud, err := local.Start(ctx, local.WithWarm(0))
@@ -154,7 +154,7 @@ func tryCloud(ctx context.Context, progress io.Writer) error {
 	return cloud.Close()
 }
 
-// wasmView is what wasm sandboxes run, as -o json shows it.
+// wasmView is the program of wasm sandboxes, as -o json shows it.
 type wasmView struct {
 	Directory string `json:"directory"`
 }
@@ -164,7 +164,7 @@ type dockerView struct {
 	Program string `json:"program"`
 }
 
-// prepared writes what an engine was prepared with.
+// prepared writes the program with which an engine was prepared: view with -o json, else path.
 func (o *setupOptions) prepared(view any, path string, err error) error {
 	if err != nil {
 		return err
@@ -176,7 +176,7 @@ func (o *setupOptions) prepared(view any, path string, err error) error {
 	return err
 }
 
-// gvisorView is what gvisor sandboxes run, as -o json shows it.
+// gvisorView is the program of gvisor sandboxes, as -o json shows it.
 type gvisorView struct {
 	Path string `json:"path"`
 }

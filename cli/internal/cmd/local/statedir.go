@@ -14,7 +14,8 @@ func addStateDir(cmd *cobra.Command, dir *string) {
 }
 
 // absolute returns the one absolute path of a state directory, without symbolic links: the local
-// cloud with a directory is found by its path, however the directory was named. "" stays "".
+// cloud with a directory is found by its path, which must not depend on the name used for it. ""
+// stays "".
 func absolute(dir string) (string, error) {
 	if dir == "" {
 		return "", nil

@@ -7,7 +7,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// togetherFlags are the flags for what all sandboxes together may have and reach.
+// togetherFlags are the flags for the limits and the network access of all
+// sandboxes together.
 type togetherFlags struct {
 	most       cmdutil.Count
 	noPrivate  bool
@@ -21,7 +22,7 @@ func (o *togetherFlags) add(cmd *cobra.Command) {
 	flags.BoolVar(&o.proxyNames, "proxy-names", false, "ask the proxy in HTTPS_PROXY for names instead of addresses: it\ndecides what they lead to")
 }
 
-// arguments returns those flags as they are set, for another e2bctl.
+// arguments returns the given flags as arguments for another e2bctl.
 func (o *togetherFlags) arguments() []string {
 	var arguments []string
 	if o.most > 0 {
@@ -36,7 +37,7 @@ func (o *togetherFlags) arguments() []string {
 	return arguments
 }
 
-// options returns what starts a local cloud with the flags.
+// options returns the options that start a local cloud with the flags.
 func (o *togetherFlags) options() []local.Option {
 	options := []local.Option{local.WithMaxSandboxes(int(o.most))}
 	if o.noPrivate {

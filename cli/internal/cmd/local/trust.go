@@ -18,13 +18,13 @@ import (
 	"github.com/e2bctl/e2bctl/internal/shell"
 )
 
-// trustStore is where a system keeps the authorities that an administrator adds.
+// trustStore is the place in which a system keeps the authorities that an administrator adds.
 type trustStore struct {
 	dir, extension string
 	update         []string // the command that makes the system read them
 }
 
-// systemStores are those of Debian and Ubuntu, of Fedora and RHEL, and of Arch.
+// systemStores are the stores of Debian and Ubuntu, of Fedora and RHEL, and of Arch.
 var systemStores = []trustStore{
 	{"/usr/local/share/ca-certificates", ".crt", []string{"update-ca-certificates", "--fresh"}},
 	{"/etc/pki/ca-trust/source/anchors", ".pem", []string{"update-ca-trust"}},
@@ -36,7 +36,7 @@ type trustOptions struct {
 	JSON   bool
 	Quiet  bool
 	Remove bool
-	Dir    string // of the authorities, a directory for each domain
+	Dir    string // the directory of the authorities, with a directory for each domain
 	Stores []trustStore
 }
 
@@ -65,7 +65,7 @@ machine's list unless it runs with --use-system-ca.`,
 	return cmd
 }
 
-// trustView is what has changed in the list of this machine, as -o json shows it.
+// trustView is a change of this machine's list, as -o json shows it.
 type trustView struct {
 	Trusted bool     `json:"trusted"` // false: no longer
 	Files   []string `json:"files"`
@@ -173,8 +173,8 @@ func (s trustStore) add(dir string) (files []string, err error) {
 	return files, s.forbidden(err, commands)
 }
 
-// remove removes all authorities of this user, those of clouds that are no longer there
-// as well, and returns their places.
+// remove removes all authorities of this user, also those of clouds that no longer exist, and
+// returns their places.
 func (s trustStore) remove(string) (files []string, err error) {
 	if files, err = filepath.Glob(s.file("*")); err != nil {
 		return nil, err
@@ -187,8 +187,7 @@ func (s trustStore) remove(string) (files []string, err error) {
 	return files, s.forbidden(err, commands)
 }
 
-// forbidden adds to an error of a user who may not change the store what an
-// administrator can do.
+// forbidden adds an administrator's remedy to the error of a user who may not change the store.
 func (s trustStore) forbidden(err error, commands []string) error {
 	if !errors.Is(err, fs.ErrPermission) {
 		return err

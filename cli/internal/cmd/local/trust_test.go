@@ -45,7 +45,7 @@ func TestTrust(t *testing.T) {
 		found, _ := filepath.Glob(filepath.Join(kept, "e2bctl-*-*.crt"))
 		return found
 	}
-	for range 2 { // again changes nothing
+	for range 2 { // the second time changes nothing
 		if err := trustRun(t.Context(), opts); err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +66,7 @@ func TestTrust(t *testing.T) {
 		t.Errorf("as JSON: got %q and error %v, want the files that are trusted", &out, err)
 	}
 	opts.JSON = false
-	opts.Remove, opts.Dir = true, t.TempDir() // the clouds may be gone
+	opts.Remove, opts.Dir = true, t.TempDir() // the clouds may no longer exist
 	for range 2 {
 		if err := trustRun(t.Context(), opts); err != nil {
 			t.Fatal(err)
@@ -107,7 +107,7 @@ func TestTrustThatIsNotPossible(t *testing.T) {
 	}
 }
 
-// An authority that can certify more than its own domain is not added, and those beside it are.
+// An authority that can certify more than its own domain is not added, but the others are.
 func TestTrustOfTooMuch(t *testing.T) {
 	t.Parallel()
 	kept, dir := t.TempDir(), authorities(t)

@@ -25,12 +25,12 @@ import (
 type upOptions struct {
 	Factory    *cmdutil.Factory
 	Port       uint16
-	OwnPort    bool // the port was named, if only as any free one
+	OwnPort    bool // the port was named, even as any free one
 	Domain     string
 	State      string // "": none, once it has been chosen
 	Ephemeral  bool
 	Background bool
-	Log        string // the file that stderr is; "": nothing is logged there unless -v says so
+	Log        string // the file that is stderr; "": nothing is logged there without -v
 	Idle       cmdutil.Duration
 	Resources  cmdutil.ResourceFlags
 	Images     imageFlags
@@ -40,7 +40,7 @@ type upOptions struct {
 	Together   togetherFlags
 }
 
-// flags returns the flags of limits as they are set, for another e2bctl.
+// flags returns the given flags for limits as arguments for another e2bctl.
 func (o *upOptions) flags() []string {
 	flags := o.Resources.Arguments()
 	if o.VolumeSize > 0 {
@@ -135,7 +135,7 @@ func (opts *upOptions) addFlags(cmd *cobra.Command) {
 	flags.BoolVar(&opts.Background, "background", false, "return once it is ready, or the one that runs already; end it with e2bctl local down")
 	flags.Var(&opts.Idle, "idle", "end this long after its last running sandbox; paused ones are kept")
 	flags.StringVar(&opts.Log, "log", "", "write what happens to stderr, which is `FILE`")
-	_ = flags.MarkHidden("log") // for the one in the background
+	_ = flags.MarkHidden("log") // the process in the background gets this flag
 	opts.Resources.Add(cmd)
 	opts.Together.add(cmd)
 	opts.Images.add(cmd)
@@ -205,7 +205,8 @@ func upRun(ctx context.Context, opts *upOptions) (err error) {
 	return err
 }
 
-// withPortFlag adds to the error of a port that cannot be had what chooses another one.
+// withPortFlag adds the flag that chooses another port to the error of a port that is
+// taken.
 func withPortFlag(err error, port uint16) error {
 	if failed, ok := errors.AsType[*net.OpError](err); !ok || failed.Op != "listen" || port == 0 {
 		return err
@@ -224,7 +225,7 @@ func (o *upOptions) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(&boundedLog{to: o.Factory.IO.Err, left: maxLog}, nil))
 }
 
-// boundedLog drops what is written when the log is full.
+// boundedLog drops lines when the log is full.
 type boundedLog struct {
 	to   io.Writer
 	left int
@@ -242,9 +243,9 @@ func (l *boundedLog) Write(line []byte) (int, error) { // a handler makes one ca
 	return l.to.Write(line)
 }
 
-// announce writes to stdout that the cloud is ready: one line of JSON, or lines
-// for a shell. A sentence on stderr adds its state, how it is ended, and what its
-// isolation, its limits, its Python and its state directory lack.
+// announce writes to stdout that the cloud is ready: one line of JSON, or lines for a
+// shell. A sentence on stderr adds its state, how to end it, and the shortcomings of
+// its isolation, its limits, its Python and its state directory.
 func (o *upOptions) announce(record localcloud.Record, state, end string) error {
 	f := o.Factory
 	write := func() error { return writeExports(f.IO.Out, record) }
@@ -268,15 +269,15 @@ func (o *upOptions) announce(record localcloud.Record, state, end string) error 
 	return nil
 }
 
-// wait returns when ctx ends, the cloud breaks or it has been idle for long
-// enough. A cloud in the foreground normally ends by being told to stop, so
-// that is not an error.
+// wait returns when ctx ends, the cloud breaks or it has been idle for long enough. A
+// cloud in the foreground normally ends when it is told to stop, so that is not an
+// error.
 func (o *upOptions) wait(ctx context.Context, cloud *local.Cloud) (err error) {
 	var tick <-chan time.Time
 	idle := time.Duration(o.Idle)
 	inUse := &sandbox.ListParams{States: []api.SandboxState{api.StateRunning}}
 	if o.State == "" {
-		inUse = nil // paused ones end with it
+		inUse = nil // paused sandboxes end with it
 	}
 	var client *sandbox.Client
 	if idle > 0 {
@@ -310,7 +311,7 @@ func (o *upOptions) wait(ctx context.Context, cloud *local.Cloud) (err error) {
 	}
 }
 
-// place returns where the record of the cloud belongs.
+// place returns the place for the record of the cloud.
 func (o *upOptions) place(ctx context.Context) (localcloud.Place, error) {
 	if o.OwnPort && o.State != "" {
 		return localcloud.FindFree(ctx, o.State)

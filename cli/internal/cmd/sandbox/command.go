@@ -14,7 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// processFlags say how a command is started in a sandbox.
+// processFlags are the flags for the start of a command in a sandbox.
 type processFlags struct {
 	User    string
 	Cwd     string
@@ -30,10 +30,10 @@ func (p *processFlags) add(cmd *cobra.Command) {
 	flags.StringVarP(&p.Cwd, "workdir", "w", "", "run in `DIR`, relative to the user's home")
 	flags.VarP(&p.Envs, "env", "e", "environment variable for the command, repeatable")
 	flags.BoolVarP(&p.NoStdin, "no-stdin", "n", false, "do not pass standard input on, even if it is a pipe or a file")
-	flags.SetInterspersed(false) // what follows the command belongs to the command
+	flags.SetInterspersed(false) // flags after the command belong to the command
 }
 
-// addTerminal adds the flags for a command that someone types to.
+// addTerminal adds the flags for an interactive command.
 func (p *processFlags) addTerminal(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.BoolVarP(&p.Stdin, "interactive", "i", false, "pass standard input on, even if it is a terminal")
@@ -42,7 +42,7 @@ func (p *processFlags) addTerminal(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("no-stdin", "tty")
 }
 
-// check refuses a terminal where there is none.
+// check refuses a terminal if this process has none.
 func (p *processFlags) check(cmd *cobra.Command, f *cmdutil.Factory) error {
 	switch {
 	case p.TTY && f.JSON():
@@ -55,7 +55,8 @@ func (p *processFlags) check(cmd *cobra.Command, f *cmdutil.Factory) error {
 
 // commandWords removes the -- that cobra leaves after the first argument. It
 // refuses an empty command, and one that begins with a dash, which the shell of a
-// sandbox would take for a flag of its own: it is one of ours in the wrong place.
+// sandbox would take for a flag of its own: it is a flag of e2bctl in the wrong
+// place.
 func commandWords(cmd *cobra.Command, words []string) ([]string, error) {
 	if len(words) > 0 && words[0] == "--" {
 		words = words[1:]
@@ -69,7 +70,7 @@ func commandWords(cmd *cobra.Command, words []string) ([]string, error) {
 	return words, nil
 }
 
-// commandView is what -o json prints for a finished command.
+// commandView is the JSON of a finished command.
 type commandView struct {
 	SandboxID string `json:"sandboxID"`
 	ExitCode  int    `json:"exitCode"`
@@ -78,7 +79,7 @@ type commandView struct {
 	Status    string `json:"status"`               // in words: "exit status 3", "signal: killed"
 	Signal    int    `json:"signal,omitempty"`     // the signal that ended it
 	Truncated bool   `json:"truncated,omitempty"`  // the middle of an output is missing
-	Held      bool   `json:"outputHeld,omitempty"` // a process that it left behind kept the output open
+	Held      bool   `json:"outputHeld,omitempty"` // a process that it started kept the output open
 }
 
 // runCommand runs line in sb for the e2bctl command called name. If the status
@@ -119,7 +120,7 @@ func runCommand(ctx context.Context, ios *cmdutil.IOStreams, name string, asJSON
 }
 
 // readsCommands reports whether line is a program that, without arguments, reads
-// commands from its standard input and so ends at once when it has none.
+// commands from its standard input, and so ends at once without input.
 func readsCommands(line string) bool {
 	switch path.Base(line) {
 	case "sh", "bash", "dash", "zsh", "fish", "python", "python3", "ipython", "node":
@@ -128,9 +129,9 @@ func readsCommands(line string) bool {
 	return false
 }
 
-// explain writes what a command cannot say itself: which signal ended it, why,
-// if the sandbox knows, and that what it left running still has its output,
-// which is lost from now on.
+// explain writes facts that a command cannot write itself: the signal that ended
+// it, the cause, if the sandbox knows it, and that processes that it started
+// still have its output open, which is lost from now on.
 func explain(w io.Writer, name string, result *sandbox.CommandResult) {
 	if plain := fmt.Sprintf("exit status %d", result.ExitCode); result.ExitCode != 0 && result.Status != "" && result.Status != plain {
 		fmt.Fprintf(w, "e2bctl: %s: the command failed: %s\n", name, cmdutil.Printable(result.Status))

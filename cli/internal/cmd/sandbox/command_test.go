@@ -18,7 +18,7 @@ func TestExitStatus(t *testing.T) {
 		{sandbox.CommandResult{ExitCode: -1, Signal: 9}, 137},
 		{sandbox.CommandResult{ExitCode: -1, Signal: 31}, 159},
 		{sandbox.CommandResult{ExitCode: -1, Status: "something else"}, 1},
-		{sandbox.CommandResult{ExitCode: 256}, 1}, // as a process's own status it would mean success
+		{sandbox.CommandResult{ExitCode: 256}, 1}, // as the process's own status it would mean success
 	}
 	for _, tt := range tests {
 		if got := exitStatus(&tt.result); got != tt.want {
@@ -27,7 +27,7 @@ func TestExitStatus(t *testing.T) {
 	}
 }
 
-// TestExplain covers what is written about a command besides its own output.
+// TestExplain covers the lines about a command besides its own output.
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	const oom = "out of memory: the sandbox's limit is 64 MiB"

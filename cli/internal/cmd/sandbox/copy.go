@@ -118,7 +118,7 @@ func (o *copyOptions) place(ctx context.Context, text string) (place, error) {
 	if err != nil {
 		return place{}, err
 	}
-	sb, err := conn.Connect(ctx, id, sandbox.WithExpiry(sandbox.Expiry{Renew: true})) // also of one that is paused when its lifetime is over
+	sb, err := conn.Connect(ctx, id, sandbox.WithExpiry(sandbox.Expiry{Renew: true})) // also keeps alive one that is paused when its lifetime is over
 	if err != nil {
 		return place{}, err
 	}
@@ -126,13 +126,14 @@ func (o *copyOptions) place(ctx context.Context, text string) (place, error) {
 	return place{sb, path}, nil
 }
 
-// cutPath cuts ID:PATH, and reports whether text is that. An empty PATH is the user's home.
+// cutPath cuts ID:PATH, and reports whether text has that form. An empty PATH is the user's
+// home.
 func cutPath(text string) (id, path string, ok bool) {
 	id, path, ok = strings.Cut(text, ":")
-	return id, cmp.Or(path, "."), ok && len(id) > 1 && !strings.ContainsAny(id, `/\`) // one letter is a drive
+	return id, cmp.Or(path, "."), ok && len(id) > 1 && !strings.ContainsAny(id, `/\`) // one letter is a drive of Windows
 }
 
-// check refuses arguments that make no sense, before anything is connected to.
+// check refuses arguments that make no sense, before any connection is made.
 func (o *copyOptions) check(sources []string, destination string) error {
 	_, _, inSandbox := cutPath(destination)
 	for _, source := range sources {

@@ -89,7 +89,7 @@ func createRun(ctx context.Context, opts *createOptions) (err error) {
 			err = cmdutil.WriteJSON(opts.IO.Out, viewOf(info))
 		}
 		if err != nil {
-			// Nobody knows its ID yet: it would run unnoticed.
+			// The user does not know its ID yet, so it would run unnoticed.
 			return cmdutil.WithClose(err, sb)
 		}
 		return sb.Detach()

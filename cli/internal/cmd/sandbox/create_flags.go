@@ -17,8 +17,8 @@ type createFlags struct {
 	AutoResume    bool
 }
 
-// addTimeoutFlags adds the flags that say what happens when the lifetime is over,
-// also under the names that they have in the official CLI.
+// addTimeoutFlags adds the flags for the end of the lifetime, also under their
+// names in the official CLI.
 func (c *createFlags) addTimeoutFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.Var(&c.OnTimeout, "on-timeout", "when the lifetime is over: kill or pause (default kill)")
@@ -32,7 +32,7 @@ func (c *createFlags) addTimeoutFlags(cmd *cobra.Command) {
 	}
 }
 
-// checkTimeoutFlags refuses what would have no effect.
+// checkTimeoutFlags refuses flags that would have no effect.
 func (c *createFlags) checkTimeoutFlags(cmd *cobra.Command) error {
 	pauses := sandbox.OnTimeout(c.OnTimeout) == sandbox.OnTimeoutPause
 	switch {

@@ -73,7 +73,7 @@ func execRun(ctx context.Context, opts *execOptions) (err error) {
 		return err
 	}
 	defer cmdutil.Closing(conn, &err)
-	sb, err := conn.Connect(ctx, opts.ID, sandbox.WithExpiry(sandbox.Expiry{Renew: true})) // also of one that is paused when its lifetime is over
+	sb, err := conn.Connect(ctx, opts.ID, sandbox.WithExpiry(sandbox.Expiry{Renew: true})) // also keeps alive one that is paused when its lifetime is over
 	if err != nil {
 		return err
 	}

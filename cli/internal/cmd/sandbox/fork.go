@@ -79,7 +79,7 @@ func forkRun(ctx context.Context, f *cmdutil.Factory, opts *forkOptions) (err er
 		return err
 	}
 	if err := printForks(ctx, f, opts, forks); err != nil {
-		// Nobody knows their IDs yet: they would run unnoticed.
+		// The user does not know their IDs yet, so they would run unnoticed.
 		for _, fork := range forks {
 			err = cmdutil.WithClose(err, fork.Sandbox)
 		}

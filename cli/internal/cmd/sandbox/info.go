@@ -90,7 +90,7 @@ func infoRows(info *sandbox.Info, now time.Time, terminal bool) [][]string {
 	)
 }
 
-// diskText says how much a sandbox may write.
+// diskText describes how much a sandbox may write.
 func diskText(mib int64) string {
 	if mib == 0 {
 		return "not limited"
@@ -98,7 +98,7 @@ func diskText(mib int64) string {
 	return fmt.Sprintf("%d MiB", mib)
 }
 
-// mountText says what a sandbox sees where.
+// mountText describes a directory or volume and its path in a sandbox.
 func mountText(m sandbox.Mount) string {
 	if m.Writable {
 		return m.Dir + " at " + m.Path + ", writable"
@@ -106,7 +106,7 @@ func mountText(m sandbox.Mount) string {
 	return m.Dir + " at " + m.Path + ", read-only"
 }
 
-// kept says what a paused sandbox continues with.
+// kept describes the state with which a paused sandbox continues.
 func kept(info *sandbox.Info) string {
 	switch {
 	case info.EnvdUnresponsiveAtPause:

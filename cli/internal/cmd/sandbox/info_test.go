@@ -10,8 +10,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// TestInfoOfLocalCloud checks that what only a local cloud says is shown, and not where there
-// is nothing.
+// TestInfoOfLocalCloud checks that fields that only a local cloud sends are shown, and only
+// if they are set.
 func TestInfoOfLocalCloud(t *testing.T) {
 	t.Parallel()
 	info := &sandbox.Info{ID: "i1", Engine: "docker", Mounts: []sandbox.Mount{{Dir: "/data", Path: "/in"}, {Dir: "/out", Path: "/made", Writable: true}}}

@@ -74,14 +74,14 @@ them and asks first; without a terminal it needs --yes.`,
 	return cmd
 }
 
-// killNamed kills the sandboxes of the command line, each once however often it is
-// named.
+// killNamed kills the sandboxes of the command line. One that is named several
+// times is killed once.
 func killNamed(ctx context.Context, opts *killOptions) (err error) {
 	defer cmdutil.Closing(opts.Find, &err)
 	return killAll(ctx, opts, namedTargets(ctx, opts.Find, opts.IDs))
 }
 
-// killListed kills all sandboxes, once they have been shown and the question was
+// killListed kills all sandboxes, after it has shown them and the question was
 // answered with yes.
 func killListed(ctx context.Context, opts *killOptions) (err error) {
 	conn, err := opts.Open(ctx)
@@ -123,7 +123,7 @@ func killAll(ctx context.Context, opts *killOptions, targets []*target) error {
 	forEach(targets, func(t *target) error {
 		err := t.conn.Kill(ctx, t.id)
 		if errors.Is(err, api.ErrNotFound) && (opts.IgnoreMissing || opts.All) {
-			return nil // it has ended since the listing
+			return nil // it ended after the listing
 		}
 		return err
 	})

@@ -19,7 +19,7 @@ type listOptions struct {
 	Open     cmdutil.Opener
 	Metadata cmdutil.KeyValues
 	States   states
-	LocalToo func(*cmdutil.Connection) bool // reports whether a local cloud runs that is not the one listed
+	LocalToo func(*cmdutil.Connection) bool // reports whether another local cloud is running than the one listed
 }
 
 // NewCmdList returns e2bctl ls.
@@ -95,7 +95,7 @@ func writeSandboxes(w io.Writer, width int, infos []sandbox.Info, terminal bool)
 	for i, info := range infos {
 		ends := cmdutil.Moment(info.EndAt, now, terminal)
 		if info.State == sandbox.StatePaused {
-			ends = "" // not by itself
+			ends = "" // it does not end by itself
 		}
 		rows[i] = []string{
 			info.ID, templateName(&info), string(info.State),

@@ -17,7 +17,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// logger is the field that says who made an entry.
+// logger is the field with the source of an entry.
 const logger = "logger"
 
 type logsOptions struct {
@@ -90,7 +90,7 @@ func logsRun(ctx context.Context, opts *logsOptions) (err error) {
 	return nil
 }
 
-// writeEntry writes an entry as one line, whatever is in it.
+// writeEntry writes an entry as one line, regardless of its content.
 func writeEntry(w io.Writer, e sandbox.LogEntry, asJSON bool) error {
 	if asJSON {
 		return cmdutil.WriteJSONLine(w, e)
@@ -105,8 +105,8 @@ func writeEntry(w io.Writer, e sandbox.LogEntry, asJSON bool) error {
 	return err
 }
 
-// fieldText returns the value of a field, in quotes where it would not be told from what
-// follows.
+// fieldText returns the value of a field. It is in quotes if its end could not be told
+// otherwise.
 func fieldText(value string) string {
 	if value == "" || strings.ContainsAny(value, " =\"\n\t") {
 		return strconv.Quote(value)

@@ -97,7 +97,7 @@ func metricsRun(ctx context.Context, opts *metricsOptions) (err error) {
 // sampleWriter writes samples as they come, each once.
 type sampleWriter struct {
 	w      io.Writer
-	width  int // of the terminal, 0 if w is none
+	width  int // the width of the terminal; 0 if there is none
 	asJSON bool
 	titled bool
 	last   time.Time
@@ -143,7 +143,8 @@ func (s *sampleWriter) one(u sandbox.Usage) error {
 	return cmdutil.WriteTable(s.w, s.width, header, [][]string{row})
 }
 
-// ofMiB says how much of what there is is used; what has no size is not measured.
+// ofMiB returns a text with the used part of the total. Without a total the value
+// was not measured.
 func ofMiB(used, total int64) string {
 	if total == 0 {
 		return "not known"

@@ -26,7 +26,8 @@ type portForwardOptions struct {
 	Address string
 }
 
-// portPair is a port of this machine, 0 for any, and the port of the sandbox that it leads to.
+// portPair is a port of this machine, 0 for any, and the port of the sandbox to which it is
+// forwarded.
 type portPair struct{ local, remote int }
 
 // NewCmdPortForward returns e2bctl port-forward.
@@ -134,7 +135,7 @@ func portForwardRun(ctx context.Context, opts *portForwardOptions) (err error) {
 	return untilEnd(ctx, conn, opts.ID)
 }
 
-// ready says that connections are accepted from now on.
+// ready reports that connections are accepted from now on.
 func (o *portForwardOptions) ready(views []forwardView) error {
 	if host, err := netip.ParseAddr(o.Address); err == nil && !host.IsLoopback() && !o.Quiet {
 		fmt.Fprintf(o.IO.Err, "Whoever reaches %s reaches these ports of the sandbox.\n", o.Address)
@@ -154,10 +155,11 @@ func (o *portForwardOptions) ready(views []forwardView) error {
 	return nil
 }
 
-// askEvery is how often it is asked whether the sandbox has ended.
+// askEvery is the interval of asking whether the sandbox has ended.
 const askEvery = 5 * time.Second
 
-// untilEnd waits until a sandbox has ended, and returns the reason, or that of the context.
+// untilEnd waits until a sandbox has ended, and returns the reason, or the cause of the
+// context's end.
 func untilEnd(ctx context.Context, conn *cmdutil.Connection, id string) error {
 	ticker := time.NewTicker(askEvery)
 	defer ticker.Stop()
@@ -167,7 +169,7 @@ func untilEnd(ctx context.Context, conn *cmdutil.Connection, id string) error {
 			return context.Cause(ctx)
 		case <-ticker.C:
 		}
-		// Other errors pass: the service may be away for a moment.
+		// Other errors are ignored: the service may be unreachable for a moment.
 		if _, err := conn.Info(ctx, id); errors.Is(err, sandbox.ErrNotFound) {
 			return err
 		}

@@ -13,8 +13,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// followSize sets the size of the terminal in the sandbox to that of this one, whenever that
-// changes, until ctx ends.
+// followSize gives the terminal in the sandbox the size of this one, at every change, until
+// ctx ends.
 func followSize(ctx context.Context, screen *os.File, terminal *sandbox.Terminal) {
 	resized := make(chan os.Signal, 1)
 	signal.Notify(resized, syscall.SIGWINCH)
@@ -31,7 +31,7 @@ func followSize(ctx context.Context, screen *os.File, terminal *sandbox.Terminal
 	}
 }
 
-// screenOf returns the terminal whose size is that of the screen, which is the keyboard's.
+// screenOf returns the terminal whose size is the size of the screen: the keyboard's.
 func screenOf(keyboard *os.File) *os.File { return keyboard }
 
 // obeyEscapes does nothing: terminals obey the escape sequences of programs.

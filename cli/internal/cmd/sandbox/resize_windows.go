@@ -9,15 +9,15 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// followSize does nothing: this system does not say when a terminal changes its
-// size.
+// followSize does nothing: this system does not report when a terminal changes its size.
 func followSize(context.Context, *os.File, *sandbox.Terminal) {}
 
-// screenOf returns the output of this process: only that of a console has a size.
+// screenOf returns the output of this process: only a console's output has a size.
 func screenOf(*os.File) *os.File { return os.Stdout }
 
-// obeyEscapes makes the console obey the escape sequences of programs in the sandbox, which it
-// shows otherwise, until restore is called. An output that is no console gets them as they are.
+// obeyEscapes makes the console obey the escape sequences of programs in the sandbox until
+// restore is called; otherwise it would print them. An output that is no console gets them
+// unchanged.
 func obeyEscapes() (restore func() error, err error) {
 	console := windows.Handle(os.Stdout.Fd())
 	var before uint32

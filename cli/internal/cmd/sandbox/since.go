@@ -7,8 +7,8 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
-// since is a flag value that accepts a time, or how long ago it is; zero if it was not
-// given.
+// since is a flag value that accepts a time, or how long ago it was; zero if it was
+// not given.
 type since time.Time
 
 func (s *since) Type() string { return "TIME" }

@@ -35,7 +35,8 @@ func (s *states) Set(value string) error {
 	return nil
 }
 
-// pauseMode is a flag value that accepts what a pause can keep.
+// pauseMode is a flag value that accepts the part of a sandbox that a pause
+// keeps.
 type pauseMode sandbox.PauseMode
 
 func (m *pauseMode) Type() string   { return "MODE" }
@@ -50,7 +51,7 @@ func (m *pauseMode) Set(value string) error {
 	return errors.New("want full or filesystem")
 }
 
-// onTimeout is a flag value that accepts what can happen when a lifetime is over.
+// onTimeout is a flag value that accepts the action at the end of a lifetime.
 type onTimeout sandbox.OnTimeout
 
 func (o *onTimeout) Type() string   { return "ACTION" }

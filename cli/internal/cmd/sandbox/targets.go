@@ -9,16 +9,16 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
-// target is a sandbox that a command acts on and the service that has it; err says
-// why the command failed for it.
+// target is a sandbox of a command and the service that has it. err is the error of the
+// command for it.
 type target struct {
 	id   string
 	conn *cmdutil.Connection
 	err  error
 }
 
-// namedTargets are the sandboxes of the command line, each once however often it is
-// named.
+// namedTargets returns the sandboxes of the command line. One that is named several
+// times is returned once.
 func namedTargets(ctx context.Context, find *cmdutil.Services, ids []string) (targets []*target) {
 	for i, id := range ids {
 		if slices.Contains(ids[:i], id) {
@@ -30,10 +30,10 @@ func namedTargets(ctx context.Context, find *cmdutil.Services, ids []string) (ta
 	return targets
 }
 
-// parallel is how many sandboxes are acted on at a time.
+// parallel is how many sandboxes a command handles at a time.
 const parallel = 10
 
-// forEach does the same to all targets that have not failed yet.
+// forEach calls do for all targets that have not failed yet.
 func forEach(targets []*target, do func(*target) error) {
 	var group errgroup.Group
 	group.SetLimit(parallel)
@@ -48,7 +48,7 @@ func forEach(targets []*target, do func(*target) error) {
 	_ = group.Wait() // errors are in targets
 }
 
-// outcomes returns what came of the command for each of the targets.
+// outcomes returns the result of the command for each of the targets.
 func outcomes(targets []*target) []cmdutil.Outcome {
 	all := make([]cmdutil.Outcome, len(targets))
 	for i, t := range targets {
@@ -63,7 +63,7 @@ type failedView struct {
 	Error     *cmdutil.ErrorView `json:"error"`
 }
 
-// reportViews reports the targets, with -o json as a list of what the sandboxes are now.
+// reportViews reports the targets, with -o json as a list of the sandboxes' present states.
 func reportViews(ctx context.Context, f *cmdutil.Factory, targets []*target) error {
 	if !f.JSON() {
 		return f.Report(outcomes(targets))

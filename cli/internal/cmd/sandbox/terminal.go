@@ -13,8 +13,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// runTerminal runs line in a terminal of the sandbox, which the terminal of this
-// process shows and types into: Ctrl-C is a key for the program there. If the status
+// runTerminal runs line in a terminal of the sandbox. The terminal of this process
+// shows it and types into it: Ctrl-C is a key for the program there. If the status
 // of the line is not 0 it returns a cmdutil.RemoteStatus.
 func runTerminal(ctx context.Context, ios *cmdutil.IOStreams, sb *sandbox.Sandbox, line string, process processFlags) (err error) {
 	keyboard, ok := ios.In.(*os.File)
@@ -23,7 +23,7 @@ func runTerminal(ctx context.Context, ios *cmdutil.IOStreams, sb *sandbox.Sandbo
 	}
 	cols, rows, err := term.GetSize(int(screenOf(keyboard).Fd()))
 	if err != nil || cols < 1 || rows < 1 {
-		cols, rows = 0, 0 // one that has no size gets the default one
+		cols, rows = 0, 0 // a terminal without a size gets the default one
 	}
 	terminal, err := sb.PTY.Open(ctx, &sandbox.PTYParams{
 		Cols: cols, Rows: rows, Command: line, User: process.User, Cwd: process.Cwd, Envs: process.Envs,
@@ -43,7 +43,7 @@ func runTerminal(ctx context.Context, ios *cmdutil.IOStreams, sb *sandbox.Sandbo
 	restore := func() error { return errors.Join(term.Restore(int(keyboard.Fd()), before), forget()) }
 	defer func() { err = cmdutil.KeepStatus(err, restore()) }()
 	stop := context.AfterFunc(ctx, func() {
-		_ = restore() // now, because what follows may take longer than the process lives
+		_ = restore() // now, because the remaining steps may take longer than the process lives
 		_ = terminal.Close()
 	})
 	defer stop()

@@ -183,7 +183,7 @@ is not deleted.`,
 	})
 }
 
-// mode is a flag value that accepts what a snapshot can keep.
+// mode is a flag value that accepts the part of a sandbox that a snapshot keeps.
 type mode sandbox.SnapshotMode
 
 func (m *mode) Type() string   { return "MODE" }

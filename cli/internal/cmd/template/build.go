@@ -24,7 +24,7 @@ type buildOptions struct {
 
 	Name, Dir  string
 	Dockerfile string // "" for the one in Dir
-	Check      string // the Dockerfile that is only checked; "" to build
+	Check      string // the Dockerfile to check without a build; "" to build
 	Target     string
 	Command    string
 	Ready      string
@@ -126,11 +126,11 @@ func (opts *buildOptions) addFlags(cmd *cobra.Command) {
 	opts.addOfficialFlags(cmd)
 }
 
-// addOfficialFlags adds what flags are called in the official CLI.
+// addOfficialFlags adds the flags' names in the official CLI.
 func (o *buildOptions) addOfficialFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
-		if name == "cpus" { // as run and create call it
+		if name == "cpus" { // the name in run and create
 			name = "cpu"
 		}
 		return pflag.NormalizedName(name)
@@ -186,7 +186,7 @@ func (o *buildOptions) openDockerfile() (*os.File, error) {
 	return nil, fmt.Errorf("%s has neither e2b.Dockerfile nor Dockerfile: name one with --dockerfile, or begin with e2bctl template init: %w", o.Dir, fs.ErrNotExist)
 }
 
-// with puts the flags over what the Dockerfile says.
+// with puts the flags over the settings of the Dockerfile.
 func (o *buildOptions) with(d template.Definition) template.Definition {
 	if o.Command != "" {
 		d = d.Start(o.Command, "")
@@ -197,7 +197,8 @@ func (o *buildOptions) with(d template.Definition) template.Definition {
 	return d
 }
 
-// checkRun prints what a build would leave out, a line each. What it would refuse is the error.
+// checkRun prints the parts that a build would leave out, one a line. Its error is the reason
+// for which a build would be refused.
 func checkRun(ctx context.Context, opts *buildOptions) error {
 	d, err := opts.definition()
 	if err != nil {

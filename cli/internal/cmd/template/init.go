@@ -12,7 +12,7 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
-// language is what a template is defined in.
+// language is the language of a template's definition.
 type language string
 
 const (

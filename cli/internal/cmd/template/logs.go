@@ -12,11 +12,11 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/template"
 )
 
-// buildArguments are those of commands about one build.
+// buildArguments checks the arguments of commands about one build.
 var buildArguments = cmdutil.Wants("the ID or name of a template, and one build of it at most", cobra.RangeArgs(1, 2))
 
-// findBuild returns the build that the arguments name, the newest one of the template
-// if they name none.
+// findBuild returns the named build, or the newest one of the template if the
+// arguments name none.
 func findBuild(ctx context.Context, templates *api.TemplateService, args []string) (templateID, buildID string, err error) {
 	detail, err := find(ctx, templates, args[0])
 	switch {
@@ -30,7 +30,7 @@ func findBuild(ctx context.Context, templates *api.TemplateService, args []strin
 	return detail.ID, detail.Builds[0].ID, nil
 }
 
-// statusView is how far a build is as -o json shows it, with the API's names.
+// statusView is the progress of a build as -o json shows it, with the API's names.
 type statusView struct {
 	TemplateID string       `json:"templateID"`
 	BuildID    string       `json:"buildID"`
@@ -129,7 +129,7 @@ prints one object a line.`,
 	return cmd
 }
 
-// printerOf returns what prints the lines of a log as results.
+// printerOf returns a function that prints the lines of a log as results.
 func printerOf(f *cmdutil.Factory) func(api.BuildLogEntry) {
 	return func(e api.BuildLogEntry) {
 		if f.JSON() {

@@ -11,7 +11,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/template"
 )
 
-// progressMode is how the log of a build is shown.
+// progressMode is the form in which the log of a build is shown.
 type progressMode string
 
 const (
@@ -48,7 +48,7 @@ func entryViewOf(e api.BuildLogEntry) entryView {
 	return entryView{e.Time.UTC(), string(e.Level), e.Message, e.Step}
 }
 
-// lineOf returns a line of a log for people, with its time where it is kept.
+// lineOf returns a line of a log for people, with its time if the output is kept.
 func lineOf(e api.BuildLogEntry, timed bool) string {
 	text := cmdutil.Printable(e.Message)
 	if e.Level == api.BuildLogWarn || e.Level == api.BuildLogError {
@@ -68,7 +68,7 @@ type progress struct {
 	silent bool
 }
 
-// newProgress returns a progress whose lines have times unless somebody watches them.
+// newProgress returns a progress whose lines have times unless a person watches them.
 func newProgress(ios *cmdutil.IOStreams, mode progressMode, quiet bool) *progress {
 	return &progress{io: ios, json: mode == progressJSON, timed: mode == progressPlain || !ios.ErrIsTerminal, silent: quiet}
 }

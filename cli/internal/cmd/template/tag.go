@@ -103,7 +103,7 @@ func newCmdTagRemove(f *cmdutil.Factory) *cobra.Command {
 			return err
 		}
 		return f.EachNamed(args[1:], func(tag string) error {
-			// A service deletes what is not there without an error.
+			// A service deletes a missing tag without an error.
 			if !slices.ContainsFunc(there, func(t api.TemplateTag) bool { return t.Name == tag }) {
 				return &noTagError{args[0], tag}
 			}

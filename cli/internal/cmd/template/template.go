@@ -1,4 +1,4 @@
-// Package template has e2bctl template: what sandboxes are made from.
+// Package template has e2bctl template: templates of sandboxes.
 package template
 
 import (
@@ -28,8 +28,8 @@ func command(f *cmdutil.Factory, cmd *cobra.Command, run func(ctx context.Contex
 	})
 }
 
-// newCmdMigrate returns a hidden command for what the official CLI has and this one
-// has not.
+// newCmdMigrate returns a hidden command for one that the official CLI has and this
+// one lacks.
 func newCmdMigrate() *cobra.Command {
 	return &cobra.Command{
 		Use:                "migrate",
@@ -38,7 +38,7 @@ func newCmdMigrate() *cobra.Command {
 		DisableFlagParsing: true,
 		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			cmd.DisableFlagParsing = false // -o json is asked for here, too
+			cmd.DisableFlagParsing = false // -o json works here, too
 			if err := cmd.ParseFlags(args); err != nil {
 				return cmdutil.Usagef(cmd.Parent(), "%w", err)
 			}

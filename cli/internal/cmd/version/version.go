@@ -1,4 +1,4 @@
-// Package version has e2bctl version, and what e2bctl --version prints.
+// Package version has e2bctl version, and the output of e2bctl --version.
 package version
 
 import (
@@ -29,7 +29,7 @@ func NewCmdVersion(f *cmdutil.Factory) *cobra.Command {
 	}
 }
 
-// buildVersion is what the Go tool recorded about this binary.
+// buildVersion is the Go tool's record about this binary.
 type buildVersion struct {
 	Version  string `json:"version"`
 	Commit   string `json:"commit,omitempty"`

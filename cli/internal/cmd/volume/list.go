@@ -96,7 +96,7 @@ func modeOf(e sandbox.VolumeEntry) string {
 	return letter + strings.TrimPrefix(fs.FileMode(e.Mode&0o777).String(), "-")
 }
 
-// writeList writes a list in the form that was asked for.
+// writeList writes a list in the requested form.
 func writeList[V any](f *cmdutil.Factory, views []V, quiet []string, header []string, rows [][]string) error {
 	switch {
 	case f.JSON():

@@ -15,8 +15,8 @@ import (
 // Tokens is the cost of every answer.
 const Tokens = 100
 
-// New starts an endpoint that requires the key and answers with what say returns for
-// a conversation. It is closed when t ends. say is called from several goroutines if
+// New starts an endpoint that requires the key and answers a conversation with the
+// result of say. It is closed when t ends. say is called from several goroutines if
 // several agents ask.
 func New(t testing.TB, key sandbox.Key, say func(chat []loop.Message) string) *loop.Model {
 	t.Helper()
@@ -51,7 +51,7 @@ func answer(w http.ResponseWriter, body any) {
 	_ = json.NewEncoder(w).Encode(body) // if it fails, the client is gone and needs no answer
 }
 
-// Turn returns which answer of the model a conversation waits for, from 0.
+// Turn returns the number of the next answer of the model in a conversation, from 0.
 func Turn(chat []loop.Message) int { return len(chat)/2 - 1 }
 
 // Code returns an answer of a model that is one block of code.

@@ -10,9 +10,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 )
 
-// buildPackage makes a package in the sandbox whose scripts and files need what
-// packages typically need: another owner, a setgid file, a link, and root's
-// privileges.
+// buildPackage makes a package in the sandbox. Its scripts and files have the usual
+// needs of packages: another owner, a setgid file, a link, and root's privileges.
 const buildPackage = `set -e
 mkdir -p p/DEBIAN p/usr/bin p/usr/share/proof p/etc/proof
 printf 'Package: proof\nVersion: %s\nArchitecture: all\nMaintainer: t <t@example.com>\nDescription: a proof\n' $1 > p/DEBIAN/control
@@ -41,7 +40,7 @@ func TestPackages(t *testing.T) {
 		t.Errorf("the host's packages: %+v", got)
 	}
 	if !r.ids.ranged {
-		// What belongs to the host's root cannot be changed, and dpkg reports that.
+		// Files of the host's root cannot be changed, and dpkg reports that.
 		if got := sh(t, s, "dpkg --remove --force-all bash"); got.Status == 0 || !strings.Contains(strings.ToLower(got.Output), "permission") && !strings.Contains(got.Output, "superuser") {
 			t.Errorf("dpkg with one id: %+v", got)
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// What a sandbox is to trust is in none of the files that are saved of it, and what it left
-// in the way leads nowhere else.
+// TestAuthority checks that a sandbox trusts an authority without saving it, and that a
+// link that the sandbox left at a path of the authority is not followed.
 func TestAuthority(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
@@ -34,8 +34,8 @@ func TestAuthority(t *testing.T) {
 	wantOutput(t, tricked, "root", "cat /tmp/elsewhere/authority.pem", strings.TrimSpace(certificate))
 }
 
-// TestAuthorityOfWarm: a warm sandbox that is to trust an authority is like one that did
-// from its start.
+// TestAuthorityOfWarm checks that a warm sandbox that gets an authority is like a sandbox
+// that had it from the start.
 func TestAuthorityOfWarm(t *testing.T) {
 	t.Parallel()
 	limits := engine.Limits{MaxProcesses: 100}

@@ -11,8 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// openBinary opens the binary to re-execute: path, or this program. A binary that
-// the ids of the room may not execute is first copied into dir.
+// openBinary opens the binary to re-execute: path, or this program. If the ids of
+// the room may not execute it, a copy of it in dir is opened.
 func openBinary(path, dir string) (*os.File, error) {
 	if path == "" {
 		path = "/proc/self/exe" // works even if the file was replaced or removed in the meantime

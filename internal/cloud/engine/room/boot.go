@@ -25,8 +25,8 @@ import (
 // They are for envd, which dies if it cannot start a thread.
 const envdThreads = 128
 
-// errLimit: the control groups of a sandbox could not be made. It does not count as a refusal of
-// isolation.
+// errLimit means that the control groups of a sandbox could not be made. It does not count as a
+// refusal of isolation.
 var errLimit = errors.New("limit")
 
 var errBootTimeout = fmt.Errorf("envd was not ready within %v", bootTimeout)
@@ -88,14 +88,14 @@ func (r *Room) newSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 	return s, s.begin(ctx, o, wire.RoleEnvd)
 }
 
-// warmFor returns the warm sandbox if it can become the one that o describes.
+// warmFor returns the warm sandbox if it can become the sandbox that o describes.
 func (r *Room) warmFor(ctx context.Context, o engine.SandboxOptions, limits engine.Limits) (s *Sandbox, started func()) {
 	replaced, shown := o.Files != "" || len(o.Layers) > 0, len(o.Authority) > 0
 	if (replaced || shown) && !r.ranged() || len(o.Volumes)+len(o.Mounts) > 0 && !replaced || replaced && shown {
 		return nil, nil
 	}
 	if s, started = r.takeWarm(ctx, limits); s != nil && s.outdated() {
-		_ = s.Close() // the keeper removes what this could not
+		_ = s.Close() // the keeper removes the rest
 		started()
 		return nil, nil
 	}
@@ -108,7 +108,7 @@ func (r *Room) prepare(ctx context.Context, limits engine.Limits, as purpose) (*
 	return r.prepareWith(ctx, limits, as, engine.SandboxOptions{})
 }
 
-// prepareWith is prepare with everything that a sandbox needs from the start: layers, saved files
+// prepareWith is prepare with the parts that a sandbox needs from the start: layers, saved files
 // and volumes.
 func (r *Room) prepareWith(ctx context.Context, limits engine.Limits, as purpose, o engine.SandboxOptions) (*Sandbox, error) {
 	s := &Sandbox{
@@ -141,8 +141,8 @@ func (r *Room) prepareWith(ctx context.Context, limits engine.Limits, as purpose
 	return s, nil
 }
 
-// begin turns a prepared sandbox into the one that o describes, and returns when
-// its envd is ready. If it fails the sandbox is closed.
+// begin turns a prepared sandbox into the sandbox that o describes, and returns when its envd is
+// ready. If it fails the sandbox is closed.
 func (s *Sandbox) begin(ctx context.Context, o engine.SandboxOptions, as wire.Role) error {
 	s.options = o
 	err := s.configure(ctx, as)
@@ -255,9 +255,9 @@ func (s *Sandbox) boot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// When a process joins a group the kernel may wait for all processors, which takes longer than
-	// everything else. The first stage needs no limits yet, because it runs none of the sandbox's
-	// code, and it does not finish without them.
+	// When a process joins a group the kernel may wait for all processors, which takes longer
+	// than the rest of the boot. Therefore the first stage begins without its limits: it runs
+	// none of the sandbox's code, and it does not finish before they apply.
 	limited := make(chan error, 1)
 	go func() { limited <- s.group.Add(pid) }()
 	err = s.sendInit(ctx, pid, mounter)
@@ -266,7 +266,7 @@ func (s *Sandbox) boot(ctx context.Context) error {
 	}
 	refused := <-limited
 	if err != nil {
-		return err // it says why there may be no process to limit
+		return err // it has the reason if there is no process to limit
 	}
 	if refused != nil {
 		return fmt.Errorf("%w: %w", errLimit, refused)
@@ -300,7 +300,7 @@ func (s *Sandbox) makeGroup() (*cgroup.Group, error) {
 	if s.room.runsc != nil {
 		limits.MaxProcesses = limits.MaxProcesses*threadsOfGVisor + gvisorThreads
 	}
-	if s.room.level == engine.Full { // at this level the sandbox's own processes are bounded without the group, too
+	if s.room.level == engine.Full { // without the group the sandbox's own processes are limited at this level, too
 		limits.MaxProcesses += envdThreads
 	}
 	return s.room.groups.Create(strconv.FormatUint(s.number, 10), limits)
@@ -412,7 +412,7 @@ func (s *Sandbox) sendInit(ctx context.Context, pid int, mounter *os.File) error
 }
 
 // buildSpec describes the file system of the sandbox whose first process is pid, and returns the
-// files that it needs. The caller must close them, after an error as well.
+// files for building it. The caller must close them, after an error as well.
 func (s *Sandbox) buildSpec(pid int) (spec wire.InitSpec, mounts []*os.File, err error) {
 	ranged := s.room.ranged()
 	trees, links := s.ofHost()
@@ -454,7 +454,7 @@ func (s *Sandbox) buildSpec(pid int) (spec wire.InitSpec, mounts []*os.File, err
 		return spec, mounts, err
 	}
 	spec.Volumes, mounts = append(spec.Volumes, shown...), append(mounts, more...)
-	if ranged && s.files == nil { // otherwise it has them already
+	if ranged && s.files == nil { // in the other cases it has them already
 		devices, err := makeDevices()
 		if err != nil {
 			return spec, mounts, err

@@ -10,7 +10,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/capability"
 )
 
-// TestCapabilities reads what envd, and a command that it runs, can do.
+// TestCapabilities reads the capabilities of envd and of a command that it
+// runs.
 func TestCapabilities(t *testing.T) {
 	t.Parallel()
 	for _, level := range []engine.Isolation{engine.Full, engine.Restricted} {

@@ -97,7 +97,7 @@ func (s *Sandbox) rlimits() ([]wire.Rlimit, error) {
 		wire.Rlimit{unix.RLIMIT_NICE, 0},
 	)
 	if s.room.runsc != nil {
-		return limits, checkLimits(limits) // the others would count the memory and the threads of gVisor itself
+		return limits, checkLimits(limits) // the remaining limits would count the memory and the threads of gVisor itself
 	}
 	if s.room.groups.How("memory") == "" {
 		limits = append(limits, wire.Rlimit{unix.RLIMIT_DATA, uint64(s.limits.MemoryBytes) + s.room.options.ReservedBytes})

@@ -30,7 +30,8 @@ var takeScript string
 // taken is the output of take.py.
 type taken struct{ Queues, Timers, Signals, Watches, Instances int }
 
-// modest is what every other user must still get while one takes everything.
+// modest is the number that every other user must still get while one takes
+// everything.
 const modest = 4
 
 func (m taken) check(t *testing.T, who string, queues bool) {
@@ -48,17 +49,19 @@ func (m taken) check(t *testing.T, who string, queues bool) {
 	}
 }
 
-// TestGreed: a sandbox that takes all it can get of what the kernel counts by user
-// leaves enough for another one, and for the server's user.
+// TestGreed checks that a sandbox that takes as much as it can of the resources
+// that the kernel counts by user leaves enough for another one, and for the
+// server's user.
 func TestGreed(t *testing.T) {
 	t.Parallel()
 	for _, level := range []engine.Isolation{engine.Full, engine.Restricted} {
-		// One after the other: of the server's own id both levels count together.
+		// One after the other, because both levels share the counts of the server's
+		// own id.
 		t.Run(string(level), func(t *testing.T) {
 			r := newRoomOn(t, level)
 			users := 1
 			if r.ranged() {
-				users = 20 // of which each has limits of its own
+				users = 20 // each with limits of its own
 			}
 			// Sandboxes without namespaces that share the server's id share its
 			// counts; see the package's comment. The server's user still keeps its
@@ -70,7 +73,7 @@ func TestGreed(t *testing.T) {
 			if apart && got.Instances == 0 || got.Timers+got.Signals == 0 {
 				t.Errorf("it took %+v: nothing is shown", got)
 			}
-			if apart { // POSIX queues are refused where they would be the host's
+			if apart { // POSIX queues are refused if they would be the host's
 				takeInside(t, other, true, modest, 1).check(t, "another sandbox", level == engine.Full)
 			}
 			takeHere(t).check(t, "the server's user", true)
@@ -86,7 +89,7 @@ func takeArguments(inotify bool, most, users int) []string {
 	return []string{which, fmt.Sprint(most), fmt.Sprint(users)}
 }
 
-// takeInside makes the sandbox hold what it takes until it ends.
+// takeInside makes the sandbox take the resources and hold them until it ends.
 func takeInside(t *testing.T, s *Sandbox, inotify bool, most, users int) (got taken) {
 	t.Helper()
 	command := "cd $TMPDIR && cat > take.py <<'END'\n" + takeScript + "END\n" +
@@ -99,7 +102,7 @@ func takeInside(t *testing.T, s *Sandbox, inotify bool, most, users int) (got ta
 	return got
 }
 
-// takeHere takes a little as the user that the server runs as.
+// takeHere takes a few as the server's user.
 func takeHere(t *testing.T) (got taken) {
 	t.Helper()
 	script := filepath.Join(t.TempDir(), "take.py")
@@ -134,8 +137,8 @@ func takeHere(t *testing.T) (got taken) {
 	return got
 }
 
-// TestCounters: a sandbox's own user namespace has maxima, and the sandbox cannot
-// change them.
+// TestCounters checks that a sandbox's own user namespace has maxima, and that the
+// sandbox cannot change them.
 func TestCounters(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t, newRoom(t), engine.SandboxOptions{})
@@ -155,8 +158,8 @@ func TestCounters(t *testing.T) {
 	}
 }
 
-// TestAsynchronousRequests: they are counted for the whole machine, so a sandbox
-// gets none.
+// TestAsynchronousRequests checks that a sandbox gets no asynchronous requests: the
+// kernel counts them for the whole machine.
 func TestAsynchronousRequests(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t, newRoom(t), engine.SandboxOptions{})
@@ -166,7 +169,7 @@ func TestAsynchronousRequests(t *testing.T) {
 	}
 }
 
-// TestUninherited: sandboxes do not inherit what the server may have.
+// TestUninherited checks that sandboxes do not inherit the server's privileges.
 func TestUninherited(t *testing.T) {
 	t.Parallel()
 	for resource, value := range map[int]uint64{unix.RLIMIT_RTPRIO: 10, unix.RLIMIT_NICE: 30, unix.RLIMIT_MEMLOCK: 1 << 30} {
@@ -217,9 +220,9 @@ func TestShareFiles(t *testing.T) {
 	}
 }
 
-// TestCloudProcesses: all sandboxes together have no more processes than the cloud
-// may have. When that number is reached, neither the room nor another start suffers
-// for long.
+// TestCloudProcesses checks that all sandboxes together have no more processes than
+// the cloud may have. At that number, neither the room nor another start fails for
+// long.
 func TestCloudProcesses(t *testing.T) {
 	t.Parallel()
 	const all, each = 250, 200

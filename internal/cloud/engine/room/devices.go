@@ -16,9 +16,9 @@ import (
 // deviceNumbers are the kernel's numbers of deviceNames, major and minor.
 var deviceNumbers = [][2]uint32{{1, 3}, {1, 5}, {1, 7}, {1, 8}, {1, 9}, {5, 0}}
 
-// makeDevices makes a sandbox's own device nodes, in a file system that the server makes, because
-// the kernel refuses devices in one that is made inside. With shared nodes, sandboxes and the host
-// could signal to each other, or block each other, by locks and watches on them. makeDevices
+// makeDevices makes a sandbox's own device nodes in a file system that the server makes, because
+// the kernel refuses devices in one that is made inside. With shared nodes, sandboxes and the
+// host could signal to each other, or block each other, by locks and watches on them. makeDevices
 // returns nil if this process may not make nodes.
 func makeDevices() (*os.File, error) {
 	fsfd, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
@@ -40,7 +40,7 @@ func makeDevices() (*os.File, error) {
 	mount := os.NewFile(uintptr(fd), "devices")
 	for i, name := range guest.DeviceNames {
 		err := unix.Mknodat(fd, name, unix.S_IFCHR, int(unix.Mkdev(deviceNumbers[i][0], deviceNumbers[i][1])))
-		if err == nil { // whatever the umask is
+		if err == nil { // independently of the umask
 			err = unix.Fchmodat(fd, name, 0o666, 0)
 		}
 		if errors.Is(err, unix.EPERM) {

@@ -11,8 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// TestDevices: a sandbox has nodes that work. If the server may make nodes, it
-// shares none of them with the host or with another sandbox.
+// TestDevices checks that a sandbox has nodes that work. If the server may make
+// nodes, it shares none of them with the host or with another sandbox.
 func TestDevices(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)

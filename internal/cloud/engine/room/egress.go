@@ -104,7 +104,7 @@ func (r *Room) judgeEgressPath(probe *Sandbox) {
 	r.promise()
 }
 
-// passage is one setting of the egress, while it is in force.
+// passage is one setting of the egress and the time during which it is in force.
 type passage struct {
 	egress engine.Egress
 	open   context.Context //nolint:containedctx // it ends with the passage, not with a call
@@ -152,8 +152,8 @@ func (s *Sandbox) startEgress(life context.Context, e engine.Egress) {
 	}
 }
 
-// SetEgress changes the egress of a sandbox that was started with one. It cuts connections through
-// the old one.
+// SetEgress changes the egress of a sandbox that was started with one. It cuts connections that
+// the old setting allowed.
 func (s *Sandbox) SetEgress(e engine.Egress) { s.change(e) }
 
 // listen makes the TCP socket listen and accepts connections, or stops both. The
@@ -271,8 +271,8 @@ func (s *Sandbox) answerQueries(life context.Context) {
 	}
 }
 
-// lookUp answers a DNS query and passes the answer to reply, if there is one. It passes start a
-// function that does so and may wait. If there are too many queries at once, it replies with a
+// lookUp answers a DNS query and passes the answer to reply, if there is one. It calls start with
+// a function that does so and may wait. If there are too many queries at once, it replies with a
 // failure without waiting.
 func (s *Sandbox) lookUp(life context.Context, question []byte, start func(func()), reply func([]byte)) {
 	answer := func(ctx context.Context) {

@@ -18,8 +18,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// BenchmarkEgress compares what the egress path costs a program with the cost on
-// the host: the client and the server are the same.
+// BenchmarkEgress compares the cost of the egress path for a program with the
+// cost on the host. The client and the server are the same.
 func BenchmarkEgress(b *testing.B) {
 	const size = 256 << 20
 	chunk := make([]byte, 1<<20)
@@ -86,7 +86,8 @@ took = sorted(took); print(took[len(took) // 2][0] * 1e6, sorted(t[1] for t in t
 	}
 }
 
-// BenchmarkWay measures what the egress path adds to the start of a sandbox.
+// BenchmarkWay measures how much longer a sandbox takes to start with an egress
+// path.
 func BenchmarkWay(b *testing.B) {
 	for _, w := range []wire.EgressPath{wire.EgressNone, wire.EgressBuild} {
 		b.Run("egress="+string(w), func(b *testing.B) {

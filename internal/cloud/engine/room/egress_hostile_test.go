@@ -16,8 +16,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// What the server gives away is bounded, whatever is asked for: no sandbox gets
-// more than is left for all, and every sandbox gets something.
+// The server gives away a bounded number of connections: no sandbox gets more
+// than remain for all, and every sandbox gets some.
 func TestFlowBudget(t *testing.T) {
 	t.Parallel()
 	const all = 1000

@@ -109,8 +109,8 @@ func origin(t testing.TB, handler http.Handler) *testEgress {
 	}}
 }
 
-// Programs that know nothing of a proxy reach what the server connects them to, and
-// the server learns which address they wanted.
+// Programs without proxy settings reach the host to which the server connects them,
+// and the server learns the requested address.
 func TestTransparent(t *testing.T) {
 	t.Parallel()
 	r := transparentRoom(t)

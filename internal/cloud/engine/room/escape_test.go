@@ -16,8 +16,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/pinned"
 )
 
-// TestEscape makes code in a sandbox try what it must not be able to do, as both of
-// its users, with namespaces and without.
+// TestEscape makes code in a sandbox try forbidden actions, as both of its users, with
+// namespaces and without.
 func TestEscape(t *testing.T) {
 	t.Parallel()
 	for _, level := range []engine.Isolation{engine.Full, engine.Restricted} {
@@ -29,12 +29,12 @@ func TestEscape(t *testing.T) {
 	}
 }
 
-// TestEscapeImage does the same in a sandbox of an image, which began as a warm one or not.
+// TestEscapeImage does the same in a sandbox of an image, with and without a warm sandbox.
 func TestEscapeImage(t *testing.T) {
 	t.Parallel()
 	r := newImageRoom(t)
-	programs := []string{"/bin/sh"}                                                                                    // that of busybox runs its own
-	for _, name := range []string{"bash", "date", "chrt", "unshare", "nsenter", "mount", "umount", "mknod", "dmesg"} { // busybox has some of them, which do less
+	programs := []string{"/bin/sh"}                                                                                    // busybox's own sh runs its own programs
+	for _, name := range []string{"bash", "date", "chrt", "unshare", "nsenter", "mount", "umount", "mknod", "dmesg"} { // busybox's versions of some of them do less
 		path, err := exec.LookPath(name)
 		if err != nil {
 			pinned.Skip(t, "%s is needed: %v", name, err)
@@ -76,7 +76,7 @@ func escape(t *testing.T, s *Sandbox) {
 	}
 }
 
-// TestUserMap: no id inside a sandbox is the host's root.
+// TestUserMap checks that no id inside a sandbox is the host's root.
 func TestUserMap(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)

@@ -21,9 +21,9 @@ const (
 )
 
 // flowBudget divides the server's descriptors among the connections out of sandboxes. Half of the
-// descriptors are for these connections. No sandbox may have more connections than are left, so a
-// single one gets up to half, two get a third each, and there is always something left for the
-// next.
+// descriptors are for these connections. No sandbox may have more connections than remain free,
+// so a single sandbox gets up to half, two get a third each, and there is always a remainder for
+// the next.
 type flowBudget struct {
 	mu   sync.Mutex
 	left int

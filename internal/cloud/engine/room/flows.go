@@ -17,7 +17,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// serve answers envd's messages until it ends. It trusts none of them.
+// serve answers envd's messages until envd ends. It trusts none of them.
 func (s *Sandbox) serve() {
 	for {
 		m, _, err := s.envd.Receive(0)
@@ -33,7 +33,7 @@ func (s *Sandbox) serve() {
 		}
 		if failed || errors.Is(err, wire.ErrProtocol) {
 			s.fail(err)
-			s.room.killProcess(s) // envd may say that it ended, and go on
+			s.room.killProcess(s) // envd may report its end and continue
 		}
 		<-s.died
 		s.fail(s.causeOfDeath())
@@ -53,7 +53,7 @@ func (s *Sandbox) answer(m wire.Message) error {
 		select {
 		case s.pause.answers <- m:
 			return nil
-		default: // nobody asked
+		default: // there was no request
 		}
 	}
 	if m.Kind == wire.KindKernel && m.ID != 0 {
@@ -78,8 +78,8 @@ func (s *Sandbox) answer(m wire.Message) error {
 	return nil
 }
 
-// refuse answers a request of envd that is not granted. If envd does not
-// read the answer, only envd is harmed.
+// refuse answers a request of envd that is refused. If envd does not read the answer, only envd
+// is harmed.
 func (s *Sandbox) refuse(id uint64, err error) error {
 	var denied interface{ Denied() bool }
 	_ = s.envd.Send(wire.Message{Kind: wire.KindRefused, ID: id, Error: err.Error(), Denied: errors.As(err, &denied) && denied.Denied()})
@@ -166,7 +166,7 @@ func (s *Sandbox) dial(ctx context.Context, port int) (net.Conn, error) {
 	return nil, s.whyUnanswered(err)
 }
 
-// reach connects to a port, and calls release when the stream is closed. Where it can, the server
+// reach connects to a port, and calls release when the stream is closed. If possible, the server
 // itself connects to the ports of programs: that costs envd no descriptors.
 func (s *Sandbox) reach(ctx context.Context, port int, release func()) (*stream, error) {
 	switch {
@@ -223,8 +223,8 @@ func (s *Sandbox) enter(conn halfCloser, release func()) (*stream, error) {
 	return st, nil
 }
 
-// whyUnanswered distinguishes a sandbox that is ending, whose sockets close before
-// the room reports it, from one that does not answer.
+// whyUnanswered distinguishes a sandbox that is ending, whose sockets close before the room
+// reports it, from a sandbox that does not answer.
 func (s *Sandbox) whyUnanswered(err error) error {
 	patience := time.NewTimer(time.Second)
 	defer patience.Stop()

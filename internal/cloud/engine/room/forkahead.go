@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// calm is how long nobody asks for a sandbox before warm sandboxes without a kernel get one, if
-	// no code was run in the last sandbox. It is also how long the first warm sandbox exists before
-	// the second is made.
+	// calm is how long there must be no request for a sandbox before warm sandboxes without a
+	// kernel get one, if no code was run in the last sandbox. It is also how long the first warm
+	// sandbox exists before the second is made.
 	calm = 20 * time.Millisecond
 	// unusedTime is how long a kernel that was forked ahead waits in a sandbox that is in use. It
 	// takes memory, and most likely the sandbox only runs commands.
@@ -21,8 +21,8 @@ const (
 )
 
 // forkAhead orders a kernel for a warm sandbox. The kernel waits there for the first message of
-// envd: until then it has no owner, no variables and no directory. Without one, the sandbox's first
-// kernel is ordered on demand.
+// envd: until then it has no owner, no variables and no directory. If there is none, the
+// sandbox's first kernel is ordered on demand.
 func (s *Sandbox) forkAhead(ctx context.Context) {
 	if s.forked != nil || !s.room.zygote.isWarm() {
 		return
@@ -42,7 +42,7 @@ func (r *Room) forkForReady(ctx context.Context) {
 		case s := <-r.warm.ready:
 			s.forkAhead(ctx)
 			r.warm.ready <- s
-		default: // somebody was faster
+		default: // a caller has taken it
 			return
 		}
 	}

@@ -20,7 +20,7 @@ import (
 // A forking room orders kernels for its warm sandboxes.
 type forking struct {
 	*Room
-	gaveUp *atomic.Bool // on an order, which the zygote did not take at once
+	gaveUp *atomic.Bool // on an order that the zygote did not take at once
 }
 
 // forkingRoom returns a room with count warm sandboxes, a kernel ordered for each.
@@ -63,14 +63,14 @@ func (l *orderLog) Write(line []byte) (int, error) {
 }
 
 // awaitOrders waits until a kernel is ordered for count warm sandboxes. A room does not
-// order it again when the zygote did not take the order at once, so that happens here.
+// repeat an order that the zygote did not take at once, so awaitOrders does.
 func (r forking) awaitOrders(t *testing.T, count int) {
 	t.Helper()
 	patience.Until(t, fmt.Sprintf("a kernel is ordered for %d warm sandboxes", count), func() bool {
 		if r.gaveUp.Swap(false) {
 			select {
 			case r.zygote.warmed <- struct{}{}:
-			default: // it is about to be looked at
+			default: // another goroutine is about to check it
 			}
 		}
 		return r.forkedAhead() == count
@@ -105,8 +105,8 @@ func (s *Sandbox) waiting() bool {
 	return s.forked != nil
 }
 
-// TestForkAhead: every warm sandbox has a kernel, which is the first that it gets, even if
-// it was made before there was a zygote.
+// TestForkAhead checks that every warm sandbox has a kernel, and gets it as its first one,
+// even if the sandbox was made before there was a zygote.
 func TestForkAhead(t *testing.T) {
 	t.Parallel()
 	r := forkingRoom(t, 2)
@@ -120,13 +120,13 @@ func TestForkAhead(t *testing.T) {
 		if s.waiting() {
 			t.Errorf("sandbox %s did not get the kernel that was forked ahead", id)
 		}
-		awaitKernels(t, s, "0") // nothing talked to it
+		awaitKernels(t, s, "0") // no client has talked to it
 		getKernel(t, s)
 	}
 	patience.Until(t, "there are two warm sandboxes again", func() bool { return len(r.warm.ready) == 2 })
 }
 
-// TestForkAheadDies: a kernel that was killed while it waited is not given to anybody.
+// TestForkAheadDies checks that a kernel that was killed while it waited is not used.
 func TestForkAheadDies(t *testing.T) {
 	t.Parallel()
 	r := forkingRoom(t, 1)
@@ -134,15 +134,16 @@ func TestForkAheadDies(t *testing.T) {
 	awaitKernels(t, s, "1")
 	forked := s.forked
 	patience.Until(t, "its socket is closed", func() bool {
-		// Again and again: what is seen first may be what becomes the kernel.
+		// This is repeated, because the first process found may be the one that becomes the
+		// kernel.
 		call(t, s, "/run", testRequest{User: "root", Command: "pkill -9 -f -- '[-]-zygote'"})
 		return hungUp(forked)
 	})
 	getKernel(t, s)
 }
 
-// TestForkAheadRefit: a sandbox whose file system is replaced does not keep the kernel that
-// was forked before.
+// TestForkAheadRefit checks that a sandbox whose file system is replaced does not keep the
+// kernel that was forked before.
 func TestForkAheadRefit(t *testing.T) {
 	t.Parallel()
 	r := forkingRoom(t, 1)
@@ -162,8 +163,8 @@ func TestForkAheadRefit(t *testing.T) {
 	getKernel(t, s)
 }
 
-// TestForkAheadUnused: a kernel that is not used is ended after a while, and the next one
-// is forked when it is asked for.
+// TestForkAheadUnused checks that an unused kernel is ended after a while, and that the
+// next one is forked on request.
 func TestForkAheadUnused(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t, forkingRoom(t, 1).Room, engine.SandboxOptions{ID: "unused"})
@@ -173,8 +174,8 @@ func TestForkAheadUnused(t *testing.T) {
 	getKernel(t, s)
 }
 
-// TestForkAheadFrozen: the kernel is frozen with its sandbox, counts as one of its
-// processes, and is there afterwards.
+// TestForkAheadFrozen checks that the kernel is frozen with its sandbox, counts as one of
+// its processes, and still exists afterwards.
 func TestForkAheadFrozen(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t, forkingRoom(t, 1).Room, engine.SandboxOptions{ID: "frozen"})
@@ -195,14 +196,14 @@ func TestForkAheadFrozen(t *testing.T) {
 	getKernel(t, s)
 }
 
-// TestForkAheadZygoteDies: kernels that wait outlive the zygote.
+// TestForkAheadZygoteDies checks that waiting kernels outlive the zygote.
 func TestForkAheadZygoteDies(t *testing.T) {
 	t.Parallel()
 	r := forkingRoom(t, 1)
 	s := <-r.warm.ready
 	patience.Until(t, "the kernel is among its processes", func() bool { return s.pause.forgetJoined(0) == 0 })
 	r.warm.ready <- s
-	r.zygote.end() // and none comes after it
+	r.zygote.end() // it is not replaced
 	patience.Until(t, "the zygote is gone", func() bool { return !r.zygote.isWarm() })
 	s = newSandbox(t, r.Room, engine.SandboxOptions{ID: "outlives"})
 	awaitKernels(t, s, "1")
@@ -211,8 +212,8 @@ func TestForkAheadZygoteDies(t *testing.T) {
 	}
 }
 
-// TestForkAheadAfterCommands: while nobody runs code, and somebody asks for sandboxes, none
-// is forked.
+// TestForkAheadAfterCommands checks that no kernel is forked while nobody runs code and
+// sandboxes are requested.
 func TestForkAheadAfterCommands(t *testing.T) {
 	t.Parallel()
 	r := forkingRoom(t, 1)
@@ -228,5 +229,5 @@ func TestForkAheadAfterCommands(t *testing.T) {
 	if r.warm.codeRuns.Load() {
 		t.Error("only commands were run, and the next sandbox gets a kernel at once")
 	}
-	r.awaitOrders(t, 1) // nevertheless, when nobody asks
+	r.awaitOrders(t, 1) // ordered as soon as there are no requests
 }

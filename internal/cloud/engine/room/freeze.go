@@ -28,7 +28,7 @@ var errFreezeTimeout = fmt.Errorf("the processes had not all stopped within %v",
 
 // pause is the state of a sandbox's freezing.
 type pause struct {
-	turn    chan struct{}     // held by Freeze, Thaw and Save, and from the end on
+	turn    chan struct{}     // held by Freeze, Thaw and Save, and permanently after the end
 	thaw    func() error      // nil unless it is frozen; guarded by turn
 	asked   uint64            // number of requests to the process that runs gVisor; guarded by turn
 	answers chan wire.Message // from the process that runs gVisor; guarded by turn
@@ -39,19 +39,19 @@ type pause struct {
 
 	ordering sync.Mutex // held while a kernel is ordered
 	held     bool       // kernels may not be ordered
-	ordered  []int      // pipes; each becomes readable when an ordered kernel has joined the groups, or never will
+	ordered  []int      // pipes; each becomes readable when an ordered kernel has joined the groups or has failed
 }
 
 func newPause() pause {
 	return pause{turn: make(chan struct{}, 1), answers: make(chan wire.Message, 4), streams: make(map[*stream]struct{})}
 }
 
-// Freeze stops every process of the sandbox until [Sandbox.Thaw], and cuts every connection into it
-// and out of it. If it fails, or ctx ends, every process runs on.
+// Freeze stops every process of the sandbox until [Sandbox.Thaw], and cuts every connection into
+// it and out of it. If it fails, or ctx ends, all processes continue.
 func (s *Sandbox) Freeze(ctx context.Context) error { return s.stop(ctx, true) }
 
 // Hold stops every process of the sandbox until [Sandbox.Thaw], and keeps its connections, which
-// wait. If it fails, or ctx ends, every process runs on.
+// wait. If it fails, or ctx ends, all processes continue.
 func (s *Sandbox) Hold(ctx context.Context) error { return s.stop(ctx, false) }
 
 func (s *Sandbox) stop(ctx context.Context, cut bool) error {
@@ -173,8 +173,8 @@ func (s *Sandbox) stopProcesses(ctx context.Context) (thaw func() error, err err
 	return halted.Continue, nil
 }
 
-// members are the processes of a sandbox: those of its group, or the descendants of its envd, which
-// adopts orphans.
+// members are the processes of a sandbox: those of its group, or the descendants of its envd,
+// which adopts orphans.
 type members struct {
 	*Sandbox
 	envd   int
@@ -199,7 +199,7 @@ func (m members) List() ([]int, error) {
 		if err != nil && i == 0 {
 			return nil, err
 		}
-		all = append(all, children...) // none if it has ended
+		all = append(all, children...) // none if the process has ended
 	}
 	return all, nil
 }
@@ -222,7 +222,7 @@ func (m members) Has(pid int) bool {
 	return true
 }
 
-// shutOff refuses connections into the sandbox and cuts those that are open.
+// shutOff refuses connections into the sandbox and cuts the open ones.
 func (p *pause) shutOff() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -310,7 +310,7 @@ func (p *pause) order(f func(joined *os.File) error) error {
 	return nil
 }
 
-// forgetJoined waits at most the given time until a kernel has joined, or never will, and returns
+// forgetJoined waits at most the given time until a kernel has joined or has failed, and returns
 // the number of kernels still to wait for.
 func (p *pause) forgetJoined(wait time.Duration) (left int) {
 	if len(p.ordered) == 0 {

@@ -26,13 +26,13 @@ import (
 	"github.com/e2bctl/e2bctl/internal/pinned"
 )
 
-// What stops the processes of a sandbox.
+// The means of stopping the processes of a sandbox.
 const (
 	byGroup   = "group"
 	bySignals = "signals"
 )
 
-// withoutFreezer returns the group as it is on a machine where groups do not freeze.
+// withoutFreezer returns the group as on a machine where groups do not freeze.
 func withoutFreezer(g *cgroup.Group) *cgroup.Group {
 	return &cgroup.Group{Dirs: g.Dirs, Memory: g.Memory, CPU: g.CPU}
 }
@@ -96,8 +96,8 @@ func timeUsed(t testing.TB, s *Sandbox) (used time.Duration) {
 	return used
 }
 
-// isStill checks that nothing runs: in a tenth of a second in which this process is
-// busy, what is frozen uses no time.
+// isStill checks that no process runs: in a tenth of a second in which this process is busy,
+// frozen processes use no time.
 func isStill(t *testing.T, s *Sandbox) {
 	t.Helper()
 	if used := usedSoon(t, s); used != 0 {
@@ -105,8 +105,8 @@ func isStill(t *testing.T, s *Sandbox) {
 	}
 }
 
-// usedSoon returns the processor time that is used in the next tenth of a second, or what
-// was used when that began.
+// usedSoon returns the processor time that the processes use in the next tenth of a second, or
+// the time used when that began.
 func usedSoon(t *testing.T, s *Sandbox) time.Duration {
 	t.Helper()
 	before := timeUsed(t, s)
@@ -118,8 +118,8 @@ func usedSoon(t *testing.T, s *Sandbox) time.Duration {
 	return 0
 }
 
-// crowd is what a sandbox may contain: a program that computes, one with threads of
-// which the first has ended, a stopped one, a traced one, a zombie, one that waits for a
+// crowd starts the kinds of processes that a sandbox may contain: a program that computes, one
+// with threads whose first has ended, a stopped one, a traced one, a zombie, one that waits for a
 // child of vfork, a shell that watches its children, and many that sleep.
 const crowd = `
 import ctypes, os, signal, subprocess, sys, threading, time
@@ -168,8 +168,8 @@ func startCrowd(t *testing.T, s *Sandbox) {
 	})
 }
 
-// TestFreeze: nothing runs while a sandbox is frozen, connections are cut and refused,
-// and everything goes on when it is thawed.
+// TestFreeze checks that no process runs while a sandbox is frozen, that connections are cut and
+// refused, and that all processes continue when it is thawed.
 func TestFreeze(t *testing.T) {
 	t.Parallel()
 	eachFreeze(t, func(t *testing.T, s *Sandbox, _ string) {
@@ -211,8 +211,8 @@ func TestFreeze(t *testing.T) {
 	})
 }
 
-// TestFreezeChanges: programs that change files all the time, of which some wait for the
-// holder at every moment, are frozen as others are, and notice nothing.
+// TestFreezeChanges checks that programs that change files all the time, some of which wait for
+// the holder at every moment, are frozen like others, and notice nothing.
 func TestFreezeChanges(t *testing.T) {
 	t.Parallel()
 	eachFreeze(t, func(t *testing.T, s *Sandbox, _ string) {
@@ -229,8 +229,8 @@ func TestFreezeChanges(t *testing.T) {
 	})
 }
 
-// TestHold: nothing runs while a sandbox is held, and connections into it wait: open ones
-// and new ones. A freeze of it cuts them.
+// TestHold checks that no process runs while a sandbox is held, and that open and new connections
+// into it wait. A freeze of it cuts them.
 func TestHold(t *testing.T) {
 	t.Parallel()
 	eachFreeze(t, func(t *testing.T, s *Sandbox, _ string) {
@@ -274,7 +274,7 @@ func TestHold(t *testing.T) {
 		if _, err := s.Dial(t.Context(), 49983); !errors.Is(err, engine.ErrFrozen) {
 			t.Errorf("dialling after the freeze: got %v, want %v", err, engine.ErrFrozen)
 		}
-		if _, err := open.Read(make([]byte, 64<<10)); err == nil { // what is left of the answer
+		if _, err := open.Read(make([]byte, 64<<10)); err == nil { // the rest of the answer
 			if _, err = open.Read(make([]byte, 1)); err == nil {
 				t.Error("a connection that was open is not cut")
 			}
@@ -283,8 +283,8 @@ func TestHold(t *testing.T) {
 	})
 }
 
-// TestFreezeChain: processes that start others faster than anything could list them are
-// frozen, go on when thawed, and end with the sandbox.
+// TestFreezeChain checks that processes that start others faster than they can be listed are
+// frozen, continue when thawed, and end with the sandbox.
 func TestFreezeChain(t *testing.T) {
 	t.Parallel()
 	eachFreeze(t, func(t *testing.T, s *Sandbox, means string) {
@@ -301,8 +301,8 @@ func TestFreezeChain(t *testing.T) {
 	})
 }
 
-// TestFreezeBomb: a sandbox full of processes that all start others is frozen, and ends
-// while it is.
+// TestFreezeBomb checks that a sandbox full of processes that all start others is frozen, and
+// that it can end while it is frozen.
 func TestFreezeBomb(t *testing.T) {
 	t.Parallel()
 	// Other tests want processors, too.
@@ -336,7 +336,7 @@ while True:
     except OSError: pass
 `
 
-// TestFreezeAndClose: a frozen sandbox ends at once, also while it is being frozen.
+// TestFreezeAndClose checks that a frozen sandbox ends at once, also while it is being frozen.
 func TestFreezeAndClose(t *testing.T) {
 	t.Parallel()
 	eachFreeze(t, func(t *testing.T, s *Sandbox, means string) {
@@ -390,9 +390,9 @@ func TestFreezeAndClose(t *testing.T) {
 	})
 }
 
-// TestCloseWhileForking: a sandbox also ends that was frozen while a kernel was forked into
-// it. The process that forks is stopped with the sandbox, but it is not in the sandbox's
-// namespace, whose end waits until that process has taken note of its child's end.
+// TestCloseWhileForking checks that a sandbox ends even if it was frozen while a kernel was
+// forked into it. The process that forks is stopped with the sandbox, but it is not in the
+// sandbox's namespace, which cannot end before that process has waited for its child.
 func TestCloseWhileForking(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
@@ -443,16 +443,16 @@ func TestCloseWhileForking(t *testing.T) {
 	}
 }
 
-// TestServerKilledFrozen: what is frozen does not outlive its server.
+// TestServerKilledFrozen checks that frozen processes do not outlive their server.
 func TestServerKilledFrozen(t *testing.T) {
 	t.Parallel()
 	for _, level := range []engine.Isolation{engine.Full, engine.Restricted, engine.None} {
 		for _, means := range []string{byGroup, bySignals} {
 			t.Run(string(level)+"/"+means, func(t *testing.T) {
 				t.Parallel()
-				newRoomOn(t, level) // skips where there is none
+				newRoomOn(t, level) // skips if the machine does not support the level
 				killServer(t, level, false, means)
-				if means == byGroup { // the next server removes the group that freezes
+				if means == byGroup { // the next server removes the freezing group
 					killServer(t, level, true, means)
 				}
 			})
@@ -460,8 +460,8 @@ func TestServerKilledFrozen(t *testing.T) {
 	}
 }
 
-// TestFreezeEgress: connections out of a frozen sandbox are cut, and new ones can be
-// made when it is thawed, by the egress that was set last.
+// TestFreezeEgress checks that connections out of a frozen sandbox are cut, and that new ones can
+// be made when it is thawed, by the egress that was set last.
 func TestFreezeEgress(t *testing.T) {
 	t.Parallel()
 	connected, cut := make(chan struct{}), make(chan struct{})
@@ -501,7 +501,7 @@ func TestFreezeEgress(t *testing.T) {
 	}
 }
 
-// TestFreezeKernel: a kernel that is forked while its sandbox is frozen is frozen too.
+// TestFreezeKernel checks that a kernel that is forked while its sandbox is frozen is frozen too.
 func TestFreezeKernel(t *testing.T) {
 	t.Parallel()
 	r := warmRoom(t)
@@ -527,7 +527,7 @@ func TestFreezeKernel(t *testing.T) {
 					conn.Close()
 				}()
 				freeze(t, s)
-				// Not at once: the freeze does not wait for ever for a kernel that is on its way.
+				// This takes a moment: the freeze waits only so long for an ordered kernel.
 				patience.Until(t, "nothing runs", func() bool { return usedSoon(t, s) == 0 })
 				thaw(t, s)
 				<-asked
@@ -539,7 +539,7 @@ func TestFreezeKernel(t *testing.T) {
 	}
 }
 
-// TestFreezeEnds: a freeze whose context ends leaves nothing frozen.
+// TestFreezeEnds checks that a freeze whose context ends leaves no process frozen.
 func TestFreezeEnds(t *testing.T) {
 	t.Parallel()
 	eachFreeze(t, func(t *testing.T, s *Sandbox, _ string) {

@@ -33,8 +33,8 @@ func (r *Room) startGuard(ctx context.Context, room, stderr *os.File) (*spawn.Pr
 	return guard, conn, nil
 }
 
-// verdict returns the guard's final report: how the room ended, and nil if no process is left, or
-// else the reason why some may be.
+// verdict returns the guard's final report: the room's exit status, and nil if no process is
+// left, or else the reason why some may be.
 func verdict(guard *wire.Conn) (syscall.WaitStatus, error) {
 	defer guard.Close()
 	m, _, err := guard.Expect(wire.KindReady, 0)

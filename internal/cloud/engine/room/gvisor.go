@@ -18,8 +18,8 @@ const (
 	threadsOfGVisor = 4
 )
 
-// programMount returns the program for gVisor as a detached mount or, where only a process of the
-// sandbox can make one, as a path.
+// programMount returns the program for gVisor as a detached mount. If only a process of the
+// sandbox can make mounts, it returns a path.
 func (r *Room) programMount() (path string, mounts []*os.File, err error) {
 	if !r.ranged() {
 		path, err = r.copiedBinary()

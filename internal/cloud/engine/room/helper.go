@@ -13,7 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// helperTimeout bounds the work of a helper, in case the disk does not answer.
+// helperTimeout bounds the work of a helper, because the disk may hang.
 const helperTimeout = time.Hour
 
 // helper is a process that reads or writes files of sandboxes for the server. It has rights over

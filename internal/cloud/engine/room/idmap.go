@@ -16,11 +16,11 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// mapTrees makes a mount of each tree for the sandbox whose first process is pid. The server makes
-// the mounts because a tree may lie where only the server may go. In the system's trees, the ids of
-// the host, root's included, are the same ids of the sandbox. In the requested trees, such as the
-// Python environment, files of the host's root belong to user inside, so that both of the sandbox's
-// users may change them.
+// mapTrees makes a mount of each tree for the sandbox whose first process is pid. The server
+// makes the mounts because a tree may lie in a directory that only the server may enter. In the
+// system's trees, the ids of the host, root's included, are the same ids of the sandbox. In the
+// requested trees, such as the Python environment, files of the host's root belong to user
+// inside, so that both of the sandbox's users may change them.
 func (s *Sandbox) mapTrees(pid int, paths []string) (trees []*os.File, err error) {
 	if len(paths) == 0 {
 		return nil, nil

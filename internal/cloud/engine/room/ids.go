@@ -19,29 +19,29 @@ import (
 
 // roomIDs are the ids of sandboxes on the host.
 type roomIDs struct {
-	// apart: the ids start at spawn.IDBase, and belong to sandboxes only. Otherwise all sandboxes
-	// have the server's id.
+	// apart means that the ids start at spawn.IDBase, and belong to sandboxes only. Otherwise all
+	// sandboxes have the server's id.
 	apart bool
-	// ranged: each sandbox has 65,536 ids, and so both a root and a user.
+	// ranged means that each sandbox has 65,536 ids, and so both a root and a user.
 	ranged bool
 }
 
 // Capabilities of a server that is root.
 const (
-	// forOtherIDs are needed to start processes with other ids, to end them, and to make and
-	// remove their files.
+	// forOtherIDs allow starting processes with other ids, ending them, and making and removing
+	// their files.
 	forOtherIDs uint64 = 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_KILL | 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FOWNER
-	// forRanges are needed in addition to show sandboxes mounts with mapped ids.
+	// forRanges are needed in addition for mounts with mapped ids.
 	forRanges uint64 = 1<<unix.CAP_SYS_ADMIN | 1<<unix.CAP_SYS_PTRACE
 )
 
-// errHostRoot: sandboxes would have the id of the host's root.
+// errHostRoot means that sandboxes would have the id of the host's root.
 var errHostRoot = errors.New("this root lacks capabilities to give sandboxes another id than its own (setuid, setgid, kill, chown, dac_override and fowner, which Docker gives unless told to drop them): " +
 	"add them, or run as an ordinary user")
 
-// planIDs decides which ids sandboxes get at a level. It checks root's capabilities, because in a
-// container root lacks most of them. With Full isolation no id inside may ever be host uid 0, which
-// can open core_pattern for writing without any capability.
+// planIDs decides which ids sandboxes get at a level. It checks root's capabilities, because root
+// of a container lacks most of them. With Full isolation no id inside may ever be host uid 0,
+// which can open core_pattern for writing without any capability.
 func planIDs(level engine.Isolation) (roomIDs, error) {
 	if os.Geteuid() != 0 {
 		return roomIDs{}, nil
@@ -105,12 +105,12 @@ func (ids roomIDs) mapTo(attr *syscall.SysProcAttr, first, count int) {
 	spawn.MapIDs(attr, ids.apart, first, count, os.Geteuid(), os.Getegid())
 }
 
-// entersDirectories reports whether sandboxes can be shown directories of the server: by
-// mounts with mapped ids, or because they have the server's id.
+// entersDirectories reports whether sandboxes can see directories of the server: by mounts with
+// mapped ids, or because they have the server's id.
 func (ids roomIDs) entersDirectories() bool { return ids.ranged || !ids.apart }
 
-// errNoDirectories: gVisor needs directories of the server.
+// errNoDirectories means that gVisor needs directories of the server.
 var errNoDirectories = errors.New(noDirectories)
 
-// noDirectories says why sandboxes cannot be shown directories of the server.
+// noDirectories is the reason why sandboxes cannot see directories of the server.
 const noDirectories = "this root lacks the capabilities sys_admin and sys_ptrace, so sandboxes have an id of their own that cannot enter its directories: add them (docker run --cap-add SYS_ADMIN --cap-add SYS_PTRACE), or run as an ordinary user"

@@ -21,8 +21,8 @@ func TestParseIDMap(t *testing.T) {
 	}
 }
 
-// What root may do decides which ids sandboxes get, and never is it the host's root with
-// Full isolation.
+// Root's capabilities decide which ids sandboxes get. With Full isolation these never
+// include the host's root.
 func TestRootIDs(t *testing.T) {
 	t.Parallel()
 	host, remapped, alone := []idRange{{0, 0, 1 << 32}}, []idRange{{0, 100_000, 65_536}}, []idRange{{0, 1000, 1}}

@@ -8,8 +8,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// haveImages returns an error if o asks for an image and this room cannot make its sandbox. Without
-// a root of its own a sandbox would have the programs of the host instead.
+// haveImages returns an error if o asks for an image and this room cannot make its sandbox.
+// Without a root of its own a sandbox would run the programs of the host instead.
 func (r *Room) haveImages(o engine.SandboxOptions) error {
 	if r.level != engine.Full {
 		return fmt.Errorf("%w: at the isolation level %s they have no root of their own, and would run the programs of this machine", engine.ErrNoImages, r.level)
@@ -28,6 +28,6 @@ func (s *Sandbox) ofHost() (trees []string, links map[string]string) {
 	return s.room.trees, s.room.links
 }
 
-// entersLate reports whether the second stage is executed outside of the root of the sandbox: it
-// may need libraries to start, which an image does not have.
+// entersLate reports whether the second stage is executed outside of the sandbox's root: it may
+// need libraries to start, which an image does not have.
 func (s *Sandbox) entersLate() bool { return s.options.Image != nil && s.room.linked }

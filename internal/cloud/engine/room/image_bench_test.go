@@ -14,8 +14,8 @@ import (
 )
 
 // BenchmarkImage measures how long a sandbox takes from its start to the output of a first
-// command: of the trees that a cloud has, of an image and of one with many layers, from a
-// warm sandbox and not.
+// command: with the trees of a cloud, with an image, and with an image of many layers, each
+// from a warm sandbox and not.
 func BenchmarkImage(b *testing.B) {
 	env, err := pyenv.Find(b.Context())
 	if err != nil {
@@ -59,8 +59,8 @@ func BenchmarkImage(b *testing.B) {
 	}
 }
 
-// BenchmarkImageMemory measures what each of twenty sandboxes of one image takes that run a
-// program of it: the files of the image are in memory once.
+// BenchmarkImageMemory measures the memory of each of twenty sandboxes of one image that
+// run a program of it: the files of the image are in memory once.
 func BenchmarkImageMemory(b *testing.B) {
 	r := newRoomOn(b, engine.Full)
 	layers := busyboxImage(b, r, func(root string) error { return errors.Join(imagetest.Python(b, root)) })

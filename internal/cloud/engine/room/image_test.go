@@ -36,8 +36,8 @@ func imageLayer(t testing.TB, r *Room, whole bool, fill func(root string) error)
 	return imagetest.Layer(t, r.Report().IDs, whole, fill)
 }
 
-// busyboxImage returns the layers of an image that has only busybox, and below it what fill
-// makes.
+// busyboxImage returns the layers of an image that has only busybox, above a layer with the
+// files that fill makes.
 func busyboxImage(t testing.TB, r *Room, fill func(root string) error) (layers []string) {
 	t.Helper()
 	layers = []string{imageLayer(t, r, true, func(root string) error { return imagetest.Busybox(t, root) })}
@@ -47,8 +47,8 @@ func busyboxImage(t testing.TB, r *Room, fill func(root string) error) (layers [
 	return layers
 }
 
-// TestImage: the root of a sandbox of an image is that of the image, with what every
-// sandbox has, and nothing of it changes.
+// TestImage checks that the root of a sandbox of an image is the image's, with the files
+// that every sandbox has, and that the image does not change.
 func TestImage(t *testing.T) {
 	t.Parallel()
 	r := newImageRoom(t)
@@ -83,8 +83,8 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// TestImageHostile: whatever an image has where every sandbox has something of its own, it
-// neither leads out of the sandbox nor keeps it from starting.
+// TestImageHostile checks that no file that an image has in place of a sandbox's own files
+// leads out of the sandbox or keeps it from starting.
 func TestImageHostile(t *testing.T) {
 	t.Parallel()
 	r := newImageRoom(t)
@@ -129,9 +129,9 @@ func TestImageHostile(t *testing.T) {
 					}
 					return err
 				}))
-				for _, processes := range []int{0, 500} { // one that begins as a warm one, and one that does not
+				for _, processes := range []int{0, 500} { // with a warm sandbox, and without
 					o := engine.SandboxOptions{ID: "hostile", Image: anImage, Layers: layers, Limits: engine.Limits{MaxProcesses: processes}}
-					for range 2 { // of the image, and of what is saved of such a sandbox
+					for range 2 { // from the image, and from the saved files of such a sandbox
 						s, err := r.NewSandbox(t.Context(), o)
 						if err != nil {
 							t.Errorf("%d: %v", i, err)
@@ -156,8 +156,8 @@ func TestImageHostile(t *testing.T) {
 	}
 }
 
-// TestImageLayers: a sandbox sees a hundred layers, each of which replaces and removes
-// something of those below it.
+// TestImageLayers checks that a sandbox sees a hundred layers, each of which replaces and
+// removes files of the layers below.
 func TestImageLayers(t *testing.T) {
 	t.Parallel()
 	r := newImageRoom(t)
@@ -166,7 +166,7 @@ func TestImageLayers(t *testing.T) {
 		layers = append(layers, imageLayer(t, r, false, func(root string) error {
 			dir := filepath.Join(root, "srv")
 			err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "last"), []byte(strconv.Itoa(n)), 0o644), os.WriteFile(filepath.Join(dir, fmt.Sprint(n)), nil, 0o644))
-			if n > 0 && os.Geteuid() == 0 { // others cannot make a whiteout outside of a sandbox
+			if n > 0 && os.Geteuid() == 0 { // only root can make a whiteout outside of a sandbox
 				err = errors.Join(err, unix.Mknod(filepath.Join(dir, strconv.Itoa(n-1)), unix.S_IFCHR, 0))
 			}
 			return err
@@ -182,8 +182,8 @@ func TestImageLayers(t *testing.T) {
 	}
 }
 
-// TestImageSaved: only what is above an image is saved of a sandbox, for one that begins
-// with it and for a fork, which stands on the image and on that.
+// TestImageSaved checks that only the files above an image are saved of a sandbox: for a
+// sandbox that begins with the image, and for a fork above the image and these files.
 func TestImageSaved(t *testing.T) {
 	t.Parallel()
 	r := newImageRoom(t)
@@ -220,8 +220,8 @@ func TestImageSaved(t *testing.T) {
 	wantOutput(t, again, "root", "cat /srv/changed /srv/kept; ls /srv; ls /bin/false 2>&1 | wc -l", "again\nof the image\nbig\nchanged\nkept\nnew\n1")
 }
 
-// TestImageUsers: programs of an image change to its users, and with a single id say that
-// they cannot.
+// TestImageUsers checks that programs of an image change to its users, and report with a
+// single id that they cannot.
 func TestImageUsers(t *testing.T) {
 	t.Parallel()
 	r := newImageRoom(t)
@@ -243,13 +243,14 @@ func TestImageUsers(t *testing.T) {
 	}
 	wantOutput(t, s, "root", "touch /srv/file && chown app:staff /srv/file && stat -c '%U:%G %u:%g' /srv/file && chown 65535 /srv/file", "app:staff 500:600")
 	wantOutput(t, s, "root", "su app -c 'id -u; id -g; cd; pwd'", "500\n600\n/srv")
-	wantOutput(t, s, "user", "id -u; su app -c 'id -u; id -g'", "1000\n500\n600") // it needs the rights of its owner
+	wantOutput(t, s, "user", "id -u; su app -c 'id -u; id -g'", "1000\n500\n600") // su needs the rights of its owner
 	if got := sh(t, s, "chown 65536 /srv/file"); got.Status == 0 {
 		t.Errorf("an id beyond those of a sandbox: got %+v, want an error", got)
 	}
 }
 
-// TestImageLimits: the disk of a sandbox of an image is bounded as that of any other.
+// TestImageLimits checks that the disk of a sandbox of an image is bounded like any
+// other's.
 func TestImageLimits(t *testing.T) {
 	t.Parallel()
 	r := newImageRoom(t)
@@ -262,8 +263,8 @@ func TestImageLimits(t *testing.T) {
 	}
 }
 
-// TestImageOutside: a sandbox of an image has volumes, an egress path and an authority as
-// any other, whether it began as a warm one or not.
+// TestImageOutside checks that a sandbox of an image has volumes, an egress path and an
+// authority like any other, with and without a warm sandbox.
 func TestImageOutside(t *testing.T) {
 	t.Parallel()
 	r := newImageRoom(t)

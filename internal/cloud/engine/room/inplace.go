@@ -33,7 +33,7 @@ func (r *Room) makeRoots() error {
 	}
 	if err := os.Mkdir(r.roots, 0o711); err != nil {
 		info, errOfInfo := os.Lstat(r.roots)
-		// It may exist from the level that was tried before.
+		// An attempt at a stronger level may have made it.
 		if errOfInfo != nil || !info.IsDir() || !instance.OwnedByUs(info) {
 			return fmt.Errorf("make the directory of sandboxes: %w", err)
 		}
@@ -41,9 +41,9 @@ func (r *Room) makeRoots() error {
 	return os.Chmod(r.roots, 0o711)
 }
 
-// makeRoot makes the directory of a sandbox, owned by the id that the sandbox will run as. Its name
-// cannot be guessed: where sandboxes share an id, a sandbox that knew the name could change the
-// mode of the directory (Landlock does not check chmod).
+// makeRoot makes the directory of a sandbox, owned by the id that the sandbox will have. Its name
+// cannot be guessed: if sandboxes share an id, a sandbox that knew the name could change the mode
+// of the directory (Landlock does not check chmod).
 func (s *Sandbox) makeRoot() (place.Root, error) {
 	p := place.Root{Dir: filepath.Join(s.room.roots, rand.Text()), Restricted: s.room.level == engine.Restricted}
 	err := os.Mkdir(p.Dir, 0o700)

@@ -69,8 +69,8 @@ func TestRestricted(t *testing.T) {
 	}
 }
 
-// TestOwnProcess: a restricted sandbox may do to itself what it may not do to
-// others.
+// TestOwnProcess checks that a restricted sandbox may make calls about its own processes
+// that it may not make about others.
 func TestOwnProcess(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t, newRoomOn(t, engine.Restricted), engine.SandboxOptions{})
@@ -101,7 +101,7 @@ func niceness(t *testing.T, steps int) string {
 	return strconv.Itoa(min(20-priority+steps, 19))
 }
 
-// ownTest is a command that prints what is wanted.
+// ownTest is a command that prints the wanted output.
 type ownTest struct{ name, command, want string }
 
 // ownFiles change files of the sandbox in the ways that programs do.
@@ -170,8 +170,8 @@ try:
 except BaseException as e: open("failed", "w").write(repr(e))
 '`
 
-// TestFlood: programs that change files without end hold up nothing else of the sandbox,
-// neither other programs nor envd.
+// TestFlood checks that programs that change files without end block neither other programs
+// of the sandbox nor envd.
 func TestFlood(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t, newRoomOn(t, engine.Restricted), engine.SandboxOptions{})
@@ -199,8 +199,8 @@ func inPython(script string) string {
 	return "cd $(mktemp -d) && python3 -c '" + "import os\ndef mode(p): return oct(os.stat(p).st_mode & 0o7777)[2:]\n" + script + "'"
 }
 
-// TestTerminals: a restricted sandbox gets terminals from the server, up to a
-// limit, and those that it has closed no longer count.
+// TestTerminals checks that a restricted sandbox gets terminals from the server up to a
+// limit, and that closed ones no longer count.
 func TestTerminals(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t, newRoomOn(t, engine.Restricted), engine.SandboxOptions{})
@@ -212,7 +212,7 @@ func TestTerminals(t *testing.T) {
 	}
 }
 
-// TestInPlace: what works, and what is left behind, without namespaces.
+// TestInPlace checks a sandbox without namespaces, and that it leaves nothing behind.
 func TestInPlace(t *testing.T) {
 	t.Parallel()
 	for _, level := range []engine.Isolation{engine.Restricted, engine.None} {
@@ -248,12 +248,12 @@ func TestInPlace(t *testing.T) {
 	}
 }
 
-// TestMakeRoots: the directory of sandboxes is a new one or one of this user, and no other's
-// that is in its place.
+// TestMakeRoots checks that the directory of sandboxes is a new one or one of this user, and
+// never another user's in its place.
 func TestMakeRoots(t *testing.T) {
 	t.Parallel()
 	r := &Room{level: engine.Restricted, roots: filepath.Join(t.TempDir(), "sandboxes")}
-	for range 2 { // for two levels
+	for range 2 { // one for each level
 		if err := r.makeRoots(); err != nil {
 			t.Error(err)
 		}

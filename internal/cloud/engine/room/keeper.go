@@ -33,8 +33,9 @@ type KeeperOptions struct {
 }
 
 // Keeper holds the instance directory and the control groups for one room after another. Its
-// process waits for any end of the server, and then removes both. If that process dies, another one
-// takes its place. It is safe for concurrent use. The caller must close it after its rooms.
+// process waits for the end of the server, whatever ends it, and then removes both. If that
+// process dies, another one replaces it. A Keeper is safe for concurrent use. The caller must
+// close it after its rooms.
 type Keeper struct {
 	options KeeperOptions
 	binary  *os.File // also executed by processes of rooms
@@ -50,8 +51,8 @@ type Keeper struct {
 	control *wire.Conn
 }
 
-// StartKeeper starts a keeper, and removes the remains of earlier servers beside o.Dir. ctx bounds
-// only the start. If it fails nothing is left running.
+// StartKeeper starts a keeper, and removes the remains of earlier servers beside o.Dir. ctx
+// bounds only the start. If StartKeeper fails no process remains.
 func StartKeeper(ctx context.Context, o KeeperOptions) (*Keeper, error) {
 	k, err := startKeeper(ctx, o)
 	if err != nil {
@@ -128,7 +129,7 @@ func (k *Keeper) startProcess(ctx context.Context) error {
 		err = conn.AwaitReady(ctx, wire.HandshakeTimeout)
 	}
 	if err != nil {
-		process.Kill() // whatever this process is, it is not a keeper
+		process.Kill() // this process is not a keeper
 		conn.Close()
 		return err
 	}
@@ -136,8 +137,8 @@ func (k *Keeper) startProcess(ctx context.Context) error {
 	return nil
 }
 
-// watch starts another process whenever one dies, until Close. After too many deaths in a short
-// time it stops, and Close then cleans up by itself.
+// watch starts another process when one dies, until Close. After too many deaths in a short time
+// it stops, and Close then cleans up by itself.
 func (k *Keeper) watch(ctx context.Context) {
 	defer close(k.watched)
 	var deaths engine.Deaths

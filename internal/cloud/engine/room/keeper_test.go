@@ -16,12 +16,12 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
-// saidWriter passes on each line that is logged.
+// saidWriter passes on each logged line.
 type saidWriter chan string
 
 func (w saidWriter) Write(p []byte) (int, error) { w <- string(p); return len(p), nil }
 
-// killKeeper kills the process of a keeper and returns what the server says about it.
+// killKeeper kills the process of a keeper and returns the server's log line about it.
 func killKeeper(t *testing.T, k *Keeper, said saidWriter) string {
 	t.Helper()
 	if err := k.running().Cmd.Process.Kill(); err != nil {
@@ -49,8 +49,8 @@ func newKeeper(t *testing.T) (*Keeper, saidWriter) {
 	return k, said
 }
 
-// TestKeeperKilled: another process takes the place of one that was killed, and cleans up when
-// the server ends.
+// TestKeeperKilled checks that another process replaces a killed one, and cleans up when the
+// server ends.
 func TestKeeperKilled(t *testing.T) {
 	t.Parallel()
 	k, said := newKeeper(t)
@@ -70,7 +70,7 @@ func TestKeeperKilled(t *testing.T) {
 	}
 }
 
-// TestKeepersKilled: where each process is killed the server cleans up itself.
+// TestKeepersKilled checks that the server itself cleans up if each process is killed.
 func TestKeepersKilled(t *testing.T) {
 	t.Parallel()
 	k, said := newKeeper(t)
@@ -98,13 +98,13 @@ func TestKeepersKilled(t *testing.T) {
 	}
 }
 
-// TestNextRoom: a room that follows one that ended has its keeper's directory and groups.
+// TestNextRoom checks that a later room has its keeper's directory and groups.
 func TestNextRoom(t *testing.T) {
 	t.Parallel()
 	for _, level := range []engine.Isolation{engine.Full, engine.Restricted, engine.None} {
 		t.Run(string(level), func(t *testing.T) {
 			t.Parallel()
-			newRoomOn(t, level) // skips where there is none
+			newRoomOn(t, level) // skips if the machine does not support the level
 			k, err := StartKeeper(t.Context(), KeeperOptions{Dir: instanceDir(t)})
 			if err != nil {
 				t.Fatal(err)

@@ -56,15 +56,15 @@ func (r *Room) haveLayers() error {
 	return nil
 }
 
-// unpack makes the trees of a layer in dir from the output of [saved.Write] with a layout, which it
-// reads to its end.
+// unpack makes the trees of a layer in dir from the output of [saved.Write] with a layout. It
+// reads from to its end.
 func (r *Room) unpack(ctx context.Context, dir, layout string, from *os.File) (layer.Manifest, error) {
 	ready, err := r.runLayers(ctx, dir, wire.LayersSpec{Layout: layout}, from)
 	return layer.Manifest{Layout: r.layout(), Whole: layout == r.layout(), Trees: ready.Trees}, err
 }
 
 // Merge merges layers, lowest first, into one layer in dir, which is empty and on the same mount.
-// Files are not copied but get another name.
+// Files are not copied but linked.
 func (r *Room) Merge(ctx context.Context, layers []string, dir string) error {
 	if err := r.merge(ctx, layers, dir); err != nil {
 		return fmt.Errorf("room: make one layer of %d in %s: %w", len(layers), dir, err)

@@ -11,8 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 )
 
-// BenchmarkLayers measures how long a sandbox above layers takes to start, with the trees
-// that a cloud has, against one without: from a warm sandbox, and not.
+// BenchmarkLayers compares how long a sandbox takes to start with and without layers, with the
+// trees of a cloud: from a warm sandbox, and not.
 func BenchmarkLayers(b *testing.B) {
 	env, err := pyenv.Find(b.Context())
 	if err != nil {
@@ -55,8 +55,8 @@ func BenchmarkLayers(b *testing.B) {
 	}
 }
 
-// BenchmarkSaveLayer measures how long a layer of a frozen sandbox takes to be made; frozen-ms is
-// for how much of that the sandbox has to be frozen.
+// BenchmarkSaveLayer measures how long making a layer of a frozen sandbox takes; frozen-ms is how
+// long the sandbox has to be frozen for it.
 func BenchmarkSaveLayer(b *testing.B) {
 	for name, command := range map[string]string{
 		"one of 100 MB":   "head -c 100M /dev/urandom > $TMPDIR/big",

@@ -54,8 +54,8 @@ func newLayeredRoom(t testing.TB) (r *Room, tree string) {
 	return r, tree
 }
 
-// layerDir makes a directory for a layer. What is in it may lock out its owner, and be
-// deeper than paths may be long.
+// layerDir makes a directory for a layer. Its files may lock out their owner, and be deeper than
+// paths may be long.
 func layerDir(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -67,7 +67,7 @@ func layerDir(t testing.TB) string {
 	return dir
 }
 
-// layerOf makes a layer of what was written in a sandbox.
+// layerOf makes a layer of the files written in a sandbox.
 func layerOf(t testing.TB, s *Sandbox) (dir string) {
 	t.Helper()
 	dir = layerDir(t)
@@ -98,8 +98,9 @@ func describe(t testing.TB, s *Sandbox, places ...string) []string {
 	return strings.Split(python(t, s, "root", describeScript, places...), "\n")
 }
 
-// TestLayers: a sandbox over layers sees what the one saw of which they were made, of every
-// kind of file, and so does one that begins with what another one wrote above them.
+// TestLayers checks that a sandbox over layers sees the same files, of every kind, as the sandbox
+// from which they were made. The same holds for a sandbox that begins with files saved above
+// them.
 func TestLayers(t *testing.T) {
 	t.Parallel()
 	r, tree := newLayeredRoom(t)
@@ -122,14 +123,14 @@ func TestLayers(t *testing.T) {
 	}
 }
 
-// TestLayerChain: whatever is changed above any number of layers, a sandbox above it sees
-// it, and one above all of them merged, or above some that are merged.
+// TestLayerChain checks that a sandbox sees every change above any number of layers, also if all
+// or some of them are merged.
 func TestLayerChain(t *testing.T) {
 	t.Parallel()
 	r, tree := newLayeredRoom(t)
 	places := []string{"/home/user/changed", "/opt/changed", filepath.Join(tree, "lib"), "/usr/share/changed"}
 	if !r.ranged() {
-		places = places[:3] // nobody may change the rest
+		places = places[:3] // the rest cannot be changed
 	}
 	names := regexp.MustCompile(` n\d+ i\S*`)
 	see := func(o engine.SandboxOptions, change int) (*Sandbox, []string) {
@@ -139,7 +140,7 @@ func TestLayerChain(t *testing.T) {
 		}
 		got := describe(t, s, append([]string{"-"}, places...)...)
 		for i := range got {
-			got[i] = names.ReplaceAllString(got[i], "") // a merged file has more names, and an overlay forgets that they are of one file
+			got[i] = names.ReplaceAllString(got[i], "") // a merged file has more names, and an overlay does not show hard links as one file
 		}
 		return s, got
 	}
@@ -151,7 +152,7 @@ func TestLayerChain(t *testing.T) {
 	}
 	var chain []string
 	for n := range 20 {
-		limits := engine.Limits{MaxProcesses: 1024 + n%2} // every second one does not begin as a warm one
+		limits := engine.Limits{MaxProcesses: 1024 + n%2} // every second one begins without a warm sandbox
 		s, want := see(engine.SandboxOptions{ID: fmt.Sprintf("number%d", n), Limits: limits, Layers: chain}, n)
 		freeze(t, s)
 		files := t.TempDir()
@@ -187,8 +188,8 @@ func mergeOf(t testing.TB, r *Room, layers ...string) (dir string) {
 	return dir
 }
 
-// TestLayersApart: twenty sandboxes have a layer at the same time, and what one of them
-// changes is seen by no other, nor in the layer.
+// TestLayersApart checks that twenty sandboxes have a layer at the same time, and that changes in
+// one of them are visible neither in the others nor in the layer.
 func TestLayersApart(t *testing.T) {
 	t.Parallel()
 	r, _ := newLayeredRoom(t)
@@ -224,7 +225,7 @@ func TestLayersApart(t *testing.T) {
 	}
 }
 
-// onHost lists a directory with what the host shows of it.
+// onHost lists a directory as the host shows it.
 func onHost(t *testing.T, dir string) string {
 	t.Helper()
 	out, err := exec.Command("find", dir, "-printf", "%P %i %s %m %U %G %T@ %l\n").Output()
@@ -236,8 +237,8 @@ func onHost(t *testing.T, dir string) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestLayersRefused: layers that do not exist, are damaged or do not belong together are
-// named.
+// TestLayersRefused checks that errors name layers that do not exist, are damaged or do not
+// belong together.
 func TestLayersRefused(t *testing.T) {
 	t.Parallel()
 	r, _ := newLayeredRoom(t)
@@ -314,7 +315,8 @@ func TestLayersRefused(t *testing.T) {
 	}
 }
 
-// TestCheckLayersRefused: what a file system refuses is said, and nothing is left there.
+// TestCheckLayersRefused checks that refusals of a file system are reported, and that no files
+// remain there.
 func TestCheckLayersRefused(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
@@ -335,8 +337,8 @@ func TestCheckLayersRefused(t *testing.T) {
 	}
 }
 
-// TestSaveLayerFails: what comes damaged, a full disk and an end in the middle say so. A disk that
-// has room for the files once is not full.
+// TestSaveLayerFails checks the errors for damaged input, a full disk and an end in the middle. A
+// disk with space for the files once is not full.
 func TestSaveLayerFails(t *testing.T) {
 	t.Parallel()
 	r, _ := newLayeredRoom(t)
@@ -407,8 +409,8 @@ func TestSaveLayerFails(t *testing.T) {
 	}
 }
 
-// TestLayersHostile: what a sandbox put in the way of its own mounts does not lead anywhere
-// when it is in a layer, and is still there under another name.
+// TestLayersHostile checks that files that a sandbox put in place of its own mounts lead nowhere
+// when they are in a layer, and remain under another name.
 func TestLayersHostile(t *testing.T) {
 	t.Parallel()
 	r, _ := newLayeredRoom(t)
@@ -429,7 +431,7 @@ func TestLayersHostile(t *testing.T) {
 			"cat /run.saved1 /etc/hostname.saved1/x; readlink /var.saved1 /etc/ssl.saved1",
 			"file\nx\n../../../../tmp\n/nowhere\n",
 		},
-		{ // above what the first one did
+		{ // above the changes of the first one
 			[]string{
 				"mv /run /run3; echo again > /run", "mv /etc/ssl /etc/ssl3; ln -s / /etc/ssl",
 				"rm /etc/hosts /etc/resolv.conf; mkdir /etc/resolv.conf; ln -s /home/user/taken /etc/hosts", "mv /opt /opt2; ln -s /home/user /opt",
@@ -455,8 +457,8 @@ func TestLayersHostile(t *testing.T) {
 	}
 }
 
-// TestLayersPrivate: what is closed to others on the host is not shown through layers, and
-// what a sandbox has at the same path is its own.
+// TestLayersPrivate checks that files that are closed to others on the host are not shown through
+// layers, and that a sandbox keeps its own file at the same path.
 func TestLayersPrivate(t *testing.T) {
 	t.Parallel()
 	tree := privateTree(t)
@@ -477,8 +479,8 @@ func TestLayersPrivate(t *testing.T) {
 	wantOutput(t, last, "root", "cat "+tree+"/secret", "mine")
 }
 
-// TestLayersElsewhere: what layers and saved files have of a tree that is no longer shown
-// is not lost, and neither is what is written there afterwards.
+// TestLayersElsewhere checks that the changes that layers and saved files have of a tree are not
+// lost if the tree is no longer shown, and neither are later changes there.
 func TestLayersElsewhere(t *testing.T) {
 	t.Parallel()
 	parent := t.TempDir()

@@ -44,11 +44,11 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// testRequest is what a test asks envd to do.
+// testRequest is a request of a test to envd.
 type testRequest struct {
 	Command string // for /bin/sh -c
 	User    string
-	Host    string // for egress
+	Host    string // the destination, for egress
 	Port    uint16
 }
 
@@ -86,7 +86,7 @@ func serveTests(ctx context.Context, g *inside.Guest) error {
 	mux.HandleFunc("/kernel/spoof", func(http.ResponseWriter, *http.Request) { say(wire.Message{Kind: wire.KindKernel, Host: "1"}) })
 	mux.HandleFunc("/fail", func(http.ResponseWriter, *http.Request) {
 		m := wire.Message{Kind: wire.KindFailed, Error: "no, I did not"}
-		for err := say(m); err == nil || errors.Is(err, unix.EAGAIN); err = say(m) { // it sends this for ever, and does not end
+		for err := say(m); err == nil || errors.Is(err, unix.EAGAIN); err = say(m) { // it sends this without end
 		}
 	})
 	mux.HandleFunc("/eat", func(w http.ResponseWriter, _ *http.Request) {
@@ -157,7 +157,7 @@ func serveTests(ctx context.Context, g *inside.Guest) error {
 var eaten [][]byte
 
 // say sends a message that an envd never sends over the control connection of this
-// process, which it finds as code that took an envd over would.
+// process. It finds the connection as code that controls an envd would.
 func say(m wire.Message) error {
 	for fd := hello.ControlFD; fd < 64; fd++ {
 		if typ, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE); err == nil && typ == unix.SOCK_SEQPACKET {
@@ -168,8 +168,8 @@ func say(m wire.Message) error {
 	return errors.New("no control connection")
 }
 
-// openTerminals opens terminals until one is refused, reports how many there were
-// and what came through the last one, and closes them.
+// openTerminals opens terminals until one is refused, reports their number and the
+// output of the last one, and closes them.
 func openTerminals(ctx context.Context, g *inside.Guest) (a testResponse) {
 	var open []*os.File
 	defer func() { wire.CloseAll(open) }()
@@ -307,12 +307,13 @@ func newSandbox(t testing.TB, r *Room, o engine.SandboxOptions) *Sandbox {
 	return s
 }
 
-// left is what a mini server prints about itself, to be looked for after its end.
+// left is the report of a mini server about its processes and files, to be looked
+// for after its end.
 type left struct {
 	Dir    string
 	Roots  string
 	Groups []string
-	Pids   []int // keeper, room, envd and zygote, with what it forked
+	Pids   []int // keeper, room, envd and zygote, with its children
 }
 
 // serveUntilKilled is a server for the tests that kill one.
@@ -329,14 +330,14 @@ func serveUntilKilled(dir string) {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for o.Zygote != nil && r.level == engine.Full && len(r.report.Hidden) == 0 && !r.zygote.isWarm() {
-		<-tick.C // until then it may not be there to be left behind
+		<-tick.C // the processes may not exist earlier
 	}
 	s, err := r.NewSandbox(ctx, engine.SandboxOptions{ID: "victim"})
 	if err != nil {
 		log.Fatal(err)
 	}
 	l := left{Dir: dir, Roots: r.roots, Groups: r.groups.Directories(), Pids: []int{r.keeper.running().Cmd.Process.Pid, r.room.Cmd.Process.Pid}}
-	for i := 1; i < len(l.Pids); i++ { // with all that are below the room
+	for i := 1; i < len(l.Pids); i++ { // with the descendants of the room
 		children, err := orphan.ChildrenOf(l.Pids[i])
 		if err != nil {
 			log.Fatal(err)

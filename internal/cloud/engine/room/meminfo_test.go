@@ -26,8 +26,8 @@ def until(so):
             sys.exit("never: %s" % memory())
 `
 
-// TestMemoryInfo: /proc/meminfo shows the sandbox's limit and what it uses of it, to
-// programs that open it and to those that keep it open.
+// TestMemoryInfo checks that /proc/meminfo shows the sandbox's limit and its use, to programs
+// that open it and to those that keep it open.
 func TestMemoryInfo(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
@@ -69,7 +69,7 @@ print(subprocess.check_output(["free", "-m"]).split()[7].decode() if shutil.whic
 	}
 }
 
-// TestMemoryInfoStays: nobody inside can change /proc/meminfo, or uncover the
+// TestMemoryInfoStays checks that nobody inside can change /proc/meminfo, or uncover the
 // machine's.
 func TestMemoryInfoStays(t *testing.T) {
 	t.Parallel()
@@ -92,7 +92,7 @@ func TestMemoryInfoStays(t *testing.T) {
 				t.Errorf("%s: %s: got %+v, want %q", user, attempt, got, want)
 			}
 		}
-		// Signals and locks only make the file be written sooner or later.
+		// Signals and locks only change the time at which the file is written.
 		const disturb = `python3 -c 'import fcntl, os, signal
 f = open("/proc/meminfo")
 fcntl.flock(f, fcntl.LOCK_EX)
@@ -105,8 +105,8 @@ for _ in range(1000):
 	}
 }
 
-// TestMemoryInfoIdle: neither envd nor the room wakes up for /proc/meminfo while nobody opens
-// it, before and after somebody did.
+// TestMemoryInfoIdle checks that neither envd nor the room wakes up for /proc/meminfo while
+// nobody opens it, before and after an open.
 func TestMemoryInfoIdle(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)

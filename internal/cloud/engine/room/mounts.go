@@ -13,8 +13,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// mountHost makes a mount of each directory of the host for the sandbox. Where sandboxes have a
-// single id, the first process makes them, and gets the opened directories to compare.
+// mountHost makes a mount of each directory of the host for the sandbox. If sandboxes have a
+// single id, the first process makes the mounts, and gets the opened directories to compare.
 func (s *Sandbox) mountHost() (shown []wire.Volume, files []*os.File, err error) {
 	if len(s.options.Mounts) > 0 && !s.room.ids.entersDirectories() {
 		return nil, nil, fmt.Errorf("%w: %s", engine.ErrNoMounts, noDirectories)

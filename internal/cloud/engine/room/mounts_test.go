@@ -16,7 +16,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/mounts"
 )
 
-// ordinary is the host's id that owns what tests mount: that of this user, if it is not root.
+// ordinary is the host's id that owns the directories that tests mount: this user's, if it is
+// not root.
 func ordinary() int {
 	if id := os.Geteuid(); id != 0 {
 		return id
@@ -39,14 +40,14 @@ func newHostDir(t testing.TB, text string) string {
 	return dir
 }
 
-// What the owner of a directory owns belongs to the user of each sandbox, which writes only
-// where it may, and nothing that it does there makes something of the host's root.
+// The files of a directory's owner belong to the user of each sandbox. The sandbox writes
+// only where it may, and no file becomes the host's root's.
 func TestMounts(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
 	shown, own := newHostDir(t, "of the host"), newHostDir(t, "to be changed")
 	foreign := filepath.Join(shown, "foreign")
-	if err := os.WriteFile(foreign, []byte("secret"), 0o600); err != nil { // root's, if this is root
+	if err := os.WriteFile(foreign, []byte("secret"), 0o600); err != nil { // owned by root, if this is root
 		t.Fatal(err)
 	}
 	s := newSandbox(t, r, engine.SandboxOptions{Mounts: []engine.Mount{{Dir: shown, Path: "/shown"}, {Dir: own, Path: "/home/user/own", Writable: true}}})
@@ -79,7 +80,7 @@ func TestMounts(t *testing.T) {
 			t.Fatal(err)
 		}
 		if stat.Uid == mounts.StrangerID && stat.Gid == mounts.StrangerID && r.ranged() {
-			continue // its root's
+			continue // it is root's
 		}
 		if want := uint32(ordinary()); stat.Uid != want || stat.Gid == 0 {
 			t.Errorf("%s belongs to %d:%d on the host, want %d or the stranger", e.Name(), stat.Uid, stat.Gid, want)
@@ -91,7 +92,7 @@ func TestMounts(t *testing.T) {
 }
 
 // Nothing in a sandbox can make the host's programs wait for a file of a mount, or hide a
-// name of it from them.
+// name in it from them.
 func TestMountsHoldNobodyUp(t *testing.T) {
 	t.Parallel()
 	r, shown, own := newRoom(t), newHostDir(t, "of the host"), newHostDir(t, "to be changed")
@@ -100,7 +101,7 @@ func TestMountsHoldNobodyUp(t *testing.T) {
 	for _, user := range []string{"user", "root"} {
 		for _, command := range []int{lease, delegation} {
 			for _, open := range []string{"'/shown/file'", "'/own/file'", "'/own/made', 'w'"} {
-				for kind := range 2 { // for reading, for writing
+				for kind := range 2 { // reading and writing
 					wantOutput(t, s, user, fmt.Sprintf("python3 -c \"import fcntl; f = open(%s); fcntl.fcntl(f, %d, %d)\" 2>/dev/null || echo refused", open, command, kind), "refused")
 				}
 			}
@@ -116,7 +117,7 @@ func TestMountsHoldNobodyUp(t *testing.T) {
 	f.Close()
 }
 
-// A directory that was opened is shown wherever its name leads by the time of the start.
+// An opened directory is shown even if it was renamed before the start.
 func TestMountsAfterRename(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
@@ -148,7 +149,7 @@ func TestMountsAfterRename(t *testing.T) {
 	}
 }
 
-// A sandbox does not get what is mounted in a directory later.
+// A sandbox does not get file systems that are mounted in a directory later.
 func TestMountsLater(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -180,7 +181,8 @@ func TestMountsOfStranger(t *testing.T) {
 	wantOutput(t, again, "user", "cat /data/file; echo more >/data/file; cat /data/file", "text\nmore")
 }
 
-// What is in a mount is not saved, and what a sandbox left at its path is not followed.
+// The files of a mount are not saved, and a link that a sandbox left at its path is not
+// followed.
 func TestMountsSaved(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)

@@ -39,7 +39,7 @@ time.sleep(240)'`)
 }
 
 // holdLock runs a command that locks a file in its home and leaves processes that
-// hold the lock. It returns the file; its lock is free when no process is left.
+// hold the lock. It returns the file; its lock is free when no process remains.
 func holdLock(t *testing.T, s *Sandbox, command string) *os.File {
 	t.Helper()
 	if got := sh(t, s, command); got.Output != "locked\n" {
@@ -71,9 +71,9 @@ func roomPID(t testing.TB, r *Room) int {
 	return children[0]
 }
 
-// TestChain: processes that start others faster than anything could list them end
-// with their sandbox, whether it is closed or its envd was killed; other sandboxes
-// start meanwhile.
+// TestChain checks that processes that start others faster than they can be listed
+// end with their sandbox, whether it is closed or its envd is killed. Other
+// sandboxes start in the meantime.
 func TestChain(t *testing.T) {
 	t.Parallel()
 	for _, level := range []engine.Isolation{engine.Restricted, engine.None} {
@@ -110,8 +110,8 @@ func TestChain(t *testing.T) {
 	}
 }
 
-// TestRoomKilled: processes that left their session and their parent do not outlive
-// the room either.
+// TestRoomKilled checks that processes that left their session and their parent do
+// not outlive the room either.
 func TestRoomKilled(t *testing.T) {
 	t.Parallel()
 	for _, level := range []engine.Isolation{engine.Restricted, engine.None} {
@@ -137,8 +137,8 @@ func TestRoomKilled(t *testing.T) {
 	}
 }
 
-// TestProcessesLeft: if nothing is there to end the processes that are left, Close
-// says so.
+// TestProcessesLeft checks that Close returns an error if no process can end the
+// remaining ones.
 func TestProcessesLeft(t *testing.T) {
 	t.Parallel()
 	r := startRoom(t, Options{Isolation: engine.Restricted})
@@ -146,7 +146,7 @@ func TestProcessesLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The process that this leaves lives for seconds.
+	// The process that this starts lives for seconds.
 	if got := sh(t, s, "setsid sleep 20 >/dev/null 2>&1 & echo started"); got.Output != "started\n" {
 		t.Errorf("%+v", got)
 	}

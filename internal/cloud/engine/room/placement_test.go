@@ -14,8 +14,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// TestPlacement: the processes of a sandbox are in its groups, and no thread of
-// the room is, because removing the groups kills what is in them.
+// TestPlacement checks that the processes of a sandbox are in its groups, and
+// that no thread of the room is, because removing the groups kills the
+// processes in them.
 func TestPlacement(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)

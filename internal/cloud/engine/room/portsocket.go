@@ -76,19 +76,19 @@ func (s *Sandbox) giveSockets(m wire.Message, files []*os.File) {
 		made.err = fmt.Errorf("the room gave no sockets: %s", m.Error)
 	}
 	select {
-	case <-s.exited: // nobody waits
+	case <-s.exited: // there is no waiting call
 		wire.CloseAll(files)
 		return
 	default:
 	}
 	select {
 	case s.sockets <- made:
-	default: // nobody asked
+	default: // there was no request
 		wire.CloseAll(files)
 	}
 }
 
-// dropSockets closes sockets that nobody waits for.
+// dropSockets closes sockets for which no call waits.
 func (s *Sandbox) dropSockets() {
 	for {
 		select {

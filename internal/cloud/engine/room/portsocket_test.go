@@ -17,7 +17,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
-// echo is a program that answers on a free port of an address, which it writes to a file.
+// echo is a program that answers on a free port of an address. It writes the port to a file.
 const echo = `import resource, selectors, socket, sys
 most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -59,9 +59,9 @@ func echoed(t *testing.T, conn net.Conn) {
 	}
 }
 
-// TestManyConnections: however many connections to ports of programs are open, on a machine
-// with few files too, the sandbox's own ports answer. More connections are refused, until
-// some are closed.
+// TestManyConnections checks that the sandbox's own ports answer regardless of the number of
+// open connections to ports of programs, also on a machine with few files. More connections
+// are refused, until some are closed.
 func TestManyConnections(t *testing.T) {
 	t.Parallel()
 	for _, level := range []engine.Isolation{engine.Full, engine.None} {
@@ -101,8 +101,9 @@ func TestManyConnections(t *testing.T) {
 	}
 }
 
-// TestManyConnectionsToEnvd: connections to envd over its bound are refused for that reason,
-// programs inside cannot take those of clients, and either leaves enough for commands.
+// TestManyConnectionsToEnvd checks that connections to envd over its bound are refused for
+// that reason, that programs inside cannot take those of clients, and that commands still
+// run in both cases.
 func TestManyConnectionsToEnvd(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t, newRoom(t), fewFiles(t))
@@ -156,8 +157,8 @@ func fewFiles(t *testing.T) engine.SandboxOptions {
 	return engine.SandboxOptions{Limits: engine.Limits{MaxProcesses: int(min(machine/2/files, 30_000))}}
 }
 
-// TestPortOfEitherAddress: a program may listen on the loopback of either version of IP, and
-// a port where nothing listens is closed.
+// TestPortOfEitherAddress checks that a program may listen on the loopback of either version
+// of IP, and that a port without a listener is closed.
 func TestPortOfEitherAddress(t *testing.T) {
 	t.Parallel()
 	for _, level := range []engine.Isolation{engine.Full, engine.None} {

@@ -23,10 +23,10 @@ import (
 )
 
 // Root of a sandbox with a range of ids can read every file of the trees, because files of the
-// host's root are its own there. So that it sees no more of the host than every user does, its
-// trees leave out files that are closed to others on the host, whoever owns them. If the directory
-// of a requested tree is itself closed to others, the tree is shown whole: its modes say nothing
-// about its content.
+// host's root are its own there. To show it no more of the host than every user sees, its trees
+// leave out files that are closed to others on the host, regardless of their owner. If the
+// directory of a requested tree is itself closed to others, the tree is shown whole: its modes
+// say nothing about its content.
 
 // private finds the files to hide: while the room starts, and again before a survey is a day old.
 // The first sandbox, which tests the machine, waits for the result.
@@ -49,9 +49,9 @@ type unshown struct {
 func (u *unshown) age() time.Duration { return time.Now().Round(0).Sub(u.made.Round(0)) }
 
 // A survey is trusted for a day: files in directories that have not changed since then are not
-// looked at again. A room makes a new survey in the background soon after its start, unless the
-// last one is less than a minute old, and then whenever the last one is surveyDue old: no sandbox
-// has to wait for it.
+// checked again. A room makes a new survey in the background soon after its start, unless the
+// last one is less than a minute old, and again whenever the last one is surveyDue old, so that
+// no sandbox has to wait for it.
 const (
 	surveyExpires = 24 * time.Hour
 	surveyDue     = 20 * time.Hour
@@ -79,7 +79,7 @@ func (r *Room) findPrivate(ctx context.Context) error {
 	if err := holder.TryOpenat2(); err != nil {
 		return err
 	}
-	trees := surveyed{r.trees, r.system} // the trial of a sandbox may leave out some meanwhile
+	trees := surveyed{r.trees, r.system} // the trial of a sandbox may leave out some later
 	roots, err := cloneTrees(trees.paths)
 	if err != nil {
 		return err
@@ -128,7 +128,7 @@ func (r *Room) renewPrivate(ctx context.Context, trees surveyed) {
 }
 
 // findAgain makes a full survey, and applies the result to sandboxes that start from now on. If
-// that fails, the last result serves until it expires.
+// it fails, the last result is used until it expires.
 func (r *Room) findAgain(ctx context.Context, trees surveyed) {
 	before := r.private.result.Load()
 	now := &unshown{}
@@ -227,8 +227,8 @@ func (r *Room) surveyFile(path string) string {
 
 const maxSurvey = 256 << 20
 
-// readSurvey returns nil for a file that is not a survey, or that somebody else could have written
-// to.
+// readSurvey returns nil for a file that is not a survey, or to which somebody else could have
+// written.
 func readSurvey(file string) *survey.Snapshot {
 	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -299,19 +299,18 @@ func (s *Sandbox) outdated() bool {
 	return now.err != nil || !bytes.Equal(s.unshown.list, now.list)
 }
 
-// dropOutdated closes the warm sandboxes that are outdated, so that others are made in their
-// place.
+// dropOutdated closes the outdated warm sandboxes, so that new ones replace them.
 func (r *Room) dropOutdated() {
 	for range len(r.warm.ready) {
 		select {
 		case s := <-r.warm.ready:
 			if s.outdated() {
-				_ = s.Close() // the keeper removes what this could not
+				_ = s.Close() // the keeper removes the rest
 				r.warm.used <- struct{}{}
 			} else {
 				r.warm.ready <- s
 			}
-		default: // somebody was faster
+		default: // a caller has taken it
 			return
 		}
 	}

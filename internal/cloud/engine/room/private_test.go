@@ -17,8 +17,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
-// privateTree makes a tree with files that are closed to others, and files that are
-// not.
+// privateTree makes a tree with files that are closed to others, and other files.
 func privateTree(t *testing.T) string {
 	t.Helper()
 	tree := filepath.Join(t.TempDir(), "tree")
@@ -42,8 +41,8 @@ func privateTree(t *testing.T) string {
 	return tree
 }
 
-// TestPrivate: what only the host's root or a group of the host may read is not in
-// a sandbox whose root owns the files of the host's root, and nothing else is
+// TestPrivate checks that files that only the host's root or a group of the host may read are
+// hidden from a sandbox whose root owns the files of the host's root, and that no other file is
 // missing.
 func TestPrivate(t *testing.T) {
 	t.Parallel()
@@ -73,8 +72,8 @@ func TestPrivate(t *testing.T) {
 	}
 }
 
-// TestPrivateLater: the next room relies on an earlier survey, and still finds what
-// is new.
+// TestPrivateLater checks that the next room relies on an earlier survey, and still finds new
+// files.
 func TestPrivateLater(t *testing.T) {
 	t.Parallel()
 	tree := privateTree(t)
@@ -92,7 +91,7 @@ func TestPrivateLater(t *testing.T) {
 	if s := readSurvey(r.surveyFile(tree)); s == nil || len(s.Private()) != 3 {
 		t.Errorf("the survey that was kept is %+v", s)
 	}
-	// A new secret is not shown, whatever an earlier survey says.
+	// A new secret is not shown, regardless of an earlier survey.
 	if err := os.WriteFile(filepath.Join(tree, "later"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +105,7 @@ func TestPrivateLater(t *testing.T) {
 	}
 }
 
-// TestClosedTree: a tree that is closed as a whole is shown as a whole.
+// TestClosedTree checks that a tree that is closed as a whole is shown as a whole.
 func TestClosedTree(t *testing.T) {
 	t.Parallel()
 	tree := privateTree(t)
@@ -120,8 +119,8 @@ func TestClosedTree(t *testing.T) {
 	}
 }
 
-// TestTooPrivate: a tree that cannot be shown without its secrets is not shown. The start
-// says which tree it is, and does not take it for a machine that refuses isolation.
+// TestTooPrivate checks that a tree that cannot be shown without its secrets is not shown. The
+// start names the tree, and does not count this as a refusal of isolation.
 func TestTooPrivate(t *testing.T) {
 	t.Parallel()
 	tree := t.TempDir()
@@ -145,7 +144,7 @@ func TestTooPrivate(t *testing.T) {
 	}
 }
 
-// TestReadSurvey: a survey that somebody else could have written is not trusted.
+// TestReadSurvey checks that a survey that another user could have written is not trusted.
 func TestReadSurvey(t *testing.T) {
 	t.Parallel()
 	r := &Room{options: Options{Dir: instanceDir(t)}}
@@ -171,8 +170,8 @@ func TestReadSurvey(t *testing.T) {
 	}
 }
 
-// TestPrivateRenewed: a room that lives for long looks at every file again before its survey
-// expires, so that nothing waits for it.
+// TestPrivateRenewed checks that a room searches every file again before its survey expires, so
+// that no sandbox waits for it.
 func TestPrivateRenewed(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -201,7 +200,7 @@ func TestPrivateRenewed(t *testing.T) {
 				t.Errorf("the survey for the next start is %+v, want a new one", s)
 			}
 		}
-		// A clock that was set back does not put it off.
+		// A clock that was set back does not delay it.
 		ahead := *r.private.result.Load()
 		ahead.made = time.Now().Add(surveyExpires)
 		r.private.result.Store(&ahead)
@@ -210,7 +209,7 @@ func TestPrivateRenewed(t *testing.T) {
 		if age := r.private.result.Load().age(); age < 0 {
 			t.Errorf("the survey is %v old, want a new one", age)
 		}
-		// A tree that cannot be looked through is shown for a day, and not longer.
+		// A tree that cannot be searched is shown for a day, and not longer.
 		if err := os.RemoveAll(tree); err != nil {
 			t.Fatal(err)
 		}
@@ -226,8 +225,8 @@ func TestPrivateRenewed(t *testing.T) {
 	})
 }
 
-// TestPrivateRenewedShown: what was closed in a directory that has not changed is in no sandbox
-// that begins after the renewal, although warm ones were made before.
+// TestPrivateRenewedShown checks that a file that was closed in an unchanged directory is hidden
+// from every sandbox that begins after the renewal, although warm ones were made before.
 func TestPrivateRenewedShown(t *testing.T) {
 	t.Parallel()
 	tree := privateTree(t)
@@ -258,8 +257,8 @@ func TestPrivateRenewedShown(t *testing.T) {
 	patience.Until(t, "warm sandboxes are made in their place", func() bool { return len(r.warm.ready) == 2 })
 }
 
-// TestPrivateExpiredShown: when it is no longer known what is closed to others, no sandbox begins,
-// although warm ones were made before.
+// TestPrivateExpiredShown checks that no sandbox begins when the files closed to others are no
+// longer known, although warm ones were made before.
 func TestPrivateExpiredShown(t *testing.T) {
 	t.Parallel()
 	tree := privateTree(t)

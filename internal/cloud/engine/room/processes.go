@@ -62,7 +62,7 @@ func ownProcesses() int64 {
 }
 
 // shareProcesses returns how many of the processes that a control group allows are for sandboxes:
-// half, or the number left by the server and all else in the group.
+// half, or the number left by the server and the other processes of the group.
 func shareProcesses(limit cgroup.ProcessLimit, own int64) (int64, error) {
 	left := min(limit.Max/counter.CloudPart, limit.Max-limit.Used-own)
 	if left < minProcesses {
@@ -113,7 +113,7 @@ func (s *Sandbox) processLimit() (uint64, bool) {
 	case s.room.level == engine.Restricted && s.room.ids.apart:
 		// Nothing counts all sandboxes together, so each gets a part.
 		most = min(most, uint64(max(s.room.options.Processes*counter.CloudPart/counter.SandboxPart, minProcesses)))
-	default: // that would count the server and all else of its user
+	default: // the limit would also count the server and the other processes of its user
 		return 0, false
 	}
 	return most, true

@@ -32,8 +32,8 @@ func TestShareProcesses(t *testing.T) {
 	}
 }
 
-// A supervisor of many sandboxes has no more threads than one of none: when sandboxes have
-// taken all processes, it could not have them.
+// A supervisor of many sandboxes has no more threads than a supervisor without sandboxes:
+// when sandboxes have taken all processes, it could not get more.
 func TestSupervisorThreads(t *testing.T) {
 	t.Parallel()
 	for _, level := range []engine.Isolation{engine.Full, engine.Restricted} {

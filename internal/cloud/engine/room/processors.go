@@ -27,7 +27,7 @@ type processors struct {
 func (p *processors) take(n int) []int {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(os.Getpid(), &set); err != nil {
-		return nil // there are more than the set has room for
+		return nil // there are more than fit into the set
 	}
 	var all []int
 	for cpu := range len(set) * 64 {
@@ -63,7 +63,7 @@ func (p *processors) choose(n int, all []int, core func(cpu int) string) (chosen
 	return chosen
 }
 
-// release returns what take reserved.
+// release returns the processors that take reserved.
 func (p *processors) release(taken []int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -73,8 +73,7 @@ func (p *processors) release(taken []int) {
 	}
 }
 
-// coreOf returns the processors of the core that the processor belongs to. They share the core's
-// execution units.
+// coreOf returns the processors of the processor's core. They share the core's execution units.
 func coreOf(cpu int) string {
 	text, err := os.ReadFile(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu))
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 func TestProcessors(t *testing.T) {
 	t.Parallel()
 	var p processors
-	// Two processors a core, numbered one after the other.
+	// There are two processors a core, numbered one after the other.
 	core := func(cpu int) string { return string(rune('a' + cpu/2)) }
 	all := []int{0, 1, 2, 3, 4, 5}
 	var taken [][]int
@@ -36,7 +36,8 @@ func TestProcessors(t *testing.T) {
 	}
 }
 
-// TestProcessorsInside: programs count as many processors as the sandbox may use.
+// TestProcessorsInside checks that programs count as many processors as the
+// sandbox may use.
 func TestProcessorsInside(t *testing.T) {
 	t.Parallel()
 	if runtime.NumCPU() < 2 {

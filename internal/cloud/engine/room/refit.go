@@ -11,7 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// become turns the warm sandbox into the one that o describes. If it fails the sandbox is closed.
+// become turns the warm sandbox into the sandbox that o describes. If it fails the sandbox is
+// closed.
 func (s *Sandbox) become(ctx context.Context, o engine.SandboxOptions) error {
 	s.options = o
 	err := s.group.Yield(false)
@@ -86,8 +87,8 @@ func (s *Sandbox) showAuthority(ctx context.Context) error {
 	return nil
 }
 
-// awaitMounter waits for the end of the mounter, because that could do anything in the sandbox. It
-// was told to end, or ends by itself.
+// awaitMounter waits for the end of the mounter, because that has all rights in the sandbox. The
+// mounter was told to end, or ends by itself.
 func (s *Sandbox) awaitMounter(ctx context.Context) error {
 	if s.mounter == nil {
 		return nil

@@ -16,8 +16,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
-// TestRefit: a warm sandbox that gets layers or saved files is like one that was made with
-// them, and there is nothing left of what it had before.
+// TestRefit checks that a warm sandbox that gets layers or saved files is like one that was
+// made with them, and that nothing remains of its earlier file system.
 func TestRefit(t *testing.T) {
 	t.Parallel()
 	limits := engine.Limits{DiskBytes: 32 << 20, MaxProcesses: 100}
@@ -71,8 +71,8 @@ func TestRefit(t *testing.T) {
 	wantOutput(t, newSandbox(t, r, engine.SandboxOptions{ID: "last", Limits: limits}), "user", "hostname", "last")
 }
 
-// TestRefitEscape: what replaces the file system of a warm sandbox leaves nothing that code
-// in it could use.
+// TestRefitEscape checks that the process that replaces the file system of a warm sandbox
+// leaves nothing that code in the sandbox could use.
 func TestRefitEscape(t *testing.T) {
 	t.Parallel()
 	r := startRoom(t, Options{Warm: &engine.Limits{}})
@@ -93,7 +93,8 @@ func TestRefitEscape(t *testing.T) {
 	}
 }
 
-// TestRefitKernel: kernels are forked into a sandbox whose file system was replaced.
+// TestRefitKernel checks that kernels are forked into a sandbox whose file system was
+// replaced.
 func TestRefitKernel(t *testing.T) {
 	t.Parallel()
 	env, err := pyenv.Find(t.Context())

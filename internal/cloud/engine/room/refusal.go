@@ -13,10 +13,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/landlock"
 )
 
-// refusals are the errors by which a kernel refuses a need of an isolation level. Refusals to the
-// processes of a sandbox arrive as text, so all are recognised by their text.
+// refusals are the errors by which a kernel refuses a call that an isolation level needs.
+// Refusals to the processes of a sandbox arrive as text, so all are recognised by their text.
 var refusals = []error{
-	unix.EPERM,      // by a profile of seccomp, or for a capability that is missing
+	unix.EPERM,      // by a profile of seccomp, or for a missing capability
 	unix.EACCES,     // by AppArmor and other security modules
 	unix.EINVAL,     // by a kernel that was built without a kind of namespace, or an older one for a flag
 	unix.EOPNOTSUPP, // by a kernel whose Landlock is off, or a file system
@@ -24,17 +24,17 @@ var refusals = []error{
 	unix.ENOSPC,     // when there are as many namespaces as allowed; see package shortage
 	unix.EUSERS,     // the same, on older kernels
 	unix.EROFS,      // where a container shows parts of /proc read-only
-	unix.EBUSY,      // where something else handles the calls of restricted sandboxes
+	unix.EBUSY,      // if another process handles the calls of restricted sandboxes
 }
 
-// lacks reports whether an error means that the kernel lacks a call. For pidfds, Go reports that in
-// its own words.
+// lacks reports whether an error means that the kernel lacks a call. For pidfds, Go has an error
+// of its own.
 func lacks(err error) bool {
 	text := err.Error()
 	return strings.Contains(text, unix.ENOSYS.Error()) || strings.Contains(text, os.ErrNoHandle.Error())
 }
 
-// errSignal is the death of a process at a call that a seccomp profile answers by killing it.
+// errSignal is the death of a process at a call for which a seccomp profile kills it.
 var errSignal = errors.New("bad system call")
 
 // isRefusal reports whether the machine refused an isolation level, so that a weaker one is tried.

@@ -22,10 +22,10 @@ const (
 )
 
 // surroundings are settings of the machine that explain a refusal. They never cause a level to be
-// skipped: the room finds out what the machine supports by trying it.
+// skipped: the room tests the machine's support by trying it.
 type surroundings struct {
 	kernel    string // its release
-	container bool   // this process is in one
+	container bool   // this process is in a container
 	apparmor  string // the profile of this process; "" for none
 	root      bool
 	sysctls   map[string]string // by name; only those that this kernel has
@@ -35,14 +35,14 @@ type surroundings struct {
 // that refuses them and the one that allows them.
 var namespaceSettings = []struct {
 	name, refuses, allows string
-	toRoot                bool // and not only to other users
+	toRoot                bool // refused to root, too, and not only to other users
 }{
 	{"kernel.apparmor_restrict_unprivileged_userns", "1", "0", false},
 	{"kernel.unprivileged_userns_clone", "0", "1", false},
 	{"user.max_user_namespaces", "0", "15000", true},
 }
 
-// lookAround reads the surroundings. It leaves out what it cannot read.
+// lookAround reads the surroundings. It leaves out unreadable ones.
 func lookAround() surroundings {
 	s := surroundings{root: os.Geteuid() == 0, sysctls: make(map[string]string)}
 	read := func(path string) string {
@@ -70,8 +70,8 @@ func lookAround() surroundings {
 	return s
 }
 
-// remedyOf returns a remedy for levels that the machine refused, or "" where each error says it
-// itself.
+// remedyOf returns a remedy for levels that the machine refused, or "" if each error contains its
+// own.
 func remedyOf(attempts []engine.Attempt, s surroundings) string {
 	var remedies []string
 	for _, a := range attempts {

@@ -15,7 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/landlock"
 )
 
-// TestRemedies: what mends a refusal is named for the machine that it happens on.
+// TestRemedies checks that the remedy for a refusal fits the machine.
 func TestRemedies(t *testing.T) {
 	t.Parallel()
 	refused, missing := errors.New("clone: operation not permitted"), errors.New("open_tree: function not implemented")
@@ -50,7 +50,8 @@ func TestRemedies(t *testing.T) {
 	}
 }
 
-// TestRefusals: only what a kernel answers that refuses an isolation level leads to a weaker one.
+// TestRefusals checks that only errors by which a kernel refuses an isolation level lead to a
+// weaker one.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	for _, err := range append([]error{errHostRoot, errNoDirectories, landlock.ErrSignals, errors.New("build: mount /proc: operation not permitted"), unix.ENOSYS, os.ErrNoHandle, errors.New("envd was ended by signal 31 (bad system call)")}, refusals...) {

@@ -17,7 +17,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 )
 
-// Report describes what the machine provides.
+// Report describes the isolation, the limits and the other promises of this room on this machine.
 func (r *Room) Report() engine.Report {
 	report := r.report
 	report.Notes, report.Hidden = slices.Clone(report.Notes), slices.Clone(report.Hidden)
@@ -66,7 +66,7 @@ func (r *Room) fillReport(notes, hidden []string) {
 	}
 	switch {
 	case r.report.Memory != "":
-	case r.runsc != nil: // every sandbox has a process of it, with all of the sandbox's memory
+	case r.runsc != nil: // gVisor's process of each sandbox has all of the sandbox's memory
 		r.report.Memory = "not enforced: " + r.groups.Why["memory"]
 	default:
 		r.report.Memory = "not enforced for the sandbox, RLIMIT_DATA for each process: " + r.groups.Why["memory"]
@@ -129,7 +129,7 @@ func (r *Room) noteNoexec() {
 	r.note(fmt.Sprintf("programs and libraries that code writes do not run: %s is on a file system that is mounted noexec; have %s name a directory on another one (with Docker, --tmpfs /tmp:exec)", filepath.Dir(r.roots), variables))
 }
 
-// noteFall notes why the level is weaker than the one that was tried first.
+// noteFall adds the reason why the level is weaker than the one that was tried first.
 func (r *Room) noteFall(attempts []engine.Attempt) {
 	if len(attempts) == 0 {
 		return

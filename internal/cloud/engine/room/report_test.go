@@ -14,8 +14,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 )
 
-// TestNoexec checks that sandboxes in a directory whose programs nobody can run are said to be
-// there, unless they have a file system of their own.
+// TestNoexec checks the note about sandboxes in a directory where no program can be executed.
+// There is none if they have a file system of their own.
 func TestNoexec(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {

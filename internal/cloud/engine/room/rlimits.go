@@ -15,7 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/shortage"
 )
 
-// Limits for processes inside, where the kernel's own are higher.
+// These limits apply to processes inside if the kernel's own are higher.
 const (
 	maxQueuedSignals = 1024     // POSIX timers are counted as queued signals
 	maxLockedMemory  = 64 << 10 // bytes
@@ -57,9 +57,9 @@ func tooLow(resource int, have, need uint64) error {
 }
 
 // coreLimit returns the core file limit of a sandbox, which never writes core files. It is one
-// byte: with any other limit, zero included, a core_pattern that is a pipe or a socket has a
-// program on the host read the core. If this process may set only zero, zero will do for a
-// core_pattern that is a file.
+// byte: with any other limit, zero included, a program on the host reads the core if core_pattern
+// is a pipe or a socket. If this process may set only zero, zero suffices for a core_pattern that
+// is a file.
 func coreLimit() (uint64, error) {
 	var own unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_CORE, &own); err != nil {
@@ -128,9 +128,8 @@ func openFiles(processes int) (uint64, error) {
 	return share, nil
 }
 
-// shareFiles keeps all processes together within half of the machine's files, if
-// that leaves them enough to work with, and each process within half of the
-// server's own limit.
+// shareFiles keeps all processes together within half of the machine's files, if that leaves them
+// enough to work with, and each process within half of the server's own limit.
 func shareFiles(machine, own uint64, processes int) uint64 {
 	share := max(machine/2/uint64(processes), minOpenFiles)
 	// The kernel counts descriptors in transit through sockets by user, and refuses

@@ -15,7 +15,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/shortage"
 )
 
-// TestLimitsTooLow: a limit that this process cannot give is named with what to raise.
+// TestLimitsTooLow checks that the error of a limit that this process cannot set names the
+// limit to raise.
 func TestLimitsTooLow(t *testing.T) {
 	t.Parallel()
 	var own unix.Rlimit
@@ -35,7 +36,7 @@ func TestLimitsTooLow(t *testing.T) {
 	}
 }
 
-// TestCoreLimit: no program of the host reads the core of a sandbox.
+// TestCoreLimit checks that no program of the host reads the core of a sandbox.
 func TestCoreLimit(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -58,8 +59,8 @@ func TestCoreLimit(t *testing.T) {
 	}
 }
 
-// TestReservedData: where no control group limits memory, what a program only reserves is not
-// taken from what it may use.
+// TestReservedData checks that memory that a program only reserves does not count against its
+// limit if no control group limits memory.
 func TestReservedData(t *testing.T) {
 	t.Parallel()
 	const memory, reserved = 512 << 20, 1 << 30

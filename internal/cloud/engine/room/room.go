@@ -56,7 +56,7 @@ type Options struct {
 	// the machine's limit, or of the limit of the server's user. The control groups of the server,
 	// such as that of a container, may allow fewer.
 	Processes int64
-	// Limits are the limits of the test sandbox, which are those of the cloud's sandboxes.
+	// Limits are the limits of the test sandbox. They must be the limits of the cloud's sandboxes.
 	Limits engine.Limits
 	// Warm are the limits of sandboxes that are kept ready in the background for the next
 	// [Room.NewSandbox] with these limits. WarmCount is their number; 0 means one. If Warm is nil
@@ -103,11 +103,11 @@ type Room struct {
 	ownKeeper  *Keeper        // ends with the room; nil: the options have one
 	room       *spawn.Process // the guard, if sandboxes run in place
 	control    *wire.Conn
-	stop       func() (syscall.WaitStatus, error) // ends the room, and returns its status and why processes may be left
+	stop       func() (syscall.WaitStatus, error) // ends the room, and returns its status, and an error if processes may be left
 	done       chan struct{}                      // closed when the room has ended and its sandboxes know
 	ended      atomic.Pointer[error]              // why it ended by itself
 	stderr     sync.WaitGroup
-	said       strings.Builder // the beginning of what came from stderr; complete when stderr is done
+	said       strings.Builder // the beginning of the output to stderr; complete when stderr is done
 	close      func() error
 
 	counted    counter.Maxima // limits of this user, to be divided

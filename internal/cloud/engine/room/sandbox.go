@@ -72,7 +72,7 @@ type Sandbox struct {
 	kernels  allowance           // how many kernels may be forked for it
 	forked   *os.File            // socket of a kernel that waits for its first use; nil without one; guarded by mu
 	ranCode  bool                // it has asked for a kernel
-	ttys     terminals           // that were opened for it
+	ttys     terminals           // the terminals opened for it
 	flows    sync.WaitGroup
 	pause    pause
 
@@ -85,7 +85,7 @@ type Sandbox struct {
 	close  func() error
 }
 
-// purpose is what a sandbox is made for.
+// purpose is the reason for which a sandbox is made.
 type purpose int
 
 const (
@@ -143,7 +143,7 @@ func (s *Sandbox) roomSaid(m wire.Message, files []*os.File, ended error) {
 			s.fail(ended)
 		}
 		select {
-		case s.spawned <- spawned{err: ErrRoomEnded}: // nobody waits, unless the request was never answered
+		case s.spawned <- spawned{err: ErrRoomEnded}: // if the request was answered there is no waiting call
 		default:
 		}
 		s.dies(m.Status)
@@ -189,7 +189,7 @@ func (s *Sandbox) killForks() {
 }
 
 // Done returns a channel that is closed when the reason for the sandbox's end is known. Close
-// returns when nothing is left of the sandbox.
+// returns when all of its processes have ended.
 func (s *Sandbox) Done() <-chan struct{} { return s.done }
 
 // Err returns the reason for the sandbox's end: nil before it, then [engine.ErrClosed],

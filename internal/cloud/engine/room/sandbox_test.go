@@ -57,7 +57,8 @@ func TestTools(t *testing.T) {
 	}
 }
 
-// The script in place of sudo sets the variables that sudo sets, and knows its options.
+// The script that replaces sudo sets the variables that sudo sets, and knows its
+// options.
 func TestSudo(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
@@ -89,7 +90,7 @@ func TestSudo(t *testing.T) {
 	} {
 		for _, user := range []string{"root", "user"} {
 			caller, first := user, "root"
-			if !r.ranged() { // one id, whose first name is this
+			if !r.ranged() { // a single id, whose first name is user
 				caller, first = "user", "user"
 			}
 			want := strings.NewReplacer("CALLER", caller, "HOME", "/tmp", "USER0", first).Replace(tt.want)
@@ -100,7 +101,7 @@ func TestSudo(t *testing.T) {
 	}
 }
 
-// TestTemplate: what is written to the host's directories stays in the sandbox.
+// TestTemplate checks that files written to the host's directories stay in the sandbox.
 func TestTemplate(t *testing.T) {
 	t.Parallel()
 	tree := filepath.Join(t.TempDir(), "home", "venv")
@@ -272,8 +273,8 @@ func TestEgress(t *testing.T) {
 	}
 }
 
-// TestHijackedEnvd: an envd that breaks the protocol is ended, and so is one that
-// says that it ended but did not.
+// TestHijackedEnvd checks that an envd that breaks the protocol is ended, and so is one
+// that reports its end and continues.
 func TestHijackedEnvd(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
@@ -294,7 +295,7 @@ func TestHijackedEnvd(t *testing.T) {
 	}
 }
 
-// TestOpenFiles: the limit inside is below the server's, see shareFiles.
+// TestOpenFiles checks that the limit inside is below the server's, see shareFiles.
 func TestOpenFiles(t *testing.T) {
 	t.Parallel()
 	var server unix.Rlimit
@@ -352,20 +353,19 @@ except OSError: print(n)'`)
 		if !strings.Contains(got.Output, "ork") { // "Cannot fork", in the words of any shell
 			t.Errorf("200 processes fit into 64: %+v", got)
 		}
-		// Envd is alive all the time, and starts processes again when there is
-		// room.
+		// Envd stays alive, and starts processes again as soon as it may.
 		patience.Until(t, "a process starts again", func() bool { return sh(t, s, "echo alive").Output == "alive\n" })
 	})
 }
 
-// TestEnvdOutOfMemory: an envd that was itself killed for lack of memory is
+// TestEnvdOutOfMemory checks that an envd that was killed for lack of memory is
 // distinguished from one that ended in any other way.
 func TestEnvdOutOfMemory(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
 	if r.groups.How("memory") == "" {
 		if os.Getenv("CI") == "true" && os.Geteuid() == 0 {
-			t.Fatal(r.Report().Memory) // root's own groups are there, or something is broken
+			t.Fatal(r.Report().Memory) // root has groups of its own, or this machine is broken
 		}
 		t.Skip(r.Report().Memory)
 	}
@@ -427,7 +427,8 @@ func TestNewSandboxCancelled(t *testing.T) {
 	}
 }
 
-// TestInARow: a hundred sandboxes, one after the other, leave nothing behind.
+// TestInARow checks that a hundred sandboxes, one after the other, leave nothing
+// behind.
 func TestInARow(t *testing.T) {
 	t.Parallel()
 	r := startRoom(t, Options{Warm: &engine.Limits{}})
@@ -484,7 +485,8 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// TestInherited: descriptors that the server's caller left open end at the server.
+// TestInherited checks that descriptors that the server's caller left open end at the
+// server.
 func TestInherited(t *testing.T) {
 	// Not parallel: programs that other tests start would inherit it too.
 	from, to, err := os.Pipe()
@@ -527,15 +529,15 @@ func (l left) remains() string {
 	return ""
 }
 
-// TestServerKilled: nothing outlives the server, even without its help; nor the
-// server and the keeper, once another server starts.
+// TestServerKilled checks that nothing outlives the server, even without its help, nor
+// the server and the keeper, once another server starts.
 func TestServerKilled(t *testing.T) {
 	t.Parallel()
 	for _, level := range []engine.Isolation{engine.Full, engine.Restricted, engine.None} {
 		for _, both := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/keeper killed %v", level, both), func(t *testing.T) {
 				t.Parallel()
-				newRoomOn(t, level) // skips where there is none
+				newRoomOn(t, level) // skips if the machine does not support the level
 				killServer(t, level, both, "")
 			})
 		}
@@ -563,7 +565,7 @@ func killServer(t *testing.T, level engine.Isolation, both bool, freeze string) 
 		t.Fatalf("the server says %+v", l)
 	}
 	if both {
-		unix.Kill(l.Pids[0], unix.SIGSTOP) // if it was killed now, the server could start another
+		unix.Kill(l.Pids[0], unix.SIGSTOP) // if the keeper was killed alone, the server could start another one
 	}
 	cmd.Process.Kill()
 	cmd.Wait()
@@ -591,7 +593,7 @@ func mkdir(t testing.TB, dir string) string {
 	return dir
 }
 
-// TestForeignBinary: a program that does not say hello is named as the reason.
+// TestForeignBinary checks that the error names a program that does not say hello.
 func TestForeignBinary(t *testing.T) {
 	t.Parallel()
 	_, err := Start(t.Context(), Options{Dir: instanceDir(t), Binary: "/bin/cat", Isolation: engine.Full})
@@ -600,8 +602,8 @@ func TestForeignBinary(t *testing.T) {
 	}
 }
 
-// BenchmarkNewSandbox measures the time to the first connection; with a warm
-// sandbox, of sandboxes that are not requested faster than warm sandboxes are made.
+// BenchmarkNewSandbox measures the time to the first connection. With a warm sandbox it
+// does not request sandboxes faster than warm ones are made.
 func BenchmarkNewSandbox(b *testing.B) {
 	b.Run("cold", func(b *testing.B) { benchmarkNewSandbox(b, nil) })
 	b.Run("warm", func(b *testing.B) { benchmarkNewSandbox(b, &engine.Limits{}) })

@@ -23,7 +23,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
-// What makes files of every kind, and what describes all files.
+// The programs that make files of every kind, and that describe all files.
 var (
 	//go:embed testdata/menagerie.py
 	menagerieScript string
@@ -77,13 +77,13 @@ func eachKind(t *testing.T, test func(t *testing.T, r *Room)) {
 	}
 }
 
-// TestSave: a sandbox that begins with saved files has the same files, of every kind,
-// and what it saves is the same again.
+// TestSave checks that a sandbox that begins with saved files has the same files, of
+// every kind, and saves the same files again.
 func TestSave(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, r *Room) {
 		s := newSandbox(t, r, engine.SandboxOptions{ID: "first"})
-		newSandbox(t, r, engine.SandboxOptions{ID: "neighbour"}) // so that the next one has other ids
+		newSandbox(t, r, engine.SandboxOptions{ID: "neighbour"}) // it takes ids, so that the next one has others
 		tree := "-"
 		if r.level == engine.Full {
 			tree = r.trees[len(r.trees)-1]
@@ -134,7 +134,8 @@ func readSavedFile(t testing.TB, dir string) []byte {
 	return data
 }
 
-// TestSaveRefused: what cannot be saved or restored says so, and the sandbox goes on.
+// TestSaveRefused checks the errors for files that cannot be saved or restored, and
+// that the sandbox continues.
 func TestSaveRefused(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, r *Room) {
@@ -198,8 +199,9 @@ func TestSaveRefused(t *testing.T) {
 	})
 }
 
-// TestSaveCapability: a program keeps its capability, which the kernel notes together
-// with an id of the sandbox, and can be changed in the next one.
+// TestSaveCapability checks that a program keeps its capability, which the kernel
+// stores together with an id of the sandbox, and that it can be changed in the next
+// sandbox.
 func TestSaveCapability(t *testing.T) {
 	t.Parallel()
 	tree := t.TempDir()
@@ -238,8 +240,8 @@ func TestSaveCapability(t *testing.T) {
 	}
 }
 
-// TestRestoreHostile: what a sandbox put in the way of its own mounts does not lead
-// anywhere when it is restored, and is still there under another name.
+// TestRestoreHostile checks that files that a sandbox put in place of its own mounts
+// lead nowhere when it is restored, and remain under another name.
 func TestRestoreHostile(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
@@ -247,7 +249,7 @@ func TestRestoreHostile(t *testing.T) {
 		t.Skip("nobody inside may rename what is at the root")
 	}
 	s := newSandbox(t, r, engine.SandboxOptions{})
-	// The last one leaves it without a shell.
+	// The last command leaves the sandbox without a shell.
 	for _, command := range []string{
 		"mv /run /run2; echo file > /run", "mv /var /var2; ln -s ../../../../tmp /var",
 		"mv /etc/ssl /etc/ssl2; ln -s /nowhere /etc/ssl", "rm /etc/hosts /etc/resolv.conf; mkfifo /etc/hosts; ln -s /home/user/taken /etc/resolv.conf; rm -r /etc/hostname; mkdir /etc/hostname; echo x > /etc/hostname/x",
@@ -280,7 +282,8 @@ print(open("bottom").read())`
 	}
 }
 
-// TestRestoreElsewhere: changes of a tree that is no longer shown are not lost.
+// TestRestoreElsewhere checks that changes of a tree that is no longer shown are not
+// lost.
 func TestRestoreElsewhere(t *testing.T) {
 	t.Parallel()
 	trees := [2]string{filepath.Join(t.TempDir(), "old"), filepath.Join(t.TempDir(), "new")}
@@ -308,8 +311,8 @@ func TestRestoreElsewhere(t *testing.T) {
 	}
 }
 
-// TestRestoreMany: to read files makes much garbage, and what is collected while the
-// second stage is being executed must not close what that needs.
+// TestRestoreMany checks that the garbage collector does not close a file that the
+// second stage needs while that is being executed: reading files makes much garbage.
 func TestRestoreMany(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
@@ -332,7 +335,7 @@ func TestRestoreMany(t *testing.T) {
 	}
 }
 
-// TestSaveAndClose: the end of a sandbox ends its save.
+// TestSaveAndClose checks that the end of a sandbox ends its save.
 func TestSaveAndClose(t *testing.T) {
 	t.Parallel()
 	eachKind(t, func(t *testing.T, r *Room) {
@@ -360,7 +363,7 @@ func TestSaveAndClose(t *testing.T) {
 	})
 }
 
-// BenchmarkSave measures how long files take to be saved and restored.
+// BenchmarkSave measures how long saving and restoring files takes.
 func BenchmarkSave(b *testing.B) {
 	for name, command := range map[string]string{
 		"one of 100 MB":   "head -c 100M /dev/urandom > $TMPDIR/big",

@@ -80,8 +80,8 @@ func (s *Sandbox) lose(err error) error {
 	return err
 }
 
-// ask sends a request to the process that runs gVisor, and waits until it is done, or given up when
-// ctx ends. If that takes too long the sandbox ends.
+// ask sends a request to the process that runs gVisor, and waits for its answer. When ctx ends it
+// gives the request up, and still waits. If that takes too long the sandbox ends.
 func (s *Sandbox) ask(ctx context.Context, kind wire.Kind, within time.Duration, files ...*os.File) error {
 	s.pause.asked++
 	id := s.pause.asked

@@ -117,7 +117,7 @@ func (r *Room) startLevels(ctx context.Context) error {
 			r.noteFall(refused.Attempts)
 			return nil
 		}
-		_ = r.endRoom() // the reason why the level could not be started says more
+		_ = r.endRoom() // the reason why the level could not be started is more useful than this error
 		r.private.end()
 		if lost := r.private.lost(); lost != nil && errors.Is(err, lost) {
 			return fmt.Errorf("room: start: %w", cmp.Or(shortage.Of(err), err)) // the machine refused nothing
@@ -215,7 +215,7 @@ func (r *Room) startRoom(ctx context.Context) error {
 	r.stderr.Go(func() { r.logStderr(from) })
 	r.room, r.control, r.done, r.closed = process, conn, nil, false
 	r.stop = sync.OnceValues(func() (syscall.WaitStatus, error) { return stopRoom(process, conn, guard) })
-	r.ended.Store(nil) // from another level
+	r.ended.Store(nil) // it may be from another level
 	spec, err := r.roomSpec()
 	if err != nil {
 		return err

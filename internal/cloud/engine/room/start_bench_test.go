@@ -10,8 +10,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 )
 
-// BenchmarkStart measures the start of a cloud until the first sandbox answers,
-// with the trees and the warm sandbox that a cloud has.
+// BenchmarkStart measures the time from the start of a cloud until the first
+// sandbox answers, with the trees and the warm sandbox of a cloud.
 func BenchmarkStart(b *testing.B) {
 	env, err := pyenv.Find(b.Context())
 	if err != nil {

@@ -36,7 +36,7 @@ func named(tty *os.File) (terminalName, error) {
 	return name, nil
 }
 
-// open reports whether the terminal is open: its file exists as long as it is.
+// open reports whether the terminal is open: its file exists only as long.
 func (n terminalName) open() bool {
 	var stat unix.Stat_t
 	return unix.Stat(n.path, &stat) == nil && stat.Ctim == n.created

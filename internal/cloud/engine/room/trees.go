@@ -95,8 +95,8 @@ func within(path string, trees []string) bool {
 	return false
 }
 
-// checkTree refuses trees that would show more of the host than a directory of programs, or hide
-// the sandbox's own files at that path.
+// checkTree refuses trees that would show more of the host than a directory of programs, or would
+// hide the sandbox's own files at that path.
 func checkTree(path string) error {
 	clean := filepath.Clean(path)
 	if !filepath.IsAbs(clean) {

@@ -23,7 +23,7 @@ import (
 // below and dir are on one mount. UnpackTar waits for a blocked Read of tar; its caller must end
 // such a Read.
 //
-// Sandboxes with one id have no other owners: there all files belong to root, who is user.
+// With a single id sandboxes have no other owners: all files belong to root, who is user.
 func (r *Room) UnpackTar(ctx context.Context, below []string, tar io.Reader, dir string) error {
 	if err := r.unpackTar(ctx, below, tar, dir); err != nil {
 		return fmt.Errorf("room: unpack a layer of an image to %s: %w", dir, err)

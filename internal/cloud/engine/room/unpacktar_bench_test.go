@@ -16,9 +16,9 @@ import (
 	"time"
 )
 
-// BenchmarkUnpackTar measures how long a compressed layer of an image takes to be unpacked,
-// as it is pulled, against tar -xz and a sync of the same in the same run: tar-ms is the time
-// of that, and ratio how much longer it took here.
+// BenchmarkUnpackTar compares how long unpacking a pulled, compressed layer of an image takes
+// with tar -xz and a sync of the same layer in the same run: tar-ms is the time of tar, and
+// ratio how many times longer it took here.
 func BenchmarkUnpackTar(b *testing.B) {
 	for _, bench := range []struct {
 		name  string

@@ -47,8 +47,8 @@ func imageTar(t testing.TB, owner int, files ...string) []byte {
 	return b.Bytes()
 }
 
-// TestUnpackTar: layers of an image become ones that sandboxes can stand on, with the owners
-// that a sandbox shows, whatever the host would call them.
+// TestUnpackTar checks that layers of an image become layers of sandboxes, with the owners
+// that a sandbox shows, regardless of the host's names for them.
 func TestUnpackTar(t *testing.T) {
 	t.Parallel()
 	r, _ := newLayeredRoom(t)
@@ -75,7 +75,7 @@ func TestUnpackTar(t *testing.T) {
 	}
 }
 
-// stalled is an archive that does not go on until somebody ends it.
+// stalled is an archive that blocks until it is closed.
 type stalled struct {
 	start io.Reader
 	ended <-chan struct{}
@@ -89,8 +89,8 @@ func (s stalled) Read(p []byte) (int, error) {
 	return 0, io.ErrUnexpectedEOF
 }
 
-// TestUnpackTarFails: what is foreign, a full disk, layers of something else and an end in
-// the middle say so.
+// TestUnpackTarFails checks the errors for a foreign archive, a full disk, layers of another
+// kind and an end in the middle.
 func TestUnpackTarFails(t *testing.T) {
 	t.Parallel()
 	r, _ := newLayeredRoom(t)

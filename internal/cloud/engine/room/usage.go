@@ -16,9 +16,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 )
 
-// Usage returns the sandbox's usage. It comes from control groups where they count it; elsewhere it
-// is the sum of the processes, without their files in memory. Without namespaces the disk is that
-// of the host.
+// Usage returns the sandbox's usage. Control groups count it where they can; elsewhere it is the
+// sum of the processes, without their files in memory. Without namespaces the disk is the host's.
 func (s *Sandbox) Usage() (engine.Usage, bool) { return s.usage(s.group) }
 
 // usage is Usage with the counts of a group, unless that is nil.
@@ -60,7 +59,7 @@ func (s *Sandbox) disk() (disk unix.Statfs_t, ok bool) {
 	if s.root != nil {
 		return disk, unix.Statfs(s.root.Dir, &disk) == nil
 	}
-	raw, err := s.files.SyscallConn() // which fails when it is closed, as at the end
+	raw, err := s.files.SyscallConn() // fails when the sandbox has been closed
 	if err != nil {
 		return disk, false
 	}
@@ -68,7 +67,7 @@ func (s *Sandbox) disk() (disk unix.Statfs_t, ok bool) {
 	return disk, failed == nil && err == nil
 }
 
-// countedMemory returns the memory that a group counts, and false if none does.
+// countedMemory returns the memory that a group counts, and false if it counts none.
 func countedMemory(group *cgroup.Group) (cgroup.Memory, bool) {
 	f, err := group.OpenMemoryUse()
 	if f == nil || err != nil {

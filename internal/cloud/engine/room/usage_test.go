@@ -15,15 +15,15 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
-// TestUsage: what a sandbox uses is measured from outside at every level, whether control
-// groups count it or not.
+// TestUsage checks that a sandbox's usage is measured from outside at every level, whether
+// or not control groups count it.
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	for _, level := range []engine.Isolation{engine.Full, engine.Restricted, engine.None} {
 		t.Run(string(level), func(t *testing.T) {
 			t.Parallel()
 			s := newSandbox(t, newRoomOn(t, level), engine.SandboxOptions{})
-			// What the processes add up to is measured here although there may be groups.
+			// The sum of the processes is measured here although there may be groups.
 			processes, ok := s.usage(nil)
 			if !ok || processes.Memory == 0 {
 				t.Errorf("got %+v, %t of its processes, want memory", processes, ok)
@@ -57,8 +57,8 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestTell: what envd logs arrives, also when it does so before it is ready, and more than
-// fits is dropped and counted.
+// TestTell checks that envd's log arrives, also if it is written before envd is ready, and
+// that lines over the limit are dropped and counted.
 func TestTell(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex

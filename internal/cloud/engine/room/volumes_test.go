@@ -39,8 +39,8 @@ func wantOutput(t testing.TB, s *Sandbox, user, command, want string) {
 	}
 }
 
-// Several sandboxes, with other ids each, have a volume at the same time, as the same
-// owners.
+// Several sandboxes with different ids have a volume at the same time, with the same
+// owners inside.
 func TestVolumes(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
@@ -85,7 +85,8 @@ func userOf(r *Room) string {
 	return strconv.Itoa(protocol.UserID)
 }
 
-// What is in a volume is not saved, and is there again when the saved files are used.
+// The content of a volume is not saved, and is available again when the saved files
+// are used.
 func TestVolumesSaved(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
@@ -103,7 +104,8 @@ func TestVolumesSaved(t *testing.T) {
 	without := newSandbox(t, r, engine.SandboxOptions{ID: "c", Files: saved})
 	wantOutput(t, without, "user", "cat /home/user/own; ls /home/user/data", "mine")
 
-	// A sandbox that puts a link where its volume was does not get it elsewhere.
+	// A sandbox that replaces its volume with a link does not get the volume at
+	// another path.
 	wantOutput(t, without, "root", "rmdir /home/user/data && ln -s /etc /home/user/data", "")
 	_, err := r.NewSandbox(t.Context(), engine.SandboxOptions{ID: "d", Files: saveTo(t, without), Volumes: volumes})
 	if err == nil || !strings.Contains(err.Error(), "/home/user/data is a link") {

@@ -17,8 +17,8 @@ import (
 // owner. The same holds for the fork of its first kernel.
 type warmPool struct {
 	limits  engine.Limits
-	ready   chan *Sandbox // holds the warm sandboxes; closed when there will be no next one
-	used    chan struct{} // one for each that is wanted
+	ready   chan *Sandbox // holds the warm sandboxes; closed when there will be no more
+	used    chan struct{} // one for each wanted sandbox
 	first   chan struct{} // closed when the first one is ready, or will never be
 	waiting atomic.Bool   // a caller waits for the sandbox that is being made
 	// codeRuns is whether code was run in the last sandbox that asked for a kernel or ended.
@@ -39,7 +39,7 @@ func (r *Room) keepWarm(ctx context.Context, limits engine.Limits, count int) {
 	r.warm.keeping.Go(func() {
 		defer close(r.warm.ready)
 		defer tried()
-		more := count - 1                  // are not made before the first one may have been used
+		more := count - 1                  // these are not made before the first one may have been used
 		var grow, lacking <-chan time.Time // for these, and for kernels of warm sandboxes that have none
 		for {
 			select {

@@ -25,14 +25,15 @@ func readyWarm(t testing.TB, r *Room) {
 	patience.Until(t, "a warm sandbox is ready", func() bool { return len(r.warm.ready) > 0 })
 }
 
-// openSandboxes returns how many sandboxes there are, including the warm sandbox.
+// openSandboxes returns the number of sandboxes, including the warm one.
 func openSandboxes(r *Room) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.sandboxes)
 }
 
-// TestWarmPool: a sandbox that was made before anyone asked for it is like any other.
+// TestWarmPool checks that a sandbox that was made before its request is like any
+// other.
 func TestWarmPool(t *testing.T) {
 	t.Parallel()
 	for _, level := range []engine.Isolation{engine.Full, engine.Restricted} {
@@ -41,7 +42,7 @@ func TestWarmPool(t *testing.T) {
 			limits := engine.Limits{DiskBytes: 32 << 20}
 			r := startRoom(t, Options{Isolation: level, Warm: &limits})
 			readyWarm(t, r)
-			// It stays if a sandbox with other limits is requested.
+			// The warm sandbox stays if a sandbox with other limits is requested.
 			newSandbox(t, r, engine.SandboxOptions{ID: "other"})
 			if len(r.warm.ready) != 1 {
 				t.Error("a warm sandbox of other limits was used")
@@ -75,7 +76,7 @@ func TestWarmPool(t *testing.T) {
 			dead := <-r.warm.ready
 			r.killProcess(dead)
 			<-dead.exited
-			r.warm.ready <- dead // no other warm is made before this one is used
+			r.warm.ready <- dead // no other warm sandbox is made before this one is used
 			s = newSandbox(t, r, engine.SandboxOptions{ID: "late", Limits: limits})
 			if got := sh(t, s, "echo alive"); got.Output != "alive\n" {
 				t.Errorf("%+v", got)
@@ -92,8 +93,8 @@ func TestWarmPool(t *testing.T) {
 	}
 }
 
-// TestWarmPoolRoomEnds: the room can end at any moment while a warm sandbox is
-// being made.
+// TestWarmPoolRoomEnds checks that the room can end at any moment while a warm
+// sandbox is being made.
 func TestWarmPoolRoomEnds(t *testing.T) {
 	t.Parallel()
 	for _, after := range []time.Duration{0, 5 * time.Millisecond, 20 * time.Millisecond} {
@@ -105,8 +106,8 @@ func TestWarmPoolRoomEnds(t *testing.T) {
 	}
 }
 
-// TestRoomEndsWhileASandboxStarts: the room can end at any moment of the start of a
-// sandbox, including the start of a warm sandbox.
+// TestRoomEndsWhileASandboxStarts checks that the room can end at any moment of the
+// start of a sandbox, including the start of a warm sandbox.
 func TestRoomEndsWhileASandboxStarts(t *testing.T) {
 	t.Parallel()
 	for range 4 {
@@ -123,12 +124,12 @@ func TestRoomEndsWhileASandboxStarts(t *testing.T) {
 		if err := r.Close(); err != nil {
 			t.Error(err)
 		}
-		<-started // with an error, unless it was faster
+		<-started // with an error, unless the start was faster
 	}
 }
 
-// TestWarmYields: a warm sandbox leaves the processors to others until it is used or
-// waited for.
+// TestWarmYields checks that a warm sandbox leaves the processors to others until it
+// is used or a caller waits for it.
 func TestWarmYields(t *testing.T) {
 	t.Parallel()
 	r := startRoom(t, Options{Warm: &engine.Limits{}})

@@ -66,7 +66,7 @@ func (z *zygote) isWarm() bool {
 // keepZygote keeps a zygote ready until the room ends. If the machine refuses it, or has nothing to
 // load, it stops trying: kernels then start cold.
 func (r *Room) keepZygote(ctx context.Context) {
-	if r.level != engine.Full || r.options.Zygote == nil || len(r.report.Hidden) > 0 { // then kernels run another Python
+	if r.level != engine.Full || r.options.Zygote == nil || len(r.report.Hidden) > 0 { // in these cases kernels run another Python
 		return
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -90,8 +90,7 @@ func (r *Room) keepZygote(ctx context.Context) {
 				return
 			}
 			r.options.Logger.DebugContext(ctx, "the zygote ended", "error", err)
-			// ErrClosed comes from a fork that could not order a kernel of it: the fork may see its
-			// end first.
+			// ErrClosed comes from a fork whose order failed: the fork may notice the end first.
 			if !errors.Is(err, wire.ErrPeerEnded) && !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, net.ErrClosed) {
 				return
 			}
@@ -154,7 +153,7 @@ func (r *Room) liveZygote(ctx context.Context) error {
 }
 
 // zygoteTrees makes mounts of the trees that only the server can reach, with the room's root in
-// place of the host's, and the list of hidden files in them.
+// place of the host's, and the list of files to hide in them.
 func (r *Room) zygoteTrees(spec *wire.ZygoteSpec) (mounts []*os.File, err error) {
 	if !r.ranged() {
 		return nil, nil
@@ -185,7 +184,7 @@ func (r *Room) zygoteTrees(spec *wire.ZygoteSpec) (mounts []*os.File, err error)
 func tell(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
-	default: // it was told, and has not looked yet
+	default: // an earlier signal has not been received yet
 	}
 }
 
@@ -212,7 +211,7 @@ func (z *zygote) fork(ahead bool, order wire.KernelOrder, files ...*os.File) err
 	}
 	err := z.control.SendWithin(patience, wire.Message{Kind: wire.KindKernel, Spec: wire.Encode(order)}, files...)
 	if ahead && errors.Is(err, os.ErrDeadlineExceeded) {
-		return fmt.Errorf("order a kernel: %w", err) // it was not patient enough to judge the zygote
+		return fmt.Errorf("order a kernel: %w", err) // its time was too short to judge the zygote
 	}
 	z.late = errors.Is(err, os.ErrDeadlineExceeded)
 	if err == nil {

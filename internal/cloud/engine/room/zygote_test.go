@@ -48,8 +48,8 @@ func warmRoom(t *testing.T) *Room {
 	return r
 }
 
-// kernelRequests is how many kernels a sandbox asks for that asks without end: more than
-// it may have in the time that this takes.
+// kernelRequests returns how many kernels a sandbox requests that does so without end: more
+// than it may have in the time that this takes.
 func kernelRequests() int {
 	if os.Getenv("SOAK") != "" {
 		return 10_000
@@ -57,15 +57,15 @@ func kernelRequests() int {
 	return 100
 }
 
-// getKernel asks for a kernel until there is one: an order that the zygote does not take in
-// time is given up, see fork.
+// getKernel requests a kernel until it gets one: an order that the zygote does not take in time
+// is given up, see fork.
 func getKernel(t *testing.T, s *Sandbox) {
 	t.Helper()
 	patience.Until(t, "sandbox "+s.options.ID+" gets a kernel", func() bool { return call(t, s, "/kernels?n=1", testRequest{}).Status == 1 })
 }
 
-// TestZygoteLater checks that a room that waits with its zygote makes it when the first kernel
-// is asked for, which is refused.
+// TestZygoteLater checks that a room that delays its zygote makes it at the first request for a
+// kernel, which is refused.
 func TestZygoteLater(t *testing.T) {
 	t.Parallel()
 	env, err := pyenv.Find(t.Context())
@@ -89,8 +89,8 @@ func TestZygoteLater(t *testing.T) {
 	getKernel(t, s)
 }
 
-// TestKernelRequests: an envd that asks without end gets what it may have, and
-// others get theirs.
+// TestKernelRequests checks that an envd that requests kernels without end gets its allowance,
+// and that others get theirs.
 func TestKernelRequests(t *testing.T) {
 	t.Parallel()
 	r := warmRoom(t)
@@ -108,11 +108,11 @@ func TestKernelRequests(t *testing.T) {
 	if !r.zygote.isWarm() {
 		t.Error("the zygote is gone")
 	}
-	// The kernels that nothing talked to have ended.
+	// The kernels to which no client talked have ended.
 	patience.Until(t, "no kernel runs", func() bool { return sh(t, greedy, "ps axo stat=,comm= | grep -v ^Z | grep -c python").Output == "0\n" })
 }
 
-// TestKernelWithoutZygote: the request is refused, and the sandbox goes on.
+// TestKernelWithoutZygote checks that the request is refused, and that the sandbox continues.
 func TestKernelWithoutZygote(t *testing.T) {
 	t.Parallel()
 	s := newSandbox(t, newRoom(t), engine.SandboxOptions{})
@@ -124,7 +124,7 @@ func TestKernelWithoutZygote(t *testing.T) {
 	}
 }
 
-// TestZygoteWithoutPython: a zygote that cannot be started is not tried for ever.
+// TestZygoteWithoutPython checks that the room gives up a zygote that cannot be started.
 func TestZygoteWithoutPython(t *testing.T) {
 	t.Parallel()
 	r := startRoom(t, Options{Zygote: &guest.Config{Python: []string{"/nowhere/python3"}}})
@@ -137,8 +137,8 @@ func TestZygoteWithoutPython(t *testing.T) {
 	}
 }
 
-// TestZygoteComesBack: an order may find out that the zygote has ended before whoever waits for
-// that, and closes the connection to it. There is another one then.
+// TestZygoteComesBack checks that another zygote starts if an order notices the end of the
+// zygote before the goroutine that waits for it, and closes the connection.
 func TestZygoteComesBack(t *testing.T) {
 	t.Parallel()
 	r := warmRoom(t)
@@ -149,8 +149,8 @@ func TestZygoteComesBack(t *testing.T) {
 	patience.Until(t, "the zygote is warm", r.zygote.isWarm)
 }
 
-// TestZygoteThatTakesNothing: an order fails after a while; once that has gone on
-// for long there is no zygote.
+// TestZygoteThatTakesNothing checks that an order fails after a while, and that the zygote is
+// given up if that lasts.
 func TestZygoteThatTakesNothing(t *testing.T) {
 	t.Parallel()
 	conn, peer, err := wire.Pair(wire.MaxEnvdMessage)

@@ -12,8 +12,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// Bounds returns the lowest limits on memory and processor time of all groups that this process is
-// in, such as those of a container. It works without a group that this process may change.
+// Bounds returns the lowest limits on memory and processor time of all groups of this process,
+// such as those of a container. It does not need a group that this process may change.
 func Bounds() (engine.Bounds, error) {
 	mounts, err := mounts()
 	if err != nil {
@@ -36,8 +36,8 @@ func boundsIn(mounts []mount) (b engine.Bounds) {
 	return b
 }
 
-// memoryLimit returns the memory limit of a group. The file of a group without a limit says "max"
-// in version 2, and has a number beyond any machine in version 1.
+// memoryLimit returns the memory limit of a group. For a group without a limit, the file contains
+// "max" in version 2, and a number beyond any machine in version 1.
 func memoryLimit(dir string, version int) (bytes int64, limited bool) {
 	name := "memory.max"
 	if version == 1 {
@@ -66,7 +66,7 @@ func quota(dir string, version int) (cpus float64, limited bool) {
 	if err != nil || len(fields) != 2 {
 		return 0, false
 	}
-	time, err := strconv.ParseFloat(fields[0], 64) // it says "max" if there is no limit
+	time, err := strconv.ParseFloat(fields[0], 64) // it is "max" if there is no limit
 	if err != nil {
 		return 0, false
 	}

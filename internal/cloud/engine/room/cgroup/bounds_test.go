@@ -10,7 +10,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// TestBounds checks that the lowest limit on the way up counts, in files of either version.
+// TestBounds checks that the lowest limit of the groups upwards counts, in files of either
+// version.
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	first, second := t.TempDir(), t.TempDir()
@@ -46,8 +47,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestKillsAbove checks that where nothing limits the memory of a sandbox, those killed because
-// the container had no more memory are counted, but not those of before.
+// TestKillsAbove checks the count of kills if no group limits the memory of a sandbox:
+// processes killed because the container had no more memory count, but not those killed before.
 func TestKillsAbove(t *testing.T) {
 	t.Parallel()
 	for version, file := range map[int]string{1: "memory.oom_control", 2: "memory.events"} {

@@ -18,7 +18,7 @@ import (
 // with a wanted controller, and below it one for each sandbox.
 type Groups struct {
 	byController map[string]Hierarchy // "memory", "cpu", "pids"
-	Why          map[string]string    // why a controller is not in byController
+	Why          map[string]string    // the reasons for the controllers missing in byController
 	Unbounded    error                // reason why all processes together are not limited
 	freezer      freezers
 	above        Hierarchy // the server's own group of memory; its Dir is "" if none counts kills
@@ -56,8 +56,8 @@ func (g *Groups) Directories() []string {
 	return dirs
 }
 
-// Create makes the instance's groups wherever this process may. A refusal by the machine is not an
-// error: it is recorded in Why.
+// Create makes the instance's groups in every hierarchy in which this process may. A refusal by
+// the machine is not an error: it is recorded in Why.
 //
 // processes is the limit on processes in all groups together; if 1/part of the limit of this
 // process's own groups is less, that applies.
@@ -109,7 +109,7 @@ func createIn(mounts []mount, err error, name string, controllers []string) *Gro
 	return g
 }
 
-// delegation tells an ordinary user how to get a version 2 group above the process's own, which can
+// delegation tells an ordinary user how to get a version 2 group above the process's own that can
 // be divided: in a scope of the user's own systemd it is the slice.
 const delegation = "a group that is delegated to this user mends that: systemd-run --user --scope -p Delegate=yes COMMAND, or a unit with Delegate=yes and DelegateSubgroup=server"
 
@@ -125,8 +125,8 @@ func (g *Groups) made(controller string, h Hierarchy, err error) {
 }
 
 // createUnified makes one group for all the controllers, because a process can be in only one. A
-// group that contains processes, as ours does, cannot hand controllers down to its children. Of the
-// groups above it, createUnified uses the nearest one that can hand down the most controllers.
+// group that contains processes, such as our own, cannot pass controllers on to its children. Of
+// the groups above it, createUnified uses the nearest one that can pass on the most controllers.
 func (g *Groups) createUnified(m mount, name string, controllers []string) {
 	var best string
 	handed := 0
@@ -157,7 +157,7 @@ func (g *Groups) createUnified(m mount, name string, controllers []string) {
 			}
 		}
 		if best != group {
-			_ = os.Remove(group) // wherever it was made, it is empty
+			_ = os.Remove(group) // it is empty, regardless of its place
 		}
 		if dir == m.point {
 			return
@@ -173,8 +173,7 @@ func mkdirGroup(dir string) error {
 	return err
 }
 
-// delegate makes the group name in dir, with the controller handed down to its own
-// children.
+// delegate makes the group name in dir, with the controller passed on to its own children.
 func delegate(dir, controller, name string) error {
 	enable := func(dir string) error {
 		have, err := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
@@ -200,9 +199,9 @@ func delegate(dir, controller, name string) error {
 	return nil
 }
 
-// OpenHome opens the home of every placement: the server's own groups, where the room's other
-// threads are. In the instance's groups these threads would count towards the limit of all
-// sandboxes together, and the room must not end when that limit is reached.
+// OpenHome opens the home of every placement: the server's own groups, which also contain the
+// room's other threads. In the instance's groups these threads would count towards the limit of
+// all sandboxes together, and the room must not end when that limit is reached.
 func (g *Groups) OpenHome() ([]*os.File, error) {
 	home := takingThreads(slices.Collect(maps.Values(g.byController)))
 	for i, h := range home {

@@ -64,8 +64,8 @@ func TestParseCgroupMounts(t *testing.T) {
 }
 
 // unifiedMount returns a group of the version 2 hierarchy that contains a process,
-// as an ordinary one does, below groups without processes, and a controller to hand
-// down.
+// like an ordinary one, below groups without processes, and a controller to pass
+// on.
 func unifiedMount(t *testing.T) (m mount, controller string) {
 	t.Helper()
 	mounts, err := mounts()
@@ -121,8 +121,9 @@ func unifiedMount(t *testing.T) (m mount, controller string) {
 	return m, controller
 }
 
-// TestUnified: the group is made beside that of the process, not below it, and a
-// controller that cannot be handed down there leaves no second group behind.
+// TestUnified checks that the group is made beside that of the process, not below
+// it, and that a controller that cannot be passed on there leaves no second group
+// behind.
 func TestUnified(t *testing.T) {
 	t.Parallel()
 	m, controller := unifiedMount(t)
@@ -165,7 +166,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// TestSettings: what is written to which file, by the version of the hierarchy.
+// TestSettings checks the values and files of the settings, by the version of the
+// hierarchy.
 func TestSettings(t *testing.T) {
 	t.Parallel()
 	limits := engine.Limits{MemoryBytes: 1 << 30, CPUs: 1.5, MaxProcesses: 100}

@@ -17,7 +17,7 @@ import (
 // Memory is the memory use of a group, in bytes.
 type Memory struct {
 	Anonymous uint64 // memory of programs
-	Kept      uint64 // files that are only in memory
+	Kept      uint64 // files that exist only in memory
 	Cache     uint64 // page cache, which can be reclaimed
 }
 
@@ -69,7 +69,7 @@ func (s *Group) ProcessorTime() (time.Duration, bool) {
 		return 0, false
 	}
 	if s.CPU.Dir != "" && s.CPU.Version == 1 {
-		n, err := ReadNumber(filepath.Join(s.CPU.Dir, "cpuacct.usage")) // where the two are one hierarchy
+		n, err := ReadNumber(filepath.Join(s.CPU.Dir, "cpuacct.usage")) // for machines where both are one hierarchy
 		return time.Duration(n), err == nil
 	}
 	for _, h := range s.Dirs {

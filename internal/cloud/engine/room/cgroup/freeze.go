@@ -28,14 +28,14 @@ func (g *Groups) FreezesWith() (how string, why error) {
 // freezers is the place for the groups that freeze sandboxes. They are of version 2: processes
 // frozen by the freezer of version 1 cannot be killed, and would outlive a killed server.
 type freezers struct {
-	dir  string // "" if this process may not
+	dir  string // "" if this process may not freeze
 	why  error
-	home string // where this process is, and every process before it is moved; "" if sandboxes begin in their groups
+	home string // the group of this process, from which sandboxes are moved; "" if sandboxes begin in their groups
 }
 
-// addFreezer finds or makes the place for the groups that freeze. Where all controllers are in
+// addFreezer finds or makes the place for the groups that freeze. If all controllers are in
 // version 1 this is one more group, in a hierarchy that needs no controller to freeze. Sandboxes
-// are moved there when they are first frozen and not when they start: to move a process the kernel
+// are moved there when they are first frozen, not when they start: to move a process the kernel
 // stops all forks on the machine for some milliseconds.
 func (g *Groups) addFreezer(mounts []mount, name string) {
 	for _, h := range g.byController {
@@ -85,8 +85,8 @@ func openable(path string) error {
 	return f.Close()
 }
 
-// Freezer freezes the processes of one sandbox. Only one goroutine may use it, or remove
-// its group, at a time.
+// Freezer freezes the processes of one sandbox. Only one goroutine at a time may use it or remove
+// its group.
 type Freezer struct {
 	dir     string
 	home    string // see freezers
@@ -177,8 +177,8 @@ func (f *Freezer) set(value string) error {
 // frozen.
 const quickPasses = 3
 
-// gather moves all processes into the group. Each freezes as it arrives, and its later children are
-// born there.
+// gather moves all processes into the group. Each freezes when it arrives, and its later children
+// begin there.
 func (f *Freezer) gather(ctx context.Context) error {
 	to, err := os.OpenFile(filepath.Join(f.dir, "cgroup.procs"), os.O_WRONLY, 0)
 	if err != nil {
@@ -200,7 +200,7 @@ func (f *Freezer) gather(ctx context.Context) error {
 		if len(missing) == 0 {
 			return f.release()
 		}
-		for _, thread := range missing { // with all others of its process
+		for _, thread := range missing { // with all other threads of its process
 			if _, err := to.WriteString(strconv.Itoa(thread)); err != nil && !errors.Is(err, unix.ESRCH) {
 				return fmt.Errorf("move a process to %s: %w", f.dir, err)
 			}
@@ -218,7 +218,7 @@ func (f *Freezer) missing() ([]int, error) {
 	return without(all, here), err
 }
 
-// threads lists the threads in the group, and all of the sandbox.
+// threads lists the threads in the group, and all threads of the sandbox.
 func (f *Freezer) threads() (here, all []int, err error) {
 	if here, err = numbersIn(filepath.Join(f.dir, "cgroup.threads")); err == nil {
 		all, err = numbersIn(f.members)
@@ -226,8 +226,8 @@ func (f *Freezer) threads() (here, all []int, err error) {
 	return here, all, err
 }
 
-// release moves back processes that are not the sandbox's: before a move, the number of an ended
-// process may have been given to another one.
+// release moves back processes of others: before a move, another process may have been given the
+// number of an ended one.
 func (f *Freezer) release() error {
 	here, all, err := f.threads()
 	if err != nil {
@@ -243,7 +243,7 @@ func (f *Freezer) release() error {
 }
 
 // slowDown leaves the sandbox a thousandth of a processor until restore is called. Processes that
-// start others as fast as they can be listed then start nearly none.
+// start others as fast as they can be listed then start almost none.
 func (f *Freezer) slowDown() (restore func(), err error) {
 	if f.cpu == "" {
 		return func() {}, nil
@@ -273,7 +273,7 @@ func (f *Freezer) slowDown() (restore func(), err error) {
 // await waits until no process of the group runs. A process that waits for a disk freezes only when
 // that wait is over.
 func (f *Freezer) await(ctx context.Context) error {
-	const step = 20 // milliseconds until it notices the end of ctx
+	const step = 20 // milliseconds until the end of ctx is noticed
 	events, err := os.Open(filepath.Join(f.dir, "cgroup.events"))
 	if err != nil {
 		return err
@@ -305,7 +305,7 @@ func numbersIn(file string) ([]int, error) {
 	}
 	var pids []int
 	for _, field := range strings.Fields(string(text)) {
-		if pid, err := strconv.Atoi(field); err == nil && pid > 0 { // 0 stands for one that this process cannot see
+		if pid, err := strconv.Atoi(field); err == nil && pid > 0 { // 0 stands for a process that is invisible to this one
 			pids = append(pids, pid)
 		}
 	}

@@ -59,8 +59,8 @@ func sleeper(t *testing.T, groups ...string) int {
 	return cmd.Process.Pid
 }
 
-// TestFreezer: the processes of the group are frozen, later ones too, and another one
-// that got into the group that freezes is let go.
+// TestFreezer checks that the processes of the group are frozen, later ones too, and
+// that a foreign process in the freezing group is released.
 func TestFreezer(t *testing.T) {
 	t.Parallel()
 	g, s := freezing(t)
@@ -98,7 +98,7 @@ func TestFreezer(t *testing.T) {
 	}
 }
 
-// TestSlowDown: the share of a processor is afterwards what it was.
+// TestSlowDown checks that the share of a processor is restored afterwards.
 func TestSlowDown(t *testing.T) {
 	t.Parallel()
 	_, s := freezing(t)

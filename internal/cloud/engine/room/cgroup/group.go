@@ -13,14 +13,14 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// Group is the control groups of one sandbox.
+// Group contains the control groups of one sandbox.
 type Group struct {
 	Dirs   []Hierarchy // each once
 	Memory Hierarchy   // its Dir is "" if there is none
 	CPU    Hierarchy   // likewise
 
 	kills   Hierarchy // the group whose kills for lack of memory are counted; likewise
-	before  int       // its kills before there was this group
+	before  int       // its kills before this group was made
 	freezer *Freezer  // nil if there is none
 }
 
@@ -59,7 +59,7 @@ func (g *Groups) Create(name string, l engine.Limits) (*Group, error) {
 }
 
 // setting is a value for a file of a group. An optional setting exists only on kernels with a
-// certain feature, and only these need it.
+// certain feature, and is needed only there.
 type setting struct {
 	file, value string
 	optional    bool
@@ -86,7 +86,7 @@ func settings(controller string, version int, l engine.Limits) []setting {
 	return nil
 }
 
-// Add moves a process, with all its threads, into the groups that it was not started in.
+// Add moves a process, with all its threads, into the groups in which it was not started.
 func (s *Group) Add(pid int) error {
 	for _, h := range s.Dirs {
 		if h.takesThreads() {
@@ -99,7 +99,7 @@ func (s *Group) Add(pid int) error {
 	return nil
 }
 
-// Yield leaves the group little time on a processor that other groups of the instance want;
+// Yield leaves the group little time on a processor that other groups of the instance want.
 // Yield(false) restores its equal share.
 func (s *Group) Yield(yes bool) error {
 	name, little, usual := "cpu.weight", "6", "100"
@@ -156,8 +156,8 @@ func (s *Group) OOMKills() int {
 	return CountOOMKills(f) - s.before
 }
 
-// OpenOOMKills opens the file with that count; nil if there is none. A process that reads it sees
-// nothing else of the host.
+// OpenOOMKills opens the file with that count; nil if there is none. A process that reads it
+// learns nothing else about the host.
 func (s *Group) OpenOOMKills() (*os.File, error) {
 	if s == nil || s.kills.Dir == "" {
 		return nil, nil
@@ -165,8 +165,8 @@ func (s *Group) OpenOOMKills() (*os.File, error) {
 	return os.Open(filepath.Join(s.kills.Dir, s.kills.killsFile()))
 }
 
-// OpenMemoryUse opens the group's memory.stat; nil if there is none. A process that reads it sees
-// nothing else of the host.
+// OpenMemoryUse opens the group's memory.stat; nil if there is none. A process that reads it
+// learns nothing else about the host.
 func (s *Group) OpenMemoryUse() (*os.File, error) {
 	if s == nil || s.Memory.Dir == "" {
 		return nil, nil

@@ -9,15 +9,15 @@ import (
 	"slices"
 )
 
-// ProcessLimit is the limit on processes and threads of a group that this process is in.
+// ProcessLimit is the limit on processes and threads of a group of this process.
 type ProcessLimit struct {
 	Dir  string // the directory of the group
 	Max  int64
 	Used int64 // by all processes of the group and of the groups below it
 }
 
-// ProcessLimits returns the limits of all groups that this process is in, from its own group up to
-// the highest one that is mounted. It works without a group that this process may change.
+// ProcessLimits returns the limits of all groups of this process, from its own group up to the
+// highest one that is mounted. It does not need a group that this process may change.
 func ProcessLimits() ([]ProcessLimit, error) {
 	mounts, err := mounts()
 	if err != nil {
@@ -37,8 +37,8 @@ func ProcessLimits() ([]ProcessLimit, error) {
 func processLimits(dir string) (limits []ProcessLimit) {
 	for dir := range upwards(dir) {
 		most, err := ReadNumber(filepath.Join(dir, "pids.max"))
-		if err == nil { // otherwise it says "max", or the controller is not handed down to this group
-			used, _ := ReadNumber(filepath.Join(dir, "pids.current")) // beside it, and readable as it is
+		if err == nil { // without a limit it is "max", or the controller is not passed on to this group
+			used, _ := ReadNumber(filepath.Join(dir, "pids.current")) // the same directory, with the same rights
 			limits = append(limits, ProcessLimit{Dir: dir, Max: most, Used: used})
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The limits of all groups above count, also above one without a limit and one that has no
-// files of the controller, and what is above the mount does not.
+// The limits of all groups above count, also above a group without a limit and one that
+// lacks the files of the controller. Directories above the mount do not count.
 func TestProcessLimits(t *testing.T) {
 	t.Parallel()
 	above := t.TempDir()

@@ -36,15 +36,15 @@ func (s *Group) StopForks() {
 	}
 }
 
-// stopForks ends the processes in a group and below, or keeps them from starting others, as far as
-// its controllers and the kernel support that. Processes that keep starting others cannot be killed
-// one by one. The freezer of version 1 would work too, but frozen processes cannot be killed, and
-// would stay if this process ended.
+// stopForks ends the processes in a group and below, or keeps them from starting others, as far
+// as its controllers and the kernel support that. Processes that keep starting others cannot be
+// killed one by one. The freezer of version 1 would work too, but frozen processes cannot be
+// killed, and would remain if this process ended.
 func stopForks(dir string) {
 	for _, set := range []setting{{file: "cgroup.kill", value: "1"}, {file: "pids.max", value: "0"}, {file: "cgroup.freeze", value: "1"}} {
 		f, err := os.OpenFile(filepath.Join(dir, set.file), os.O_WRONLY, 0)
 		if err != nil {
-			continue // this group does not have it
+			continue // this group lacks the file
 		}
 		_, err = f.WriteString(set.value)
 		f.Close()

@@ -15,7 +15,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/chaintest"
 )
 
-// TestRemoveGroup: in a group processes end too, without any other help.
+// TestRemoveGroup checks that removing a group ends its processes, without any
+// other help.
 func TestRemoveGroup(t *testing.T) {
 	t.Parallel()
 	mounts, err := mounts()

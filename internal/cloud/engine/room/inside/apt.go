@@ -13,7 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 )
 
-// This file provides everything that apt and dpkg need besides programs, on hosts that have them:
+// This file provides the files that apt and dpkg need besides programs, on hosts that have them:
 // the installed packages, the sources of others, and the trusted keys. The lists and archives
 // themselves start empty.
 
@@ -94,8 +94,8 @@ func writeApt(ranged bool) error {
 	)
 }
 
-// copyAptFile copies a file of /etc/apt, unless an address in it has a password: a
-// source that needs one is not available inside.
+// copyAptFile copies a file of /etc/apt, unless an address in it has a password: such a source is
+// not available inside.
 func copyAptFile(name string) error {
 	info, err := os.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || err == nil && (!info.Mode().IsRegular() || info.Size() > maxCopied) {

@@ -30,7 +30,7 @@ var certifiBundles = []string{"certifi/cacert.pem", "pip/_vendor/certifi/cacert.
 // maxBundle bounds the bytes of certificates.
 const maxBundle = 16 << 20
 
-// showAuthority makes programs trust an authority in addition to those of the machine. Their
+// showAuthority makes programs trust an authority in addition to the machine's. Their
 // environment names files for that, and mounts cover the files read by programs with another
 // environment, or none. It is called in the sandbox's own root, so every link leads to a file of
 // the sandbox. The mounts are not among the sandbox's files: a sandbox made from these has an
@@ -60,7 +60,7 @@ func showAuthority(certificate []byte, trees []string) error {
 		return fmt.Errorf("make %s read-only: %w", guest.AuthorityDir, err)
 	}
 	for _, path := range slices.Concat(system, packages) {
-		if err := unix.Mount(guest.BundleFile, path, "", unix.MS_BIND, ""); err != nil { // read-only, as what it shows
+		if err := unix.Mount(guest.BundleFile, path, "", unix.MS_BIND, ""); err != nil { // read-only, like its source
 			return fmt.Errorf("show the certificates at %s: %w", path, err)
 		}
 	}

@@ -8,9 +8,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// showBoot shows an identifier of this boot of the sandbox in place of the machine's. So programs
-// notice when the sandbox was booted anew, and cannot find out whether they are on the same
-// machine.
+// showBoot replaces the machine's boot identifier by one of the sandbox's own. So programs notice
+// when the sandbox was booted anew, and cannot find out whether they are on the same machine.
 func showBoot() error {
 	const path = "sys/kernel/random/boot_id"
 	if !exists("root/proc/" + path) {

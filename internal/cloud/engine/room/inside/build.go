@@ -96,7 +96,7 @@ func finish(authority []byte, trees []string) error {
 type parts struct {
 	trees, layers, volumes []*os.File
 
-	nodes   []*os.File // nil: those of the replaced file system
+	nodes   []*os.File // nil: the nodes of the replaced file system
 	made    *os.File   // a mount with the sandbox's own devices
 	private []string
 	saved   *os.File
@@ -138,7 +138,7 @@ func (p *parts) close() {
 	}
 }
 
-// construct makes the file system in the working directory, which files refers to.
+// construct makes the file system in the working directory. files refers to that directory.
 func construct(spec *wire.InitSpec, p *parts, files *os.File) (b *built, err error) {
 	b = &built{files: files, restored: make(map[string]bool)}
 	for _, dir := range []string{"root", "lower", "upper", "work"} {
@@ -155,11 +155,11 @@ func construct(spec *wire.InitSpec, p *parts, files *os.File) (b *built, err err
 			return nil, err
 		}
 	}
-	if err := mountDevices(p.nodes, spec.Ranged); err != nil { // before the trees, because files that are hidden may be replaced by a device
+	if err := mountDevices(p.nodes, spec.Ranged); err != nil { // before the trees, because hidden files may be replaced by a device
 		return nil, err
 	}
 	for i, path := range spec.Trees {
-		var tree *os.File // nil for a lost tree
+		var tree *os.File // nil for a tree that is lost
 		if i < len(p.trees) {
 			tree = p.trees[i]
 		}
@@ -252,7 +252,7 @@ func enterAt(dir string) error {
 	return nil
 }
 
-// leaveOldRoot unmounts the root that was there before enter.
+// leaveOldRoot unmounts the root that enter replaced.
 func leaveOldRoot() error {
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
 		return fmt.Errorf("detach the old root: %w", os.NewSyscallError("umount2", err))

@@ -28,10 +28,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/tunnel"
 )
 
-// runContained is the envd of a container: its first process, which has the server at its standard
-// input and output and ends with them. The container's engine has done the work of a room's first
-// stage, so only the connections are different: this process is both envd and, to envd, the server
-// of a room.
+// runContained is the envd of a container: its first process, which has the server at its
+// standard input and output and ends with them. The container's engine has already done the work
+// of a room's first stage. So only the connections differ: this process is both envd and, for
+// envd, the server of a room.
 func runContained(ctx context.Context, serve func(context.Context, *Guest) error) error {
 	if err := errors.Join(restrictEnvd(), endureSignals()); err != nil {
 		return err
@@ -58,7 +58,7 @@ func (b *bridge) contain(ctx context.Context, server *tunnel.Guest, serve func(c
 	if b.envd, control, err = bridgeEnds(); err != nil {
 		return err
 	}
-	g := newGuest(control, 2) // the bridge has the other one
+	g := newGuest(control, 2) // the bridge has the other descriptor
 	g.Root, g.Temp, g.inside, g.Egress = "/", "/tmp", true, server.Hello.Egress
 	if room := server.Hello.Room; room != nil {
 		g.kills = func() int { return b.kills(ctx) }
@@ -95,13 +95,13 @@ func (g *Guest) liveInImage(config json.RawMessage) error {
 	return nil
 }
 
-// liveInRoom sets up envd where a room has built the root directory.
+// liveInRoom sets up envd if a room has built the root directory.
 func (g *Guest) liveInRoom(room *tunnel.Room, config json.RawMessage) error {
 	g.Config, g.Users, g.Run = config, users(wire.EnvdSpec{Ranged: room.Ranged}), runDirectory
 	return writeNames(room.Hostname)
 }
 
-// removeAll removes the files of its image that the saved sandbox had removed.
+// removeAll removes files of the sandbox's image that the saved sandbox had removed.
 func removeAll(paths []string) error {
 	for _, path := range paths {
 		if err := os.RemoveAll(path); err != nil {
@@ -111,8 +111,8 @@ func removeAll(paths []string) error {
 	return nil
 }
 
-// removeNamed removes the files that r names, each name ended by a zero byte. It runs as root
-// where the first process of the container does not.
+// removeNamed removes the files named in r, each name ended by a zero byte. It runs as root if
+// the first process of the container does not.
 func removeNamed(r io.Reader) error {
 	names, err := io.ReadAll(r)
 	if err != nil {
@@ -143,7 +143,7 @@ type bridge struct {
 	link   *tunnel.Link
 	server atomic.Pointer[tunnel.Guest]
 	envd   *wire.Conn
-	killed atomic.Int64 // processes, by the server's last answer
+	killed atomic.Int64 // the number of killed processes in the server's last answer
 }
 
 // killsTimeout bounds how long the start or the end of a process waits for [bridge.kills].
@@ -179,8 +179,7 @@ func (b *bridge) arrivals(ctx context.Context, g *Guest) error {
 	}
 }
 
-// rejoin turns the sandbox, which was saved and goes on here, into the one that its new server
-// expects.
+// rejoin turns the restored sandbox into the one that its new server expects.
 func (b *bridge) rejoin(g *Guest) error {
 	server, err := b.link.Join()
 	if err != nil {
@@ -199,7 +198,7 @@ func (b *bridge) rejoin(g *Guest) error {
 	return server.Ready()
 }
 
-// arrive hands one connection to envd, whose answer is the first byte.
+// arrive hands one connection to envd. Envd's answer is the first byte.
 func (b *bridge) arrive(ctx context.Context, g *Guest, conn *tunnel.Arrival) {
 	port, err := conn.Port()
 	if err != nil {
@@ -242,7 +241,7 @@ func (b *bridge) requests(ctx context.Context) error {
 			}
 		case wire.KindEgress:
 			go b.leave(ctx, m)
-		default: // there is no zygote here
+		default: // a container has no zygote
 			err = b.envd.Send(wire.Message{Kind: wire.KindRefused, ID: m.ID, Error: "a container has no such process"})
 		}
 		if err != nil {
@@ -251,8 +250,7 @@ func (b *bridge) requests(ctx context.Context) error {
 	}
 }
 
-// leave makes a connection out of the sandbox for envd. An error of Send means that envd is
-// gone.
+// leave makes a connection out of the sandbox for envd. An error of Send means that envd is gone.
 func (b *bridge) leave(ctx context.Context, m wire.Message) {
 	conn, err := b.server.Load().Dial(ctx, m.Host, m.Port)
 	if err != nil {
@@ -276,16 +274,16 @@ func (b *bridge) leave(ctx context.Context, m wire.Message) {
 	wire.Join(conn, ours)
 }
 
-// containedPlace describes the file system of a container for envd. The image may have anything,
-// and its user may write to little of it.
+// containedPlace describes the file system of a container for envd. The image may contain any
+// files, and its user may write to few directories.
 type containedPlace struct {
 	uid, gid   uint32
-	name       string // of the user in /etc/passwd; "": it has none
+	name       string // the name of the user in /etc/passwd; "" if it has none
 	root, home string // homes
 	run        string // envd's own files
 	shell      string
 	path       string // PATH
-	asked      string // the user that the container was asked for; "": none
+	asked      string // the requested user of the container; "" for none
 }
 
 func findPlace() (*containedPlace, error) {
@@ -350,7 +348,7 @@ func (p *containedPlace) config(raw json.RawMessage) (json.RawMessage, error) {
 			return nil, err
 		}
 	}
-	c.System, c.Path, c.Python = nil, p.path, []string{"python3"} // without python3, starting it says what is missing
+	c.System, c.Path, c.Python = nil, p.path, []string{"python3"} // without python3, starting it reports that it is missing
 	for _, name := range []string{"python3", "python"} {
 		if path, err := exec.LookPath(name); err == nil {
 			c.Python = []string{path}

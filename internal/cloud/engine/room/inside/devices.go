@@ -30,8 +30,8 @@ func openNodes(dir string) (nodes []*os.File, err error) {
 	return nodes, nil
 }
 
-// openMade opens the nodes that the server made. Their file system is left behind
-// with the staging directory, which is this process's working directory.
+// openMade opens the nodes that the server made. Their file system is left behind with the
+// staging directory, which is this process's working directory.
 func openMade(made *os.File) ([]*os.File, error) {
 	defer made.Close()
 	const dir = "devices"
@@ -44,8 +44,8 @@ func openMade(made *os.File) ([]*os.File, error) {
 	return openNodes(dir)
 }
 
-// mountDevices mounts the nodes, or if there are none those of the replaced root, and makes the
-// sandbox's own terminals.
+// mountDevices mounts the nodes, or if there are none the nodes of the replaced root, and makes
+// the sandbox's own terminals.
 func mountDevices(nodes []*os.File, ranged bool) error {
 	for i, name := range guest.DeviceNames {
 		path := "root/dev/" + name

@@ -19,24 +19,24 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// This file contains the first stage's part of a sandbox's egress path. The network namespace has a
-// loopback and no other device. Every address is local to it, so a connection to any address stays
-// inside, and the kernel hands it to a listener: TCP on any port to one, DNS queries to any name
-// server to another. Both listeners are made here, before any of the sandbox's code runs, and are
-// passed to the server; from then on nothing inside has the right to change any of this. A process
-// that could would only lose the way out, as there is no other.
+// This file contains the first stage's part of a sandbox's egress path. The network namespace has
+// a loopback and no other device. Every address is local to it, so a connection to any address
+// stays inside, and the kernel hands it to a listener: TCP on any port to one, DNS queries to any
+// name server to another. Both listeners are made here, before any of the sandbox's code runs,
+// and are passed to the server. From then on nothing inside has the right to change any of this.
+// A process that could would only cut the sandbox off, as there is no other way out.
 
 // Addresses of a sandbox's network. No sandbox can reach the link-local network
 // outside, so these addresses hide nothing.
 var (
 	ownAddress      = netip.AddrFrom4([4]byte{169, 254, 0, 21})
-	listenerAddress = netip.AddrFrom4([4]byte{169, 254, 0, 22}) // of the listeners, and of the resolver
+	listenerAddress = netip.AddrFrom4([4]byte{169, 254, 0, 22}) // the address of the listeners, and of the resolver
 	loopbackNet     = netip.PrefixFrom(netip.AddrFrom4([4]byte{127}), 8)
 )
 
 const (
-	listenerPort = 1 // of the TCP listener: one that no service uses
-	listenerMark = 1 // of packets on their way to a listener
+	listenerPort = 1 // the port of the TCP listener: one that no service uses
+	listenerMark = 1 // the mark of packets for a listener
 )
 
 // buildEgressPath makes the egress path of this network namespace, and its two sockets: TCP, which
@@ -108,8 +108,8 @@ func routeInside() error {
 	return nil
 }
 
-// divert hands outgoing packets to the listeners, and refuses the rest: without
-// that, the sandbox itself would answer for every address.
+// divert hands outgoing packets to the listeners, and refuses all others: otherwise the sandbox
+// itself would answer for every address.
 func divert() error {
 	c, err := nftables.New()
 	if err != nil {
@@ -206,8 +206,8 @@ func transparentSocket(typ int, port uint16) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "egress"), nil
 }
 
-// tryEgressPath connects to an unassigned address, and checks that the connection arrives: a kernel
-// may accept every rule and yet be unable to carry it out.
+// tryEgressPath connects to an unassigned address, and checks that the connection arrives: a
+// kernel may accept every rule and yet be unable to apply it.
 func tryEgressPath(sockets []*os.File) error {
 	destination := &unix.SockaddrInet4{Addr: [4]byte{192, 0, 2, 1}, Port: 9}
 	listener := int(sockets[0].Fd())
@@ -241,8 +241,8 @@ func tryEgressPath(sockets []*os.File) error {
 	return nil
 }
 
-// makeEgressPath makes or tries the egress path, as w says. problem is the reason why there can be
-// none, if the server asked for a trial.
+// makeEgressPath makes or tries the egress path according to w. If the server asked for a trial,
+// problem is the reason why there can be no path.
 func makeEgressPath(w wire.EgressPath, ranged bool) (sockets []*os.File, problem string, err error) {
 	if w == wire.EgressNone {
 		return nil, "", nil

@@ -37,7 +37,7 @@ func endureSignals() error {
 	return nil
 }
 
-// spareThreads is how many threads envd starts in advance where it shares the limit of processes
+// spareThreads is how many threads envd starts in advance if it shares the limit of processes
 // with all others: Go ends a program that needs another thread and gets none.
 const spareThreads = 16
 

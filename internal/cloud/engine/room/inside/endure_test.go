@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestKeepThreads checks that the threads are there, and stay.
+// TestKeepThreads checks that the threads exist, and stay.
 func TestKeepThreads(t *testing.T) {
 	const n = 40 // more than a test has
 	keepThreads(n)

@@ -15,8 +15,8 @@ import (
 
 // runGuard starts the room with its socket, files[0], on machines where no namespace ends the
 // room's processes together with the room. It waits for the room to end, ends the remaining
-// processes, and reports how the room ended and whether any process remains. The server does not
-// talk to it, so that it ends after the room, whatever happens to the server.
+// processes, and reports the room's exit status and whether any process remains. The server does
+// not talk to it, so that it ends after the room in every case.
 func runGuard(c *wire.Conn, files []*os.File) error {
 	if len(files) != 1 {
 		return fmt.Errorf("%w: a guard with %d files", wire.ErrProtocol, len(files))

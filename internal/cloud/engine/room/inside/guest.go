@@ -27,10 +27,10 @@ import (
 type Guest struct {
 	// Config is SandboxOptions.Config.
 	Config json.RawMessage
-	// Users are root and user, in this order. If the server has only one id to
-	// give, both have that id.
+	// Users are root and user, in this order. If the server has only one id for sandboxes, both
+	// have that id.
 	Users []guest.User
-	// AnyUser says that processes may have every other id, too, as in a container that runs as
+	// AnyUser means that processes may have every other id, too, as in a container that runs as
 	// root.
 	AnyUser bool
 	// Root is the sandbox's root directory: / if it has a file system of its own.
@@ -40,7 +40,7 @@ type Guest struct {
 	// Run is the directory for envd's own files; it need not exist.
 	Run string
 	// Egress reports whether DialEgress can succeed. It cannot without namespaces, because no
-	// program inside could reach a proxy of envd's.
+	// program inside could reach envd's proxy.
 	Egress bool
 
 	// Log takes lines of slog's JSON handler for the server.
@@ -50,13 +50,13 @@ type Guest struct {
 	// oomKills and memoryUse are the files of the group with these numbers; nil
 	// without a group.
 	oomKills, memoryUse *os.File
-	// kills asks the server for the value of oomKills where the group is invisible inside; nil
-	// means that nobody counts.
+	// kills asks the server for the value of oomKills if the group is invisible inside; nil means
+	// that nobody counts.
 	kills      func() int
 	inside     bool // the loopback is the sandbox's own
 	restricted bool // in place, without access to /dev/pts
 	slots      slots
-	// dial connects to a port that envd itself does not listen on.
+	// dial connects to a port on which envd itself does not listen.
 	dial   func(ctx context.Context, port uint16) (net.Conn, error)
 	memory *checkpointer // nil: memory cannot be saved
 
@@ -104,7 +104,7 @@ func runEnvd(ctx context.Context, c *wire.Conn, raw json.RawMessage, files []*os
 			g.oomKills = files[1]
 		}
 		if len(files) > 2 {
-			files[2].Close() // nobody inside asks for it
+			files[2].Close() // not used inside
 		}
 		return runGVisor(ctx, g, &spec, config, gvisor)
 	}
@@ -117,7 +117,7 @@ func runEnvd(ctx context.Context, c *wire.Conn, raw json.RawMessage, files []*os
 	} else {
 		g.Root, g.Temp, g.Run = spec.Root.Dir, spec.Root.Temp(), spec.Root.Run()
 		g.restricted = spec.Root.Restricted
-		if err := orphan.BecomeReaper(); err != nil { // pid 1 is one anyway
+		if err := orphan.BecomeReaper(); err != nil { // pid 1 is a reaper anyway
 			return err
 		}
 	}
@@ -195,8 +195,8 @@ func (g *Guest) MemoryUse() (used, cache uint64, known bool) {
 	return m.Used(), m.Cache, known
 }
 
-// OnBecome registers f to be called when the saved sandbox goes on with another configuration,
-// before anybody can connect to it. Call it before Ready.
+// OnBecome registers f, which is called when the saved sandbox continues with another
+// configuration, before anybody can connect to it. Call OnBecome before Ready.
 func (g *Guest) OnBecome(f func(config json.RawMessage) error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -210,7 +210,7 @@ func (g *Guest) becomes(config json.RawMessage) error {
 	return become(config)
 }
 
-// Ready tells the server that the sandbox can be used: its ports listen.
+// Ready tells the server that the sandbox can be used: it listens on its ports.
 func (g *Guest) Ready() error {
 	if err := g.control.Send(wire.Message{Kind: wire.KindReady}); err != nil {
 		return fmt.Errorf("room: tell the server: %w", err)
@@ -235,7 +235,7 @@ func (g *Guest) receive(ctx context.Context) error {
 			g.settle(m, files)
 		case g.memory != nil && (m.Kind == wire.KindStop || m.Kind == wire.KindGoOn) && len(files) == 0,
 			g.memory != nil && m.Kind == wire.KindSaveMemory && len(files) == 1:
-			giveUp() // it has ended
+			giveUp() // the last task has ended
 			giveUp, asked = g.hold(ctx, m.Kind, files), m.ID
 		case m.Kind == wire.KindGiveUp:
 			if m.ID == asked {

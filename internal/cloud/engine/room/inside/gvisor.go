@@ -26,8 +26,8 @@ import (
 )
 
 // runGVisor is the second stage of a sandbox whose envd is a process of gVisor. It starts runsc,
-// whose first process is this program, and relays the messages between the server and that process.
-// To the server it is the envd of a room, to envd it is the server of a tunnel.
+// whose first process is this program, and relays the messages between the server and that
+// process. For the server it is the envd of a room, for envd it is the server of a tunnel.
 func runGVisor(ctx context.Context, g *Guest, spec *wire.EnvdSpec, config json.RawMessage, files []*os.File) error {
 	if err := endureSignals(); err != nil {
 		return err
@@ -106,13 +106,13 @@ type runscProcess struct {
 	cmd    *exec.Cmd
 	flags  []string // flags of all runsc commands for this sandbox
 	input  *os.File
-	output *os.File // bytes left in it when gVisor has ended can still be read
+	output *os.File // bytes left in it can still be read after gVisor's end
 	stderr *head
 	ended  chan struct{} // closed when it has ended, and stderr is complete
 }
 
-// head passes on the bytes written to it, and keeps the beginning. It drops bytes written more than
-// staleTime before the rest, which are unrelated.
+// head passes on the bytes written to it, and keeps the beginning. It drops older bytes, written
+// more than staleTime before the others, because they are unrelated.
 type head struct {
 	mu   sync.Mutex
 	kept strings.Builder
@@ -195,7 +195,7 @@ func startRunsc(ctx context.Context, spec *wire.EnvdSpec, files []*os.File) (*ru
 	}
 	go func() {
 		defer close(p.ended)
-		_ = p.cmd.Wait() // its output tells more
+		_ = p.cmd.Wait() // its output is more useful than its status
 	}()
 	return p, nil
 }
@@ -243,16 +243,16 @@ func (p *runscProcess) command(ctx context.Context, dir *os.File, args ...string
 	return nil
 }
 
-// preferAsVictim has the kernel kill this process, and not the sandbox, when memory runs out for
-// both. It is best effort.
+// preferAsVictim makes the kernel kill this process rather than the sandbox when memory runs out
+// for both. Errors are ignored.
 func preferAsVictim(pid int) {
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("1000"), 0)
 }
 
-// runscFlags are the flags of all runsc commands. The sandbox's limits apply to all of runsc. Files
-// are this machine's, so that the room can save them, and others may write to volumes. A restored
-// sandbox is described by the same program as when it was saved: runsc would otherwise object to
-// options that it has added itself.
+// runscFlags are the flags of all runsc commands. The sandbox's limits apply to all of runsc.
+// Files are this machine's, so that the room can save them, and others may write to volumes. A
+// restored sandbox is described by the same program that described it when it was saved, so runsc
+// need not compare the descriptions: it would reject options that it has added itself.
 func runscFlags(spec *wire.EnvdSpec) []string {
 	network := "none"
 	if spec.Network {
@@ -270,8 +270,8 @@ func runscFlags(spec *wire.EnvdSpec) []string {
 	return append(flags, fmt.Sprintf("--dcache=%d", rememberedNames()))
 }
 
-// rememberedNames is how many names of files gVisor caches that nothing in the sandbox has open.
-// For each it holds up to two files of this machine open, in addition to those open in the sandbox,
+// rememberedNames is how many names of files that are not open in the sandbox gVisor caches. For
+// each it holds up to two files of this machine open, in addition to those open in the sandbox,
 // all under the limit of one process. By default it caches a thousand, and then opening fails.
 func rememberedNames() uint64 {
 	var files unix.Rlimit
@@ -316,7 +316,7 @@ func bundleOf(spec *wire.EnvdSpec) any {
 	for _, kind := range []string{"pid", "mount", "ipc", "uts", "network"} {
 		namespace := object{"type": kind}
 		if kind == "network" && spec.Network {
-			namespace["path"] = "/proc/self/ns/net" // the one in which runsc is started
+			namespace["path"] = "/proc/self/ns/net" // the namespace in which runsc is started
 		}
 		namespaces = append(namespaces, namespace)
 	}

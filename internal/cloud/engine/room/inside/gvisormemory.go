@@ -31,7 +31,7 @@ const parkTimeout = 3 * time.Second
 var errParkTimeout = fmt.Errorf("envd did not stand still within %v", parkTimeout)
 
 // stop stops the processes. After an error they run. A control group must not stop them instead:
-// sooner or later processes of gVisor crash from that.
+// processes of gVisor would crash sooner or later.
 func (c *checkpointer) stop(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,7 +61,7 @@ func (c *checkpointer) unpark() error {
 	return c.tunnel.GoOn()
 }
 
-// save writes the memory of stopped processes to a directory. When ctx ends gVisor may go on
+// save writes the memory of stopped processes to a directory. When ctx ends gVisor may continue
 // writing for a while.
 func (c *checkpointer) save(ctx context.Context, dir *os.File) error {
 	c.mu.Lock()
@@ -91,7 +91,7 @@ func (c *checkpointer) goOn(ctx context.Context) error {
 }
 
 // stops returns whether the processes are stopped, and a number that changes whenever they are
-// stopped or go on.
+// stopped or continue.
 func (c *checkpointer) stops() (still bool, change int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -27,7 +27,7 @@ var (
 const (
 	nearDevice = "gvisor"
 	farDevice  = "eth0"
-	linkBits   = 30 // of the network of both
+	linkBits   = 30 // of the network of both ends
 )
 
 // inNetwork calls start in a network namespace for gVisor.

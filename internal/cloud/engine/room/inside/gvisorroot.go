@@ -41,9 +41,9 @@ func openProgram(spec *wire.InitSpec, mounts []*os.File) (program *os.File, rest
 	return mounts[last], mounts[:last], nil
 }
 
-// prepareRunner makes the staging directory the root of this process, with everything that runsc
-// needs beside construct's root: /proc, the devices, and a file system for its own files, which are
-// not the sandbox's.
+// prepareRunner makes the staging directory the root of this process, with the parts that runsc
+// needs beside construct's root: /proc, the devices, and a file system for its own files, which
+// do not belong to the sandbox.
 func prepareRunner(spec *wire.InitSpec, program *os.File) error {
 	defer program.Close()
 	for _, dir := range []string{"proc", "dev", "tmp", runnerState[1:]} {
@@ -66,7 +66,7 @@ func prepareRunner(spec *wire.InitSpec, program *os.File) error {
 	if err != nil {
 		return fmt.Errorf("mount what gVisor needs: %w", err)
 	}
-	if spec.Memory > 0 { // runsc passes on to its sandbox what it reads there
+	if spec.Memory > 0 { // runsc passes the content of this file to its sandbox
 		if err := os.WriteFile("meminfo", memoryText(uint64(spec.Memory), cgroup.Memory{}), 0o444); err != nil {
 			return err
 		}

@@ -9,8 +9,8 @@ import (
 )
 
 // protectFirst returns the seccomp filter, in the format of container runtimes, that refuses
-// signals to the first process. Linux protects process 1 by itself, gVisor does not: root could end
-// the sandbox by mistake, or stop envd for good.
+// signals to the first process. Linux itself protects process 1, gVisor does not: root could end
+// the sandbox by mistake, or stop envd permanently.
 //
 // The filter does not protect envd's other threads. Nobody uses their numbers by mistake, and root
 // can end its own sandbox in other ways.

@@ -11,8 +11,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// How often envd is asked for a sign of life, how long an answer may take, and how many answers in
-// a row may be missing. An overloaded machine delays one, but not all of them.
+// lifePause is the pause between two checks of envd, answerTime is how long an answer may take,
+// and maxMisses is how many answers in a row may be missing. An overloaded machine delays one,
+// but not all of them.
 const (
 	lifePause  = 20 * time.Second
 	answerTime = 8 * time.Second // less than wire.DialTimeout

@@ -17,8 +17,8 @@ func silent(ctx context.Context, _ uint16) (net.Conn, error) {
 	return nil, context.Cause(ctx)
 }
 
-// TestWatchEnvd checks that an envd which answers nothing has a limit, unless its processes are
-// stopped, and that a refusal counts as an answer.
+// TestWatchEnvd checks that an envd that does not answer is given up after a while, unless its
+// processes are stopped, and that a refusal counts as an answer.
 func TestWatchEnvd(t *testing.T) {
 	t.Parallel()
 	changes := 0
@@ -48,7 +48,8 @@ func TestWatchEnvd(t *testing.T) {
 	}
 }
 
-// TestHeadForgets checks that what gVisor said long before its end is not taken for the reason.
+// TestHeadForgets checks that gVisor's output from long before its end is not reported as the
+// reason.
 func TestHeadForgets(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

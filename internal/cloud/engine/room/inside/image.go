@@ -18,9 +18,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// This file makes the root of a sandbox of a container image. No name in the image is trusted, and
-// a link in it could lead to the host until the root is this process's own. So files are made only
-// in directories that are no links, and are read as if root were the root already.
+// This file makes the root of a sandbox of a container image. No name in the image is trusted,
+// and a link in it could lead to the host until the root is this process's own. So files are made
+// only in directories that are no links, and paths for reading are resolved as if root were the
+// root already.
 
 // ownDirectories is the directory of the sandbox's own directories, which replace the image's.
 const ownDirectories = "own"
@@ -49,8 +50,8 @@ func mountImage(lower []string) error {
 	return nil
 }
 
-// mendImage adds to the root of an image the files that envd needs: the accounts that commands run
-// as, and a place for its own files.
+// mendImage adds to the root of an image the files that envd needs: the accounts that run
+// commands, and a place for its own files.
 func (b *built) mendImage(ranged bool) error {
 	for _, path := range []string{runDirectory, guest.AuthorityDir} { // /run is a directory by now
 		if err := os.RemoveAll("root" + path); err != nil {
@@ -70,14 +71,14 @@ func (b *built) mendImage(ranged bool) error {
 	if err := replaceBeside("/etc/sudoers.d", "e2bctl", "user ALL=(ALL:ALL) NOPASSWD: ALL\n", 0o440); err != nil || ranged {
 		return err
 	}
-	return replaceBeside("/etc/apt/apt.conf.d", "50sandbox", aptConf, 0o644) // there is no other id to fetch with
+	return replaceBeside("/etc/apt/apt.conf.d", "50sandbox", aptConf, 0o644) // there is no other id for fetching
 }
 
 // accountFiles are the files of /etc that contain accounts.
 var accountFiles = []string{"passwd", "group", "shadow"}
 
-// addAccounts adds root and user to the accounts of the image, if they are missing, makes homes for
-// those that it adds, and reports whether it added any.
+// addAccounts adds root and user to the accounts of the image if they are missing, makes homes
+// for the added ones, and reports whether it added any.
 func (b *built) addAccounts(ranged bool) (added bool, err error) {
 	texts := make(map[string]string)
 	for _, name := range accountFiles {
@@ -202,8 +203,8 @@ func openUp(path string, mode fs.FileMode) error {
 	return os.Chmod(path, info.Mode()&(fs.ModePerm|fs.ModeSticky|fs.ModeSetgid)|mode)
 }
 
-// openInRoot opens a file of the root that is being made. It follows links as they will lead in the
-// sandbox.
+// openInRoot opens a file of the root that is being made. It follows links as the sandbox later
+// will.
 func openInRoot(path string, flags uint64) (*os.File, error) {
 	root, err := os.Open("root")
 	if err != nil {
@@ -250,7 +251,7 @@ func readInRoot(path string) (string, error) {
 	return string(text), err
 }
 
-// missing returns nil if the error means that a path leads nowhere.
+// missing returns nil if the error means that a path leads to no file.
 func missing(err error) error {
 	for _, nowhere := range []error{unix.ENOENT, unix.ENOTDIR, unix.ELOOP} {
 		if errors.Is(err, nowhere) {
@@ -260,8 +261,8 @@ func missing(err error) error {
 	return err
 }
 
-// replaceBeside writes a file into a directory of configuration files. If that is missing nothing
-// would read the file, and it does nothing.
+// replaceBeside writes a file into a directory of configuration files. If the directory is
+// missing no program would read the file, and replaceBeside does nothing.
 func replaceBeside(dir, name, text string, mode uint32) error {
 	d, err := openInRoot(dir, unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestOpenInRoot checks that links up are followed while somebody renames files elsewhere,
-// which the kernel takes for an attack.
+// TestOpenInRoot checks that links to a parent are followed while files are renamed
+// elsewhere, for which the kernel makes the call fail.
 func TestOpenInRoot(t *testing.T) {
 	t.Chdir(t.TempDir())
 	if err := errors.Join(os.MkdirAll("root/in", 0o755), os.WriteFile("root/file", nil, 0o644), os.Symlink(strings.Repeat("../", 1000)+"file", "root/in/link"), os.WriteFile("a", nil, 0o644)); err != nil {

@@ -49,7 +49,7 @@ func runInit(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 	if err := loopbackUp(); err != nil {
 		return fmt.Errorf("bring up lo: %w", err)
 	}
-	if !spec.GVisor { // gVisor counts its own
+	if !spec.GVisor { // gVisor has counters of its own
 		startClock()
 	}
 	sockets, problem, err := makeEgressPath(spec.EgressPath, spec.Ranged) // before /proc/sys becomes read-only
@@ -69,12 +69,12 @@ func runInit(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 		return err
 	}
 	wire.CloseAll(files)
-	if mounter != nil { // now that it is limited
+	if mounter != nil { // this process is limited now
 		if err := startMounter(mounter); err != nil {
 			return fmt.Errorf("start the mounter: %w", err)
 		}
 	}
-	if spec.Late { // the mounter enters the root for both, and takes along who is at the old one
+	if spec.Late { // the mounter enters the root for both: its pivot_root moves every process at the old root
 		if err := os.Chdir("/"); err != nil {
 			return err
 		}
@@ -164,8 +164,8 @@ func execBinary() error {
 	return fmt.Errorf("execute envd: %w", os.NewSyscallError("execveat", errno))
 }
 
-// restrictEnvd is the first act of the second stage: no process may attach to it or read its memory
-// through /proc.
+// restrictEnvd is the first act of the second stage. It keeps other processes from attaching to
+// it, and from reading its memory through /proc.
 func restrictEnvd() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("set not dumpable: %w", err)

@@ -22,8 +22,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// initInPlace is the first stage in place: it applies the same restrictions, as far
-// as that is possible without namespaces.
+// initInPlace is the first stage in place: it applies the same restrictions as far as possible
+// without namespaces.
 func initInPlace(c *wire.Conn, spec *wire.InitSpec, files []*os.File) error {
 	runtime.LockOSThread()
 	// The room requested this when it started the process, but the kernel keeps the

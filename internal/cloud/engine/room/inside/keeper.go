@@ -15,7 +15,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// keep waits for any end of the server, and cleans up. It holds the lock, files[0], until it exits.
+// keep waits for the end of the server, whatever ends it, and cleans up. It holds the lock,
+// files[0], until it exits.
 func keep(ctx context.Context, c *wire.Conn, raw json.RawMessage, files []*os.File) error {
 	var spec instance.Spec
 	if err := decodeSpec(raw, &spec); err != nil {

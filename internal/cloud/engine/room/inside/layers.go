@@ -49,8 +49,7 @@ func runLayers(c *wire.Conn, raw json.RawMessage, files []*os.File) error {
 	return c.Send(ready)
 }
 
-// openLayerDirectory returns the directory as a detached mount, and the other files that were
-// passed.
+// openLayerDirectory returns the directory as a detached mount, and the other passed files.
 func openLayerDirectory(path string, files []*os.File) (dir *os.File, rest []*os.File, err error) {
 	if path == "" {
 		if len(files) == 0 {
@@ -126,8 +125,7 @@ func mergeTree(dir *os.File, spec wire.MergeSpec) error {
 	return layer.Merge(to, from, spec.Below)
 }
 
-// tryLayers makes two layers in dir, and looks at them through an overlay as a sandbox
-// would.
+// tryLayers makes two layers in dir, and looks at them through an overlay as a sandbox would.
 func tryLayers(dir *os.File, ranged bool) error {
 	if err := unix.Fchdir(int(dir.Fd())); err != nil {
 		return os.NewSyscallError("fchdir", err)

@@ -67,8 +67,8 @@ func (l *guestListener) accept() {
 	}
 }
 
-// hand passes a connection from the server to Accept. It does not block, because later messages are
-// for others.
+// hand passes a connection from the server to Accept. It does not block, because later messages
+// are for other listeners.
 func (l *guestListener) hand(conn *net.UnixConn) {
 	release, ok := l.guest.slots.Take(l.addr.Port)
 	if !ok {

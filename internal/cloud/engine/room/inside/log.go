@@ -18,8 +18,8 @@ const (
 	maxLines = 512
 )
 
-// Log carries the log of envd to the server. Writes never block: lines that the server does not
-// take in time are dropped, and the server is told how many.
+// Log carries the log of envd to the server. Writes never block: if the server is too slow,
+// lines are dropped, and the server is told how many.
 type Log struct {
 	lines   chan []byte
 	dropped atomic.Int64

@@ -17,7 +17,7 @@ import (
 )
 
 // showMemory makes the file that replaces the machine's /proc/meminfo inside. The root's /proc is
-// already mounted. It returns the file, and that /proc.
+// already mounted. showMemory returns the file and that /proc.
 func showMemory(total uint64) ([]*os.File, error) {
 	const name = "meminfo"
 	proc, err := os.Open("root/proc")
@@ -42,8 +42,8 @@ func showMemory(total uint64) ([]*os.File, error) {
 	return files, nil
 }
 
-// showInProc mounts a file of the staging directory over one in the root's /proc, so that
-// nobody inside can change it. The name of the file is the last part of its path there.
+// showInProc mounts a file of the staging directory over one in the root's /proc, so that nobody
+// inside can change it. The file's name is the last part of its path there.
 func showInProc(path string) error {
 	name := filepath.Base(path)
 	path = filepath.Join("root/proc", path)
@@ -84,10 +84,10 @@ func (m *meminfo) write() {
 	if !known {
 		use = m.addUp()
 	}
-	_, _ = m.file.WriteAt(memoryText(m.total, use), 0) // if memory has run out, the text stays as it is
+	_, _ = m.file.WriteAt(memoryText(m.total, use), 0) // if memory has run out, the old text stays
 }
 
-// addUp returns the memory of the sandbox's processes and files, where no group counts it. It does
+// addUp returns the memory of the sandbox's processes and files if no group counts it. It does
 // not count memory that processes share.
 func (m *meminfo) addUp() (use cgroup.Memory) {
 	processes := fmt.Sprintf("/proc/self/fd/%d", m.proc.Fd())

@@ -14,11 +14,11 @@ import (
 
 // meminfos keeps the /proc/meminfo of all sandboxes of a room up to date.
 //
-// It writes a text when somebody opens the file, and costs nothing otherwise: while another process
-// has a lease of the file, the kernel makes an open wait, and sends a signal. There is no lease as
-// long as somebody has the file open, or if the machine's administrator has turned leases off; the
-// text is then written after every pause. The room has the leases because no process of a sandbox
-// may have one, envd included.
+// It writes a text when a process opens the file, and costs nothing otherwise: while another
+// process has a lease of the file, the kernel makes an open wait, and sends a signal. There is no
+// lease while the file is open, or if the machine's administrator has turned leases off. The text
+// is then written after every pause. The room has the leases because no process of a sandbox may
+// have one, envd included.
 type meminfos struct {
 	mu   sync.Mutex
 	kept map[uint64]*meminfo // by the numbers of sandboxes
@@ -55,7 +55,7 @@ func (k *meminfos) wake() {
 		}
 		if kind, err := unix.FcntlInt(m.file.Fd(), unix.F_GETLEASE, 0); err != nil || kind != unix.F_WRLCK {
 			m.leased = false
-			m.opened <- struct{}{} // there is room for one of each lease
+			m.opened <- struct{}{} // the channel has space for one of each lease
 		}
 	}
 }
@@ -65,8 +65,8 @@ func (k *meminfos) keep(sandbox uint64, m *meminfo) {
 	k.mu.Lock()
 	k.kept[sandbox] = m
 	k.mu.Unlock()
-	// Otherwise the kernel would address the signal to the thread that asks for the lease, as if it
-	// were a process. A process may always ask for itself.
+	// Otherwise the kernel would address the signal to the thread that takes the lease, as if it
+	// were a process. Every process may choose itself.
 	_, _ = unix.FcntlInt(m.file.Fd(), unix.F_SETOWN, os.Getpid())
 	go func() {
 		for k.wait(m) {
@@ -81,8 +81,8 @@ func (k *meminfos) keep(sandbox uint64, m *meminfo) {
 	}()
 }
 
-// wait waits until somebody opens the file; it returns at once if that cannot be known. It returns
-// false when the sandbox has ended.
+// wait waits until a process opens the file. If that cannot be known it returns at once. It
+// returns false when the sandbox has ended.
 func (k *meminfos) wait(m *meminfo) bool {
 	k.mu.Lock()
 	leased := m.lease(unix.F_WRLCK) == nil

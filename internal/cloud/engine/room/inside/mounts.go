@@ -25,8 +25,8 @@ func exists(path string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// stagingDirectory returns some directory of the host to mount over; all other
-// processes still see it unchanged.
+// stagingDirectory returns a directory of the host to mount over; all other processes still see
+// it unchanged.
 func stagingDirectory() (string, error) {
 	for _, dir := range []string{"/tmp", "/mnt", "/var", "/usr"} {
 		if info, err := os.Stat(dir); err == nil && info.IsDir() {
@@ -36,7 +36,7 @@ func stagingDirectory() (string, error) {
 	return "", errors.New("no directory to build the sandbox in")
 }
 
-// openTrees returns each tree as a separate detached mount. It uses the server's mount where there
+// openTrees returns each tree as a separate detached mount. It uses the server's mount if there
 // is one, because the server may read trees that this process may not. It also returns the files
 // that were passed after them.
 func openTrees(spec *wire.InitSpec, mounts []*os.File) (trees, rest []*os.File, err error) {
@@ -75,8 +75,8 @@ func (b *built) mountTree(i int, spec *wire.InitSpec, tree *os.File, private []s
 	if err := b.fillUpper(spec, path, tree, layers, upper); err != nil {
 		return err
 	}
-	// New parent directories are traversable and empty: whatever else the host has
-	// beside the tree is not shown.
+	// New parent directories are traversable and empty: the other files that the host has beside
+	// the tree are not shown.
 	if err := b.makeReal(path, 0o755); err != nil {
 		return err
 	}

@@ -56,17 +56,18 @@ func whiteOut(lower, upper string, names []string) error {
 		if hidden {
 			continue
 		}
-		// The overlay takes this device as a sign that a file does not exist. If upper already has
-		// a file at this path, that is shown instead; a file that is gone from lower needs no sign.
+		// For the overlay, this device means that the file does not exist. If upper already has a
+		// file at this path, that is shown instead; a file that is gone from lower needs no
+		// device.
 		err = unix.Mknod(filepath.Join(upper, name), unix.S_IFCHR, 0)
 		if err != nil && !errors.Is(err, fs.ErrExist) && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("hide %s: %w", name, err)
 		}
 	}
-	for _, name := range made { // once no more files are made in them
+	for _, name := range made { // their times are set when no more files are made in them
 		var stat unix.Stat_t
 		if err := unix.Lstat(filepath.Join(lower, name), &stat); err != nil {
-			continue // it is gone, so its time needs no setting
+			continue // it is gone, so its time need not be set
 		}
 		if err := unix.UtimesNanoAt(unix.AT_FDCWD, filepath.Join(upper, name), []unix.Timespec{stat.Atim, stat.Mtim}, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 			return fmt.Errorf("set the time of %s: %w", name, err)
@@ -75,9 +76,9 @@ func whiteOut(lower, upper string, names []string) error {
 	return nil
 }
 
-// copyParents makes the parent directories of name in upper, and returns those that it made. It
-// stops at one that is gone from lower: name is gone with it. hidden is true if upper has a file, a
-// link or a whiteout in place of one of them, none of which may be followed.
+// copyParents makes the parent directories of name in upper, and returns the new ones. It stops
+// at one that is gone from lower: name is gone with it. hidden is true if upper has a file, a
+// link or a whiteout in place of a parent. None of these may be followed.
 func copyParents(lower, upper, name string) (made []string, hidden bool, err error) {
 	for i, c := range []byte(name) {
 		if c != '/' {

@@ -17,7 +17,7 @@ import (
 )
 
 // runOn makes this thread, and every program that it executes, run on these processors only; none
-// means all. If the kernel refuses, a note says so.
+// means all. If the kernel refuses, it returns a note.
 func runOn(processors []int) (notes []string) {
 	if len(processors) == 0 {
 		return nil
@@ -32,8 +32,8 @@ func runOn(processors []int) (notes []string) {
 	return nil
 }
 
-// showProcessors makes the file in /proc by which programs count processors show only these. The
-// numbers do not change, because programs also ask which one they run on.
+// showProcessors makes the file in /proc from which programs count processors show only these.
+// The numbers do not change, because programs also ask for the number of their current processor.
 func showProcessors(processors []int) error {
 	const name = "cpuinfo"
 	all, err := os.ReadFile("/proc/cpuinfo")
@@ -46,7 +46,8 @@ func showProcessors(processors []int) error {
 	return showInProc(name)
 }
 
-// writeSys makes the files in /sys by which programs count processors. There are no others.
+// writeSys makes the files in /sys from which programs count processors. There are no other
+// files.
 func writeSys(processors []int) error {
 	const sys = "/sys/devices/system/cpu"
 	numbers := make([]string, len(processors))
@@ -58,7 +59,7 @@ func writeSys(processors []int) error {
 	}
 	list := []byte(strings.Join(numbers, ",") + "\n")
 	files := map[string][]byte{"online": list, "present": list}
-	// From this one, programs make tables with a place for every number.
+	// From this file, programs make tables with a place for every number.
 	possible, err := os.ReadFile(sys + "/possible")
 	switch {
 	case err == nil:

@@ -29,9 +29,10 @@ func startMounter(fd3 *os.File) error {
 	return err
 }
 
-// runMounter replaces the file system of the sandbox; mounts[0] is the tmpfs that it writes to. The
-// new file system is built beside the old one on the same tmpfs, so that both share the disk limit.
-// Without mounts it only shows an authority. None of the sandbox's code has run yet.
+// runMounter replaces the file system of the sandbox; mounts[0] is the tmpfs to which the sandbox
+// writes. The new file system is built beside the old one on the same tmpfs, so that both share
+// the disk limit. Without mounts it only shows an authority. None of the sandbox's code has run
+// yet.
 func runMounter(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 	if err := restrictEnvd(); err != nil {
 		return err
@@ -117,9 +118,9 @@ func rebuild(spec *wire.InitSpec, before *os.File, mounts []*os.File) (*built, e
 	return construct(spec, p, files)
 }
 
-// keepProc takes over /proc of the replaced file system, with everything mounted over files of it.
-// It does not clone /proc before attaching it: by now the sandbox may have no more mount
-// namespaces, and the kernel takes a clone for one.
+// keepProc takes over /proc of the replaced file system, with all mounts over its files. It does
+// not clone /proc before attaching it: by now the sandbox may have no more mount namespaces, and
+// for the kernel a clone counts as one.
 func keepProc() error {
 	if err := unix.Mount("/proc", "root/proc", "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("show /proc: %w", err)

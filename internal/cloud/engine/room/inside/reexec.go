@@ -18,8 +18,8 @@ import (
 // envd is the control connection of the second stage of an envd, and nil in every other process.
 var envd *wire.Conn
 
-// init runs the role for which the local cloud started this process, if package hello says that it
-// did. Roles other than serving an envd never leave this function: this package imports only what
+// init runs the role for which the local cloud started this process, if package hello reports
+// one. Roles other than serving an envd never leave this function: this package imports only what
 // they need, so that it is initialised before the packages that serve an envd. The second stage
 // waits for its role in [Serve], and so does the first process of a container.
 func init() {
@@ -52,8 +52,8 @@ func init() {
 	exit(err)
 }
 
-// Serve turns this process into the envd of a sandbox, which runs serve, if it was started as one,
-// and then never returns. In every other process it does nothing.
+// Serve turns this process into the envd of a sandbox if it was started as one: it runs serve,
+// and never returns. In every other process it does nothing.
 //
 // serve has the sandbox to itself until it returns or the server ends; when it returns, the sandbox
 // ends. It must call [Guest.Ready] once its ports listen.
@@ -119,14 +119,14 @@ func takeRole(c *wire.Conn, roles map[wire.Role]func(wire.Message, []*os.File) e
 		err = fmt.Errorf("%w: role %q", wire.ErrProtocol, m.Role)
 	}
 	if err != nil {
-		// The server may be gone, which may be why this process ends.
+		// The server may be gone, and this process may end because of that.
 		_ = c.Send(wire.Message{Kind: wire.KindFailed, Error: err.Error()})
 	}
 	return err
 }
 
-// exit ends this process. There is no main to return to: the process does not run as the program
-// that it was built as.
+// exit ends this process. It does not return to main: the process does not run as the program
+// that was built.
 func exit(err error) {
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", hello.Argv0, err)
@@ -135,9 +135,9 @@ func exit(err error) {
 	unix.Exit(0)
 }
 
-// closeInherited closes the descriptors that the server inherited without close-on-exec: otherwise
-// a keeper would hold open the pipe of a caller that waits for its end. The Go runtime's own
-// descriptors are marked close-on-exec, and stay.
+// closeInherited closes the descriptors that the server inherited without close-on-exec:
+// otherwise a keeper would hold open the pipe of a caller that waits for its end. The Go
+// runtime's own descriptors are marked close-on-exec, and stay.
 func closeInherited() error {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {

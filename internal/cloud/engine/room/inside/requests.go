@@ -14,7 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/pty"
 )
 
-// RefusedError says that the server refused a request of envd.
+// RefusedError means that the server refused a request of envd.
 type RefusedError struct {
 	Request string // the request
 	Reason  string
@@ -23,7 +23,7 @@ type RefusedError struct {
 
 func (e *RefusedError) Error() string { return "room: " + e.Request + ": " + e.Reason }
 
-// Denied reports whether a policy is the reason, so that trying again is useless.
+// Denied reports whether a policy is the reason, so that a retry is useless.
 func (e *RefusedError) Denied() bool { return e.denied }
 
 // answer is the result of a request.
@@ -45,11 +45,11 @@ func (g *Guest) DialEgress(ctx context.Context, host string, port uint16) (net.C
 	return wire.UnixConn(files[0])
 }
 
-// errNoKernels: there is no zygote, and kernels start cold.
+// errNoKernels means that there is no zygote, and that kernels start cold.
 var errNoKernels = errors.New("no process to fork kernels from")
 
-// Kernel asks for a process that has loaded everything that kernels commonly load, and returns its
-// socket. If the kernel could not be made the socket is closed at the other end.
+// Kernel asks for a process that has loaded the modules that kernels commonly load, and returns
+// its socket. If the kernel could not be made the socket is closed at the other end.
 func (g *Guest) Kernel(ctx context.Context) (*os.File, error) {
 	if !g.inside {
 		return nil, errNoKernels
@@ -79,8 +79,8 @@ func connectTo(host string, port uint16) string {
 	return "connect to " + net.JoinHostPort(host, strconv.Itoa(int(port)))
 }
 
-// ask has the server open something, which arrives here as want files, and returns the files. If
-// the server refuses the request, the error is a [*RefusedError].
+// ask makes the server open something, which arrives here as want files, and returns the files.
+// If the server refuses the request, the error is a [*RefusedError].
 func (g *Guest) ask(ctx context.Context, request string, m wire.Message, want int) ([]*os.File, error) {
 	answered := make(chan answer, 1)
 	g.mu.Lock()
@@ -112,7 +112,7 @@ func (g *Guest) ask(ctx context.Context, request string, m wire.Message, want in
 	}
 }
 
-// forget ends a wait, and closes files that have arrived meanwhile.
+// forget ends a wait, and closes files that have already arrived.
 func (g *Guest) forget(id uint64, answered chan answer) {
 	g.mu.Lock()
 	_, waiting := g.pending[id]

@@ -84,7 +84,7 @@ func (b *built) noteLost(path string) {
 }
 
 // readSaved reads saved files. It uses a directory in work, which is on the same file system, for
-// links. disk names that file system in errors when it is full.
+// links. disk is the name of that file system in the error when it is full.
 func readSaved(from *os.File, work, disk string, o saved.Options) error {
 	links := filepath.Join(work, rand.Text())
 	if err := os.Mkdir(links, 0o700); err != nil {
@@ -132,9 +132,9 @@ func restoreInPlace(spec *wire.InitSpec, files []*os.File) error {
 var madeAnew = []string{"resolv.conf", "hostname", "hosts"}
 
 // mendSkeleton writes the files that this start needs in a root that was restored, or has layers.
-// All others are as saved, with all changes and removals.
+// All other files stay as they were saved, with all changes and removals.
 func (b *built) mendSkeleton(spec *wire.InitSpec) error {
-	if len(spec.Layers) == 0 { // otherwise makeMissing was faster
+	if len(spec.Layers) == 0 { // with layers, makeMissing has already done this
 		if err := makeMissing("root"); err != nil {
 			return err
 		}
@@ -185,7 +185,7 @@ func makeMissing(root string) error {
 }
 
 // makeReal makes the directory at path in the root of the sandbox, and its parents, if they are
-// missing. It renames a link or another file that is in the way.
+// missing. It renames a link or another file that is in their place.
 func (b *built) makeReal(path string, mode fs.FileMode) error {
 	names := strings.Split(strings.Trim(path, "/"), "/")
 	at := "root"
@@ -221,7 +221,7 @@ func (b *built) moveAside(dir, name string, wrong func(fs.FileMode) bool) error 
 	to, err := renameAway(unix.AT_FDCWD, path)
 	if err != nil {
 		// An overlay can neither rename nor copy some files, such as a device or a directory of a
-		// layer. They are still in that layer.
+		// layer. They remain in that layer.
 		if removed := os.RemoveAll(path); removed != nil {
 			return errors.Join(err, removed)
 		}
@@ -232,7 +232,7 @@ func (b *built) moveAside(dir, name string, wrong func(fs.FileMode) bool) error 
 	return nil
 }
 
-// renameAway renames a file to a name that is not taken.
+// renameAway renames a file to an unused name.
 func renameAway(dir int, name string) (to string, err error) {
 	for n := 1; ; n++ {
 		to := fmt.Sprintf("%s.saved%d", name, n)

@@ -82,8 +82,8 @@ func runRoom(c *wire.Conn, raw json.RawMessage, home []*os.File) error {
 	}
 }
 
-// prepare gives the room its own /proc, by which it maps the ids of its children, and gives the
-// binary its own file system.
+// prepare gives the room its own /proc, through which it maps the ids of its children, and gives
+// the binary its own file system.
 func (r *roomProcess) prepare() error {
 	if r.InPlace {
 		r.binary = os.NewFile(hello.BinaryFD, "binary")
@@ -108,9 +108,9 @@ func (r *roomProcess) prepare() error {
 	return nil
 }
 
-// privateCopy copies the binary into a read-only file system that only open
-// descriptors refer to. Sandboxes run the copy: even if a file becomes writable in
-// one, it does not run the host's file.
+// privateCopy copies the binary into a read-only file system to which only open descriptors
+// refer. Sandboxes run the copy: even if a file becomes writable in one, it does not run the
+// host's file.
 func privateCopy(host *os.File) (*os.File, error) {
 	fsfd, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -259,8 +259,8 @@ func setHostname(of *os.Process, name string) error {
 	return inNamespace(of, unix.CLONE_NEWUTS, "uts", func() error { return os.NewSyscallError("sethostname", unix.Sethostname([]byte(name))) })
 }
 
-// inNamespace calls do in a namespace of a process, and comes back, so that no thread ends: the
-// room may not be able to have another one. name is the namespace's file in /proc.
+// inNamespace calls do in a namespace of a process, and returns to its own, so that no thread
+// ends: the room may be unable to get another one. name is the namespace's file in /proc.
 func inNamespace(of *os.Process, kind int, name string, do func() error) error {
 	own, err := os.Open("/proc/thread-self/ns/" + name)
 	if err != nil {
@@ -272,7 +272,7 @@ func inNamespace(of *os.Process, kind int, name string, do func() error) error {
 		runtime.LockOSThread()
 		var enter error
 		err := of.WithHandle(func(pidfd uintptr) { enter = os.NewSyscallError("setns", unix.Setns(int(pidfd), kind)) })
-		if errors.Is(err, os.ErrNoHandle) { // Go does not say which of its calls is missing
+		if errors.Is(err, os.ErrNoHandle) { // Go does not name the missing call
 			err = fmt.Errorf("pidfd_open, pidfd_send_signal: %w", err)
 		}
 		if err = errors.Join(err, enter); err == nil {
@@ -294,7 +294,7 @@ func (r *roomProcess) keepMeminfo(m wire.Message, files []*os.File) error {
 		wire.CloseAll(files)
 		return err
 	}
-	r.mu.Lock() // so that the sandbox's end comes before or after
+	r.mu.Lock() // so that this and the sandbox's end exclude each other
 	defer r.mu.Unlock()
 	if r.running[m.ID] == nil {
 		wire.CloseAll(files)
@@ -325,10 +325,10 @@ func (r *roomProcess) end() {
 	r.work.Wait()
 }
 
-// sweep ends processes that outlived their envd. They are then children of the room, which is their
-// subreaper, and every child that is not an envd is one of them.
+// sweep ends processes that outlived their envd. They are then children of the room, which is
+// their subreaper, and every child that is not an envd is one of them.
 func (r *roomProcess) sweep() error {
-	r.sweeping.Lock() // so that only one goroutine waits for them
+	r.sweeping.Lock() // so that only one goroutine waits for these processes
 	defer r.sweeping.Unlock()
 	return orphan.End(r.orphans)
 }

@@ -19,13 +19,13 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// notSaved are made anew by every start: devices, kernel file systems, and envd's own files. Shared
-// memory in /dev/shm is memory, and ends like that of processes.
+// notSaved are made anew by every start: devices, kernel file systems, and envd's own files.
+// Shared memory in /dev/shm ends like the memory of processes.
 var notSaved = []string{"dev", "proc", "sys", "run/e2b"}
 
-// runSaver writes the files of a frozen sandbox to files[1]; files[0] is the sandbox's file system
-// or root directory. It has the ids of the sandbox, and rights over them only, so that the
-// sandbox's files cannot trick it into touching others.
+// runSaver writes the files of a frozen sandbox to files[1]; files[0] is the sandbox's file
+// system or root directory. It has the ids of the sandbox, and rights over these only, so that
+// the sandbox's files cannot trick it into touching others.
 func runSaver(c *wire.Conn, raw json.RawMessage, files []*os.File) error {
 	var spec wire.SaveSpec
 	if err := decodeSpec(raw, &spec); err != nil {

@@ -37,12 +37,12 @@ var deviceLinks = map[string]string{
 // maxCopied bounds one copied file.
 const maxCopied = 4 << 20
 
-// writeSkeleton fills the staging directory's root with everything that belongs
-// neither to a tree nor to a kernel file system.
+// writeSkeleton fills the staging directory's root with the files that belong neither to a tree
+// nor to a kernel file system.
 func writeSkeleton(spec *wire.InitSpec) error {
 	for _, d := range guest.Directories {
 		if d.Path == guest.RootHome && slices.ContainsFunc(spec.Trees, func(tree string) bool { return strings.HasPrefix(tree, guest.RootHome+"/") }) {
-			d.Mode |= 0o011 // programs that user runs may be below it: a Python of the host's root
+			d.Mode |= 0o011 // programs that user runs may be below it, for instance a Python of the host's root
 		}
 		if err := os.Mkdir("root"+d.Path, d.Mode); err != nil {
 			return err
@@ -76,7 +76,7 @@ func writeSkeleton(spec *wire.InitSpec) error {
 	return errors.Join(writeApt(spec.Ranged), writeHomes(spec.Ranged))
 }
 
-// homeFiles are the files of a new home, which /etc/skel has, too.
+// homeFiles are the files of a new home. /etc/skel has them, too.
 var homeFiles = map[string]string{".bashrc": login.UserBashrc, ".profile": login.UserProfile, ".bash_logout": login.UserLogout}
 
 func writeHomes(ranged bool) error {
@@ -101,8 +101,7 @@ func writeHomes(ranged bool) error {
 	return nil
 }
 
-// copyFile copies the file that from leads to; a file that may not be read is left
-// out.
+// copyFile copies the target of from; a file that may not be read is left out.
 func copyFile(from, to string) error {
 	f, err := os.Open(from)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
@@ -132,7 +131,7 @@ type file struct {
 	mode fs.FileMode
 }
 
-// etc returns the files that we write ourselves.
+// etc returns the files of /etc with our own content.
 func etc(spec *wire.InitSpec) map[string]file {
 	id := strconv.Itoa(protocol.UserID)
 	if !spec.Ranged {
@@ -152,7 +151,7 @@ func etc(spec *wire.InitSpec) map[string]file {
 		"/etc/passwd": {passwd, 0o644},
 		"/etc/group":  {group, 0o644},
 		"/etc/shadow": {"root::19000:0:99999:7:::\nuser::19000:0:99999:7:::\n", 0o640},
-		// The server answers, whichever name server is asked.
+		// The server answers for every name server.
 		"/etc/resolv.conf":        {"nameserver " + listenerAddress.String() + "\n", 0o644},
 		"/etc/nsswitch.conf":      {"passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n", 0o644},
 		"/etc/host.conf":          {"multi on\n", 0o644},
@@ -172,8 +171,8 @@ func etc(spec *wire.InitSpec) map[string]file {
 	}
 }
 
-// withSystem adds the accounts that the distribution's packages need: the distribution's own list
-// if it has one, or else otherwise. The host's own accounts are not shown.
+// withSystem adds the accounts for the distribution's packages: the distribution's own list if it
+// has one, else otherwise. The host's own accounts are not shown.
 func withSystem(ours []string, name string, otherwise ...string) string {
 	system := otherwise
 	if text, err := os.ReadFile("/usr/share/base-passwd/" + name + ".master"); err == nil {
@@ -208,8 +207,8 @@ func openLocal(upper string) error {
 	return nil
 }
 
-// writeNames writes the files that contain the sandbox's hostname, which is not
-// known yet when its file system is made.
+// writeNames writes the files that contain the sandbox's hostname, which is not known yet when
+// its file system is made.
 func writeNames(hostname string) error {
 	hosts := "127.0.0.1\tlocalhost\n127.0.1.1\t" + hostname + "\n::1\tip6-localhost ip6-loopback\n"
 	return errors.Join(os.WriteFile("/etc/hostname", []byte(hostname+"\n"), 0o644), os.WriteFile("/etc/hosts", []byte(hosts), 0o644))

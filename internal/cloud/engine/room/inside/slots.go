@@ -10,15 +10,15 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// slots divide the descriptors of this process among the kinds of connections, so that none takes
-// those that another needs. The rest is for files and programs.
+// slots divide the descriptors of this process among the kinds of connections, so that no kind
+// uses up those of another. The rest is for files and programs.
 type slots struct {
 	wire.PortSlots            // of clients
 	local          wire.Slots // of programs in the sandbox, to the ports that this process serves
 }
 
-// newSlots divides files descriptors. A client's connection to the sandbox's own ports uses ends of
-// them, and every other connection uses one.
+// newSlots divides files descriptors. A client's connection to the sandbox's own ports uses ends
+// of them, and every other connection uses one.
 func newSlots(files, ends uint64) slots {
 	return slots{wire.NewPortSlots(files/4, files/2/ends), wire.NewSlots(files / 8)}
 }
@@ -50,7 +50,7 @@ func (c *counted) Close() error {
 	return c.halfCloser.Close()
 }
 
-// refuse answers a failed dial of the server. By now nobody may be waiting for it.
+// refuse answers a failed dial of the server. By now the server may have stopped waiting.
 func refuse(conn net.Conn, status byte) {
 	_, _ = conn.Write([]byte{status})
 	_ = conn.Close()

@@ -44,8 +44,8 @@ func openLayers(layers []wire.Layer, mounts []*os.File) (opened, rest []*os.File
 	return opened, mounts, nil
 }
 
-// attachLayers attaches the layers in the staging directory, and records the trees that only layers
-// have.
+// attachLayers attaches the layers in the staging directory, and records the trees that exist
+// only in layers.
 func (b *built) attachLayers(spec *wire.InitSpec, mounts []*os.File) error {
 	if len(mounts) > 0 {
 		if err := os.Mkdir("layers", 0o755); err != nil {
@@ -121,7 +121,7 @@ func (b *built) mountRoot(spec *wire.InitSpec) error {
 }
 
 // makeUpper makes an upper directory with the attributes of the highest directory below it,
-// because the overlay's own root has those of the upper one.
+// because the overlay's own root has the attributes of the upper directory.
 func makeUpper(upper, lower string) error {
 	if err := os.Mkdir(upper, 0o700); err != nil {
 		return err
@@ -148,7 +148,7 @@ func mountOverlay(target string, lower []string, upper, work string) error {
 	return unix.Mount("overlay", target, "overlay", unix.MS_NODEV, options)
 }
 
-// freeNames renames directories in the root of a layer that have the names of files that every
+// freeNames renames directories in the root of a layer whose names belong to files that every
 // start writes to /etc: below an overlay they cannot be renamed.
 func freeNames(root *os.File) error {
 	etc, err := layer.OpenDir(root, "etc")

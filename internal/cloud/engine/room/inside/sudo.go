@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 )
 
-// sudoScript makes commands written for the service work: there user may become
-// root without a password. It is used if the host has no sudo, or if root and user
-// are one id, which sudo refuses. It has sudo's options, and sets the variables that sudo
-// sets. Unlike sudo it keeps all others: programs need those of the proxy and certificates.
+// sudoScript makes commands written for the service work: there user may become root without a
+// password. It is used if the host has no sudo, or if root and user are one id, which sudo
+// refuses. It has sudo's options, and sets the variables that sudo sets. Unlike sudo it keeps
+// all others: programs need those of the proxy and certificates.
 const sudoScript = `#!/bin/sh
 target=root command= login= shell= keep= home= dir= given=' ' forget=
 option() {

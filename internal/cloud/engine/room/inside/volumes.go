@@ -14,8 +14,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// openVolumes returns each volume as a separate detached mount. It uses the server's mounts for the
-// volumes that have one.
+// openVolumes returns each volume as a separate detached mount. It uses the server's mount of
+// a volume if there is one.
 func openVolumes(volumes []wire.Volume, mounts []*os.File) ([]*os.File, error) {
 	opened := make([]*os.File, len(volumes))
 	for i, v := range volumes {

@@ -1,2 +1,2 @@
-// Package landlock restricts the files that a process can reach, where no mount namespace does.
+// Package landlock restricts the files that a process can reach if no mount namespace does.
 package landlock

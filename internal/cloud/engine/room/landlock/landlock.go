@@ -12,8 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Access rights that Landlock can decide about, by the version of Landlock that
-// added them.
+// Access rights that Landlock can check, by the version of Landlock that added them.
 const (
 	read        = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_READ_DIR
 	execute     = read | unix.LANDLOCK_ACCESS_FS_EXECUTE
@@ -35,17 +34,17 @@ func version() (int, error) {
 	return int(version), nil
 }
 
-// First versions in which Landlock decides about truncate and about signals.
+// First versions in which Landlock checks truncate and signals.
 const (
 	truncates = 3
 	signals   = 6
 )
 
-// ErrSignals: this version of Landlock does not stop signals.
+// ErrSignals means that this version of Landlock does not stop signals.
 var ErrSignals = errors.New("does not stop signals")
 
-// KeepsSignals returns an error that Is [ErrSignals] if Landlock does not keep a sandbox that has the
-// server's id from killing any process of that user.
+// KeepsSignals returns an error that Is [ErrSignals] if Landlock cannot keep a sandbox that has
+// the server's id from killing any process of that user.
 func KeepsSignals() error {
 	version, err := version()
 	if err == nil && version < signals {
@@ -56,8 +55,8 @@ func KeepsSignals() error {
 	return err
 }
 
-// LeavesOpen returns notes about acts that an old version does not prevent between processes of the
-// same id.
+// LeavesOpen returns notes about actions between processes of the same id that an old version
+// does not prevent.
 func LeavesOpen() (notes []string) {
 	version, err := version()
 	if err != nil {
@@ -75,15 +74,15 @@ func LeavesOpen() (notes []string) {
 // Access lists the files that a process may reach. Paths that the host lacks are skipped.
 type Access struct {
 	Program int      // descriptor of a program that it may execute
-	Own     string   // the only directory that it may write to
+	Own     string   // the only directory to which it may write
 	Execute []string // directories with programs and libraries
 	Read    []string
 	Devices []string
 }
 
 // Apply restricts this thread, and programs that it executes, to access. It refuses TCP, and from
-// version 6 on also signals and abstract sockets to the outside. Every error is fatal, except for a
-// path that the host lacks.
+// version 6 on also signals and abstract sockets to the outside. Every error is fatal, except for
+// a path that the host lacks.
 func Apply(access Access) error {
 	version, err := version()
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/capability"
 )
 
-// restricted calls f on a thread that has no capability and only that access. The thread
-// ends with it.
+// restricted calls f on a thread that has no capability and only that access. The thread then
+// ends.
 func restricted(t *testing.T, access Access, f func()) {
 	t.Helper()
 	if _, err := version(); err != nil {
@@ -30,7 +30,7 @@ func restricted(t *testing.T, access Access, f func()) {
 	}
 	failed := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // for good: nothing else may run on this thread
+		runtime.LockOSThread() // permanently: no other code may run on this thread
 		err := errors.Join(unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), capability.Drop(0))
 		if err == nil {
 			err = Apply(access)
@@ -45,8 +45,8 @@ func restricted(t *testing.T, access Access, f func()) {
 	}
 }
 
-// operations are what can be tried with a file, and in its directory. Each is tried with a
-// file and an empty directory of its own, beside which own is the directory of the sandbox.
+// operations are the operations on a file, and in its directory. Each is tried with a file
+// and an empty directory of its own, beside which own is the directory of the sandbox.
 var operations = []struct {
 	name string
 	try  func(file, dir, own string) error
@@ -82,7 +82,8 @@ func open(path string, flags int) error {
 	return err
 }
 
-// execute0 executes a file that is no program, which is known only once it may be executed.
+// execute0 executes a file that is no program, which the kernel notices only if it may be
+// executed.
 func execute0(file, _, _ string) error {
 	_, err := os.StartProcess(file, []string{file}, &os.ProcAttr{})
 	if errors.Is(err, unix.ENOEXEC) {
@@ -91,7 +92,7 @@ func execute0(file, _, _ string) error {
 	return err
 }
 
-// TestAccess tries everything with every class of path, and everything that is not listed is
+// TestAccess tries all operations with every class of path: all that are not listed are
 // refused.
 func TestAccess(t *testing.T) {
 	t.Parallel()
@@ -100,7 +101,7 @@ func TestAccess(t *testing.T) {
 	}
 	base := t.TempDir()
 	inDirectory := []string{"read", "list"}
-	classes := map[string][]string{ // what is allowed
+	classes := map[string][]string{ // the allowed operations
 		"own": {
 			"read", "write", "append", "truncate", "empty", "execute", "list", "create", "mkdir", "symlink", "fifo", "socket",
 			"rename", "move in", "move out", "link in", "link out", "remove", "rmdir",
@@ -137,7 +138,7 @@ func TestAccess(t *testing.T) {
 			}
 		}
 	}
-	for _, class := range []string{"program file", "own file"} { // of which an access has one
+	for _, class := range []string{"program file", "own file"} { // an access has only one of each
 		for _, op := range operations {
 			access := access
 			file := filepath.Join(base, class, op.name+".file")
@@ -190,12 +191,13 @@ func check(t *testing.T, base, class, operation string, allowed []string) {
 	}
 }
 
-// TestAccessToTheOutside checks what is no path: calls to devices, TCP, signals and sockets.
+// TestAccessToTheOutside checks operations without a path: calls to devices, TCP, signals and
+// sockets.
 func TestAccessToTheOutside(t *testing.T) {
 	t.Parallel()
 	version, err := version()
 	if err != nil {
-		version = signals // restricted says why this is skipped
+		version = signals // restricted reports why this is skipped
 	}
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -252,8 +254,8 @@ func TestAccessToTheOutside(t *testing.T) {
 	})
 }
 
-// TestApplyFails checks that an access that cannot be granted is an error, and a path that is
-// not there is none.
+// TestApplyFails checks that an access that cannot be granted is an error, and a missing path
+// is none.
 func TestApplyFails(t *testing.T) {
 	t.Parallel()
 	if err := Apply(Access{Program: -1}); err == nil {

@@ -27,7 +27,7 @@ const (
 func OpenDir(dir *os.File, path string) (*os.File, error) {
 	how := unix.OpenHow{Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOATIME | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS}
 	fd, err := unix.Openat2(int(dir.Fd()), path, &how)
-	if errors.Is(err, unix.EPERM) { // it is somebody else's
+	if errors.Is(err, unix.EPERM) { // it belongs to another user
 		how.Flags &^= unix.O_NOATIME
 		fd, err = unix.Openat2(int(dir.Fd()), path, &how)
 	}
@@ -63,17 +63,17 @@ func CopyAttributes(from, to *os.File) error {
 		return os.NewSyscallError("fchmod", err)
 	}
 	times := []unix.Timespec{stat.Atim, stat.Mtim}
-	// With no name at all the call is about the descriptor.
+	// Without a name the call changes the descriptor's file.
 	if _, _, errno := unix.Syscall6(unix.SYS_UTIMENSAT, to.Fd(), 0, uintptr(unsafe.Pointer(&times[0])), 0, 0, 0); errno != 0 {
 		return os.NewSyscallError("utimensat", errno)
 	}
 	return nil
 }
 
-// maxValue is the kernel's own bound of the size of an attribute, and of a list of them.
+// maxValue is the kernel's own bound on the size of an attribute, and of a list of attributes.
 const maxValue = 64 << 10
 
-// attributes lists the attributes that belong to a file wherever it is.
+// attributes lists the attributes that a file keeps at every place.
 func attributes(f *os.File) (names []string, err error) {
 	list := make([]byte, maxValue)
 	n, err := unix.Flistxattr(int(f.Fd()), list)
@@ -117,8 +117,8 @@ func setOpaque(dir *os.File) error {
 	return os.NewSyscallError("fsetxattr", unix.Fsetxattr(int(dir.Fd()), opaqueAttr, []byte("y"), 0))
 }
 
-// setWhiteouts marks a directory as containing whiteouts. Otherwise an overlay lists them if there
-// is nothing below the directory.
+// setWhiteouts marks a directory as containing whiteouts. Without the mark an overlay lists them
+// if no directory lies below.
 func setWhiteouts(dir *os.File) error {
 	return os.NewSyscallError("fsetxattr", unix.Fsetxattr(int(dir.Fd()), originAttr, nil, 0))
 }

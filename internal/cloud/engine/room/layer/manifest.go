@@ -20,7 +20,7 @@ const (
 	Trees        = "trees"
 )
 
-// ErrDamaged is for a directory that has changed since it was written.
+// ErrDamaged means that a directory has changed since it was written.
 var ErrDamaged = errors.New("the layer is damaged")
 
 const version = 1
@@ -28,7 +28,7 @@ const version = 1
 // Manifest describes the content of a layer.
 type Manifest struct {
 	Version int    `json:"version"`
-	Layout  string `json:"layout"` // of the sandboxes that can use it
+	Layout  string `json:"layout"` // the layout of the sandboxes that can use it
 	// Whole means that there is no other layer below it.
 	Whole bool `json:"whole,omitempty"`
 	// Trees are the paths of the trees in the numbered directories, in order. The first one is "",
@@ -83,7 +83,7 @@ func (m Manifest) Write(dir string) error {
 		return err
 	}
 	defer d.Close()
-	// To sync each file would take much longer.
+	// Syncing each file would take much longer.
 	if err := unix.Syncfs(int(d.Fd())); err != nil {
 		return os.NewSyscallError("syncfs", err)
 	}

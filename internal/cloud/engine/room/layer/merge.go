@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Merge makes in to, an empty directory, the files that an overlay of the directories from, highest
-// first, shows. Files are not copied: they get one more name each, which requires that all are on
-// one mount. below reports whether other layers lie underneath, so that whiteouts and opaque
-// directories must be kept.
+// Merge fills to, an empty directory, with the files that an overlay of the directories from,
+// highest first, shows. Files are not copied: they get one more name each, which requires that
+// all are on one mount. below reports whether other layers lie underneath, so that whiteouts and
+// opaque directories must be kept.
 func Merge(to *os.File, from []*os.File, below bool) error {
 	return mergeDirectory(to, from, below, "/", 0)
 }
@@ -63,7 +63,7 @@ func mergeDirectory(to *os.File, from []*os.File, below bool, in string, depth i
 	return nil
 }
 
-// mergeEntry makes the entry name of the first of the directories from, with everything below it,
+// mergeEntry makes the entry name of the first of the directories from, with all files below it,
 // and reports whether it made a whiteout.
 func mergeEntry(to *os.File, name string, from []*os.File, below bool, in string, depth int) (whiteout bool, err error) {
 	var stat unix.Stat_t

@@ -22,10 +22,10 @@ type nested struct {
 	dir       *os.File
 	name      string
 	path      string          // from the root, without a leading slash
-	times     []unix.Timespec // set when it is left: making files in it changes them
+	times     []unix.Timespec // set when the directory is left: making files in it changes them
 	alone     bool            // it hides the directories below it
 	whiteouts bool            // it contains new whiteouts
-	below     []int           // indices in Below of the layers that it shows, highest first, when looked
+	below     []int           // indices in Below of the layers that it shows, highest first, once they were looked up
 	looked    bool
 }
 
@@ -50,7 +50,7 @@ func (u *untar) openRoot() error {
 	return u.copyBelow(root, 0)
 }
 
-// copyBelow gives a directory its attributes in one of the layers below.
+// copyBelow gives a directory the attributes that it has in one of the layers below.
 func (u *untar) copyBelow(d *nested, i int) error {
 	from, err := OpenDir(u.o.Below[i], cmp.Or(d.path, "."))
 	if err != nil {
@@ -63,7 +63,7 @@ func (u *untar) copyBelow(d *nested, i int) error {
 	return d.noteTimes()
 }
 
-// noteTimes records the present times of a directory, to be kept.
+// noteTimes stores the present times of a directory, to be restored later.
 func (d *nested) noteTimes() error {
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(d.dir.Fd()), &stat); err != nil {
@@ -102,7 +102,7 @@ func (u *untar) close() {
 }
 
 // enter makes a directory the current one. It makes missing directories on the way as they are in
-// the layers below, and follows symbolic links as they lead inside the image.
+// the layers below, and follows symbolic links inside the image.
 func (u *untar) enter(names []string) error {
 	common := 0
 	for common < min(len(names), len(u.path)-1) && u.path[common+1].name == names[common] {
@@ -115,7 +115,7 @@ func (u *untar) enter(names []string) error {
 	for len(rest) > 0 {
 		name := rest[0]
 		rest = rest[1:]
-		if name == ".." { // from a link; the parent of the root is the root
+		if name == ".." { // it comes from a link; the parent of the root is the root
 			if err := u.leave(max(1, len(u.path)-1)); err != nil {
 				return err
 			}
@@ -223,7 +223,7 @@ func (u *untar) hideBelow() error {
 	return setOpaque(d.dir)
 }
 
-// push enters a directory of the current one, which the layer has.
+// push enters a directory of the current one that exists in the layer itself.
 func (u *untar) push(name string) error {
 	if len(u.path) > maxNested {
 		return fmt.Errorf("it is more than %d directories deep", maxNested)
@@ -245,8 +245,8 @@ func (u *untar) push(name string) error {
 // found is the result of looking up a name in the layers below. If it is a directory, dirs are all
 // layers that it merges.
 type found struct {
-	stat *unix.Stat_t // nil: nothing
-	in   int          // of Below
+	stat *unix.Stat_t // nil: there is no such file
+	in   int          // the index in Below
 	dirs []int
 }
 
@@ -293,7 +293,7 @@ func (u *untar) shownBelow(n int) ([]int, error) {
 	if d.looked || d.alone {
 		return d.below, nil
 	}
-	f, err := u.lookBelow(n-1, d.name) // the root was looked at
+	f, err := u.lookBelow(n-1, d.name) // the root is known already
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ const (
 	maxEntries = 2 << 20
 	maxFiles   = 64 << 30 // bytes in all files of one layer, holes included
 	maxPath    = 4095     // the kernel's own bound
-	maxName    = 255      // that of file systems
+	maxName    = 255      // the bound of file systems
 	maxNested  = 256      // directories
 )
 
@@ -33,19 +33,19 @@ const (
 	opaqueName     = metaPrefix + ".opq"
 )
 
-// ErrImage is for a layer of a container image that cannot be unpacked.
+// ErrImage means that a layer of a container image cannot be unpacked.
 var ErrImage = errors.New("the layer of the image cannot be used")
 
 // TarOptions configure the unpacking of a layer of a container image.
 type TarOptions struct {
 	// Below are the directories of the layers below, highest first. They are on the same mount as
-	// To, because their files can get further names there.
+	// To, because their files can get more names there.
 	Below []*os.File
 	// To is an empty directory.
 	To *os.File
 	// IDs is the number of ids, which start at 0. If it is 1 all files belong to this process's
-	// user. Otherwise files of other ids become nobody's, as the kernel shows them, and lose their
-	// set-user-ID and set-group-ID bits.
+	// user. Otherwise files of ids outside the range belong to nobody, as the kernel shows them,
+	// and lose their set-user-ID and set-group-ID bits.
 	IDs int
 }
 
@@ -118,14 +118,14 @@ func (u *untar) entry(h *tar.Header, r io.Reader) error {
 	}
 	parents, name := names[:len(names)-1], names[len(names)-1]
 	if slices.ContainsFunc(parents, func(p string) bool { return strings.HasPrefix(p, whiteoutPrefix) }) {
-		return nil // notes of AUFS
+		return nil // AUFS's own files
 	}
 	switch {
 	case name == opaqueName:
 		return u.opaque(parents)
 	case strings.HasPrefix(name, metaPrefix):
 		return nil
-	case strings.HasPrefix(name, whiteoutPrefix): // whatever its type is
+	case strings.HasPrefix(name, whiteoutPrefix): // regardless of its type
 		return u.remove(parents, strings.TrimPrefix(name, whiteoutPrefix))
 	case h.Typeflag == tar.TypeLink:
 		return u.link(parents, name, h.Linkname)

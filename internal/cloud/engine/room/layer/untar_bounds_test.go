@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestUntarBounds checks that each bound allows what is one below it and what is at it, and
-// nothing above.
+// TestUntarBounds checks that each bound allows the value below it and the bound itself,
+// and no larger value.
 func TestUntarBounds(t *testing.T) {
 	t.Parallel()
-	// A name of n bytes that is short once it is cleaned.
+	// long returns a name of n bytes that is short once it is cleaned.
 	long := func(n int) string { return strings.Repeat("./", (n-1)/2) + strings.Repeat("/", (n-1)%2) + "y" }
 	for what, tt := range map[string]struct {
 		bound   int
@@ -33,8 +33,8 @@ func TestUntarBounds(t *testing.T) {
 	}
 }
 
-// TestUntarLinkToRemoved checks that a file that was removed cannot be the target of a hard
-// link, neither when the layer below has it nor when nothing is left of it.
+// TestUntarLinkToRemoved checks that a removed file cannot be the target of a hard link,
+// neither if the layer below has it nor if no layer has it any more.
 func TestUntarLinkToRemoved(t *testing.T) {
 	t.Parallel()
 	below := archive(t, file("a", "below"), file("d/a", "below"))

@@ -25,7 +25,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/pinned"
 )
 
-// TestUntarRefused: what cannot be unpacked is named, and nothing of it leads out.
+// TestUntarRefused checks that the error names an entry that cannot be unpacked, and that
+// no file is made outside.
 func TestUntarRefused(t *testing.T) {
 	t.Parallel()
 	loop := []entry{symlink("a", "b"), symlink("b", "a"), file("a/x", "")}
@@ -77,17 +78,17 @@ func TestUntarRefused(t *testing.T) {
 	}
 }
 
-// hugeFile returns an archive with a file that is said to be larger than what follows.
+// hugeFile returns an archive with a file whose stated size is larger than its data.
 func hugeFile(t *testing.T, sparse bool) []byte {
 	t.Helper()
 	text := archive(t, of(tar.TypeReg, "f"))
 	header := text[:512]
 	copy(header[257:], "ustar  \x00")
 	size := header[124:136]
-	if sparse { // in the format of old GNU tars: no extents, and its size at the end
+	if sparse { // the format of old GNU tars: no extents, and the size at the end
 		header[156] = tar.TypeGNUSparse
 		copy(header[386:], "77777777777\x00") // one extent at the end
-		copy(header[398:], "00000000000\x00") // of nothing
+		copy(header[398:], "00000000000\x00") // with a length of 0
 		size = header[483:495]                // the real size
 		header[482] = 0
 	}
@@ -111,8 +112,8 @@ func checksummed(text []byte) []byte {
 	return text
 }
 
-// TestUntarAttributes: owners, times and attributes are those of the archive as far as a
-// sandbox can have them.
+// TestUntarAttributes checks that files have the owners, times and attributes of the
+// archive, as far as a sandbox can have them.
 func TestUntarAttributes(t *testing.T) {
 	t.Parallel()
 	if ids() == 1 {
@@ -153,7 +154,7 @@ func TestUntarAttributes(t *testing.T) {
 	}
 }
 
-// TestUntarSparse: zeros take no space, and are still there.
+// TestUntarSparse checks that zeros take no space, and are still read.
 func TestUntarSparse(t *testing.T) {
 	t.Parallel()
 	in := closed(t)
@@ -175,7 +176,7 @@ func TestUntarSparse(t *testing.T) {
 	}
 }
 
-// TestUntarManyEntries: entries of nothing are unpacked, however many.
+// TestUntarManyEntries checks that any number of empty entries is unpacked.
 func TestUntarManyEntries(t *testing.T) {
 	t.Parallel()
 	var entries []entry
@@ -198,7 +199,8 @@ func TestUntarManyEntries(t *testing.T) {
 	}
 }
 
-// TestUntarLikeTar: what tar makes of an archive that it can unpack is what is made here.
+// TestUntarLikeTar checks that Untar makes the same files as tar from an archive that tar
+// can unpack.
 func TestUntarLikeTar(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("tar"); err != nil {
@@ -223,7 +225,7 @@ func TestUntarLikeTar(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	implicit := func(lines []string) []string { // which have the time of now
+	implicit := func(lines []string) []string { // these have the current time
 		return slices.DeleteFunc(lines, func(l string) bool {
 			return strings.HasPrefix(l, "long") && !strings.Contains(l, "xxx") && !strings.Contains(l, "40711")
 		})
@@ -247,7 +249,8 @@ func sameInode(t *testing.T, root, a, b string) {
 	}
 }
 
-// TestUntarOverlay: the kernel's overlay of layers shows what these tests compare with.
+// TestUntarOverlay checks that the kernel's overlay of layers agrees with the model of
+// these tests.
 func TestUntarOverlay(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -287,8 +290,8 @@ func TestUntarOverlay(t *testing.T) {
 	}
 }
 
-// TestUntarRandom: layers of anything show what a model says that each means above those
-// below it.
+// TestUntarRandom checks that random layers show the files that a model computes for each
+// layer above those below it.
 func TestUntarRandom(t *testing.T) {
 	t.Parallel()
 	in := closed(t)
@@ -315,7 +318,7 @@ func randomLayers(t *testing.T, seed uint64) [][]byte {
 	return layers
 }
 
-// model is what an image shows: paths with what is there.
+// model is the content of an image: descriptions of the files by path.
 type model map[string]string
 
 func (m model) lines() (lines []string) {
@@ -328,7 +331,7 @@ func (m model) lines() (lines []string) {
 
 func (m model) isDir(name string) bool { return strings.HasPrefix(m[name], "4") }
 
-// remove removes a path with all that is below.
+// remove removes a path with all files below it.
 func (m model) remove(name string) {
 	for other := range m {
 		if other == name || strings.HasPrefix(other, name+"/") {
@@ -337,7 +340,7 @@ func (m model) remove(name string) {
 	}
 }
 
-// parents makes the directories of a path, and reports whether they can be.
+// parents makes the directories of a path, and reports whether that is possible.
 func (m model) parents(name string) bool {
 	at := path.Dir(name)
 	if at == "." {
@@ -352,8 +355,8 @@ func (m model) parents(name string) bool {
 	return m.isDir(at)
 }
 
-// randomLayersAndModel makes layers in the order in which layers are written: first what is
-// removed, then what is made, both as above all below.
+// randomLayersAndModel makes layers in the order in which layers are written: first the
+// removals, then the new files, both above all layers below.
 func randomLayersAndModel(t *testing.T, seed uint64) (layers [][]byte, m model) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	m = model{}
@@ -369,7 +372,7 @@ func randomLayersAndModel(t *testing.T, seed uint64) (layers [][]byte, m model) 
 		var removed []string
 		for range r.IntN(4) {
 			name := random()
-			made := func(other string) bool { return other == name || strings.HasPrefix(other, name+"/") } // on the way to what it removed
+			made := func(other string) bool { return other == name || strings.HasPrefix(other, name+"/") } // a removed path is name or below it
 			if !m.clone().parents(name) || slices.ContainsFunc(removed, made) {
 				continue
 			}
@@ -433,8 +436,8 @@ func (m model) clone() model {
 	return c
 }
 
-// FuzzUntar: whatever an archive says, nothing is made or changed outside of its directory,
-// and nothing in it but files, directories, links, pipes and whiteouts.
+// FuzzUntar checks that no archive makes or changes a file outside of its directory, and
+// that the directory contains only files, directories, links, pipes and whiteouts.
 func FuzzUntar(f *testing.F) {
 	f.Add(archive(f, file("a", "1"), symlink("l", "../../outside"), file("l/x", "2")), archive(f, file(".wh.a", ""), hardlink("b", "l")))
 	f.Add(archive(f, dir("d", 0), symlink("d/l", "/"), hardlink("h", "d/l"), of(tar.TypeChar, "c")), archive(f, file("d/.wh..wh..opq", ""), file("d/l/x", "")))
@@ -487,7 +490,7 @@ func check(t *testing.T, root string) {
 		}
 		var stat unix.Stat_t
 		if unix.Lstat(name, &stat) != nil { // its path is too long
-			return nil //nolint:nilerr // nothing is known of it
+			return nil //nolint:nilerr // it cannot be described
 		}
 		switch kind := stat.Mode & unix.S_IFMT; {
 		case kind == unix.S_IFREG, kind == unix.S_IFDIR, kind == unix.S_IFLNK, kind == unix.S_IFIFO:

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 
 var stamp = time.Date(2020, 2, 3, 4, 5, 6, 0, time.UTC)
 
-// Entries of archives. What is not given has an ordinary value.
+// The following make entries of archives. Fields that are not given have ordinary values.
 func file(name, text string) entry {
 	return entry{tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644}, text}
 }
@@ -83,7 +83,7 @@ func archive(t testing.TB, entries ...entry) []byte {
 	return b.Bytes()
 }
 
-// ids is how many this process can give files to.
+// ids is the number of ids to which this process can give files.
 func ids() int {
 	if os.Geteuid() == 0 {
 		return 1 << 16
@@ -130,7 +130,7 @@ func stack(t testing.TB, in string, archives ...[]byte) (dirs []*os.File, err er
 	return dirs, nil
 }
 
-// shown lists what sandboxes see of layers.
+// shown lists the files of layers as sandboxes see them.
 func shown(t testing.TB, in string, dirs []*os.File) []string {
 	t.Helper()
 	all := filepath.Join(in, "all")
@@ -143,7 +143,8 @@ func shown(t testing.TB, in string, dirs []*os.File) []string {
 	return list(t, all)
 }
 
-// list describes each file: what it is, mode, owner, content. With one id there is no owner.
+// list describes each file by its type, mode, owner and content. With one id there is no
+// owner.
 func list(t testing.TB, root string) (lines []string) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
@@ -182,7 +183,7 @@ func list(t testing.TB, root string) (lines []string) {
 	return lines
 }
 
-// brief are the lines of list without the root, owner and time.
+// brief returns the lines of list without the root, owner and time.
 func brief(lines []string) (names []string) {
 	for _, line := range lines {
 		f := strings.Fields(line)

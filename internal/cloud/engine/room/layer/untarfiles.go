@@ -33,8 +33,8 @@ func (u *untar) clear(name string) (had bool, err error) {
 	return err == nil, err
 }
 
-// anew calls create, which makes name in the current directory. If name exists it removes that and
-// calls create again.
+// anew calls create, which makes name in the current directory. If name exists, anew removes it
+// and calls create again.
 func (u *untar) anew(name string, create func() error) (instead bool, err error) {
 	if err := create(); !errors.Is(err, unix.EEXIST) {
 		return false, err
@@ -163,7 +163,7 @@ func (u *untar) describe(h *tar.Header) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range names { // from a layer below, or from an earlier entry
+	for _, name := range names { // they come from a layer below, or from an earlier entry
 		if strings.HasPrefix(name, overlayAttr) {
 			continue
 		}
@@ -260,7 +260,7 @@ func (u *untar) special(name string, h *tar.Header, create func() error) error {
 	return os.NewSyscallError("utimensat", unix.UtimesNanoAt(u.fd(), name, tarTimes(h), unix.AT_SYMLINK_NOFOLLOW))
 }
 
-// link makes one more name of a file of this layer or of one below.
+// link makes one more name of a file of this layer or of a layer below.
 func (u *untar) link(parents []string, name, target string) error {
 	names, err := splitName(target)
 	if err != nil {
@@ -279,7 +279,7 @@ func (u *untar) link(parents []string, name, target string) error {
 		return err
 	}
 	if sameFile(from, last, u.current().dir, name) {
-		return nil // the removal of one would be that of the other
+		return nil // both names are the same, and removing one would remove the other
 	}
 	_, err = u.anew(name, func() error { return unix.Linkat(int(from.Fd()), last, u.fd(), name, 0) })
 	if err != nil {
@@ -334,8 +334,8 @@ func (u *untar) owner(h *tar.Header) (uid, gid int, mode uint32) {
 	return uid, gid, mode
 }
 
-// attributes sets the owner, the extended attributes and the mode of an open file, which this
-// process made with the mode made. A change of the owner removes some of the others.
+// attributes sets the owner, the extended attributes and the mode of an open file that this
+// process made with the mode made. A change of the owner removes some of the other attributes.
 func (u *untar) attributes(fd int, h *tar.Header, made int64) error {
 	uid, gid, mode := u.owner(h)
 	if uid != 0 || gid != 0 || h.Typeflag == tar.TypeDir {
@@ -366,7 +366,7 @@ func (u *untar) chown(fd, uid, gid int) error {
 }
 
 // wantedAttribute reports whether an attribute of an image is kept. An overlay's attributes would
-// affect ours.
+// affect our own overlay.
 func wantedAttribute(name string, dir bool) bool {
 	return name == capabilityAttr && !dir || strings.HasPrefix(name, "user.") && !strings.HasPrefix(name, overlayAttr)
 }
@@ -377,7 +377,7 @@ func tarTimes(h *tar.Header) []unix.Timespec {
 }
 
 func setTimes(fd int, times []unix.Timespec) error {
-	// With no name at all the call is about the descriptor.
+	// Without a name the call changes the descriptor's file.
 	if _, _, errno := unix.Syscall6(unix.SYS_UTIMENSAT, uintptr(fd), 0, uintptr(unsafe.Pointer(&times[0])), 0, 0, 0); errno != 0 {
 		return os.NewSyscallError("utimensat", errno)
 	}

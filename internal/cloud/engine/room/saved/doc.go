@@ -2,10 +2,10 @@
 // with modes, times, owners, attributes, hard links, holes, and an overlay's marks of removed
 // files.
 //
-// Unlike a directory, one file can be written by any user to any file system, is synced at once,
-// and holds no program that the host could run and no name that it could follow. Owners are in the
-// sandbox's numbering, so the next sandbox may have other ids.
+// Unlike a directory, one file can be written by any user to any file system and is synced at
+// once. It holds no program that the host could run and no name that the host could follow.
+// Owners are in the sandbox's numbering, so the next sandbox may have other ids.
 //
 // The content is hostile: the sandbox's code chose every name and every link. So both sides only
-// ever open a name in a directory that they have open, and follow no link.
+// open names in directories that they have open, and follow no link.
 package saved

@@ -30,7 +30,7 @@ const (
 	end       kind = 'E'
 )
 
-// Bounds of a record's values; the kernel's own are not larger.
+// Bounds of a record's values. The kernel's own bounds are not larger.
 const (
 	maxName   = 255
 	maxTarget = 4 << 10
@@ -62,14 +62,14 @@ type attr struct{ name, value string }
 const (
 	overlayAttr = "user.overlay."
 	escapedAttr = overlayAttr + "overlay."
-	opaqueAttr  = overlayAttr + "opaque" // the directory hides those below it
-	originAttr  = overlayAttr + "origin" // there may be whiteouts in the directory even if nothing is below it
+	opaqueAttr  = overlayAttr + "opaque" // the directory hides the directories below it
+	originAttr  = overlayAttr + "origin" // there may be whiteouts in the directory even if no directory lies below it
 )
 
-// ErrDamaged is for a file that has changed since it was written.
+// ErrDamaged means that a file has changed since it was written.
 var ErrDamaged = errors.New("the saved files are damaged")
 
-// ErrLayout is for files saved by a server with another layout of files.
+// ErrLayout means that files were saved by a server with another layout of files.
 var ErrLayout = errors.New("these files were saved in sandboxes of another kind")
 
 var table = crc32.MakeTable(crc32.Castagnoli)
@@ -93,7 +93,7 @@ func (e *encoder) Write(p []byte) (int, error) {
 	return n, err
 }
 
-func (e *encoder) bytes(p []byte)     { _, _ = e.Write(p) } // err stays
+func (e *encoder) bytes(p []byte)     { _, _ = e.Write(p) } // the error stays in err
 func (e *encoder) number(n uint64)    { e.bytes(binary.AppendUvarint(make([]byte, 0, 10), n)) }
 func (e *encoder) signed(n int64)     { e.bytes(binary.AppendVarint(make([]byte, 0, 10), n)) }
 func (e *encoder) text(s string)      { e.number(uint64(len(s))); e.bytes([]byte(s)) }
@@ -136,7 +136,7 @@ func (e *encoder) record(r *record) {
 	}
 }
 
-// finish writes the end: a file without it was cut off.
+// finish writes the end. A file without it was cut off.
 func (e *encoder) finish() error {
 	e.record(&record{kind: end})
 	e.bytes(binary.BigEndian.AppendUint32(nil, e.sum))
@@ -220,7 +220,7 @@ const (
 )
 
 func (d *decoder) record() *record {
-	b, _ := d.ReadByte() // err stays
+	b, _ := d.ReadByte() // the error stays in err
 	r := &record{kind: kind(b)}
 	switch r.kind {
 	case leave, end:

@@ -19,7 +19,7 @@ import (
 // Place is the destination of a section.
 type Place struct {
 	Dir *os.File
-	// Plain means that it is not a directory of an overlay: an overlay's marks are left out.
+	// Plain means that it is not a directory of an overlay, so an overlay's marks are left out.
 	Plain bool
 }
 
@@ -30,8 +30,9 @@ type Options struct {
 	Place func(name string) (Place, error)
 	// Links is an empty directory on the same file system, and is empty afterwards.
 	Links *os.File
-	// Owned means that all files belong to this process's user, whatever their owners were.
-	// Set-user-ID and set-group-ID bits would give others that user's rights, so they are left out.
+	// Owned means that all files belong to this process's user, regardless of their owners.
+	// Set-user-ID and set-group-ID bits would give others that user's rights, so they are left
+	// out.
 	Owned bool
 }
 
@@ -52,7 +53,7 @@ func Read(r io.Reader, o Options) error {
 			if err := d.finish(); err != nil {
 				return err
 			}
-			for number := range l.links { // other names of these were left out
+			for number := range l.links { // other names of these files were left out
 				if err := unix.Unlinkat(int(o.Links.Fd()), strconv.FormatUint(number, 10), 0); err != nil {
 					return os.NewSyscallError("unlink", err)
 				}
@@ -75,7 +76,7 @@ func (d *decoder) layout() string {
 // text0 reads a text of a known length.
 func (d *decoder) text0(n int) string {
 	p := make([]byte, n)
-	_, _ = io.ReadFull(d, p) // err stays
+	_, _ = io.ReadFull(d, p) // the error stays in err
 	return string(p)
 }
 
@@ -83,7 +84,7 @@ type loader struct {
 	d      *decoder
 	o      Options
 	plain  bool
-	links  map[uint64]uint64 // number of names of a file still to come
+	links  map[uint64]uint64 // how many names of a file are still to come
 	buffer []byte
 }
 
@@ -244,8 +245,8 @@ func (l *loader) regular(dir int, r *record) error {
 	return l.finish(fd, r)
 }
 
-// finish sets the attributes of an open file to those of its record. A change of owner removes some
-// of the others, and a mode may lock out the owner.
+// finish gives an open file the attributes of its record. A change of the owner removes some of
+// the other attributes, and a mode may lock out the owner.
 func (l *loader) finish(fd int, r *record) error {
 	if !l.o.Owned {
 		if err := unix.Fchown(fd, int(r.uid), int(r.gid)); err != nil {
@@ -265,7 +266,7 @@ func (l *loader) finish(fd int, r *record) error {
 		return os.NewSyscallError("fchmod", err)
 	}
 	times := r.times()
-	// With no name at all the call is about the descriptor.
+	// Without a name the call changes the descriptor's file.
 	if _, _, errno := unix.Syscall6(unix.SYS_UTIMENSAT, uintptr(fd), 0, uintptr(unsafe.Pointer(&times[0])), 0, 0, 0); errno != 0 {
 		return os.NewSyscallError("utimensat", errno)
 	}

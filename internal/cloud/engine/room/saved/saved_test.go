@@ -25,7 +25,7 @@ func write(t testing.TB, w io.Writer, dir string) error {
 	return Write(w, "test", []Section{{Dir: f, Skip: []string{"skipped"}}})
 }
 
-// read reads into a new directory.
+// read reads data into a new directory.
 func read(t testing.TB, data []byte) (dir string, err error) {
 	t.Helper()
 	parent := t.TempDir()
@@ -90,7 +90,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestSetIDs: files that belong to this process's user now give nobody that user's rights.
+// TestSetIDs checks that files that belong to this process's user now give nobody that
+// user's rights.
 func TestSetIDs(t *testing.T) {
 	t.Parallel()
 	from := sample(t)
@@ -115,8 +116,8 @@ func TestSetIDs(t *testing.T) {
 	}
 }
 
-// TestFullDisk: an error of the disk says where it happened, and the directory can be
-// read again afterwards.
+// TestFullDisk checks that an error of the disk says where it happened, and that the
+// directory can be read into again afterwards.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -132,7 +133,7 @@ type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, unix.ENOSPC }
 
-// TestDeep: there is a bound, and the error names what is over it.
+// TestDeep checks the bound on the depth, and that the error names the file over it.
 func TestDeep(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -169,7 +170,7 @@ func TestDeep(t *testing.T) {
 	}
 }
 
-// TestHostileNames: a name never leads out of the directory.
+// TestHostileNames checks that a name never leads out of the directory.
 func TestHostileNames(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"", ".", "..", "../up", "/etc/passwd", "a/b", "zero\x00"} {
@@ -187,7 +188,7 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
-// TestThroughLink: a directory that is a link is not entered.
+// TestThroughLink checks that a directory that is a link is not entered.
 func TestThroughLink(t *testing.T) {
 	t.Parallel()
 	outside := t.TempDir()
@@ -219,7 +220,7 @@ func forge(w io.Writer) *encoder {
 	return e
 }
 
-// FuzzRead: whatever is read, nothing is made outside, and it ends.
+// FuzzRead checks that Read ends for every input, and makes no file outside.
 func FuzzRead(f *testing.F) {
 	var data bytes.Buffer
 	if err := write(f, &data, sample(f)); err != nil {
@@ -235,8 +236,8 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// TestOverlayAttributes: only what an overlay may note is taken for its note, and what a
-// program calls so is a program's again where there is no overlay.
+// TestOverlayAttributes checks that only marks that an overlay may write are read as such,
+// and that a program's attribute of the same name is again a program's without an overlay.
 func TestOverlayAttributes(t *testing.T) {
 	t.Parallel()
 	from := t.TempDir()

@@ -19,7 +19,7 @@ type Section struct {
 	// Name identifies the section to [Read].
 	Name string
 	Dir  *os.File
-	// Skip are paths in it that are left out.
+	// Skip are the paths in it to leave out.
 	Skip []string
 	// Overlay means that it is the upper directory of an overlay. The overlay's own attributes are
 	// left out, except its marks of removed files.
@@ -28,7 +28,7 @@ type Section struct {
 	FirstID uint32
 }
 
-// Write writes sections to w. The layout is for [Read] to compare.
+// Write writes sections to w. [Read] compares the layout with its own.
 func Write(w io.Writer, layout string, sections []Section) error {
 	s := &saver{
 		e:      newEncoder(w),
@@ -140,8 +140,8 @@ func (s *saver) entry(dir *os.File, name, path string, depth int) error {
 			s.e.record(s.describe(whiteout, name, &stat))
 		}
 	}
-	// The listener of a socket is gone when the files are read. Other devices cannot be made in a
-	// sandbox.
+	// The listener of a socket will be gone when the files are read. Other devices cannot be made
+	// in a sandbox.
 	if err != nil {
 		return s.failed(path, err)
 	}
@@ -158,7 +158,7 @@ func (s *saver) subdirectory(dir *os.File, name, path string, stat *unix.Stat_t,
 		if err := sub.Chmod(0o700); err != nil {
 			return s.failed(path, err)
 		}
-		defer func() { _ = unix.Fchmod(int(sub.Fd()), stat.Mode&0o7777) }() // it succeeds, as the change before did
+		defer func() { _ = unix.Fchmod(int(sub.Fd()), stat.Mode&0o7777) }() // it succeeds because the earlier change did
 	}
 	r := s.describe(directory, name, stat)
 	if err := s.attributes(r, int(sub.Fd())); err != nil {
@@ -279,15 +279,16 @@ func (s *saver) attributes(r *record, fd int) error {
 	return nil
 }
 
-// keeps returns the name of an attribute in a record, and whether it belongs to the file wherever
-// that is.
+// keeps returns the name of an attribute in a record, and whether the file keeps it at every
+// place.
 func (s *saver) keeps(name string) (to string, kept bool) {
 	switch rest, overlay := strings.CutPrefix(name, overlayAttr); {
 	case overlay && !s.of.Overlay:
 		to = escapedAttr + rest
 		return to, len(to) <= maxName
 	case overlay:
-		// An overlay's other attributes describe the tree below, as it was then.
+		// An overlay's other attributes describe the state of the tree below at the time of the
+		// save.
 		return name, name == opaqueAttr || strings.HasPrefix(name, escapedAttr)
 	case strings.HasPrefix(name, "user."), strings.HasPrefix(name, "system.posix_acl_"):
 		return name, true
@@ -295,7 +296,7 @@ func (s *saver) keeps(name string) (to string, kept bool) {
 	return name, name == "security.capability"
 }
 
-// open opens the file that stat describes. Its owner may open it whatever its mode is.
+// open opens the file that stat describes. Its owner may open it regardless of its mode.
 func open(dir *os.File, name string, stat *unix.Stat_t, flags int) (*os.File, error) {
 	flags |= unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
 	fd, err := unix.Openat(int(dir.Fd()), name, flags|unix.O_NOATIME, 0)
@@ -330,7 +331,7 @@ func openClosed(dir *os.File, name string, stat *unix.Stat_t, flags int) (int, e
 	if err := unix.Chmod(itself, stat.Mode&0o7777|0o700); err != nil {
 		return -1, err
 	}
-	fd, err := unix.Openat(int(dir.Fd()), name, flags|unix.O_NOATIME, 0) // by its owner
+	fd, err := unix.Openat(int(dir.Fd()), name, flags|unix.O_NOATIME, 0) // only the owner may use this flag
 	if back := unix.Chmod(itself, stat.Mode&0o7777); err == nil && back != nil {
 		_ = unix.Close(fd)
 		return -1, back

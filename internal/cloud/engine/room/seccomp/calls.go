@@ -5,8 +5,7 @@ package seccomp
 // none is the number of a call that an architecture lacks.
 const none = -1
 
-// call is a system call: its name, its number on each architecture, and the rule that decides about
-// it.
+// call is a system call: its name, its number on each architecture, and its rule.
 type call struct {
 	name         string
 	amd64, arm64 int

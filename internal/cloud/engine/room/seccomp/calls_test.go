@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// TestCalls: the table has the calls and numbers of testdata/calls.txt.
+// TestCalls checks that the table has the calls and numbers of testdata/calls.txt.
 func TestCalls(t *testing.T) {
 	t.Parallel()
 	lines := map[string]line{}
@@ -42,9 +42,9 @@ func TestCalls(t *testing.T) {
 	}
 }
 
-// TestNumbers: the numbers are those of package unix. It has only the ones of the
-// architecture that is compiled for, but its sources have all. If a newer one knows
-// calls that the table lacks, they need a decision.
+// TestNumbers checks that the numbers are those of package unix. The package has
+// only the numbers of the architecture that it is compiled for, but its sources
+// have all. If a newer version has calls that the table lacks, they need a rule.
 func TestNumbers(t *testing.T) {
 	t.Parallel()
 	command := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.Dir}}", "golang.org/x/sys/unix")
@@ -129,7 +129,7 @@ const (
 
 func (a answer) strictness() strictness {
 	switch {
-	case a.word == "holder": // which no program of the sandbox is
+	case a.word == "holder": // no program of the sandbox is the holder
 		return refuses
 	case a.asks:
 		return depends
@@ -142,8 +142,8 @@ func (a answer) strictness() strictness {
 	}
 }
 
-// TestDocker: wherever the filter differs from Docker's default list,
-// testdata/calls.txt has a reason.
+// TestDocker checks that testdata/calls.txt has a reason for each difference
+// between the filter and Docker's default list.
 func TestDocker(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("testdata/docker.txt")
@@ -172,7 +172,7 @@ func TestDocker(t *testing.T) {
 			want = "looser"
 		case ours < theirs:
 			want = "stricter"
-		case ours == depends: // on what, cannot be compared here
+		case ours == depends: // the conditions cannot be compared here
 			want = l.differs
 		}
 		if l.differs != want {

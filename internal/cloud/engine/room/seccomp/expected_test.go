@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// line is what testdata/calls.txt says about a call. Calls are known by their names
-// and numbers there, and not by this package's table.
+// line is a call in testdata/calls.txt. The file has its own names and numbers of
+// calls, independent of this package's table.
 type line struct {
 	name        string
 	numbers     map[string]int // by GOARCH
@@ -24,21 +24,22 @@ type line struct {
 	reason      string
 }
 
-// answer is allow, a refusal, or either, as a word of the document says.
+// answer is allow, a refusal, or either, depending on a condition of the file.
 type answer struct {
 	word    string // empty unless the arguments matter
 	refusal unix.Errno
 	allowed bool
-	asks    bool // the holder, where it would allow
+	asks    bool // where it would allow the call, the filter asks the holder
 }
 
-// testKey is the holder's.
+// testKey is the holder's key.
 const testKey = 0x123456789abcdef0
 
-// nearKeys are the key, and what has one half of it.
+// nearKeys are the key, and values with one half of it.
 var nearKeys = []uint64{testKey, testKey & 0xffffffff, testKey &^ 0xffffffff, testKey ^ 1, testKey ^ 1<<32}
 
-// turns has what word.turns has, and for what the holder is asked its key.
+// turns returns the values of word.turns, and for calls about which the holder is
+// asked also its key.
 func (a answer) turns() map[int][]uint64 {
 	turns := maps.Clone(words[a.word].turns)
 	if a.asks {
@@ -129,13 +130,13 @@ func parseAnswer(text string) (a answer, err error) {
 	return answer{word: word, refusal: refusal}, nil
 }
 
-// refusals are the errors that testdata/calls.txt names.
+// refusals are the errors named in testdata/calls.txt.
 var refusals = map[string]unix.Errno{
 	"EPERM": unix.EPERM, "ENOSYS": unix.ENOSYS, "EOPNOTSUPP": unix.EOPNOTSUPP,
 	"EAFNOSUPPORT": unix.EAFNOSUPPORT, "ESOCKTNOSUPPORT": unix.ESOCKTNOSUPPORT,
 }
 
-// decide returns the value that the kernel is to get for a call.
+// decide returns the filter's expected answer to a call.
 func (a answer) decide(arguments [6]uint64) uint32 {
 	if a.allowed || a.word != "" && words[a.word].holds(arguments) {
 		if a.asks && arguments[5] != testKey {
@@ -149,13 +150,13 @@ func (a answer) decide(arguments [6]uint64) uint32 {
 // word is a condition of testdata/calls.txt.
 type word struct {
 	holds func(a [6]uint64) bool
-	// turns has, for each argument that matters, values at which the answer may
+	// turns has, for each argument that matters, the values at which the answer may
 	// change.
 	turns map[int][]uint64
 }
 
-// words are the conditions of testdata/calls.txt, with the types that the kernel
-// gives the arguments.
+// words are the conditions of testdata/calls.txt, with the types that the arguments
+// have in the kernel.
 var words = map[string]word{
 	"no-namespaces": {
 		func(a [6]uint64) bool {
@@ -293,8 +294,8 @@ func whiteout(mode, number uint64) bool { return mode&0o170000 == 0o20000 && uin
 // O_TMPFILE that is not O_DIRECTORY.
 func makes(flags uint64) bool { return flags&0o100 != 0 || flags&0o20000000 != 0 }
 
-// around returns values near to others: one less, one more, every single bit turned
-// over, the high half set; and in any case none and all bits.
+// around returns values near others: one less, one more, every single bit inverted,
+// the high half set; and in any case none and all bits.
 func around(values ...uint64) []uint64 {
 	near := []uint64{0, ^uint64(0)}
 	for _, v := range values {

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// applyVariable makes the test binary apply the filter to itself. Its value says
+// applyVariable makes the test binary apply the filter to itself. Its value tells
 // whether the filter is the shared one.
 const applyVariable = "E2BCTL_TEST_SECCOMP"
 
@@ -28,8 +28,9 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// TestKernel: the kernel takes the filter, and what testdata/calls.txt refuses fails
-// as it says. The calls are made in another process, because the filter stays.
+// TestKernel checks that the kernel accepts the filter, and that the calls refused
+// in testdata/calls.txt fail with the error given there. The calls are made in
+// another process, because the filter stays.
 func TestKernel(t *testing.T) {
 	t.Parallel()
 	if _, err := filterFor(runtime.GOARCH, calls); err != nil {
@@ -50,7 +51,7 @@ func TestKernel(t *testing.T) {
 }
 
 // tryRefused applies the filter to this thread, makes the calls that it refuses, and
-// returns what is wrong with their answers.
+// returns the wrong answers.
 func tryRefused(shared bool) []error {
 	runtime.LockOSThread()
 	lines, err := parseCalls()
@@ -72,7 +73,7 @@ func tryRefused(shared bool) []error {
 	for _, l := range lines {
 		number, ok := l.numbers[runtime.GOARCH]
 		a := l.answer(shared)
-		if !ok || a.allowed || l.name == "uprobe" || l.name == "uretprobe" { // which newer kernels do not filter
+		if !ok || a.allowed || l.name == "uprobe" || l.name == "uretprobe" { // newer kernels do not filter these
 			continue
 		}
 		every(a.turns(), func(arguments [6]uint64) {

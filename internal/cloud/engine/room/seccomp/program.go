@@ -19,7 +19,7 @@ const (
 // architecture describes a processor architecture.
 type architecture struct {
 	audit  uint32         // the kernel's AUDIT_ARCH number
-	number func(call) int // of a call
+	number func(call) int // returns the number of a call
 }
 
 // architectures are the supported architectures, by GOARCH.
@@ -28,9 +28,9 @@ var architectures = map[string]architecture{
 	"arm64": {unix.AUDIT_ARCH_AARCH64, func(c call) int { return c.arm64 }},
 }
 
-// program returns the filter that decides about calls of an architecture by their rules. Calls that
-// the table lacks, because they are newer or another architecture's, fail with ENOSYS. Programs
-// then use an older call.
+// program returns the filter that applies the calls' rules on an architecture. Calls that the
+// table lacks, because they are newer or another architecture's, fail with ENOSYS. Programs then
+// use an older call.
 func program(arch architecture, calls []call) filter {
 	var f filter
 	f.load(offsetArch)
@@ -40,15 +40,15 @@ func program(arch architecture, calls []call) filter {
 	return slices.Concat(f, search(decisions(arch, calls)))
 }
 
-// decision is the code that decides about a number and all numbers after it, up to the next
-// decision's.
+// decision is the code that handles a number and all numbers after it, up to the number of the
+// next decision.
 type decision struct {
 	first uint32
 	code  filter
 	often bool // programs make the call all the time
 }
 
-// decisions returns the decisions about all numbers, in order.
+// decisions returns the decisions for all numbers, in order.
 func decisions(arch architecture, calls []call) []decision {
 	unknown := decision{code: refuse(unix.ENOSYS).compile()}
 	var all []decision // by number
@@ -62,7 +62,7 @@ func decisions(arch architecture, calls []call) []decision {
 		}
 		all[n] = decision{code: c.rule.compile(), often: c.rule.often}
 	}
-	all = append(all, unknown) // and all above; on amd64 these include the x32 calls
+	all = append(all, unknown) // also for all higher numbers; on amd64 these include the x32 calls
 	var found []decision
 	for n, d := range all {
 		if n == 0 || !slices.Equal(d.code, all[n-1].code) {

@@ -23,7 +23,7 @@ type machine struct {
 	expected map[uint32]line
 }
 
-// machines returns one for every filter there is.
+// machines returns one machine for every filter.
 func machines(t testing.TB) []machine {
 	t.Helper()
 	lines := readCalls(t)
@@ -101,7 +101,7 @@ func (m machine) run(t testing.TB, d *data) uint32 {
 	return uint32(result)
 }
 
-// expect returns what testdata/calls.txt says.
+// expect returns the answer given in testdata/calls.txt.
 func (m machine) expect(arch, number uint32, arguments [6]uint64) uint32 {
 	if arch != audit[m.arch] {
 		return unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
@@ -138,10 +138,10 @@ func verdict(result uint32) string {
 	}
 }
 
-// numbers returns one number at least of each kind that a filter can tell apart:
+// numbers returns at least one number of each kind that a filter can distinguish:
 // the first 1024 and as many of x32, numbers with a single bit, negative ones, and
-// the neighbours of every number that the filter compares with. Between two of these
-// comparisons all numbers take the same way.
+// the neighbours of every number with which the filter compares. Between two of
+// these comparisons all numbers take the same path.
 func (m machine) numbers() []uint32 {
 	var all []uint32
 	for n := range uint32(1024) {
@@ -185,7 +185,7 @@ func TestEveryNumber(t *testing.T) {
 }
 
 // TestArguments tries calls whose arguments matter with all values at which their
-// answers may change, and those around them.
+// answers may change, and the values around them.
 func TestArguments(t *testing.T) {
 	t.Parallel()
 	for _, m := range machines(t) {
@@ -227,8 +227,8 @@ func every(turns map[int][]uint64, f func([6]uint64)) {
 	}
 }
 
-// TestOtherArchitectures: a 64-bit kernel also takes the calls of 32-bit programs,
-// under other numbers.
+// TestOtherArchitectures checks calls of 32-bit programs: a 64-bit kernel also
+// accepts them, under other numbers.
 func TestOtherArchitectures(t *testing.T) {
 	t.Parallel()
 	for _, m := range machines(t) {
@@ -251,8 +251,7 @@ func TestOtherArchitectures(t *testing.T) {
 	}
 }
 
-// FuzzFilter looks for calls that the filters and testdata/calls.txt decide about
-// differently.
+// FuzzFilter looks for calls for which the filters and testdata/calls.txt differ.
 func FuzzFilter(f *testing.F) {
 	all := machines(f)
 	for _, m := range all {
@@ -272,14 +271,14 @@ func FuzzFilter(f *testing.F) {
 			arguments := [6]uint64{a0, a1, a2, a3, a4, a5}
 			m.check(t, arch, number, pointer, arguments)
 			m.check(t, audit[m.arch], number, pointer, arguments)
-			m.check(t, audit[m.arch], number%512, pointer, arguments) // where most calls are
+			m.check(t, audit[m.arch], number%512, pointer, arguments) // most calls have these numbers
 		}
 	})
 }
 
-// TestCost: what every program does all the time takes few instructions, and no call
-// takes many. Calls that are always allowed look at no argument, which is why the
-// kernel can remember them and not run the filter at all.
+// TestCost checks that frequent calls take few instructions, and that no call takes
+// many. The filter reads no argument of calls that are always allowed, so the kernel
+// can remember them and not run the filter at all.
 func TestCost(t *testing.T) {
 	t.Parallel()
 	for _, m := range machines(t) {
@@ -301,8 +300,8 @@ func TestCost(t *testing.T) {
 	}
 }
 
-// TestKeyTime: a key of which one half is right takes as long as one that is wrong
-// altogether, so that nobody can find it by halves.
+// TestKeyTime checks that a key with one right half takes as long as one that is
+// wrong altogether, so that an attacker cannot find it by halves.
 func TestKeyTime(t *testing.T) {
 	t.Parallel()
 	for _, m := range machines(t) {
@@ -359,7 +358,8 @@ func (m machine) trace(t testing.TB, d *data) (steps int, looked bool) {
 	}
 }
 
-// TestLargeTable: the halves of a table may be longer than a conditional jump.
+// TestLargeTable checks that the halves of a table may be longer than a conditional
+// jump.
 func TestLargeTable(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{102, 104, 600} { // the first half is just short enough, just too long, far too long
@@ -385,7 +385,7 @@ func TestLargeTable(t *testing.T) {
 	}
 }
 
-// TestProgram: the bytes that other processes apply are the same filter.
+// TestProgram checks that the bytes that other processes apply are the same filter.
 func TestProgram(t *testing.T) {
 	t.Parallel()
 	want, err := filterFor(runtime.GOARCH, calls)
@@ -408,8 +408,8 @@ func TestProgram(t *testing.T) {
 	}
 }
 
-// TestUnknownArchitecture: without a list of calls there is no filter, and nothing
-// starts.
+// TestUnknownArchitecture checks that there is no filter without a list of calls,
+// and that nothing starts.
 func TestUnknownArchitecture(t *testing.T) {
 	t.Parallel()
 	for _, goarch := range []string{"386", "arm", "riscv64", "s390x", ""} {

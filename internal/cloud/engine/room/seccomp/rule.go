@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rule decides about a call. The call is allowed if all conditions of one of the alternatives hold.
-// Otherwise the filter asks the holder if all conditions of one of asked hold, and else refuses the
-// call with an error.
+// rule is the filter's treatment of a call. The call is allowed if all conditions of one of the
+// alternatives hold. Otherwise the filter asks the holder if all conditions of one of asked hold,
+// and else refuses the call with an error.
 type rule struct {
 	allowed, asked []all
 	refusal        unix.Errno
@@ -30,7 +30,7 @@ type condition struct {
 	key   *Key // both halves must be this; nil means that one half is compared with value
 }
 
-// allow allows a call whatever its arguments are.
+// allow allows a call with any arguments.
 var allow = rule{allowed: []all{{}}}
 
 func refuse(refusal unix.Errno) rule { return rule{refusal: refusal} }
@@ -56,10 +56,11 @@ func isNull(argument uint32) all {
 	return all{is(argument, 0), {half: offsetArgs + 8*argument + 4}}
 }
 
-// has holds for the holder's own calls: their last argument, which the kernel ignores, is the key.
+// has holds for the holder's own calls: their last argument, which the kernel ignores, is the
+// key.
 func has(key Key) all { return all{{half: offsetArgs + 8*5, key: &key}} }
 
-// asking returns the rule that asks the holder about the calls that r allows, unless the holder
+// asking returns a rule that asks the holder about the calls that r allows, unless the holder
 // itself makes the call.
 func (r rule) asking(key Key) rule {
 	asking := rule{asked: r.allowed, refusal: r.refusal}
@@ -85,7 +86,7 @@ func (r rule) compile() filter {
 		for _, alternative := range answer.alternatives {
 			f = append(f, alternative.compile(answer.action)...)
 			if len(alternative) == 0 {
-				return f // there is nothing left to refuse
+				return f // the last alternative allows all remaining calls
 			}
 		}
 	}
@@ -93,8 +94,8 @@ func (r rule) compile() filter {
 	return f
 }
 
-// compile returns instructions that give the answer if all conditions hold, and otherwise continue
-// behind them.
+// compile returns instructions that give the answer if all conditions hold, and otherwise
+// continue behind them.
 func (a all) compile(answer uint32) filter {
 	var f filter
 	if len(a) == 0 {
@@ -123,8 +124,8 @@ func (a all) compile(answer uint32) filter {
 }
 
 // difference loads a value that is 0 only if both halves of an argument equal the key. It always
-// looks at both: a filter that ended after a wrong first half would take another time than after a
-// right one. An attacker who measured that would find the halves one by one, in 2 × 2³² calls
+// compares both: a filter that ended after a wrong first half would take another time than after
+// a right one. An attacker who measured that would find the halves one by one, in 2 × 2³² calls
 // instead of 2⁶⁴.
 func (f *filter) difference(half uint32, key Key) {
 	f.load(half + 4)

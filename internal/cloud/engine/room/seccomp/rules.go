@@ -4,8 +4,8 @@ package seccomp
 
 import "golang.org/x/sys/unix"
 
-// Programs take ENOSYS and EOPNOTSUPP for an older kernel or a simpler file system,
-// and do without the call.
+// For programs, ENOSYS and EOPNOTSUPP mean an older kernel or a simpler file system, and they
+// continue without the call.
 
 // Rules of calls that are refused.
 var (
@@ -18,14 +18,14 @@ var (
 	administration = refuse(unix.EPERM)
 	// Handles bypass paths, and descriptors of other processes bypass everything.
 	bypassing = refuse(unix.EPERM)
-	// These choose the nodes of the machine's memory. A process could fill a node that others need,
-	// and kernels have been attacked through them. A kernel without nodes returns ENOSYS; after
-	// EPERM libnuma goes on, and prints an error for each call.
+	// These choose the nodes of the machine's memory. A process could fill a node that others
+	// need, and kernels have been attacked through them. A kernel without nodes returns ENOSYS;
+	// after EPERM libnuma continues, and prints an error for each call.
 	placement = refuse(unix.ENOSYS)
-	// The kernel itself makes these, at a probe of the machine's administrator, and then it asks no
-	// filter.
+	// The kernel itself makes these, for a probe of the machine's administrator, and then does
+	// not run the filter.
 	ofTheKernel = refuse(unix.EPERM)
-	// Kernels have these no longer, or never had them.
+	// Kernels no longer have these, or never had them.
 	outdated = refuse(unix.EPERM)
 	// No program needs these yet.
 	tooNew = refuse(unix.ENOSYS)
@@ -62,19 +62,19 @@ var (
 		all{is(0, unix.AF_NETLINK), is(2, unix.NETLINK_ROUTE)})
 	// The kernel checks the family before it reports that this family makes no pairs.
 	ordinaryPair = allowIf(unix.EAFNOSUPPORT, all{is(0, unix.AF_UNIX)})
-	// Other personalities are those of other systems, which hardly anybody tests. Addresses that
-	// are not randomised harm only the process itself. gdb asks for them, and programs with a
-	// thread or memory sanitizer end if they need them and do not get them.
+	// Other personalities imitate other systems, and are hardly tested. Addresses that are not
+	// randomised harm only the process itself. gdb asks for them, and programs with a thread or
+	// memory sanitizer end if they need them and do not get them.
 	ordinaryPersonality = allowIf(unix.EPERM,
 		all{is(0, perLinux)}, all{is(0, perLinux32)}, all{is(0, perLinux|uname26)}, all{is(0, perLinux32|uname26)},
 		all{is(0, perLinux|addrNoRandomize)}, all{is(0, personalityQuery)})
-	// A lease or a delegation makes the kernel stop whoever opens the file, for 45 seconds
-	// unless its holder gives way: with one on a file of a mount, a sandbox would hold up the
-	// host's programs.
+	// A lease or a delegation makes the kernel block a process that opens the file for 45
+	// seconds, unless its holder gives it up. With one on a file of a mount, a sandbox would
+	// block the host's programs.
 	noHolding = allowIf(unix.EPERM, all{isNot(1, unix.F_SETLEASE), isNot(1, unix.F_SETDELEG)})
-	// A character device with the number 0 is a whiteout: it hides a name in layers of files, which
-	// the host may make of the directory of a mount. No privilege is needed to make one, or to
-	// leave one behind in place of a renamed file.
+	// A character device with the number 0 is a whiteout: it hides a name in layers of files,
+	// which the host may make of the directory of a mount. No privilege is needed to make one, or
+	// to leave one in place of a renamed file.
 	noWhiteoutAt1    = withoutWhiteout(1)
 	noWhiteoutAt2    = withoutWhiteout(2)
 	noWhiteoutBehind = allowIf(unix.EPERM, all{masked(4, unix.RENAME_WHITEOUT, 0)})
@@ -82,7 +82,7 @@ var (
 	noTyping = allowIf(unix.EPERM, all{isNot(1, unix.TIOCSTI), isNot(1, unix.TIOCLINUX)})
 )
 
-// ioprioProcess is IOPRIO_WHO_PROCESS, which package unix does not have.
+// ioprioProcess is IOPRIO_WHO_PROCESS, which package unix lacks.
 const ioprioProcess = 1
 
 // socketType masks the type of a socket in an argument that also contains flags.
@@ -95,7 +95,7 @@ const setIDs = unix.S_ISUID | unix.S_ISGID
 // O_DIRECTORY, which does not matter here.
 const makesFile = unix.O_CREAT | unix.O_TMPFILE&^unix.O_DIRECTORY
 
-// withoutSetID allows a call if one of the conditions shows that it sets no such bit.
+// withoutSetID allows a call if one of the conditions shows that it sets none of these bits.
 func withoutSetID(any ...condition) rule {
 	r := rule{refusal: unix.EPERM}
 	for _, c := range any {
@@ -111,22 +111,21 @@ func withoutWhiteout(mode uint32) rule {
 		all{{half: offsetArgs + 8*mode, mask: unix.S_IFMT, value: unix.S_IFCHR, not: true}}, all{isNot(mode+1, 0)})
 }
 
-// getFlags is FS_IOC_GETFLAGS, which package unix does not have for every architecture.
+// getFlags is FS_IOC_GETFLAGS, which package unix lacks for some architectures.
 const getFlags = 0x80086601
 
-// Rules of calls in place: the sandbox has no namespaces, and often no id of its own.
+// Rules of calls in place. The sandbox has no namespaces, and often no id of its own.
 var (
 	// Before it changes limits and priorities of another process, or attributes of a file, the
-	// kernel checks nothing but the id. So a process may change only its own, and only under the
-	// number 0: other numbers of processes and threads are refused, because a filter cannot tell
-	// which are the sandbox's.
+	// kernel checks only the id. So a process may change only its own, and only under the number
+	// 0: other numbers of processes and threads are refused, because a filter cannot tell which
+	// are the sandbox's.
 	ofItself     = allowIf(unix.EPERM, all{is(0, 0)})
 	ownLimits    = allowIf(unix.EPERM, all{is(0, 0)}, isNull(2))
 	ownPriority  = allowIf(unix.EPERM, all{is(0, unix.PRIO_PROCESS), is(1, 0)})
 	ownDiskShare = allowIf(unix.EPERM, all{is(0, ioprioProcess), is(1, 0)})
-	// No sockets, because no network namespace confines them. A stream pair is
-	// connected and stays so; a pair of datagram sockets could send to any other
-	// socket by its path.
+	// No sockets, because no network namespace confines them. A stream pair is connected and
+	// stays so; a pair of datagram sockets could send to any other socket by its path.
 	noSocket      = refuse(unix.EAFNOSUPPORT)
 	connectedPair = allowIf(unix.ESOCKTNOSUPPORT,
 		all{is(0, unix.AF_UNIX), masked(1, socketType, unix.SOCK_STREAM)},
@@ -138,12 +137,12 @@ var (
 	modeAt2      = withoutSetID(masked(2, setIDs, 0))
 	modeOfOpen   = withoutSetID(masked(1, makesFile, 0), masked(2, setIDs, 0))
 	modeOfOpenAt = withoutSetID(masked(2, makesFile, 0), masked(3, setIDs, 0))
-	// These need only a file descriptor, however it was opened: they watch others' use of a file or
-	// directory, hold others up, or set how a file is written.
+	// These need only a file descriptor, however it was opened: they watch others' use of a file
+	// or directory, block others, or set how a file is written.
 	noWatching = allowIf(unix.EPERM, all{isNot(1, unix.F_NOTIFY), isNot(1, unix.F_SETLEASE), isNot(1, unix.F_SETDELEG), isNot(1, unix.F_SET_RW_HINT)})
-	// The same holds for attributes of files, and for operations of some file systems. Allowed are
-	// those of terminals, pipes and descriptors, which share a type, copying a file, and reading
-	// attributes.
+	// The same holds for attributes of files, and for operations of some file systems. Allowed
+	// are the operations of terminals, pipes and descriptors, which share a type, copying a file,
+	// and reading attributes.
 	ownIoctl = allowIf(unix.EPERM,
 		all{masked(1, 0xff00, 'T'<<8), isNot(1, unix.TIOCSTI), isNot(1, unix.TIOCLINUX)},
 		all{is(1, unix.FICLONE)}, all{is(1, getFlags)})
@@ -154,10 +153,10 @@ var (
 	noObjects = refuse(unix.EPERM)
 )
 
-// inPlace returns the calls with other rules if a sandbox has no namespaces.
+// inPlace returns the calls that have other rules if a sandbox has no namespaces.
 //
-// The kernel checks nothing but the id before it changes mode, owner and times of a file, and
-// requires only the right to read before it watches one. So the filter asks the holder about these,
+// The kernel checks only the id before it changes mode, owner and times of a file, and requires
+// only the right to read before it watches one. So the filter asks the holder about these calls,
 // and the holder makes the changes. It needs a few calls that are refused to all others.
 func inPlace(key Key) map[string]rule {
 	return map[string]rule{
@@ -183,7 +182,7 @@ func inPlace(key Key) map[string]rule {
 		"utimensat":         allow.asking(key),
 		"utimes":            allow.asking(key),
 
-		"openat2":     allowIf(unix.ENOSYS, has(key)), // its mode is in memory, which a filter cannot see
+		"openat2":     allowIf(unix.ENOSYS, has(key)), // its mode is in memory, which a filter cannot read
 		"pidfd_getfd": allowIf(unix.EPERM, has(key)),
 		"fcntl":       noWatching,
 		"ioctl":       {allowed: append([]all{has(key)}, ownIoctl.allowed...), refusal: ownIoctl.refusal},

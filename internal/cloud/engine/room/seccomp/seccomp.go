@@ -12,10 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Apply applies the filter of a sandbox with namespaces of its own to this thread;
-// everything that the thread executes inherits it. It needs no_new_privs or
-// CAP_SYS_ADMIN. On an architecture without a list of calls it returns an error,
-// and nothing starts.
+// Apply applies the filter of a sandbox with namespaces of its own to this thread. Everything
+// that the thread executes inherits it. It needs no_new_privs or CAP_SYS_ADMIN. On an
+// architecture without a list of calls it returns an error, and no sandbox starts.
 func Apply() error {
 	filter, err := filterFor(runtime.GOARCH, calls)
 	if err != nil {
@@ -25,8 +24,8 @@ func Apply() error {
 	return err
 }
 
-// Key distinguishes calls of the holder from those of all others: see has. It must be
-// random, and known to nobody else.
+// Key distinguishes calls of the holder from those of all others: see has. It must be random, and
+// known to nobody else.
 type Key uint64
 
 // ApplyInPlace applies the filter of a sandbox without namespaces to all threads of this process,
@@ -38,7 +37,7 @@ func ApplyInPlace(key Key) (listener int, err error) {
 	if err != nil {
 		return -1, err
 	}
-	// A signal interrupts a call that waits for the holder, and the call is made again afterwards.
+	// A signal interrupts a call that waits for the holder, and the call is repeated afterwards.
 	// With the flag that prevents that, a process whose holder is frozen in the middle of a call
 	// could not be frozen itself.
 	listener, err = filter.apply(unix.SECCOMP_FILTER_FLAG_TSYNC | unix.SECCOMP_FILTER_FLAG_TSYNC_ESRCH | unix.SECCOMP_FILTER_FLAG_NEW_LISTENER)
@@ -68,9 +67,9 @@ func (f filter) apply(flags uintptr) (listener int, err error) {
 	return int(fd), nil
 }
 
-// Program returns the filter of a sandbox with namespaces in its memory layout, for a process that
-// applies it to itself. It is empty on an architecture without a list of calls, where nothing
-// starts and nothing asks for it.
+// Program returns the filter of a sandbox with namespaces in its memory layout, for a process
+// that applies it to itself. It is empty on an architecture without a list of calls, where no
+// sandbox starts, so that no process uses it.
 func Program() []byte {
 	filter, err := filterFor(runtime.GOARCH, calls)
 	if err != nil {

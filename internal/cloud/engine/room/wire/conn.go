@@ -140,7 +140,7 @@ func (c *Conn) Expect(want Kind, files int) (Message, []*os.File, error) {
 	return m, got, nil
 }
 
-// ErrPeerEnded: the process at the other end is gone.
+// ErrPeerEnded means that the process at the other end is gone.
 var ErrPeerEnded = errors.New("the process ended")
 
 func parseRights(oob []byte) ([]*os.File, error) {

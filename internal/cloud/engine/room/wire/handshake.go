@@ -40,7 +40,7 @@ func (c *Conn) Assign(ctx context.Context, r Role, spec any, files ...*os.File) 
 	return CauseOf(ctx, c.Send(Message{Kind: KindRole, Protocol: hello.Version, Role: r, Spec: Encode(spec)}, files...))
 }
 
-// AwaitReady waits until the child says that it is ready.
+// AwaitReady waits until the child reports that it is ready.
 func (c *Conn) AwaitReady(ctx context.Context, d time.Duration) error {
 	defer c.Deadline(ctx, d)()
 	_, _, err := c.Expect(KindReady, 0)
@@ -51,7 +51,7 @@ func (c *Conn) AwaitReady(ctx context.Context, d time.Duration) error {
 func (c *Conn) AwaitEnd(ctx context.Context) error {
 	defer c.Deadline(ctx, HandshakeTimeout)()
 	m, _, err := c.Receive(0)
-	for err == nil && m.Kind == KindHello { // nobody waited for it
+	for err == nil && m.Kind == KindHello { // nobody has received it
 		m, _, err = c.Receive(0)
 	}
 	switch {
@@ -75,8 +75,8 @@ func (c *Conn) Deadline(ctx context.Context, d time.Duration) func() {
 	}
 }
 
-// Keep makes fd a descriptor of the socket, too, so that no file gets that number: a file that was
-// never closed would close its number at some later time.
+// Keep makes fd a descriptor of the socket, too, so that no file gets that number: a file that
+// was never closed would close its number at some later time.
 func (c *Conn) Keep(fd int) error { return c.duplicate(fd, unix.O_CLOEXEC) }
 
 // Export makes fd the socket's descriptor for the program that is executed next.

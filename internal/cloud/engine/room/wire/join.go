@@ -16,7 +16,7 @@ import (
 // Bounds of one sandbox, enforced by the server and kept by its envd.
 const (
 	MaxStreams  = 1024 // connections to ports of its programs, and as many to its own ports
-	MaxDialling = 128  // connections out of it that are not yet made
+	MaxDialling = 128  // connections out of it that are being made
 	DialTimeout = 10 * time.Second
 )
 
@@ -69,11 +69,11 @@ func Join(a, b net.Conn) {
 	back.Wait()
 }
 
-// pour copies from from to to, and passes the end on if to can be closed in one direction. An error
-// ends both directions: there is nobody to report it to.
+// pour copies from from to to, and passes the end on if to can be closed in one direction. An
+// error ends both directions: there is nobody to whom it could be reported.
 func pour(to, from net.Conn) {
-	// Only the methods of Conn: with those of a socket, the copy would go through a pipe and
-	// take two more descriptors in each direction.
+	// Only the methods of net.Conn are used: with those of a socket, the copy would go through a
+	// pipe and take two more descriptors in each direction.
 	_, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, copySize))
 	if err != nil {
 		to.Close()

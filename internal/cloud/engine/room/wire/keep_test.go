@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// No file is given the number of the control socket while the socket is another
-// number's, too: when that file is collected it would close what the number is then.
+// No file is given the number of the control socket while the socket also has
+// another number: when that file is garbage-collected it would close the socket's
+// number.
 func TestKeep(t *testing.T) {
 	ours, theirs, err := SocketPair(unix.SOCK_SEQPACKET)
 	if err != nil {

@@ -6,14 +6,14 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// Slots count connections together: there is room for as many as its capacity.
+// Slots count connections together, up to their capacity.
 type Slots chan struct{}
 
 // NewSlots returns slots for n connections, but at most [MaxStreams], and at least one.
 func NewSlots(n uint64) Slots { return make(Slots, max(1, min(n, MaxStreams))) }
 
-// Take counts a connection until release is called, which may be called more than once. ok is false
-// if there are too many.
+// Take counts a connection until release is called, which may be called more than once. ok is
+// false if there are too many.
 func (s Slots) Take() (release func(), ok bool) {
 	select {
 	case s <- struct{}{}:
@@ -24,7 +24,8 @@ func (s Slots) Take() (release func(), ok bool) {
 }
 
 // PortSlots count the connections into one sandbox. Those to the sandbox's own ports, which serve
-// its owner, are counted apart, so that these ports answer however many others there are.
+// its owner, are counted separately, so that these ports answer regardless of the number of
+// others.
 type PortSlots struct{ user, own Slots }
 
 // NewPortSlots returns slots for connections: user for those to ports of programs, own for

@@ -14,7 +14,7 @@ import (
 type RoomSpec struct {
 	Ranged  bool `json:"ranged"`
 	InPlace bool `json:"inPlace,omitempty"` // without namespaces
-	// Limits for the sandboxes of this room: for all together, or for each if it
+	// Counters and Limits are for the sandboxes of this room: for all together, or for each if it
 	// has a range of ids.
 	Counters  counter.Maxima `json:"counters,omitempty"`
 	Limits    []Rlimit       `json:"limits,omitempty"`
@@ -26,7 +26,7 @@ type InitSpec struct {
 	Ranged  bool              `json:"ranged"`
 	Path    string            `json:"path"`             // PATH of login shells
 	Trees   []string          `json:"trees"`            // host directories to show
-	Mounted []bool            `json:"mounted"`          // which of Trees come with a mount, in order
+	Mounted []bool            `json:"mounted"`          // reports for each of Trees, in order, whether it comes with a mount
 	Devices bool              `json:"devices"`          // a mount with the sandbox's own devices follows those of Trees
 	Private bool              `json:"private"`          // the last file lists the files of Trees to hide
 	Links   map[string]string `json:"links"`            // symbolic links at the root, as on the host
@@ -34,11 +34,11 @@ type InitSpec struct {
 	Root    *place.Root       `json:"root,omitempty"`   // without namespaces
 	Memory  int64             `json:"memory,omitempty"` // bytes that /proc/meminfo shows; 0: the machine's
 	Limits  []Rlimit          `json:"limits"`
-	// Processors are those that the sandbox runs on; none: all of the machine's.
+	// Processors are the processors of the sandbox; none means all of the machine's.
 	Processors []int `json:"processors,omitempty"`
 	// Counters are the maxima of the sandbox's own user namespace.
 	Counters counter.Maxima `json:"counters,omitempty"`
-	// Saved is the layout of the saved files to begin with, which are the last file of all. Empty
+	// Saved is the layout of the saved files to begin with. They are the last file of all. Empty
 	// means none.
 	Saved      string     `json:"saved,omitempty"`
 	EgressPath EgressPath `json:"egressPath,omitempty"` // out of the network namespace
@@ -48,15 +48,16 @@ type InitSpec struct {
 	// Mounter starts a mounter, which can replace the file system later. Its control socket is the
 	// last file of all.
 	Mounter bool `json:"mounter,omitempty"`
-	// Late is like Mounter, but the mounter only enters the root, when the second stage has been
+	// Late is like Mounter, but the mounter only enters the root, after the second stage has been
 	// executed.
 	Late bool `json:"late,omitempty"`
 	// Layers are the layers below the sandbox, lowest first. Their mounts follow those of Trees.
 	Layers []Layer `json:"layers,omitempty"`
-	// Image makes the root that of a container image, which is in Layers, with nothing of the host.
+	// Image means that the root is a container image, whose layers are in Layers, without
+	// anything of the host.
 	Image bool `json:"image,omitempty"`
-	// GVisor makes the second stage run gVisor, and keep its capabilities for that. The built root
-	// is that of gVisor's sandbox, and not that of any process here.
+	// GVisor makes the second stage run gVisor, and keep its capabilities for that. The built
+	// root is the root of gVisor's sandbox, and not of any process here.
 	GVisor bool `json:"gvisor,omitempty"`
 	// Program is the path of the program that gVisor's sandbox sees. Empty means that its mount is
 	// the last file of all.
@@ -89,9 +90,9 @@ type Volume struct {
 	// layers.
 	Dir  string `json:"dir,omitempty"`
 	Path string `json:"path"` // in the sandbox
-	// ReadOnly and Opened are for a directory that is not a volume. ReadOnly forbids all changes in
-	// it. Opened means that a descriptor of it was passed, and that Dir has to lead to the same
-	// directory.
+	// ReadOnly and Opened are for a directory that is not a volume. ReadOnly forbids all changes
+	// in it. Opened means that a descriptor of it was passed, and that Dir must still be the path
+	// of the same directory.
 	ReadOnly bool `json:"readOnly,omitempty"`
 	Opened   bool `json:"opened,omitempty"`
 }
@@ -110,13 +111,13 @@ type Rlimit [2]uint64
 // DNSPort is the port of name servers.
 const DNSPort = 53
 
-// EgressPath tells the first stage what to do about the egress path.
+// EgressPath tells the first stage whether to make the egress path.
 type EgressPath string
 
 const (
 	EgressNone  EgressPath = ""      // there is none except the proxy
 	EgressTry   EgressPath = "try"   // build it, use it once, and report an error
-	EgressBuild EgressPath = "build" // it is known to work on this machine: build it, or fail
+	EgressBuild EgressPath = "build" // it works on this machine: build it, or fail
 )
 
 // EnvdSpec configures the second stage, in addition to envd's configuration.
@@ -125,17 +126,17 @@ type EnvdSpec struct {
 	Ranged   bool        `json:"ranged"`
 	Egress   bool        `json:"egress"`
 	Root     *place.Root `json:"root,omitempty"` // without namespaces
-	// GVisor makes envd a process of gVisor, whose program is the last file. Network means that its
-	// traffic to any address reaches the egress path.
+	// GVisor makes envd a process of gVisor, whose program is the last file. Network means that
+	// its traffic to any address reaches the egress path.
 	GVisor  bool `json:"gvisor,omitempty"`
 	Network bool `json:"network,omitempty"`
-	// Restored means that it goes on from saved memory, whose directory is the file before that
+	// Restored means that it continues from saved memory, whose directory is the file before that
 	// program.
 	Restored bool `json:"restored,omitempty"`
 }
 
-// MeminfoSpec describes the /proc/meminfo of a sandbox for the room. The files with it are the
-// text, the sandbox's /proc, and the memory.stat of its control group, if there is one.
+// MeminfoSpec describes the /proc/meminfo of a sandbox for the room. Its files are the text, the
+// sandbox's /proc, and the memory.stat of its control group, if there is one.
 type MeminfoSpec struct {
 	Total int64 `json:"total"` // bytes that the text shows
 }
@@ -152,10 +153,10 @@ type ZygoteSpec struct {
 // KernelOrder makes a forked process like envd.
 type KernelOrder struct {
 	Ranged bool     `json:"ranged"`
-	Owner  int      `json:"owner"` // of the sandbox's user namespace, in the room's numbering
+	Owner  int      `json:"owner"` // the owner of the sandbox's user namespace, in the room's numbering
 	CPUs   int      `json:"cpus"`
 	Limits []Rlimit `json:"limits"`
-	// Processors are those of the sandbox; none: all of the machine's.
+	// Processors are the processors of the sandbox; none means all of the machine's.
 	Processors []int  `json:"processors"`
 	Keep       uint64 `json:"keep"`   // capabilities
 	Filter     string `json:"filter"` // the seccomp program in hexadecimal

@@ -7,7 +7,7 @@ import (
 	"errors"
 )
 
-// ErrProtocol: the other end sent something that the protocol does not allow.
+// ErrProtocol means that the other end sent a message that the protocol does not allow.
 var ErrProtocol = errors.New("envd broke the protocol")
 
 // Sizes of one message, and of the descriptors that may come with it.
@@ -24,8 +24,8 @@ type Kind string
 const (
 	KindHello    Kind = "hello"    // child: started
 	KindRole     Kind = "role"     // server: take this role
-	KindFailed   Kind = "failed"   // child: it failed
-	KindReady    Kind = "ready"    // child: done, go on
+	KindFailed   Kind = "failed"   // child: it failed, with the error
+	KindReady    Kind = "ready"    // child: done, ready for the next step
 	KindGo       Kind = "go"       // server to the first stage: the limits are in force
 	KindSpawn    Kind = "spawn"    // server to room, with envd's socket
 	KindSpawned  Kind = "spawned"  // room to server, with a pidfd
@@ -43,15 +43,15 @@ const (
 	KindTerminal Kind = "terminal" // envd to server; back, with both ends
 	KindLog      Kind = "log"      // envd to server: a line of its log in Spec
 	KindKernel   Kind = "kernel"   // envd to server; back, with a socket; server to zygote, with that and more
-	// Numbered requests to the process that runs gVisor. Each but the last has an answer of the
-	// same kind.
-	KindStop       Kind = "stop"        // processes do not run until go on
-	KindSaveMemory Kind = "save memory" // of stopped processes, with the directory to write to
+	// Numbered requests to the process that runs gVisor. Each but the last is answered by a
+	// message of the same kind.
+	KindStop       Kind = "stop"        // stop the processes until KindGoOn
+	KindSaveMemory Kind = "save memory" // save the memory of stopped processes, with the directory to write to
 	KindGoOn       Kind = "go on"
-	KindGiveUp     Kind = "give up" // nobody waits for the request with this number
+	KindGiveUp     Kind = "give up" // the request with this number is no longer awaited
 )
 
-// Role is what a re-executed process becomes.
+// Role is the task of a re-executed process.
 type Role string
 
 const (
