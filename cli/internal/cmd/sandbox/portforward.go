@@ -110,16 +110,15 @@ func portForwardRun(ctx context.Context, opts *portForwardOptions) (err error) {
 		return err
 	}
 	defer cmdutil.Closing(sb, &err) // ends the forwarding; the sandbox keeps running
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	broke := make(chan struct{}, 1)
 	views := make([]forwardView, len(opts.Ports))
 	for i, ports := range opts.Ports {
 		f, err := sb.Forward(ctx, net.JoinHostPort(opts.Address, strconv.Itoa(ports.local)), ports.remote, &sandbox.ForwardParams{
 			Failed: func(err error) {
-				if gone, ok := errors.AsType[*sandbox.GoneError](err); ok && gone.State != sandbox.GonePaused {
-					cancel(err)
-				} else {
-					fmt.Fprintf(opts.IO.Err, "e2bctl: port-forward: %s\n", cmdutil.Message(err))
+				fmt.Fprintf(opts.IO.Err, "e2bctl: port-forward: %s\n", cmdutil.Message(err))
+				select {
+				case broke <- struct{}{}:
+				default:
 				}
 			},
 		})
@@ -131,7 +130,7 @@ func portForwardRun(ctx context.Context, opts *portForwardOptions) (err error) {
 	if err := opts.ready(views); err != nil {
 		return err
 	}
-	return untilEnd(ctx, conn, opts.ID)
+	return untilEnd(ctx, conn, opts.ID, broke)
 }
 
 // ready says that connections are accepted from now on.
@@ -157,14 +156,16 @@ func (o *portForwardOptions) ready(views []forwardView) error {
 // askEvery is how often it is asked whether the sandbox has ended.
 const askEvery = 5 * time.Second
 
-// untilEnd waits until a sandbox has ended, and returns the reason, or that of the context.
-func untilEnd(ctx context.Context, conn *cmdutil.Connection, id string) error {
+// untilEnd waits until a sandbox has ended, and returns the reason, or that of the context. It
+// asks at once when a connection broke.
+func untilEnd(ctx context.Context, conn *cmdutil.Connection, id string, broke <-chan struct{}) error {
 	ticker := time.NewTicker(askEvery)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
+		case <-broke:
 		case <-ticker.C:
 		}
 		// Other errors pass: the service may be away for a moment.
