@@ -8,6 +8,7 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/apikey"
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/code"
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/doctor"
+	"github.com/e2bctl/e2bctl/cli/internal/cmd/files"
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/local"
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/sandbox"
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/secret"
@@ -36,6 +37,7 @@ var commands = []struct {
 	{[]string{"info", "inspect"}, sandbox.NewCmdInfo},
 	{[]string{"exec"}, sandbox.NewCmdExec},
 	{[]string{"cp"}, sandbox.NewCmdCopy},
+	{[]string{"fs"}, files.NewCmdFiles},
 	{[]string{"port-forward", "forward"}, sandbox.NewCmdPortForward},
 	{[]string{"pause"}, sandbox.NewCmdPause},
 	{[]string{"resume"}, sandbox.NewCmdResume},

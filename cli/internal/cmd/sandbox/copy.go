@@ -1,10 +1,8 @@
 package sandbox
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -107,7 +105,7 @@ func copyRun(ctx context.Context, opts *copyOptions, sources []string, destinati
 
 // place returns the place that an argument names, and connects to its sandbox.
 func (o *copyOptions) place(ctx context.Context, text string) (place, error) {
-	id, path, ok := cutPath(text)
+	id, path, ok := cmdutil.SandboxPath(text)
 	if !ok {
 		return place{path: text}, nil
 	}
@@ -126,18 +124,11 @@ func (o *copyOptions) place(ctx context.Context, text string) (place, error) {
 	return place{sb, path}, nil
 }
 
-// cutPath cuts ID:PATH, and reports whether text has that form. An empty PATH is the user's
-// home.
-func cutPath(text string) (id, path string, ok bool) {
-	id, path, ok = strings.Cut(text, ":")
-	return id, cmp.Or(path, "."), ok && len(id) > 1 && !strings.ContainsAny(id, `/\`) // one letter is a drive of Windows
-}
-
 // check refuses arguments that make no sense, before any connection is made.
 func (o *copyOptions) check(sources []string, destination string) error {
-	_, _, inSandbox := cutPath(destination)
+	_, _, inSandbox := cmdutil.SandboxPath(destination)
 	for _, source := range sources {
-		if _, _, ok := cutPath(source); ok {
+		if _, _, ok := cmdutil.SandboxPath(source); ok {
 			inSandbox = true
 		}
 		switch {

@@ -111,16 +111,15 @@ func portForwardRun(ctx context.Context, opts *portForwardOptions) (err error) {
 		return err
 	}
 	defer cmdutil.Closing(sb, &err) // ends the forwarding; the sandbox keeps running
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	broke := make(chan struct{}, 1)
 	views := make([]forwardView, len(opts.Ports))
 	for i, ports := range opts.Ports {
 		f, err := sb.Forward(ctx, net.JoinHostPort(opts.Address, strconv.Itoa(ports.local)), ports.remote, &sandbox.ForwardParams{
 			Failed: func(err error) {
-				if gone, ok := errors.AsType[*sandbox.GoneError](err); ok && gone.State != sandbox.GonePaused {
-					cancel(err)
-				} else {
-					fmt.Fprintf(opts.IO.Err, "e2bctl: port-forward: %s\n", cmdutil.Message(err))
+				fmt.Fprintf(opts.IO.Err, "e2bctl: port-forward: %s\n", cmdutil.Message(err))
+				select {
+				case broke <- struct{}{}:
+				default:
 				}
 			},
 		})
@@ -132,7 +131,7 @@ func portForwardRun(ctx context.Context, opts *portForwardOptions) (err error) {
 	if err := opts.ready(views); err != nil {
 		return err
 	}
-	return untilEnd(ctx, conn, opts.ID)
+	return untilEnd(ctx, conn, opts.ID, broke)
 }
 
 // ready reports that connections are accepted from now on.
@@ -159,14 +158,15 @@ func (o *portForwardOptions) ready(views []forwardView) error {
 const askEvery = 5 * time.Second
 
 // untilEnd waits until a sandbox has ended, and returns the reason, or the cause of the
-// context's end.
-func untilEnd(ctx context.Context, conn *cmdutil.Connection, id string) error {
+// context's end. It asks at once when a connection broke.
+func untilEnd(ctx context.Context, conn *cmdutil.Connection, id string, broke <-chan struct{}) error {
 	ticker := time.NewTicker(askEvery)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
+		case <-broke:
 		case <-ticker.C:
 		}
 		// Other errors are ignored: the service may be unreachable for a moment.
