@@ -257,6 +257,24 @@ func TestMisdirected(t *testing.T) {
 	}
 }
 
+// A name without a rule gets no certificate at all, also for who would take any: what is sent
+// there is not for the door to see.
+func TestNoCertificateWithoutRule(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(http.ResponseWriter, *http.Request) { t.Error("a request was sent on") })
+	for name, fits := range map[string]bool{
+		"api.test": true, "API.test": true, "a.wild.test": true,
+		"": false, "wild.test": false, "b.api.test": false, "evil.test": false, "api.test.evil": false,
+	} {
+		conn, _ := h.dial(t.Context(), "", "")
+		secured := tls.Client(conn, &tls.Config{InsecureSkipVerify: true, ServerName: name})
+		if err := secured.HandshakeContext(t.Context()); (err == nil) != fits {
+			t.Errorf("%q: got error %v and %d certificates, want it to be served: %v", name, err, len(secured.ConnectionState().PeerCertificates), fits)
+		}
+		conn.Close()
+	}
+}
+
 // Only methods that no host answers with the request itself are sent on.
 func TestMethods(t *testing.T) {
 	t.Parallel()
