@@ -57,7 +57,7 @@ func TestSnapshotIsWhole(t *testing.T) {
 	s := start(t)
 	of := templates.Content{
 		Engine: engine.Docker, Image: &engine.Image{Reference: "a", Digest: "b"}, Envs: map[string]string{"A": "1"},
-		User: "me", Workdir: "/work", Start: "start", Ready: "ready",
+		User: "me", Home: "/home/made", Workdir: "/work", Start: "start", Ready: "ready",
 	}
 	ref := templates.ParseReference("source")
 	if _, err := s.templates.Add(&ref, templates.Build{Content: of}); err != nil {

@@ -19,8 +19,9 @@ type Template struct {
 	ID    string
 	Alias string
 	// User and Workdir are who processes run as and where, unless they are asked for
-	// otherwise; "": the defaults of envd.
-	User, Workdir string
+	// otherwise; "": the defaults of envd. Home is the home of User, for builds from a snapshot;
+	// "": /root or a directory in /home.
+	User, Home, Workdir string
 	// Start is a command that every sandbox runs when it has been made or booted from its
 	// files, and Ready one that succeeds when what Start runs can be used; "": none.
 	Start, Ready string
