@@ -23,6 +23,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/connlimit"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/image"
+	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/secrets"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 	"github.com/e2bctl/e2bctl/internal/cloud/volumes"
@@ -130,6 +131,44 @@ func TestAddressOfUpload(t *testing.T) {
 		var got struct{ URL string }
 		if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || !strings.HasPrefix(got.URL, scheme+"://cloud.test:1234/uploads/"+someHash+"?") {
 			t.Errorf("%s: got %s", scheme, w.Body)
+		}
+	}
+}
+
+// An archive that has no room is refused before it is sent, and older ones make room for it.
+func TestRoomForUploads(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	const most = 100
+	st := s.options.Store
+	s.builds = newBuilder(t, st, layers.Open(layers.Options{Store: st}), s.templates, func(o *builds.Options) { o.Cap = most })
+	s.must(t, "POST", "/v3/templates", `{"name":"job"}`, 202)
+	otherHash := strings.Repeat("a", 64)
+	put := func(hash string, bytes int) int {
+		t.Helper()
+		link := s.must(t, "GET", "/templates/job/files/"+hash, ``, 201)["url"].(string)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, link, strings.NewReader(strings.Repeat("x", bytes)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, _ := send(t, r)
+		return resp.StatusCode
+	}
+	for _, tt := range []struct {
+		hash          string
+		bytes, status int
+		present       [2]bool // someHash, otherHash
+	}{
+		{someHash, most + 1, 507, [2]bool{false, false}},
+		{someHash, most, 200, [2]bool{true, false}},
+		{otherHash, 1, 200, [2]bool{false, true}},
+		{someHash, most + 1, 507, [2]bool{false, false}},
+	} {
+		if got := put(tt.hash, tt.bytes); got != tt.status {
+			t.Errorf("%d bytes: got %d, want %d", tt.bytes, got, tt.status)
+		}
+		if got := [2]bool{s.builds.Uploads().Has(someHash), s.builds.Uploads().Has(otherHash)}; got != tt.present {
+			t.Errorf("after %d bytes: got %v, want %v", tt.bytes, got, tt.present)
 		}
 	}
 }
