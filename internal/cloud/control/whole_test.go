@@ -316,7 +316,8 @@ func TestSendersOfFilesAreAdmitted(t *testing.T) {
 			for i := range parts {
 				if i == parts-1 { // it is being read
 					if other, err := net.Dial("tcp", l.Addr().String()); err == nil {
-						_, _ = other.Read(make([]byte, 1)) // until it is refused
+						_, _ = io.WriteString(other, "GET / HTTP/1.0\r\n\r\n")
+						_, _ = other.Read(make([]byte, 1)) // until it is refused, or answered in place of the sender
 						other.Close()
 					}
 				}
