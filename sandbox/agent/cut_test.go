@@ -7,6 +7,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -143,5 +144,40 @@ func TestFinalAnswerIsTheValue(t *testing.T) {
 	step := mustExec(t, r, "try:\n    final_answer(1)\nexcept BaseException:\n    pass\n'after it'")
 	if got := string(step.Value.Bytes()); !step.Final || got != `{"v":1,"value":1}` {
 		t.Errorf("got %s, final: %v, want the final answer 1", got, step.Final)
+	}
+}
+
+// A step that took too long keeps the exception that the interrupt raised, with its place; where
+// there is none, its error says what is known.
+func TestOverrun(t *testing.T) {
+	t.Parallel()
+	raised := &sandbox.ExecutionError{Name: "KeyboardInterrupt", Traceback: "line 3"}
+	for _, tt := range []struct {
+		raised      *sandbox.ExecutionError
+		interrupted *sandbox.InterruptedError
+		want        string
+	}{
+		{raised, nil, ""},
+		{raised, &sandbox.InterruptedError{Ended: true}, ""},
+		{nil, nil, "it did not stop within"},
+		{nil, &sandbox.InterruptedError{Ended: true, Ran: time.Second}, "it ended without an exception"},
+		{nil, &sandbox.InterruptedError{Starting: true}, "the kernel was still starting"},
+		{nil, &sandbox.InterruptedError{}, "it was not seen to begin"},
+		{nil, &sandbox.InterruptedError{Ran: time.Second}, "it did not stop within"},
+	} {
+		s := &Step{Execution: sandbox.Execution{Error: tt.raised}}
+		s.overrun(time.Minute, tt.interrupted)
+		if s.overran != time.Minute {
+			t.Errorf("%+v: the limit is noted as %v", tt, s.overran)
+		}
+		if tt.raised != nil {
+			if s.Error != raised {
+				t.Errorf("%+v: got %+v, want the exception as it was", tt, s.Error)
+			}
+			continue
+		}
+		if e := s.Error; e == nil || e.Name != "TimeoutError" || !strings.Contains(e.Value, "longer than 1m0s") || !strings.Contains(e.Value, tt.want) {
+			t.Errorf("%+v: got %+v, want a TimeoutError with %q", tt.interrupted, e, tt.want)
+		}
 	}
 }
