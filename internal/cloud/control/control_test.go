@@ -86,14 +86,18 @@ func start(t *testing.T, change ...func(*lifecycle.Options)) *service {
 }
 
 // newBuilder returns a builder whose sandboxes do not start.
-func newBuilder(t *testing.T, st *store.Store, set *layers.Set, all *templates.Registry) *builds.Builder {
+func newBuilder(t *testing.T, st *store.Store, set *layers.Set, all *templates.Registry, change ...func(*builds.Options)) *builds.Builder {
 	t.Helper()
-	b := builds.New(builds.Options{
+	o := builds.Options{
 		Store: st, Templates: all, Layers: set, Cache: builds.OpenCache(st, set, slog.New(slog.DiscardHandler)),
 		Launch: func(context.Context, lifecycle.Spec) (builds.Sandbox, error) {
 			return nil, errors.New("no sandbox here")
 		},
-	})
+	}
+	for _, c := range change {
+		c(&o)
+	}
+	b := builds.New(o)
 	t.Cleanup(b.Close)
 	return b
 }

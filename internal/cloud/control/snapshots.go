@@ -53,7 +53,7 @@ func (s *Service) snapshot(w http.ResponseWriter, r *http.Request) error {
 	}
 	sb := made.Sandbox
 	t, err := s.templates.Add(name, templates.Build{Sandbox: id, Content: templates.Content{
-		Layers: made.Layers, Envs: sb.Envs, User: sb.Template.User, Workdir: sb.Template.Workdir, Start: sb.Template.Start, Ready: sb.Template.Ready, Engine: sb.Template.Engine, Image: sb.Template.Image,
+		Layers: made.Layers, Envs: sb.Envs, User: sb.Template.User, Home: sb.Template.Home, Workdir: sb.Template.Workdir, Start: sb.Template.Start, Ready: sb.Template.Ready, Engine: sb.Template.Engine, Image: sb.Template.Image,
 	}})
 	if err != nil {
 		return err

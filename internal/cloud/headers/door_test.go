@@ -258,6 +258,24 @@ func TestMisdirected(t *testing.T) {
 	}
 }
 
+// TestNoCertificateWithoutRule checks that a name without a rule gets no certificate at all, even
+// from a client that verifies none: the door must not see the client's requests to it.
+func TestNoCertificateWithoutRule(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t, func(http.ResponseWriter, *http.Request) { t.Error("a request was sent on") })
+	for name, fits := range map[string]bool{
+		"api.test": true, "API.test": true, "a.wild.test": true,
+		"": false, "wild.test": false, "b.api.test": false, "evil.test": false, "api.test.evil": false,
+	} {
+		conn, _ := h.dial(t.Context(), "", "")
+		secured := tls.Client(conn, &tls.Config{InsecureSkipVerify: true, ServerName: name})
+		if err := secured.HandshakeContext(t.Context()); (err == nil) != fits {
+			t.Errorf("%q: got error %v and %d certificates, want it to be served: %v", name, err, len(secured.ConnectionState().PeerCertificates), fits)
+		}
+		conn.Close()
+	}
+}
+
 // TestMethods checks that only methods are sent on that no host answers with the request itself.
 func TestMethods(t *testing.T) {
 	t.Parallel()

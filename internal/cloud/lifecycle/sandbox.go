@@ -19,8 +19,9 @@ type Template struct {
 	ID    string
 	Alias string
 	// User and Workdir are the default user and working directory of processes; "": the
-	// defaults of envd.
-	User, Workdir string
+	// defaults of envd. Home is the home of User, for builds from a snapshot; "": /root, or a
+	// directory in /home.
+	User, Home, Workdir string
 	// Start is a command that every sandbox runs after it was made, or booted from its files.
 	// Ready is a command that succeeds once the program of Start can be used. "": none.
 	Start, Ready string

@@ -99,6 +99,7 @@ func TestDamaged(t *testing.T) {
 		"no seed":       {inBolt(func(tx *bolt.Tx) error { return tx.Bucket(about).Delete(seedKey) }), errDamaged.Error()},
 		"no table":      {inBolt(func(tx *bolt.Tx) error { return tx.DeleteBucket([]byte(Keys)) }), errDamaged.Error()},
 		"newer":         {inBolt(func(tx *bolt.Tx) error { return tx.Bucket(about).Put(schemaKey, []byte("7")) }), fmt.Sprintf("version 7 of the schema; this one knows %d", len(migrations))},
+		"schema 0":      {inBolt(func(tx *bolt.Tx) error { return tx.Bucket(about).Put(schemaKey, []byte("0")) }), errDamaged.Error()},
 		"wrong schema":  {inBolt(func(tx *bolt.Tx) error { return tx.Bucket(about).Put(schemaKey, []byte("x")) }), errDamaged.Error()},
 		"other program": {inBolt(func(tx *bolt.Tx) error { return tx.DeleteBucket(about) }), "another program"},
 	} {
@@ -111,6 +112,9 @@ func TestDamaged(t *testing.T) {
 				_, err := Open(t.Context(), dir)
 				if err == nil || !strings.Contains(err.Error(), tt.want) {
 					t.Fatalf("got error %v, want %q in it", err, tt.want)
+				}
+				if name == "directory" && errors.Is(err, errDamaged) {
+					t.Errorf("got %v, want nothing that says it is damaged", err)
 				}
 				if _, ok := errors.AsType[*InUseError](err); ok {
 					t.Errorf("got %v, want no lock to be left", err)

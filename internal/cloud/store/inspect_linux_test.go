@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +16,7 @@ func TestClaim(t *testing.T) {
 	}{
 		"none":            {func(*testing.T, string) error { return nil }, ""},
 		"empty and open":  {func(_ *testing.T, dir string) error { return os.Mkdir(dir, 0o755) }, ""},
+		"file system":     {func(_ *testing.T, dir string) error { return os.MkdirAll(filepath.Join(dir, "lost+found"), 0o755) }, ""},
 		"of something":    {func(_ *testing.T, dir string) error { return os.MkdirAll(filepath.Join(dir, "photos"), 0o755) }, "it holds photos"},
 		"file":            {func(_ *testing.T, dir string) error { return os.WriteFile(dir, nil, 0o600) }, "not a directory"},
 		"nowhere":         {func(_ *testing.T, dir string) error { return os.Symlink("/proc/nowhere", dir) }, ""},
@@ -62,13 +64,48 @@ func linkToStore(t *testing.T, dir string) error {
 	return os.Symlink(kept, dir)
 }
 
+// TestForeignDirectory checks that the directory of another user is refused, also by root, who
+// could use it.
 func TestForeignDirectory(t *testing.T) {
 	t.Parallel()
-	dir := "/proc/self" // root's, or one in which nothing can be made
-	if os.Geteuid() != 0 {
-		dir = "/"
+	dir := "/" // root's
+	if os.Geteuid() == 0 {
+		dir = t.TempDir()
+		if err := os.Chown(dir, 4711, 4711); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := Open(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "a directory of this user") {
+		t.Errorf("%s: got error %v, want it to be refused", dir, err)
+	}
+}
+
+// TestLockFile opens a store whose lock is not what an earlier store left.
+func TestLockFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, lockFile), []byte("999999999999999\npid:[123456789012345]\nand more\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	open(t, dir)
+	_, err := Open(t.Context(), dir)
+	if inUse, ok := errors.AsType[*InUseError](err); !ok || inUse.Elsewhere || inUse.PID != os.Getpid() {
+		t.Errorf("after a longer text: got %v, want it to be in use by this process", err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, lockFile))
+	if err != nil || strings.Contains(string(text), "more") {
+		t.Errorf("after a longer text: got %q (%v), want nothing of it", text, err)
+	}
+
+	dir, target := t.TempDir(), filepath.Join(t.TempDir(), "file")
+	err = errors.Join(os.WriteFile(target, []byte("text"), 0o600), os.Symlink(target, filepath.Join(dir, lockFile)))
+	if err != nil {
+		t.Fatal(err)
 	}
 	if _, err := Open(t.Context(), dir); err == nil {
-		t.Errorf("%s became a state directory", dir)
+		t.Error("a link was taken for the lock")
+	}
+	if text, err := os.ReadFile(target); string(text) != "text" {
+		t.Errorf("behind the link: got %q (%v), want the file as it was", text, err)
 	}
 }

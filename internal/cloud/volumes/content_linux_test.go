@@ -203,7 +203,9 @@ func TestHostileContent(t *testing.T) {
 	outside := t.TempDir()
 	secret := filepath.Join(outside, "secret")
 	at := func(name string) string { return filepath.Join(dir, name) }
+	long := strings.Repeat("t/", maxPath/2)[:maxPath-1] // no target is longer
 	err := errors.Join(
+		os.Symlink(long, at("longlink")),
 		os.WriteFile(secret, []byte("secret"), 0o600),
 		os.Symlink(secret, at("link")),
 		os.Symlink(outside, at("dirlink")),
@@ -233,7 +235,7 @@ func TestHostileContent(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]Entry{
-		"link": {Kind: Symlink, Target: secret}, "dirlink": {Kind: Symlink, Target: outside}, "loop": {Kind: Symlink, Target: "loop"},
+		"link": {Kind: Symlink, Target: secret}, "dirlink": {Kind: Symlink, Target: outside}, "loop": {Kind: Symlink, Target: "loop"}, "longlink": {Kind: Symlink, Target: long},
 		"pipe": {Kind: Other}, "socket": {Kind: Other}, "sparse": {Kind: File, Size: 1 << 40}, "\xff\n\x1b": {Kind: File},
 	} {
 		got, err := c.Stat(name)
@@ -260,8 +262,8 @@ func TestHostileContent(t *testing.T) {
 	if err := c.Remove(t.Context(), "dirlink/secret"); !errors.Is(err, ErrPath) {
 		t.Errorf("remove through a link: got error %v, want %v", err, ErrPath)
 	}
-	if entries, err := c.List(t.Context(), "/", 99); err != nil || len(entries) != 11 {
-		t.Errorf("list: got %d entries and error %v, want 11", len(entries), err)
+	if entries, err := c.List(t.Context(), "/", 99); err != nil || len(entries) != 12 {
+		t.Errorf("list: got %d entries and error %v, want 12", len(entries), err)
 	}
 	// Calls that replace or remove a link, or a pipe, change the link or pipe itself.
 	for _, name := range []string{"link", "pipe"} {

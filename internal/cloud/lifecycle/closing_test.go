@@ -1,0 +1,78 @@
+package lifecycle_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
+)
+
+// Where nothing outlives the server, its end takes no copies of files that nobody would have.
+func TestCloseOfStoreThatIsNotDurable(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	hook := s.fakes.Hook
+	closing := make(chan lifecycletest.Operation, 100)
+	s.fakes.Hook = func(ctx context.Context, id string, op lifecycletest.Operation) error {
+		closing <- op
+		return hook(ctx, id, op)
+	}
+	s.create(t, autoPause)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	close(closing)
+	var done []lifecycletest.Operation
+	for op := range closing {
+		done = append(done, op)
+	}
+	for _, unwanted := range []lifecycletest.Operation{lifecycletest.Pause, lifecycletest.Save, lifecycletest.SaveMemory, lifecycletest.Checkpoint} {
+		if slices.Contains(done, unwanted) {
+			t.Errorf("it did %q, want no %q", done, unwanted)
+		}
+	}
+}
+
+// A lifetime that is over while the server ends begins nothing more: the end pauses all that is
+// to be paused, a few at a time.
+func TestLifetimeIsOverDuringClose(t *testing.T) {
+	t.Parallel()
+	v := serve(t, t.TempDir())
+	hook := v.fakes.Hook
+	var saves atomic.Int64
+	few, many := make(chan struct{}), make(chan struct{})
+	v.fakes.Hook = func(ctx context.Context, id string, op lifecycletest.Operation) error {
+		if op == lifecycletest.Save {
+			switch saves.Add(1) {
+			case 2:
+				close(few)
+			case 3:
+				close(many)
+			}
+		}
+		return hook(ctx, id, op)
+	}
+	for range 3 {
+		v.create(t, autoPause)
+	}
+	release := v.hold(lifecycletest.Save)
+	ended := make(chan error, 1)
+	go func() { ended <- v.Close() }()
+	<-few
+	over := make(chan struct{})
+	go func() { defer close(over); v.Advance(2 * time.Hour) }()
+	select {
+	case <-over:
+	case <-many:
+		t.Error("3 sandboxes are saved at once, want 2 at most")
+	}
+	release()
+	<-over
+	if err := errors.Join(<-ended, v.store.Close()); err != nil {
+		t.Error(err)
+	}
+}
