@@ -168,7 +168,7 @@ func TestFlushed(t *testing.T) {
 	made := "write lock, remove" + strings.Repeat(", write store.db.new, flush store.db.new", 4) + ", rename, flush state"
 	want := []string{
 		made + ", " + publish + ", remove", // of the rehearsal
-		"", "", // nothing waits for files that no record names
+		"", "",                             // nothing waits for files that no record names
 		publish + ", " + commit,
 		publish + ", " + commit + ", " + remove,
 		note + ", " + commit + ", " + remove,
