@@ -25,7 +25,7 @@ type QuestionsParams struct {
 }
 
 // Questions returns the open questions about a sandbox whose network has
-// [Network].Ask, oldest first. If there are none it
+// [Egress].Ask, oldest first. If there are none it
 // waits for about 20 seconds, and may return none. A question is answered with no
 // if within 5 seconds no program has answered it or asked for those after it, or
 // if nobody has answered it within 30: a program asks for the next questions
@@ -77,9 +77,9 @@ func asksPath(id string) (string, error) {
 }
 
 // CheckAsk returns an error unless the service asks before a host is reached, as
-// [Network].Ask wants: [errors.ErrUnsupported] if it is one that would ignore that.
+// [Egress].Ask wants: [errors.ErrUnsupported] if it is one that would ignore that.
 func (s *SandboxService) CheckAsk(ctx context.Context) error {
-	return s.client.checkFeature(ctx, "ask", "Network.Ask: only the local cloud asks before a host is reached")
+	return s.client.checkFeature(ctx, "ask", "Egress.Ask: only the local cloud asks before a host is reached")
 }
 
 // checkFeature returns an error unless the service has what only the local cloud has:
@@ -106,8 +106,8 @@ func (c *Client) features(ctx context.Context) (map[string]any, error) {
 }
 
 // canAsk is CheckAsk for rules that may not want it.
-func (s *SandboxService) canAsk(ctx context.Context, n *Network) error {
-	if n == nil || !n.Ask {
+func (s *SandboxService) canAsk(ctx context.Context, e *Egress) error {
+	if e == nil || !e.Ask {
 		return nil
 	}
 	return s.CheckAsk(ctx)

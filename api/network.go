@@ -5,13 +5,12 @@ import (
 	"net/http"
 )
 
-// AllTraffic in [Network].DenyOut denies everything that AllowOut does not
-// list.
+// AllTraffic in [Egress].DenyOut denies everything that AllowOut does not list.
 const AllTraffic = "0.0.0.0/0"
 
-// Network lists what a sandbox may reach. AllowOut takes precedence over
+// Egress lists the destinations that a sandbox may reach. AllowOut takes precedence over
 // DenyOut.
-type Network struct {
+type Egress struct {
 	// AllowOut lists addresses, networks such as 10.0.0.0/8, and names:
 	// "example.com", "*.example.com" for all names below it, "*" for any. Names
 	// require [AllTraffic] in DenyOut.
@@ -35,16 +34,16 @@ type Network struct {
 }
 
 // EgressProxyConfig is a proxy that the connections of a sandbox go through, after the rules of its
-// [Network] have allowed them. Programs in the sandbox do not see it. A connection fails where
+// [Egress] have allowed them. Programs in the sandbox do not see it. A connection fails where
 // the proxy does: none goes past it. DNS questions do not go through it.
 type EgressProxyConfig struct {
 	// Address is the host and port of a SOCKS5 proxy, "proxy.example.com:1080". The local
 	// cloud also takes an HTTP proxy, "http://proxy.example.com:8080".
 	Address string `json:"address"`
-	// Username is for a proxy that asks who is there. It has at most 255 bytes, and so has
-	// Password, which no service answers with.
+	// Username and Password are for a proxy that asks for them. Each has at most 255 bytes.
+	// Services never return the password, and it prints as "[redacted]".
 	Username string `json:"username,omitempty"`
-	Password string `json:"password,omitempty"`
+	Password Key    `json:"password,omitempty"`
 	// TLS makes the connection to the proxy secure. A nil TLS leaves it as it is.
 	TLS *EgressProxyTLS `json:"tls,omitempty"`
 }
@@ -75,15 +74,40 @@ type NetworkTransform struct {
 // NetworkParams replaces the network rules of a running sandbox. The zero value
 // allows everything that the service allows.
 type NetworkParams struct {
-	Network
+	Egress
 	// AllowInternetAccess is nil for the service's default, which is true.
+	AllowInternetAccess *bool
+}
+
+type networkRequest struct {
+	egressRequest
 	AllowInternetAccess *bool `json:"allow_internet_access,omitempty"`
+}
+
+// egressRequest is an [Egress] as it is sent: with the password of the proxy, which the
+// encoding of a [Key] hides.
+type egressRequest struct {
+	Egress
+	EgressProxy *egressProxyRequest `json:"egressProxy,omitempty"`
+}
+
+type egressProxyRequest struct {
+	EgressProxyConfig
+	Password string `json:"password,omitempty"`
+}
+
+func (e Egress) request() egressRequest {
+	r := egressRequest{Egress: e}
+	if e.EgressProxy != nil {
+		r.EgressProxy = &egressProxyRequest{*e.EgressProxy, string(e.EgressProxy.Password)}
+	}
+	return r
 }
 
 // createNetwork is the network part of a create request: what the sandbox may
 // reach, and how it is reached.
 type createNetwork struct {
-	Network
+	egressRequest
 	AllowPublicTraffic *bool  `json:"allowPublicTraffic,omitempty"`
 	HTTPSPorts         []int  `json:"httpsPorts,omitempty"`
 	MaskRequestHost    string `json:"maskRequestHost,omitempty"`
@@ -91,12 +115,12 @@ type createNetwork struct {
 
 // network returns nil when p sets nothing about the network.
 func (p *CreateParams) network() *createNetwork {
-	if p.Network == nil && !p.PrivateTraffic && len(p.HTTPSPorts) == 0 && p.RequestHost == "" {
+	if p.Egress == nil && !p.PrivateTraffic && len(p.HTTPSPorts) == 0 && p.RequestHost == "" {
 		return nil
 	}
 	n := &createNetwork{HTTPSPorts: p.HTTPSPorts, MaskRequestHost: p.RequestHost}
-	if p.Network != nil {
-		n.Network = *p.Network
+	if p.Egress != nil {
+		n.egressRequest = p.Egress.request()
 	}
 	if p.PrivateTraffic {
 		n.AllowPublicTraffic = new(bool)
@@ -115,9 +139,9 @@ func (s *SandboxService) SetNetwork(ctx context.Context, id string, p *NetworkPa
 	if p == nil {
 		p = &NetworkParams{}
 	}
-	if err := s.canAsk(ctx, &p.Network); err != nil {
+	if err := s.canAsk(ctx, &p.Egress); err != nil {
 		return err
 	}
-	_, err = s.client.do(ctx, call{method: http.MethodPut, path: path, body: p}, nil)
+	_, err = s.client.do(ctx, call{method: http.MethodPut, path: path, body: networkRequest{p.Egress.request(), p.AllowInternetAccess}}, nil)
 	return err
 }

@@ -99,8 +99,8 @@ type SandboxInfo struct {
 	// AllowInternetAccess is set only by Get; nil when it was never set, which
 	// means allowed.
 	AllowInternetAccess *bool `json:"allowInternetAccess"`
-	// Network is set only by Get; nil when it was never set.
-	Network *Network `json:"network"`
+	// Egress is set only by Get; nil when it was never set.
+	Egress *Egress `json:"network"`
 	// VolumeMounts are the volumes that it has, and where.
 	VolumeMounts []VolumeMount `json:"volumeMounts"`
 	// Engine is what runs the sandbox on a local cloud, such as "room", and Mounts are the
@@ -141,8 +141,8 @@ type CreateParams struct {
 	Envs map[string]string
 	// AllowInternetAccess is nil for the service's default, which is true.
 	AllowInternetAccess *bool
-	// Network limits what the sandbox may reach; nil means the service's default.
-	Network *Network
+	// Egress limits what the sandbox may reach; nil means the service's default.
+	Egress *Egress
 	// PrivateTraffic asks for a token, without which only envd's port can be
 	// reached.
 	PrivateTraffic bool
@@ -216,7 +216,7 @@ func (s *SandboxService) Create(ctx context.Context, p *CreateParams) (*Sandbox,
 	if request.TemplateID == "" {
 		request.TemplateID = "base"
 	}
-	if err := s.canAsk(ctx, p.Network); err != nil {
+	if err := s.canAsk(ctx, p.Egress); err != nil {
 		return nil, err
 	}
 	if len(p.Mounts) > 0 {

@@ -13,7 +13,7 @@ import (
 )
 
 // SecretService makes the calls about secrets: values that the service puts into requests
-// of sandboxes, as the [NetworkRule] of a [Network] say, and that nobody can read back. It
+// of sandboxes, as the [NetworkRule] of an [Egress] say, and that nobody can read back. It
 // is safe for concurrent use.
 type SecretService struct{ client *Client }
 

@@ -180,7 +180,6 @@ var sameNames = map[string]string{
 	"Cloud":          "that of sandboxtest has the one of local",
 	"ForkResult":     "that of sandbox has a handle where that of api has an answer",
 	"GitCloneParams": "that of sandbox clones where something runs, that of template in a build",
-	"Network":        "one thing: that of api is its form in the API",
 	"Option":         "an option of the package",
 	"Sandbox":        "one thing: that of api is what the API says about it",
 	"Volume":         "one thing: that of api is what the API says about it",

@@ -69,13 +69,13 @@ func infoOf(i api.SandboxInfo) Info {
 		CPUs: i.CPUs, MemoryBytes: i.MemoryBytes, DiskBytes: i.DiskBytes,
 		EnvdVersion: i.EnvdVersion, Metadata: i.Metadata, EnvdUnresponsiveAtPause: i.EnvdUnresponsiveAtPause,
 		PauseMode: i.PauseMode, Lifecycle: (*Lifecycle)(i.Lifecycle), AccessToken: i.AccessToken,
-		AllowInternetAccess: i.AllowInternetAccess, Network: networkOf(i.Network), Asks: i.Network != nil && i.Network.Ask,
+		AllowInternetAccess: i.AllowInternetAccess, Network: networkOf(i.Egress), Asks: i.Egress != nil && i.Egress.Ask,
 		VolumeMounts: allAs(i.VolumeMounts, volumeMountOf), Engine: i.Engine, Mounts: allAs(i.Mounts, mountOf), Domain: i.Domain,
 	}
 }
 
 // networkOf is the opposite of wire.
-func networkOf(w *api.Network) *Network {
+func networkOf(w *api.Egress) *Network {
 	if w == nil {
 		return nil
 	}

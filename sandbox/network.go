@@ -60,8 +60,8 @@ type EgressProxy struct {
 	// Address is the host and port of a SOCKS5 proxy, "proxy.example.com:1080". The local
 	// cloud also takes an HTTP proxy, "http://proxy.example.com:8080".
 	Address string
-	// Username is for a proxy that asks who is there. It has at most 255 bytes, and so has
-	// Password, which no service answers with.
+	// Username and Password are for a proxy that asks for them. Each has at most 255 bytes.
+	// Services never return the password.
 	Username string
 	Password Key
 	// TLS makes the connection to the proxy secure. A nil TLS leaves it as it is.
@@ -83,7 +83,7 @@ func (p *EgressProxy) wire() *api.EgressProxyConfig {
 	if p == nil {
 		return nil
 	}
-	w := &api.EgressProxyConfig{Address: p.Address, Username: p.Username, Password: string(p.Password)}
+	w := &api.EgressProxyConfig{Address: p.Address, Username: p.Username, Password: p.Password}
 	if p.TLS != nil {
 		w.TLS = new(api.EgressProxyTLS(*p.TLS))
 	}
@@ -94,7 +94,7 @@ func egressProxyOf(w *api.EgressProxyConfig) *EgressProxy {
 	if w == nil {
 		return nil
 	}
-	p := &EgressProxy{Address: w.Address, Username: w.Username, Password: Key(w.Password)}
+	p := &EgressProxy{Address: w.Address, Username: w.Username, Password: w.Password}
 	if w.TLS != nil {
 		p.TLS = new(EgressProxyTLS(*w.TLS))
 	}
@@ -105,8 +105,8 @@ func egressProxyOf(w *api.EgressProxyConfig) *EgressProxy {
 // SecretRef("openai"). See [Secrets].
 func SecretRef(name string) string { return "${e2b.secrets." + name + "}" }
 
-func (n Network) wire() api.Network {
-	w := api.Network{AllowOut: slices.Clone(n.AllowOut), DenyOut: slices.Clone(n.DenyOut), DNSServers: slices.Clone(n.DNSServers), EgressProxy: n.EgressProxy.wire()}
+func (n Network) wire() api.Egress {
+	w := api.Egress{AllowOut: slices.Clone(n.AllowOut), DenyOut: slices.Clone(n.DenyOut), DNSServers: slices.Clone(n.DNSServers), EgressProxy: n.EgressProxy.wire()}
 	if n.DenyPrivate {
 		w.DenyOut = append(w.DenyOut, privateNetworks...)
 	}
@@ -130,11 +130,11 @@ func WithNetwork(n Network) CreateOption {
 }
 
 // rules returns what the service is told about the network, nil for nothing.
-func (c *sandboxConfig) rules() *api.Network {
+func (c *sandboxConfig) rules() *api.Egress {
 	if c.ask == nil {
 		return c.network
 	}
-	var w api.Network
+	var w api.Egress
 	if c.network != nil {
 		w = *c.network
 	}
@@ -157,7 +157,7 @@ func (sb *Sandbox) SetNetwork(ctx context.Context, n Network) error {
 	defer end()
 	w := n.wire()
 	rules := (&sandboxConfig{network: &w, ask: sb.config.ask}).rules()
-	if err := sb.client.api.Sandboxes.SetNetwork(ctx, sb.ID(), &api.NetworkParams{Network: *rules}); err != nil {
+	if err := sb.client.api.Sandboxes.SetNetwork(ctx, sb.ID(), &api.NetworkParams{Egress: *rules}); err != nil {
 		return sb.failed(ctx, "set network", missing(sb.ID(), err))
 	}
 	return nil
@@ -171,5 +171,5 @@ func (sb *Sandbox) offline(ctx context.Context) bool {
 		return false // it only explains another failure
 	}
 	return info.AllowInternetAccess != nil && !*info.AllowInternetAccess ||
-		info.Network != nil && slices.Contains(info.Network.DenyOut, AllTraffic)
+		info.Egress != nil && slices.Contains(info.Egress.DenyOut, AllTraffic)
 }

@@ -48,7 +48,7 @@ type sandboxConfig struct {
 	reboot         bool
 	metadata, envs map[string]string
 	internet       *bool
-	network        *api.Network
+	network        *api.Egress
 	ask            func(ctx context.Context, host string) bool
 	private        bool
 	httpsPorts     []int

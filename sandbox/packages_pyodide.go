@@ -104,7 +104,7 @@ func (sb *Sandbox) newPipSandbox(ctx context.Context, python *wasmPython) (*Sand
 	}
 	cfg := sandboxConfig{
 		template: pipTemplate, wheels: &wheelCache{limit: -1},
-		metadata: map[string]string{protocol.PipFor: sb.ID()}, internet: info.AllowInternetAccess, network: info.Network,
+		metadata: map[string]string{protocol.PipFor: sb.ID()}, internet: info.AllowInternetAccess, network: info.Egress,
 	}
 	if cfg.network != nil {
 		cfg.network.Ask = false // whoever is asked was asked for that sandbox
