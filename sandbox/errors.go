@@ -59,7 +59,7 @@ var (
 // that the call did not wait for the code to stop, and there is no traceback.
 type InterruptedError struct {
 	// Context is the context in which the code ran.
-	Context string
+	Context ContextID
 	// Ran is how long the code ran; 0 if it was not seen to start.
 	Ran time.Duration
 	// Cause is why the call's context ended, such as [context.DeadlineExceeded].

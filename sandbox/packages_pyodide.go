@@ -58,7 +58,7 @@ func (sb *Sandbox) wasmPlace(ctx context.Context) (*place, error) {
 		if err != nil {
 			return "", err
 		}
-		e, err := sb.collectCode(ctx, fmt.Sprintf(wasmScript, argv, script), &RunCodeParams{Context: made.ID, MaxOutputBytes: 16 << 20}, nil)
+		e, err := sb.collectCode(ctx, fmt.Sprintf(wasmScript, argv, script), &RunCodeParams{Context: ContextID(made.ID), MaxOutputBytes: 16 << 20}, nil)
 		if e == nil {
 			return "", err
 		}

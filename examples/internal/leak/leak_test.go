@@ -65,7 +65,7 @@ func TestSearchFinds(t *testing.T) {
 	}
 	places = append(places, "name /tmp/"+s.Text, "name /tmp/link")
 
-	inside := map[string]map[string]bool{} // by context: where code finds it
+	inside := map[sandbox.ContextID]map[string]bool{} // by context: where code finds it
 	for _, kernel := range []struct {
 		code string
 		in   map[string]bool
