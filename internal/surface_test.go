@@ -179,6 +179,7 @@ var sameNames = map[string]string{
 	"Client":         "each makes the calls of its package; that of sandbox has one of api",
 	"Cloud":          "that of sandboxtest has the one of local",
 	"ForkResult":     "that of sandbox has a handle where that of api has an answer",
+	"ForkParams":     "that of sandbox has the expiry of handles where that of api has a lifetime",
 	"GitCloneParams": "that of sandbox clones where something runs, that of template in a build",
 	"Option":         "an option of the package",
 	"Sandbox":        "one thing: that of api is what the API says about it",

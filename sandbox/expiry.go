@@ -21,11 +21,11 @@ const (
 func (t Then) pauses() bool { return t == ThenPause || t == ThenPauseFilesystem }
 
 // Expiry says how long a sandbox lives and what comes then. The zero value is a lease of
-// [DefaultLease]: the open handle renews it, and the sandbox is killed at most that long
+// [DefaultLifetime]: the open handle renews it, and the sandbox is killed at most that long
 // after the program ends, however that happens.
 type Expiry struct {
 	// After is how long the sandbox lives, rounded up to whole seconds; 0 means
-	// [DefaultLease].
+	// [DefaultLifetime].
 	After time.Duration
 	// Renew makes it a lease: after half of After the open handle renews it, each time.
 	// After is then 15 seconds to an hour. Without Renew, a time that After names is fixed:
@@ -69,10 +69,21 @@ func (e Expiry) check() error {
 	return nil
 }
 
+// checkInherited is check for a sandbox that has its Then and Resume from elsewhere.
+func (e Expiry) checkInherited() error {
+	if e.Then != "" || e.Resume {
+		return fmt.Errorf("Then and Resume are decided when a sandbox is created: %w", api.ErrInvalidArgument)
+	}
+	return e.check()
+}
+
 // checkConnect refuses what only the creation of a sandbox decides.
 func (c *sandboxConfig) checkConnect() error {
-	if c.expiryAsked && (c.expiry.Then != "" || c.expiry.Resume) {
-		return fmt.Errorf("sandbox: Connect: Expiry.Then and Resume are decided when a sandbox is created: %w", api.ErrInvalidArgument)
+	if !c.expiryAsked {
+		return nil
+	}
+	if err := c.expiry.checkInherited(); err != nil {
+		return fmt.Errorf("sandbox: Connect: Expiry: %w", err)
 	}
 	return nil
 }
@@ -91,7 +102,7 @@ func (e Expiry) apply(p *api.CreateParams) {
 }
 
 // life returns what the service is told: how long the sandbox may live from now.
-func (c *sandboxConfig) life() time.Duration { return cmp.Or(c.expiry.After, DefaultLease) }
+func (c *sandboxConfig) life() time.Duration { return cmp.Or(c.expiry.After, DefaultLifetime) }
 
 // renewal returns the lease that a handle renews, 0 for none.
 func (c *sandboxConfig) renewal() time.Duration {

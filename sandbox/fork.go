@@ -3,7 +3,6 @@ package sandbox
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/e2bctl/e2bctl/api"
 )
@@ -13,9 +12,10 @@ type ForkParams struct {
 	// Count is how many copies to make, 1 to 100; 0 means 1. The service may let
 	// fewer sandboxes run at a time.
 	Count int
-	// Lifetime is the fixed lifetime of the copies, as Expiry.After; 0 means
-	// the lifetime or lease of the handle, or for [Client.Fork] that of the client.
-	Lifetime time.Duration
+	// Expiry says how long the copies live, and whether their handles renew that. The zero
+	// value means the expiry of the handle, or for [Client.Fork] that of the client. Then and
+	// Resume must be empty: the copies have those of the original.
+	Expiry Expiry
 }
 
 // ForkResult is one copy of a sandbox, or why there is none.
@@ -71,11 +71,14 @@ func (c *Client) fork(ctx context.Context, id string, cfg sandboxConfig, p *Fork
 	if p == nil {
 		p = &ForkParams{}
 	}
-	if p.Lifetime < 0 || p.Count < 0 {
-		return nil, fmt.Errorf("ForkParams with Count %d and Lifetime %v: want neither below 0: %w", p.Count, p.Lifetime, api.ErrInvalidArgument)
+	if p.Count < 0 {
+		return nil, fmt.Errorf("ForkParams.Count is %d: want at least 0: %w", p.Count, api.ErrInvalidArgument)
 	}
-	if p.Lifetime > 0 {
-		cfg.expiry = Expiry{After: p.Lifetime}
+	if err := p.Expiry.checkInherited(); err != nil {
+		return nil, fmt.Errorf("ForkParams.Expiry: %w", err)
+	}
+	if p.Expiry != (Expiry{}) {
+		cfg.expiry = p.Expiry
 	}
 	cfg.inherits = true
 	made, err := making(ctx, c, cfg.life(), func(ctx context.Context) ([]api.ForkResult, error) {

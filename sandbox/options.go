@@ -19,9 +19,9 @@ const (
 	// DefaultTemplate is the template that Create starts unless an option names
 	// another: it has Python and supports RunCode.
 	DefaultTemplate = "code-interpreter-v1"
-	// DefaultLease is how long a sandbox outlives a program that ended without
-	// closing it.
-	DefaultLease = 5 * time.Minute
+	// DefaultLifetime is the lifetime of a sandbox unless [WithExpiry] names another. A
+	// sandbox with a lease outlives a program that ended without closing it by at most that.
+	DefaultLifetime = api.DefaultLifetime
 
 	// minLease leaves room for a renewal that fails and is repeated, and is the
 	// least time by which services extend a life.
