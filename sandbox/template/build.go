@@ -72,8 +72,8 @@ type Built struct {
 // and the build goes on, because services cannot stop one: the result is then not nil, and
 // [Wait] waits for it again. The other errors are those of the calls of [api.TemplateService],
 // and of reading the files; then nothing was started.
-func Build(ctx context.Context, client *api.Client, name string, d Definition, p *BuildParams) (*Built, error) {
-	built, err := Start(ctx, client, name, d, p)
+func Build(ctx context.Context, templates *api.TemplateService, name string, d Definition, p *BuildParams) (*Built, error) {
+	built, err := Start(ctx, templates, name, d, p)
 	if err != nil {
 		return nil, err
 	}
@@ -81,23 +81,23 @@ func Build(ctx context.Context, client *api.Client, name string, d Definition, p
 	if p != nil {
 		params.Log = p.Log
 	}
-	return built, Wait(ctx, client, built, params)
+	return built, Wait(ctx, templates, built, params)
 }
 
 // Start is [Build] without waiting: it returns when all that is copied has been uploaded and
 // the build runs.
-func Start(ctx context.Context, client *api.Client, name string, d Definition, p *BuildParams) (*Built, error) {
+func Start(ctx context.Context, templates *api.TemplateService, name string, d Definition, p *BuildParams) (*Built, error) {
 	if p == nil {
 		p = &BuildParams{}
 	}
-	built, err := start(ctx, client, name, d, p)
+	built, err := start(ctx, templates, name, d, p)
 	if err != nil {
 		return nil, fmt.Errorf("template: build %q: %w", name, err)
 	}
 	return built, nil
 }
 
-func start(ctx context.Context, client *api.Client, name string, d Definition, p *BuildParams) (*Built, error) {
+func start(ctx context.Context, templates *api.TemplateService, name string, d Definition, p *BuildParams) (*Built, error) {
 	if d.err != nil {
 		return nil, d.err
 	}
@@ -117,22 +117,22 @@ func start(ctx context.Context, client *api.Client, name string, d Definition, p
 	for _, notice := range files.notices() {
 		say(api.BuildLogWarn, notice)
 	}
-	if err := checkPlatforms(ctx, client, d.platforms); err != nil {
+	if err := checkPlatforms(ctx, templates, d.platforms); err != nil {
 		return nil, err
 	}
 	if len(d.stages) > 0 {
-		if err := client.Templates.CheckStages(ctx); err != nil {
+		if err := templates.CheckStages(ctx); err != nil {
 			return nil, err
 		}
 	}
-	build, err := client.Templates.Create(ctx, name, &api.TemplateCreateParams{
+	build, err := templates.Create(ctx, name, &api.TemplateCreateParams{
 		Tags: p.Tags, CPUs: p.CPUs, MemoryBytes: p.MemoryBytes, MinFreeDiskBytes: p.MinFreeDiskBytes, Engine: p.Engine,
 	})
 	if err != nil {
 		return nil, err
 	}
 	say(api.BuildLogInfo, fmt.Sprintf("template %s, build %s", build.TemplateID, build.BuildID))
-	if err := files.upload(ctx, client, build.TemplateID, say); err != nil {
+	if err := files.upload(ctx, templates, build.TemplateID, say); err != nil {
 		return nil, err
 	}
 	request := &api.StartBuildParams{
@@ -145,7 +145,7 @@ func start(ctx context.Context, client *api.Client, name string, d Definition, p
 	for _, s := range files.stages {
 		request.Stages = append(request.Stages, api.BuildStage{Name: s.name, FromImage: s.image, Steps: wire(s.steps)})
 	}
-	if err := client.Templates.StartBuild(ctx, build.TemplateID, build.BuildID, request); err != nil {
+	if err := templates.StartBuild(ctx, build.TemplateID, build.BuildID, request); err != nil {
 		return nil, err
 	}
 	return &Built{
@@ -263,12 +263,12 @@ func (p *prepared) add(ctx context.Context, steps []step, params *BuildParams) (
 const parallelUploads = 4
 
 // upload sends the archives that the service wants.
-func (p *prepared) upload(ctx context.Context, client *api.Client, templateID string, say func(api.BuildLogLevel, string)) error {
+func (p *prepared) upload(ctx context.Context, templates *api.TemplateService, templateID string, say func(api.BuildLogLevel, string)) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallelUploads)
 	for _, u := range p.uploads {
 		group.Go(func() error {
-			sent, err := p.uploadOne(ctx, client, templateID, u)
+			sent, err := p.uploadOne(ctx, templates, templateID, u)
 			switch {
 			case err != nil:
 				return fmt.Errorf("upload %q: %w", u.Args[0], err)
@@ -283,8 +283,8 @@ func (p *prepared) upload(ctx context.Context, client *api.Client, templateID st
 	return group.Wait()
 }
 
-func (p *prepared) uploadOne(ctx context.Context, client *api.Client, templateID string, u upload) (sent bool, err error) {
-	to, err := client.Templates.FileUpload(ctx, templateID, u.FilesHash)
+func (p *prepared) uploadOne(ctx context.Context, templates *api.TemplateService, templateID string, u upload) (sent bool, err error) {
+	to, err := templates.FileUpload(ctx, templateID, u.FilesHash)
 	if err != nil || to.Present && !u.copy.Upload {
 		return false, err
 	}
@@ -295,7 +295,7 @@ func (p *prepared) uploadOne(ctx context.Context, client *api.Client, templateID
 	defer func() { err = errors.Join(err, archive.Close()) }()
 	for attempt := 1; ; attempt++ {
 		// Not the file itself: the transport closes what it sends.
-		err = client.Templates.Upload(ctx, to, io.NewSectionReader(archive, 0, archive.size), archive.size)
+		err = templates.Upload(ctx, to, io.NewSectionReader(archive, 0, archive.size), archive.size)
 		if err == nil || attempt == maxUploads || !errors.Is(err, api.ErrRetryable) {
 			return true, err
 		}

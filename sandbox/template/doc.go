@@ -6,7 +6,7 @@
 //		Copy("site", "/srv/site", nil).
 //		Env(map[string]string{"PORT": "8000"}).
 //		Start("cd /srv/site && python3 -m http.server $PORT", template.WaitPort(8000))
-//	built, err := template.Build(ctx, client.API(), "web:v1", web, nil)
+//	built, err := template.Build(ctx, client.Templates, "web:v1", web, nil)
 //	if err != nil {
 //		return err // a *BuildError says which step failed, and what it printed
 //	}

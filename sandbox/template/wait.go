@@ -34,8 +34,8 @@ type WaitParams struct {
 
 // Wait waits until a build is ready. A Built that only has TemplateID and BuildID is enough,
 // so another program can have started it. Errors are those of [Build].
-func Wait(ctx context.Context, client *api.Client, built *Built, p *WaitParams) error {
-	w := waiting{client: client, built: built}
+func Wait(ctx context.Context, templates *api.TemplateService, built *Built, p *WaitParams) error {
+	w := waiting{templates: templates, built: built}
 	if p != nil {
 		w.log = p.Log
 	}
@@ -53,9 +53,9 @@ func Wait(ctx context.Context, client *api.Client, built *Built, p *WaitParams) 
 
 // waiting is a call of Wait.
 type waiting struct {
-	client *api.Client
-	built  *Built
-	log    func(api.BuildLogEntry)
+	templates *api.TemplateService
+	built     *Built
+	log       func(api.BuildLogEntry)
 
 	offset int                 // lines that came
 	last   []api.BuildLogEntry // the last of them
@@ -96,7 +96,7 @@ func (w *waiting) drain(ctx context.Context, state *api.BuildState) error {
 }
 
 func (w *waiting) ask(ctx context.Context) (*api.BuildState, error) {
-	state, err := w.client.Templates.BuildStatus(ctx, w.built.TemplateID, w.built.BuildID, &api.BuildStatusParams{LogsOffset: w.offset})
+	state, err := w.templates.BuildStatus(ctx, w.built.TemplateID, w.built.BuildID, &api.BuildStatusParams{LogsOffset: w.offset})
 	if err != nil {
 		return nil, err
 	}
