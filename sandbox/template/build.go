@@ -22,16 +22,17 @@ import (
 type BuildParams struct {
 	// Tags name the build, beside a tag in the name; none means "default".
 	Tags []string
-	// CPUs and MemoryBytes are what sandboxes have; 0 means the service's default. A local
-	// cloud gives all its sandboxes the same. Bytes are rounded up to whole MiB.
+	// CPUs and MemoryBytes are the resources of each sandbox; 0 means the service's default.
+	// MemoryBytes is rounded up to whole MiB. A local cloud gives all its sandboxes the same.
 	CPUs        int
 	MemoryBytes int64
-	// MinFreeDiskBytes is how much free space a sandbox is to have beyond what the build
-	// wrote; nil means the service's default.
+	// MinFreeDiskBytes is the least free disk space of a sandbox after the build; nil means
+	// the service's default.
 	MinFreeDiskBytes *int64
-	// Engine is what runs the build and the sandboxes of the template on a local cloud,
-	// "room", "docker" or "gvisor"; empty means that of what it is built from, or else the cloud's.
-	// The template keeps it. Every other service is [errors.ErrUnsupported] with it.
+	// Engine is the engine of a local cloud that runs the build and the template's sandboxes:
+	// "room", "docker" or "gvisor". The template keeps it. Empty means the engine of the
+	// template that the build begins with, or else the cloud's. With another service
+	// an engine is an error, [errors.ErrUnsupported].
 	Engine api.Engine
 	// NoCache does all steps even if they were done before.
 	NoCache bool
@@ -41,11 +42,11 @@ type BuildParams struct {
 	// IgnoreFile is read in place of .dockerignore in Dir; empty means that one, if there is
 	// one.
 	IgnoreFile string
-	// Ignore are patterns of what not to copy, in the syntax of .dockerignore and after
-	// those of the file.
+	// Ignore are patterns of files not to copy, in the syntax of .dockerignore. They come
+	// after the patterns of the file.
 	Ignore []string
-	// Log gets the log of the build as it comes, without the control sequences of terminals,
-	// and before it what is uploaded. It is called by one goroutine at a time. May be nil.
+	// Log gets the uploads and then the log of the build as it comes, without the control
+	// sequences of terminals. It is called by one goroutine at a time. May be nil.
 	Log func(api.BuildLogEntry)
 }
 
@@ -53,7 +54,7 @@ type BuildParams struct {
 type Built struct {
 	TemplateID string
 	BuildID    string
-	// Name is what was built, as given; WithTemplate of package sandbox takes it.
+	// Name is the name that Build was given; WithTemplate of package sandbox takes it.
 	Name string
 	// Names are the template's names with the team before them.
 	Names []string
@@ -64,14 +65,13 @@ type Built struct {
 	stages []stage
 }
 
-// Build builds a template and waits until it is ready. What it copies is uploaded unless
-// the service has it.
+// Build builds a template and waits until it is ready. Files to copy are uploaded unless the
+// service has them.
 //
-// The name is "name" or "name:tag"; a template of that name gets one more build. If a step
-// fails, the error is a [*BuildError]. If ctx ends once the build runs, Build stops waiting
-// and the build goes on, because services cannot stop one: the result is then not nil, and
-// [Wait] waits for it again. The other errors are those of the calls of [api.TemplateService],
-// and of reading the files; then nothing was started.
+// The name is "name" or "name:tag"; an existing template gets one more build. If a step fails,
+// the error is a [*BuildError]. Services cannot stop a build: if ctx ends while it runs, Build
+// returns the build and an error, the build goes on, and [Wait] can wait for it again. With
+// any other error, from [api.TemplateService] or from reading the files, nothing was started.
 func Build(ctx context.Context, templates *api.TemplateService, name string, d Definition, p *BuildParams) (*Built, error) {
 	built, err := Start(ctx, templates, name, d, p)
 	if err != nil {
@@ -84,8 +84,7 @@ func Build(ctx context.Context, templates *api.TemplateService, name string, d D
 	return built, Wait(ctx, templates, built, params)
 }
 
-// Start is [Build] without waiting: it returns when all that is copied has been uploaded and
-// the build runs.
+// Start is [Build] without waiting: it returns when the files are uploaded and the build runs.
 func Start(ctx context.Context, templates *api.TemplateService, name string, d Definition, p *BuildParams) (*Built, error) {
 	if p == nil {
 		p = &BuildParams{}

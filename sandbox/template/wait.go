@@ -150,7 +150,7 @@ const (
 // BuildError reports a build that failed.
 type BuildError struct {
 	TemplateID, BuildID string
-	// Name is what was to be built; empty if [Wait] was not told.
+	// Name is the name of the template; empty if [Wait] was not told.
 	Name string
 	// Step is "base" for what comes before the steps, the number of a step counted from
 	// "1", or "finalize" for the start and ready commands; often empty. In a stage of a
@@ -159,7 +159,7 @@ type BuildError struct {
 	// Instruction is the step itself, such as "RUN make"; empty if it is none, or if the
 	// build was started elsewhere.
 	Instruction string
-	// Reason is what the service says about it.
+	// Reason is the service's message.
 	Reason string
 	// Logs are the last lines of the log, at most 20.
 	Logs []api.BuildLogEntry
