@@ -20,16 +20,14 @@ type Egress struct {
 	// DNSServers lists IPv4 addresses of name servers, at most 10, that may be reached if
 	// AllowOut has names. Names that may be reached resolve without them.
 	DNSServers []string `json:"dnsServers,omitempty"`
-	// Rules say what is done to the HTTPS requests to hosts, by their names:
-	// "example.com", or "*.example.com" for all names below it. They allow nothing. A host
-	// has one rule.
+	// Rules change the HTTPS requests to hosts, by the host's name: "example.com", or
+	// "*.example.com" for all names below it. They allow nothing. A host has one rule.
 	Rules map[string][]NetworkRule `json:"rules,omitempty"`
 	// EgressProxy is the proxy through which connections leave. A nil proxy leaves none.
 	EgressProxy *EgressProxyConfig `json:"egressProxy,omitempty"`
-	// Ask makes the service ask before a host is reached that only [AllTraffic] in DenyOut
-	// denies, which it needs: see [SandboxService.Questions]. Only the local cloud can. For
-	// another service the calls that set it return an error that is
-	// [errors.ErrUnsupported], and do nothing.
+	// Ask makes the service ask before a host is reached that only [AllTraffic] in DenyOut denies:
+	// see [SandboxService.Questions]. It needs AllTraffic there. Only the local cloud can ask:
+	// with another service a call that sets Ask does nothing and returns [errors.ErrUnsupported].
 	Ask bool `json:"ask,omitempty"`
 }
 
@@ -44,22 +42,22 @@ type EgressProxyConfig struct {
 	// Services never return the password, and it prints as "[redacted]".
 	Username string `json:"username,omitempty"`
 	Password Key    `json:"password,omitempty"`
-	// TLS makes the connection to the proxy secure. A nil TLS leaves it as it is.
+	// TLS makes the connection to the proxy secure. A nil TLS uses none.
 	TLS *EgressProxyTLS `json:"tls,omitempty"`
 }
 
-// EgressProxyTLS is TLS to a proxy, which always has to show a certificate.
+// EgressProxyTLS configures TLS to a proxy. The proxy's certificate is always verified.
 type EgressProxyTLS struct {
 	// Enabled turns TLS on. The other fields need it.
 	Enabled bool `json:"enabled"`
 	// ServerName is the name in the proxy's certificate. The default is the host of its address.
 	ServerName string `json:"serverName,omitempty"`
-	// CACert are certificates in PEM that vouch for the proxy in place of those that the
-	// service trusts. No service answers with them.
+	// CACert has CA certificates in PEM for the proxy's certificate, in place of those that the
+	// service trusts. Services never return them.
 	CACert string `json:"caCert,omitempty"`
 }
 
-// NetworkRule says what is done to requests on their way out of a sandbox.
+// NetworkRule changes requests on their way out of a sandbox.
 type NetworkRule struct {
 	Transform *NetworkTransform `json:"transform,omitempty"`
 }
@@ -128,9 +126,9 @@ func (p *CreateParams) network() *createNetwork {
 	return n
 }
 
-// SetNetwork replaces all network rules of a running sandbox: what p leaves out
-// is cleared. Open connections may or may not be cut. It returns [ErrNotFound]
-// when the sandbox is not running.
+// SetNetwork replaces all network rules of a running sandbox: rules that p leaves out are cleared.
+// Open connections may or may not be cut. It returns [ErrNotFound] when the sandbox is not
+// running.
 func (s *SandboxService) SetNetwork(ctx context.Context, id string, p *NetworkParams) error {
 	path, err := sandboxPath(id, "/network")
 	if err != nil {
