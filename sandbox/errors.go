@@ -100,7 +100,7 @@ const (
 	GonePaused      GoneState = "paused"        // it is paused; connecting resumes it
 	GoneOutOfMemory GoneState = "out of memory" // it used more memory than it may
 	GoneDied        GoneState = "died"          // it ended by itself
-	GoneServerGone  GoneState = "server gone"   // what it ran on ended, such as the local cloud
+	GoneServerGone  GoneState = "server gone"   // its server or machine ended, such as the local cloud
 )
 
 // GoneError says what happened to a sandbox. It matches [ErrGone].

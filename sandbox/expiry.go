@@ -11,7 +11,7 @@ import (
 // Then is what happens to a sandbox when its lifetime is over. The empty one is [ThenKill].
 type Then string
 
-// What happens when a lifetime is over.
+// The actions at the end of a lifetime.
 const (
 	ThenKill            Then = "kill"             // it ends
 	ThenPause           Then = "pause"            // it is paused, with its memory: see [PauseFull]

@@ -18,7 +18,7 @@ type ForkParams struct {
 	Expiry Expiry
 }
 
-// ForkResult is one copy of a sandbox, or why there is none.
+// ForkResult is one copy of a sandbox, or the reason why it was not made.
 type ForkResult struct {
 	// Sandbox is the handle of the copy, and nil when Err is set. The copy was
 	// created through it: its Close, which may be called on nil, tears the copy down.

@@ -18,7 +18,7 @@ type Info struct {
 	State SandboxState
 	// StartedAt is when the sandbox was started or resumed.
 	StartedAt time.Time
-	// EndAt is when the sandbox's life ends or, if it is paused, when it was paused.
+	// EndAt is the end of the sandbox's lifetime or, if it is paused, the time of the pause.
 	EndAt       time.Time
 	CPUs        int
 	MemoryBytes int64
@@ -45,7 +45,7 @@ type Info struct {
 	Network *Network
 	// Asks reports whether hosts that no rule names are asked about, as [WithAsk] wants.
 	Asks bool
-	// VolumeMounts are the volumes that it has, and where.
+	// VolumeMounts are the volumes of the sandbox and their directories.
 	VolumeMounts []VolumeMount
 	// Engine is what runs the sandbox on a local cloud, such as "room".
 	Engine api.Engine
@@ -103,7 +103,7 @@ type ListParams struct {
 	States []SandboxState
 	// Template is an id or a name, without a tag.
 	Template string
-	// PageSize is how many there are in a page, 1 to 100; 0 means the service's default, 100.
+	// PageSize is how many entries a page has, 1 to 100; 0 means the service's default, 100.
 	PageSize int
 	// NextToken continues where the previous page ended.
 	NextToken string

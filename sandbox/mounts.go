@@ -15,7 +15,7 @@ type Mount struct {
 	Dir string `json:"dir"`
 	// Path is the absolute path of the directory in the sandbox, other than the root.
 	Path string `json:"path"`
-	// Writable lets the sandbox change what is in it.
+	// Writable lets the sandbox change its files.
 	Writable bool `json:"writable,omitempty"`
 }
 

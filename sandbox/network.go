@@ -64,7 +64,7 @@ type EgressProxy struct {
 	// Services never return the password.
 	Username string
 	Password Key
-	// TLS makes the connection to the proxy secure. A nil TLS leaves it as it is.
+	// TLS makes the connection to the proxy secure. A nil TLS uses none.
 	TLS *EgressProxyTLS
 }
 
@@ -74,8 +74,8 @@ type EgressProxyTLS struct {
 	Enabled bool
 	// ServerName is the name in the proxy's certificate. The default is the host of its address.
 	ServerName string
-	// CACert are certificates in PEM that vouch for the proxy in place of those that the
-	// service trusts. No service answers with them.
+	// CACert has CA certificates in PEM for the proxy's certificate, in place of those that the
+	// service trusts. Services never return them.
 	CACert string
 }
 

@@ -13,7 +13,7 @@ import (
 // PauseParams says how to pause a sandbox. The zero value is a pause that keeps
 // everything.
 type PauseParams struct {
-	// Mode is what is kept; empty means the service's default, [PauseFull].
+	// Mode says which state is kept; empty means the service's default, [PauseFull].
 	Mode PauseMode
 	// RequireHealthyGuest refuses the pause with [ErrUnavailable] when envd, the
 	// daemon inside, does not answer. Without it such a sandbox is paused, too, and
@@ -25,7 +25,7 @@ type PauseParams struct {
 // PauseMode is what a pause keeps.
 type PauseMode = api.PauseMode
 
-// What a pause keeps.
+// The states that a pause keeps.
 const (
 	// PauseFull keeps files and memory: processes and the variables of contexts go
 	// on where they were. A local cloud keeps the memory until it ends, and beyond that on
@@ -39,7 +39,7 @@ const (
 // OnTimeout is what [Info] says about the end of a lifetime. [Expiry] sets it.
 type OnTimeout = api.OnTimeout
 
-// What happens when a lifetime is over.
+// The actions at the end of a lifetime.
 const (
 	OnTimeoutKill  = api.OnTimeoutKill
 	OnTimeoutPause = api.OnTimeoutPause // its state is kept, until it is resumed or killed

@@ -9,14 +9,13 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// LogEntry is one entry of a sandbox's log. The log is not what programs in the sandbox
-// print, but what the service and its daemon inside say about the sandbox; code in the
-// sandbox can make the daemon say anything.
+// LogEntry is one entry of a sandbox's log. The service and its daemon inside write the log;
+// programs' output is not in it. Code in the sandbox can make the daemon write anything.
 type LogEntry struct {
 	Time    time.Time `json:"timestamp"`
 	Level   LogLevel  `json:"level"`
 	Message string    `json:"message"`
-	// Fields say more, by name. The field "logger" says who it was.
+	// Fields has more details, by name. The field "logger" is the program that wrote the entry.
 	Fields map[string]string `json:"fields"`
 }
 
@@ -47,16 +46,15 @@ const (
 	LogError = api.LogError
 )
 
-// Usage is what a sandbox used at a time.
+// Usage is the use of resources by a sandbox at one time.
 type Usage struct {
 	Time time.Time `json:"timestamp"`
 	CPUs int       `json:"cpuCount"`
-	// CPUPercent is how much of its processors the sandbox used, in percent of all of them.
+	// CPUPercent is the use of the sandbox's processors, in percent of all of them.
 	CPUPercent       float64 `json:"cpuUsedPct"`
 	MemoryUsedBytes  int64   `json:"memUsed"`
 	MemoryTotalBytes int64   `json:"memTotal"`
-	// MemoryCacheBytes are used for copies of what is on disks, and not part of
-	// MemoryUsedBytes.
+	// MemoryCacheBytes are used for caches of files, and not part of MemoryUsedBytes.
 	MemoryCacheBytes int64 `json:"memCache"`
 	DiskUsedBytes    int64 `json:"diskUsed"`
 	DiskTotalBytes   int64 `json:"diskTotal"`

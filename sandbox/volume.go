@@ -49,7 +49,7 @@ const (
 	VolumeOther     = api.VolumeOther
 )
 
-// VolumeListParams says what to list. The zero value is one level.
+// VolumeListParams says how deep to list. The zero value lists one level.
 type VolumeListParams struct {
 	// MaxDepth is how many levels of directories to list; 0 means 1.
 	MaxDepth int

@@ -16,7 +16,7 @@ type VolumeInfo struct {
 	Name string
 	// Token authorizes access to the files of the volume for some days. A list has none.
 	Token Key
-	// Domain is where the service has the files; often empty.
+	// Domain is the domain of the service that has the files; often empty.
 	Domain string
 }
 
