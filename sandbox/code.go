@@ -17,8 +17,8 @@ import (
 // RunCodeParams sets how to run code. The zero value runs it in the default
 // context.
 type RunCodeParams struct {
-	// Stdout and Stderr receive what the code prints, as it arrives, on the caller's
-	// goroutine; an error that they return interrupts the code. May be nil.
+	// Stdout and Stderr receive the code's output, as it arrives, on the caller's goroutine; an
+	// error that they return interrupts the code. May be nil.
 	Stdout, Stderr io.Writer
 	// OnResult is called with each result as it arrives, on the caller's goroutine,
 	// and again when the code updates it. May be nil. StreamCode reports more.

@@ -23,22 +23,20 @@ type ForkResult struct {
 	// Sandbox is the handle of the copy, and nil when Err is set. The copy was
 	// created through it: its Close, which may be called on nil, tears the copy down.
 	Sandbox *Sandbox
-	// Err is why there is no copy, such as [ErrRateLimited] where no more
-	// sandboxes may run.
+	// Err is the reason if there is no copy, such as [ErrRateLimited] where no more sandboxes may
+	// run.
 	Err error
-	// Memory reports whether the copy goes on where the original was, with its
-	// processes and the variables of its contexts. False means that it only has the
-	// files and started anew from them, as on a local cloud whose engine does not save
-	// memory, and nil that the service does not say.
+	// Memory reports whether the copy goes on where the original was, with its processes and the
+	// variables of its contexts. False means that it started anew from the files, as on a local
+	// cloud whose engine does not save memory. A nil Memory means that the service does not say.
 	Memory *bool
 }
 
-// Fork makes copies of the sandbox, all of the same moment, and the sandbox runs
-// on. A copy has the files of the original and, if the service can do that
-// ([ForkResult].Memory), its memory; its metadata, variables and network are those of the
-// original, and what it does from then on is its own. Each copy is one sandbox more
-// to close, also after an error of another one; close those of a sandbox of
-// [Create] before it, because its Close closes the client of all.
+// Fork makes copies of the sandbox, all of the same moment, and the sandbox runs on. A copy has
+// the files of the original and, if the service can do that ([ForkResult].Memory), its memory; its
+// metadata, variables and network are those of the original. From then on the copies are
+// independent. Each copy must be closed, also after an error of another one. Close the copies of a
+// sandbox of [Create] before that sandbox, whose Close closes the client of all.
 //
 // The error is about all copies, and then there are none: a call that ctx cut off
 // is undone, as by [Client.Create]. A sandbox that is paused is not resumed for it:

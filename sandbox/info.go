@@ -16,7 +16,7 @@ type Info struct {
 	// Alias is the template's first name; empty when it has none.
 	Alias string
 	State SandboxState
-	// StartedAt is when the sandbox was started or resumed.
+	// StartedAt is the time when the sandbox was started or resumed.
 	StartedAt time.Time
 	// EndAt is the end of the sandbox's lifetime or, if it is paused, the time of the pause.
 	EndAt       time.Time
@@ -31,7 +31,7 @@ type Info struct {
 
 	// The fields below are not set in a list, except VolumeMounts.
 
-	// PauseMode is what the pause kept; empty while the sandbox runs, and on older
+	// PauseMode says which state the pause kept; empty while the sandbox runs, and on older
 	// services.
 	PauseMode PauseMode
 	// Lifecycle is nil when the service does not say.
@@ -43,11 +43,11 @@ type Info struct {
 	// Network is nil when it was never set. Its DenyOut has the networks that DenyPrivate
 	// stands for.
 	Network *Network
-	// Asks reports whether hosts that no rule names are asked about, as [WithAsk] wants.
+	// Asks reports whether the service asks about hosts that no rule names: see [WithAsk].
 	Asks bool
 	// VolumeMounts are the volumes of the sandbox and their directories.
 	VolumeMounts []VolumeMount
-	// Engine is what runs the sandbox on a local cloud, such as "room".
+	// Engine is the engine of a local cloud that runs the sandbox, such as "room".
 	Engine api.Engine
 	// Mounts are the directories of the machine of a local cloud that the sandbox sees,
 	// except that cloud's Pyodide distribution.
@@ -55,7 +55,7 @@ type Info struct {
 	Domain string
 }
 
-// Lifecycle is what happens at the end of a sandbox's lifetime.
+// Lifecycle describes the end of a sandbox's lifetime.
 type Lifecycle struct {
 	OnTimeout OnTimeout
 	// AutoResume reports whether a request for the paused sandbox resumes it.

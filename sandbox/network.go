@@ -14,9 +14,9 @@ const AllTraffic = api.AllTraffic
 // privateNetworks are the networks that are not part of the internet.
 var privateNetworks = []string{"10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"}
 
-// Network sets what a sandbox may reach. AllowOut takes precedence over DenyOut.
-// The zero value leaves the decision to the service, which never lets a sandbox
-// reach its own machines.
+// Network lists the destinations that a sandbox may reach. AllowOut takes precedence over DenyOut.
+// The zero value leaves the decision to the service, which never lets a sandbox reach its own
+// machines.
 //
 // Whether a connection to port 80 or 443 goes to an allowed name is decided by
 // what the program sends: the Host of HTTP or the server name of TLS. Other ports
@@ -37,13 +37,12 @@ type Network struct {
 	// DenyPrivate adds the private networks to DenyOut.
 	DenyPrivate bool
 	// Headers are put into the HTTPS requests to hosts on port 443, in place of those that
-	// programs send: by the name of the host ("example.com", or "*.example.com" for all
-	// names below it), then by that of the header. With [SecretRef], programs use a secret
-	// that never enters the sandbox; a host that repeats what it is sent gives it away.
-	// TRACE asks for that: the local cloud sends only GET, HEAD, POST, PUT, PATCH, DELETE
-	// and OPTIONS to these hosts.
-	// They allow nothing: the host must be one that the sandbox may reach. A sandbox can be
-	// given others later only if it was created with some.
+	// programs send: by the name of the host ("example.com", or "*.example.com" for all names
+	// below it), then by that of the header. With [SecretRef], programs use a secret that never
+	// enters the sandbox; a host that sends its requests back gives it away. TRACE asks for that:
+	// the local cloud sends only GET, HEAD, POST, PUT, PATCH, DELETE and OPTIONS to these hosts.
+	// They allow nothing: the host must be one that the sandbox may reach. A sandbox can be given
+	// others later only if it was created with some.
 	Headers map[string]map[string]string
 	// EgressProxy is the proxy through which connections leave that the rules allow. A nil
 	// proxy leaves none. The local cloud gives it the address that it has checked, or the name
@@ -68,7 +67,7 @@ type EgressProxy struct {
 	TLS *EgressProxyTLS
 }
 
-// EgressProxyTLS is TLS to an [EgressProxy], which always has to show a certificate.
+// EgressProxyTLS configures TLS to an [EgressProxy]. The proxy's certificate is always verified.
 type EgressProxyTLS struct {
 	// Enabled turns TLS on. The other fields need it.
 	Enabled bool
@@ -119,7 +118,7 @@ func (n Network) wire() api.Egress {
 	return w
 }
 
-// WithNetwork sets what the sandbox may reach. It can be combined with
+// WithNetwork sets the destinations that the sandbox may reach. It can be combined with
 // [WithInternet].
 func WithNetwork(n Network) CreateOption {
 	return createOption(func(c *config) error {
@@ -145,10 +144,10 @@ func (c *sandboxConfig) rules() *api.Egress {
 	return &w
 }
 
-// SetNetwork replaces all rules about what the sandbox may reach from now on:
-// what n leaves out is cleared, including the effect of [WithInternet]. Hosts that no rule
-// names are asked about if this handle has [WithAsk], and only then. The local cloud also cuts
-// existing connections; another service may leave them open.
+// SetNetwork replaces all network rules of the sandbox from now on: rules that n leaves out are
+// cleared, and so is the effect of [WithInternet]. Only if this handle has [WithAsk], the service
+// asks about hosts that no rule names. The local cloud also cuts existing connections; another
+// service may leave them open.
 func (sb *Sandbox) SetNetwork(ctx context.Context, n Network) error {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {

@@ -22,7 +22,7 @@ type PauseParams struct {
 	RequireHealthyGuest bool
 }
 
-// PauseMode is what a pause keeps.
+// PauseMode says which state a pause keeps.
 type PauseMode = api.PauseMode
 
 // The states that a pause keeps.
@@ -36,7 +36,7 @@ const (
 	PauseFilesystem = api.PauseFilesystem
 )
 
-// OnTimeout is what [Info] says about the end of a lifetime. [Expiry] sets it.
+// OnTimeout is the action at the end of a lifetime, in [Info]. [Expiry] sets it.
 type OnTimeout = api.OnTimeout
 
 // The actions at the end of a lifetime.
@@ -64,12 +64,11 @@ func (c *Client) Pause(ctx context.Context, id string, p *PauseParams) error {
 	return nil
 }
 
-// Pause pauses the sandbox: its lifetime stands still, and every connection into
-// it ends, those of other programs, too. What p says is kept; by default that is
-// everything, and the memory that it uses stays in use. The handle stays open, and
-// code, commands and terminals in flight wait, unless only files are kept.
-// [Sandbox.Resume] continues the sandbox, as does [Connect] in another program,
-// and with Expiry.Resume any call; without that, calls return [ErrGone] with
+// Pause pauses the sandbox: its lifetime stands still, and every connection into it ends, those of
+// other programs, too. p says which state is kept; by default that is everything, and the
+// sandbox's memory stays in use. The handle stays open, and code, commands and terminals in flight
+// wait, unless only files are kept. [Sandbox.Resume] continues the sandbox, as does [Connect] in
+// another program, and with Expiry.Resume any call; without that, calls return [ErrGone] with
 // [GonePaused] until then.
 //
 // If the sandbox is paused already, the error is [ErrConflict]. It is
@@ -106,11 +105,11 @@ type ResumeParams struct {
 	Reboot bool
 }
 
-// Resume continues a paused sandbox, whoever paused it; that it runs is no error.
-// If only its files were kept, it starts anew: there are no processes, and the
-// variables of its contexts are lost. If its memory was kept on a machine, or with programs,
-// that are not those of the local cloud now, the error is [ErrInvalidArgument], it is
-// still paused, and ResumeParams.Reboot starts it anew.
+// Resume continues a paused sandbox, whichever program paused it. A running sandbox is no error.
+// If only its files were kept, it starts anew: there are no processes, and the variables of its
+// contexts are lost. If its memory was kept on another machine, or with other programs, than the
+// local cloud has now, the error is [ErrInvalidArgument] and it stays paused: ResumeParams.Reboot
+// starts it anew.
 func (sb *Sandbox) Resume(ctx context.Context, p *ResumeParams) error {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {

@@ -24,7 +24,7 @@ type Sandbox struct {
 	Git *Git
 	// PTY opens terminals in the sandbox.
 	PTY *PTY
-	// Contexts are where code runs.
+	// Contexts are the contexts in which code runs.
 	Contexts *Contexts
 	// Packages installs packages for the sandbox's Python.
 	Packages *Packages

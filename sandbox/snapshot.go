@@ -10,8 +10,8 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// Snapshot is what was kept of a sandbox at one moment. [WithTemplate] with its ID
-// creates sandboxes from it.
+// Snapshot is the state of a sandbox at one moment. [WithTemplate] with its ID creates sandboxes
+// from it.
 type Snapshot struct {
 	// ID is the template that the service made for the snapshot, with the tag. It
 	// contains the name of a named one.
@@ -52,7 +52,7 @@ type SnapshotListParams struct {
 	NextToken string
 }
 
-// SnapshotMode is what a snapshot keeps.
+// SnapshotMode says which state a snapshot keeps.
 type SnapshotMode = api.SnapshotMode
 
 // The states that a snapshot keeps.
@@ -69,13 +69,12 @@ const (
 // [WithTemplate], by any program and also when this sandbox has long ended. It stays
 // until [Snapshots.Delete].
 //
-// By default what the service can keep is kept; [Snapshot].Memory says whether that
-// was the memory, too. A local cloud keeps the files, and the memory on an engine that saves
-// it: from that only the same machine makes sandboxes, and Create is [ErrInvalidArgument]
-// elsewhere. The error is [ErrInvalidArgument] when the mode or the name is refused, and
-// [ErrGone] with
-// [GonePaused] when the sandbox is paused: it is not resumed for that. If ctx cuts
-// the call off, there may be a snapshot, which [Snapshots.List] then finds.
+// By default the snapshot keeps as much as the service can; [Snapshot].Memory says whether that
+// was the memory, too. A local cloud keeps the files, and the memory on an engine that saves it:
+// from that only the same machine makes sandboxes, and Create is [ErrInvalidArgument] elsewhere.
+// The error is [ErrInvalidArgument] when the mode or the name is refused, and [ErrGone] with
+// [GonePaused] when the sandbox is paused: it is not resumed for that. If ctx cuts the call off,
+// there may be a snapshot, which [Snapshots.List] then finds.
 func (sb *Sandbox) Snapshot(ctx context.Context, p *SnapshotParams) (*Snapshot, error) {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {

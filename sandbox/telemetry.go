@@ -68,10 +68,10 @@ type MetricsParams struct {
 	From, Until time.Time
 }
 
-// Logs iterates over the log of the sandbox, oldest entry first: what the service and the
-// daemon inside say about it, not what programs print. With [LogParams].Follow it goes on
-// until the sandbox has ended or ctx has; a pause does not end it. An error is yielded at
-// most once, as the last item.
+// Logs iterates over the log of the sandbox, oldest entry first. The service and the daemon inside
+// write it; programs' output is not in it. With [LogParams].Follow it goes on until the sandbox
+// has ended or ctx has; a pause does not end it. An error is yielded at most once, as the last
+// item.
 func (sb *Sandbox) Logs(ctx context.Context, p *LogParams) iter.Seq2[LogEntry, error] {
 	return func(yield func(LogEntry, error) bool) {
 		ctx, cancel := context.WithCancelCause(ctx)
@@ -114,9 +114,9 @@ func (c *Client) Logs(ctx context.Context, id string, p *LogParams) iter.Seq2[Lo
 	}
 }
 
-// Metrics returns what the sandbox has used, oldest first. On a local cloud there is a
-// sample of every 5 seconds in which it ran, fewer of times that are more than an hour
-// ago, and one that is at most 5 seconds old.
+// Metrics returns the sandbox's use of resources, oldest first. On a local cloud there is a sample
+// of every 5 seconds in which it ran, fewer of times that are more than an hour ago, and one that
+// is at most 5 seconds old.
 func (sb *Sandbox) Metrics(ctx context.Context, p *MetricsParams) ([]Usage, error) {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
