@@ -11,7 +11,7 @@ import (
 
 // Question asks whether a sandbox may reach a host.
 type Question struct {
-	// ID is greater than those of the questions before.
+	// ID is greater than the ids of earlier questions.
 	ID int64 `json:"id"`
 	// Host is a name in lower case, or an address.
 	Host string `json:"host"`
@@ -24,13 +24,11 @@ type QuestionsParams struct {
 	After int64
 }
 
-// Questions returns the open questions about a sandbox whose network has
-// [Network].Ask, oldest first. If there are none it
-// waits for about 20 seconds, and may return none. A question is answered with no
-// if within 5 seconds no program has answered it or asked for those after it, or
-// if nobody has answered it within 30: a program asks for the next questions
-// while it thinks about these.
-// The sandbox may be paused. It returns [ErrNotFound] if there is no such sandbox.
+// Questions returns the open questions about a sandbox whose network has [Egress].Ask, oldest
+// first. If there are none it waits for about 20 seconds, and may return none. The service answers
+// a question with no if nobody has answered it within 30 seconds, or if for 5 seconds no program
+// has answered it or asked for later questions: a program asks for the next ones while it thinks
+// about these. The sandbox may be paused. It returns [ErrNotFound] if there is no such sandbox.
 func (s *SandboxService) Questions(ctx context.Context, id string, p *QuestionsParams) ([]Question, error) {
 	if p == nil {
 		p = &QuestionsParams{}
@@ -51,7 +49,7 @@ func (s *SandboxService) Questions(ctx context.Context, id string, p *QuestionsP
 
 // AnswerParams answers a question.
 type AnswerParams struct {
-	// ID is that of the question.
+	// ID is the id of the question.
 	ID int64 `json:"id"`
 	// Allow says whether the host may be reached.
 	Allow bool `json:"allow"`
@@ -76,10 +74,10 @@ func asksPath(id string) (string, error) {
 	return "/local" + path, err
 }
 
-// CheckAsk returns an error unless the service asks before a host is reached, as
-// [Network].Ask wants: [errors.ErrUnsupported] if it is one that would ignore that.
+// CheckAsk returns an error unless the service asks before a host is reached, as [Egress].Ask
+// requires: [errors.ErrUnsupported] if the service would ignore that.
 func (s *SandboxService) CheckAsk(ctx context.Context) error {
-	return s.client.checkFeature(ctx, "ask", "Network.Ask: only the local cloud asks before a host is reached")
+	return s.client.checkFeature(ctx, "ask", "Egress.Ask: only the local cloud asks before a host is reached")
 }
 
 // checkFeature returns an error unless the service has what only the local cloud has:
@@ -106,8 +104,8 @@ func (c *Client) features(ctx context.Context) (map[string]any, error) {
 }
 
 // canAsk is CheckAsk for rules that may not want it.
-func (s *SandboxService) canAsk(ctx context.Context, n *Network) error {
-	if n == nil || !n.Ask {
+func (s *SandboxService) canAsk(ctx context.Context, e *Egress) error {
+	if e == nil || !e.Ask {
 		return nil
 	}
 	return s.CheckAsk(ctx)

@@ -47,7 +47,7 @@ func TestAsk(t *testing.T) {
 	if err := c.Sandboxes.Answer(t.Context(), "i1", &AnswerParams{ID: 7, Allow: true}); err != nil {
 		t.Error(err)
 	}
-	asking := &NetworkParams{Network: Network{DenyOut: []string{AllTraffic}, Ask: true}}
+	asking := &NetworkParams{Egress: Egress{DenyOut: []string{AllTraffic}, Ask: true}}
 	if err := c.Sandboxes.SetNetwork(t.Context(), "i1", asking); err != nil {
 		t.Error(err)
 	}
@@ -59,11 +59,11 @@ func TestAsk(t *testing.T) {
 	}
 	for _, features = range []string{"", `{}`, `{"ask":false}`} {
 		calls = nil
-		_, created := c.Sandboxes.Create(t.Context(), &CreateParams{Network: &asking.Network})
+		_, created := c.Sandboxes.Create(t.Context(), &CreateParams{Egress: &asking.Egress})
 		changed := c.Sandboxes.SetNetwork(t.Context(), "i1", asking)
 		for _, err := range []error{created, changed} {
-			if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "Network.Ask") {
-				t.Errorf("%q: got %v, want errors.ErrUnsupported that names Network.Ask", features, err)
+			if !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), "Egress.Ask") {
+				t.Errorf("%q: got %v, want errors.ErrUnsupported that names Egress.Ask", features, err)
 			}
 		}
 		if len(calls) != 2 {

@@ -16,21 +16,22 @@ import (
 // bring what it copies, StartBuild says what to do, and BuildStatus follows it.
 // Package sandbox/template makes them all.
 
-// TemplateCreateParams says what a build is to be known by and what its sandboxes
-// have. The zero value means the service's defaults.
+// TemplateCreateParams has the tags of a build and the resources of its sandboxes. The zero value
+// means the service's defaults.
 type TemplateCreateParams struct {
 	// Tags name the build, beside a tag in the name; none means "default".
 	Tags []string
-	// CPUs and MemoryBytes are what sandboxes have; 0 means the service's default. Bytes are
-	// rounded up to whole MiB.
+	// CPUs and MemoryBytes are the resources of each sandbox; 0 means the service's default.
+	// MemoryBytes is rounded up to whole MiB.
 	CPUs        int
 	MemoryBytes int64
-	// MinFreeDiskBytes is how much free space a sandbox is to have beyond what the build
-	// wrote; nil means the service's default.
+	// MinFreeDiskBytes is the least free disk space of a sandbox after the build; nil means the
+	// service's default.
 	MinFreeDiskBytes *int64
-	// Engine is what runs the build and the sandboxes of the template on a local cloud,
-	// "room", "docker" or "gvisor"; empty means that of what it is built from, or else the cloud's.
-	// Every other service is [errors.ErrUnsupported] with it.
+	// Engine is the engine of a local cloud that runs the build and the template's sandboxes:
+	// "room", "docker" or "gvisor". Empty means the engine of the template that the build begins
+	// with, or else the cloud's. With another service an engine is an error,
+	// [errors.ErrUnsupported].
 	Engine Engine
 }
 
@@ -49,18 +50,18 @@ type NewBuild struct {
 	BuildID    string `json:"buildID"`
 	// Public reports whether other teams may use the template.
 	Public bool `json:"public"`
-	// Names are its names with the team before them, and Aliases the same without.
+	// Names are its names with the team in front, Aliases the same names without it.
 	Names   []string `json:"names"`
 	Aliases []string `json:"aliases"`
 	// Tags will name the build once it is ready.
 	Tags []string `json:"tags"`
 }
 
-// Create asks for a build of the template with a name, "name" or "name:tag", which is
-// made unless it is there. Earlier builds stay, and sandboxes are made from them until
-// this one is ready. The error is [ErrInvalidArgument] when the name, a tag or a size
-// is refused, [ErrForbidden] when the name is another team's, [ErrConflict] when it is
-// the id of a template, and [ErrRateLimited] when too many builds run.
+// Create asks for a build of the template "name" or "name:tag". A missing template is made.
+// Earlier builds stay, and sandboxes are made from them until this one is ready. The error is
+// [ErrInvalidArgument] when the name, a tag or a size is refused, [ErrForbidden] when the name is
+// another team's, [ErrConflict] when it is the id of a template, and [ErrRateLimited] when too
+// many builds run.
 //
 // It is retried only when provably nothing was sent, or when the service answers 429.
 func (s *TemplateService) Create(ctx context.Context, name string, p *TemplateCreateParams) (*NewBuild, error) {
@@ -86,26 +87,26 @@ func (s *TemplateService) Create(ctx context.Context, name string, p *TemplateCr
 	return build, nil
 }
 
-// BuildStep is one step of a build. The service does it in a sandbox, or takes what it
-// made of the same steps before.
+// BuildStep is one step of a build. The service does it in a sandbox, or takes the cached result
+// of the same steps.
 type BuildStep struct {
 	// Type is COPY, RUN, ENV, WORKDIR or USER.
 	Type string `json:"type"`
-	// Args are those of the type: source, destination, owner and mode of COPY, the
-	// last two may be empty; command and, if there is a second one, user of RUN; names
-	// and values in turn of ENV; one path of WORKDIR; one name of USER.
+	// Args are the arguments of the type. COPY has a source, a destination, an owner and a mode,
+	// and the last two may be empty. RUN has a command and may have a user. ENV has names and
+	// values in turn, WORKDIR a path, USER a name.
 	Args []string `json:"args"`
-	// FilesHash names the archive with what COPY takes; see FileUpload.
+	// FilesHash names the archive with the files of COPY; see FileUpload.
 	FilesHash string `json:"filesHash,omitempty"`
-	// FromStage has COPY take what StartBuildParams.Stages has under that name, in place
-	// of an archive. Without an owner files keep theirs.
+	// FromStage makes COPY take files of that stage of StartBuildParams.Stages, instead of an
+	// archive. Without an owner files keep theirs.
 	FromStage string `json:"fromStage,omitempty"`
 	// Force does this step, and with it all later ones, even if they were done before.
 	Force bool `json:"force"`
 }
 
-// ImageRegistry says how to log in where an image is: with Username and Password, or
-// with the three fields of AWS, or with the service account of Google's cloud.
+// ImageRegistry is the login to the registry of an image: Username and Password, or the three
+// fields of AWS, or a service account of Google's cloud.
 type ImageRegistry struct {
 	Username string
 	Password Key
@@ -150,9 +151,9 @@ func (r *ImageRegistry) wire() (map[string]string, error) {
 	return found, nil
 }
 
-// BuildStage is what steps copy from.
+// BuildStage is a stage that steps copy from.
 type BuildStage struct {
-	// Name is what BuildStep.FromStage calls it.
+	// Name is the name for BuildStep.FromStage.
 	Name string `json:"name"`
 	// FromImage is the image to begin with.
 	FromImage string `json:"fromImage"`
@@ -168,9 +169,8 @@ type StartBuildParams struct {
 	FromTemplate string
 	// Registry is the login for FromImage; nil means none.
 	Registry *ImageRegistry
-	// Stages are built before the steps, in this order. Only the local cloud builds some:
-	// for other services the error is [errors.ErrUnsupported]. See
-	// [TemplateService.CheckStages].
+	// Stages are built before the steps, in this order. Only the local cloud builds stages: with
+	// another service the error is [errors.ErrUnsupported]. See [TemplateService.CheckStages].
 	Stages []BuildStage
 	// Steps are done one after another.
 	Steps []BuildStep
@@ -193,10 +193,10 @@ type startBuildRequest struct {
 	ReadyCmd          string            `json:"readyCmd,omitempty"`
 }
 
-// StartBuild starts a build that Create asked for. Builds that run for the same
-// template and tag end. What is wrong with the steps, or with what they begin with, is
-// mostly found later, and BuildStatus says so. The error is [ErrInvalidArgument] when
-// the build was started before, and [ErrNotFound] when there is no such build.
+// StartBuild starts a build that Create asked for. Running builds of the same template and tag
+// end. Most mistakes in the steps, or in the image or template that they begin with, are found
+// later: BuildStatus reports them. The error is [ErrInvalidArgument] when the build was started
+// before, and [ErrNotFound] when there is no such build.
 //
 // It is retried only when provably nothing was sent, or when the service answers 429.
 func (s *TemplateService) StartBuild(ctx context.Context, templateID, buildID string, p *StartBuildParams) error {
@@ -226,10 +226,9 @@ func (s *TemplateService) StartBuild(ctx context.Context, templateID, buildID st
 // defaultArchitecture is that of E2B's machines.
 const defaultArchitecture = "amd64"
 
-// Architecture returns which architecture's images templates begin with, as Go calls it. For a
-// local cloud it is that of its machine or, where Docker is what runs its sandboxes unless a
-// template says otherwise, of the machine of the Docker daemon. It is "amd64" for a service
-// that does not say.
+// Architecture returns the architecture of the images that templates begin with, in Go's words. A
+// local cloud returns that of its machine or, if Docker is its default engine, of the Docker
+// daemon's machine. For a service that does not say it is "amd64".
 func (s *TemplateService) Architecture(ctx context.Context) (string, error) {
 	features, err := s.client.features(ctx)
 	if err != nil {
@@ -240,7 +239,7 @@ func (s *TemplateService) Architecture(ctx context.Context) (string, error) {
 }
 
 // CheckStages returns an error unless the service builds StartBuildParams.Stages:
-// [errors.ErrUnsupported] if it is one that would ignore them.
+// [errors.ErrUnsupported] if the service would ignore them.
 func (s *TemplateService) CheckStages(ctx context.Context) error {
 	return s.client.checkFeature(ctx, "stages", "stages of a build, of which COPY --from takes files: only the local cloud builds them")
 }
@@ -257,13 +256,13 @@ const (
 	BuildLogError BuildLogLevel = "error"
 )
 
-// BuildLogEntry is a line of a build's log. Its text comes from what was built, and may
-// have control characters.
+// BuildLogEntry is a line of a build's log. Its text comes from programs of the build and may have
+// control characters.
 type BuildLogEntry struct {
 	Time    time.Time     `json:"timestamp"`
 	Level   BuildLogLevel `json:"level"`
 	Message string        `json:"message"`
-	// Step is what [BuildFailure] calls a step; often empty.
+	// Step names a step as [BuildFailure] does; often empty.
 	Step string `json:"step"`
 }
 
@@ -290,17 +289,16 @@ type BuildState struct {
 // BuildStatusParams says which part of the log to return with the state. The zero value
 // is its beginning.
 type BuildStatusParams struct {
-	// LogsOffset is how many lines to leave out: those that were returned before.
+	// LogsOffset is how many lines to skip, because they were returned before.
 	LogsOffset int
-	// MaxLines is how many lines at most, 1 to 100; 0 means the service's default, 100.
+	// MaxLines is how many lines to return at most, 1 to 100; 0 means the service's default, 100.
 	MaxLines int
-	// Level leaves out what matters less; empty means nothing.
+	// Level is the least level of the lines; empty means all.
 	Level BuildLogLevel
 }
 
-// BuildStatus returns how far a build is. There may be more of the log than one answer
-// has, also of a build that has ended. The error for a build that there is not is
-// [ErrNotFound].
+// BuildStatus returns how far a build is. One answer may have only a part of the log, even after
+// the end of the build. The error is [ErrNotFound] when there is no such build.
 func (s *TemplateService) BuildStatus(ctx context.Context, templateID, buildID string, p *BuildStatusParams) (*BuildState, error) {
 	path, err := buildPath(templateID, buildID, "/status")
 	if err != nil {
@@ -335,14 +333,14 @@ type BuildLogsParams struct {
 	Cursor time.Time
 	// Backward returns the newest lines first.
 	Backward bool
-	// MaxLines is how many lines at most, 1 to 100; 0 means the service's default, 100.
+	// MaxLines is how many lines to return at most, 1 to 100; 0 means the service's default, 100.
 	MaxLines int
-	// Level leaves out what matters less; empty means nothing.
+	// Level is the least level of the lines; empty means all.
 	Level BuildLogLevel
 }
 
-// BuildLogs returns a part of a build's log, also long after its end. To follow a build,
-// use BuildStatus, which counts lines where this one goes by their time.
+// BuildLogs returns a part of a build's log, also long after its end. To follow a build, use
+// BuildStatus, which counts lines; BuildLogs goes by their time.
 func (s *TemplateService) BuildLogs(ctx context.Context, templateID, buildID string, p *BuildLogsParams) ([]BuildLogEntry, error) {
 	path, err := buildPath(templateID, buildID, "/logs")
 	if err != nil {

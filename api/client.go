@@ -201,8 +201,8 @@ func (c *Client) Sources() Sources { return c.sources }
 // UserAgent returns the User-Agent that requests carry.
 func (c *Client) UserAgent() string { return c.agent }
 
-// Transport returns what sends the requests. Close closes its connections
-// unless the program passed it in.
+// Transport returns the transport that sends the requests. Close closes its connections unless the
+// program passed it in.
 func (c *Client) Transport() http.RoundTripper { return c.transport }
 
 // Logger returns the client's logger; it is never nil.

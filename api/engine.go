@@ -1,7 +1,6 @@
 package api
 
-// Engine names what runs the sandboxes of a local cloud. Other services have none to choose
-// from.
+// Engine names the engine that runs sandboxes of a local cloud. Other services offer no choice.
 type Engine string
 
 // The engines of the local cloud.

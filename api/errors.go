@@ -18,9 +18,8 @@ import (
 // Classes of errors, for errors.Is. An [*Error] matches the classes that its
 // status implies.
 var (
-	// ErrNotFound means that there is no such object, or that it belongs to
-	// another key (404, or 400 where the service answers so for something that a request
-	// names).
+	// ErrNotFound means that the object does not exist or belongs to another key (404, or 400 for
+	// an object that a request names).
 	ErrNotFound = errors.New("not found")
 	// ErrUnauthorized means that the key is missing, malformed or unknown (401).
 	ErrUnauthorized = errors.New("unauthorized")
@@ -59,7 +58,7 @@ var (
 // Error describes a call that failed. StatusCode says whether the service
 // answered.
 type Error struct {
-	// Method and Path are those of the request; Path has no query.
+	// Method and Path are the request's; Path has no query.
 	Method, Path string
 	// StatusCode is the status of the answer; 0 means that no answer came, and
 	// errors.Unwrap then returns the cause.
@@ -73,10 +72,10 @@ type Error struct {
 	RequestID string
 	// RetryAfter is how long the service asks to wait; 0 when it says nothing.
 	RetryAfter time.Duration
-	// Reason is why the sandbox is no longer there; empty when the service does
-	// not say, as E2B's own, or never had it.
+	// Reason is the reason for the end of the sandbox; empty when the service never had it or does
+	// not say, as E2B's own.
 	Reason EndReason
-	// EndedAt is when that sandbox ended; zero when the service does not say.
+	// EndedAt is the time of that sandbox's end; zero when the service does not say.
 	EndedAt time.Time
 
 	waitNamed    bool   // the service sent a RetryAfter, even if it is 0
@@ -87,21 +86,21 @@ type Error struct {
 	cause        error
 }
 
-// EndReason is why a sandbox ended. A service may use others than the constants
+// EndReason is the reason for the end of a sandbox. A service may use others than the constants
 // here.
 type EndReason string
 
-// Why a sandbox ended.
+// The reasons for the end of a sandbox.
 const (
 	EndExpired     EndReason = "expired"       // its lifetime was over
 	EndKilled      EndReason = "killed"        // a client killed it
 	EndOutOfMemory EndReason = "out_of_memory" // it used more memory than it may
 	EndDied        EndReason = "died"          // it ended by itself
-	EndServerGone  EndReason = "server_gone"   // what it ran on ended
+	EndServerGone  EndReason = "server_gone"   // its server or machine ended
 )
 
-// Codes of what the request of a sandbox names and the service does not have. A local cloud sends
-// them with the status 400, which E2B's service has for these.
+// Codes of an error about a volume or secret that a request for a sandbox names and that does not
+// exist. A local cloud sends them with status 400, as E2B's service does.
 const (
 	CodeVolumeNotFound = "volume_not_found"
 	CodeSecretNotFound = "secret_not_found"
@@ -112,8 +111,7 @@ func NewError(method, path string, cause error) *Error {
 	return &Error{Method: method, Path: path, cause: cause}
 }
 
-// ResponseError returns the error that an answer describes, from its head and
-// the first part of its body.
+// ResponseError returns the error for an answer, given its head and the first part of its body.
 func ResponseError(method, path string, status int, header http.Header, body []byte) *Error {
 	e := &Error{Method: method, Path: path, StatusCode: status}
 	e.RetryAfter, e.waitNamed = retryAfter(header)
@@ -190,8 +188,8 @@ func (e *Error) refusedHere() bool {
 // Unwrap returns the cause of a call that got no answer, and nil otherwise.
 func (e *Error) Unwrap() error { return e.cause }
 
-// RouteMissing reports whether the service does not know the route at all, as
-// opposed to the object in it: then it is older, or another implementation.
+// RouteMissing reports whether the service lacks the route itself, not only the object in it. Such
+// a service is older, or another implementation.
 func (e *Error) RouteMissing() bool { return e.routeMissing }
 
 // Is reports whether target is a class of this package that e belongs to.

@@ -17,16 +17,16 @@ import (
 type FileUpload struct {
 	// Present reports whether the service has the archive already.
 	Present bool `json:"present"`
-	// URL takes the archive; it is signed and valid for a while, so whoever has it can
-	// use it. It may be empty when Present is true.
+	// URL takes the archive. It is signed and valid for a while: anybody who has it can use it. It
+	// may be empty when Present is true.
 	URL string `json:"url"`
-	// Headers are to be sent with it.
+	// Headers must be sent with the archive.
 	Headers map[string]string `json:"headers"`
 }
 
-// FileUpload returns where to send the archive that BuildStep.FilesHash names. The hash
-// is a SHA-256 in hexadecimal digits that the client computes, of what is copied and how:
-// the service trusts it. The error is [ErrNotFound] when there is no such template.
+// FileUpload returns the address for the archive that BuildStep.FilesHash names. The hash is a
+// SHA-256 in hexadecimal digits, which the client computes from the files and the way they are
+// copied. The service trusts it. The error is [ErrNotFound] when there is no such template.
 func (s *TemplateService) FileUpload(ctx context.Context, templateID, hash string) (*FileUpload, error) {
 	path, err := objectPath("/templates/", "template", templateID, "/files/")
 	if err != nil {
@@ -42,9 +42,9 @@ func (s *TemplateService) FileUpload(ctx context.Context, templateID, hash strin
 	return upload, nil
 }
 
-// Upload sends an archive, tar or tar.gz, of exactly size bytes to where FileUpload says.
-// It is sent as it is read, without the API key, and archive is not closed. ctx bounds all
-// of it. It is never retried.
+// Upload sends an archive, tar or tar.gz, of exactly size bytes to the address that FileUpload
+// returned. It is sent as it is read, without the API key, and archive is not closed. ctx bounds
+// the whole call, which is never retried.
 func (s *TemplateService) Upload(ctx context.Context, to *FileUpload, archive io.Reader, size int64) error {
 	at, err := url.Parse(to.URL)
 	if err != nil || at.Host == "" || at.Scheme != "https" && at.Scheme != "http" {

@@ -14,8 +14,8 @@ import (
 // ForkParams says how to fork a sandbox. The zero value is one copy for
 // [DefaultLifetime].
 type ForkParams struct {
-	// Count is how many copies to make, 1 to 100 and fewer than the service lets run
-	// at a time; 0 means 1.
+	// Count is how many copies to make, 1 to 100; 0 means 1. The service may let fewer sandboxes
+	// run at a time.
 	Count int
 	// Lifetime is how long the copies live, rounded up to whole seconds; 0 means
 	// [DefaultLifetime].
@@ -27,15 +27,15 @@ type forkRequest struct {
 	Count   int   `json:"count,omitempty"`
 }
 
-// ForkResult is one copy of a sandbox, or why there is none.
+// ForkResult is one copy of a sandbox, or the reason why it was not made.
 type ForkResult struct {
 	// Sandbox is the copy; nil when Err is set.
 	Sandbox *Sandbox
-	// Err is why there is no copy, an [*Error] of what the service says about it.
+	// Err is the service's [*Error] if there is no copy.
 	Err error
-	// Memory reports whether the copy has the memory of the original, so that its
-	// processes go on. False means that it only has the files and started anew from
-	// them, and nil that the service does not say.
+	// Memory reports whether the copy has the memory of the original, so that its processes go on.
+	// False means that it started anew from the files. A nil Memory means that the service does
+	// not say.
 	Memory *bool
 }
 
@@ -51,11 +51,10 @@ type forkError struct {
 	ErrorCode string `json:"error_code"`
 }
 
-// Fork makes copies of a running sandbox, which goes on running, all of the same
-// moment. There is an entry for each that the service tried to make. The error is
-// about all of them: [ErrConflict] when the sandbox is paused or changes its state,
-// [ErrInvalidArgument] when Count is more than may run, [ErrUnavailable] when the
-// service cannot do it now.
+// Fork makes copies of a running sandbox, all of the same moment. The sandbox goes on running. The
+// result has an entry for each copy that the service tried to make. The error concerns all of
+// them: [ErrConflict] when the sandbox is paused or changes its state, [ErrInvalidArgument] when
+// Count is more than may run, [ErrUnavailable] when the service cannot do it now.
 //
 // Like Create, it is retried only when provably nothing was sent, or when the
 // service answers 429. If the answer is lost, there may be copies, which live until

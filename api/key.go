@@ -22,10 +22,10 @@ var (
 // nothing, so that a missing key is visible.
 func (k Key) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, k.shown()) }
 
-// LogValue returns what slog records.
+// LogValue implements [slog.LogValuer].
 func (k Key) LogValue() slog.Value { return slog.StringValue(k.shown()) }
 
-// MarshalText returns what encoders, including JSON, write.
+// MarshalText implements [encoding.TextMarshaler], which JSON uses, too.
 func (k Key) MarshalText() ([]byte, error) { return []byte(k.shown()), nil }
 
 func (k Key) shown() string {

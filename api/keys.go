@@ -12,16 +12,15 @@ type Team struct {
 	Name string `json:"name"`
 	// APIKey is a key of the team. E2B's own service makes a new one for every call.
 	APIKey Key `json:"apiKey"`
-	// IsDefault reports whether it is the team that commands use unless told
-	// otherwise.
+	// IsDefault reports whether commands use this team by default.
 	IsDefault bool `json:"isDefault"`
 }
 
 // TeamService makes the calls about teams. It is safe for concurrent use.
 type TeamService struct{ client *Client }
 
-// List returns the teams of the caller. E2B's own service wants a login for it
-// instead of an API key, and answers [ErrUnauthorized]; a local cloud has one team.
+// List returns the teams of the caller. E2B's own service requires a login instead of an API key,
+// and answers [ErrUnauthorized]; a local cloud has one team.
 func (s *TeamService) List(ctx context.Context) ([]Team, error) {
 	teams, _, err := list[Team](ctx, s.client, "a team", call{method: http.MethodGet, path: "/teams", once: true})
 	return teams, err
@@ -31,18 +30,18 @@ func (s *TeamService) List(ctx context.Context) ([]Team, error) {
 type APIKey struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
-	// Mask is what may be shown of the key.
+	// Mask shows parts of the key.
 	Mask      KeyMask   `json:"mask"`
 	CreatedAt time.Time `json:"createdAt"`
 	// LastUsed is nil for a key that was never used.
 	LastUsed *time.Time `json:"lastUsed"`
-	// Key is the key itself; set only by Create. It cannot be had later.
+	// Key is the key itself; set only by Create. Services do not return it later.
 	Key Key `json:"key"`
 }
 
-// KeyMask is what may be shown of an API key.
+// KeyMask has the parts of an API key that may be shown.
 type KeyMask struct {
-	// Prefix is what keys of the service begin with, such as "e2b_".
+	// Prefix is the common beginning of the service's keys, such as "e2b_".
 	Prefix string `json:"prefix"`
 	// ValueLength is how many characters follow the prefix.
 	ValueLength int `json:"valueLength"`
@@ -54,9 +53,9 @@ type KeyMask struct {
 // String returns the key with its middle left out, such as "e2b_12...cdef".
 func (m KeyMask) String() string { return m.Prefix + m.First + "..." + m.Last }
 
-// KeyService makes the calls about the API keys of the team. E2B's own service
-// wants a login for them instead of an API key, and answers [ErrUnauthorized];
-// a local cloud takes any of its keys. It is safe for concurrent use.
+// KeyService makes the calls about the API keys of the team. E2B's own service requires a login
+// instead of an API key, and answers [ErrUnauthorized]; a local cloud takes any of its keys. It is
+// safe for concurrent use.
 type KeyService struct{ client *Client }
 
 // List returns all keys of the team, without their values.
@@ -65,8 +64,8 @@ func (s *KeyService) List(ctx context.Context) ([]APIKey, error) {
 	return keys, err
 }
 
-// Create makes a key. Its value is in the answer and cannot be had later. It is
-// retried only when provably nothing was sent, or when the service answers 429.
+// Create makes a key. Only this answer has its value. It is retried only when provably nothing was
+// sent, or when the service answers 429.
 func (s *KeyService) Create(ctx context.Context, name string) (*APIKey, error) {
 	key := &APIKey{}
 	if _, err := s.client.do(ctx, call{method: http.MethodPost, path: keysPath, body: keyRequest{name}, once: true}, key); err != nil {

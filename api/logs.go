@@ -24,31 +24,28 @@ const (
 	LogError LogLevel = "error"
 )
 
-// LogEntry is one entry of a sandbox's log. The log is not what programs in the sandbox
-// print, but what the service and its daemon inside say about the sandbox; code in the
-// sandbox can make the daemon say anything.
+// LogEntry is one entry of a sandbox's log. The service and its daemon inside write the log;
+// programs' output is not in it. Code in the sandbox can make the daemon write anything.
 type LogEntry struct {
 	Time    time.Time `json:"timestamp"`
 	Level   LogLevel  `json:"level"`
 	Message string    `json:"message"`
-	// Fields say more, by name. The field "logger" says who it was.
+	// Fields has more details, by name. The field "logger" is the program that wrote the entry.
 	Fields map[string]string `json:"fields"`
 }
 
-// LogParams says which entries of a log are wanted. The zero value means all that there
-// are.
+// LogParams selects entries of a log. The zero value selects all existing ones.
 type LogParams struct {
-	// From is the time of the first entry, to the millisecond; zero means the first that
-	// there is.
+	// From is the time of the first entry, to the millisecond; zero means the beginning of the
+	// log.
 	From time.Time
-	// Tail is how many of the entries that there are are wanted, the newest of them; 0
-	// means all, and 1000 is the most.
+	// Tail is how many of the newest existing entries to return, at most 1000; 0 means all.
 	Tail int
 	// Level is the least serious level; empty means all.
 	Level LogLevel
-	// Search is what messages contain, at most 256 characters.
+	// Search is a text that messages must contain, at most 256 characters.
 	Search string
-	// Follow goes on with what is logged from then on, until the sandbox has ended.
+	// Follow waits for new entries until the sandbox has ended.
 	Follow bool
 }
 

@@ -12,30 +12,29 @@ import (
 	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
-// Usage is what a sandbox used at a time.
+// Usage is the use of resources by a sandbox at one time.
 type Usage struct {
 	Time time.Time `json:"timestamp"`
 	CPUs int       `json:"cpuCount"`
-	// CPUPercent is how much of its processors the sandbox used, in percent of all of them.
+	// CPUPercent is the use of the sandbox's processors, in percent of all of them.
 	CPUPercent       float64 `json:"cpuUsedPct"`
 	MemoryUsedBytes  int64   `json:"memUsed"`
 	MemoryTotalBytes int64   `json:"memTotal"`
-	// MemoryCacheBytes are used for copies of what is on disks, and not part of
-	// MemoryUsedBytes.
+	// MemoryCacheBytes are used for caches of files, and not part of MemoryUsedBytes.
 	MemoryCacheBytes int64 `json:"memCache"`
 	DiskUsedBytes    int64 `json:"diskUsed"`
 	DiskTotalBytes   int64 `json:"diskTotal"`
 }
 
-// MetricsParams says which metrics are wanted. The zero value means all that there are.
+// MetricsParams selects metrics. The zero value selects all.
 type MetricsParams struct {
 	// From and Until bound the time, to the second; zero means unbounded.
 	From, Until time.Time
 }
 
-// Metrics returns what a sandbox, running or paused, has used, oldest first. A service may
-// have none of a sandbox that has just started, and fewer of times that are long ago. It
-// returns [ErrNotFound] when there is no such sandbox.
+// Metrics returns the metrics of a sandbox, running or paused, oldest first. A service may have
+// none for a sandbox that has just started, and fewer for times long ago. It returns [ErrNotFound]
+// when there is no such sandbox.
 func (s *SandboxService) Metrics(ctx context.Context, id string, p *MetricsParams) ([]Usage, error) {
 	path, err := sandboxPath(id, "/metrics")
 	if err != nil {
@@ -55,8 +54,8 @@ func (s *SandboxService) Metrics(ctx context.Context, id string, p *MetricsParam
 // maxMetrics is of how many sandboxes one request asks the metrics.
 const maxMetrics = 100
 
-// MetricsOf returns the latest metrics of several sandboxes by their ids. Sandboxes that
-// do not exist, or of which there are no metrics yet, are left out.
+// MetricsOf returns the latest metrics of several sandboxes by their ids. Sandboxes that do not
+// exist or have no metrics yet are left out.
 func (s *SandboxService) MetricsOf(ctx context.Context, ids []string) (map[string]Usage, error) {
 	for _, id := range ids {
 		if _, err := sandboxPath(id, ""); err != nil {

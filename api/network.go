@@ -5,13 +5,12 @@ import (
 	"net/http"
 )
 
-// AllTraffic in [Network].DenyOut denies everything that AllowOut does not
-// list.
+// AllTraffic in [Egress].DenyOut denies everything that AllowOut does not list.
 const AllTraffic = "0.0.0.0/0"
 
-// Network lists what a sandbox may reach. AllowOut takes precedence over
+// Egress lists the destinations that a sandbox may reach. AllowOut takes precedence over
 // DenyOut.
-type Network struct {
+type Egress struct {
 	// AllowOut lists addresses, networks such as 10.0.0.0/8, and names:
 	// "example.com", "*.example.com" for all names below it, "*" for any. Names
 	// require [AllTraffic] in DenyOut.
@@ -21,46 +20,44 @@ type Network struct {
 	// DNSServers lists IPv4 addresses of name servers, at most 10, that may be reached if
 	// AllowOut has names. Names that may be reached resolve without them.
 	DNSServers []string `json:"dnsServers,omitempty"`
-	// Rules say what is done to the HTTPS requests to hosts, by their names:
-	// "example.com", or "*.example.com" for all names below it. They allow nothing. A host
-	// has one rule.
+	// Rules change the HTTPS requests to hosts, by the host's name: "example.com", or
+	// "*.example.com" for all names below it. They allow nothing. A host has one rule.
 	Rules map[string][]NetworkRule `json:"rules,omitempty"`
 	// EgressProxy is the proxy through which connections leave. A nil proxy leaves none.
 	EgressProxy *EgressProxyConfig `json:"egressProxy,omitempty"`
-	// Ask makes the service ask before a host is reached that only [AllTraffic] in DenyOut
-	// denies, which it needs: see [SandboxService.Questions]. Only the local cloud can. For
-	// another service the calls that set it return an error that is
-	// [errors.ErrUnsupported], and do nothing.
+	// Ask makes the service ask before a host is reached that only [AllTraffic] in DenyOut denies:
+	// see [SandboxService.Questions]. It needs AllTraffic there. Only the local cloud can ask:
+	// with another service a call that sets Ask does nothing and returns [errors.ErrUnsupported].
 	Ask bool `json:"ask,omitempty"`
 }
 
 // EgressProxyConfig is a proxy that the connections of a sandbox go through, after the rules of its
-// [Network] have allowed them. Programs in the sandbox do not see it. A connection fails where
+// [Egress] have allowed them. Programs in the sandbox do not see it. A connection fails where
 // the proxy does: none goes past it. DNS questions do not go through it.
 type EgressProxyConfig struct {
 	// Address is the host and port of a SOCKS5 proxy, "proxy.example.com:1080". The local
 	// cloud also takes an HTTP proxy, "http://proxy.example.com:8080".
 	Address string `json:"address"`
-	// Username is for a proxy that asks who is there. It has at most 255 bytes, and so has
-	// Password, which no service answers with.
+	// Username and Password are for a proxy that asks for them. Each has at most 255 bytes.
+	// Services never return the password, and it prints as "[redacted]".
 	Username string `json:"username,omitempty"`
-	Password string `json:"password,omitempty"`
-	// TLS makes the connection to the proxy secure. A nil TLS leaves it as it is.
+	Password Key    `json:"password,omitempty"`
+	// TLS makes the connection to the proxy secure. A nil TLS uses none.
 	TLS *EgressProxyTLS `json:"tls,omitempty"`
 }
 
-// EgressProxyTLS is TLS to a proxy, which always has to show a certificate.
+// EgressProxyTLS configures TLS to a proxy. The proxy's certificate is always verified.
 type EgressProxyTLS struct {
 	// Enabled turns TLS on. The other fields need it.
 	Enabled bool `json:"enabled"`
 	// ServerName is the name in the proxy's certificate. The default is the host of its address.
 	ServerName string `json:"serverName,omitempty"`
-	// CACert are certificates in PEM that vouch for the proxy in place of those that the
-	// service trusts. No service answers with them.
+	// CACert has CA certificates in PEM for the proxy's certificate, in place of those that the
+	// service trusts. Services never return them.
 	CACert string `json:"caCert,omitempty"`
 }
 
-// NetworkRule says what is done to requests on their way out of a sandbox.
+// NetworkRule changes requests on their way out of a sandbox.
 type NetworkRule struct {
 	Transform *NetworkTransform `json:"transform,omitempty"`
 }
@@ -75,15 +72,40 @@ type NetworkTransform struct {
 // NetworkParams replaces the network rules of a running sandbox. The zero value
 // allows everything that the service allows.
 type NetworkParams struct {
-	Network
+	Egress
 	// AllowInternetAccess is nil for the service's default, which is true.
+	AllowInternetAccess *bool
+}
+
+type networkRequest struct {
+	egressRequest
 	AllowInternetAccess *bool `json:"allow_internet_access,omitempty"`
+}
+
+// egressRequest is an [Egress] as it is sent: with the password of the proxy, which the
+// encoding of a [Key] hides.
+type egressRequest struct {
+	Egress
+	EgressProxy *egressProxyRequest `json:"egressProxy,omitempty"`
+}
+
+type egressProxyRequest struct {
+	EgressProxyConfig
+	Password string `json:"password,omitempty"`
+}
+
+func (e Egress) request() egressRequest {
+	r := egressRequest{Egress: e}
+	if e.EgressProxy != nil {
+		r.EgressProxy = &egressProxyRequest{*e.EgressProxy, string(e.EgressProxy.Password)}
+	}
+	return r
 }
 
 // createNetwork is the network part of a create request: what the sandbox may
 // reach, and how it is reached.
 type createNetwork struct {
-	Network
+	egressRequest
 	AllowPublicTraffic *bool  `json:"allowPublicTraffic,omitempty"`
 	HTTPSPorts         []int  `json:"httpsPorts,omitempty"`
 	MaskRequestHost    string `json:"maskRequestHost,omitempty"`
@@ -91,12 +113,12 @@ type createNetwork struct {
 
 // network returns nil when p sets nothing about the network.
 func (p *CreateParams) network() *createNetwork {
-	if p.Network == nil && !p.PrivateTraffic && len(p.HTTPSPorts) == 0 && p.RequestHost == "" {
+	if p.Egress == nil && !p.PrivateTraffic && len(p.HTTPSPorts) == 0 && p.RequestHost == "" {
 		return nil
 	}
 	n := &createNetwork{HTTPSPorts: p.HTTPSPorts, MaskRequestHost: p.RequestHost}
-	if p.Network != nil {
-		n.Network = *p.Network
+	if p.Egress != nil {
+		n.egressRequest = p.Egress.request()
 	}
 	if p.PrivateTraffic {
 		n.AllowPublicTraffic = new(bool)
@@ -104,9 +126,9 @@ func (p *CreateParams) network() *createNetwork {
 	return n
 }
 
-// SetNetwork replaces all network rules of a running sandbox: what p leaves out
-// is cleared. Open connections may or may not be cut. It returns [ErrNotFound]
-// when the sandbox is not running.
+// SetNetwork replaces all network rules of a running sandbox: rules that p leaves out are cleared.
+// Open connections may or may not be cut. It returns [ErrNotFound] when the sandbox is not
+// running.
 func (s *SandboxService) SetNetwork(ctx context.Context, id string, p *NetworkParams) error {
 	path, err := sandboxPath(id, "/network")
 	if err != nil {
@@ -115,9 +137,9 @@ func (s *SandboxService) SetNetwork(ctx context.Context, id string, p *NetworkPa
 	if p == nil {
 		p = &NetworkParams{}
 	}
-	if err := s.canAsk(ctx, &p.Network); err != nil {
+	if err := s.canAsk(ctx, &p.Egress); err != nil {
 		return err
 	}
-	_, err = s.client.do(ctx, call{method: http.MethodPut, path: path, body: p}, nil)
+	_, err = s.client.do(ctx, call{method: http.MethodPut, path: path, body: networkRequest{p.Egress.request(), p.AllowInternetAccess}}, nil)
 	return err
 }

@@ -63,23 +63,21 @@ func WithDomain(domain string) Option {
 	return func(s *settings) error { return s.domain.set(domain) }
 }
 
-// WithSandboxURL sets one address for all ports of all sandboxes; a header of
-// each request says which port of which sandbox is meant. The default depends
-// on the domain.
+// WithSandboxURL sets one address for all ports of all sandboxes; a header of each request names
+// the sandbox and the port. The default depends on the domain.
 func WithSandboxURL(url string) Option {
 	return func(s *settings) error { return s.sandboxURL.set(url) }
 }
 
-// WithVolumeURL sets the address of what is in volumes. The default is the address of
-// the API, or depends on the volume's domain.
+// WithVolumeURL sets the address of the files in volumes. The default is the address of the API,
+// or depends on the volume's domain.
 func WithVolumeURL(url string) Option {
 	return func(s *settings) error { return s.volumeURL.set(url) }
 }
 
-// WithTransport sets what sends the requests, for instrumentation, proxies and
-// tests. It still belongs to the caller: Close does not touch it. The default is
-// a connection pool of the client's own, which follows the standard proxy
-// variables.
+// WithTransport sets the transport that sends the requests, for instrumentation, proxies and
+// tests. It belongs to the caller: Close does not touch it. The default is a connection pool of
+// the client's own, which follows the standard proxy variables.
 func WithTransport(t http.RoundTripper) Option {
 	return func(s *settings) error {
 		if t == nil {
@@ -153,20 +151,19 @@ func WithHeaders(add func(ctx context.Context, h http.Header)) Option {
 	}
 }
 
-// FromEnv fills in what the program's options leave unset: first from the
-// environment (E2B_API_KEY, E2B_API_URL, E2B_DOMAIN, E2B_SANDBOX_URL,
-// E2B_VOLUME_API_URL), then from the file .env of the working directory. An
-// empty variable counts as unset. An address from .env is refused with
-// [ErrUntrustedAddress] unless the key is also from .env: otherwise entering a
-// directory would be enough to send a key wherever its .env says.
-// [Client.Sources] says where each setting came from.
+// FromEnv fills in settings that the program's options leave unset: first from the environment
+// (E2B_API_KEY, E2B_API_URL, E2B_DOMAIN, E2B_SANDBOX_URL, E2B_VOLUME_API_URL), then from the file
+// .env of the working directory. An empty variable counts as unset. An address from .env is
+// refused with [ErrUntrustedAddress] unless the key is also from .env: otherwise entering a
+// directory would be enough to send a key wherever its .env says. [Client.Sources] says where each
+// setting came from.
 func FromEnv() Option {
 	return func(s *settings) error { s.env = true; return nil }
 }
 
-// WithEnvFile names the file that [FromEnv] reads instead of .env; it must
-// exist. It is trusted as the environment is: a key from elsewhere may be sent
-// to its address. An empty path means no file.
+// WithEnvFile names the file that [FromEnv] reads instead of .env; it must exist. It is trusted
+// like the environment: a key from elsewhere may be sent to an address of the file. An empty path
+// means no file.
 func WithEnvFile(path string) Option {
 	return func(s *settings) error {
 		s.envFile, s.envFileNamed = path, true

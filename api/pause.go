@@ -9,10 +9,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
-// PauseMode is what a pause keeps. A service may use others than the constants here.
+// PauseMode says which state a pause keeps. A service may use others than the constants here.
 type PauseMode string
 
-// What a pause keeps.
+// The states that a pause keeps.
 const (
 	// PauseFull keeps files and memory: when the sandbox is resumed, its processes
 	// go on where they were.
@@ -25,7 +25,7 @@ const (
 // PauseParams says how to pause a sandbox. The zero value is a pause that keeps
 // everything.
 type PauseParams struct {
-	// Mode is what is kept; empty means the service's default, [PauseFull].
+	// Mode says which state is kept; empty means the service's default, [PauseFull].
 	Mode PauseMode
 	// RequireHealthyGuest refuses the pause with [ErrUnavailable] when envd, the
 	// daemon inside, does not answer. Without it such a sandbox is paused, too, and
@@ -74,8 +74,7 @@ func keepsMemory(what, mode string) (*bool, error) {
 	return nil, fmt.Errorf(`api: %s mode %q: want "full" or "filesystem": %w`, what, clip.Line(mode, 64), ErrInvalidArgument)
 }
 
-// ConnectParams says how to connect to a sandbox. The zero value is
-// [DefaultLifetime].
+// ConnectParams says how to connect to a sandbox. The zero value asks for [DefaultLifetime].
 type ConnectParams struct {
 	// Lifetime is how long the sandbox lives at least from now, rounded up to whole
 	// seconds; 0 means [DefaultLifetime].

@@ -22,8 +22,7 @@ const DefaultLifetime = 5 * time.Minute
 // use.
 type SandboxService struct{ client *Client }
 
-// Sandbox is what create and connect return: what is needed to talk to a
-// sandbox.
+// Sandbox has everything that is needed to talk to a sandbox. Create and Connect return it.
 type Sandbox struct {
 	ID         string `json:"sandboxID"`
 	TemplateID string `json:"templateID"`
@@ -52,16 +51,16 @@ const (
 	StatePaused  SandboxState = "paused"
 )
 
-// OnTimeout is what happens to a sandbox when its lifetime is over.
+// OnTimeout names the action at the end of a sandbox's lifetime.
 type OnTimeout string
 
-// What happens when a lifetime is over.
+// The actions at the end of a lifetime.
 const (
 	OnTimeoutKill  OnTimeout = "kill"
 	OnTimeoutPause OnTimeout = "pause"
 )
 
-// Lifecycle is what Get says about the end of a sandbox's lifetime.
+// Lifecycle describes the end of a sandbox's lifetime.
 type Lifecycle struct {
 	OnTimeout OnTimeout `json:"onTimeout"`
 	// AutoResume reports whether a request for the paused sandbox wakes it up.
@@ -75,10 +74,9 @@ type SandboxInfo struct {
 	ClientID   string       `json:"clientID"`
 	Alias      string       `json:"alias"`
 	State      SandboxState `json:"state"`
-	// StartedAt is when the sandbox was started or woken up.
+	// StartedAt is the time when the sandbox was started or woken up.
 	StartedAt time.Time `json:"startedAt"`
-	// EndAt is when the sandbox's life ends or, if it is paused, when it was
-	// paused.
+	// EndAt is the end of the sandbox's lifetime or, if it is paused, the time of the pause.
 	EndAt       time.Time         `json:"endAt"`
 	CPUs        int               `json:"cpuCount"`
 	MemoryBytes int64             `json:"memoryBytes"`
@@ -89,8 +87,8 @@ type SandboxInfo struct {
 	// paused with its memory: only [ConnectParams].Reboot resumes such a sandbox.
 	EnvdUnresponsiveAtPause bool `json:"envdUnresponsiveAtPause"`
 
-	// PauseMode is what the pause kept; set only by Get, and only for a sandbox
-	// whose pause is complete. Older services do not say.
+	// PauseMode says which state the pause kept. It is set only by Get, and only for a sandbox
+	// whose pause is complete. Older services do not set it.
 	PauseMode PauseMode `json:"pauseMode"`
 	// Lifecycle is set only by Get; nil when the service does not say.
 	Lifecycle *Lifecycle `json:"lifecycle"`
@@ -99,13 +97,13 @@ type SandboxInfo struct {
 	// AllowInternetAccess is set only by Get; nil when it was never set, which
 	// means allowed.
 	AllowInternetAccess *bool `json:"allowInternetAccess"`
-	// Network is set only by Get; nil when it was never set.
-	Network *Network `json:"network"`
-	// VolumeMounts are the volumes that it has, and where.
+	// Egress is set only by Get; nil when it was never set.
+	Egress *Egress `json:"network"`
+	// VolumeMounts are the volumes of the sandbox and their directories.
 	VolumeMounts []VolumeMount `json:"volumeMounts"`
-	// Engine is what runs the sandbox on a local cloud, such as "room", and Mounts are the
-	// directories of its machine that the sandbox sees, except the Pyodide distribution of
-	// that cloud, which is /opt/pyodide where pip runs. They are set only by Get.
+	// Engine is the engine of a local cloud that runs the sandbox, such as "room". Mounts are the
+	// directories of the cloud's machine that the sandbox sees. The cloud's Pyodide distribution,
+	// which is /opt/pyodide where pip runs, is not among them. Only Get sets both.
 	Engine Engine  `json:"engine"`
 	Mounts []Mount `json:"mounts"`
 	// Domain is set only by Get.
@@ -134,15 +132,15 @@ type CreateParams struct {
 	// Metadata has labels that List can filter by.
 	Metadata map[string]string
 	// UniqueLabel is the key of a label of Metadata. A local cloud creates no sandbox while
-	// another one, running or paused, has the same value of it: the error is [ErrConflict].
-	// Other services take no notice.
+	// another one, running or paused, has the same value of it: the error is [ErrConflict]. Other
+	// services ignore it.
 	UniqueLabel string
 	// Envs are environment variables for every process inside.
 	Envs map[string]string
 	// AllowInternetAccess is nil for the service's default, which is true.
 	AllowInternetAccess *bool
-	// Network limits what the sandbox may reach; nil means the service's default.
-	Network *Network
+	// Egress limits what the sandbox may reach; nil means the service's default.
+	Egress *Egress
 	// PrivateTraffic asks for a token, without which only envd's port can be
 	// reached.
 	PrivateTraffic bool
@@ -152,14 +150,14 @@ type CreateParams struct {
 	// RequestHost is the Host header that servers inside receive, with ${PORT}
 	// standing for the port; empty means the host of the original request.
 	RequestHost string
-	// VolumeMounts are the volumes that the sandbox is to have, and where.
+	// VolumeMounts are the volumes of the sandbox and their directories.
 	VolumeMounts []VolumeMount
-	// Mounts are directories of the machine of a local cloud that the sandbox is to see.
-	// Whoever started the cloud must have allowed them: the error is [ErrForbidden] for
-	// others. Every other service is [errors.ErrUnsupported] with any.
+	// Mounts are directories of a local cloud's machine to show in the sandbox. The cloud must
+	// have been started with permission for them: the error is [ErrForbidden] for others. With
+	// another service any mount is an error, [errors.ErrUnsupported].
 	Mounts []Mount
-	// MCP names MCP servers and what they are told. The service records them; the caller
-	// starts them, with the program mcp-gateway in the sandbox.
+	// MCP has the settings of MCP servers by their names. The service only records them: the
+	// caller starts the servers with the program mcp-gateway in the sandbox.
 	MCP map[string]any
 }
 
@@ -167,9 +165,9 @@ type CreateParams struct {
 type Mount struct {
 	// Dir is the directory of the machine: absolute.
 	Dir string `json:"dir"`
-	// Path is the directory of the sandbox where it is: absolute, and not the root.
+	// Path is its directory in the sandbox: absolute, and not the root.
 	Path string `json:"path"`
-	// Writable lets the sandbox change what is in it.
+	// Writable lets the sandbox change its files.
 	Writable bool `json:"writable,omitempty"`
 }
 
@@ -216,7 +214,7 @@ func (s *SandboxService) Create(ctx context.Context, p *CreateParams) (*Sandbox,
 	if request.TemplateID == "" {
 		request.TemplateID = "base"
 	}
-	if err := s.canAsk(ctx, p.Network); err != nil {
+	if err := s.canAsk(ctx, p.Egress); err != nil {
 		return nil, err
 	}
 	if len(p.Mounts) > 0 {
@@ -295,8 +293,7 @@ type ListParams struct {
 	States []SandboxState
 	// Template is an id or a name, without a tag.
 	Template string
-	// PageSize is how many there are in a page, 1 to 100; 0 means the service's default,
-	// 100.
+	// PageSize is how many entries a page has, 1 to 100; 0 means the service's default, 100.
 	PageSize int
 	// NextToken continues where the previous page ended.
 	NextToken string

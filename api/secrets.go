@@ -12,9 +12,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// SecretService makes the calls about secrets: values that the service puts into requests
-// of sandboxes, as the [NetworkRule] of a [Network] say, and that nobody can read back. It
-// is safe for concurrent use.
+// SecretService makes the calls about secrets: values that the service puts into requests of
+// sandboxes, as a [NetworkRule] of an [Egress] says. Nobody can read them back. It is safe for
+// concurrent use.
 type SecretService struct{ client *Client }
 
 // Secret describes a secret, without its value.
@@ -29,13 +29,13 @@ type Secret struct {
 	UpdatedAt time.Time         `json:"updatedAt"`
 }
 
-// SecretParams is what a secret is to be. It prints without the value, with fmt, slog and
+// SecretParams describes the secret to store. It prints without the value, with fmt, slog and
 // JSON.
 type SecretParams struct {
-	// Value is what a header can have: text without line breaks.
+	// Value is the secret value: text without line breaks, as a header can have it.
 	Value string `json:"-"`
-	// Metadata describe the secret. Update keeps the old ones if it is nil, and an empty
-	// one clears them.
+	// Metadata describes the secret. With Update, nil keeps the old metadata and an empty map
+	// clears it.
 	Metadata map[string]string
 }
 
@@ -52,14 +52,14 @@ func (p SecretParams) Format(f fmt.State, verb rune) {
 	}{Key(p.Value), p.Metadata})
 }
 
-// LogValue returns what slog records.
+// LogValue implements [slog.LogValuer].
 func (p SecretParams) LogValue() slog.Value {
 	return slog.GroupValue(slog.Any("value", Key(p.Value)), slog.Any("metadata", p.Metadata))
 }
 
 // SecretListParams filters a list of secrets. The zero value means all.
 type SecretListParams struct {
-	// PageSize is how many there are in a page, 1 to 100; 0 means the service's default, 100.
+	// PageSize is how many entries a page has, 1 to 100; 0 means the service's default, 100.
 	PageSize int
 	// NextToken continues where the previous page ended.
 	NextToken string

@@ -19,7 +19,7 @@ func mebibytes(bytes int64) int64 {
 	return (bytes-1)>>20 + 1
 }
 
-// UnmarshalJSON reads what the API says.
+// UnmarshalJSON reads the API's form.
 func (i *SandboxInfo) UnmarshalJSON(text []byte) error {
 	type plain SandboxInfo
 	said := struct {
@@ -31,7 +31,7 @@ func (i *SandboxInfo) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// UnmarshalJSON reads what the API says.
+// UnmarshalJSON reads the API's form.
 func (t *Template) UnmarshalJSON(text []byte) error {
 	type plain Template
 	said := struct {
@@ -43,7 +43,7 @@ func (t *Template) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// UnmarshalJSON reads what the API says.
+// UnmarshalJSON reads the API's form.
 func (b *TemplateBuild) UnmarshalJSON(text []byte) error {
 	type plain TemplateBuild
 	said := struct {
@@ -55,8 +55,8 @@ func (b *TemplateBuild) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// UnmarshalJSON reads what the API says. It has to be, because that of Template would leave
-// out the builds.
+// UnmarshalJSON reads the API's form. It is needed because Template's method would leave out the
+// builds.
 func (d *TemplateDetail) UnmarshalJSON(text []byte) error {
 	var more struct {
 		Builds []*TemplateBuild `json:"builds"`

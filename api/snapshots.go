@@ -13,26 +13,26 @@ import (
 // SnapshotService makes the calls about snapshots. It is safe for concurrent use.
 type SnapshotService struct{ client *Client }
 
-// Snapshot is what was kept of a sandbox at one moment. New sandboxes are made from
-// it, any number of them: its ID is the Template of [CreateParams].
+// Snapshot is the state of a sandbox at one moment. Any number of new sandboxes can be made from
+// it: its ID is the Template of [CreateParams].
 type Snapshot struct {
-	// ID is the template that the service made for the snapshot, with the tag. A
-	// named one has its name in it.
+	// ID is the template that the service made for the snapshot, with the tag. It contains the
+	// name of a named snapshot.
 	ID string `json:"snapshotID"`
-	// Names are the names of that template, with the team before them; none for a
-	// snapshot without a name.
+	// Names are the names of that template, with the team in front; none for a snapshot without a
+	// name.
 	Names []string `json:"names"`
-	// Memory reports whether the snapshot has the memory of the sandbox, so that
-	// what is made from it goes on where the sandbox was. False means that it only
-	// has the files, and nil that the service does not say.
+	// Memory reports whether the snapshot has the memory of the sandbox, so that its copies go on
+	// where the sandbox was. False means that it only has the files. A nil Memory means that the
+	// service does not say.
 	Memory *bool `json:"memory"`
 }
 
-// SnapshotMode is what a snapshot keeps. A service may use others than the
-// constants here.
+// SnapshotMode says which state a snapshot keeps. A service may use others than the constants
+// here.
 type SnapshotMode string
 
-// What a snapshot keeps.
+// The states that a snapshot keeps.
 const (
 	// SnapshotFull keeps files and memory.
 	SnapshotFull SnapshotMode = "full"
@@ -41,16 +41,16 @@ const (
 	SnapshotFilesystem SnapshotMode = "filesystem"
 )
 
-// SnapshotParams says how to make a snapshot. The zero value is a snapshot without
-// a name that keeps what the service can keep.
+// SnapshotParams says how to make a snapshot. The zero value makes one without a name that keeps
+// as much as the service can.
 type SnapshotParams struct {
-	// Name is the name to give it, with or without a tag: "name", "name:tag",
-	// "team/name:tag". A name that is there already gets the snapshot as its newest
-	// version. Without a name only its ID leads to it.
+	// Name is the name to give it, with or without a tag: "name", "name:tag", "team/name:tag". An
+	// existing name gets the snapshot as its newest version. A snapshot without a name is found by
+	// its ID alone.
 	Name string
-	// Mode is what is kept; empty means the service's default. A service that cannot
-	// keep memory refuses [SnapshotFull] with [ErrInvalidArgument], and by default
-	// keeps the files, which [Snapshot].Memory says.
+	// Mode says which state is kept; empty means the service's default. A service that cannot keep
+	// memory refuses [SnapshotFull] with [ErrInvalidArgument], and by default keeps the files:
+	// [Snapshot].Memory reports that.
 	Mode SnapshotMode
 }
 
@@ -89,11 +89,11 @@ func (s *SnapshotService) Create(ctx context.Context, sandboxID string, p *Snaps
 
 // SnapshotListParams filters a list of snapshots. The zero value means all.
 type SnapshotListParams struct {
-	// SandboxID is the sandbox that they were made of.
+	// SandboxID selects the snapshots of one sandbox.
 	SandboxID string
 	// Name is a name or id. Without a tag it means all tags.
 	Name string
-	// PageSize is how many there are in a page, 1 to 100; 0 means the service's default, 100.
+	// PageSize is how many entries a page has, 1 to 100; 0 means the service's default, 100.
 	PageSize int
 	// NextToken continues where the previous page ended.
 	NextToken string
@@ -145,10 +145,9 @@ func (s *SnapshotService) ListPage(ctx context.Context, p *SnapshotListParams) (
 	return &SnapshotPage{snapshots, head.header.Get(protocol.HeaderNextToken)}, nil
 }
 
-// Delete deletes a snapshot, and with it all that have the same name, whatever
-// their tags: the service keeps them as one template. Sandboxes that are made from
-// it are in its way: the error is then [ErrConflict]. It is [ErrNotFound]
-// when there is no such snapshot.
+// Delete deletes a snapshot, and with it all that have the same name, whatever their tags: the
+// service keeps them as one template. While sandboxes made from it exist, the error is
+// [ErrConflict]. It is [ErrNotFound] when there is no such snapshot.
 func (s *SnapshotService) Delete(ctx context.Context, id string) error {
 	return s.client.deleteTemplate(ctx, "snapshot", id)
 }

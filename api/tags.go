@@ -8,11 +8,11 @@ import (
 
 // TemplateTag is a tag of a template. A template has one of each name.
 type TemplateTag struct {
-	// Name is the tag; "default" is what is meant where no tag is given.
+	// Name is the tag; "default" stands for no tag.
 	Name string `json:"tag"`
 	// BuildID is the build that it points to.
 	BuildID string `json:"buildID"`
-	// CreatedAt is when it was made to point there.
+	// CreatedAt is the time when it began to point there.
 	CreatedAt time.Time `json:"createdAt"`
 }
 
@@ -32,9 +32,8 @@ func (s *TemplateService) Tags(ctx context.Context, reference string) ([]Templat
 	return tags, err
 }
 
-// AssignTags makes tags of a template point to the build that the target names,
-// such as "name:v1": they are made, or moved. The error is [ErrNotFound] when there
-// is no such target.
+// AssignTags makes tags of a template point to the build that the target names, such as "name:v1".
+// It makes missing tags and moves others. The error is [ErrNotFound] when there is no such target.
 func (s *TemplateService) AssignTags(ctx context.Context, target string, tags []string) (*AssignedTags, error) {
 	request := struct {
 		Target string   `json:"target"`
@@ -47,8 +46,8 @@ func (s *TemplateService) AssignTags(ctx context.Context, target string, tags []
 	return assigned, nil
 }
 
-// RemoveTags removes tags of a template, which is named without one. The builds
-// stay. The tag "default" cannot be removed.
+// RemoveTags removes tags of a template; name has no tag. The builds stay. The tag "default"
+// cannot be removed.
 func (s *TemplateService) RemoveTags(ctx context.Context, name string, tags []string) error {
 	request := struct {
 		Name string   `json:"name"`

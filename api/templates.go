@@ -13,8 +13,8 @@ import (
 // TemplateService makes the calls about templates, which sandboxes are made from.
 // It is safe for concurrent use.
 //
-// A reference to a template is its id or a name, "name" or "team/name", with a tag
-// behind it where one build is meant: "name:tag".
+// A reference to a template is its id or a name, "name" or "team/name", with a tag to name one
+// build: "name:tag".
 type TemplateService struct{ client *Client }
 
 // BuildStatus is how far a build of a template is. A service may use others than
@@ -34,12 +34,12 @@ type Template struct {
 	ID string `json:"templateID"`
 	// BuildID is the last build that succeeded.
 	BuildID string `json:"buildID"`
-	// Names are its names with the team before them, and Aliases the same without.
+	// Names are its names with the team in front, Aliases the same names without it.
 	Names   []string `json:"names"`
 	Aliases []string `json:"aliases"`
 	// Public reports whether other teams may use it.
 	Public bool `json:"public"`
-	// CPUs, MemoryBytes and DiskBytes are what its sandboxes have.
+	// CPUs, MemoryBytes and DiskBytes are the resources of each sandbox.
 	CPUs        int   `json:"cpuCount"`
 	MemoryBytes int64 `json:"memoryBytes"`
 	DiskBytes   int64 `json:"diskBytes"`
@@ -48,13 +48,13 @@ type Template struct {
 	BuildStatus BuildStatus `json:"buildStatus"`
 	CreatedAt   time.Time   `json:"createdAt"`
 	UpdatedAt   time.Time   `json:"updatedAt"`
-	// LastSpawnedAt is when a sandbox was last made from it; nil if never.
+	// LastSpawnedAt is the time of the last sandbox made from it; nil if there was none.
 	LastSpawnedAt *time.Time `json:"lastSpawnedAt"`
 	// SpawnCount is how many sandboxes were made from it, BuildCount how often it was
 	// built.
 	SpawnCount int64 `json:"spawnCount"`
 	BuildCount int64 `json:"buildCount"`
-	// Engine is what runs its sandboxes on a local cloud; empty elsewhere.
+	// Engine is the engine of a local cloud that runs its sandboxes; empty elsewhere.
 	Engine Engine `json:"engine"`
 }
 
@@ -82,9 +82,9 @@ type TemplateBuild struct {
 	FinishedAt *time.Time `json:"finishedAt"`
 }
 
-// TemplateListParams says which part of a list is meant. The zero value means all.
+// TemplateListParams selects a part of a list. The zero value selects all.
 type TemplateListParams struct {
-	// PageSize is how many there are in a page, 1 to 100; 0 means the service's default, 100.
+	// PageSize is how many entries a page has, 1 to 100; 0 means the service's default, 100.
 	PageSize int
 	// NextToken continues where the previous page ended.
 	NextToken string
@@ -114,8 +114,7 @@ func (s *TemplateService) List(ctx context.Context, p *TemplateListParams) iter.
 	})
 }
 
-// ListPage returns one page of templates. A service from before there were pages
-// returns all at once.
+// ListPage returns one page of templates. A service without pages returns all at once.
 func (s *TemplateService) ListPage(ctx context.Context, p *TemplateListParams) (*TemplatePage, error) {
 	if p == nil {
 		p = &TemplateListParams{}
@@ -132,7 +131,7 @@ func (s *TemplateService) ListPage(ctx context.Context, p *TemplateListParams) (
 	return &TemplatePage{templates, head.header.Get(protocol.HeaderNextToken)}, nil
 }
 
-// TemplateName says what a name stands for.
+// TemplateName is the template that a name stands for.
 type TemplateName struct {
 	TemplateID string `json:"templateID"`
 	// Public reports whether other teams may use the template.
@@ -156,14 +155,15 @@ func (s *TemplateService) Resolve(ctx context.Context, name string) (*TemplateNa
 
 // TemplateGetParams says which builds to return. The zero value means the newest.
 type TemplateGetParams struct {
-	// PageSize is how many builds at most, 1 to 100; 0 means the service's default, 100.
+	// PageSize is how many builds a page has at most, 1 to 100; 0 means the service's default,
+	// 100.
 	PageSize int
 	// NextToken continues where the previous page of builds ended.
 	NextToken string
 }
 
-// Get describes a template of the team with its builds. It wants the id: Resolve
-// finds that of a name.
+// Get describes a template of the team with its builds. It needs the id, which Resolve finds by a
+// name.
 func (s *TemplateService) Get(ctx context.Context, id string, p *TemplateGetParams) (*TemplateDetail, error) {
 	path, err := objectPath("/templates/", "template", id, "")
 	if err != nil {
@@ -182,10 +182,9 @@ func (s *TemplateService) Get(ctx context.Context, id string, p *TemplateGetPara
 	return detail, nil
 }
 
-// Delete deletes a template with all its builds; a tag in the reference changes
-// nothing. Sandboxes that are made from it, running or paused, are in its way: the
-// error is then [ErrConflict]. It is [ErrNotFound] when there is no such
-// template.
+// Delete deletes a template with all its builds; a tag in the reference changes nothing. While
+// sandboxes made from it exist, running or paused, the error is [ErrConflict]. It is [ErrNotFound]
+// when there is no such template.
 func (s *TemplateService) Delete(ctx context.Context, reference string) error {
 	return s.client.deleteTemplate(ctx, "template", reference)
 }
@@ -199,14 +198,14 @@ func (c *Client) deleteTemplate(ctx context.Context, what, reference string) err
 	return conflictOf(err)
 }
 
-// TemplateUpdateParams is what to change of a template.
+// TemplateUpdateParams has the changes of a template.
 type TemplateUpdateParams struct {
 	// Public says whether other teams may use it; nil leaves that as it is.
 	Public *bool `json:"public,omitempty"`
 }
 
-// Update changes a template and returns its names. On a local cloud, which has one
-// team, a public template is as any other.
+// Update changes a template and returns its names. A local cloud has one team: there, a public
+// template is like any other.
 func (s *TemplateService) Update(ctx context.Context, reference string, p *TemplateUpdateParams) (names []string, err error) {
 	path, err := referencePath("/templates/", "template", reference, "")
 	if err != nil {

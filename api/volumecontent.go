@@ -18,8 +18,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/httpwait"
 )
 
-// VolumeEntryType is what an entry of a volume is. A service may use others than the
-// constants here.
+// VolumeEntryType is the type of a volume's entry. A service may use others than the constants
+// here.
 type VolumeEntryType string
 
 // The types of entries.
@@ -44,29 +44,29 @@ type VolumeEntry struct {
 	GID        uint32    `json:"gid"`
 	AccessedAt time.Time `json:"atime"`
 	ModifiedAt time.Time `json:"mtime"`
-	// ChangedAt is when its attributes were changed.
+	// ChangedAt is the time of the last change of its attributes.
 	ChangedAt time.Time `json:"ctime"`
-	// Target is where a symlink leads.
+	// Target is the target of a symlink.
 	Target string `json:"target"`
 }
 
-// VolumeContent makes the calls about what is in one volume. Paths begin at its root,
-// with or without a slash. It is safe for concurrent use.
+// VolumeContent makes the calls about the files of one volume. Paths begin at its root, with or
+// without a slash. It is safe for concurrent use.
 type VolumeContent struct {
 	client *Client
 	volume *Volume
 }
 
-// Content returns the calls about what is in a volume, which must have its token.
+// Content returns the calls about the files of a volume. v must have its token.
 func (s *VolumeService) Content(v *Volume) *VolumeContent { return &VolumeContent{s.client, v} }
 
-// VolumeListParams says what to list. The zero value is one level.
+// VolumeListParams says how deep to list. The zero value lists one level.
 type VolumeListParams struct {
 	// MaxDepth is how many levels of directories to list; 0 means 1.
 	MaxDepth int
 }
 
-// List returns what is in a directory.
+// List returns the entries of a directory.
 func (c *VolumeContent) List(ctx context.Context, path string, p *VolumeListParams) ([]VolumeEntry, error) {
 	query := url.Values{}
 	switch depth := cmp.Or(p, &VolumeListParams{}).MaxDepth; {
@@ -82,19 +82,19 @@ func (c *VolumeContent) List(ctx context.Context, path string, p *VolumeListPara
 	return values("an entry of a volume", entries)
 }
 
-// Stat describes what is at a path; a symlink there is not followed.
+// Stat describes the file at a path, and does not follow a symlink there.
 func (c *VolumeContent) Stat(ctx context.Context, path string) (*VolumeEntry, error) {
 	return c.entry(ctx, http.MethodGet, "/path", path, nil, nil)
 }
 
-// VolumeAttributesParams says what to change; what is nil stays as it is.
+// VolumeAttributesParams has the changes of a file's attributes; a nil field changes nothing.
 type VolumeAttributesParams struct {
 	Mode *uint32 `json:"mode,omitempty"`
 	UID  *uint32 `json:"uid,omitempty"`
 	GID  *uint32 `json:"gid,omitempty"`
 }
 
-// SetAttributes changes mode and owner of a file or directory, and describes it then.
+// SetAttributes changes mode and owner of a file or directory, and returns its new description.
 func (c *VolumeContent) SetAttributes(ctx context.Context, path string, p *VolumeAttributesParams) (*VolumeEntry, error) {
 	body, err := json.Marshal(cmp.Or(p, &VolumeAttributesParams{}))
 	if err != nil {
@@ -103,7 +103,7 @@ func (c *VolumeContent) SetAttributes(ctx context.Context, path string, p *Volum
 	return c.entry(ctx, http.MethodPatch, "/path", path, nil, bytes.NewReader(body))
 }
 
-// Remove removes what is at a path, and all that is in it.
+// Remove removes a file, or a directory with everything in it.
 func (c *VolumeContent) Remove(ctx context.Context, path string) error {
 	return c.call(ctx, http.MethodDelete, "/path", path, nil, nil, nil)
 }
@@ -111,7 +111,7 @@ func (c *VolumeContent) Remove(ctx context.Context, path string) error {
 // VolumeWriteParams says how something is made in a volume. The zero value is the
 // service's default mode and owner, in a directory that exists, and nothing is replaced.
 type VolumeWriteParams struct {
-	// Mode, UID and GID are what it is to have.
+	// Mode, UID and GID are its mode and owner.
 	Mode, UID, GID *uint32
 	// Force makes missing directories, replaces a file that exists, and accepts a
 	// directory that exists. Without it the error is [ErrNotFound] or [ErrConflict].
@@ -139,8 +139,8 @@ func (c *VolumeContent) MakeDir(ctx context.Context, path string, p *VolumeWrite
 	return c.entry(ctx, http.MethodPost, "/dir", path, p.query(), nil)
 }
 
-// Write makes a file of what r returns, which is sent as it comes and is not closed; nil
-// makes an empty file. ctx bounds all of it.
+// Write makes a file of the bytes of r, which are sent as they come. It does not close r. A nil r
+// makes an empty file. ctx bounds the whole call.
 func (c *VolumeContent) Write(ctx context.Context, path string, r io.Reader, p *VolumeWriteParams) (*VolumeEntry, error) {
 	switch body := r.(type) {
 	case nil:

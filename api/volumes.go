@@ -18,15 +18,15 @@ type Volume struct {
 	// Token authorizes access to the files of the volume for some days; Get returns a
 	// new one. List returns none.
 	Token Key `json:"token"`
-	// Domain is where the service has the files; often empty.
+	// Domain is the domain of the service that has the files; often empty.
 	Domain string `json:"domain"`
 }
 
 // VolumeMount is a volume in a sandbox.
 type VolumeMount struct {
-	// Name is that of the volume.
+	// Name is the name of the volume.
 	Name string `json:"name"`
-	// Path is the directory of the sandbox where it is: absolute, and not the root.
+	// Path is its directory in the sandbox: absolute, and not the root.
 	Path string `json:"path"`
 }
 
@@ -74,9 +74,8 @@ func (s *VolumeService) one(ctx context.Context, c call) (*Volume, error) {
 	return v, nil
 }
 
-// Delete deletes a volume and all that is in it. It returns [ErrNotFound] when there is
-// no such volume. A local cloud refuses it with [ErrConflict] while a sandbox, running
-// or paused, has the volume.
+// Delete deletes a volume and its files. It returns [ErrNotFound] when there is no such volume. On
+// a local cloud the error is [ErrConflict] while a sandbox, running or paused, has the volume.
 func (s *VolumeService) Delete(ctx context.Context, id string) error {
 	path, err := volumePath(volumesPath, id, "")
 	if err != nil {

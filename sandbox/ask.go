@@ -18,20 +18,19 @@ const (
 	askAgain = time.Second
 )
 
-// WithAsk has ask called before a host is reached that neither AllowOut nor DenyOut of
-// [Network] names, with its name or address. ask says whether it may be reached. A sandbox
-// that is created with it denies [AllTraffic] otherwise. With [Connect], ask is called for a
-// sandbox that was created with one, or whose rules this handle sets by
+// WithAsk sets a function that is called before the sandbox reaches a host that neither AllowOut
+// nor DenyOut of [Network] names. ask gets the host's name or address, and returns whether it may
+// be reached. A sandbox that is created with it denies [AllTraffic] otherwise. With [Connect], ask
+// is called for a sandbox that was created with one, or whose rules this handle sets by
 // [Sandbox.SetNetwork].
 //
-// The answer holds for the sandbox's life, for every port. If there is none within 30
-// seconds, if ask panics, or if no handle that has it is open, it is no. ctx ends then, and
-// with the handle, which does not wait for ask. Up to 32 questions are asked at the same
-// time.
+// The answer holds for the sandbox's life, for every port. It is no if there is none within 30
+// seconds, if ask panics, or if no handle with it is open. ctx ends then, and with the handle,
+// which does not wait for ask. Up to 32 questions are asked at the same time.
 //
-// Names are asked about before they are looked up. A program that cannot wait for that has
-// to try again: most wait for 10 seconds, and for 30 if they use the proxy of their
-// environment. Copies of [Sandbox.Fork] ask anew.
+// ask gets names before they are looked up. A program that does not wait long enough has to try
+// again: most wait for 10 seconds, and for 30 if they use the proxy of their environment. Copies
+// of [Sandbox.Fork] ask anew.
 //
 // Only the local cloud asks. For other services the error is [errors.ErrUnsupported], and
 // nothing is created, changed or resumed.

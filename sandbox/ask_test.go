@@ -110,8 +110,8 @@ func TestAskUnsupported(t *testing.T) {
 				fmt.Fprint(w, answer.text)
 			}
 		}
-		if _, err := s.client().Create(t.Context(), ask); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(fmt.Sprint(err), "Network.Ask") {
-			t.Errorf("%d: got %v, want errors.ErrUnsupported that names Network.Ask", answer.status, err)
+		if _, err := s.client().Create(t.Context(), ask); !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(fmt.Sprint(err), "Egress.Ask") {
+			t.Errorf("%d: got %v, want errors.ErrUnsupported that names Egress.Ask", answer.status, err)
 		}
 		if n := s.seen("POST"); n != 0 {
 			t.Errorf("%d: made %d sandboxes, want 0", answer.status, n)

@@ -123,7 +123,7 @@ func (c *Client) create(ctx context.Context, cfg sandboxConfig) (*Sandbox, error
 func (c *sandboxConfig) createParams() *api.CreateParams {
 	p := &api.CreateParams{
 		Template: c.template, Lifetime: c.life(), Metadata: c.metadata, UniqueLabel: c.uniqueLabel, Envs: c.envs,
-		AllowInternetAccess: c.internet, Network: c.rules(), PrivateTraffic: c.private,
+		AllowInternetAccess: c.internet, Egress: c.rules(), PrivateTraffic: c.private,
 		HTTPSPorts: c.httpsPorts, RequestHost: c.requestHost, VolumeMounts: allAs(c.volumes, VolumeMount.wire),
 		Mounts: allAs(c.mounts, Mount.wire), MCP: c.mcp,
 	}
@@ -245,11 +245,10 @@ func (c *Client) Reap(ctx context.Context, p *ReapParams) ([]string, error) {
 	return killed, errors.Join(failed...)
 }
 
-// Close frees what the client holds, after creations that were given up have been
-// undone. If the service does not answer such a creation within 2 seconds, it is
-// abandoned: a sandbox that it still creates ends with its lifetime. Close takes
-// at most 10 seconds in all. It does not touch sandboxes: close them first. It
-// may be called more than once and on nil.
+// Close frees the client's resources, after it has undone creations that were given up. If the
+// service does not answer such a creation within 2 seconds, it is abandoned: a sandbox that it
+// still creates ends with its lifetime. Close takes at most 10 seconds in all. It does not touch
+// sandboxes: close them first. It may be called more than once and on nil.
 func (c *Client) Close() error {
 	if c == nil {
 		return nil

@@ -17,8 +17,8 @@ import (
 // RunCodeParams sets how to run code. The zero value runs it in the default
 // context.
 type RunCodeParams struct {
-	// Stdout and Stderr receive what the code prints, as it arrives, on the caller's
-	// goroutine; an error that they return interrupts the code. May be nil.
+	// Stdout and Stderr receive the code's output, as it arrives, on the caller's goroutine; an
+	// error that they return interrupts the code. May be nil.
 	Stdout, Stderr io.Writer
 	// OnResult is called with each result as it arrives, on the caller's goroutine,
 	// and again when the code updates it. May be nil. StreamCode reports more.
@@ -35,7 +35,7 @@ type RunCodeParams struct {
 	// Context is the id of the context to run in, such as one that Contexts.Create
 	// returned; empty means the default context of the language. If it is set,
 	// Language must be empty.
-	Context string
+	Context ContextID
 	// Language is the language of the code, such as "bash", in upper or lower case;
 	// "js" and "ts" are accepted as short names. Empty means Python. A language
 	// without a kernel is [ErrUnknownLanguage].
@@ -194,7 +194,7 @@ func (r *codeRunner) run(ctx context.Context, code string, p *RunCodeParams, c *
 	if r.way() == CodeTransportHTTP {
 		return overHTTP()
 	}
-	k, err := r.kernels.Open(ctx, p.Context, p.Language)
+	k, err := r.kernels.Open(ctx, string(p.Context), p.Language)
 	if r.choose(ctx, err) == CodeTransportHTTP {
 		return overHTTP()
 	}
@@ -211,11 +211,11 @@ func (r *codeRunner) run(ctx context.Context, code string, p *RunCodeParams, c *
 		// Only the interpreter knows how a language takes its environment. Its default
 		// context may be another than this handle's.
 		there := *p
-		there.Context, there.Language = k.ID(), ""
+		there.Context, there.Language = ContextID(k.ID()), ""
 		return r.overHTTP(ctx, code, &there, c)
 	}
 	reply, err := r.kernels.Execute(ctx, kernelconn.Call{
-		Context: p.Context, Language: p.Language, Envs: p.Envs,
+		Context: string(p.Context), Language: p.Language, Envs: p.Envs,
 		Request: jupyter.ExecuteRequest{Code: code, Silent: p.Silent, StoreHistory: !p.Silent && !p.NoHistory},
 		Handler: kernelconn.Handler{Queued: c.queued, Message: c.message, Input: p.Stdin},
 	})

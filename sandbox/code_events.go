@@ -9,7 +9,7 @@ import "time"
 // types that it does not know.
 type CodeEvent interface{ codeEvent() }
 
-// OutputEvent is a piece of what the code printed.
+// OutputEvent is a piece of the code's output.
 type OutputEvent struct{ Output }
 
 // ResultEvent is the value of the last expression.
@@ -18,8 +18,8 @@ type ResultEvent struct{ Result }
 // DisplayEvent is a value that the code displayed.
 type DisplayEvent struct{ Result }
 
-// UpdateEvent replaces what was displayed under its DisplayID, by this code or
-// by earlier code of the context.
+// UpdateEvent replaces the value that this code or earlier code of the context displayed under its
+// DisplayID.
 type UpdateEvent struct{ Result }
 
 // ClearEvent removes the results and displays so far. With Wait they stay until
@@ -43,7 +43,7 @@ type InputEvent struct {
 	Password bool
 }
 
-// EndEvent is the last event. Its execution is what RunCode would return.
+// EndEvent is the last event, with the execution that RunCode would return.
 type EndEvent struct{ Execution *Execution }
 
 func (OutputEvent) codeEvent()  {}
@@ -78,10 +78,10 @@ const (
 	StreamStderr OutputStream = "stderr"
 )
 
-// Output is a piece of what code printed.
+// Output is a piece of the code's output.
 type Output struct {
 	Stream OutputStream
 	Text   string
-	// Time is when it arrived, by this machine's clock.
+	// Time is the time of its arrival, by this machine's clock.
 	Time time.Time
 }

@@ -110,7 +110,7 @@ func (r *codeRunner) overHTTP(ctx context.Context, code string, p *RunCodeParams
 		return false, fmt.Errorf("RunCodeParams.Silent and NoHistory: %w", ErrNeedsWebsocket)
 	}
 	started, err = r.kernels.ExecuteOverHTTP(ctx, kernelconn.HTTPCall{
-		Code: code, Context: p.Context, Language: p.Language, Envs: p.Envs, Queued: c.queued, Line: c.line,
+		Code: code, Context: string(p.Context), Language: p.Language, Envs: p.Envs, Queued: c.queued, Line: c.line,
 	})
 	began := c.execution.Timing.Started
 	if interrupted, ok := errors.AsType[*kernelconn.InterruptedError](err); ok && !began.IsZero() {

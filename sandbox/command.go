@@ -14,10 +14,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 )
 
-// Command is a process in a sandbox, from [Commands.Start] or [Commands.Connect].
-// Its output is taken as it arrives, even if the caller does not wait for it, so
-// the process never blocks on a missing reader; how much of it is kept is
-// bounded. All methods are safe for concurrent use.
+// Command is a process in a sandbox, from [Commands.Start] or [Commands.Connect]. Its output is
+// read as it arrives, even if the caller does not wait for it, so the process never blocks on a
+// missing reader. Only a bounded part of the output is kept. All methods are safe for concurrent
+// use.
 //
 // If the sandbox is paused, the command goes on with it. This handle then connects
 // to it again, when the sandbox has been resumed or, if requests may resume it, as

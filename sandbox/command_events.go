@@ -12,20 +12,20 @@ type CommandEvent struct {
 	// Stdout and Stderr are bytes it printed, as they came: they may end in the
 	// middle of a line or a character.
 	Stdout, Stderr []byte
-	// Dropped counts the bytes of output that arrived before the first loop or
-	// between two loops and did not fit into what is kept for the next one.
+	// Dropped counts the bytes of output that arrived before the first loop or between two loops,
+	// and were not kept for the next one.
 	Dropped int64
 	// Exit is its end, which is the last event.
 	Exit *CommandResult
 }
 
-// Events iterates over what the command does: its output, in the order in which
-// it arrived, and its end; an exit status other than 0 is no error here. An error
-// comes last, in place of the end: one of those of Wait, or that of ctx.
+// Events iterates over the command's output, in the order in which it arrived, and its end. An
+// exit status other than 0 is no error here. An error comes last, in place of the end: one of
+// those of Wait, or that of ctx.
 //
-// While a loop runs nothing is lost: the command waits for a slow loop. While no
-// loop runs, the last 256 KiB are kept for the next one, and what came before
-// them is counted as dropped. There can be only one loop at a time.
+// While a loop runs nothing is lost: the command waits for a slow loop. While no loop runs, the
+// last 256 KiB are kept for the next one, and earlier output is counted as dropped. There can be
+// only one loop at a time.
 func (c *Command) Events(ctx context.Context) iter.Seq2[CommandEvent, error] {
 	return func(yield func(CommandEvent, error) bool) {
 		if !c.backlog.take() {

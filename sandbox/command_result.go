@@ -29,15 +29,14 @@ type CommandResult struct {
 	Stdout, Stderr string
 	// StdoutDropped and StderrDropped count the bytes that are not kept.
 	StdoutDropped, StderrDropped int64
-	// OutputHeld reports that processes that the command left behind still held its
-	// output when it ended, as after "server & echo started". They continue to run,
-	// and what they print from then on is lost: the local cloud ends a command at
-	// most 500 ms after its own process. The service's daemon never sets it: there
-	// such a command lasts until all of them end or close their output. So redirect
-	// the output of processes that are to stay: "server >server.log 2>&1 &".
+	// OutputHeld reports that processes that the command left behind still held its output when it
+	// ended, as after "server & echo started". They continue to run, and their later output is
+	// lost: the local cloud ends a command at most 500 ms after its own process. The service's
+	// daemon never sets it: there such a command lasts until all of them end or close their
+	// output. So redirect the output of processes that are to stay: "server >server.log 2>&1 &".
 	OutputHeld bool
-	// OutputCut reports that the sandbox was paused while the command ran. Until this
-	// handle had connected to the command again, what it printed was lost.
+	// OutputCut reports that the sandbox was paused while the command ran. Output that it printed
+	// before this handle had connected to it again is lost.
 	OutputCut bool
 }
 

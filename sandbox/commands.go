@@ -68,10 +68,9 @@ type CommandConnectParams struct {
 // at once, except that it waits for a Write to Stdout or Stderr that is in
 // progress. A command is never started twice.
 //
-// A command that leaves processes behind has to redirect their output: "server
-// >server.log 2>&1 &". If they still hold the command's output, then on the
-// service Run waits for them, and on the local cloud it loses what they print
-// later: see [CommandResult.OutputHeld].
+// A command that leaves processes behind has to redirect their output: "server >server.log 2>&1
+// &". If they still hold the command's output, then on the service Run waits for them, and on the
+// local cloud their later output is lost: see [CommandResult.OutputHeld].
 func (c *Commands) Run(ctx context.Context, command string, p *CommandParams) (*CommandResult, error) {
 	return c.runLine(ctx, command, loginShell(command), p)
 }
@@ -103,11 +102,10 @@ func (c *Commands) runLine(ctx context.Context, command string, argv []string, p
 	return result, err
 }
 
-// Start starts a command as Run does and returns as soon as it runs. ctx bounds
-// only the start: if it ends before, what may have been started is killed.
-// Afterwards the command ends by itself, by Kill, by Timeout or with the sandbox;
-// Close of a sandbox that stays leaves it running. Its output is taken whether or
-// not the caller waits for it.
+// Start starts a command as Run does and returns as soon as it runs. ctx bounds only the start: if
+// it ends before, a process that may have been started is killed. Afterwards the command ends by
+// itself, by Kill, by Timeout or with the sandbox; Close of a sandbox that stays leaves it
+// running. Its output is taken whether or not the caller waits for it.
 func (c *Commands) Start(ctx context.Context, command string, p *CommandParams) (*Command, error) {
 	if p == nil {
 		p = &CommandParams{}

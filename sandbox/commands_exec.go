@@ -18,11 +18,11 @@ import (
 // such words, and where no shell is needed, use [Commands.Exec].
 func Quote(word string) string { return shell.Quote(word) }
 
-// Exec runs the program name with arguments, without a shell, and waits for its end:
-// what is in the arguments is never interpreted. A name without a slash is looked up in
-// the PATH of the sandbox or of p.Envs. No login shell runs before it, so what profiles
-// set is missing. Names and arguments may hold any byte except NUL, and an argument
-// 128 KiB; ones that are not UTF-8 pass through a bash, which the sandbox must have.
+// Exec runs the program name with arguments, without a shell, and waits for its end: nothing in
+// the arguments is interpreted. A name without a slash is looked up in the PATH of the sandbox or
+// of p.Envs. No login shell runs before it, so variables that profiles set are missing. Names and
+// arguments may hold any byte except NUL, and an argument 128 KiB; ones that are not UTF-8 pass
+// through a bash, which the sandbox must have.
 //
 // p may be nil. Results and errors are those of [Commands.Run]. If the program is not in
 // the sandbox, the status is 127 and the [*ExitError] is an [exec.ErrNotFound] as well; a
@@ -42,9 +42,9 @@ func (c *Commands) Exec(ctx context.Context, name string, args []string, p *Comm
 	return result, fmt.Errorf("sandbox: %w: %w", &exec.Error{Name: name, Err: exec.ErrNotFound}, err)
 }
 
-// Output runs a program as [Commands.Exec] does and returns what it prints to its
-// standard output, byte by byte as it was. Standard error is in the [*ExitError] of a
-// program that fails, whose output is returned with the error.
+// Output runs a program as [Commands.Exec] does and returns the exact bytes of its standard
+// output. Standard error is in the [*ExitError] of a program that fails, whose output is returned
+// with the error.
 //
 // Nothing is dropped: a program that prints more than p.MaxOutputBytes bytes, 0 meaning
 // [DefaultMaxOutputBytes], is killed, and the error is [ErrTooLarge]. p.Stdout must be nil, and

@@ -14,11 +14,15 @@ import (
 // of its own. It is safe for concurrent use.
 type Contexts struct{ sb *Sandbox }
 
+// ContextID names a context of a sandbox. The empty one means the default context, except
+// for [Contexts.Remove].
+type ContextID string
+
 // CodeContext is a kernel with its variables. Code in different contexts runs at
 // the same time and shares nothing except files.
 type CodeContext struct {
 	// ID is the id to use in RunCodeParams.Context and agent.Params.Context.
-	ID string `json:"id"`
+	ID ContextID `json:"id"`
 	// Language is the language of its code.
 	Language string `json:"language"`
 	// Cwd is the directory that it started in.
@@ -50,7 +54,7 @@ func (c *Contexts) Create(ctx context.Context, p *CodeContextParams) (*CodeConte
 	if err != nil {
 		return nil, sb.failed(ctx, "create a context", err)
 	}
-	return (*CodeContext)(made), nil
+	return new(codeContext(*made)), nil
 }
 
 // List returns the contexts in the order in which they were created. The
@@ -69,9 +73,13 @@ func (c *Contexts) List(ctx context.Context) ([]CodeContext, error) {
 	}
 	contexts := make([]CodeContext, 0, len(listed))
 	for _, c := range listed {
-		contexts = append(contexts, CodeContext(c))
+		contexts = append(contexts, codeContext(c))
 	}
 	return contexts, nil
+}
+
+func codeContext(c kernelconn.Context) CodeContext {
+	return CodeContext{ID: ContextID(c.ID), Language: c.Language, Cwd: c.Cwd}
 }
 
 // Restart replaces the kernel of a context with a fresh one under the same
@@ -79,29 +87,29 @@ func (c *Contexts) List(ctx context.Context) ([]CodeContext, error) {
 // that runs in it fails with [ErrKernelDied] or [ErrKernelLost]; code that waits
 // for its turn runs in the fresh kernel. It also works after the kernel died for
 // good; see [ErrKernelDied].
-func (c *Contexts) Restart(ctx context.Context, id string) error {
-	return c.end(ctx, "restart", cmp.Or(id, kernelconn.DefaultContext), c.sb.code.kernels.Restart)
+func (c *Contexts) Restart(ctx context.Context, id ContextID) error {
+	return c.end(ctx, "restart", cmp.Or(string(id), kernelconn.DefaultContext), c.sb.code.kernels.Restart)
 }
 
 // Remove ends a context. Code that runs in it fails in the same way as
 // when the context is restarted; code that waits for its turn finds no context,
 // or the fresh default one.
-func (c *Contexts) Remove(ctx context.Context, id string) error {
-	return c.end(ctx, "remove", id, c.sb.code.kernels.Remove)
+func (c *Contexts) Remove(ctx context.Context, id ContextID) error {
+	return c.end(ctx, "remove", string(id), c.sb.code.kernels.Remove)
 }
 
 // Interrupt interrupts the code that runs in a context, no matter which client
 // runs it; an empty id means the default context. Python code sees a
 // KeyboardInterrupt. It needs the websocket's port. If no code runs, nothing
 // happens.
-func (c *Contexts) Interrupt(ctx context.Context, id string) error {
+func (c *Contexts) Interrupt(ctx context.Context, id ContextID) error {
 	sb := c.sb
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer end()
-	k, err := sb.code.websocket(ctx, id)
+	k, err := sb.code.websocket(ctx, string(id))
 	if err == nil {
 		err = k.Interrupt(ctx)
 	}

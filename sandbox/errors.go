@@ -59,10 +59,10 @@ var (
 // that the call did not wait for the code to stop, and there is no traceback.
 type InterruptedError struct {
 	// Context is the context in which the code ran.
-	Context string
+	Context ContextID
 	// Ran is how long the code ran; 0 if it was not seen to start.
 	Ran time.Duration
-	// Cause is why the call's context ended, such as [context.DeadlineExceeded].
+	// Cause is the cause of the end of the call's context, such as [context.DeadlineExceeded].
 	Cause error
 	// Starting reports that the code did not start because the kernel of a sandbox
 	// that this handle created was still starting.
@@ -90,7 +90,7 @@ func (e *InterruptedError) Error() string {
 // Unwrap returns the cause.
 func (e *InterruptedError) Unwrap() error { return e.Cause }
 
-// GoneState is what became of a sandbox that is gone.
+// GoneState is the fate of a sandbox that is gone.
 type GoneState string
 
 // The states of a [GoneError].
@@ -100,20 +100,20 @@ const (
 	GonePaused      GoneState = "paused"        // it is paused; connecting resumes it
 	GoneOutOfMemory GoneState = "out of memory" // it used more memory than it may
 	GoneDied        GoneState = "died"          // it ended by itself
-	GoneServerGone  GoneState = "server gone"   // what it ran on ended, such as the local cloud
+	GoneServerGone  GoneState = "server gone"   // its server or machine ended, such as the local cloud
 )
 
-// GoneError says what happened to a sandbox. It matches [ErrGone].
+// GoneError reports the end or the pause of a sandbox. It matches [ErrGone].
 type GoneError struct {
 	// ID is the sandbox's id.
 	ID string
-	// State is what became of it.
+	// State is its fate.
 	State GoneState
 	// Reason is one line for people.
 	Reason string
-	// At is when it ended or was paused, as far as the service says. Otherwise it is
-	// when its lifetime ended as far as this handle knows, for an expired sandbox,
-	// and when this was noticed for any other.
+	// At is the time of the end or pause, if the service says it. Otherwise it is the end of the
+	// lifetime as far as this handle knows, for an expired sandbox, and for any other the time
+	// when this was noticed.
 	At time.Time
 
 	cause error

@@ -16,12 +16,11 @@ import (
 
 // Execution is the outcome of running code.
 type Execution struct {
-	// Results are the displayed values in order, and the value of the last
-	// expression, as they were at the end: updated where the code updated them,
-	// without those that the code cleared.
+	// Results are the displayed values in order, and the value of the last expression. They have
+	// the code's updates, and values that the code cleared are left out.
 	Results []Result
-	// Stdout and Stderr are what was printed, as far as it is kept; where bytes
-	// were dropped, a line says so.
+	// Stdout and Stderr are the printed output, as far as it is kept; where bytes were dropped, a
+	// line says so.
 	Stdout, Stderr string
 	// Logs are both streams in the order in which they arrived, as far as they are
 	// kept. Output that arrives on one stream without a pause is one entry. They are
@@ -37,11 +36,11 @@ type Execution struct {
 	// Count is the number of the execution in its context; 0 if the code ran
 	// silently.
 	Count int
-	// Timing is when it ran.
+	// Timing has the times of the execution.
 	Timing Timing
 }
 
-// Timing is when code ran, by this machine's clock.
+// Timing has the times of an execution, by this machine's clock.
 type Timing struct {
 	// Asked is when the call was made, Started when the kernel began to run the
 	// code, and Finished when its end was seen. Started is zero if the kernel did

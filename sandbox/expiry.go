@@ -8,10 +8,10 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// Then is what happens to a sandbox when its lifetime is over. The empty one is [ThenKill].
+// Then is the action at the end of a sandbox's lifetime. The empty one is [ThenKill].
 type Then string
 
-// What happens when a lifetime is over.
+// The actions at the end of a lifetime.
 const (
 	ThenKill            Then = "kill"             // it ends
 	ThenPause           Then = "pause"            // it is paused, with its memory: see [PauseFull]
@@ -20,20 +20,20 @@ const (
 
 func (t Then) pauses() bool { return t == ThenPause || t == ThenPauseFilesystem }
 
-// Expiry says how long a sandbox lives and what comes then. The zero value is a lease of
-// [DefaultLease]: the open handle renews it, and the sandbox is killed at most that long
-// after the program ends, however that happens.
+// Expiry sets the lifetime of a sandbox and the action at its end. The zero value is a lease of
+// [DefaultLifetime]: the open handle renews it, and the sandbox is killed at most that long after
+// the program ends, however that happens.
 type Expiry struct {
 	// After is how long the sandbox lives, rounded up to whole seconds; 0 means
-	// [DefaultLease].
+	// [DefaultLifetime].
 	After time.Duration
-	// Renew makes it a lease: after half of After the open handle renews it, each time.
-	// After is then 15 seconds to an hour. Without Renew, a time that After names is fixed:
-	// the sandbox ends after it, whether or not it is in use. If After is 0, a sandbox that
-	// is killed then is renewed in any case, and one that is paused then only with Renew.
+	// Renew makes the lifetime a lease: the open handle renews it each time half of it has passed.
+	// After must then be 0, or 15 seconds to an hour. Without Renew, an After other than 0 is
+	// fixed: the sandbox ends then, whether or not it is in use. Without Renew and with an After
+	// of 0, the lifetime is a lease if Then is [ThenKill], and fixed otherwise.
 	Renew bool
-	// Then is what happens at the end; empty means [ThenKill]. A sandbox that is paused is
-	// found again by [Connect], which resumes it.
+	// Then is the action at the end; empty means [ThenKill]. [Connect] finds a paused sandbox
+	// again and resumes it.
 	Then Then
 	// Resume makes any request for the paused sandbox wake it up, such as a call of its
 	// handle, or a browser that opens one of its ports. It then lives for After again, and at
@@ -41,9 +41,9 @@ type Expiry struct {
 	Resume bool
 }
 
-// WithExpiry sets how long the sandbox lives and what comes then, in place of all that the
-// client's defaults say about that. [Connect] refuses Then and Resume, which are decided when
-// a sandbox is created; it never shortens a life.
+// WithExpiry sets the lifetime of the sandbox and the action at its end. It replaces the expiry of
+// the client's defaults as a whole. [Connect] refuses Then and Resume, which are decided when a
+// sandbox is created; it never shortens a life.
 func WithExpiry(e Expiry) HandleOption {
 	return handleOption(func(c *config) error {
 		if err := e.check(); err != nil {
@@ -69,10 +69,21 @@ func (e Expiry) check() error {
 	return nil
 }
 
+// checkInherited is check for a sandbox that has its Then and Resume from elsewhere.
+func (e Expiry) checkInherited() error {
+	if e.Then != "" || e.Resume {
+		return fmt.Errorf("Then and Resume are decided when a sandbox is created: %w", api.ErrInvalidArgument)
+	}
+	return e.check()
+}
+
 // checkConnect refuses what only the creation of a sandbox decides.
 func (c *sandboxConfig) checkConnect() error {
-	if c.expiryAsked && (c.expiry.Then != "" || c.expiry.Resume) {
-		return fmt.Errorf("sandbox: Connect: Expiry.Then and Resume are decided when a sandbox is created: %w", api.ErrInvalidArgument)
+	if !c.expiryAsked {
+		return nil
+	}
+	if err := c.expiry.checkInherited(); err != nil {
+		return fmt.Errorf("sandbox: Connect: Expiry: %w", err)
 	}
 	return nil
 }
@@ -91,7 +102,7 @@ func (e Expiry) apply(p *api.CreateParams) {
 }
 
 // life returns what the service is told: how long the sandbox may live from now.
-func (c *sandboxConfig) life() time.Duration { return cmp.Or(c.expiry.After, DefaultLease) }
+func (c *sandboxConfig) life() time.Duration { return cmp.Or(c.expiry.After, DefaultLifetime) }
 
 // renewal returns the lease that a handle renews, 0 for none.
 func (c *sandboxConfig) renewal() time.Duration {

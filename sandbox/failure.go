@@ -46,7 +46,7 @@ func (sb *Sandbox) cause(ctx context.Context, err error) error {
 // handle which only connected may be busy with the code of another one.
 func (sb *Sandbox) interrupted(err *kernelconn.InterruptedError) *InterruptedError {
 	return &InterruptedError{
-		Context: err.Context, Ran: err.Ran, Cause: err.Cause, Ended: err.Ended, Starting: err.Starting && sb.created,
+		Context: ContextID(err.Context), Ran: err.Ran, Cause: err.Cause, Ended: err.Ended, Starting: err.Starting && sb.created,
 	}
 }
 

@@ -44,8 +44,8 @@ type Files struct {
 
 // FileParams sets how a file is read or written.
 type FileParams struct {
-	// User is the user at whose home relative paths start, and who owns what is
-	// written; empty means the sandbox's default user.
+	// User owns the written files, and relative paths start at this user's home; empty means the
+	// sandbox's default user.
 	User string
 	// Gzip compresses the content in transit. The reader of a file receives the
 	// unpacked content, however long that is. Daemons before 0.5.7 receive uploads
@@ -70,7 +70,7 @@ type FileParams struct {
 
 func newFiles(sb *Sandbox) *Files { return &Files{sb, newFilesystemClient(sb)} }
 
-// Read returns the content of a file, whatever its length; Open streams it.
+// Read returns the whole content of a file; Open streams it.
 func (f *Files) Read(ctx context.Context, path string, p *FileParams) ([]byte, error) {
 	r, err := f.Open(ctx, path, p)
 	if err != nil {
@@ -156,14 +156,13 @@ func (f *Files) get(ctx context.Context, path, user, encoding string) (*http.Res
 	return f.do(request)
 }
 
-// Write writes a file. It creates the file and its directories if they are
-// missing, and replaces what the file holds.
+// Write writes a file. It creates the file and its directories if they are missing, and replaces
+// the content of the file.
 //
-// If a write fails halfway, because ctx ended or the connection broke, the local
-// cloud keeps the old file, or none; so does a snapshot or fork that is made
-// during the write. The service's daemon writes as the data
-// arrives: there the part that arrived replaces what the file held. To replace a
-// file atomically there, write to another name and then use [Files.Rename].
+// If a write fails halfway, because ctx ended or the connection broke, the local cloud keeps the
+// old file, or none; so does a snapshot or fork that is made during the write. The service's
+// daemon writes as the data arrives: there the part that arrived replaces the old content. To
+// replace a file atomically there, write to another name and then use [Files.Rename].
 func (f *Files) Write(ctx context.Context, path string, data []byte, p *FileParams) error {
 	return f.WriteFrom(ctx, path, bytes.NewReader(data), p)
 }
@@ -173,10 +172,9 @@ func (f *Files) WriteText(ctx context.Context, path, text string, p *FileParams)
 	return f.WriteFrom(ctx, path, strings.NewReader(text), p)
 }
 
-// WriteFrom is like Write, but streams what r returns; a nil r writes an empty
-// file. An error of r cuts the upload off, with the effect that Write describes,
-// and is returned. r is not read after WriteFrom returns, but a Read that is in
-// progress then is not waited for.
+// WriteFrom is like Write, but streams the bytes of r; a nil r writes an empty file. An error of r
+// cuts the upload off, with the effect that Write describes, and is returned. r is not read after
+// WriteFrom returns, but a Read that is in progress then is not waited for.
 func (f *Files) WriteFrom(ctx context.Context, path string, r io.Reader, p *FileParams) error {
 	p = cmp.Or(p, &FileParams{})
 	progress := newProgress(p.Progress)
@@ -189,16 +187,15 @@ func (f *Files) WriteFrom(ctx context.Context, path string, r io.Reader, p *File
 
 // FileContent is a file to write.
 type FileContent struct {
-	// Path is where to write it.
+	// Path is the path of the file.
 	Path string
 	// Content is read once; nil means an empty file.
 	Content io.Reader
 }
 
-// WriteFiles writes many files, four at once and in no particular order. The
-// first failure is returned and ends the other writes: files that were complete
-// by then stay, and those that were being written are left as Write describes. p
-// applies to each of them; Progress counts them together.
+// WriteFiles writes many files, four at once and in no particular order. The first failure is
+// returned and ends the other writes: complete files stay, and files that were being written are
+// left as Write describes. p applies to each of them; Progress counts them together.
 func (f *Files) WriteFiles(ctx context.Context, files []FileContent, p *FileParams) error {
 	p = cmp.Or(p, &FileParams{})
 	progress := newProgress(p.Progress)

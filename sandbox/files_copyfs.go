@@ -13,11 +13,11 @@ import (
 )
 
 // CopyFS copies a file system, such as an [embed.FS], into a directory of the sandbox, as
-// [os.CopyFS] does: the directory is created if it is missing, and a file that exists is
-// not replaced but an [fs.ErrExist]. Everything else is copied then, too; after other
-// errors a part may have been. All files are the default user's, executable where they
-// were, otherwise with the modes of new files. Symbolic links are copied as they are,
-// wherever they lead; what is no file, link or directory is an [fs.ErrInvalid].
+// [os.CopyFS] does: the directory is created if it is missing, and a file that exists is not
+// replaced but an [fs.ErrExist]. Everything else is copied then, too; after other errors a part
+// may have been. All files are the default user's, executable where they were, otherwise with the
+// modes of new files. Symbolic links are copied as they are, wherever they lead. Anything else,
+// such as a device, is an [fs.ErrInvalid].
 //
 // The content is sent as an archive, through a file in the user's home, and unpacked by
 // the sandbox's tar. It is not held in memory. A file that changes its length meanwhile is

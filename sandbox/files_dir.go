@@ -40,8 +40,8 @@ type UploadDirParams struct {
 	// Exclude returns true for an entry to leave out, with everything below it.
 	// Names are paths relative to the directory, with slashes. May be nil.
 	Exclude func(name string, entry fs.DirEntry) bool
-	// Skipped is called for what cannot be copied: sockets, pipes, devices. Names
-	// and reasons may hold anything that a file name can. May be nil.
+	// Skipped is called for each file that cannot be copied: sockets, pipes, devices. Names and
+	// reasons may hold anything that a file name can. May be nil.
 	Skipped func(name, why string)
 	// Gzip, IdleTimeout and Progress are those of [FileParams], applied to the
 	// archive in which the directory is sent.
@@ -61,9 +61,9 @@ type DownloadDirParams struct {
 	// [DefaultMaxBytes] and [DefaultMaxFiles], a negative value no limit: then code
 	// in the sandbox can fill this machine's disk.
 	MaxBytes, MaxFiles int64
-	// Skipped is called for what is not copied: devices and the like, and symbolic
-	// links that lead, or may lead, out of the directory. Names and reasons come
-	// from the sandbox and may hold anything. May be nil.
+	// Skipped is called for each file that is not copied: devices and the like, and symbolic links
+	// that lead, or may lead, out of the directory. Names and reasons come from the sandbox and
+	// may hold anything. May be nil.
 	Skipped func(name, why string)
 	// Progress is called with the number of bytes received so far, including the
 	// archive's headers, as often as that of [FileParams], on the caller's
@@ -187,9 +187,8 @@ func (f *Files) sendArchive(ctx context.Context, pack func(context.Context, io.W
 // symbolic links are kept. The content is packed by the sandbox's tar, and is not
 // held in memory.
 //
-// The content of a sandbox is not trusted: whatever its names and links are,
-// nothing is written outside of local, and p limits how much is written. If the
-// path is not a directory, the error is syscall.ENOTDIR.
+// The content of a sandbox is not trusted: no name and no link leads to a write outside of local,
+// and p limits how much is written. If the path is not a directory, the error is syscall.ENOTDIR.
 func (f *Files) DownloadDir(ctx context.Context, dir, local string, p *DownloadDirParams) error {
 	p = cmp.Or(p, &DownloadDirParams{})
 	ctx, end, err := f.sb.begin(ctx)

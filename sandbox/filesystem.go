@@ -123,7 +123,7 @@ func (f *Files) List(ctx context.Context, path string, p *ListFilesParams) ([]Fi
 	return infos, nil
 }
 
-// Stat describes what is at a path. It does not follow a symbolic link there.
+// Stat describes the file at a path. It does not follow a symbolic link there.
 func (f *Files) Stat(ctx context.Context, path string, p *PathParams) (*FileInfo, error) {
 	response, err := call(ctx, f, "stat", path, userOf(p), f.rpc.Stat, &filesystem.StatRequest{Path: path})
 	if err != nil {

@@ -3,7 +3,6 @@ package sandbox
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/e2bctl/e2bctl/api"
 )
@@ -13,32 +12,31 @@ type ForkParams struct {
 	// Count is how many copies to make, 1 to 100; 0 means 1. The service may let
 	// fewer sandboxes run at a time.
 	Count int
-	// Lifetime is the fixed lifetime of the copies, as Expiry.After; 0 means
-	// the lifetime or lease of the handle, or for [Client.Fork] that of the client.
-	Lifetime time.Duration
+	// Expiry says how long the copies live, and whether their handles renew that. The zero
+	// value means the expiry of the handle, or for [Client.Fork] that of the client. Then and
+	// Resume must be empty: the copies have those of the original.
+	Expiry Expiry
 }
 
-// ForkResult is one copy of a sandbox, or why there is none.
+// ForkResult is one copy of a sandbox, or the reason why it was not made.
 type ForkResult struct {
 	// Sandbox is the handle of the copy, and nil when Err is set. The copy was
 	// created through it: its Close, which may be called on nil, tears the copy down.
 	Sandbox *Sandbox
-	// Err is why there is no copy, such as [ErrRateLimited] where no more
-	// sandboxes may run.
+	// Err is the reason if there is no copy, such as [ErrRateLimited] where no more sandboxes may
+	// run.
 	Err error
-	// Memory reports whether the copy goes on where the original was, with its
-	// processes and the variables of its contexts. False means that it only has the
-	// files and started anew from them, as on a local cloud whose engine does not save
-	// memory, and nil that the service does not say.
+	// Memory reports whether the copy goes on where the original was, with its processes and the
+	// variables of its contexts. False means that it started anew from the files, as on a local
+	// cloud whose engine does not save memory. A nil Memory means that the service does not say.
 	Memory *bool
 }
 
-// Fork makes copies of the sandbox, all of the same moment, and the sandbox runs
-// on. A copy has the files of the original and, if the service can do that
-// ([ForkResult].Memory), its memory; its metadata, variables and network are those of the
-// original, and what it does from then on is its own. Each copy is one sandbox more
-// to close, also after an error of another one; close those of a sandbox of
-// [Create] before it, because its Close closes the client of all.
+// Fork makes copies of the sandbox, all of the same moment, and the sandbox runs on. A copy has
+// the files of the original and, if the service can do that ([ForkResult].Memory), its memory; its
+// metadata, variables and network are those of the original. From then on the copies are
+// independent. Each copy must be closed, also after an error of another one. Close the copies of a
+// sandbox of [Create] before that sandbox, whose Close closes the client of all.
 //
 // The error is about all copies, and then there are none: a call that ctx cut off
 // is undone, as by [Client.Create]. A sandbox that is paused is not resumed for it:
@@ -71,11 +69,14 @@ func (c *Client) fork(ctx context.Context, id string, cfg sandboxConfig, p *Fork
 	if p == nil {
 		p = &ForkParams{}
 	}
-	if p.Lifetime < 0 || p.Count < 0 {
-		return nil, fmt.Errorf("ForkParams with Count %d and Lifetime %v: want neither below 0: %w", p.Count, p.Lifetime, api.ErrInvalidArgument)
+	if p.Count < 0 {
+		return nil, fmt.Errorf("ForkParams.Count is %d: want at least 0: %w", p.Count, api.ErrInvalidArgument)
 	}
-	if p.Lifetime > 0 {
-		cfg.expiry = Expiry{After: p.Lifetime}
+	if err := p.Expiry.checkInherited(); err != nil {
+		return nil, fmt.Errorf("ForkParams.Expiry: %w", err)
+	}
+	if p.Expiry != (Expiry{}) {
+		cfg.expiry = p.Expiry
 	}
 	cfg.inherits = true
 	made, err := making(ctx, c, cfg.life(), func(ctx context.Context) ([]api.ForkResult, error) {

@@ -86,15 +86,17 @@ func TestForkLifetimes(t *testing.T) {
 	minute, leased, client := s.sandbox(WithExpiry(Expiry{After: time.Minute})), s.sandbox(WithExpiry(Expiry{After: 20 * time.Second, Renew: true})), s.client(WithDefaults(WithExpiry(Expiry{After: time.Hour})))
 	s.forking(`[{"sandbox":{"sandboxID":"i2"}}]`)
 	for name, test := range map[string]struct {
-		fork func(*ForkParams) ([]ForkResult, error)
-		p    *ForkParams
-		want string
+		fork  func(*ForkParams) ([]ForkResult, error)
+		p     *ForkParams
+		want  string
+		lease time.Duration
 	}{
-		"a lifetime":              {func(p *ForkParams) ([]ForkResult, error) { return minute.Fork(t.Context(), p) }, nil, `{"timeout":60}`},
-		"a lease":                 {func(p *ForkParams) ([]ForkResult, error) { return leased.Fork(t.Context(), p) }, nil, `{"timeout":20}`},
-		"one of its own":          {func(p *ForkParams) ([]ForkResult, error) { return leased.Fork(t.Context(), p) }, &ForkParams{Lifetime: time.Hour}, `{"timeout":3600}`},
-		"the client's":            {func(p *ForkParams) ([]ForkResult, error) { return client.Fork(t.Context(), testID, p) }, nil, `{"timeout":3600}`},
-		"not the client's either": {func(p *ForkParams) ([]ForkResult, error) { return client.Fork(t.Context(), testID, p) }, &ForkParams{Lifetime: time.Second}, `{"timeout":1}`},
+		"a lifetime":              {func(p *ForkParams) ([]ForkResult, error) { return minute.Fork(t.Context(), p) }, nil, `{"timeout":60}`, 0},
+		"a lease":                 {func(p *ForkParams) ([]ForkResult, error) { return leased.Fork(t.Context(), p) }, nil, `{"timeout":20}`, 20 * time.Second},
+		"one of its own":          {func(p *ForkParams) ([]ForkResult, error) { return leased.Fork(t.Context(), p) }, &ForkParams{Expiry: Expiry{After: time.Hour}}, `{"timeout":3600}`, 0},
+		"a lease of its own":      {func(p *ForkParams) ([]ForkResult, error) { return minute.Fork(t.Context(), p) }, &ForkParams{Expiry: Expiry{Renew: true}}, `{"timeout":300}`, DefaultLifetime},
+		"the client's":            {func(p *ForkParams) ([]ForkResult, error) { return client.Fork(t.Context(), testID, p) }, nil, `{"timeout":3600}`, 0},
+		"not the client's either": {func(p *ForkParams) ([]ForkResult, error) { return client.Fork(t.Context(), testID, p) }, &ForkParams{Expiry: Expiry{After: time.Second}}, `{"timeout":1}`, 0},
 	} {
 		forks, err := test.fork(test.p)
 		if err != nil {
@@ -103,12 +105,15 @@ func TestForkLifetimes(t *testing.T) {
 		if want := "POST /sandboxes/i1234567890/fork " + test.want; s.last() != want {
 			t.Errorf("%s: got %s, want %s", name, s.last(), want)
 		}
+		if got := forks[0].Sandbox.lease.length; got != test.lease {
+			t.Errorf("%s: the copy has a lease of %v, want %v", name, got, test.lease)
+		}
 		if err := forks[0].Sandbox.Close(); err != nil {
 			t.Error(err)
 		}
 	}
 	calls := s.seen("POST")
-	for _, p := range []*ForkParams{{Count: -1}, {Lifetime: -time.Second}} {
+	for _, p := range []*ForkParams{{Count: -1}, {Expiry: Expiry{After: -time.Second}}, {Expiry: Expiry{Then: ThenPause}}, {Expiry: Expiry{After: time.Hour, Then: ThenPause, Resume: true}}} {
 		if _, err := minute.Fork(t.Context(), p); !errors.Is(err, api.ErrInvalidArgument) {
 			t.Errorf("%+v: got %v, want api.ErrInvalidArgument", p, err)
 		}

@@ -32,7 +32,7 @@ func (g *Git) Branches(ctx context.Context, repo string, p *GitParams) (*GitBran
 	return branches, nil
 }
 
-// CreateBranch creates a branch from what is checked out, and checks it out.
+// CreateBranch creates a branch at the current commit, and checks it out.
 func (g *Git) CreateBranch(ctx context.Context, repo, name string, p *GitParams) error {
 	return g.branch(ctx, "create branch", name, p, "-C", repo, "checkout", "--quiet", "-b", name, "--")
 }

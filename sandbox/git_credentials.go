@@ -25,9 +25,9 @@ type GitCredentials struct {
 // GitAuthenticateParams sets where to store credentials.
 type GitAuthenticateParams struct {
 	GitParams
-	// Address is that of the service or of one of its repositories, over http or
-	// https: the credentials are for all repositories of this scheme and host. Empty
-	// means "https://github.com".
+	// Address is the address of the service or of one of its repositories, over http or https: the
+	// credentials are for all repositories of this scheme and host. Empty means
+	// "https://github.com".
 	Address string
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
-// GitResetMode is what a reset changes besides the branch.
+// GitResetMode says which parts a reset changes besides the branch.
 type GitResetMode string
 
 // The modes of a reset.
@@ -34,7 +34,7 @@ type GitResetParams struct {
 	// Target is the commit, branch or tag to reset to; empty means HEAD, the commit
 	// that is checked out.
 	Target string
-	// Mode is what to reset; empty means GitResetMixed.
+	// Mode says which parts to reset; empty means GitResetMixed.
 	Mode GitResetMode
 	// Paths are paths relative to the repository: only their entries in the index are
 	// reset, and the branch stays where it is. They exclude a Mode.
@@ -78,8 +78,8 @@ type GitRestoreParams struct {
 	Source string
 }
 
-// Restore takes back changes of files: what they had since is lost. Paths are
-// relative to the repository; "." means all of it.
+// Restore takes back changes of files: the changes are lost. Paths are relative to the repository;
+// "." means all of it.
 func (g *Git) Restore(ctx context.Context, repo string, paths []string, p *GitRestoreParams) error {
 	p = given(p)
 	if len(paths) == 0 {

@@ -20,8 +20,7 @@ type GitStatus struct {
 	Ahead, Behind int
 	// Detached reports that a commit is checked out and no branch.
 	Detached bool
-	// Files are those that changed or that git does not track; ignored ones are left
-	// out.
+	// Files are the files that changed or that git does not track; ignored ones are left out.
 	Files []GitFile
 }
 
@@ -30,11 +29,11 @@ func (s *GitStatus) Clean() bool { return len(s.Files) == 0 }
 
 // GitCounts are numbers of files that changed.
 type GitCounts struct {
-	// Total is the number of all. A file is either Staged or Unstaged, however many
-	// changes it has: see [GitFile.Staged].
+	// Total counts all files. A file is either Staged or Unstaged, however many changes it has:
+	// see [GitFile.Staged].
 	Total, Staged, Unstaged int
-	// Untracked and Conflicts are those of the Unstaged that git does not track, and
-	// those with a conflict.
+	// Untracked and Conflicts count the Unstaged files that git does not track, and those with a
+	// conflict.
 	Untracked, Conflicts int
 }
 

@@ -16,9 +16,9 @@ type Info struct {
 	// Alias is the template's first name; empty when it has none.
 	Alias string
 	State SandboxState
-	// StartedAt is when the sandbox was started or resumed.
+	// StartedAt is the time when the sandbox was started or resumed.
 	StartedAt time.Time
-	// EndAt is when the sandbox's life ends or, if it is paused, when it was paused.
+	// EndAt is the end of the sandbox's lifetime or, if it is paused, the time of the pause.
 	EndAt       time.Time
 	CPUs        int
 	MemoryBytes int64
@@ -31,7 +31,7 @@ type Info struct {
 
 	// The fields below are not set in a list, except VolumeMounts.
 
-	// PauseMode is what the pause kept; empty while the sandbox runs, and on older
+	// PauseMode says which state the pause kept; empty while the sandbox runs, and on older
 	// services.
 	PauseMode PauseMode
 	// Lifecycle is nil when the service does not say.
@@ -43,11 +43,11 @@ type Info struct {
 	// Network is nil when it was never set. Its DenyOut has the networks that DenyPrivate
 	// stands for.
 	Network *Network
-	// Asks reports whether hosts that no rule names are asked about, as [WithAsk] wants.
+	// Asks reports whether the service asks about hosts that no rule names: see [WithAsk].
 	Asks bool
-	// VolumeMounts are the volumes that it has, and where.
+	// VolumeMounts are the volumes of the sandbox and their directories.
 	VolumeMounts []VolumeMount
-	// Engine is what runs the sandbox on a local cloud, such as "room".
+	// Engine is the engine of a local cloud that runs the sandbox, such as "room".
 	Engine api.Engine
 	// Mounts are the directories of the machine of a local cloud that the sandbox sees,
 	// except that cloud's Pyodide distribution.
@@ -55,7 +55,7 @@ type Info struct {
 	Domain string
 }
 
-// Lifecycle is what happens at the end of a sandbox's lifetime.
+// Lifecycle describes the end of a sandbox's lifetime.
 type Lifecycle struct {
 	OnTimeout OnTimeout
 	// AutoResume reports whether a request for the paused sandbox resumes it.
@@ -69,13 +69,13 @@ func infoOf(i api.SandboxInfo) Info {
 		CPUs: i.CPUs, MemoryBytes: i.MemoryBytes, DiskBytes: i.DiskBytes,
 		EnvdVersion: i.EnvdVersion, Metadata: i.Metadata, EnvdUnresponsiveAtPause: i.EnvdUnresponsiveAtPause,
 		PauseMode: i.PauseMode, Lifecycle: (*Lifecycle)(i.Lifecycle), AccessToken: i.AccessToken,
-		AllowInternetAccess: i.AllowInternetAccess, Network: networkOf(i.Network), Asks: i.Network != nil && i.Network.Ask,
+		AllowInternetAccess: i.AllowInternetAccess, Network: networkOf(i.Egress), Asks: i.Egress != nil && i.Egress.Ask,
 		VolumeMounts: allAs(i.VolumeMounts, volumeMountOf), Engine: i.Engine, Mounts: allAs(i.Mounts, mountOf), Domain: i.Domain,
 	}
 }
 
 // networkOf is the opposite of wire.
-func networkOf(w *api.Network) *Network {
+func networkOf(w *api.Egress) *Network {
 	if w == nil {
 		return nil
 	}
@@ -103,7 +103,7 @@ type ListParams struct {
 	States []SandboxState
 	// Template is an id or a name, without a tag.
 	Template string
-	// PageSize is how many there are in a page, 1 to 100; 0 means the service's default, 100.
+	// PageSize is how many entries a page has, 1 to 100; 0 means the service's default, 100.
 	PageSize int
 	// NextToken continues where the previous page ended.
 	NextToken string

@@ -25,7 +25,7 @@ func TestInfoHasEveryField(t *testing.T) {
 		ID: "i", TemplateID: "t", ClientID: "c", Alias: "a", State: StatePaused, StartedAt: time.Unix(1, 0), EndAt: time.Unix(2, 0),
 		CPUs: 1, MemoryBytes: 2, DiskBytes: 3, EnvdVersion: "v", Metadata: map[string]string{"k": "v"}, EnvdUnresponsiveAtPause: true,
 		PauseMode: PauseFull, Lifecycle: &api.Lifecycle{OnTimeout: OnTimeoutPause}, AccessToken: "key", AllowInternetAccess: new(bool),
-		Network: &wire, VolumeMounts: []api.VolumeMount{{Name: "n", Path: "/p"}}, Engine: "room", Mounts: []api.Mount{{Dir: "/d", Path: "/p"}},
+		Egress: &wire, VolumeMounts: []api.VolumeMount{{Name: "n", Path: "/p"}}, Engine: "room", Mounts: []api.Mount{{Dir: "/d", Path: "/p"}},
 		Domain: "d",
 	}
 	given, got := reflect.ValueOf(full), reflect.ValueOf(infoOf(full))
@@ -33,6 +33,9 @@ func TestInfoHasEveryField(t *testing.T) {
 		name := given.Type().Field(i).Name
 		if given.Field(i).IsZero() {
 			t.Errorf("the test sets no %s", name)
+		}
+		if name == "Egress" {
+			name = "Network"
 		}
 		if f := got.FieldByName(name); !f.IsValid() || f.IsZero() {
 			t.Errorf("Info has no %s", name)

@@ -17,9 +17,9 @@ const (
 	mcpTokenFile = "/etc/mcp-gateway/.token"
 )
 
-// WithMCP runs MCP servers in the sandbox, which clients reach at [Sandbox.MCPURL]. A key is
-// the name of a server and its value what that server is told, as JSON has it: the
-// credentials among it are visible to the service and to programs in the sandbox.
+// WithMCP runs MCP servers in the sandbox, which clients reach at [Sandbox.MCPURL]. The keys are
+// names of servers, and the values their settings as JSON. The service and programs in the sandbox
+// can see credentials in these settings.
 //
 //	sandbox.WithMCP(map[string]any{"exa": map[string]string{"apiKey": key}})
 //

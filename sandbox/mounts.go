@@ -15,7 +15,7 @@ type Mount struct {
 	Dir string `json:"dir"`
 	// Path is the absolute path of the directory in the sandbox, other than the root.
 	Path string `json:"path"`
-	// Writable lets the sandbox change what is in it.
+	// Writable lets the sandbox change its files.
 	Writable bool `json:"writable,omitempty"`
 }
 
@@ -23,11 +23,11 @@ func mountOf(m api.Mount) Mount { return Mount(m) }
 
 func (m Mount) wire() api.Mount { return api.Mount(m) }
 
-// WithMount shows a directory of the machine of a local cloud in the sandbox, read-only
-// unless m.Writable. Whoever started the cloud must have allowed it
-// (local.WithAllowedMounts, e2bctl local up --allow-mount): the error is
-// [ErrForbidden] for others, and [errors.ErrUnsupported] on every other service. What
-// is in it is part of no pause and no snapshot. The option may be given several times.
+// WithMount shows a directory of the machine of a local cloud in the sandbox, read-only unless
+// m.Writable. The cloud must have been started with permission for it (local.WithAllowedMounts,
+// e2bctl local up --allow-mount): the error is [ErrForbidden] for others, and
+// [errors.ErrUnsupported] on every other service. Pauses and snapshots do not include its files.
+// The option may be given several times.
 func WithMount(m Mount) CreateOption {
 	return createOption(func(c *config) error {
 		if !filepath.IsAbs(m.Dir) || !path.IsAbs(m.Path) || path.Clean(m.Path) != m.Path || m.Path == "/" {

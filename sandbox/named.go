@@ -19,21 +19,21 @@ const NameLabel = "e2bctl.name"
 // maxName is how long the name of a sandbox may be, in bytes.
 const maxName = 256
 
-// GetOrCreate returns a handle of the sandbox that has a name, and creates it if there is
-// none: the sandbox of a conversation, a user or a job, which this program or another one
-// finds again. A paused one is resumed. opts apply to a sandbox that is created; to
-// one that exists only those apply that are a [HandleOption]. If a template is asked for, an existing sandbox of another one
-// is the error [ErrConflict].
+// GetOrCreate returns a handle of the sandbox with a name, and creates the sandbox if there is
+// none. So this program or another one finds the sandbox of a conversation, a user or a job again.
+// A paused sandbox is resumed. opts apply to a new sandbox; of them, an existing one takes only
+// each [HandleOption]. If opts name a template and the existing sandbox has another one, the error
+// is [ErrConflict].
 //
-// The handle does not own the sandbox: Close leaves it, and [Sandbox.Kill] ends it. It is
-// paused when its lifetime is over, unless [Expiry].Then says otherwise, and After
-// says how long that is, 5 minutes by default.
+// The handle does not own the sandbox: Close leaves it, and [Sandbox.Kill] ends it. At the end of
+// its lifetime the sandbox is paused, unless [Expiry].Then says otherwise. The lifetime is
+// Expiry.After, 5 minutes by default.
 //
 // The name belongs to the API key, whatever client uses it, and has 1 to 256 bytes of UTF-8. On a
-// local cloud, callers at the same time get the same sandbox. Other services have nothing
-// that could hold one of two callers back: there each may create one, of which all later
-// calls return the older, and the other is left until its lifetime is over. A fork has the
-// name, too, and is returned when the sandbox that it was made of has ended.
+// local cloud, callers at the same time get the same sandbox. Other services cannot hold one of
+// two callers back: there each caller may create a sandbox. Later calls return the older one, and
+// the other stays until its lifetime is over. A fork has the name, too, and is returned once the
+// original has ended.
 func (c *Client) GetOrCreate(ctx context.Context, name string, opts ...CreateOption) (*Sandbox, error) {
 	cfg, err := configure(c, "GetOrCreate", opts)
 	if err != nil {

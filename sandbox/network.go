@@ -14,9 +14,9 @@ const AllTraffic = api.AllTraffic
 // privateNetworks are the networks that are not part of the internet.
 var privateNetworks = []string{"10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"}
 
-// Network sets what a sandbox may reach. AllowOut takes precedence over DenyOut.
-// The zero value leaves the decision to the service, which never lets a sandbox
-// reach its own machines.
+// Network lists the destinations that a sandbox may reach. AllowOut takes precedence over DenyOut.
+// The zero value leaves the decision to the service, which never lets a sandbox reach its own
+// machines.
 //
 // Whether a connection to port 80 or 443 goes to an allowed name is decided by
 // what the program sends: the Host of HTTP or the server name of TLS. Other ports
@@ -37,13 +37,12 @@ type Network struct {
 	// DenyPrivate adds the private networks to DenyOut.
 	DenyPrivate bool
 	// Headers are put into the HTTPS requests to hosts on port 443, in place of those that
-	// programs send: by the name of the host ("example.com", or "*.example.com" for all
-	// names below it), then by that of the header. With [SecretRef], programs use a secret
-	// that never enters the sandbox; a host that repeats what it is sent gives it away.
-	// TRACE asks for that: the local cloud sends only GET, HEAD, POST, PUT, PATCH, DELETE
-	// and OPTIONS to these hosts.
-	// They allow nothing: the host must be one that the sandbox may reach. A sandbox can be
-	// given others later only if it was created with some.
+	// programs send: by the name of the host ("example.com", or "*.example.com" for all names
+	// below it), then by that of the header. With [SecretRef], programs use a secret that never
+	// enters the sandbox; a host that sends its requests back gives it away. TRACE asks for that:
+	// the local cloud sends only GET, HEAD, POST, PUT, PATCH, DELETE and OPTIONS to these hosts.
+	// They allow nothing: the host must be one that the sandbox may reach. A sandbox can be given
+	// others later only if it was created with some.
 	Headers map[string]map[string]string
 	// EgressProxy is the proxy through which connections leave that the rules allow. A nil
 	// proxy leaves none. The local cloud gives it the address that it has checked, or the name
@@ -60,22 +59,22 @@ type EgressProxy struct {
 	// Address is the host and port of a SOCKS5 proxy, "proxy.example.com:1080". The local
 	// cloud also takes an HTTP proxy, "http://proxy.example.com:8080".
 	Address string
-	// Username is for a proxy that asks who is there. It has at most 255 bytes, and so has
-	// Password, which no service answers with.
+	// Username and Password are for a proxy that asks for them. Each has at most 255 bytes.
+	// Services never return the password.
 	Username string
 	Password Key
-	// TLS makes the connection to the proxy secure. A nil TLS leaves it as it is.
+	// TLS makes the connection to the proxy secure. A nil TLS uses none.
 	TLS *EgressProxyTLS
 }
 
-// EgressProxyTLS is TLS to an [EgressProxy], which always has to show a certificate.
+// EgressProxyTLS configures TLS to an [EgressProxy]. The proxy's certificate is always verified.
 type EgressProxyTLS struct {
 	// Enabled turns TLS on. The other fields need it.
 	Enabled bool
 	// ServerName is the name in the proxy's certificate. The default is the host of its address.
 	ServerName string
-	// CACert are certificates in PEM that vouch for the proxy in place of those that the
-	// service trusts. No service answers with them.
+	// CACert has CA certificates in PEM for the proxy's certificate, in place of those that the
+	// service trusts. Services never return them.
 	CACert string
 }
 
@@ -83,7 +82,7 @@ func (p *EgressProxy) wire() *api.EgressProxyConfig {
 	if p == nil {
 		return nil
 	}
-	w := &api.EgressProxyConfig{Address: p.Address, Username: p.Username, Password: string(p.Password)}
+	w := &api.EgressProxyConfig{Address: p.Address, Username: p.Username, Password: p.Password}
 	if p.TLS != nil {
 		w.TLS = new(api.EgressProxyTLS(*p.TLS))
 	}
@@ -94,7 +93,7 @@ func egressProxyOf(w *api.EgressProxyConfig) *EgressProxy {
 	if w == nil {
 		return nil
 	}
-	p := &EgressProxy{Address: w.Address, Username: w.Username, Password: Key(w.Password)}
+	p := &EgressProxy{Address: w.Address, Username: w.Username, Password: w.Password}
 	if w.TLS != nil {
 		p.TLS = new(EgressProxyTLS(*w.TLS))
 	}
@@ -105,8 +104,8 @@ func egressProxyOf(w *api.EgressProxyConfig) *EgressProxy {
 // SecretRef("openai"). See [Secrets].
 func SecretRef(name string) string { return "${e2b.secrets." + name + "}" }
 
-func (n Network) wire() api.Network {
-	w := api.Network{AllowOut: slices.Clone(n.AllowOut), DenyOut: slices.Clone(n.DenyOut), DNSServers: slices.Clone(n.DNSServers), EgressProxy: n.EgressProxy.wire()}
+func (n Network) wire() api.Egress {
+	w := api.Egress{AllowOut: slices.Clone(n.AllowOut), DenyOut: slices.Clone(n.DenyOut), DNSServers: slices.Clone(n.DNSServers), EgressProxy: n.EgressProxy.wire()}
 	if n.DenyPrivate {
 		w.DenyOut = append(w.DenyOut, privateNetworks...)
 	}
@@ -119,7 +118,7 @@ func (n Network) wire() api.Network {
 	return w
 }
 
-// WithNetwork sets what the sandbox may reach. It can be combined with
+// WithNetwork sets the destinations that the sandbox may reach. It can be combined with
 // [WithInternet].
 func WithNetwork(n Network) CreateOption {
 	return createOption(func(c *config) error {
@@ -130,11 +129,11 @@ func WithNetwork(n Network) CreateOption {
 }
 
 // rules returns what the service is told about the network, nil for nothing.
-func (c *sandboxConfig) rules() *api.Network {
+func (c *sandboxConfig) rules() *api.Egress {
 	if c.ask == nil {
 		return c.network
 	}
-	var w api.Network
+	var w api.Egress
 	if c.network != nil {
 		w = *c.network
 	}
@@ -145,10 +144,10 @@ func (c *sandboxConfig) rules() *api.Network {
 	return &w
 }
 
-// SetNetwork replaces all rules about what the sandbox may reach from now on:
-// what n leaves out is cleared, including the effect of [WithInternet]. Hosts that no rule
-// names are asked about if this handle has [WithAsk], and only then. The local cloud also cuts
-// existing connections; another service may leave them open.
+// SetNetwork replaces all network rules of the sandbox from now on: rules that n leaves out are
+// cleared, and so is the effect of [WithInternet]. Only if this handle has [WithAsk], the service
+// asks about hosts that no rule names. The local cloud also cuts existing connections; another
+// service may leave them open.
 func (sb *Sandbox) SetNetwork(ctx context.Context, n Network) error {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
@@ -157,7 +156,7 @@ func (sb *Sandbox) SetNetwork(ctx context.Context, n Network) error {
 	defer end()
 	w := n.wire()
 	rules := (&sandboxConfig{network: &w, ask: sb.config.ask}).rules()
-	if err := sb.client.api.Sandboxes.SetNetwork(ctx, sb.ID(), &api.NetworkParams{Network: *rules}); err != nil {
+	if err := sb.client.api.Sandboxes.SetNetwork(ctx, sb.ID(), &api.NetworkParams{Egress: *rules}); err != nil {
 		return sb.failed(ctx, "set network", missing(sb.ID(), err))
 	}
 	return nil
@@ -171,5 +170,5 @@ func (sb *Sandbox) offline(ctx context.Context) bool {
 		return false // it only explains another failure
 	}
 	return info.AllowInternetAccess != nil && !*info.AllowInternetAccess ||
-		info.Network != nil && slices.Contains(info.Network.DenyOut, AllTraffic)
+		info.Egress != nil && slices.Contains(info.Egress.DenyOut, AllTraffic)
 }

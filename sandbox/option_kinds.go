@@ -61,15 +61,14 @@ func (clientOption) forCreate()   {}
 func (clientOption) forConnect()  {}
 func (clientOption) forClient()   {}
 
-// WithOptions returns one option that does what opts do, in their order.
+// WithOptions returns one option that applies opts in their order.
 func WithOptions(opts ...ClientOption) ClientOption {
 	opts = slices.Clone(opts)
 	return clientOption(func(c *config) error { return applyAll(c, opts) })
 }
 
-// WithDefaults sets what the sandboxes of the client are created with, and connected to,
-// unless an option of the call says otherwise. If opts have a [ClientOption], the error of
-// [NewClient] says so.
+// WithDefaults sets options for all sandboxes that the client creates or connects to. An option of
+// the call takes precedence. A [ClientOption] among opts makes [NewClient] fail.
 func WithDefaults(opts ...CreateOption) ClientOption {
 	opts = slices.Clone(opts)
 	return clientOption(func(c *config) error {

@@ -19,9 +19,9 @@ const (
 	// DefaultTemplate is the template that Create starts unless an option names
 	// another: it has Python and supports RunCode.
 	DefaultTemplate = "code-interpreter-v1"
-	// DefaultLease is how long a sandbox outlives a program that ended without
-	// closing it.
-	DefaultLease = 5 * time.Minute
+	// DefaultLifetime is the lifetime of a sandbox unless [WithExpiry] names another. A
+	// sandbox with a lease outlives a program that ended without closing it by at most that.
+	DefaultLifetime = api.DefaultLifetime
 
 	// minLease leaves room for a renewal that fails and is repeated, and is the
 	// least time by which services extend a life.
@@ -48,7 +48,7 @@ type sandboxConfig struct {
 	reboot         bool
 	metadata, envs map[string]string
 	internet       *bool
-	network        *api.Network
+	network        *api.Egress
 	ask            func(ctx context.Context, host string) bool
 	private        bool
 	httpsPorts     []int
@@ -100,9 +100,8 @@ func WithDialContext(dial func(ctx context.Context, network, address string) (ne
 	return ofAPI("WithDialContext", api.WithDialContext(dial))
 }
 
-// WithLogger sets the logger to which the client reports what it does, without
-// secrets. By default everything is discarded except panics of tools, which then
-// go to [slog.Default].
+// WithLogger sets the logger for the client's work. It never gets secrets. By default everything
+// is discarded except panics of tools, which then go to [slog.Default].
 func WithLogger(l *slog.Logger) ClientOption { return ofAPI("WithLogger", api.WithLogger(l)) }
 
 // WithMaxRetries sets how often a call to the control plane that is safe to repeat
@@ -115,9 +114,8 @@ func WithUserAgent(product string) ClientOption {
 	return ofAPI("WithUserAgent", api.WithUserAgent(product))
 }
 
-// WithInterceptors adds interceptors to the RPCs to envd, the daemon in a
-// sandbox, for tracing. Their type is that of package connect, so that those of other
-// packages fit.
+// WithInterceptors adds interceptors to the RPCs to envd, the daemon in a sandbox, for tracing.
+// They have the type of package connect, so that interceptors of other packages fit.
 func WithInterceptors(i ...connect.Interceptor) ClientOption {
 	return clientOption(func(c *config) error {
 		c.interceptors = append(c.interceptors, i...)
@@ -180,8 +178,8 @@ func WithRequestHost(host string) CreateOption {
 	return createOption(func(c *config) error { c.requestHost = host; return nil })
 }
 
-// WithCodeTransport sets how RunCode reaches the kernel. By default that is found
-// out: the websocket, or HTTP where the websocket is not available.
+// WithCodeTransport sets how RunCode reaches the kernel. By default the handle tries the
+// websocket, and uses HTTP where that is not available.
 func WithCodeTransport(t CodeTransport) HandleOption {
 	return handleOption(func(c *config) error {
 		if t != CodeTransportAuto && t != CodeTransportWebsocket && t != CodeTransportHTTP {

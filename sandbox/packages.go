@@ -47,10 +47,10 @@ func newPackages(sb *Sandbox, cfg sandboxConfig) *Packages {
 	}
 }
 
-// Installation reports what an installation did.
+// Installation is the outcome of an installation.
 type Installation struct {
-	// Packages are those that were asked for, and those that were added or changed
-	// with them, sorted by name.
+	// Packages are the requested packages and those that were added or changed with them, sorted
+	// by name.
 	Packages []InstalledPackage
 	// RestartNeeded names packages that changed while code of the default context
 	// had them loaded: it uses the old versions until the context is restarted.
@@ -61,9 +61,8 @@ type Installation struct {
 	// Excluded are requirements whose marker says that they are not for this Python, so
 	// that nothing was installed for them.
 	Excluded []ExcludedRequirement
-	// NotImportable are modules that were added or changed with what was asked for
-	// and that a new Python process cannot import. Some packages have modules for
-	// other systems, so that is no error.
+	// NotImportable are modules of the added or changed packages that a new Python process cannot
+	// import. Some packages have modules for other systems, so that is no error.
 	NotImportable []ImportFailure
 }
 
@@ -92,9 +91,9 @@ type ImportFailure struct{ Package, Module, Error string }
 
 // InstallParams sets how to install packages.
 type InstallParams struct {
-	// Output receives what pip prints, in whole lines as they come and without the
-	// credentials of indexes; an error that it returns ends the installation. Nothing
-	// is printed if pip need not run. May be nil.
+	// Output receives pip's output, in whole lines as they come and without the credentials of
+	// indexes; an error that it returns ends the installation. Nothing is printed if pip need not
+	// run. May be nil.
 	Output io.Writer
 }
 

@@ -23,19 +23,18 @@ import (
 // [WithWheelCache] sets another limit.
 const DefaultMaxWheelBytes = 2 << 30
 
-// WithWheelCache sets where on this machine [Packages.InstallLock] keeps the
-// wheels that it installs, and how many bytes of them, maxBytes: a sandbox that needs the
-// same wheels gets them from here and needs no index. An empty directory means
-// one in the user's cache directory, 0 bytes mean [DefaultMaxWheelBytes], and a
-// negative number that nothing is kept. The least recently used wheels are
-// removed first. Programs may share a directory.
+// WithWheelCache sets the directory of this machine in which [Packages.InstallLock] keeps the
+// wheels that it installs, at most maxBytes of them: a sandbox that needs the same wheels gets
+// them from here and needs no index. An empty directory means one in the user's cache directory, 0
+// bytes mean [DefaultMaxWheelBytes], and a negative number that nothing is kept. The least
+// recently used wheels are removed first. Programs may share a directory.
 //
 // Without this option wheels are kept only for services on this machine, such as
 // the local cloud: uploading them to a remote service takes longer than
 // downloading them there from an index.
 //
-// A wheel is identified by the hash in a lock, and what comes from a sandbox is
-// hashed here before it is kept: no sandbox can change what another one installs.
+// A wheel is identified by the hash in a lock, and a wheel from a sandbox is hashed here before it
+// is kept: no sandbox can change the packages that another one installs.
 func WithWheelCache(directory string, maxBytes int64) HandleOption {
 	return handleOption(func(c *config) error {
 		c.wheels = &wheelCache{directory: directory, limit: maxBytes}

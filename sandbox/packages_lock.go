@@ -14,8 +14,7 @@ import (
 // people; what pip-compile and uv write can be read as well, if it has no
 // markers.
 type LockFile struct {
-	// Comment are the lines at the head of the text: what the lock is for. They have
-	// no effect.
+	// Comment has the lines at the head of the text, which describe the lock. They have no effect.
 	Comment string
 	// Packages are the packages that pip installs, without their dependencies.
 	Packages []LockedPackage
@@ -33,7 +32,7 @@ type LockedPackage struct {
 
 // LockParams sets how to make a lock.
 type LockParams struct {
-	// Output receives what pip prints, as in [InstallParams].
+	// Output receives pip's output, as in [InstallParams].
 	Output io.Writer
 }
 

@@ -22,7 +22,7 @@ type InstallLockParams struct {
 	// [*RequirementError], and nothing is installed. The versions are those of the
 	// lock, whatever version is required.
 	Require []string
-	// Output receives what pip prints, as in [InstallParams].
+	// Output receives pip's output, as in [InstallParams].
 	Output io.Writer
 }
 

@@ -58,7 +58,7 @@ func (sb *Sandbox) wasmPlace(ctx context.Context) (*place, error) {
 		if err != nil {
 			return "", err
 		}
-		e, err := sb.collectCode(ctx, fmt.Sprintf(wasmScript, argv, script), &RunCodeParams{Context: made.ID, MaxOutputBytes: 16 << 20}, nil)
+		e, err := sb.collectCode(ctx, fmt.Sprintf(wasmScript, argv, script), &RunCodeParams{Context: ContextID(made.ID), MaxOutputBytes: 16 << 20}, nil)
 		if e == nil {
 			return "", err
 		}
@@ -104,7 +104,7 @@ func (sb *Sandbox) newPipSandbox(ctx context.Context, python *wasmPython) (*Sand
 	}
 	cfg := sandboxConfig{
 		template: pipTemplate, wheels: &wheelCache{limit: -1},
-		metadata: map[string]string{protocol.PipFor: sb.ID()}, internet: info.AllowInternetAccess, network: info.Network,
+		metadata: map[string]string{protocol.PipFor: sb.ID()}, internet: info.AllowInternetAccess, network: info.Egress,
 	}
 	if cfg.network != nil {
 		cfg.network.Ask = false // whoever is asked was asked for that sandbox

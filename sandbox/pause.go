@@ -13,7 +13,7 @@ import (
 // PauseParams says how to pause a sandbox. The zero value is a pause that keeps
 // everything.
 type PauseParams struct {
-	// Mode is what is kept; empty means the service's default, [PauseFull].
+	// Mode says which state is kept; empty means the service's default, [PauseFull].
 	Mode PauseMode
 	// RequireHealthyGuest refuses the pause with [ErrUnavailable] when envd, the
 	// daemon inside, does not answer. Without it such a sandbox is paused, too, and
@@ -22,10 +22,10 @@ type PauseParams struct {
 	RequireHealthyGuest bool
 }
 
-// PauseMode is what a pause keeps.
+// PauseMode says which state a pause keeps.
 type PauseMode = api.PauseMode
 
-// What a pause keeps.
+// The states that a pause keeps.
 const (
 	// PauseFull keeps files and memory: processes and the variables of contexts go
 	// on where they were. A local cloud keeps the memory until it ends, and beyond that on
@@ -36,10 +36,10 @@ const (
 	PauseFilesystem = api.PauseFilesystem
 )
 
-// OnTimeout is what [Info] says about the end of a lifetime. [Expiry] sets it.
+// OnTimeout is the action at the end of a lifetime, in [Info]. [Expiry] sets it.
 type OnTimeout = api.OnTimeout
 
-// What happens when a lifetime is over.
+// The actions at the end of a lifetime.
 const (
 	OnTimeoutKill  = api.OnTimeoutKill
 	OnTimeoutPause = api.OnTimeoutPause // its state is kept, until it is resumed or killed
@@ -64,12 +64,11 @@ func (c *Client) Pause(ctx context.Context, id string, p *PauseParams) error {
 	return nil
 }
 
-// Pause pauses the sandbox: its lifetime stands still, and every connection into
-// it ends, those of other programs, too. What p says is kept; by default that is
-// everything, and the memory that it uses stays in use. The handle stays open, and
-// code, commands and terminals in flight wait, unless only files are kept.
-// [Sandbox.Resume] continues the sandbox, as does [Connect] in another program,
-// and with Expiry.Resume any call; without that, calls return [ErrGone] with
+// Pause pauses the sandbox: its lifetime stands still, and every connection into it ends, those of
+// other programs, too. p says which state is kept; by default that is everything, and the
+// sandbox's memory stays in use. The handle stays open, and code, commands and terminals in flight
+// wait, unless only files are kept. [Sandbox.Resume] continues the sandbox, as does [Connect] in
+// another program, and with Expiry.Resume any call; without that, calls return [ErrGone] with
 // [GonePaused] until then.
 //
 // If the sandbox is paused already, the error is [ErrConflict]. It is
@@ -99,18 +98,18 @@ func (sb *Sandbox) Pause(ctx context.Context, p *PauseParams) error {
 // ResumeParams says how to resume a sandbox. The zero value continues it for the
 // lifetime or lease of the handle.
 type ResumeParams struct {
-	// Lifetime is how long the sandbox lives at least from now; 0 means what
-	// the [Expiry] of the handle says. A lease is renewed from then on.
+	// Lifetime is how long the sandbox lives at least from now; 0 means the After of the
+	// handle's [Expiry]. It changes nothing else of that: a lease is renewed from then on.
 	Lifetime time.Duration
 	// Reboot is as [WithReboot].
 	Reboot bool
 }
 
-// Resume continues a paused sandbox, whoever paused it; that it runs is no error.
-// If only its files were kept, it starts anew: there are no processes, and the
-// variables of its contexts are lost. If its memory was kept on a machine, or with programs,
-// that are not those of the local cloud now, the error is [ErrInvalidArgument], it is
-// still paused, and ResumeParams.Reboot starts it anew.
+// Resume continues a paused sandbox, whichever program paused it. A running sandbox is no error.
+// If only its files were kept, it starts anew: there are no processes, and the variables of its
+// contexts are lost. If its memory was kept on another machine, or with other programs, than the
+// local cloud has now, the error is [ErrInvalidArgument] and it stays paused: ResumeParams.Reboot
+// starts it anew.
 func (sb *Sandbox) Resume(ctx context.Context, p *ResumeParams) error {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// PoolParams says what a pool keeps. The zero value is one sandbox.
+// PoolParams says how many sandboxes a pool keeps ready. The zero value keeps one.
 type PoolParams struct {
 	// Warm is how many sandboxes wait to be handed out; 0 means 1.
 	Warm int
@@ -36,16 +36,16 @@ type PoolParams struct {
 	OnEvent func(PoolEvent)
 }
 
-// PoolEventType is what happened to a sandbox of a pool.
+// PoolEventType is the kind of a pool's event.
 type PoolEventType string
 
 // The types of events.
 const (
 	PoolCreated   PoolEventType = "created"   // it is ready; Duration is how long that took
-	PoolFailed    PoolEventType = "failed"    // Err is why none was created
+	PoolFailed    PoolEventType = "failed"    // Err is the reason that none was created
 	PoolTaken     PoolEventType = "taken"     // Get returns it; Duration is how long Get took
 	PoolReleased  PoolEventType = "released"  // the handle that Get returned was closed
-	PoolDiscarded PoolEventType = "discarded" // it is closed unused; Err is why
+	PoolDiscarded PoolEventType = "discarded" // it is closed unused; Err is the reason
 )
 
 // PoolEvent is something that happened in a pool.

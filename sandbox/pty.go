@@ -161,8 +161,8 @@ var _ io.ReadWriteCloser = (*Terminal)(nil)
 // PID returns the process id of the program in the sandbox.
 func (t *Terminal) PID() int { return int(t.process.pid) }
 
-// Read reads what the terminal shows. At the end of the program it returns
-// io.EOF, whatever the exit status, and after Close and Disconnect [ErrClosed].
+// Read reads the terminal's output. At the end of the program it returns io.EOF, whatever the exit
+// status, and after Close and Disconnect [ErrClosed].
 func (t *Terminal) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil

@@ -24,7 +24,7 @@ type Sandbox struct {
 	Git *Git
 	// PTY opens terminals in the sandbox.
 	PTY *PTY
-	// Contexts are where code runs.
+	// Contexts are the contexts in which code runs.
 	Contexts *Contexts
 	// Packages installs packages for the sandbox's Python.
 	Packages *Packages
@@ -149,9 +149,10 @@ func (sb *Sandbox) Info(ctx context.Context) (*Info, error) {
 	return new(infoOf(*info)), nil
 }
 
-// SetLifetime makes the sandbox end after d from now, which may be earlier than
-// before. It ends the lease: from then on the lifetime is fixed. If it fails, the
-// lease continues.
+// SetLifetime makes the lifetime of the sandbox end after d from now, which may be earlier
+// than before. It changes nothing about what happens then, which [Expiry].Then decided at the
+// creation. It ends the lease: from then on the lifetime is fixed. If it fails, the lease
+// continues.
 func (sb *Sandbox) SetLifetime(ctx context.Context, d time.Duration) error {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {

@@ -24,25 +24,25 @@ type Secret struct {
 
 func secretOf(s api.Secret) Secret { return Secret(s) }
 
-// SecretParams is what a secret is to be. It prints without the value, with fmt, slog and
+// SecretParams describes the secret to store. It prints without the value, with fmt, slog and
 // JSON.
 type SecretParams struct {
-	// Value is what a header can have: text without line breaks.
+	// Value is the secret value: text without line breaks, as a header can have it.
 	Value string `json:"-"`
-	// Metadata describe the secret. Update keeps the old ones if it is nil, and an empty
-	// one clears them.
+	// Metadata describes the secret. With Update, nil keeps the old metadata and an empty map
+	// clears it.
 	Metadata map[string]string
 }
 
 // Format writes the params without the value.
 func (p SecretParams) Format(f fmt.State, verb rune) { api.SecretParams(p).Format(f, verb) }
 
-// LogValue returns what slog records.
+// LogValue implements [slog.LogValuer].
 func (p SecretParams) LogValue() slog.Value { return api.SecretParams(p).LogValue() }
 
 // SecretListParams filters a list of secrets. The zero value means all.
 type SecretListParams struct {
-	// PageSize is how many there are in a page, 1 to 100; 0 means the service's default, 100.
+	// PageSize is how many entries a page has, 1 to 100; 0 means the service's default, 100.
 	PageSize int
 	// NextToken continues where the previous page ended.
 	NextToken string

@@ -10,14 +10,14 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// Snapshot is what was kept of a sandbox at one moment. [WithTemplate] with its ID
-// creates sandboxes from it.
+// Snapshot is the state of a sandbox at one moment. [WithTemplate] with its ID creates sandboxes
+// from it.
 type Snapshot struct {
 	// ID is the template that the service made for the snapshot, with the tag. It
 	// contains the name of a named one.
 	ID string
-	// Names are the names of that template, with the team before them; none for a
-	// snapshot without a name.
+	// Names are the names of that template, with the team in front; none for a snapshot without a
+	// name.
 	Names []string
 	// Memory reports whether the snapshot has the memory of the sandbox, so that
 	// sandboxes made from it go on where that was. False means that it has only the
@@ -27,35 +27,35 @@ type Snapshot struct {
 
 func snapshotOf(s api.Snapshot) Snapshot { return Snapshot(s) }
 
-// SnapshotParams says how to make a snapshot. The zero value is a snapshot without
-// a name that keeps what the service can keep.
+// SnapshotParams says how to make a snapshot. The zero value makes one without a name that keeps
+// as much as the service can.
 type SnapshotParams struct {
 	// Name is the name to give it, with or without a tag: "name", "name:tag",
 	// "team/name:tag". A name that exists already gets the snapshot as its newest
 	// version. Without a name only its ID leads to it.
 	Name string
-	// Mode is what is kept; empty means the service's default. A service that cannot
-	// keep memory refuses [SnapshotFull] with [ErrInvalidArgument], and by default
-	// keeps the files, which [Snapshot].Memory says.
+	// Mode says which state is kept; empty means the service's default. A service that cannot keep
+	// memory refuses [SnapshotFull] with [ErrInvalidArgument], and by default keeps the files:
+	// [Snapshot].Memory reports that.
 	Mode SnapshotMode
 }
 
 // SnapshotListParams filters a list of snapshots. The zero value means all.
 type SnapshotListParams struct {
-	// SandboxID is the sandbox that they were made of.
+	// SandboxID selects the snapshots of one sandbox.
 	SandboxID string
 	// Name is a name or id. Without a tag it means all tags.
 	Name string
-	// PageSize is how many there are in a page, 1 to 100; 0 means the service's default, 100.
+	// PageSize is how many entries a page has, 1 to 100; 0 means the service's default, 100.
 	PageSize int
 	// NextToken continues where the previous page ended.
 	NextToken string
 }
 
-// SnapshotMode is what a snapshot keeps.
+// SnapshotMode says which state a snapshot keeps.
 type SnapshotMode = api.SnapshotMode
 
-// What a snapshot keeps.
+// The states that a snapshot keeps.
 const (
 	// SnapshotFull keeps files and memory. A local cloud refuses it unless its engine saves
 	// memory, as gVisor does.
@@ -69,13 +69,12 @@ const (
 // [WithTemplate], by any program and also when this sandbox has long ended. It stays
 // until [Snapshots.Delete].
 //
-// By default what the service can keep is kept; [Snapshot].Memory says whether that
-// was the memory, too. A local cloud keeps the files, and the memory on an engine that saves
-// it: from that only the same machine makes sandboxes, and Create is [ErrInvalidArgument]
-// elsewhere. The error is [ErrInvalidArgument] when the mode or the name is refused, and
-// [ErrGone] with
-// [GonePaused] when the sandbox is paused: it is not resumed for that. If ctx cuts
-// the call off, there may be a snapshot, which [Snapshots.List] then finds.
+// By default the snapshot keeps as much as the service can; [Snapshot].Memory says whether that
+// was the memory, too. A local cloud keeps the files, and the memory on an engine that saves it:
+// from that only the same machine makes sandboxes, and Create is [ErrInvalidArgument] elsewhere.
+// The error is [ErrInvalidArgument] when the mode or the name is refused, and [ErrGone] with
+// [GonePaused] when the sandbox is paused: it is not resumed for that. If ctx cuts the call off,
+// there may be a snapshot, which [Snapshots.List] then finds.
 func (sb *Sandbox) Snapshot(ctx context.Context, p *SnapshotParams) (*Snapshot, error) {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
@@ -127,10 +126,9 @@ func (s *Snapshots) List(ctx context.Context, p *SnapshotListParams) iter.Seq2[S
 	return eachAs(s.client.api.Snapshots.List(ctx, (*api.SnapshotListParams)(p)), snapshotOf)
 }
 
-// Delete deletes a snapshot, and with it all that have the same name,
-// whatever their tags. Sandboxes that are made from it, running or paused, are in
-// its way: the error is then [ErrConflict]. If there is no such snapshot
-// it is [ErrNotFound].
+// Delete deletes a snapshot, and with it all that have the same name, whatever their tags. While
+// sandboxes made from it exist, running or paused, the error is [ErrConflict]. If there is no such
+// snapshot it is [ErrNotFound].
 func (s *Snapshots) Delete(ctx context.Context, id string) error {
 	if err := s.client.api.Snapshots.Delete(ctx, id); err != nil {
 		return fmt.Errorf("sandbox: delete snapshot: %w", err)

@@ -9,14 +9,13 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// LogEntry is one entry of a sandbox's log. The log is not what programs in the sandbox
-// print, but what the service and its daemon inside say about the sandbox; code in the
-// sandbox can make the daemon say anything.
+// LogEntry is one entry of a sandbox's log. The service and its daemon inside write the log;
+// programs' output is not in it. Code in the sandbox can make the daemon write anything.
 type LogEntry struct {
 	Time    time.Time `json:"timestamp"`
 	Level   LogLevel  `json:"level"`
 	Message string    `json:"message"`
-	// Fields say more, by name. The field "logger" says who it was.
+	// Fields has more details, by name. The field "logger" is the program that wrote the entry.
 	Fields map[string]string `json:"fields"`
 }
 
@@ -47,16 +46,15 @@ const (
 	LogError = api.LogError
 )
 
-// Usage is what a sandbox used at a time.
+// Usage is the use of resources by a sandbox at one time.
 type Usage struct {
 	Time time.Time `json:"timestamp"`
 	CPUs int       `json:"cpuCount"`
-	// CPUPercent is how much of its processors the sandbox used, in percent of all of them.
+	// CPUPercent is the use of the sandbox's processors, in percent of all of them.
 	CPUPercent       float64 `json:"cpuUsedPct"`
 	MemoryUsedBytes  int64   `json:"memUsed"`
 	MemoryTotalBytes int64   `json:"memTotal"`
-	// MemoryCacheBytes are used for copies of what is on disks, and not part of
-	// MemoryUsedBytes.
+	// MemoryCacheBytes are used for caches of files, and not part of MemoryUsedBytes.
 	MemoryCacheBytes int64 `json:"memCache"`
 	DiskUsedBytes    int64 `json:"diskUsed"`
 	DiskTotalBytes   int64 `json:"diskTotal"`
@@ -70,10 +68,10 @@ type MetricsParams struct {
 	From, Until time.Time
 }
 
-// Logs iterates over the log of the sandbox, oldest entry first: what the service and the
-// daemon inside say about it, not what programs print. With [LogParams].Follow it goes on
-// until the sandbox has ended or ctx has; a pause does not end it. An error is yielded at
-// most once, as the last item.
+// Logs iterates over the log of the sandbox, oldest entry first. The service and the daemon inside
+// write it; programs' output is not in it. With [LogParams].Follow it goes on until the sandbox
+// has ended or ctx has; a pause does not end it. An error is yielded at most once, as the last
+// item.
 func (sb *Sandbox) Logs(ctx context.Context, p *LogParams) iter.Seq2[LogEntry, error] {
 	return func(yield func(LogEntry, error) bool) {
 		ctx, cancel := context.WithCancelCause(ctx)
@@ -116,9 +114,9 @@ func (c *Client) Logs(ctx context.Context, id string, p *LogParams) iter.Seq2[Lo
 	}
 }
 
-// Metrics returns what the sandbox has used, oldest first. On a local cloud there is a
-// sample of every 5 seconds in which it ran, fewer of times that are more than an hour
-// ago, and one that is at most 5 seconds old.
+// Metrics returns the sandbox's use of resources, oldest first. On a local cloud there is a sample
+// of every 5 seconds in which it ran, fewer of times that are more than an hour ago, and one that
+// is at most 5 seconds old.
 func (sb *Sandbox) Metrics(ctx context.Context, p *MetricsParams) ([]Usage, error) {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// VolumeEntry describes what is at a path of a volume.
+// VolumeEntry describes a file, a directory or something else in a volume.
 type VolumeEntry struct {
 	Name string
 	Type VolumeEntryType
@@ -29,16 +29,16 @@ type VolumeEntry struct {
 	GID        uint32
 	AccessedAt time.Time
 	ModifiedAt time.Time
-	// ChangedAt is when the content or an attribute changed last.
+	// ChangedAt is the time of the last change of the content or an attribute.
 	ChangedAt time.Time
-	// Target is where a symlink leads to.
+	// Target is the target of a symlink.
 	Target string
 }
 
 func volumeEntryOf(e api.VolumeEntry) VolumeEntry { return VolumeEntry(e) }
 
-// VolumeEntryType is what is at a path of a volume. A service may use others than the
-// constants here.
+// VolumeEntryType is the type of a volume's entry. A service may use others than the constants
+// here.
 type VolumeEntryType = api.VolumeEntryType
 
 // The types of entries of a volume.
@@ -49,7 +49,7 @@ const (
 	VolumeOther     = api.VolumeOther
 )
 
-// VolumeListParams says what to list. The zero value is one level.
+// VolumeListParams says how deep to list. The zero value lists one level.
 type VolumeListParams struct {
 	// MaxDepth is how many levels of directories to list; 0 means 1.
 	MaxDepth int
@@ -96,7 +96,7 @@ func (p *VolumeFileParams) write() *api.VolumeWriteParams {
 	return &api.VolumeWriteParams{Mode: p.Mode, UID: p.UID, GID: p.GID, Force: !p.Exclusive}
 }
 
-// Read returns the content of a file, whatever its length; Open streams it.
+// Read returns the whole content of a file; Open streams it.
 func (v *Volume) Read(ctx context.Context, path string) ([]byte, error) {
 	r, err := v.Open(ctx, path)
 	if err != nil {
@@ -122,7 +122,7 @@ func (v *Volume) Write(ctx context.Context, path string, data []byte, p *VolumeF
 	return v.WriteFrom(ctx, path, bytes.NewReader(data), p)
 }
 
-// WriteFrom is like Write, but takes what r returns; nil writes an empty file.
+// WriteFrom is like Write, but streams the bytes of r; a nil r writes an empty file.
 func (v *Volume) WriteFrom(ctx context.Context, path string, r io.Reader, p *VolumeFileParams) error {
 	_, err := v.content.Write(ctx, path, r, p.write())
 	return v.failed("write", path, err)
@@ -134,13 +134,13 @@ func (v *Volume) MakeDir(ctx context.Context, path string, p *VolumeFileParams) 
 	return v.failed("mkdir", path, err)
 }
 
-// List describes what is in a directory.
+// List returns the entries of a directory.
 func (v *Volume) List(ctx context.Context, path string, p *VolumeListParams) ([]VolumeEntry, error) {
 	entries, err := v.content.List(ctx, path, (*api.VolumeListParams)(p))
 	return allAs(entries, volumeEntryOf), v.failed("list", path, err)
 }
 
-// Stat describes what is at a path. A symlink there is not followed.
+// Stat describes the file at a path, and does not follow a symlink there.
 func (v *Volume) Stat(ctx context.Context, path string) (*VolumeEntry, error) {
 	entry, err := v.content.Stat(ctx, path)
 	return (*VolumeEntry)(entry), v.failed("stat", path, err)

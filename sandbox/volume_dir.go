@@ -22,7 +22,7 @@ type VolumeUploadDirParams struct {
 	// Exclude returns true for an entry to leave out, with everything below it.
 	// Names are paths relative to the directory, with slashes. May be nil.
 	Exclude func(name string, entry fs.DirEntry) bool
-	// Skipped is called for what cannot be copied: symbolic links, which the API of
+	// Skipped is called for each file that cannot be copied: symbolic links, which the API of
 	// volumes cannot make, and sockets, pipes, devices. May be nil.
 	Skipped func(name, why string)
 	// Progress is called with the number of bytes of files sent so far, as often as that
@@ -34,9 +34,9 @@ type VolumeUploadDirParams struct {
 type VolumeDownloadDirParams struct {
 	// MaxBytes and MaxFiles are those of [DownloadDirParams].
 	MaxBytes, MaxFiles int64
-	// Skipped is called for what is not copied: devices and the like, and symbolic
-	// links that lead, or may lead, out of the directory. Names and reasons come
-	// from sandboxes and may hold anything. May be nil.
+	// Skipped is called for each file that is not copied: devices and the like, and symbolic links
+	// that lead, or may lead, out of the directory. Names and reasons come from sandboxes and may
+	// hold anything. May be nil.
 	Skipped func(name, why string)
 	// Progress is called with the number of bytes of files received so far, as often as
 	// that of [FileParams]. May be nil.

@@ -16,7 +16,7 @@ type VolumeInfo struct {
 	Name string
 	// Token authorizes access to the files of the volume for some days. A list has none.
 	Token Key
-	// Domain is where the service has the files; often empty.
+	// Domain is the domain of the service that has the files; often empty.
 	Domain string
 }
 
@@ -123,10 +123,9 @@ func (v *Volumes) volume(about *api.Volume) *Volume {
 	return &Volume{about.ID, about.Name, v.client.api.Volumes.Content(about)}
 }
 
-// WithVolume shows the volume with that name in the sandbox, as the directory dir, which
-// is absolute. Other sandboxes may have the volume at the same time. What is in it is
-// part of no pause and no snapshot, and outlives the sandbox. The option may be given
-// several times.
+// WithVolume shows the volume with that name in the sandbox, as the directory dir, which is
+// absolute. Other sandboxes may have the volume at the same time. Its files outlive the sandbox;
+// pauses and snapshots do not include them. The option may be given several times.
 func WithVolume(name, dir string) CreateOption {
 	return createOption(func(c *config) error {
 		if name == "" || !path.IsAbs(dir) || path.Clean(dir) != dir || dir == "/" {
@@ -138,8 +137,8 @@ func WithVolume(name, dir string) CreateOption {
 	})
 }
 
-// WithVolumeURL sets the address of what is in volumes; without it, E2B_VOLUME_API_URL,
-// the API's address or the volume determines it.
+// WithVolumeURL sets the address of the files in volumes; without it, E2B_VOLUME_API_URL, the
+// API's address or the volume determines it.
 func WithVolumeURL(url string) ClientOption {
 	return ofAPI("WithVolumeURL", api.WithVolumeURL(url))
 }

@@ -65,7 +65,7 @@ func build(ctx context.Context, w io.Writer, cloud sandbox.ClientOption) (name s
 		return "", err
 	}
 	defer func() { err = errors.Join(err, client.Close()) }()
-	built, err := template.Build(ctx, client.API(), "agent-sandbox", template.FromDockerfile(dockerfile, nil), &template.BuildParams{Dir: dir})
+	built, err := template.Build(ctx, client.Templates, "agent-sandbox", template.FromDockerfile(dockerfile, nil), &template.BuildParams{Dir: dir})
 	if failed, ok := errors.AsType[*template.BuildError](err); ok {
 		for _, line := range failed.Logs {
 			fmt.Fprintln(w, line.Message)

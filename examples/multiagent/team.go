@@ -56,7 +56,7 @@ func (t *team) solve(ctx context.Context, task string) (state.Value, error) {
 
 // managed makes an agent callable. It keeps its variables from one call to the
 // next, so calls wait for each other.
-func (t *team) managed(name, doc, role string, sb *sandbox.Sandbox, id string) agent.Tool {
+func (t *team) managed(name, doc, role string, sb *sandbox.Sandbox, id sandbox.ContextID) agent.Tool {
 	a := t.member(role)
 	a.Run.Context = id
 	return agent.MustManaged(name, doc, budget, func(ctx context.Context, task string) (state.Value, error) {

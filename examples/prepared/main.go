@@ -81,7 +81,7 @@ func prepared(ctx context.Context, w, log io.Writer, here bool, project string) 
 		Workdir("project").
 		Copy(".", ".", nil).
 		Run("python3 -m compileall -q .", nil)
-	built, err := template.Build(ctx, client.API(), "prepared-example", definition, &template.BuildParams{
+	built, err := template.Build(ctx, client.Templates, "prepared-example", definition, &template.BuildParams{
 		Dir: project, Ignore: []string{"**/__pycache__", ".git"},
 		Log: func(e api.BuildLogEntry) { fmt.Fprintln(log, e.Message) },
 	})

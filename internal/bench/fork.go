@@ -85,7 +85,7 @@ func (b *bench) built(anew bool) measurement {
 		}
 		err = keeping(ctx, func(client *sandbox.Client) error {
 			r, err = repeat(ctx, runs, whole(func(ctx context.Context) error {
-				_, err := template.Build(ctx, client.API(), "built", definition, &template.BuildParams{NoCache: anew})
+				_, err := template.Build(ctx, client.Templates, "built", definition, &template.BuildParams{NoCache: anew})
 				return err
 			}))
 			return err

@@ -78,7 +78,7 @@ func (b *bench) buildImage(ctx context.Context) (string, error) {
 	if err := tarball.WriteToFile(path, tag, image); err != nil {
 		return "", err
 	}
-	built, err := template.Build(ctx, b.client.API(), "bench-image", template.FromImage("docker-archive:"+path, nil), nil)
+	built, err := template.Build(ctx, b.client.Templates, "bench-image", template.FromImage("docker-archive:"+path, nil), nil)
 	if err != nil {
 		return "", err
 	}

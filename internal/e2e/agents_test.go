@@ -23,7 +23,7 @@ func TestCancelledInANestedAgent(t *testing.T) {
 		cancelled <- "tool"
 		return 0, ctx.Err()
 	})
-	var contexts []string
+	var contexts []sandbox.ContextID
 	// managed runs code in a context of its own.
 	managed := func(name, code string, tools ...agent.Tool) agent.Tool {
 		c, err := sb.Contexts.Create(t.Context(), nil)

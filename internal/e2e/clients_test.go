@@ -82,12 +82,12 @@ func TestClientsOfOneKernel(t *testing.T) {
 func TestContextEndedByAnotherClient(t *testing.T) {
 	forBothHandles(t, func(t *testing.T, sb, other *sandbox.Sandbox) {
 		for name, test := range map[string]struct {
-			end   func(id string) error
+			end   func(id sandbox.ContextID) error
 			told  []error
 			after error
 		}{
-			"restart": {func(id string) error { return other.Contexts.Restart(t.Context(), id) }, []error{sandbox.ErrKernelDied, sandbox.ErrKernelLost}, nil},
-			"remove":  {func(id string) error { return other.Contexts.Remove(t.Context(), id) }, []error{sandbox.ErrKernelDied, sandbox.ErrKernelLost}, errAny},
+			"restart": {func(id sandbox.ContextID) error { return other.Contexts.Restart(t.Context(), id) }, []error{sandbox.ErrKernelDied, sandbox.ErrKernelLost}, nil},
+			"remove":  {func(id sandbox.ContextID) error { return other.Contexts.Remove(t.Context(), id) }, []error{sandbox.ErrKernelDied, sandbox.ErrKernelLost}, errAny},
 		} {
 			made, err := sb.Contexts.Create(t.Context(), nil)
 			if err != nil {

@@ -46,7 +46,7 @@ func TestContexts(t *testing.T) {
 			t.Errorf("the restart of another context changed x to %q, want %q", got, "default")
 		}
 
-		for _, id := range []string{"", "default"} {
+		for _, id := range []sandbox.ContextID{"", "default"} {
 			evaluate(t, sb, "x = 1")
 			if err := sb.Contexts.Restart(t.Context(), id); err != nil {
 				t.Errorf("restart the default context by %q: %v", id, err)

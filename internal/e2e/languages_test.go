@@ -101,7 +101,7 @@ func TestKernelIDFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := read.Stdout; got != contexts[0].ID {
+	if got := sandbox.ContextID(read.Stdout); got != contexts[0].ID {
 		t.Errorf("%q, want %q", got, contexts[0].ID)
 	}
 }

@@ -52,7 +52,7 @@ func (b *builder) write(t *testing.T, name, text string, mode fs.FileMode) {
 func (b *builder) build(t *testing.T, name string, d template.Definition) (*template.Built, error) {
 	t.Helper()
 	b.log = nil
-	built, err := template.Build(t.Context(), b.client.API(), name, d, &template.BuildParams{
+	built, err := template.Build(t.Context(), b.client.Templates, name, d, &template.BuildParams{
 		Dir: b.dir, Log: func(e api.BuildLogEntry) { b.log = append(b.log, e.Message) },
 	})
 	if err != nil && built != nil {
@@ -273,12 +273,12 @@ func TestTemplateThatIsWaitedForTwice(t *testing.T) {
 	t.Parallel()
 	b := newBuilder(t)
 	api := b.client.API()
-	started, err := template.Start(t.Context(), api, "slow", template.FromBase().Run("sleep 1; echo done > file", nil), nil)
+	started, err := template.Start(t.Context(), api.Templates, "slow", template.FromBase().Run("sleep 1; echo done > file", nil), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	again := &template.Built{TemplateID: started.TemplateID, BuildID: started.BuildID}
-	if err := template.Wait(patience.Context(t), api, again, nil); err != nil {
+	if err := template.Wait(patience.Context(t), api.Templates, again, nil); err != nil {
 		t.Fatal(err)
 	}
 	if got := b.run(t, "slow", "cat file"); got != "done\n" {

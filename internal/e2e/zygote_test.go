@@ -83,7 +83,7 @@ func kernelLog(t *testing.T, sb *sandbox.Sandbox) (said []string) {
 	return said
 }
 
-func evaluateIn(t *testing.T, sb *sandbox.Sandbox, context, code string) string {
+func evaluateIn(t *testing.T, sb *sandbox.Sandbox, context sandbox.ContextID, code string) string {
 	t.Helper()
 	execution, err := sb.RunCode(t.Context(), code, &sandbox.RunCodeParams{Context: context})
 	if err != nil {

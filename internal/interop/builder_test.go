@@ -197,7 +197,7 @@ func sent(t *testing.T, d template.Definition, dir string) any {
 	}
 	defer client.Close()
 	params := &template.BuildParams{Dir: dir, Ignore: []string{"top/hidden.txt"}}
-	if _, err := template.Start(t.Context(), client, "name", d, params); err != nil {
+	if _, err := template.Start(t.Context(), client.Templates, "name", d, params); err != nil {
 		t.Errorf("start: %v", err)
 	}
 	return started

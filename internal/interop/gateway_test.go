@@ -19,7 +19,7 @@ func buildGateway(cloud []string) error {
 	}
 	defer client.Close()
 	gateway := template.FromBase().Copy("mcp-gateway", "/usr/local/bin/", &template.CopyParams{User: "root", Mode: 0o755})
-	if _, err := template.Build(context.Background(), client, "mcp-gateway", gateway, &template.BuildParams{Dir: "testdata"}); err != nil {
+	if _, err := template.Build(context.Background(), client.Templates, "mcp-gateway", gateway, &template.BuildParams{Dir: "testdata"}); err != nil {
 		return fmt.Errorf("build the template of the gateway: %w", err)
 	}
 	return nil

@@ -123,7 +123,7 @@ func TestContextIsEndedByAnotherClient(t *testing.T) {
 	const stubborn = "import time\nprint('begun', flush=True)\nwhile True:\n  try: time.sleep(60)\n  except KeyboardInterrupt: pass"
 	for _, test := range []struct {
 		name, code string
-		end        func(ctx context.Context, id string) error
+		end        func(ctx context.Context, id sandbox.ContextID) error
 		want       string
 	}{
 		{"restarted", forever, other.Contexts.Restart, "a client restarted its context"},

@@ -55,7 +55,7 @@ func begin(ctx context.Context, sb *sandbox.Sandbox, p *Params) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	id, err := host.ContextID(ctx, p.Context)
+	id, err := host.ContextID(ctx, string(p.Context))
 	if err != nil {
 		return nil, err
 	}

@@ -57,7 +57,7 @@ type Params struct {
 	Tools []Tool
 	// Context is the id of the Python context to run in; empty means the default
 	// context, so that RunCode sees the same variables.
-	Context string
+	Context sandbox.ContextID
 	// Limits bound the run.
 	Limits Limits
 	// Guard restricts the imports and calls of the code. Nil means no guard.

@@ -144,7 +144,7 @@ func TestDockerBuild(t *testing.T) {
 	defer client.Close()
 	d := template.FromBase().Run("echo one >/one", nil).Run("cat /one >/two; rm /one", nil).Env(map[string]string{"MADE": "built"}).
 		Copy("go.mod", "/copied", &template.CopyParams{User: "user:user"}) // as SDKs say it; the image has no such group
-	built, err := template.Build(t.Context(), client.API(), "made", d, &template.BuildParams{Dir: "../.."})
+	built, err := template.Build(t.Context(), client.Templates, "made", d, &template.BuildParams{Dir: "../.."})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +229,7 @@ func TestDockerImage(t *testing.T) {
 	with(func(_ *local.Cloud, client *sandbox.Client) {
 		log := new(strings.Builder)
 		d := template.FromImage(reference, nil).Run("echo built >made; rm /bin/tac", nil).Env(map[string]string{"PATH": "/more:$PATH"})
-		built, err := template.Build(t.Context(), client.API(), "made", d, &template.BuildParams{Log: func(e api.BuildLogEntry) { log.WriteString(e.Message + "\n") }})
+		built, err := template.Build(t.Context(), client.Templates, "made", d, &template.BuildParams{Log: func(e api.BuildLogEntry) { log.WriteString(e.Message + "\n") }})
 		if err != nil {
 			t.Fatalf("%v\n%s", err, log)
 		}
@@ -298,7 +298,7 @@ func TestDockerDockerfile(t *testing.T) {
 	build := func(name string, d template.Definition) string {
 		t.Helper()
 		log := new(strings.Builder)
-		built, err := template.Build(t.Context(), client.API(), name, d, &template.BuildParams{Dir: dir, Ignore: []string{"*.tar"}, Log: func(e api.BuildLogEntry) { log.WriteString(e.Message + "\n") }})
+		built, err := template.Build(t.Context(), client.Templates, name, d, &template.BuildParams{Dir: dir, Ignore: []string{"*.tar"}, Log: func(e api.BuildLogEntry) { log.WriteString(e.Message + "\n") }})
 		if err != nil {
 			t.Fatalf("%v\n%s", err, log)
 		}
@@ -353,7 +353,7 @@ func TestDockerImageMoves(t *testing.T) {
 			d.Docker(t, "rm", made)
 		}
 		var log strings.Builder
-		built, err := template.Build(t.Context(), client.API(), "made", template.FromBase().Run(`echo ${WHICH:-first} >/which`, nil), &template.BuildParams{Log: func(e api.BuildLogEntry) { log.WriteString(e.Message + "\n") }})
+		built, err := template.Build(t.Context(), client.Templates, "made", template.FromBase().Run(`echo ${WHICH:-first} >/which`, nil), &template.BuildParams{Log: func(e api.BuildLogEntry) { log.WriteString(e.Message + "\n") }})
 		if err != nil {
 			t.Fatalf("%v\n%s", err, &log)
 		}
@@ -390,7 +390,7 @@ func TestDockerUserOfImage(t *testing.T) {
 		"step":   {from.User("app"), "USER 'app': not supported by the docker engine: all its containers have the user nobody of local.DockerParams.User"},
 		"nobody": {from.User("nobody").Run("id -u >/tmp/mine", nil), ""},
 	} {
-		built, err := template.Build(t.Context(), client.API(), name, c.made, nil)
+		built, err := template.Build(t.Context(), client.Templates, name, c.made, nil)
 		if c.want != "" {
 			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "DockerParams.User") {
 				t.Errorf("%s: got %v, want %q and what to change", name, err, c.want)

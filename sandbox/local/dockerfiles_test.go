@@ -217,7 +217,7 @@ func TestDockerDockerfiles(t *testing.T) {
 			log := new(strings.Builder)
 			// Each is built by itself: to copy what it looks like out of it takes two sandboxes more.
 			d := template.FromDockerfile(strings.NewReader(text), &template.DockerfileParams{Target: s.name, Args: map[string]string{"BASE": reference, "GIVEN": "given"}})
-			_, err = template.Build(t.Context(), client.API(), s.name, d, &template.BuildParams{Dir: context, Log: func(e api.BuildLogEntry) { log.WriteString(e.Message + "\n") }})
+			_, err = template.Build(t.Context(), client.Templates, s.name, d, &template.BuildParams{Dir: context, Log: func(e api.BuildLogEntry) { log.WriteString(e.Message + "\n") }})
 			if err != nil {
 				t.Fatalf("%v\n%s", err, log)
 			}

@@ -42,7 +42,7 @@ func TestDockerKernelUser(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer client.Close()
-			built, err := template.Build(t.Context(), client.API(), "made", template.FromImage(reference, nil), nil)
+			built, err := template.Build(t.Context(), client.Templates, "made", template.FromImage(reference, nil), nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -123,7 +123,7 @@ func TestGVisorTemplate(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	built, err := template.Build(t.Context(), client.API(), "made", template.FromTemplate("base-gvisor").Run("cat /proc/gvisor/kernel_is_gvisor >/opt/made", &template.RunParams{User: "root"}), nil)
+	built, err := template.Build(t.Context(), client.Templates, "made", template.FromTemplate("base-gvisor").Run("cat /proc/gvisor/kernel_is_gvisor >/opt/made", &template.RunParams{User: "root"}), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func TestGVisorKernelUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	built, err := template.Build(t.Context(), client.API(), "made", template.FromTemplate("code-interpreter-v1").User("nobody"), nil)
+	built, err := template.Build(t.Context(), client.Templates, "made", template.FromTemplate("code-interpreter-v1").User("nobody"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ func TestManyLayers(t *testing.T) {
 	for i := range 30 {
 		fmt.Fprintf(text, "RUN echo %d >>/opt/out/more\n", i)
 	}
-	if _, err := template.Build(t.Context(), client.API(), "many", template.FromDockerfile(strings.NewReader(text.String()), nil), nil); err != nil {
+	if _, err := template.Build(t.Context(), client.Templates, "many", template.FromDockerfile(strings.NewReader(text.String()), nil), nil); err != nil {
 		t.Fatal(err)
 	}
 	sb := cloud.Create(t, sandbox.WithTemplate("many"))

@@ -194,7 +194,7 @@ func TestDockerProjects(t *testing.T) {
 			build := func() (log string, err error) {
 				all := new(strings.Builder)
 				d := template.FromDockerfile(strings.NewReader(text+"RUN /bin/look >/tmp/.look; sed 's/^/"+lookMark+"/' /tmp/.look\n"), nil)
-				_, err = template.Build(t.Context(), client.API(), project, d, &template.BuildParams{Dir: context, Log: func(e api.BuildLogEntry) { all.WriteString(e.Message + "\n") }})
+				_, err = template.Build(t.Context(), client.Templates, project, d, &template.BuildParams{Dir: context, Log: func(e api.BuildLogEntry) { all.WriteString(e.Message + "\n") }})
 				return all.String(), err
 			}
 			if project == "rails" {

@@ -407,7 +407,7 @@ func (w *promised) images(t *testing.T) (bool, error) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	built, err := template.Build(t.Context(), client.API(), "of-an-image", template.FromImage("scratch", nil), nil)
+	built, err := template.Build(t.Context(), client.Templates, "of-an-image", template.FromImage("scratch", nil), nil)
 	if err != nil {
 		return false, err
 	}

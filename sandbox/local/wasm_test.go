@@ -296,7 +296,7 @@ func TestWasmTemplate(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer client.Close()
-		if _, err := template.Build(t.Context(), client.API(), "made", template.FromTemplate("base-wasm").Run("true", nil), nil); err == nil || !strings.Contains(err.Error(), "no processes") {
+		if _, err := template.Build(t.Context(), client.Templates, "made", template.FromTemplate("base-wasm").Run("true", nil), nil); err == nil || !strings.Contains(err.Error(), "no processes") {
 			t.Errorf("a build: got %v, want why there is none", err)
 		}
 	}

@@ -80,7 +80,7 @@ func TestWasmKilled(t *testing.T) {
 	if n := signalDeno(t, mark, syscall.SIGKILL); n != 2 {
 		t.Errorf("%d processes were killed, want 2", n)
 	}
-	for _, id := range []string{"", other.ID} {
+	for _, id := range []sandbox.ContextID{"", other.ID} {
 		_, err := sb.RunCode(t.Context(), "y = 1", &sandbox.RunCodeParams{Context: id})
 		if !errors.Is(err, sandbox.ErrKernelRestarted) && !errors.Is(err, sandbox.ErrKernelDied) {
 			t.Errorf("context %q: got %v, want that the variables are lost", id, err)

@@ -22,16 +22,17 @@ import (
 type BuildParams struct {
 	// Tags name the build, beside a tag in the name; none means "default".
 	Tags []string
-	// CPUs and MemoryBytes are what sandboxes have; 0 means the service's default. A local
-	// cloud gives all its sandboxes the same. Bytes are rounded up to whole MiB.
+	// CPUs and MemoryBytes are the resources of each sandbox; 0 means the service's default.
+	// MemoryBytes is rounded up to whole MiB. A local cloud gives all its sandboxes the same.
 	CPUs        int
 	MemoryBytes int64
-	// MinFreeDiskBytes is how much free space a sandbox is to have beyond what the build
-	// wrote; nil means the service's default.
+	// MinFreeDiskBytes is the least free disk space of a sandbox after the build; nil means
+	// the service's default.
 	MinFreeDiskBytes *int64
-	// Engine is what runs the build and the sandboxes of the template on a local cloud,
-	// "room", "docker" or "gvisor"; empty means that of what it is built from, or else the cloud's.
-	// The template keeps it. Every other service is [errors.ErrUnsupported] with it.
+	// Engine is the engine of a local cloud that runs the build and the template's sandboxes:
+	// "room", "docker" or "gvisor". The template keeps it. Empty means the engine of the
+	// template that the build begins with, or else the cloud's. With another service
+	// an engine is an error, [errors.ErrUnsupported].
 	Engine api.Engine
 	// NoCache does all steps even if they were done before.
 	NoCache bool
@@ -41,11 +42,11 @@ type BuildParams struct {
 	// IgnoreFile is read in place of .dockerignore in Dir; empty means that one, if there is
 	// one.
 	IgnoreFile string
-	// Ignore are patterns of what not to copy, in the syntax of .dockerignore and after
-	// those of the file.
+	// Ignore are patterns of files not to copy, in the syntax of .dockerignore. They come
+	// after the patterns of the file.
 	Ignore []string
-	// Log gets the log of the build as it comes, without the control sequences of terminals,
-	// and before it what is uploaded. It is called by one goroutine at a time. May be nil.
+	// Log gets the uploads and then the log of the build as it comes, without the control
+	// sequences of terminals. It is called by one goroutine at a time. May be nil.
 	Log func(api.BuildLogEntry)
 }
 
@@ -53,7 +54,7 @@ type BuildParams struct {
 type Built struct {
 	TemplateID string
 	BuildID    string
-	// Name is what was built, as given; WithTemplate of package sandbox takes it.
+	// Name is the name that Build was given; WithTemplate of package sandbox takes it.
 	Name string
 	// Names are the template's names with the team before them.
 	Names []string
@@ -64,16 +65,15 @@ type Built struct {
 	stages []stage
 }
 
-// Build builds a template and waits until it is ready. What it copies is uploaded unless
-// the service has it.
+// Build builds a template and waits until it is ready. Files to copy are uploaded unless the
+// service has them.
 //
-// The name is "name" or "name:tag"; a template of that name gets one more build. If a step
-// fails, the error is a [*BuildError]. If ctx ends once the build runs, Build stops waiting
-// and the build goes on, because services cannot stop one: the result is then not nil, and
-// [Wait] waits for it again. The other errors are those of the calls of [api.TemplateService],
-// and of reading the files; then nothing was started.
-func Build(ctx context.Context, client *api.Client, name string, d Definition, p *BuildParams) (*Built, error) {
-	built, err := Start(ctx, client, name, d, p)
+// The name is "name" or "name:tag"; an existing template gets one more build. If a step fails,
+// the error is a [*BuildError]. Services cannot stop a build: if ctx ends while it runs, Build
+// returns the build and an error, the build goes on, and [Wait] can wait for it again. With
+// any other error, from [api.TemplateService] or from reading the files, nothing was started.
+func Build(ctx context.Context, templates *api.TemplateService, name string, d Definition, p *BuildParams) (*Built, error) {
+	built, err := Start(ctx, templates, name, d, p)
 	if err != nil {
 		return nil, err
 	}
@@ -81,23 +81,22 @@ func Build(ctx context.Context, client *api.Client, name string, d Definition, p
 	if p != nil {
 		params.Log = p.Log
 	}
-	return built, Wait(ctx, client, built, params)
+	return built, Wait(ctx, templates, built, params)
 }
 
-// Start is [Build] without waiting: it returns when all that is copied has been uploaded and
-// the build runs.
-func Start(ctx context.Context, client *api.Client, name string, d Definition, p *BuildParams) (*Built, error) {
+// Start is [Build] without waiting: it returns when the files are uploaded and the build runs.
+func Start(ctx context.Context, templates *api.TemplateService, name string, d Definition, p *BuildParams) (*Built, error) {
 	if p == nil {
 		p = &BuildParams{}
 	}
-	built, err := start(ctx, client, name, d, p)
+	built, err := start(ctx, templates, name, d, p)
 	if err != nil {
 		return nil, fmt.Errorf("template: build %q: %w", name, err)
 	}
 	return built, nil
 }
 
-func start(ctx context.Context, client *api.Client, name string, d Definition, p *BuildParams) (*Built, error) {
+func start(ctx context.Context, templates *api.TemplateService, name string, d Definition, p *BuildParams) (*Built, error) {
 	if d.err != nil {
 		return nil, d.err
 	}
@@ -117,22 +116,22 @@ func start(ctx context.Context, client *api.Client, name string, d Definition, p
 	for _, notice := range files.notices() {
 		say(api.BuildLogWarn, notice)
 	}
-	if err := checkPlatforms(ctx, client, d.platforms); err != nil {
+	if err := checkPlatforms(ctx, templates, d.platforms); err != nil {
 		return nil, err
 	}
 	if len(d.stages) > 0 {
-		if err := client.Templates.CheckStages(ctx); err != nil {
+		if err := templates.CheckStages(ctx); err != nil {
 			return nil, err
 		}
 	}
-	build, err := client.Templates.Create(ctx, name, &api.TemplateCreateParams{
+	build, err := templates.Create(ctx, name, &api.TemplateCreateParams{
 		Tags: p.Tags, CPUs: p.CPUs, MemoryBytes: p.MemoryBytes, MinFreeDiskBytes: p.MinFreeDiskBytes, Engine: p.Engine,
 	})
 	if err != nil {
 		return nil, err
 	}
 	say(api.BuildLogInfo, fmt.Sprintf("template %s, build %s", build.TemplateID, build.BuildID))
-	if err := files.upload(ctx, client, build.TemplateID, say); err != nil {
+	if err := files.upload(ctx, templates, build.TemplateID, say); err != nil {
 		return nil, err
 	}
 	request := &api.StartBuildParams{
@@ -145,7 +144,7 @@ func start(ctx context.Context, client *api.Client, name string, d Definition, p
 	for _, s := range files.stages {
 		request.Stages = append(request.Stages, api.BuildStage{Name: s.name, FromImage: s.image, Steps: wire(s.steps)})
 	}
-	if err := client.Templates.StartBuild(ctx, build.TemplateID, build.BuildID, request); err != nil {
+	if err := templates.StartBuild(ctx, build.TemplateID, build.BuildID, request); err != nil {
 		return nil, err
 	}
 	return &Built{
@@ -263,12 +262,12 @@ func (p *prepared) add(ctx context.Context, steps []step, params *BuildParams) (
 const parallelUploads = 4
 
 // upload sends the archives that the service wants.
-func (p *prepared) upload(ctx context.Context, client *api.Client, templateID string, say func(api.BuildLogLevel, string)) error {
+func (p *prepared) upload(ctx context.Context, templates *api.TemplateService, templateID string, say func(api.BuildLogLevel, string)) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallelUploads)
 	for _, u := range p.uploads {
 		group.Go(func() error {
-			sent, err := p.uploadOne(ctx, client, templateID, u)
+			sent, err := p.uploadOne(ctx, templates, templateID, u)
 			switch {
 			case err != nil:
 				return fmt.Errorf("upload %q: %w", u.Args[0], err)
@@ -283,8 +282,8 @@ func (p *prepared) upload(ctx context.Context, client *api.Client, templateID st
 	return group.Wait()
 }
 
-func (p *prepared) uploadOne(ctx context.Context, client *api.Client, templateID string, u upload) (sent bool, err error) {
-	to, err := client.Templates.FileUpload(ctx, templateID, u.FilesHash)
+func (p *prepared) uploadOne(ctx context.Context, templates *api.TemplateService, templateID string, u upload) (sent bool, err error) {
+	to, err := templates.FileUpload(ctx, templateID, u.FilesHash)
 	if err != nil || to.Present && !u.copy.Upload {
 		return false, err
 	}
@@ -295,7 +294,7 @@ func (p *prepared) uploadOne(ctx context.Context, client *api.Client, templateID
 	defer func() { err = errors.Join(err, archive.Close()) }()
 	for attempt := 1; ; attempt++ {
 		// Not the file itself: the transport closes what it sends.
-		err = client.Templates.Upload(ctx, to, io.NewSectionReader(archive, 0, archive.size), archive.size)
+		err = templates.Upload(ctx, to, io.NewSectionReader(archive, 0, archive.size), archive.size)
 		if err == nil || attempt == maxUploads || !errors.Is(err, api.ErrRetryable) {
 			return true, err
 		}

@@ -126,13 +126,13 @@ func (f *fake) status(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (f *fake) client(t *testing.T) *api.Client {
+func (f *fake) templates(t *testing.T) *api.TemplateService {
 	t.Helper()
 	client, err := api.NewClient(api.WithAPIKey("e2b_key"), api.WithBaseURL("http://service"), api.WithTransport(f), api.WithMaxRetries(0))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return client
+	return client.Templates
 }
 
 func TestBuild(t *testing.T) {
@@ -156,7 +156,7 @@ func TestBuild(t *testing.T) {
 			lines:  20, has: map[string]bool{hashes[1]: true, hashes[2]: true},
 		}
 		var log []string
-		built, err := Build(t.Context(), f.client(t), "a:v1", d, &BuildParams{Dir: dir, NoCache: true, Log: func(e api.BuildLogEntry) { log = append(log, e.Message) }})
+		built, err := Build(t.Context(), f.templates(t), "a:v1", d, &BuildParams{Dir: dir, NoCache: true, Log: func(e api.BuildLogEntry) { log = append(log, e.Message) }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -200,7 +200,7 @@ func TestBuildRefuses(t *testing.T) {
 		"dockerfile": {FromDockerfile(strings.NewReader("RUN x"), nil), "x", "Dockerfile: no FROM"},
 	} {
 		f := &fake{}
-		built, err := Build(t.Context(), f.client(t), test.name, test.d, &BuildParams{Dir: dir})
+		built, err := Build(t.Context(), f.templates(t), test.name, test.d, &BuildParams{Dir: dir})
 		if built != nil || err == nil || !strings.Contains(err.Error(), test.want) || len(f.asked) != 0 {
 			t.Errorf("%s: got %v, error %v and calls %v, want an error with %q and no calls", name, built, err, f.asked, test.want)
 		}
@@ -213,7 +213,7 @@ func TestBuildStopsWhereTheServiceDoes(t *testing.T) {
 	calls := []string{"POST /v3/templates", "GET /templates/t/files", "PUT /upload", "POST /v2/templates/t/builds/b"}
 	for i, route := range []string{"POST /v3/templates", "GET /templates/t/files/{hash}", "PUT /upload/{hash}", "POST /v2/templates/t/builds/b"} {
 		f := &fake{fail: map[string]int{route: http.StatusConflict}}
-		built, err := Build(t.Context(), f.client(t), "a", FromBase().Copy("a", "/a", nil), &BuildParams{Dir: dir})
+		built, err := Build(t.Context(), f.templates(t), "a", FromBase().Copy("a", "/a", nil), &BuildParams{Dir: dir})
 		if built != nil || !errors.Is(err, api.ErrConflict) {
 			t.Errorf("%s fails: got %v and %v, want ErrConflict", route, built, err)
 		}
@@ -239,7 +239,7 @@ func TestBuildFails(t *testing.T) {
 			f := &fake{lines: 30, states: []api.BuildState{
 				{Status: api.BuildBuilding}, {Status: api.BuildError, Failure: &api.BuildFailure{Message: "\x1b[31mit\x1b[0m\nbroke", Step: test.step}},
 			}}
-			built, err := Build(t.Context(), f.client(t), "a", d, nil)
+			built, err := Build(t.Context(), f.templates(t), "a", d, nil)
 			failed, ok := errors.AsType[*BuildError](err)
 			if built == nil || !ok {
 				t.Fatalf("got %v and %v, want a result and a *BuildError", built, err)
@@ -257,7 +257,7 @@ func TestBuildFails(t *testing.T) {
 func TestWaitOfAnotherProgram(t *testing.T) {
 	t.Parallel()
 	f := &fake{states: []api.BuildState{{Status: "cancelled"}}}
-	err := Wait(t.Context(), f.client(t), &Built{TemplateID: "other", BuildID: "b"}, nil)
+	err := Wait(t.Context(), f.templates(t), &Built{TemplateID: "other", BuildID: "b"}, nil)
 	if want := `template: build b of "other" failed: its status is "cancelled"`; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
@@ -280,7 +280,7 @@ func TestBuildSurvivesAnOutage(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := &fake{states: []api.BuildState{{Status: api.BuildReady}}, away: test.away}
 			began := time.Now()
-			if _, err := Build(t.Context(), f.client(t), "a", d, &BuildParams{Dir: dir}); !errors.Is(err, test.want) {
+			if _, err := Build(t.Context(), f.templates(t), "a", d, &BuildParams{Dir: dir}); !errors.Is(err, test.want) {
 				t.Errorf("away %v: got %v, want %v", test.away, err, test.want)
 			}
 			if passed := time.Since(began); passed > 2*time.Minute {
@@ -299,7 +299,7 @@ func TestBuildIsGivenUp(t *testing.T) {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, cause)
 		defer cancel()
 		began := time.Now()
-		built, err := Build(ctx, f.client(t), "a", FromBase(), nil)
+		built, err := Build(ctx, f.templates(t), "a", FromBase(), nil)
 		if built == nil || built.BuildID != "b" || !errors.Is(err, cause) || !strings.Contains(fmt.Sprint(err), "which goes on") {
 			t.Errorf("got %v and %v, want a result, and an error with the cause that says that it goes on", built, err)
 		}
@@ -310,7 +310,7 @@ func TestBuildIsGivenUp(t *testing.T) {
 			t.Errorf("it asked %d times in a minute without news, want 30 to 60", asked)
 		}
 		f.states, f.state = []api.BuildState{{Status: api.BuildReady}}, 0
-		if err := Wait(t.Context(), f.client(t), built, nil); err != nil {
+		if err := Wait(t.Context(), f.templates(t), built, nil); err != nil {
 			t.Error(err)
 		}
 	})

@@ -49,8 +49,9 @@ type stage struct {
 // FromBase begins with the service's default image, e2bdev/base.
 func FromBase() Definition { return Definition{} }
 
-// FromTemplate begins with a template, by its id or name: with its files, variables, user
-// and directory, and with its start and ready command unless there are others.
+// FromTemplate begins with a template, by its id or name. It takes over the files, variables,
+// user and directory, and the start and ready commands unless [Definition.Start] or
+// [Definition.Ready] set others.
 func FromTemplate(name string) Definition {
 	d := Definition{template: name}
 	if name == "" {
@@ -61,13 +62,13 @@ func FromTemplate(name string) Definition {
 
 // ImageParams says how to get an image. The zero value needs no login.
 type ImageParams struct {
-	// Registry is the login where the image is. May be nil.
+	// Registry is the login for the image's registry. May be nil.
 	Registry *api.ImageRegistry
 }
 
-// FromImage begins with an image, such as "debian:stable": with its files and variables, and
-// with its user and directory if it names them. Its program is not run: see
-// [Definition.Start].
+// FromImage begins with an image, such as "debian:stable". It takes over the files and
+// variables, and the user and directory if the image names them. The image's program is not
+// run: see [Definition.Start].
 func FromImage(image string, p *ImageParams) Definition {
 	d := Definition{image: image}
 	if image == "" {
@@ -102,8 +103,8 @@ func (d Definition) failed(format string, args ...any) Definition {
 	return d
 }
 
-// SkipCache has all steps after it done anew, even if they were done before.
-// BuildParams.NoCache means all steps.
+// SkipCache makes the service repeat all later steps, even if their results are cached.
+// BuildParams.NoCache repeats all steps.
 func (d Definition) SkipCache() Definition {
 	d.forced = true
 	return d
@@ -114,10 +115,10 @@ func (d Definition) SkipCache() Definition {
 type CopyParams struct {
 	// User is the owner, "user" or "user:group"; empty means the current user.
 	User string
-	// Mode is what files and directories get; 0 keeps theirs.
+	// Mode is the mode of the copied files and directories; 0 keeps theirs.
 	Mode fs.FileMode
-	// FollowLinks copies the files that symlinks lead to. One that leads out of the
-	// directory to copy from, or to a directory, is then an error.
+	// FollowLinks copies the files that symlinks lead to. A symlink that leads to a
+	// directory, or out of the directory to copy from, is then an error.
 	FollowLinks bool
 	// Upload sends the files even if the service has them.
 	Upload bool
@@ -126,11 +127,12 @@ type CopyParams struct {
 }
 
 // Copy copies files and directories of this machine. The source is a path or a pattern
-// in BuildParams.Dir, with "*", "?", "[a-z]" and "**"; what .dockerignore and
-// BuildParams.Ignore name is left out. A file becomes the target, or goes into it if that
-// ends in "/". What is in a directory, and what a pattern matches, goes into the target with
-// its path in that directory, or in the one before the pattern's first such character.
-// Targets begin at the current directory.
+// in BuildParams.Dir, with "*", "?", "[a-z]" and "**". Files that .dockerignore and
+// BuildParams.Ignore name are left out. A relative target begins at the current directory.
+//
+// A file becomes the target, or goes into it if the target ends in "/". The entries of a
+// directory go into the target. So do the matches of a pattern, with their paths below the
+// directory before the pattern's first special character.
 func (d Definition) Copy(source, target string, p *CopyParams) Definition {
 	params := CopyParams{}
 	if p != nil {
@@ -152,7 +154,7 @@ func octal(mode fs.FileMode) string { return fmt.Sprintf("%04o", unixMode(mode)&
 
 // RunParams says how to run a command. The zero value is the current user.
 type RunParams struct {
-	// User is who runs it; empty means the current user.
+	// User is the account that runs it; empty means the current user.
 	User string
 }
 
@@ -177,19 +179,17 @@ func (d Definition) run(user string, words ...string) Definition {
 	return d.with("RUN", command)
 }
 
-// Workdir makes a directory the current one, of the steps after it and of everything that
-// runs in the sandboxes. It is made if it is not there, and begins at the current one unless
-// it begins with "/".
+// Workdir sets the current directory of the later steps and of everything that runs in the
+// sandboxes. A missing directory is made. A relative path begins at the previous one.
 func (d Definition) Workdir(path string) Definition { return d.with("WORKDIR", path) }
 
-// User makes someone the current user, of the steps after it and of what runs in the
-// sandboxes. An account is made for a name that there is not. Kernels run as root all the
-// same, in the home of user, as on the service. Only where a container or a sandbox has one
-// user are they that user's.
+// User sets the current user of the later steps and of everything that runs in the sandboxes.
+// A missing account is made. Kernels run as root all the same, in the home of "user", as on
+// the service. Only where a container or a sandbox has one user do they run as that user.
 func (d Definition) User(name string) Definition { return d.with("USER", name) }
 
-// Env sets environment variables, of the steps after it and of everything that runs in the
-// sandboxes. "$NAME" in a value is a variable as it was before.
+// Env sets environment variables of the later steps and of everything that runs in the
+// sandboxes. "$NAME" in a value stands for the variable's previous value.
 func (d Definition) Env(variables map[string]string) Definition {
 	if len(variables) == 0 {
 		return d
@@ -203,9 +203,9 @@ func (d Definition) Env(variables map[string]string) Definition {
 
 // RemoveParams says how to remove. The zero value removes one file as the current user.
 type RemoveParams struct {
-	// Recursive also removes directories, Force accepts that nothing is there.
+	// Recursive also removes directories. Force accepts a missing file.
 	Recursive, Force bool
-	// User is who does it; empty means the current user.
+	// User is the account that does it; empty means the current user.
 	User string
 }
 
@@ -217,9 +217,9 @@ func (d Definition) Remove(path string, p *RemoveParams) Definition {
 
 // RenameParams says how to rename. The zero value renames as the current user.
 type RenameParams struct {
-	// Force replaces what may not be written.
+	// Force replaces files that may not be written.
 	Force bool
-	// User is who does it; empty means the current user.
+	// User is the account that does it; empty means the current user.
 	User string
 }
 
@@ -234,11 +234,11 @@ func (d Definition) Rename(from, to string, p *RenameParams) Definition {
 type MakeDirParams struct {
 	// Mode is its mode; 0 means the usual one.
 	Mode fs.FileMode
-	// User is who does it; empty means the current user.
+	// User is the account that does it; empty means the current user.
 	User string
 }
 
-// MakeDir makes a directory, and those it is in.
+// MakeDir makes a directory and its missing parents.
 func (d Definition) MakeDir(path string, p *MakeDirParams) Definition {
 	q := cmp.Or(p, &MakeDirParams{})
 	return d.run(q.User, "mkdir", "-p", flag(q.Mode != 0, "-m "+octal(q.Mode)), shell.Quote(path))
@@ -249,7 +249,7 @@ func (d Definition) MakeDir(path string, p *MakeDirParams) Definition {
 type SymlinkParams struct {
 	// Force replaces a file that is there.
 	Force bool
-	// User is who does it; empty means the current user.
+	// User is the account that does it; empty means the current user.
 	User string
 }
 
@@ -259,13 +259,14 @@ func (d Definition) Symlink(target, link string, p *SymlinkParams) Definition {
 	return d.run(q.User, "ln", "-s", flag(q.Force, "-f"), shell.Quote(target), shell.Quote(link))
 }
 
-// PipParams says how to install packages of Python. The zero value is for all users.
+// PipParams says how to install packages of Python. The zero value installs them for all users.
 type PipParams struct {
 	// User installs them for the current user only.
 	User bool
 }
 
-// Pip installs packages with pip, or the project in the current directory if there are none.
+// Pip installs packages with pip. Without packages it installs the project in the current
+// directory.
 func (d Definition) Pip(packages []string, p *PipParams) Definition {
 	q := cmp.Or(p, &PipParams{})
 	if len(packages) == 0 {
@@ -274,8 +275,8 @@ func (d Definition) Pip(packages []string, p *PipParams) Definition {
 	return d.run(flag(!q.User, "root"), append([]string{"pip", "install", flag(q.User, "--user")}, packages...)...)
 }
 
-// NpmParams says how to install packages of JavaScript. The zero value is for the project
-// in the current directory.
+// NpmParams says how to install packages of JavaScript. The zero value installs them for the
+// project in the current directory.
 type NpmParams struct {
 	// Global installs them for everyone.
 	Global bool
@@ -283,13 +284,13 @@ type NpmParams struct {
 	Dev bool
 }
 
-// Npm installs packages with npm, or what package.json names if there are none.
+// Npm installs packages with npm. Without packages it installs those of package.json.
 func (d Definition) Npm(packages []string, p *NpmParams) Definition {
 	q := cmp.Or(p, &NpmParams{})
 	return d.run(flag(q.Global, "root"), append([]string{"npm", "install", flag(q.Global, "-g"), flag(q.Dev, "--save-dev")}, packages...)...)
 }
 
-// Bun installs packages with bun, or what package.json names if there are none.
+// Bun installs packages with bun. Without packages it installs those of package.json.
 func (d Definition) Bun(packages []string, p *NpmParams) Definition {
 	q := cmp.Or(p, &NpmParams{})
 	return d.run(flag(q.Global, "root"), append([]string{"bun", "install", flag(q.Global, "-g"), flag(q.Dev, "--dev")}, packages...)...)
@@ -297,7 +298,7 @@ func (d Definition) Bun(packages []string, p *NpmParams) Definition {
 
 // AptParams says how to install packages of the system.
 type AptParams struct {
-	// NoRecommends leaves out what packages only recommend.
+	// NoRecommends leaves out packages that others only recommend.
 	NoRecommends bool
 	// FixMissing goes on without packages that cannot be fetched.
 	FixMissing bool
@@ -316,13 +317,13 @@ func (d Definition) Apt(packages []string, p *AptParams) Definition {
 // GitCloneParams says how to clone. The zero value clones all of it, as the current user,
 // into a directory of the repository's name.
 type GitCloneParams struct {
-	// Path is where to; empty means a directory of the repository's name.
+	// Path is the directory to clone into; empty means one of the repository's name.
 	Path string
-	// Branch is the only one to clone; empty means the default one, with all others.
+	// Branch is the only branch to clone; empty means all, with the default one checked out.
 	Branch string
-	// Depth is how many commits; 0 means all.
+	// Depth is how many commits to clone; 0 means all.
 	Depth int
-	// User is who does it; empty means the current user.
+	// User is the account that does it; empty means the current user.
 	User string
 }
 

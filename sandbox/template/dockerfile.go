@@ -29,29 +29,29 @@ type DockerfileParams struct {
 }
 
 // FromDockerfile reads a Dockerfile: FROM, RUN, COPY and ADD of files, WORKDIR, USER, ENV,
-// ARG, CMD and ENTRYPOINT, with here-documents, and with several stages. ARG is as ENV: the
-// variable is there in sandboxes, too. The command is the one to start, and is ready after
-// 20 seconds unless [Definition.Ready] says otherwise. Without USER and WORKDIR, the user is
-// "user" and the directory /home/user in sandboxes, where the steps run as root in "/".
-// ADD unpacks an archive of files, with the tar of the image.
+// ARG, CMD and ENTRYPOINT, with here-documents, and with several stages. ARG works like ENV:
+// sandboxes have the variable, too. The command is started in each sandbox, which is ready 20
+// seconds later unless [Definition.Ready] says otherwise. Without USER and WORKDIR, steps run
+// as root in "/", and sandboxes have the user "user" and the directory /home/user. ADD unpacks
+// an archive with the tar of the image.
 //
-// Sources of COPY and ADD are those of Docker: each match of a pattern is copied by its last
-// name, with what is in directories put together. A pattern without a match copies nothing. A
-// symlink that is named as a source is followed
-// within the directory to copy from. Symlinks inside of directories are copied as such.
+// COPY and ADD find sources as Docker does: each match of a pattern is copied under its last
+// name, and directories are merged. A pattern without a match copies nothing. A symlink that
+// is named as a source is followed within the directory to copy from. Symlinks inside
+// directories are copied as such.
 //
-// Of several stages only those are built that the last one, or the one that
-// DockerfileParams.Target names, begins with or copies from by COPY --from, which may name
-// an image, too. Services that are no local cloud have no COPY --from: [Build] says so,
-// before it asks for anything.
+// Only the stages are built that the last stage needs, or the one that
+// DockerfileParams.Target names: those that it begins with or copies from. COPY --from may
+// name an image, too. Only a local cloud has COPY --from: for another service [Build] returns
+// an error before it sends anything.
 //
-// --platform of FROM must be that of the service's images: [Build] asks it, and the error is
-// [errors.ErrUnsupported] if they are for another architecture.
+// --platform of FROM must match the architecture of the service's images: [Build] asks for
+// that, and returns [errors.ErrUnsupported] if it differs.
 //
-// EXPOSE, VOLUME, LABEL and MAINTAINER mean nothing for a sandbox, and are skipped. All else
-// that would not do what the file says is an error with its line and what to use. What is
-// left out because the result is the same is in [Definition.Warnings]. The README of this
-// package lists every difference to Docker.
+// EXPOSE, VOLUME, LABEL and MAINTAINER mean nothing for a sandbox, and are skipped. Any other
+// instruction without support is an error that names its line and a replacement. Instructions
+// that are left out because the result is the same are in [Definition.Warnings]. The README of
+// this package lists every difference to Docker.
 func FromDockerfile(r io.Reader, p *DockerfileParams) Definition {
 	var d Definition
 	text, err := io.ReadAll(io.LimitReader(r, maxDockerfile+1))

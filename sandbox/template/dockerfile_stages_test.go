@@ -112,7 +112,7 @@ func TestBuildStages(t *testing.T) {
 	dir := tree(t, map[string]string{"main.go": "m"})
 	d := FromDockerfile(strings.NewReader("FROM go AS build\nCOPY main.go .\nRUN make\nFROM x\nCOPY main.go .\nCOPY --from=build /a /b\nWORKDIR /\nUSER me"), nil)
 	f := &fake{}
-	_, err := Start(t.Context(), f.client(t), "name", d, &BuildParams{Dir: dir})
+	_, err := Start(t.Context(), f.templates(t), "name", d, &BuildParams{Dir: dir})
 	if want := "stages of a build, of which COPY --from takes files: only the local cloud builds them"; !errors.Is(err, errors.ErrUnsupported) || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want errors.ErrUnsupported with %q", err, want)
 	}
@@ -120,7 +120,7 @@ func TestBuildStages(t *testing.T) {
 		t.Errorf("got the calls %v, want none", f.asked)
 	}
 	f = &fake{stages: true, states: []api.BuildState{{Status: api.BuildError, Failure: &api.BuildFailure{Step: "build/4", Message: "no make"}}}}
-	built, err := Start(t.Context(), f.client(t), "name", d, &BuildParams{Dir: dir})
+	built, err := Start(t.Context(), f.templates(t), "name", d, &BuildParams{Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func TestBuildStages(t *testing.T) {
 	if diff := cmp.Diff(any(want), any(f.started)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	failed, ok := errors.AsType[*BuildError](Wait(t.Context(), f.client(t), built, nil))
+	failed, ok := errors.AsType[*BuildError](Wait(t.Context(), f.templates(t), built, nil))
 	if !ok || failed.Step != "build/4" || failed.Instruction != "RUN make" {
 		t.Errorf("got %+v, want the step of the stage", failed)
 	}

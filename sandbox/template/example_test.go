@@ -25,7 +25,7 @@ func ExampleBuild() {
 		Workdir("/srv/app").
 		Copy("app", ".", nil).
 		Start("exec python3 server.py", template.WaitPort(8000))
-	built, err := template.Build(context.Background(), client, "web:v1", web, &template.BuildParams{
+	built, err := template.Build(context.Background(), client.Templates, "web:v1", web, &template.BuildParams{
 		Tags: []string{"stable"},
 		Log:  func(e api.BuildLogEntry) { fmt.Println(e.Level, e.Message) },
 	})

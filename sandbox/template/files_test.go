@@ -163,7 +163,7 @@ func TestCopyOnlyFiles(t *testing.T) {
 	f := &fake{states: []api.BuildState{{Status: api.BuildReady}}}
 	var log []string
 	params := &BuildParams{Dir: dir, Log: func(e api.BuildLogEntry) { log = append(log, fmt.Sprint(e.Level, " ", e.Message)) }}
-	if _, err := Start(t.Context(), f.client(t), "x", FromBase().Copy(".", "/x", nil), params); err != nil {
+	if _, err := Start(t.Context(), f.templates(t), "x", FromBase().Copy(".", "/x", nil), params); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"warn .git/ipc is not copied: it is a socket or a pipe", "warn socket is not copied: it is a socket or a pipe"}

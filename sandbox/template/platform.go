@@ -61,11 +61,11 @@ func (c *conversion) platform(n *parser.Node, text string) ([]platform, error) {
 }
 
 // checkPlatforms returns an error unless the images of the service are what the file says.
-func checkPlatforms(ctx context.Context, client *api.Client, wanted []platform) error {
+func checkPlatforms(ctx context.Context, templates *api.TemplateService, wanted []platform) error {
 	if len(wanted) == 0 {
 		return nil
 	}
-	has, err := client.Templates.Architecture(ctx)
+	has, err := templates.Architecture(ctx)
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ func TestPlatform(t *testing.T) {
 		{text: "FROM --platform=linux/arm64 x AS a\nFROM y\nCOPY --from=a /b /c", has: "amd64", want: "line 1: --platform=linux/arm64 of FROM"},
 	} {
 		f := &fake{stages: c.has != "", has: map[string]bool{}, architecture: c.has}
-		_, err := Start(t.Context(), f.client(t), "name", FromDockerfile(strings.NewReader(c.text), nil), nil)
+		_, err := Start(t.Context(), f.templates(t), "name", FromDockerfile(strings.NewReader(c.text), nil), nil)
 		if c.want == "" && err != nil {
 			t.Errorf("%q for %s: got %v", c.text, c.has, err)
 		}
@@ -43,7 +43,7 @@ func TestPlatform(t *testing.T) {
 		"FROM --platform=windows/amd64 x": "line 1: --platform=windows/amd64 of FROM: sandboxes run Linux only",
 		"FROM y\nFROM --platform=$P x":    "line 2: --platform=$P of FROM is not known: an ARG before FROM must have a value",
 	} {
-		if _, err := Start(t.Context(), (&fake{}).client(t), "name", FromDockerfile(strings.NewReader(text), nil), nil); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Start(t.Context(), (&fake{}).templates(t), "name", FromDockerfile(strings.NewReader(text), nil), nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q", text, err, want)
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/shell"
 )
 
-// ReadyCommand is a command that succeeds when a sandbox is ready. It is repeated until it
-// does. Any command can be one.
+// ReadyCommand is a command that succeeds when a sandbox is ready. It is repeated until then.
+// Any command will do.
 type ReadyCommand string
 
 // WaitPort waits until something listens on a port.
@@ -16,7 +16,7 @@ func WaitPort(port int) ReadyCommand {
 	return ReadyCommand(fmt.Sprintf(`[ -n "$(ss -Htuln sport = :%d)" ]`, port))
 }
 
-// WaitURL waits until a request for an address is answered with a status, such as 200.
+// WaitURL waits until a request for url is answered with the status, such as 200.
 func WaitURL(url string, status int) ReadyCommand {
 	return ReadyCommand(fmt.Sprintf(`curl -s -o /dev/null -w "%%{http_code}" %s | grep -q "%d"`, shell.Quote(url), status))
 }
@@ -26,10 +26,10 @@ func WaitProcess(name string) ReadyCommand {
 	return ReadyCommand("pgrep " + shell.Quote(name) + " > /dev/null")
 }
 
-// WaitFile waits until there is a file.
+// WaitFile waits until a file exists.
 func WaitFile(path string) ReadyCommand { return ReadyCommand("[ -f " + shell.Quote(path) + " ]") }
 
-// WaitFor waits for a while, in whole seconds and at least one.
+// WaitFor waits for d, in whole seconds and at least one.
 func WaitFor(d time.Duration) ReadyCommand {
 	return ReadyCommand(fmt.Sprintf("sleep %d", max(1, int64(d/time.Second))))
 }

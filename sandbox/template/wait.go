@@ -34,8 +34,8 @@ type WaitParams struct {
 
 // Wait waits until a build is ready. A Built that only has TemplateID and BuildID is enough,
 // so another program can have started it. Errors are those of [Build].
-func Wait(ctx context.Context, client *api.Client, built *Built, p *WaitParams) error {
-	w := waiting{client: client, built: built}
+func Wait(ctx context.Context, templates *api.TemplateService, built *Built, p *WaitParams) error {
+	w := waiting{templates: templates, built: built}
 	if p != nil {
 		w.log = p.Log
 	}
@@ -53,9 +53,9 @@ func Wait(ctx context.Context, client *api.Client, built *Built, p *WaitParams) 
 
 // waiting is a call of Wait.
 type waiting struct {
-	client *api.Client
-	built  *Built
-	log    func(api.BuildLogEntry)
+	templates *api.TemplateService
+	built     *Built
+	log       func(api.BuildLogEntry)
 
 	offset int                 // lines that came
 	last   []api.BuildLogEntry // the last of them
@@ -96,7 +96,7 @@ func (w *waiting) drain(ctx context.Context, state *api.BuildState) error {
 }
 
 func (w *waiting) ask(ctx context.Context) (*api.BuildState, error) {
-	state, err := w.client.Templates.BuildStatus(ctx, w.built.TemplateID, w.built.BuildID, &api.BuildStatusParams{LogsOffset: w.offset})
+	state, err := w.templates.BuildStatus(ctx, w.built.TemplateID, w.built.BuildID, &api.BuildStatusParams{LogsOffset: w.offset})
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +150,7 @@ const (
 // BuildError reports a build that failed.
 type BuildError struct {
 	TemplateID, BuildID string
-	// Name is what was to be built; empty if [Wait] was not told.
+	// Name is the name of the template; empty if [Wait] was not told.
 	Name string
 	// Step is "base" for what comes before the steps, the number of a step counted from
 	// "1", or "finalize" for the start and ready commands; often empty. In a stage of a
@@ -159,7 +159,7 @@ type BuildError struct {
 	// Instruction is the step itself, such as "RUN make"; empty if it is none, or if the
 	// build was started elsewhere.
 	Instruction string
-	// Reason is what the service says about it.
+	// Reason is the service's message.
 	Reason string
 	// Logs are the last lines of the log, at most 20.
 	Logs []api.BuildLogEntry

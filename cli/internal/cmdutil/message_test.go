@@ -50,12 +50,12 @@ func TestMessage(t *testing.T) {
 }
 
 // goName matches parts of a text that only Go programmers understand.
-var goName = regexp.MustCompile(`\b(local|sandbox|api|template|errors|context|Definition|Commands|Contexts|Files|PTY|Network|Resources)\.[A-Z]\w+|\b\w+Params\b|\b(With|Set)[A-Z]\w+`)
+var goName = regexp.MustCompile(`\b(local|sandbox|api|template|errors|context|Definition|Commands|Contexts|Files|PTY|Egress|Network|Resources)\.[A-Z]\w+|\b\w+Params\b|\b(With|Set)[A-Z]\w+`)
 
 // onlyPrograms are the beginnings of texts that no command line causes: the command has no
 // flag for their subject, or checks it before.
 var onlyPrograms = []string{
-	"Network.Ask:", "the answer of WithAsk", "the function of WithAsk", "sandbox: reap: ReapParams.Metadata", "PoolParams with", "GitConfigParams ", "GitResetParams ",
+	"Egress.Ask:", "the answer of WithAsk", "the function of WithAsk", "sandbox: reap: ReapParams.Metadata", "PoolParams with", "GitConfigParams ", "GitResetParams ",
 	"api: WithTransport:", "api: WithDialContext:", "api: WithLogger:", "api: WithHeaders:", "api: WithMaxRetries(", "api: WithUserAgent(",
 	"sandbox: its kernels answer without a token", "RunCodeParams.Silent and NoHistory", "sandbox: WithMCP", "sandbox: WithCodeTransport(",
 	"sandbox: WithPackageIndex:", "give WithPipCredentials",

@@ -98,7 +98,7 @@ func (s Secret) Search(ctx context.Context, sb *sandbox.Sandbox) (*Findings, err
 
 // Kernel is the result of a search of a kernel.
 type Kernel struct {
-	Context string // its id
+	Context sandbox.ContextID // its id
 	PID     int
 	Found   []string // in "In", "history", "variables", "objects", "environment"
 }

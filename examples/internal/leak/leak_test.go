@@ -65,7 +65,7 @@ func TestSearchFinds(t *testing.T) {
 	}
 	places = append(places, "name /tmp/"+s.Text, "name /tmp/link")
 
-	inside := map[string]map[string]bool{} // the places in which code finds it, by context
+	inside := map[sandbox.ContextID]map[string]bool{} // the places in which code finds it, by context
 	for _, kernel := range []struct {
 		code string
 		in   map[string]bool

@@ -30,8 +30,8 @@ type runOptions struct {
 	Transfers  transfer.Flags
 	Language   string
 	Context    string
-	Workdir    string // "": the home, or the directory of the context
-	made       string // the context made for Workdir
+	Workdir    string            // "": the home, or the directory of the context
+	made       sandbox.ContextID // the context made for Workdir
 	Envs       cmdutil.KeyValues
 	SaveImages string
 	Timeout    cmdutil.Duration
@@ -212,7 +212,7 @@ func (o *runOptions) params() sandbox.RunCodeParams {
 	if o.made != "" {
 		return sandbox.RunCodeParams{Context: o.made}
 	}
-	return sandbox.RunCodeParams{Context: o.Context, Language: o.Language}
+	return sandbox.RunCodeParams{Context: sandbox.ContextID(o.Context), Language: o.Language}
 }
 
 // enterWorkdir makes the context in which the code runs if --workdir is given. leave removes

@@ -74,7 +74,7 @@ func forkRun(ctx context.Context, f *cmdutil.Factory, opts *forkOptions) (err er
 		return err
 	}
 	defer cmdutil.Closing(conn, &err)
-	forks, err := conn.Fork(ctx, opts.ID, &sandbox.ForkParams{Count: int(opts.Count), Lifetime: time.Duration(opts.Lifetime)})
+	forks, err := conn.Fork(ctx, opts.ID, &sandbox.ForkParams{Count: int(opts.Count), Expiry: sandbox.Expiry{After: time.Duration(opts.Lifetime)}})
 	if err != nil {
 		return err
 	}

@@ -231,7 +231,7 @@ func buildRun(ctx context.Context, opts *buildOptions) (err error) {
 	}
 	defer cmdutil.Closing(conn, &err)
 	shown := newProgress(opts.IO, opts.Progress, opts.Quiet)
-	built, err := template.Start(ctx, conn.API(), opts.Name, d, &template.BuildParams{
+	built, err := template.Start(ctx, conn.Templates, opts.Name, d, &template.BuildParams{
 		Tags: opts.Tags, CPUs: int(opts.CPUs), MemoryBytes: int64(opts.MemoryMB)<<20 + int64(opts.Memory),
 		Engine: api.Engine(opts.Engine), NoCache: opts.NoCache, Dir: opts.Dir, IgnoreFile: opts.ignoreFile, Log: shown.show,
 	})
@@ -239,7 +239,7 @@ func buildRun(ctx context.Context, opts *buildOptions) (err error) {
 		return err
 	}
 	if !opts.Detach {
-		if err := template.Wait(ctx, conn.API(), built, &template.WaitParams{Log: shown.show}); err != nil {
+		if err := template.Wait(ctx, conn.Templates, built, &template.WaitParams{Log: shown.show}); err != nil {
 			shown.failed(err)
 			if ctx.Err() != nil {
 				fmt.Fprintf(opts.IO.Err, "The build goes on: e2bctl template logs -f %s %s follows it.\n", cmdutil.Printable(built.TemplateID), cmdutil.Printable(built.BuildID))

@@ -70,7 +70,7 @@ func main() {
 		Run("mkdir -p site && echo \"$GREETING\" > site/index.html", nil).
 		// Copy("files", ".", nil).
 		Start("cd /home/user/site && exec python3 -m http.server 8000", template.WaitPort(8000))
-	built, err := template.Build(context.Background(), client, "hello", hello, &template.BuildParams{
+	built, err := template.Build(context.Background(), client.Templates, "hello", hello, &template.BuildParams{
 		Log: func(e api.BuildLogEntry) { log.Print(e.Message) },
 	})
 	if err != nil {

@@ -112,7 +112,7 @@ prints one object a line.`,
 		}
 		print := printerOf(f)
 		if follow {
-			return template.Wait(ctx, client, &template.Built{TemplateID: templateID, BuildID: buildID}, &template.WaitParams{Log: print})
+			return template.Wait(ctx, client.Templates, &template.Built{TemplateID: templateID, BuildID: buildID}, &template.WaitParams{Log: print})
 		}
 		for offset := 0; ; {
 			state, err := client.Templates.BuildStatus(ctx, templateID, buildID, &api.BuildStatusParams{LogsOffset: offset})
