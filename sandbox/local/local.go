@@ -198,7 +198,7 @@ func (c *Cloud) Err() error { return c.service.Err() }
 // Close ends every sandbox and the cloud. If it returns nil, nothing of the cloud is left; an
 // error names remains that could not be ended or removed, such as processes of sandboxes that have
 // neither namespaces nor control groups. Later calls of clients and sandboxes that were made with
-// Options return [ErrClosed]. Close is idempotent, and does nothing on nil.
+// [Cloud.Option] return [ErrClosed]. Close is idempotent, and does nothing on nil.
 func (c *Cloud) Close() error {
 	if c == nil {
 		return nil
