@@ -28,13 +28,13 @@
 //
 // # What it needs
 //
-// Sandboxes run a Python of this machine: the environment that [Setup] or "e2bctl local
-// setup" prepares once, or else the python3 of this machine. E2BCTL_PYTHON names another.
-// Start logs what the Python lacks; without any, commands and files work, and code
-// fails with an error that says what to install.
+// Sandboxes run a Python of this machine: the environment that [Setup] or "e2bctl local setup"
+// prepares once, or else the python3 of this machine. E2BCTL_PYTHON names another. Start logs the
+// lacks of the Python. Without any Python, commands and files work, and code fails with an error
+// that says how to install one.
 //
-// What must be private is in the user's cache directory, or where that cannot be written
-// to in XDG_RUNTIME_DIR or a directory of this user in the temporary one.
+// Private files are in the user's cache directory. If that cannot be written, they are in
+// XDG_RUNTIME_DIR, or in this user's directory in the temporary one.
 //
 // Where the machine refuses namespaces, Start uses the next best isolation that
 // protects this user's processes, and never plain processes unless

@@ -1,14 +1,14 @@
 package local
 
-// DockerParams say which daemon runs the sandboxes of [EngineDocker], and what their
-// containers are like. Zero values are the defaults.
+// DockerParams configures the daemon and the containers of [EngineDocker]. Zero values are the
+// defaults.
 type DockerParams struct {
-	// Host is the address of the daemon, as unix:///run/user/1000/podman/podman.sock. The
-	// default is what the docker command uses: DOCKER_HOST, the current context, or the
-	// socket of Docker Desktop, Docker or Podman.
+	// Host is the address of the daemon, as unix:///run/user/1000/podman/podman.sock. The default
+	// is that of the docker command: DOCKER_HOST, the current context, or the socket of Docker
+	// Desktop, Docker or Podman.
 	Host string
-	// Image is what sandboxes of base and code-interpreter-v1 are made from. The daemon pulls
-	// it if it does not have it. Code needs its Python; the default is python:3.12-slim.
+	// Image is the image of sandboxes of base and code-interpreter-v1. The daemon pulls it if it
+	// does not have it. Code needs its Python; the default is python:3.12-slim.
 	Image string
 
 	// MemoryBytes (mem_limit of Docker's libraries) bounds the memory, and there is no swap.
@@ -25,12 +25,12 @@ type DockerParams struct {
 	// SecurityOpt (security_opt) are more of these options. no-new-privileges always holds. An
 	// option that takes a protection away, such as seccomp=unconfined, is refused.
 	SecurityOpt []string
-	// User is whom all processes run as, such as "nobody". By default they run as the user of
-	// Image. In sandboxes of other images commands run as the last USER, and kernels as root
-	// unless CapDrop takes what that needs.
+	// User is the user that all processes run as, such as "nobody". By default they run as the
+	// user of Image. In sandboxes of other images commands run as the last USER, and kernels as
+	// root unless CapDrop removes a capability that root needs.
 	User string
-	// NetworkDisabled (network_disabled) leaves sandboxes without the proxy, too, so that they
-	// reach nothing whatever their rules say.
+	// NetworkDisabled (network_disabled) also removes the proxy from sandboxes: they reach
+	// nothing, even if their rules allow it.
 	NetworkDisabled bool
 }
 

@@ -24,10 +24,10 @@ type SetupGVisorParams struct {
 // SetupGVisor prepares this machine for [EngineGVisor]: the go command of this machine builds
 // runsc, the program of gVisor, in a fixed version, which takes some minutes. It is kept in the
 // cache directory; later calls return at once, or build it again if it no longer runs. Versions
-// that have not been used for 30 days are removed. It writes what it does to progress, which may
+// that have not been used for 30 days are removed. It reports its progress to progress, which may
 // be nil. The result is the path of the program. Where there is no Linux the error is
-// [ErrUnsupported]. A program that is linked to libraries is refused before anything is built,
-// as [Start] refuses it.
+// [ErrUnsupported]. A program that is linked to libraries is refused before anything is built, as
+// [Start] refuses it.
 func SetupGVisor(ctx context.Context, progress io.Writer, params *SetupGVisorParams) (string, error) {
 	if params == nil {
 		params = &SetupGVisorParams{}

@@ -33,10 +33,10 @@ func WithInsecureRegistry(host string) Option {
 	return func(s *settings) { s.images.insecure = append(s.images.insecure, host) }
 }
 
-// WithImageDir lets builds read images from files in a directory, as
-// docker-archive:/PATH[:NAME], what docker save writes, and oci:/PATH[:TAG], a layout of
-// the Open Container Initiative. Without it no build reads any: whoever has the API key may
-// build, and could read files of this machine. It can be used several times.
+// WithImageDir lets builds read images from files in a directory, as docker-archive:/PATH[:NAME],
+// an archive of docker save, and oci:/PATH[:TAG], a layout of the Open Container Initiative.
+// Without it no build reads such files: everybody with the API key may build, and could otherwise
+// read files of this machine. It can be used several times.
 func WithImageDir(dir string) Option {
 	return func(s *settings) { s.images.dirs = append(s.images.dirs, dir) }
 }

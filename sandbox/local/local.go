@@ -45,29 +45,29 @@ type Report struct {
 	Engine    Engine // the cloud's own
 	Isolation Isolation
 	// IsolationNote says why Isolation is less than [Full] although no level was asked for by
-	// name: what sandboxes lack, what the machine refused and what to do about it. It is empty
+	// name: the lacks of sandboxes, the refusals of the machine and the remedies. It is empty
 	// otherwise. It is also the first of Notes.
 	IsolationNote string
 	UserIDs       int    // of a sandbox; 1 when root and user are the same id there
 	Python        string // path of the interpreter; empty if there is none
-	// PythonNote says what the Python lacks and what to do about it, as in [Python].Note;
-	// it is also among Notes.
+	// PythonNote names the lacks of the Python and their remedies, as in [Python].Note; it is also
+	// among Notes.
 	PythonNote string
 	// Promises are the features of sandboxes, each with why Engine does not have it on this
-	// machine. What is asked of an engine that does not have it is refused by name.
+	// machine. A request for a missing feature is refused with an error that names it.
 	Promises []Promise
 	// What enforces each limit; "not enforced: …" where nothing does.
 	Memory, CPU, Processes, Disk string
 	// Egress is how programs inside reach the network: "transparent", or the reason
 	// why only programs that use a proxy do.
 	Egress string
-	// Pause is what stops the processes of a sandbox that is paused with its memory, and
-	// whether its files, and its memory, outlast the cloud: only with [WithStateDir].
+	// Pause names the means that stop the processes of a sandbox paused with its memory. It also
+	// says whether its files and its memory outlast the cloud, which needs [WithStateDir].
 	Pause string
-	// StateNotes say what can go wrong with what the directory of [WithStateDir] keeps, and
-	// what was found damaged there; they are also among Notes.
+	// StateNotes name risks of the state in the directory of [WithStateDir], and damage that was
+	// found there; they are also among Notes.
 	StateNotes []string
-	Notes      []string // what is missing or weaker than it could be, and how to mend it
+	Notes      []string // missing or weak features of the machine, and how to mend them
 }
 
 // Promise says whether an engine has a feature.
@@ -76,11 +76,10 @@ type Promise struct {
 	Missing string // why the engine does not have it; empty if it does
 }
 
-// Start starts a cloud, which takes tens of milliseconds. ctx bounds the start
-// only. Errors include [ErrUnsupported] and [ErrNoIsolation]. Where the Python of
-// sandboxes is not the one that [Setup] prepares, or the machine's best isolation is
-// less than [Full], Start succeeds and logs a warning that says what to do; without any
-// Python, running code fails with an error that says so.
+// Start starts a cloud, which takes tens of milliseconds. ctx bounds the start only. Errors
+// include [ErrUnsupported] and [ErrNoIsolation]. Where the Python of sandboxes is not the one that
+// [Setup] prepares, or the machine's best isolation is less than [Full], Start succeeds and logs a
+// warning with a remedy; without any Python, running code fails with an error that says so.
 func Start(ctx context.Context, opts ...Option) (*Cloud, error) {
 	s := settings{warm: DefaultWarm}
 	for i, o := range opts {
@@ -174,12 +173,12 @@ func (c *Cloud) APIKey() api.Key { return api.Key(c.service.Key()) }
 // Isolation returns how sandboxes are isolated on this machine.
 func (c *Cloud) Isolation() Isolation { return c.service.report().Isolation }
 
-// Report returns what this machine provides, and what it does not.
+// Report describes the features and the lacks of this machine.
 func (c *Cloud) Report() Report { return c.service.report() }
 
-// EngineReport returns what an engine provides that need not be the cloud's own, for which
-// [Cloud.Report] says more. It is opened if need be; the error says what this machine lacks
-// for it. It takes half a minute at most.
+// EngineReport is [Cloud.Report] for any engine, not only the cloud's own, for which Report says
+// more. The engine is opened if need be: an error names the features that this machine lacks for
+// it. The call takes half a minute at most.
 func (c *Cloud) EngineReport(e Engine) (Report, error) { return c.service.engineReport(e) }
 
 // Advance moves the clock of lifetimes forward, for tests: sandboxes whose time
@@ -196,11 +195,10 @@ func (c *Cloud) Done() <-chan struct{} { return c.service.Done() }
 // closed.
 func (c *Cloud) Err() error { return c.service.Err() }
 
-// Close ends every sandbox and the cloud. If it returns nil, nothing of the cloud is
-// left; an error says what could not be ended or removed, such as processes of
-// sandboxes that have neither namespaces nor control groups. Later calls of clients and
-// sandboxes that were made with Options return [ErrClosed]. Close is idempotent, and
-// does nothing on nil.
+// Close ends every sandbox and the cloud. If it returns nil, nothing of the cloud is left; an
+// error names remains that could not be ended or removed, such as processes of sandboxes that have
+// neither namespaces nor control groups. Later calls of clients and sandboxes that were made with
+// [Cloud.Option] return [ErrClosed]. Close is idempotent, and does nothing on nil.
 func (c *Cloud) Close() error {
 	if c == nil {
 		return nil

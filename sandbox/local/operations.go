@@ -1,7 +1,7 @@
 package local
 
-// Operation names what a request to the API of the cloud asks for, whatever version of a
-// path it uses. What is asked of a sandbox, its files, commands and code, is no operation.
+// Operation names the purpose of a request to the API of the cloud, in all versions of its path.
+// Requests to a sandbox, about its files, commands and code, are no operations.
 type Operation string
 
 // Operations on sandboxes.

@@ -21,10 +21,10 @@ const (
 	None       Isolation = "none"       // plain processes: only for trusted code
 )
 
-// Engine names what runs sandboxes.
+// Engine names an engine that runs sandboxes.
 type Engine = api.Engine
 
-// The engines. What each can do, and what not, is in [Report].Promises.
+// The engines. [Report].Promises lists the features of each, and its lacks.
 const (
 	EngineRoom   = api.EngineRoom   // namespaces of this machine's kernel: the default on Linux
 	EngineDocker = api.EngineDocker // containers of the user's own Docker or Podman: the default elsewhere
@@ -36,9 +36,9 @@ const (
 func Engines() []Engine { return []Engine{EngineRoom, EngineDocker, EngineWasm, EngineGVisor} }
 
 var (
-	// ErrNoIsolation means that this machine cannot isolate sandboxes: with the default
-	// engine of macOS and Windows, that no Docker or Podman answers. The text
-	// of the error says what was tried and how to fix it.
+	// ErrNoIsolation means that this machine cannot isolate sandboxes: with the default engine of
+	// macOS and Windows, that no Docker or Podman answers. The text of the error names the
+	// attempts and a remedy.
 	ErrNoIsolation = errors.New("no isolation")
 	// ErrClosed is returned by calls of clients and sandboxes after [Cloud.Close]. Calls
 	// of a sandbox then match [sandbox.ErrGone] as well.
@@ -84,11 +84,11 @@ type settings struct {
 	logger       *slog.Logger
 }
 
-// WithEngine sets what runs sandboxes whose template does not say it: base,
-// code-interpreter-v1 and the templates that are built from them. The default is
-// [DefaultEngine]. Templates of other engines are there all the same, such as base-docker, and
-// their engine is opened with the first sandbox. A template keeps the engine that it was
-// built with; so do snapshots and paused sandboxes.
+// WithEngine sets the engine of sandboxes whose template names none: base, code-interpreter-v1 and
+// the templates that are built from them. The default is [DefaultEngine]. Templates of other
+// engines are there all the same, such as base-docker, and their engine is opened with the first
+// sandbox. A template keeps the engine that it was built with; so do snapshots and paused
+// sandboxes.
 func WithEngine(e Engine) Option { return func(s *settings) { s.engine = e } }
 
 // WithIsolation asks for one kind of isolation of [EngineRoom] and no other. The default is
@@ -118,11 +118,10 @@ func WithDomain(name string) Option { return func(s *settings) { s.domain = name
 // authority of its own, whose files are removed by Close.
 func WithAuthority(dir string) Option { return func(s *settings) { s.authority = dir } }
 
-// WithStateDir names the directory that keeps what outlives the cloud: paused sandboxes
-// with their files, and the secrets of keys and tokens, so that the next cloud with the
-// same directory has them, and the same key. It is made if need be, and must be this
-// user's alone; only one cloud can use it at a time. By default nothing outlives
-// [Cloud.Close].
+// WithStateDir names the directory for state that outlives the cloud: paused sandboxes with their
+// files, and the secrets of keys and tokens. The next cloud with the same directory has them, and
+// the same key. It is made if need be, and must be this user's alone; only one cloud can use it at
+// a time. By default nothing outlives [Cloud.Close].
 func WithStateDir(dir string) Option { return func(s *settings) { s.state = dir } }
 
 // WithAPIKey sets the key that the cloud accepts. The default, a fresh key
@@ -140,17 +139,17 @@ const (
 	MaxWarm     = 64
 )
 
-// WithWarm sets how many sandboxes are kept ready ahead of their use; 0 keeps none, and
-// loads what makes code start fast only when code is run, which is slower at first. The
-// default is [DefaultWarm]; with less than 0 or more than [MaxWarm], [Start] fails.
-// A sandbox that is ready makes [sandbox.Client.Create] take a few milliseconds, and has
-// forked the Python process of its first code, which is among its processes from its
-// beginning and for up to a minute if no code is run. Each takes about 3 MB, and 6 MB
-// for that process. The next one is made after each create, in the background: more of
-// them help where sandboxes are created one right after the other, or several at once.
+// WithWarm sets how many sandboxes are kept ready ahead of their use; 0 keeps none, and then loads
+// the parts that make code start fast only when code is run, which is slower at first. The default
+// is [DefaultWarm]; with less than 0 or more than [MaxWarm], [Start] fails. A sandbox that is
+// ready makes [sandbox.Client.Create] take a few milliseconds, and has forked the Python process
+// of its first code, which is among its processes from its beginning and for up to a minute if no
+// code is run. Each takes about 3 MB, and 6 MB for that process. The next one is made after each
+// create, in the background: more of them help where sandboxes are created one right after the
+// other, or several at once.
 func WithWarm(n int) Option { return func(s *settings) { s.warm = n } }
 
-// Resources bound what one sandbox may use; zero fields mean the defaults.
+// Resources are the limits of one sandbox; zero fields mean the defaults.
 type Resources struct {
 	// MemoryBytes bounds its memory, files included. The default is 2 GiB.
 	MemoryBytes int64
@@ -164,14 +163,14 @@ type Resources struct {
 	DiskBytes int64
 }
 
-// WithResources sets what each sandbox may use. [Report] says which of these bounds
-// this machine enforces.
+// WithResources sets the limits of each sandbox. [Report] says which of these bounds this machine
+// enforces.
 func WithResources(r Resources) Option { return func(s *settings) { s.limits = engine.Limits(r) } }
 
-// WithMaxVolumeBytes bounds what each new volume can hold, which takes root, loop devices and
-// mkfs.ext4: it is then a file system of its own, of at least 16 MiB. [Start] fails where
-// that does not work. A volume keeps its size for ever. The default, 0, is no bound: what
-// is in volumes then fills the disk.
+// WithMaxVolumeBytes bounds the size of each new volume. This needs root, loop devices and
+// mkfs.ext4: the volume is a file system of its own, of at least 16 MiB. [Start] fails where that
+// does not work. A volume keeps its size for ever. The default, 0, is no bound: the files of
+// volumes can then fill the disk.
 func WithMaxVolumeBytes(n int64) Option { return func(s *settings) { s.volumeSize = n } }
 
 // WithMount shows a directory of this machine in every sandbox of the cloud, read-only

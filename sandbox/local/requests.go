@@ -14,14 +14,13 @@ const MethodEgress = requestlog.MethodEgress
 
 // Request is a request that the cloud answered, or a connection that it denied.
 type Request struct {
-	// Time is when it came, and Duration how long the answer took.
+	// Time is the time of its arrival, and Duration how long the answer took.
 	Time time.Time
-	// Method is that of HTTP, or [MethodEgress].
+	// Method is the HTTP method, or [MethodEgress].
 	Method string
-	// Path has no query, which may carry a signature. Of a denied connection it is
-	// the host.
+	// Path has no query, which may carry a signature. For a denied connection it is the host.
 	Path string
-	// Status is that of the answer.
+	// Status is the status of the answer.
 	Status   int
 	Duration time.Duration
 	// Sandbox is the id of the sandbox that the request went to, or that wanted to
@@ -58,8 +57,8 @@ type Fault struct {
 	Times int
 }
 
-// Requests returns the last 1024 requests that the cloud answered, the oldest
-// first: what an SDK really sent, without anything secret.
+// Requests returns the last 1024 requests that the cloud answered, the oldest first. They show the
+// requests that an SDK really sent, without secrets.
 func (c *Cloud) Requests() []Request {
 	entries := c.service.Requests()
 	requests := make([]Request, len(entries))
@@ -69,15 +68,14 @@ func (c *Cloud) Requests() []Request {
 	return requests
 }
 
-// Inject makes a later request fail, for tests. Of several faults that match a request,
-// the first to be injected is used, those without an Operation before the others. The
-// error says what is wrong with f: an Operation that there is not, a pattern that cannot
-// be parsed, a Status that is none, a Header that HTTP does not allow.
+// Inject makes a later request fail, for tests. Of several faults that match a request, the first
+// to be injected is used, those without an Operation before the others. The error names the
+// mistake in f: an unknown Operation, a pattern that cannot be parsed, an invalid Status, a Header
+// that HTTP does not allow.
 func (c *Cloud) Inject(f Fault) error { return c.service.Inject(f.internal()) }
 
-// UnmetFaults returns the faults that no request has met, in the order of their injection:
-// a test that injected them has not tried what it meant to try. Package
-// sandboxtest fails such a test.
+// UnmetFaults returns the faults that no request has met, in the order of their injection: a test
+// that injected them has not tested those failures. Package sandboxtest fails such a test.
 func (c *Cloud) UnmetFaults() []Fault {
 	var faults []Fault
 	for _, f := range c.service.UnmetFaults() {

@@ -24,17 +24,17 @@ type Python struct {
 	Path    string // path of the interpreter
 	Version string
 	Level   PythonLevel
-	Note    string // what is missing and what to do about it; empty if nothing is
+	Note    string // lacks of the Python and their remedies; empty if there are none
 }
 
-// Setup prepares the Python of this machine's sandboxes, once per machine and before
-// [Start]: without it they run a python3 of this machine, with the packages that it
-// has. The first time Setup downloads packages; later it returns at once. It writes
-// what it does to progress, which may be nil. If the environment cannot be made, Setup
-// returns an error that says why, and clouds start all the same, with what [FindPython]
-// returns. Environments of other versions of this module that have not been used for
-// 30 days are removed. An environment to which other users can write is replaced, and
-// nothing in it is run. Where E2BCTL_PYTHON names a Python, Setup only looks at that.
+// Setup prepares the Python of this machine's sandboxes, once per machine and before [Start]:
+// without it they run a python3 of this machine, with the packages that it has. The first time
+// Setup downloads packages; later it returns at once. It reports its progress to progress, which
+// may be nil. If the environment cannot be made, Setup returns an error that says why, and clouds
+// start all the same, with the Python that [FindPython] returns. Environments of other versions of
+// this module that have not been used for 30 days are removed. An environment to which other users
+// can write is replaced, and nothing in it is run. Where E2BCTL_PYTHON names a Python, Setup only
+// looks at that.
 //
 // Options choose other packages than IPython, numpy, pandas, matplotlib, pillow and
 // requests. The choice is this user's: it holds for all programs and for later calls
@@ -53,13 +53,13 @@ func Setup(ctx context.Context, progress io.Writer, options ...SetupOption) (*Py
 	return describe(pyenv.EnsurePackages(ctx, progress, packages))
 }
 
-// SetupOption chooses what [Setup] prepares.
+// SetupOption chooses the packages that [Setup] prepares.
 type SetupOption func(*pyenv.Packages)
 
-// WithFullPackages chooses what the service's template code-interpreter-v1 has: some
-// forty packages at its versions, and kernels of Bash, JavaScript and TypeScript. The
-// versions are the service's for Python 3.11 to 3.13, and the nearest for others. It
-// downloads about 450 MB. false goes back to the short list.
+// WithFullPackages chooses the packages of the service's template code-interpreter-v1: some forty
+// packages at its versions, and kernels of Bash, JavaScript and TypeScript. The versions are the
+// service's for Python 3.11 to 3.13, and the nearest for others. It downloads about 450 MB. false
+// goes back to the short list.
 func WithFullPackages(full bool) SetupOption {
 	return func(p *pyenv.Packages) { p.Full = full }
 }
@@ -72,7 +72,7 @@ func WithPackageFile(name string) SetupOption {
 	return func(p *pyenv.Packages) { p.File = name }
 }
 
-// FindPython returns what sandboxes would run now. It installs nothing.
+// FindPython returns the Python that sandboxes would run now. It installs nothing.
 func FindPython(ctx context.Context) (*Python, error) {
 	return describe(pyenv.Find(ctx))
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv"
 )
 
-// WasmParams say what sandboxes of [EngineWasm] have. Zero values are the defaults.
+// WasmParams configures sandboxes of [EngineWasm]. Zero values are the defaults.
 type WasmParams struct {
-	// PyodideDist is the directory of a full Pyodide distribution, unpacked, of the version
-	// that SetupWasm prepares. [sandbox.Packages] take from it what no index has for
-	// WebAssembly, such as numpy and pandas, and check each file against the digests in its
-	// pyodide-lock.json. Everybody must be able to read it: it is /opt/pyodide in the sandbox
-	// of [EngineRoom] in which pip runs then.
+	// PyodideDist is the directory of a full Pyodide distribution, unpacked, of the version that
+	// SetupWasm prepares. [sandbox.Packages] takes from it packages that no index has for
+	// WebAssembly, such as numpy and pandas, and checks each file against the digests in its
+	// pyodide-lock.json. Everybody must be able to read it: it is /opt/pyodide in the sandbox of
+	// [EngineRoom] in which pip runs then.
 	PyodideDist string
 }
 
@@ -29,13 +29,12 @@ type SetupWasmParams struct {
 	From string
 }
 
-// SetupWasm prepares this machine for [EngineWasm]: it fetches Deno and Pyodide through the
-// npm of this machine, in fixed versions of which the digests are known, without running
-// anything that comes with them, and makes a snapshot of a Python that is ready to run code.
-// They are kept in the cache directory; later calls return at once, or prepare it again if it is
-// damaged. Versions that have not been used for 30 days are removed. It writes what it does to
-// progress, which may be nil. The result is the directory. Where there is no Linux the error
-// is [ErrUnsupported].
+// SetupWasm prepares this machine for [EngineWasm]: it fetches Deno and Pyodide through the npm of
+// this machine, in fixed versions with known digests, without running anything that comes with
+// them, and makes a snapshot of a Python that is ready to run code. They are kept in the cache
+// directory; later calls return at once, or prepare it again if it is damaged. Versions that have
+// not been used for 30 days are removed. It reports its progress to progress, which may be nil.
+// The result is the directory. Where there is no Linux the error is [ErrUnsupported].
 func SetupWasm(ctx context.Context, progress io.Writer, params *SetupWasmParams) (string, error) {
 	if params == nil {
 		params = &SetupWasmParams{}

@@ -12,7 +12,7 @@ import (
 )
 
 // Cloud is a cloud that lives as long as its test. Create creates sandboxes in it;
-// Options and Env are for programs that create their own. For tests of failures, Advance
+// Option and Env are for programs that create their own. For tests of failures, Advance
 // moves the clock of lifetimes, Inject makes requests fail, and Requests returns the
 // requests that were sent.
 type Cloud struct{ *local.Cloud }
