@@ -140,6 +140,6 @@ func (s *SandboxService) SetNetwork(ctx context.Context, id string, p *NetworkPa
 	if err := s.canAsk(ctx, &p.Egress); err != nil {
 		return err
 	}
-	_, err = s.client.do(ctx, call{method: http.MethodPut, path: path, body: networkRequest{p.Egress.request(), p.AllowInternetAccess}}, nil)
+	_, err = s.client.do(ctx, call{method: http.MethodPut, path: path, body: networkRequest{p.request(), p.AllowInternetAccess}}, nil)
 	return err
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 )
 
-// broken tells that a cloud can have no more sandboxes.
+// broken reports that a cloud can have no more sandboxes.
 type broken struct {
 	done chan struct{}
 	err  error // set before done is closed

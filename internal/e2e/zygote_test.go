@@ -26,7 +26,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// forked is a Python expression that tells whether the kernel was forked from the zygote.
+// forked is a Python expression that reports whether the kernel was forked from the zygote.
 const forked = `b"--zygote" in open("/proc/self/cmdline", "rb").read()`
 
 // startsCold has a variable that keeps a kernel from being forked.

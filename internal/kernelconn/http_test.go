@@ -97,7 +97,7 @@ func TestRequestAfterOneThatWasGivenUp(t *testing.T) {
 	}
 }
 
-// The error of a request that is given up tells whether the kernel was still starting.
+// The error of a request that is given up reports whether the kernel was still starting.
 func TestRequestSaysWhetherTheKernelStarts(t *testing.T) {
 	t.Parallel()
 	silently := func(ks *Kernels) *InterruptedError {

@@ -172,7 +172,7 @@ func (k *Kernel) leave(e *execution) {
 	}
 }
 
-// sweep discards the messages that will not be read any more.
+// sweep discards the messages that nobody will read.
 func (k *Kernel) sweep(e *execution) {
 	for {
 		select {

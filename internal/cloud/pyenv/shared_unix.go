@@ -37,7 +37,7 @@ func makeCache(cache string, report *reporter) error {
 }
 
 // closeDirectory removes the rights in closed from directory, which is the cache
-// or contains it. Afterwards the former rights of others cannot be seen any more,
+// or contains it. Afterwards the former rights of others are no longer visible,
 // so environments that others could change lose the mark of being complete.
 func closeDirectory(cache, directory string, closed fs.FileMode, report *reporter) error {
 	info, err := os.Stat(directory)

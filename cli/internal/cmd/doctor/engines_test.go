@@ -7,7 +7,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// The status of an engine tells whether it is available, and its detail has its
+// The status of an engine says if it is available, and its detail has its
 // promises.
 func TestCheckEngine(t *testing.T) {
 	t.Parallel()

@@ -34,7 +34,7 @@ func TestUntarBounds(t *testing.T) {
 }
 
 // TestUntarLinkToRemoved checks that a removed file cannot be the target of a hard link,
-// neither if the layer below has it nor if no layer has it any more.
+// neither if the layer below has it nor if no layer has it.
 func TestUntarLinkToRemoved(t *testing.T) {
 	t.Parallel()
 	below := archive(t, file("a", "below"), file("d/a", "below"))
