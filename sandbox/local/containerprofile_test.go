@@ -10,30 +10,62 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
 )
 
-// TestDockerProfiles runs the command in real containers that are started without any option for
-// it: as root, as another user, and with what the restricted profile of Kubernetes demands, which
-// is another user than root, no capabilities and no new ones, the runtime's filter of calls, and
-// files for reading only, except those of a volume.
+// inContainer is what a user does first in a container: a command in a sandbox of its own, and a
+// sandbox that stays, is paused, resumed and killed.
+const inContainer = `exec 2>&1
+set -e
+e2bctl doctor --local >/tmp/doctor || grep isolation /tmp/doctor
+e2bctl run --local 'echo a line >file && chmod 600 file && cat file'
+e2bctl code run --local -c '6 * 7'
+e2bctl local up --background >/tmp/env
+id=$(e2bctl create --local)
+e2bctl exec "$id" 'echo kept >file; (sleep 1000 >/dev/null 2>&1 &)'
+e2bctl pause "$id" >/dev/null
+e2bctl resume "$id" >/dev/null
+e2bctl exec "$id" 'cat file; ls >/dev/null'
+e2bctl kill "$id" >/dev/null
+e2bctl local down
+echo done`
+
+// TestDockerProfiles does in real containers what a user does first, with the isolation that the
+// options of the container allow, as the documentation has it. The restricted profile of
+// Kubernetes demands another user than root, no capabilities and no new ones, the runtime's filter
+// of calls, and files for reading only, except those of a volume.
 func TestDockerProfiles(t *testing.T) {
 	t.Parallel()
 	d := dockertest.Shared(t)
-	const restricted = "--user 1000 --cap-drop ALL --security-opt no-new-privileges --read-only "
-	for options, want := range map[string]string{
-		"":               "a line\nstatus 0",
-		"--user 1000":    "a line\nstatus 0",
-		"--cap-drop ALL": "a line\nstatus 0",
-		restricted:       "a line\nstatus 0",
-		restricted + "--security-opt seccomp=unconfined": "a line\nstatus 0",
+	const (
+		both = " --security-opt seccomp=unconfined --security-opt systempaths=unconfined"
+		kube = "--user 1000 --cap-drop ALL --security-opt no-new-privileges --read-only"
+		caps = " --cap-add SYS_ADMIN --cap-add SYS_PTRACE"
+	)
+	for options, isolation := range map[string]string{
+		"":                   "restricted",
+		"--user 1000":        "restricted",
+		"--cap-drop ALL":     "restricted",
+		caps:                 "restricted",
+		kube:                 "restricted",
+		kube + both:          "full",
+		both:                 "full",
+		"--user 1000" + both: "full",
+		caps + both:          "full",
+		"--cpus 0.5 --memory 700m --pids-limit 300": "restricted",
 	} {
-		home := t.TempDir()
-		if err := os.Chmod(home, 0o777); err != nil {
-			t.Fatal(err)
-		}
-		words := strings.Fields("run --rm --network none " + options)
-		words = append(words, "--volume", dockertest.Program(t)+":/bin/e2bctl:ro", "--volume", home+":/tmp", "--env", "HOME=/tmp", dockertest.Image,
-			"/bin/sh", "-c", "e2bctl run --local 'echo a line >file && chmod 600 file && cat file' 2>&1; echo status $?")
-		if out := d.Docker(t, words...); !strings.Contains(out, want) || !strings.Contains(out, "restricted") {
-			t.Errorf("with %q: got %s, want %q", options, out, want)
-		}
+		t.Run(options, func(t *testing.T) {
+			t.Parallel()
+			home := t.TempDir()
+			if err := os.Chmod(home, 0o777); err != nil {
+				t.Fatal(err)
+			}
+			words := strings.Fields("run --rm --network none " + options)
+			words = append(words, "--volume", dockertest.Program(t)+":/bin/e2bctl:ro", "--volume", home+":/tmp", "--env", "HOME=/tmp", dockertest.Image,
+				"/bin/sh", "-c", inContainer)
+			out := d.Docker(t, words...)
+			for _, want := range []string{"a line\n", "42\n", "isolation: " + isolation, "kept\n", "\ndone"} {
+				if !strings.Contains(out+"\n", want) {
+					t.Errorf("got %s, want %q in it", out, want)
+				}
+			}
+		})
 	}
 }
