@@ -181,12 +181,12 @@ func openTerminals(ctx context.Context, g *inside.Guest) (a testResponse) {
 		}
 		open = append(open, controller, tty)
 		a.Status++
-		var line [16]byte
+		line := make([]byte, len("through\r\n")) // which may come in pieces
 		if _, err := tty.WriteString("through\n"); err != nil {
 			a.Error = err.Error()
 			return a
 		}
-		n, _ := controller.Read(line[:])
+		n, _ := io.ReadFull(controller, line)
 		a.Output = string(line[:n])
 	}
 }
