@@ -244,7 +244,7 @@ func (s *TemplateService) CheckStages(ctx context.Context) error {
 	return s.client.checkFeature(ctx, "stages", "stages of a build, of which COPY --from takes files: only the local cloud builds them")
 }
 
-// BuildLogLevel is how much a line of a build's log matters. A service may use others
+// BuildLogLevel is the severity of a line of a build's log. A service may use others
 // than the constants here.
 type BuildLogLevel string
 
@@ -275,7 +275,7 @@ type BuildFailure struct {
 	Logs []BuildLogEntry `json:"logEntries"`
 }
 
-// BuildState is how far a build is, with a part of its log.
+// BuildState reports the progress of a build, with a part of its log.
 type BuildState struct {
 	TemplateID string      `json:"templateID"`
 	BuildID    string      `json:"buildID"`
@@ -289,9 +289,9 @@ type BuildState struct {
 // BuildStatusParams says which part of the log to return with the state. The zero value
 // is its beginning.
 type BuildStatusParams struct {
-	// LogsOffset is how many lines to skip, because they were returned before.
+	// LogsOffset is the number of lines to skip, because they were returned before.
 	LogsOffset int
-	// MaxLines is how many lines to return at most, 1 to 100; 0 means the service's default, 100.
+	// MaxLines limits the returned lines, 1 to 100. Zero means the service's default, 100.
 	MaxLines int
 	// Level is the least level of the lines; empty means all.
 	Level BuildLogLevel
@@ -333,7 +333,7 @@ type BuildLogsParams struct {
 	Cursor time.Time
 	// Backward returns the newest lines first.
 	Backward bool
-	// MaxLines is how many lines to return at most, 1 to 100; 0 means the service's default, 100.
+	// MaxLines limits the returned lines, 1 to 100. Zero means the service's default, 100.
 	MaxLines int
 	// Level is the least level of the lines; empty means all.
 	Level BuildLogLevel

@@ -67,7 +67,7 @@ func (s *settings) readEnvFile(names []string) (map[string]string, error) {
 	return values, nil
 }
 
-// statement is what sets one variable: a line, or several if a quoted value contains line
+// statement sets one variable. It is a line, or several if a quoted value contains line
 // ends.
 type statement struct {
 	name string

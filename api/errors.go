@@ -70,7 +70,7 @@ type Error struct {
 	Message string
 	// RequestID is the service's id of the request or trace, often empty.
 	RequestID string
-	// RetryAfter is how long the service asks to wait; 0 when it says nothing.
+	// RetryAfter is the wait that the service asks for; 0 when it says nothing.
 	RetryAfter time.Duration
 	// Reason is the reason for the end of the sandbox; empty when the service never had it or does
 	// not say, as E2B's own.
@@ -79,7 +79,7 @@ type Error struct {
 	EndedAt time.Time
 
 	waitNamed    bool   // the service sent a RetryAfter, even if it is 0
-	advice       string // what the service sent as Should-Retry, in lower case; often empty
+	advice       string // the service's header Should-Retry, in lower case; often empty
 	routeMissing bool
 	conflict     bool // it has the meaning of 409, whatever its status
 	missing      bool // it has the meaning of 404, whatever its status

@@ -14,10 +14,10 @@ import (
 // ForkParams says how to fork a sandbox. The zero value is one copy for
 // [DefaultLifetime].
 type ForkParams struct {
-	// Count is how many copies to make, 1 to 100; 0 means 1. The service may let fewer sandboxes
+	// Count is the number of copies, 1 to 100. Zero means 1. The service may let fewer sandboxes
 	// run at a time.
 	Count int
-	// Lifetime is how long the copies live, rounded up to whole seconds; 0 means
+	// Lifetime is the lifetime of the copies, rounded up to whole seconds. Zero means
 	// [DefaultLifetime].
 	Lifetime time.Duration
 }

@@ -43,7 +43,7 @@ type APIKey struct {
 type KeyMask struct {
 	// Prefix is the common beginning of the service's keys, such as "e2b_".
 	Prefix string `json:"prefix"`
-	// ValueLength is how many characters follow the prefix.
+	// ValueLength is the number of characters after the prefix.
 	ValueLength int `json:"valueLength"`
 	// First and Last are the first and the last of these characters.
 	First string `json:"maskedValuePrefix"`

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// LogLevel is how serious an entry of a log is. A service may use others than the
+// LogLevel is the severity of an entry of a log. A service may use others than the
 // constants here.
 type LogLevel string
 
@@ -39,7 +39,7 @@ type LogParams struct {
 	// From is the time of the first entry, to the millisecond; zero means the beginning of the
 	// log.
 	From time.Time
-	// Tail is how many of the newest existing entries to return, at most 1000; 0 means all.
+	// Tail selects the newest existing entries by their number, at most 1000. Zero means all.
 	Tail int
 	// Level is the least serious level; empty means all.
 	Level LogLevel
@@ -52,8 +52,8 @@ type LogParams struct {
 const (
 	// maxLogPage is the largest page of a log, and the service's default.
 	maxLogPage = 1000
-	// followEvery is how often a log that is followed is asked for, and aliveEvery how often
-	// at most whether there will be more of it.
+	// followEvery is the interval between requests for new entries of a followed log, and
+	// aliveEvery the least interval between checks whether its sandbox has ended.
 	followEvery = 500 * time.Millisecond
 	aliveEvery  = 2 * time.Second
 )
@@ -95,8 +95,8 @@ type logReader struct {
 	from    time.Time // of the next page, a whole millisecond; zero: the beginning
 	came    int       // entries of that millisecond that came already
 	after   time.Time // instead, of the last one that came; zero: came says
-	ended   bool      // the sandbox has, or whatever else there will be no more entries
-	asked   time.Time // whether it has
+	ended   bool      // no entries will be added: the sandbox has ended, or Follow is not set
+	asked   time.Time // when the sandbox was last checked for its end
 }
 
 // next returns the next entries, none at the end.
@@ -109,7 +109,7 @@ func (l *logReader) next(ctx context.Context) ([]LogEntry, error) {
 	}
 	l.ended = l.ended || !l.params.Follow
 	for {
-		last := l.ended // what was logged before the end is still to come
+		last := l.ended // entries from before the end may still come
 		entries, err := l.page(ctx)
 		if err != nil || len(entries) > 0 || last {
 			return entries, err

@@ -35,7 +35,7 @@ type setting struct {
 	from  source
 }
 
-// source is where a setting comes from; a greater source is more trusted.
+// source is the origin of a setting; a greater source is more trusted.
 type source int
 
 const (

@@ -76,8 +76,8 @@ func keepsMemory(what, mode string) (*bool, error) {
 
 // ConnectParams says how to connect to a sandbox. The zero value asks for [DefaultLifetime].
 type ConnectParams struct {
-	// Lifetime is how long the sandbox lives at least from now, rounded up to whole
-	// seconds; 0 means [DefaultLifetime].
+	// Lifetime is the least time that the sandbox lives from now, rounded up to whole
+	// seconds. Zero means [DefaultLifetime].
 	Lifetime time.Duration
 	// Reboot starts a paused sandbox anew from its files, even if its memory was
 	// kept; files that programs had not written out when it was paused may be

@@ -15,7 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// DefaultLifetime is how long a sandbox lives when no lifetime is given.
+// DefaultLifetime is the lifetime of a sandbox when none is given.
 const DefaultLifetime = 5 * time.Minute
 
 // SandboxService makes the calls about sandboxes. It is safe for concurrent
@@ -116,7 +116,7 @@ type CreateParams struct {
 	// Template is an id or a name, with or without a tag, or the id of a snapshot;
 	// empty means "base".
 	Template string
-	// Lifetime is how long the sandbox lives, rounded up to whole seconds; 0 means
+	// Lifetime is the lifetime of the sandbox, rounded up to whole seconds. Zero means
 	// [DefaultLifetime].
 	Lifetime time.Duration
 	// AutoPause pauses the sandbox when its lifetime is over, instead of killing
@@ -293,7 +293,7 @@ type ListParams struct {
 	States []SandboxState
 	// Template is an id or a name, without a tag.
 	Template string
-	// PageSize is how many entries a page has, 1 to 100; 0 means the service's default, 100.
+	// PageSize limits the entries of a page, 1 to 100. Zero means the service's default, 100.
 	PageSize int
 	// NextToken continues where the previous page ended.
 	NextToken string

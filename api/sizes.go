@@ -2,8 +2,7 @@ package api
 
 import "encoding/json"
 
-// sizes are how the API says what a sandbox has: in MiB, where fields of this package are
-// in bytes.
+// sizes are the sizes of a sandbox in the API's unit, MiB. Fields of this package are in bytes.
 type sizes struct {
 	MemoryMB   int64 `json:"memoryMB"`
 	DiskSizeMB int64 `json:"diskSizeMB"`
@@ -14,7 +13,7 @@ func (s sizes) bytes() (memory, disk int64) { return s.MemoryMB << 20, s.DiskSiz
 // mebibytes returns how many MiB have room for a number of bytes.
 func mebibytes(bytes int64) int64 {
 	if bytes <= 0 {
-		return bytes // the service refuses what is negative
+		return bytes // the service refuses a negative size
 	}
 	return (bytes-1)>>20 + 1
 }

@@ -17,11 +17,11 @@ import (
 // build: "name:tag".
 type TemplateService struct{ client *Client }
 
-// BuildStatus is how far a build of a template is. A service may use others than
+// BuildStatus is the stage that a build of a template has reached. A service may use others than
 // the constants here.
 type BuildStatus string
 
-// How far a build is.
+// The statuses of a build.
 const (
 	BuildWaiting  BuildStatus = "waiting"
 	BuildBuilding BuildStatus = "building"
@@ -50,8 +50,7 @@ type Template struct {
 	UpdatedAt   time.Time   `json:"updatedAt"`
 	// LastSpawnedAt is the time of the last sandbox made from it; nil if there was none.
 	LastSpawnedAt *time.Time `json:"lastSpawnedAt"`
-	// SpawnCount is how many sandboxes were made from it, BuildCount how often it was
-	// built.
+	// SpawnCount is the number of sandboxes made from it, BuildCount the number of its builds.
 	SpawnCount int64 `json:"spawnCount"`
 	BuildCount int64 `json:"buildCount"`
 	// Engine is the engine of a local cloud that runs its sandboxes; empty elsewhere.
@@ -84,7 +83,7 @@ type TemplateBuild struct {
 
 // TemplateListParams selects a part of a list. The zero value selects all.
 type TemplateListParams struct {
-	// PageSize is how many entries a page has, 1 to 100; 0 means the service's default, 100.
+	// PageSize limits the entries of a page, 1 to 100. Zero means the service's default, 100.
 	PageSize int
 	// NextToken continues where the previous page ended.
 	NextToken string
@@ -155,8 +154,7 @@ func (s *TemplateService) Resolve(ctx context.Context, name string) (*TemplateNa
 
 // TemplateGetParams says which builds to return. The zero value means the newest.
 type TemplateGetParams struct {
-	// PageSize is how many builds a page has at most, 1 to 100; 0 means the service's default,
-	// 100.
+	// PageSize limits the builds of a page, 1 to 100. Zero means the service's default, 100.
 	PageSize int
 	// NextToken continues where the previous page of builds ended.
 	NextToken string
