@@ -135,7 +135,7 @@ func (p portClient) routed(body []byte) error {
 		NoPorts   bool   `json:"noPorts"`
 		Message   string `json:"message"`
 	}
-	_ = json.Unmarshal(body, &problem) // what is not its JSON names no sandbox
+	_ = json.Unmarshal(body, &problem) // a body that is not JSON names no sandbox
 	if problem.SandboxID != p.sb.ID() {
 		return nil
 	}

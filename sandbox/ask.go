@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	// maxAsking is how many questions the service has open at the same time.
+	// maxAsking is the number of questions that the service has open at the same time.
 	maxAsking = 32
-	// askTimeout is how long the service waits for an answer.
+	// askTimeout is the time that the service waits for an answer.
 	askTimeout = 30 * time.Second
-	// askAgain is how long after a failed request for questions the next one is made.
+	// askAgain is the pause after a failed request for questions.
 	askAgain = time.Second
 )
 

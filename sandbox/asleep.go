@@ -8,10 +8,10 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// asleep is what a handle knows about pauses of its sandbox.
+// asleep records the pauses of a handle's sandbox, as far as the handle knows them.
 //
-// While a pause lasts that this handle asked for, the calls that it cut off wait: only a
-// new call, or Resume, may end what the program wanted.
+// During a pause that this handle asked for, the calls that the pause cut off wait: the program
+// wanted the pause, so only a new call, or Resume, may end it.
 type asleep struct {
 	mu    sync.Mutex
 	over  chan struct{} // closed at the end of the handle's own pause; nil without one

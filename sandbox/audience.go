@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// audience is who waits for what a process does. A sandbox that was paused is not
-// resumed until somebody does. A nil one always waits.
+// audience counts the callers that wait for a process. A sandbox that was paused is not
+// resumed until there is one. A nil audience always has one.
 type audience struct {
 	mu   sync.Mutex
 	size int

@@ -6,9 +6,9 @@ import (
 )
 
 const (
-	// maxBacklog is how many bytes of output wait for their consumer.
+	// maxBacklog limits the bytes of output that wait for their consumer.
 	maxBacklog = 256 << 10
-	// entryCost is what an entry counts in addition to its bytes.
+	// entryCost is added to the bytes of each entry.
 	entryCost = 128
 )
 

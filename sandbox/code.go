@@ -46,8 +46,8 @@ type RunCodeParams struct {
 	// NoHistory keeps the code out of the kernel's history and does not count
 	// it. It needs the websocket.
 	NoHistory bool
-	// MaxOutputBytes is how many bytes of each stream the execution keeps; 0 means
-	// [DefaultMaxOutputBytes], a negative number keeps none.
+	// MaxOutputBytes limits the bytes of each stream that the execution keeps. Zero means
+	// [DefaultMaxOutputBytes]; a negative number keeps none.
 	MaxOutputBytes int64
 }
 

@@ -35,7 +35,7 @@ type collector struct {
 
 // displayUpdate is the latest content of the displays of one name.
 type displayUpdate struct {
-	data map[string]json.RawMessage // nil: what they showed at first
+	data map[string]json.RawMessage // nil: their first content
 	upTo int                        // it applies to the results before this one
 }
 

@@ -32,8 +32,8 @@ type ErrorEvent struct{ Err *ExecutionError }
 // StatusEvent reports the state of the request to run the code.
 type StatusEvent struct {
 	State CodeState
-	// Position is how many executions run before it, as far as is known; only set
-	// while it is queued.
+	// Position is the known number of executions that run before it. It is only set
+	// while the request is queued.
 	Position int
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/kernelconn"
 )
 
-// CodeTransport is how code reaches the kernel.
+// CodeTransport selects the protocol in which code reaches the kernel.
 type CodeTransport string
 
 // The transports.

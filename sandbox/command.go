@@ -262,7 +262,7 @@ func (c *Command) feed(ctx context.Context, failed chan<- error) {
 		}
 		if _, err := c.process.input(ctx, buffer[:n], stdinInput); err != nil {
 			if answer, ok := errors.AsType[*connect.Error](err); ctx.Err() == nil && (!ok || !connect.IsWireError(answer)) {
-				c.process.failInput(err) // nobody knows what of it the command has
+				c.process.failInput(err) // nobody knows how much of it the command has
 			}
 			return
 		}

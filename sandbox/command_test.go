@@ -190,7 +190,7 @@ func TestCommandTimeout(t *testing.T) {
 	}
 }
 
-// left is how long a context lasts, 0 where it has no deadline.
+// left returns the time until a context's deadline, or 0 without a deadline.
 func left(ctx context.Context) time.Duration {
 	deadline, ok := ctx.Deadline()
 	if !ok {

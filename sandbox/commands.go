@@ -27,8 +27,8 @@ type CommandParams struct {
 	Envs map[string]string
 	// Tag is a name by which the command can be found again: see [ByTag].
 	Tag string
-	// Timeout is how long it may run; then it is killed, even if this program no
-	// longer runs, and the error is context.DeadlineExceeded. 0 means that it may
+	// Timeout limits the time that it runs. Then it is killed, even if this program no
+	// longer runs, and the error is context.DeadlineExceeded. Zero means that it may
 	// run as long as the sandbox does.
 	Timeout time.Duration
 	// Stdin is its input; nil means none. It is read as long as the command runs; a
@@ -42,8 +42,8 @@ type CommandParams struct {
 	// calls them on the caller's goroutine, Start on a goroutine of its own, never
 	// both at once. May be nil.
 	Stdout, Stderr io.Writer
-	// MaxOutputBytes is how many bytes of each stream the result keeps, half of them from
-	// the beginning and half from the end; 0 means [DefaultMaxOutputBytes], a negative
+	// MaxOutputBytes limits the bytes of each stream that the result keeps, half of them from
+	// the beginning and half from the end. Zero means [DefaultMaxOutputBytes]; a negative
 	// number keeps none.
 	MaxOutputBytes int64
 }

@@ -18,8 +18,8 @@ for e2bctl_piece; do
 done
 exec -- "${e2bctl_argv[@]}"`
 
-// encodedPiece is how many bytes of an argument one piece carries: encoded they are at
-// most five times as many, and a kernel takes 128 KiB.
+// encodedPiece is the number of bytes of an argument in one piece. Encoding makes them at
+// most five times as many, and Linux takes 128 KiB.
 const encodedPiece = 16 << 10
 
 // wireArgv returns arguments that the daemon can be sent and that start argv. The

@@ -15,8 +15,8 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// MaxEvalBytes is how many bytes the value that [Eval] decodes may have, as package state
-// writes it: 16 MiB. For more, write a file, or use package agent.
+// MaxEvalBytes limits the size of the value that [Eval] decodes, as package state writes
+// it: 16 MiB. For more, write a file, or use package agent.
 const MaxEvalBytes = 16 << 20
 
 // Eval evaluates one Python expression with the variables of the sandbox's default

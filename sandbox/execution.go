@@ -42,9 +42,9 @@ type Execution struct {
 
 // Timing has the times of an execution, by this machine's clock.
 type Timing struct {
-	// Asked is when the call was made, Started when the kernel began to run the
-	// code, and Finished when its end was seen. Started is zero if the kernel did
-	// not begin.
+	// Asked is the time of the call, Started the time at which the kernel began to run the
+	// code, and Finished the time at which its end was seen. Started is zero if the kernel
+	// did not begin.
 	Asked, Started, Finished time.Time
 }
 

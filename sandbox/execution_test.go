@@ -111,7 +111,7 @@ func TestResultsAreBounded(t *testing.T) {
 	}
 
 	c = newCollector(&RunCodeParams{})
-	c.size = maxResultBytes - 4<<20 // what only takes time came before
+	c.size = maxResultBytes - 4<<20 // as if the rest had come before, which only takes time
 	large := display("display_data", "", strings.Repeat("x", 1<<20))
 	for range 6 {
 		collect(t, c, large)

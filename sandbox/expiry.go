@@ -24,7 +24,7 @@ func (t Then) pauses() bool { return t == ThenPause || t == ThenPauseFilesystem 
 // [DefaultLifetime]: the open handle renews it, and the sandbox is killed at most that long after
 // the program ends, however that happens.
 type Expiry struct {
-	// After is how long the sandbox lives, rounded up to whole seconds; 0 means
+	// After is the lifetime of the sandbox, rounded up to whole seconds. Zero means
 	// [DefaultLifetime].
 	After time.Duration
 	// Renew makes the lifetime a lease: the open handle renews it each time half of it has passed.

@@ -98,7 +98,7 @@ func translated(err error) error {
 		return api.ResponseError(http.MethodGet, "/api/kernels", e.StatusCode, e.Header, e.Body)
 	}
 	if errors.Is(err, websocket.ErrBadHandshake) {
-		return err // with what it was answered
+		return err // it has the answer
 	}
 	if e, ok := errors.AsType[*api.Error](err); ok {
 		return e

@@ -21,10 +21,10 @@ import (
 )
 
 const (
-	// DefaultIdleTimeout is how long a transfer may stand still unless [FileParams]
-	// sets another time.
+	// DefaultIdleTimeout limits the time that a transfer stands still, unless [FileParams]
+	// sets another limit.
 	DefaultIdleTimeout = time.Minute
-	// parallelWrites is how many files [Files.WriteFiles] writes at once.
+	// parallelWrites is the number of files that [Files.WriteFiles] writes at once.
 	parallelWrites = 4
 )
 

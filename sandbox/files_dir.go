@@ -55,11 +55,10 @@ type DownloadDirParams struct {
 	// User is the user at whose home a relative path starts, and with whose rights
 	// the directory is read; empty means the sandbox's default user.
 	User string
-	// MaxBytes is how many bytes the files may have together, and MaxFiles how many
-	// files, directories and links there may be: if there are more, DownloadDir
-	// returns [ErrTooLarge], and what was copied before stays. 0 means
-	// [DefaultMaxBytes] and [DefaultMaxFiles], a negative value no limit: then code
-	// in the sandbox can fill this machine's disk.
+	// MaxBytes limits the bytes of all files together, and MaxFiles the number of files,
+	// directories and links. If there are more, DownloadDir returns [ErrTooLarge], and the
+	// files copied before stay. Zero means [DefaultMaxBytes] and [DefaultMaxFiles]. A
+	// negative value means no limit: then code in the sandbox can fill this machine's disk.
 	MaxBytes, MaxFiles int64
 	// Skipped is called for each file that is not copied: devices and the like, and symbolic links
 	// that lead, or may lead, out of the directory. Names and reasons come from the sandbox and

@@ -80,10 +80,10 @@ func (f *Files) WriteTar(ctx context.Context, dir string, r io.Reader, p *TarPar
 // not notice between two files.
 type wholeTar struct {
 	r     io.Reader
-	zeros int // how many bytes of zero came last
+	zeros int // the number of zero bytes that came last
 }
 
-// tarEnd is how many bytes of zero a tar stream ends with, at least.
+// tarEnd is the least number of zero bytes at the end of a tar stream.
 const tarEnd = 2 * 512
 
 func (w *wholeTar) Read(p []byte) (int, error) {

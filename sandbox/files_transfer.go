@@ -125,7 +125,7 @@ func unexpectedEOF(err error) error {
 	return err
 }
 
-// source is what an upload reads from. The transport may still be reading after
+// source is the reader of an upload. The transport may still be reading after
 // it has answered; r and the progress belong to the caller again by then.
 type source struct {
 	r        io.Reader
@@ -210,7 +210,7 @@ type deflater struct {
 	z       *gzip.Writer
 	chunk   []byte
 	packed  bytes.Buffer
-	err     error // what comes when packed is empty
+	err     error // returned when packed is empty
 }
 
 func newDeflater(content io.Reader) *deflater {

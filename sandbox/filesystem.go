@@ -56,7 +56,7 @@ type FileInfo struct {
 	Permissions string
 	// Owner and Group are names, or numbers if there are no names.
 	Owner, Group string
-	// ModTime is when its content last changed.
+	// ModTime is the time of the last change of its content.
 	ModTime time.Time
 	// SymlinkTarget is the final target of a symbolic link, an absolute path; for a
 	// broken link it is the path of the link itself.
@@ -82,7 +82,7 @@ type ListFilesParams struct {
 	// User is the user at whose home relative paths start; empty means the default
 	// user.
 	User string
-	// MaxDepth is how many levels to list; 0 means 1, only the directory itself. More
+	// MaxDepth limits the levels to list. Zero means 1, only the directory itself. More
 	// than 1 needs envd 0.1.6.
 	MaxDepth int
 }

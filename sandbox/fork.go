@@ -9,7 +9,7 @@ import (
 
 // ForkParams says how to fork a sandbox. The zero value is one copy.
 type ForkParams struct {
-	// Count is how many copies to make, 1 to 100; 0 means 1. The service may let
+	// Count is the number of copies, 1 to 100. Zero means 1. The service may let
 	// fewer sandboxes run at a time.
 	Count int
 	// Expiry says how long the copies live, and whether their handles renew that. The zero

@@ -70,7 +70,7 @@ type GitCloneParams struct {
 	// Branch is the only branch to clone; empty means all, with the default one
 	// checked out.
 	Branch string
-	// Depth is how many commits of history to fetch; 0 means all.
+	// Depth limits the commits of history to fetch. Zero means all.
 	Depth int
 	// Credentials are used only for this call.
 	Credentials *GitCredentials

@@ -103,7 +103,7 @@ type ListParams struct {
 	States []SandboxState
 	// Template is an id or a name, without a tag.
 	Template string
-	// PageSize is how many entries a page has, 1 to 100; 0 means the service's default, 100.
+	// PageSize limits the entries of a page, 1 to 100. Zero means the service's default, 100.
 	PageSize int
 	// NextToken continues where the previous page ended.
 	NextToken string

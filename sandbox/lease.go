@@ -102,7 +102,7 @@ func (l *lease) wanted(ctx context.Context) bool {
 		defer cancel()
 		info, err := l.sb.client.api.Sandboxes.Get(ctx, l.sb.ID())
 		if err != nil {
-			return true // the renewal finds out what is wrong
+			return true // the renewal reports the failure
 		}
 		l.unsure = false
 		l.unwanted = info.Lifecycle != nil && info.Lifecycle.OnTimeout == OnTimeoutPause
@@ -110,7 +110,7 @@ func (l *lease) wanted(ctx context.Context) bool {
 	return !l.unwanted
 }
 
-// hurry is how many times per lease a failed renewal is tried again.
+// hurry is the number of retries of a failed renewal per lease.
 const hurry = 20
 
 // renew never shortens a life that another program has extended, unless the

@@ -10,9 +10,9 @@ import (
 const (
 	// maxLogs is the maximum number of entries in an execution's log.
 	maxLogs = 8 << 10
-	// logWindow is how long pieces of one stream that the other does not interrupt
-	// are joined into one entry: code that prints a million lines should not get a
-	// million times.
+	// logWindow is the time during which pieces of one stream are joined into one entry,
+	// unless the other stream interrupts them: code that prints a million lines should
+	// not get a million timestamps.
 	logWindow = 10 * time.Millisecond
 )
 

@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// createTimeout is how long to wait for a creation from when it was given up: the
-	// service answers or cuts the connection within 70 seconds.
+	// createTimeout limits the wait for a creation after it was given up: the service
+	// answers or cuts the connection within 70 seconds.
 	createTimeout = 75 * time.Second
-	// createGrace is how much of that time is left once the client is closed.
+	// createGrace limits the rest of that wait once the client is closed.
 	createGrace = 2 * time.Second
 )
 

@@ -16,7 +16,7 @@ import (
 // [Client.GetOrCreate]. List, Reap and `e2bctl ls -m` find sandboxes by it.
 const NameLabel = "e2bctl.name"
 
-// maxName is how long the name of a sandbox may be, in bytes.
+// maxName limits the length of a sandbox's name, in bytes.
 const maxName = 256
 
 // GetOrCreate returns a handle of the sandbox with a name, and creates the sandbox if there is
@@ -61,9 +61,9 @@ func (c *Client) GetOrCreate(ctx context.Context, name string, opts ...CreateOpt
 	}
 }
 
-// maxNameAttempts is how often [Client.GetOrCreate] tries, because a service may go on to
-// say that it has a sandbox that is gone, or refuse one for another reason. The first pause
-// between attempts is nameAttemptPause, and each of the others is that much longer.
+// maxNameAttempts limits the attempts of [Client.GetOrCreate]: a service may go on to
+// list a sandbox that is gone, or refuse one for another reason. The first pause between
+// attempts is nameAttemptPause, and each later pause is longer by the same time.
 const (
 	maxNameAttempts  = 10
 	nameAttemptPause = 20 * time.Millisecond
@@ -91,7 +91,7 @@ func (c *Client) getOrCreate(ctx context.Context, name string, cfg sandboxConfig
 		return nil, err
 	}
 	sb.created = false
-	sb.config.metadata, sb.config.uniqueLabel = nil, "" // what is made like it, to install packages, has no name
+	sb.config.metadata, sb.config.uniqueLabel = nil, "" // a sandbox made like it, to install packages, has no name
 	return sb, nil
 }
 

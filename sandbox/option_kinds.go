@@ -37,7 +37,7 @@ type ClientOption interface {
 	forClient()
 }
 
-// option is what all options have in common.
+// option is implemented by all options.
 type option interface{ apply(c *config) error }
 
 // The options of each kind.

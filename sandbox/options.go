@@ -44,7 +44,7 @@ type sandboxConfig struct {
 	expiry         Expiry
 	expiryAsked    bool   // by WithExpiry
 	uniqueLabel    string // see api.CreateParams
-	inherits       bool   // what the end of the lifetime does, from another sandbox
+	inherits       bool   // the action at the end of the lifetime is that of another sandbox
 	reboot         bool
 	metadata, envs map[string]string
 	internet       *bool

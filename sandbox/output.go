@@ -6,7 +6,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
-// DefaultMaxOutputBytes is how many bytes of a stream a result keeps unless the call
+// DefaultMaxOutputBytes limits the bytes of a stream that a result keeps, unless the call
 // sets another limit.
 const DefaultMaxOutputBytes = 1 << 20
 

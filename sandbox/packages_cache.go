@@ -19,7 +19,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/pip"
 )
 
-// DefaultMaxWheelBytes is how many bytes of wheels are kept on this machine unless
+// DefaultMaxWheelBytes limits the bytes of wheels that are kept on this machine, unless
 // [WithWheelCache] sets another limit.
 const DefaultMaxWheelBytes = 2 << 30
 

@@ -31,7 +31,7 @@ type InstallError struct {
 
 	// why is the result of querying the index, and otherwise what pip said.
 	why string
-	// lock is what the comment of the lock says that it is for.
+	// lock is the first line of the lock's comment, which names its Python and system.
 	lock string
 	// wasm is the Python that the packages are for; nil: one with pip of its own.
 	wasm *wasmPython

@@ -12,7 +12,7 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// place is where a call finds and installs packages.
+// place is the environment in which a call finds and installs packages.
 type place struct {
 	sb *Sandbox
 	// run runs a script of Python on its own, for at most timeout unless that is 0, and

@@ -15,7 +15,7 @@ import (
 
 // site describes what the sandbox's Python has.
 type site struct {
-	// Directory is where pip puts packages.
+	// Directory is the directory in which pip installs packages.
 	Directory string `json:"directory"`
 	// Packages are versions by name.
 	Packages map[string]string `json:"packages"`
@@ -38,7 +38,7 @@ type siteDirectory struct {
 }
 
 const (
-	// verifyTimeout is how long the imports of a verification may take.
+	// verifyTimeout limits the time of a verification's imports.
 	verifyTimeout = time.Minute
 	// maxKnown bounds how many installations a handle remembers.
 	maxKnown = 100

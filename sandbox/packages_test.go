@@ -49,7 +49,7 @@ func TestInstall(t *testing.T) {
 			verified = args[2:]
 			_ = stdout(stream, []byte(`{"package": "My.pkg", "module": "mine"}`+"\n"+`{"error": "ImportError: no"}`+"\n"+`{"package": "numpy", "module": "numpy"}`+"\n"))
 			return ended(stream, 139, "signal: segmentation fault")
-		case len(args) > 2: // modules of what was upgraded
+		case len(args) > 2: // modules of the upgraded packages
 			_ = stdout(stream, []byte(`{"numpy": ["numpy"], "dep": ["deplib"]}`))
 		default:
 			lists++

@@ -98,7 +98,7 @@ func (sb *Sandbox) Pause(ctx context.Context, p *PauseParams) error {
 // ResumeParams says how to resume a sandbox. The zero value continues it for the
 // lifetime or lease of the handle.
 type ResumeParams struct {
-	// Lifetime is how long the sandbox lives at least from now; 0 means the After of the
+	// Lifetime is the least time that the sandbox lives from now. Zero means the After of the
 	// handle's [Expiry]. It changes nothing else of that: a lease is renewed from then on.
 	Lifetime time.Duration
 	// Reboot is as [WithReboot].

@@ -207,7 +207,7 @@ func TestLeaseOfASandboxThatPauses(t *testing.T) {
 		life      Expiry
 		onTimeout OnTimeout // as the service says
 		renewals  int       // in ten minutes
-		asks      int       // how often the handle asks what the service says
+		asks      int       // the handle's questions about onTimeout
 	}{
 		"created":                    {create, usual, OnTimeoutPause, 0, 0},
 		"created, with a lease":      {create, Expiry{Renew: true}, OnTimeoutPause, 3, 0},

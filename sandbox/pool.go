@@ -14,14 +14,14 @@ import (
 
 // PoolParams says how many sandboxes a pool keeps ready. The zero value keeps one.
 type PoolParams struct {
-	// Warm is how many sandboxes wait to be handed out; 0 means 1.
+	// Warm is the number of sandboxes that wait to be handed out. Zero means 1.
 	Warm int
-	// MaxSandboxes is how many sandboxes of the pool there may be at a time, those that Get
-	// handed out included until they are closed; 0 means no limit but the service's.
+	// MaxSandboxes limits the sandboxes of the pool at a time. Those that Get handed out
+	// count until they are closed. Zero means no limit but the service's.
 	MaxSandboxes int
-	// MinLifetime is how much of its life a sandbox has left at least when Get
-	// returns it; one that has less is replaced. It may be at most half of a life,
-	// which is the default with a fixed one ([Expiry]). A lease is renewed while a sandbox
+	// MinLifetime is the least time that a sandbox has left to live when Get returns it;
+	// one that has less is replaced. It may be at most half of a lifetime, which is the
+	// default for a fixed lifetime ([Expiry]). A lease is renewed while a sandbox
 	// waits: there the default is a quarter, which matters only if renewals fail.
 	MinLifetime time.Duration
 	// Prepare is called once with each new sandbox before it waits, to install
@@ -62,7 +62,7 @@ type PoolStats struct {
 	// Warm sandboxes wait to be handed out, Starting ones are being made, and those
 	// in use were handed out and are not closed.
 	Warm, Starting, InUse int
-	// Waiting is how many calls of Get wait.
+	// Waiting is the number of calls of Get that wait.
 	Waiting int
 	// Created, Failed, Taken and Discarded count the events of these types.
 	Created, Failed, Taken, Discarded int64
@@ -76,7 +76,7 @@ type Pool struct {
 	params PoolParams
 	opts   []CreateOption
 
-	ctx    context.Context //nolint:containedctx // of what happens in the background, until Close
+	ctx    context.Context //nolint:containedctx // of the background work, until Close
 	cancel context.CancelCauseFunc
 	kick   chan struct{}  // something has changed
 	work   sync.WaitGroup // calls and goroutines

@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// poolCheckEvery is how often sandboxes that wait are checked: one that has died
-	// is replaced before somebody wants it.
+	// poolCheckEvery is the interval at which waiting sandboxes are checked: one that has
+	// died is replaced before somebody wants it.
 	poolCheckEvery = 30 * time.Second
 	// poolCheckTimeout bounds how long a sandbox may take to say that it is well.
 	poolCheckTimeout = 5 * time.Second
-	// maxPoolStarts is how many sandboxes a pool makes at once.
+	// maxPoolStarts limits the sandboxes that a pool makes at once.
 	maxPoolStarts = 16
 
 	firstPoolBackoff = 200 * time.Millisecond

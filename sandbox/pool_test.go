@@ -27,8 +27,8 @@ type farm struct {
 	most    int                   // the most that were alive at once
 	slow    time.Duration         // how long a creation takes
 	refuse  func() *http.Response // answers a creation; nil or a nil answer: there is one
-	unwell  map[string]int        // what daemons answer when asked how they are
-	refresh int                   // what a renewal is answered with; 0 is success
+	unwell  map[string]int        // statuses of the daemons' health
+	refresh int                   // status of the answer to a renewal; 0 is success
 }
 
 func newFarm() *farm { return &farm{alive: map[string]bool{}, unwell: map[string]int{}} }

@@ -13,17 +13,17 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// DefaultMaxConnections is how many connections [Sandbox.Forward] has open at once,
-// unless [ForwardParams] sets another number.
+// DefaultMaxConnections limits the connections that [Sandbox.Forward] has open at once,
+// unless [ForwardParams] sets another limit.
 const DefaultMaxConnections = 64
 
-// acceptPause is how long Forward waits after the system refused it a connection.
+// acceptPause is the pause of Forward after the system refused it a connection.
 const acceptPause = 100 * time.Millisecond
 
 // ForwardParams sets how a port is forwarded.
 type ForwardParams struct {
-	// MaxConnections is how many connections may be open at once: more wait until one
-	// ends, accepted by the system and not answered. 0 means
+	// MaxConnections limits the connections that are open at once. More wait until one
+	// ends, accepted by the system and not answered. Zero means
 	// [DefaultMaxConnections]; a negative number is refused.
 	MaxConnections int
 	// Failed is called with the reason whenever a connection cannot be made or breaks, by
@@ -144,7 +144,7 @@ func (f *Forwarding) serve(near net.Conn) {
 	}
 	stop := context.AfterFunc(f.life, func() {
 		f.reset(near, net.ErrClosed)
-		_ = near.Close() // its client may not read what is written to it
+		_ = near.Close() // its client may have stopped reading
 		_ = far.Close()
 	})
 	defer stop()

@@ -21,15 +21,15 @@ import (
 )
 
 const (
-	// keepalive is how often, in seconds, a silent stream sends a sign of life:
+	// keepalive is the interval, in seconds, of signs of life on a silent stream:
 	// proxies cut streams that send nothing.
 	keepalive = "50"
-	// startTimeout bounds how long a process may take to start.
+	// startTimeout limits the time that a process takes to start.
 	startTimeout = time.Minute
-	// killGrace is how long after its deadline the daemon ends a process by itself,
+	// killGrace is the time from a process's deadline until the daemon ends it by itself,
 	// in case our kill does not reach it.
 	killGrace = 2 * time.Second
-	// endGrace is how long a stream may last after the end of its process.
+	// endGrace limits the time that a stream lasts after the end of its process.
 	endGrace = time.Second
 	// maxEvent bounds one message of the daemon, which sends 32 KiB at once.
 	maxEvent = 4 << 20
@@ -55,7 +55,7 @@ type attachment struct {
 	stream   context.CancelFunc
 	left     bool          // cancel was called
 	gone     bool          // its pid is no longer that of the process
-	inputErr error         // why its input is not what was sent
+	inputErr error         // the reason why some of its input may be missing
 	away     chan struct{} // closed when a stream that a pause cut off is open again, or never will be; nil otherwise
 }
 

@@ -35,7 +35,7 @@ type PTYParams struct {
 	Envs map[string]string
 	// Tag is a name by which the terminal can be found again: see [ByTag].
 	Tag string
-	// Timeout is how long it may run, as in [CommandParams].
+	// Timeout limits the time that it runs, as in [CommandParams].
 	Timeout time.Duration
 }
 
@@ -145,7 +145,7 @@ type Terminal struct {
 	write   func([]byte) (int, error)
 
 	reading sync.Mutex
-	rest    []byte // of what was taken from the backlog
+	rest    []byte // taken from the backlog and not read yet
 
 	writing sync.Mutex
 

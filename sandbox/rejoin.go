@@ -16,7 +16,7 @@ const (
 	// wakeTime bounds how long a call that a pause cut off tries to go on: the service
 	// takes up to a minute to resume a sandbox.
 	wakeTime = 70 * time.Second
-	// rejoinPause is how long to wait after the first attempt that failed.
+	// rejoinPause is the pause after the first attempt that failed.
 	rejoinPause = 50 * time.Millisecond
 )
 

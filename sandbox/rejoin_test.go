@@ -76,7 +76,7 @@ func (s *sleeper) until(t *testing.T, what string, so func() bool) {
 	})
 }
 
-// pause is what the end of the lifetime, or another program, does.
+// pause pauses the sandbox as the end of its lifetime, or another program, does.
 func (s *sleeper) pause() {
 	s.change(func() { s.paused = true })
 	s.relay.Cut()
@@ -149,7 +149,7 @@ func (a arrival) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// goesOn is what follows a process to its end after it was connected to.
+// goesOn returns a handler of Connect that sends the start of the process pid, and then events.
 func goesOn(pid uint32, events ...*process.ProcessEvent) func(context.Context, *process.ConnectRequest, *connectStream) error {
 	return func(_ context.Context, _ *process.ConnectRequest, stream *connectStream) error {
 		start := &process.ProcessEvent{Event: &process.ProcessEvent_Start{Start: &process.ProcessEvent_StartEvent{Pid: pid}}}

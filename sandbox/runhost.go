@@ -49,8 +49,8 @@ func (h runHost) Execute(ctx context.Context, contextID string, request jupyter.
 
 func (h runHost) Attached(make func() any) any { return h.sb.attached.get(make) }
 
-// attached is what a handle stores for package agent. The zero value is ready to
-// use.
+// attached holds the value that a handle stores for package agent. The zero value is
+// ready to use.
 type attached struct {
 	once  sync.Once
 	value any

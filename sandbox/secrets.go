@@ -42,7 +42,7 @@ func (p SecretParams) LogValue() slog.Value { return api.SecretParams(p).LogValu
 
 // SecretListParams filters a list of secrets. The zero value means all.
 type SecretListParams struct {
-	// PageSize is how many entries a page has, 1 to 100; 0 means the service's default, 100.
+	// PageSize limits the entries of a page, 1 to 100. Zero means the service's default, 100.
 	PageSize int
 	// NextToken continues where the previous page ended.
 	NextToken string

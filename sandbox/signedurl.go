@@ -17,7 +17,7 @@ type SignedURLParams struct {
 	// User is the user at whose home a relative path starts, and who owns what is
 	// uploaded; empty means the sandbox's default user.
 	User string
-	// Expires is how long the URL is valid, rounded up to whole seconds; 0 means as
+	// Expires is the time that the URL is valid, rounded up to whole seconds. Zero means as
 	// long as the sandbox lives.
 	Expires time.Duration
 }

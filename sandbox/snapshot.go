@@ -46,7 +46,7 @@ type SnapshotListParams struct {
 	SandboxID string
 	// Name is a name or id. Without a tag it means all tags.
 	Name string
-	// PageSize is how many entries a page has, 1 to 100; 0 means the service's default, 100.
+	// PageSize limits the entries of a page, 1 to 100. Zero means the service's default, 100.
 	PageSize int
 	// NextToken continues where the previous page ended.
 	NextToken string

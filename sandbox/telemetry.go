@@ -24,7 +24,7 @@ type LogParams struct {
 	// From is the time of the first entry, to the millisecond; zero means the oldest
 	// entry.
 	From time.Time
-	// Tail is how many of the newest entries are wanted, at most 1000; 0 means all.
+	// Tail selects the newest entries by their number, at most 1000. Zero means all.
 	Tail int
 	// Level is the least serious level; empty means all.
 	Level LogLevel
@@ -34,7 +34,7 @@ type LogParams struct {
 	Follow bool
 }
 
-// LogLevel is how serious an entry of a log is. A service may use others than the
+// LogLevel is the severity of an entry of a log. A service may use others than the
 // constants here.
 type LogLevel = api.LogLevel
 

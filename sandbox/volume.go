@@ -51,7 +51,7 @@ const (
 
 // VolumeListParams says how deep to list. The zero value lists one level.
 type VolumeListParams struct {
-	// MaxDepth is how many levels of directories to list; 0 means 1.
+	// MaxDepth limits the levels of directories to list. Zero means 1.
 	MaxDepth int
 }
 

@@ -187,7 +187,7 @@ func (v *Volume) DownloadDir(ctx context.Context, dir, local string, p *VolumeDo
 	r.CloseWithError(errDownloadEnded)
 	cancel(errDownloadEnded)
 	if packErr := <-packed; packErr != nil && errors.Is(err, packErr) {
-		return packErr // without what the archive says about it
+		return packErr // without the archive's wrapping
 	}
 	if err != nil {
 		return v.failed("download", dir, err)
@@ -242,7 +242,7 @@ func (d *volumeDownload) addEntry(ctx context.Context, e VolumeEntry, at, name s
 		header.Typeflag, header.Size = tar.TypeReg, e.Size
 		return d.addFile(ctx, header, at)
 	}
-	header.Typeflag = tar.TypeFifo // whatever it is: it is left out of what is unpacked
+	header.Typeflag = tar.TypeFifo // a file that is not unpacked, of any kind
 	return d.archive.WriteHeader(header)
 }
 

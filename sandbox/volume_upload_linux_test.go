@@ -143,7 +143,7 @@ func TestVolumeUploadDir(t *testing.T) {
 	for name, tt := range map[string]struct {
 		to     string
 		before map[string]uint32
-		want   []string // before what is below
+		want   []string // operations before those in below
 	}{
 		"a new directory":    {"to", nil, []string{"dir /to 0755"}},
 		"one that is there":  {"/to/", map[string]uint32{"/to": 0o777}, nil},

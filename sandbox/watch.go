@@ -72,7 +72,7 @@ type WatchParams struct {
 type Watcher struct {
 	stop   context.CancelCauseFunc
 	end    func()
-	failed func(error) error           // what the end of the stream means
+	failed func(error) error           // returns the error for the end of the stream
 	waited func(context.Context) error // the error of a loop whose context ended
 
 	turn      chan struct{} // has one place, for the reader: the rest is its own
@@ -212,7 +212,7 @@ func (w *Watcher) next(ctx context.Context) (*FileEvent, error) {
 				w.finish(cmp.Or(w.stream.Err(), errWatchCut))
 				continue
 			}
-		case <-ctx.Done(): // the next loop takes what is received then
+		case <-ctx.Done(): // the next loop takes the event
 			return nil, w.waited(ctx)
 		}
 		event := w.stream.Msg().GetFilesystem()
