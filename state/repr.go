@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// maxShown is how many elements of an array or table String shows: a larger one is
-// described by its shape.
+// maxShown limits the elements of an array or table that String shows. A larger array or
+// table is described by its shape.
 const maxShown = 1000
 
 // String returns the value as text for people and models, as Python's repr writes it.

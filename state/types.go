@@ -53,7 +53,7 @@ type Bounds struct {
 	// MaxBytes is the size of the document and its blobs. The default is
 	// [DefaultMaxBytes].
 	MaxBytes int64
-	// MaxDepth is how deep containers may be nested. The default is
+	// MaxDepth limits the nesting of containers. The default is
 	// [DefaultMaxDepth].
 	MaxDepth int
 	// MaxNodes is the number of values, counting each one in a container. The

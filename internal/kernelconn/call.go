@@ -24,7 +24,7 @@ type Call struct {
 	IgnoreLoss bool
 }
 
-// maxAttempts is how many connections are tried for code that was not sent yet.
+// maxAttempts limits the connections that are tried for code that was not sent yet.
 const maxAttempts = 3
 
 // Execute runs a request when its turn comes. It waits for other calls of this handle.

@@ -38,7 +38,7 @@ var (
 type InterruptedError struct {
 	// Context is the context in which the code ran.
 	Context string
-	// Ran is how long the code ran; 0 if it was not seen to start.
+	// Ran is the time that the code ran; 0 if it was not seen to start.
 	Ran time.Duration
 	// Cause is the cause of the context that ended.
 	Cause error

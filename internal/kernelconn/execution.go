@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	// otherHalf is how long after the reply the idle may arrive, or the reverse:
+	// otherHalf limits the time between the reply and the idle, in either order:
 	// they travel on different sockets behind the server.
 	otherHalf = 10 * time.Second
 	// causeTimeout bounds the wait for the message in which a dead kernel gives the
 	// reason.
 	causeTimeout = 250 * time.Millisecond
-	// maxSilences is how many silences in a row after a cut end code that may ask
-	// for input: its question may have been lost, and then it would wait forever.
+	// maxSilences limits the silences in a row after a cut for code that may ask for
+	// input: its question may have been lost, and then it would wait forever.
 	maxSilences = 10
-	// maxReplyDepth is how deep values in a reply may be nested.
+	// maxReplyDepth limits the nesting of values in a reply.
 	maxReplyDepth = 16
 )
 

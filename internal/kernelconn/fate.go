@@ -11,8 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// afterInterrupt is how long after another client interrupted the code the kernel
-// may take to report that it is shutting down.
+// afterInterrupt limits the wait for the kernel to report that it is shutting down,
+// after another client interrupted the code.
 const afterInterrupt = 500 * time.Millisecond
 
 // fate is the information in a message about the end of the kernel's process.

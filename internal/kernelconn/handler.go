@@ -7,7 +7,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// LimitGrace is how long the output of code that is over its limit is still read.
+// LimitGrace is the time for which the output of code that is over its limit is still read.
 const LimitGrace = 2 * time.Second
 
 // MessageQueued is the type of a message that only the local cloud sends. It has the
@@ -32,7 +32,7 @@ type Handler struct {
 	// [LimitGrace] to send the traceback of its position. May be nil.
 	Limit func(ctx context.Context) (context.Context, context.CancelFunc)
 
-	// patience is how long after the reply the idle may arrive, or the reverse; 0
+	// patience limits the time between the reply and the idle, in either order; 0
 	// means otherHalf.
 	patience time.Duration
 }

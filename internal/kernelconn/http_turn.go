@@ -15,8 +15,8 @@ import (
 // sends one request at a time to each context, and after a cut it checks that the
 // context runs code again before it sends any.
 
-// beginAttempts is how often the interpreter is asked after a cut whether it runs code
-// again. Each attempt that is given up is interrupted as well.
+// beginAttempts limits the attempts, after a cut, to find out whether the interpreter runs
+// code again. Each attempt that is given up is interrupted as well.
 const beginAttempts = 3
 
 // requestTurn is the turn of the requests for one context. Kernels.mu guards users;

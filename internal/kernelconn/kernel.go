@@ -16,8 +16,8 @@ import (
 const (
 	// username is set in the header of messages.
 	username = "e2b"
-	// queue is how many messages of an execution wait for their reader; when it is
-	// full the connection waits, and with it the kernel.
+	// queue limits the messages of an execution that wait for their reader. When that
+	// many wait, the connection waits too, and with it the kernel.
 	queue = 64
 )
 

@@ -30,24 +30,24 @@ type Options struct {
 
 // Timings are the durations for which the connections to kernels wait.
 type Timings struct {
-	// Silence is how long a kernel may be silent before the server is asked whether
-	// the kernel is still busy.
+	// Silence is the time without a message of the kernel after which the server is
+	// asked whether the kernel is still busy.
 	Silence time.Duration
-	// AnswerAgain is how long after a cut an answer to the code that may not have
-	// arrived is sent again: by then the server has sent the messages it kept.
+	// AnswerAgain is the time after a cut until an answer that may not have reached
+	// the code is sent again: by then the server has sent the messages it kept.
 	AnswerAgain time.Duration
-	// InterruptPause is how long an interrupt has to take effect before it is repeated.
+	// InterruptPause is the time for an interrupt to take effect before it is repeated.
 	InterruptPause time.Duration
-	// CancelGrace and LimitGrace are how long to wait for the reaction to an interrupt,
+	// CancelGrace and LimitGrace limit the wait for the reaction to an interrupt,
 	// the traceback with the position of the code. CancelGrace is for a caller whose ctx
 	// has ended, because its call returns within 100 ms. LimitGrace is for code that is
 	// over its limit.
 	CancelGrace, LimitGrace time.Duration
-	// InterruptOvertake is how long to wait, after a request over HTTP was cut, for the
-	// interrupt to arrive.
+	// InterruptOvertake is the time for the interrupt to arrive after a request over
+	// HTTP was cut.
 	InterruptOvertake time.Duration
-	// BeginPatience is how long the interpreter may take after such a cut to run an
-	// empty request. It may take five seconds to notice the cut.
+	// BeginPatience limits the time that the interpreter may take after such a cut to
+	// run an empty request. It may take five seconds to notice the cut.
 	BeginPatience time.Duration
 }
 
@@ -88,7 +88,7 @@ func New(o Options) *Kernels {
 	}
 }
 
-// maxLookups is how many contexts without a kernel are tried for a call: the known one
+// maxLookups limits the contexts without a kernel that are tried for a call: the known one
 // may be gone, and the next may be dead.
 const maxLookups = 3
 

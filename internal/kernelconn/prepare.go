@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// provePatience is how long a kernel may take between the two halves of the answer to
-	// an empty request, and proveAttempts is how often the request is sent.
+	// provePatience limits the time between the two halves of a kernel's answer to an
+	// empty request. proveAttempts limits the times that the request is sent.
 	provePatience = time.Second
 	proveAttempts = 10
 )

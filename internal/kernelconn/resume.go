@@ -11,7 +11,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// resumeTime is how long to try to reconnect after a connection was cut during an
+// resumeTime limits the time for reconnecting after a connection was cut during an
 // execution.
 const resumeTime = 5 * time.Second
 

@@ -157,7 +157,7 @@ func (s *cuttingServer) introduce(m *jupyter.Message) {
 	s.say(m, jupyter.IOPub, "status", jupyter.StatusContent{ExecutionState: "idle"})
 }
 
-// cutMessages is how many messages an execution has, without a question.
+// cutMessages is the number of messages of an execution, without a question.
 const cutMessages = 8
 
 func (s *cuttingServer) begin(m *jupyter.Message) {

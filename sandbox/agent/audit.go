@@ -42,8 +42,8 @@ func (t *Trace) tool(ctx context.Context, call ToolCall) (context.Context, func(
 
 // Metrics are the counters of a run.
 type Metrics struct {
-	// Steps is how many pieces of code ran, and Errors how many of them ended
-	// with an exception or did not end by themselves.
+	// Steps counts the pieces of code that ran. Errors counts those of them that
+	// ended with an exception or did not end by themselves.
 	Steps, Errors int
 	// ToolCalls and ToolErrors count calls that ended, including final_answer.
 	ToolCalls, ToolErrors int
@@ -55,7 +55,7 @@ type Metrics struct {
 	// they are those named by its import statements, as far as single lines show
 	// them: modules loaded by __import__ and importlib are seen only under a guard.
 	Imports []string
-	// Duration is how long the run has lasted, until now or its end.
+	// Duration is the time that the run has lasted, until now or its end.
 	Duration time.Duration
 }
 

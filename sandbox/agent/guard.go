@@ -75,12 +75,12 @@ type Guard struct {
 	Processes bool
 	// Network allows connections, within the sandbox's network rules.
 	Network bool
-	// MaxIterations is how many iterations one while loop may make. 0 means
+	// MaxIterations limits the iterations of one while loop. 0 means
 	// [DefaultMaxIterations], less than 0 no limit.
 	MaxIterations int
-	// MaxOperations is how many iterations of loops and comprehensions, and calls of
-	// functions that the code defines, one step may make. 0 means no limit. The
-	// work of libraries does not count: Limits.StepTimeout bounds that.
+	// MaxOperations limits the operations of one step: iterations of loops and
+	// comprehensions, and calls of functions that the code defines. 0 means no limit.
+	// The work of libraries does not count: Limits.StepTimeout bounds that.
 	MaxOperations int
 }
 

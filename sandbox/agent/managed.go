@@ -18,14 +18,14 @@ const maxAgentDepth = 8
 // Budget bounds one call of a managed agent, with all calls within it: an inner agent
 // also spends the budgets of the outer ones. A zero field sets no limit of its own.
 type Budget struct {
-	// MaxDepth is how many agents may be nested in this one; less than 0 means none. More
-	// than 8 in all are refused in any case.
+	// MaxDepth limits the levels of agents nested in this one; less than 0 allows none. More
+	// than 8 levels in all are refused in any case.
 	MaxDepth int
-	// MaxCalls is how many tools, including agents, the code of its runs may call.
+	// MaxCalls limits the calls of tools, including agents, by the code of its runs.
 	MaxCalls int
-	// Timeout is how long the call may take.
+	// Timeout limits the duration of the call.
 	Timeout time.Duration
-	// MaxTokens is how many tokens may be spent: see [SpendTokens].
+	// MaxTokens limits the tokens that may be spent: see [SpendTokens].
 	MaxTokens int64
 }
 

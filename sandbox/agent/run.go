@@ -97,22 +97,22 @@ type Params struct {
 
 // Limits bound a run. A zero field sets no limit of its own.
 type Limits struct {
-	// MaxSteps is how many times Exec may run code.
+	// MaxSteps limits how many times Exec may run code.
 	MaxSteps int
-	// StepTimeout is how long the code of one step may take, from when it is sent
-	// to the kernel: waiting for other code of the context does not count. After
-	// that its tool calls end and it is interrupted, and Exec waits for up to 2
+	// StepTimeout limits the time of one step's code after it is sent to the kernel:
+	// waiting for other code of the context does not count. After the timeout the
+	// code's tool calls end and it is interrupted, and Exec waits for up to 2
 	// seconds more for it to stop. The next step waits until it has stopped or, if
 	// it does not stop, until its kernel is replaced.
 	StepTimeout time.Duration
-	// RunTimeout is how long the run may take, counted from Begin.
+	// RunTimeout limits the duration of the run, counted from Begin.
 	RunTimeout time.Duration
-	// MaxMemoryBytes is how much memory (data and private mappings, RLIMIT_DATA) the kernel may
-	// take in addition to its memory at Begin. Taking more raises a MemoryError in the code. Code
+	// MaxMemoryBytes limits the memory (data and private mappings, RLIMIT_DATA) that the kernel
+	// may take in addition to its memory at Begin. Taking more raises a MemoryError in the code. Code
 	// can deliberately lift this limit; the limit that holds is the sandbox's own. It works on
 	// Linux only.
 	MaxMemoryBytes int64
-	// MaxOutputBytes is how much of each of stdout and stderr a step keeps: the
+	// MaxOutputBytes limits how much of each of stdout and stderr a step keeps: the
 	// head and the tail. 0 means [sandbox.DefaultMaxOutputBytes].
 	MaxOutputBytes int64
 }
@@ -154,7 +154,7 @@ const (
 	valueKey = "value"
 	// closeTimeout bounds the work of Close: cleaning up must not hang a program.
 	closeTimeout = 10 * time.Second
-	// afterFinal is how long code may go on after its final answer.
+	// afterFinal limits the time that code may go on after its final answer.
 	afterFinal = 2 * time.Second
 )
 

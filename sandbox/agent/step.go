@@ -43,7 +43,7 @@ type Step struct {
 	Violations []Violation
 	// Imports are the modules that the code imported under a guard, sorted.
 	Imports []string
-	// Duration is how long the step took, measured in this program.
+	// Duration is the time that the step took, measured in this program.
 	Duration time.Duration
 
 	maxOutput int64

@@ -32,11 +32,11 @@ type Tool struct {
 // ToolLimits bound the calls of a tool in one run. A zero field sets no limit
 // of its own.
 type ToolLimits struct {
-	// MaxCalls is how many calls a run may make; further calls fail.
+	// MaxCalls limits the calls in a run; further calls fail.
 	MaxCalls int
-	// MaxConcurrency is how many calls may be under way at once; further calls wait.
+	// MaxConcurrency limits the calls under way at once; further calls wait.
 	MaxConcurrency int
-	// Timeout is how long a call may take once it is approved; after that the call
+	// Timeout limits the duration of a call once it is approved; after that the call
 	// fails, whether or not the function responds to its context.
 	Timeout time.Duration
 	// MaxArgumentBytes and MaxResultBytes bound the documents of package state

@@ -11,11 +11,11 @@ import (
 	"strings"
 )
 
-// maxSchemaLevels is how deep the schemas in a schema may be nested. The time to read a schema
+// maxSchemaLevels limits the nesting of schemas in a schema. The time to read a schema
 // grows with the square of its depth.
 const maxSchemaLevels = 100
 
-// maxCheckLevels is how deep the check of a value may go: a schema may refer to itself.
+// maxCheckLevels limits the depth of the check of a value: a schema may refer to itself.
 const maxCheckLevels = 1000
 
 // The check of a call's arguments may apply checkBase schemas, and checkPerByte more for each

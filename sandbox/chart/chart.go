@@ -28,7 +28,7 @@ type Axes struct {
 	XUnit, YUnit string
 }
 
-// Scale is how an axis maps values to positions.
+// Scale names the mapping of an axis from values to positions.
 type Scale string
 
 // The scales of axes; a figure may have others. A [Coordinate] is a time on ScaleDatetime, a name on

@@ -10,8 +10,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
 )
 
-// inContainer is what a user does first in a container: a command in a sandbox of its own, and a
-// sandbox that stays, is paused, resumed and killed.
+// inContainer is the script of a user's first steps in a container: a command in a sandbox of its
+// own, and a sandbox that stays, is paused, resumed and killed.
 const inContainer = `exec 2>&1
 set -e
 e2bctl doctor --local >/tmp/doctor || grep isolation /tmp/doctor

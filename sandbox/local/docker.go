@@ -14,7 +14,7 @@ type DockerParams struct {
 	// MemoryBytes (mem_limit of Docker's libraries) bounds the memory, and there is no swap.
 	// The default is that of [WithResources], as for the next two.
 	MemoryBytes int64
-	// CPUs is how many processors the container may keep busy, 0.5 for half of one
+	// CPUs limits the processors that the container keeps busy, 0.5 for half of one
 	// (cpu_quota 50000).
 	CPUs float64
 	// MaxProcesses (pids_limit) bounds the processes and threads.

@@ -61,7 +61,7 @@ type dockerStage struct {
 	ours, before string // its text; before: for an older Docker
 }
 
-// besideInStage is how many cases share a stage.
+// besideInStage limits the cases that share a stage.
 const besideInStage = 5
 
 // readDockerfiles returns the stages that the cases make.

@@ -70,7 +70,7 @@ func startWhere(t *testing.T, refuse string) string {
 // missingCalls begins the table of containers.md about calls of the kernel.
 const missingCalls = "| without | as root | as another user | where namespaces are refused, too |"
 
-// containersPage is where users read what a sandbox has where calls are missing.
+// containersPage documents the isolation of sandboxes on machines that lack system calls.
 const containersPage = "containers.md"
 
 // TestMissingCalls takes away each call that older kernels do not have, and that profiles of
@@ -138,12 +138,12 @@ func missCall(t *testing.T, call, refuse, want string) {
 	})
 }
 
-// pastLandlock is what a start says that Landlock did not stop. It ends at the next step: what
-// answers like an old version of Landlock asks about system calls, as only one process can.
+// pastLandlock are the messages of a start that gets past Landlock. The start fails at the next
+// step: the imitation of an old Landlock asks about system calls, as only one process can.
 var pastLandlock = []string{"no isolation", "restricted: try a sandbox: ", "already asks about its system calls"}
 
-// oldLandlock returns what an old version of Landlock leads to: signals are stopped only
-// where sandboxes have user ids of their own, which root gives them.
+// oldLandlock returns the messages of a start with an old version of Landlock. Signals are stopped
+// only if sandboxes have user ids of their own, which root gives them.
 func oldLandlock() []string {
 	if os.Geteuid() == 0 {
 		return pastLandlock

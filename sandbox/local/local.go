@@ -58,7 +58,7 @@ type Report struct {
 	Promises []Promise
 	// What enforces each limit; "not enforced: …" where nothing does.
 	Memory, CPU, Processes, Disk string
-	// Egress is how programs inside reach the network: "transparent", or the reason
+	// Egress tells how programs inside reach the network: "transparent", or the reason
 	// why only programs that use a proxy do.
 	Egress string
 	// Pause names the means that stop the processes of a sandbox paused with its memory. It also

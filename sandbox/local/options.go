@@ -10,7 +10,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// Isolation is how strongly a sandbox is separated from the machine.
+// Isolation is the strength of a sandbox's separation from the machine.
 type Isolation string
 
 // The kinds of isolation, from strongest to weakest.
@@ -132,8 +132,8 @@ func WithAPIKey(key api.Key) Option { return func(s *settings) { s.key = key } }
 // default, 100. Creating more fails with [sandbox.ErrRateLimited].
 func WithMaxSandboxes(n int) Option { return func(s *settings) { s.maxSandboxes = n } }
 
-// DefaultWarm is how many sandboxes a cloud keeps ready, and MaxWarm how many it can; see
-// [WithWarm].
+// DefaultWarm is the number of sandboxes that a cloud keeps ready by default, and MaxWarm the
+// largest number that it can; see [WithWarm].
 const (
 	DefaultWarm = 2
 	MaxWarm     = 64
@@ -153,10 +153,10 @@ func WithWarm(n int) Option { return func(s *settings) { s.warm = n } }
 type Resources struct {
 	// MemoryBytes bounds its memory, files included. The default is 2 GiB.
 	MemoryBytes int64
-	// CPUs is how many processors it may keep busy, 0.5 for half of one. The default
+	// CPUs limits the processors that it keeps busy, 0.5 for half of one. The default
 	// is 2, and there are never more than the machine has.
 	CPUs float64
-	// MaxProcesses is how many processes and threads it may have. The default is 1024.
+	// MaxProcesses limits its processes and threads. The default is 1024.
 	MaxProcesses int
 	// DiskBytes bounds the files that it writes. The default is half of MemoryBytes,
 	// at most 10 GiB.

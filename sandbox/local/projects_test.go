@@ -128,7 +128,7 @@ func projectBase(t *testing.T, daemon *dockertest.Daemon) (mirror string) {
 	return server.URL
 }
 
-// hereDocument is what the Docker of Debian does not know.
+// hereDocument matches a here-document, which the Docker of Debian does not know.
 var hereDocument = regexp.MustCompile(`<<EOF\n(.*)\n(.*)\nEOF\n`)
 
 // projectDockerfile returns a project's Dockerfile with a stage more, which lists what the last one of

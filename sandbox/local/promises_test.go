@@ -165,7 +165,7 @@ func (w *promised) check(t *testing.T, p local.Promise) string {
 	return answer(happened)
 }
 
-// tries are what can be tried, by the feature that it shows.
+// tries returns the trials that show whether a feature works, by feature.
 func (w *promised) tries() map[string]func(*testing.T) (bool, error) {
 	return map[string]func(*testing.T) (bool, error){
 		"commands":                  w.commands,

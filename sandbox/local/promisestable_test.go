@@ -24,7 +24,7 @@ type table struct {
 	update, reported bool
 }
 
-// enginesPage is where users read what each engine has.
+// enginesPage documents the features of each engine.
 const enginesPage = "engines.md"
 
 // readTable reads the table of engines.md. When t and its subtests have ended it is written,

@@ -53,7 +53,7 @@ type Fault struct {
 	// Header is sent with the answer, whose Content-Type is that of JSON unless Header has
 	// another one.
 	Header http.Header
-	// Times is how many requests receive it; 0 means one, and a negative number all.
+	// Times is the number of requests that receive it; 0 means one, and a negative number all.
 	Times int
 }
 

@@ -85,7 +85,7 @@ func (r running) engineReport(e Engine) (Report, error) {
 	return reportOf(found), nil
 }
 
-// reportOf is what there is to say of any engine.
+// reportOf returns a report with the fields that every engine has.
 func reportOf(r engine.Report) Report {
 	report := Report{
 		Engine: Engine(r.Engine), Isolation: Isolation(r.Isolation), IsolationNote: r.IsolationNote, UserIDs: int(r.IDs), Notes: r.Notes,

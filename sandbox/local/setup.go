@@ -9,7 +9,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 )
 
-// PythonLevel is how much a Python can do.
+// PythonLevel names the features of a Python.
 type PythonLevel string
 
 // The levels of a [Python], from most to least.

@@ -8,7 +8,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// wasmTries are what can be tried where there are no commands.
+// wasmTries returns the trials for an engine without commands.
 func (w *promised) wasmTries() map[string]func(*testing.T) (bool, error) {
 	return map[string]func(*testing.T) (bool, error){
 		"commands":     w.commands,

@@ -181,7 +181,7 @@ type prepared struct {
 	uploads []upload // each hash once
 }
 
-// upload is what a step copies.
+// upload is a step with the files that it copies.
 type upload struct {
 	step
 
@@ -257,7 +257,7 @@ func (p *prepared) add(ctx context.Context, steps []step, params *BuildParams) (
 	return hashed, nil
 }
 
-// parallelUploads is how many archives are uploaded at the same time. Each is a file on
+// parallelUploads limits the archives that are uploaded at the same time. Each is a file on
 // this machine's disk, too.
 const parallelUploads = 4
 
@@ -304,7 +304,7 @@ func (p *prepared) uploadOne(ctx context.Context, templates *api.TemplateService
 	}
 }
 
-// maxUploads is how often an archive is sent to a storage that fails.
+// maxUploads limits the attempts to send an archive to a storage that fails.
 const maxUploads = 3
 
 // pause waits, and fails with its cause when ctx ends.

@@ -12,7 +12,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/shell"
 )
 
-// baseImage is what E2B's builders begin with by default.
+// baseImage is the default base image of E2B's builders.
 const baseImage = "e2bdev/base"
 
 // Definition says what a template consists of. The zero value is [FromBase]. It is
@@ -321,7 +321,7 @@ type GitCloneParams struct {
 	Path string
 	// Branch is the only branch to clone; empty means all, with the default one checked out.
 	Branch string
-	// Depth is how many commits to clone; 0 means all.
+	// Depth is the number of commits to clone; 0 means all.
 	Depth int
 	// User is the account that does it; empty means the current user.
 	User string

@@ -14,10 +14,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// octalMode is what --chmod may be.
+// octalMode matches the modes that --chmod accepts.
 var octalMode = lazyregexp.New(`^[0-7]{3,4}$`)
 
-// address is what ADD would fetch.
+// address matches the sources that ADD would fetch.
 var address = lazyregexp.New(`(?i)^([a-z][a-z0-9+.-]*://|git@)`)
 
 // placed says where COPY puts something, and as whose.

@@ -172,7 +172,7 @@ func (s *source) real(name string) (string, error) {
 	return filepath.ToSlash(inside), err
 }
 
-// match is what a pattern stands for, with everything in it.
+// match is a name that a pattern matches, with all files in it.
 type match struct {
 	name  string
 	files map[string]file

@@ -70,7 +70,7 @@ func (c *conversion) convert(nodes []*parser.Node, target string) (Definition, e
 	return c.finished(built)
 }
 
-// stageName is what a stage may be called.
+// stageName matches the names that a stage may have.
 var stageName = lazyregexp.New(`^[a-z][a-z0-9-_.]*$`)
 
 // from begins a stage.

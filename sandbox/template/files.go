@@ -75,10 +75,10 @@ func (s *source) readIgnored(path string, patterns []string) (*patternmatcher.Pa
 	return matcher, nil
 }
 
-// file is what is copied: a file, a directory without what is in it, or a symlink.
+// file is an entry to copy: a file, a directory without its entries, or a symlink.
 type file struct {
 	name string      // in the source, with slashes; "." is the source itself
-	info fs.FileInfo // of a symlink, not of what it leads to
+	info fs.FileInfo // of a symlink, not of its target
 	to   string      // its name in the archive; "" is name
 }
 
@@ -162,7 +162,7 @@ func depth(name string) int {
 	return 1 + strings.Count(name, "/")
 }
 
-// sortKey is what a name is sorted by: its path, in which the source itself is first.
+// sortKey returns the path by which a name is sorted; the source itself comes first.
 func sortKey(name string) string {
 	if name == "." {
 		return ""

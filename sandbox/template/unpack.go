@@ -16,7 +16,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/shell"
 )
 
-// unpackDir is where ADD has an archive until it is unpacked.
+// unpackDir is the directory in which ADD keeps an archive until it is unpacked.
 const unpackDir = "/tmp/.e2bctl-add"
 
 // unpacked returns the steps of ADD: those that copy an archive and unpack it, as any

@@ -20,9 +20,9 @@ const (
 	// and less often, up to slowest, while it has not.
 	fastest = 200 * time.Millisecond
 	slowest = 2 * time.Second
-	// outage is how long the service may be away meanwhile: the build goes on.
+	// outage limits the time without an answer of the service: the build goes on meanwhile.
 	outage = time.Minute
-	// keptLines is how many lines a BuildError has.
+	// keptLines limits the lines of a BuildError.
 	keptLines = 20
 )
 

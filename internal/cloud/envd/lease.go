@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leasePatience is how long an open waits for the end of leases.
+// leasePatience limits the wait of an open for the end of leases.
 const leasePatience = time.Second
 
 // openPatiently opens a file without waiting for the other end of a pipe. It does

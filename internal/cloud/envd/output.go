@@ -21,12 +21,12 @@ const (
 	maxChunk = 32 << 10 // of stdout and stderr, in one event
 	maxPTY   = 16 << 10 // of a terminal, in one event
 
-	// queuedChunks is how far a subscriber may be behind the process.
+	// queuedChunks limits the chunks that a subscriber may be behind the process.
 	queuedChunks   = 16
 	maxSubscribers = 64
 
-	// stallLimit is how long a subscriber that takes nothing may hold up a process
-	// that has other subscribers.
+	// stallLimit limits the time for which a subscriber that takes nothing may hold
+	// up a process that has other subscribers.
 	stallLimit = 5 * time.Second
 )
 

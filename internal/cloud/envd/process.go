@@ -49,7 +49,7 @@ type running struct {
 	group    *child.Group
 	output   *output
 	sources  []*source
-	grace    time.Duration // how long wait reads on while other processes hold the output
+	grace    time.Duration // limits how long wait reads on while other processes hold the output
 	stdin    *input        // nil: none; the terminal when there is one
 	terminal *os.File      // nil: pipes
 	deadline *time.Timer

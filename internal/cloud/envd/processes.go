@@ -22,13 +22,13 @@ const (
 	// maxProcesses bounds the number of processes, including ended ones whose output
 	// others still hold open.
 	maxProcesses = 1024
-	// outputGrace is how long to wait for the end of the output after the process
+	// outputGrace limits the wait for the end of the output after the process
 	// itself has ended. The service's daemon waits forever. There, a server that a
 	// command left in the background hangs that command's client.
 	outputGrace = 500 * time.Millisecond
-	// killLimit is how long a kill waits for the end of the process.
+	// killLimit limits the wait of a kill for the end of the process.
 	killLimit = 5 * time.Second
-	// retention is how long after its end the result of a process is available.
+	// retention is the time that the result of a process stays available after its end.
 	retention  = 30 * time.Second
 	maxRetired = 1024
 	// maxTag is the longest tag accepted: tags of ended processes are kept too.

@@ -13,7 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
 )
 
-// maxRequests is how many requests are served at once. Most are streams, which
+// maxRequests limits the requests that are served at once. Most are streams, which
 // last as long as a process does.
 const maxRequests = 4096
 

@@ -251,7 +251,7 @@ func copyBody(w io.Writer, body io.Reader, buf *[block]byte) error {
 	return nil
 }
 
-// pipePatience is how long a pipe may keep an upload waiting.
+// pipePatience limits the time that a pipe may keep an upload waiting.
 const pipePatience = 10 * time.Second
 
 // patient is a pipe or a device, which is written to as the body arrives.

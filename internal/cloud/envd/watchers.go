@@ -20,11 +20,11 @@ import (
 
 const (
 	maxWatchers = 64
-	// maxKept is how many bytes of events all watchers together keep until they are
-	// fetched.
+	// maxKept limits the bytes of events that all watchers together keep until they
+	// are fetched.
 	maxKept = 16 << 20
-	// abandoned is how long a watcher may go without being polled before its place
-	// can be given to another one, if there is none left.
+	// abandoned is the time without a poll after which a watcher's place can be given
+	// to another watcher, if no place is left.
 	abandoned = 10 * time.Minute
 )
 

@@ -21,10 +21,10 @@ import (
 
 const (
 	pingInterval = 30 * time.Second
-	maxPings     = 3 // how many pings may be unanswered
+	maxPings     = 3 // unanswered ones
 	maxMessage   = 64 << 20
-	// unconfirmed is how many bytes are sent at most before the client is asked for
-	// an acknowledgement.
+	// unconfirmed limits the bytes that are sent before the client is asked for an
+	// acknowledgement.
 	unconfirmed = 256 << 10
 	// farewell bounds how long messages in transit may take when a connection ends.
 	farewell = time.Second

@@ -14,7 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// keepaliveInterval is how often a silent execution shows that it is still alive.
+// keepaliveInterval is the time between two signs of life of a silent execution.
 const keepaliveInterval = 5 * time.Second
 
 func (s *Server) execute(w http.ResponseWriter, r *http.Request) {
@@ -83,7 +83,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, k *runningKernel
 	}
 }
 
-// interrupts is how often the code of a client that has gone away is interrupted, and
+// interrupts is the number of interrupts for the code of a client that has gone away, and
 // interruptPause is the pause after each: code may catch an interrupt and continue.
 const (
 	interrupts     = 5

@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	// slowPatience is how long others wait for a client that does not read. It does not
+	// slowPatience limits the wait of others for a client that does not read. It does not
 	// apply to the output of the client's own requests: a client may slow down its own
 	// execution for as long as it likes.
 	slowPatience = 5 * time.Second
-	// absence is how long a session is kept while it has no connection.
+	// absence limits the time that a session is kept while it has no connection.
 	absence = 10 * time.Minute
 	// attachedBytes bounds the messages in transit while there is a connection,
 	// absentBytes those that wait while there is none. A single message may be

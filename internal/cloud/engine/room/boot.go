@@ -21,7 +21,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// envdThreads is how many threads the group of a sandbox may have beyond its allowed processes.
+// envdThreads is the number of threads allowed to a sandbox's group beyond its allowed processes.
 // They are for envd, which dies if it cannot start a thread.
 const envdThreads = 128
 

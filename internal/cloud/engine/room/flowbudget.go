@@ -13,10 +13,11 @@ import (
 )
 
 const (
-	// flowDescriptors is how many descriptors of the server a connection out of a
+	// flowDescriptors is the number of the server's descriptors that a connection out of a
 	// sandbox uses: two sockets.
 	flowDescriptors = 2
-	// assuredFlows is how many connections a sandbox may always have, however many others have.
+	// assuredFlows is the number of connections that a sandbox may always have, however many
+	// others have.
 	assuredFlows = 16
 )
 
@@ -29,7 +30,7 @@ type flowBudget struct {
 	left int
 }
 
-// flowCount is how many connections one sandbox has; the budget guards it.
+// flowCount counts the connections of one sandbox; flowBudget.mu guards it.
 type flowCount struct{ open int }
 
 // fill sets the budget according to this process's limit.

@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	// calm is how long there must be no request for a sandbox before warm sandboxes without a
-	// kernel get one, if no code was run in the last sandbox. It is also how long the first warm
-	// sandbox exists before the second is made.
+	// calm is the time without a request for a sandbox after which warm sandboxes without a
+	// kernel get one, if no code was run in the last sandbox. It is also the pause
+	// before each warm sandbox after the first is made.
 	calm = 20 * time.Millisecond
-	// unusedTime is how long a kernel that was forked ahead waits in a sandbox that is in use. It
-	// takes memory, and most likely the sandbox only runs commands.
+	// unusedTime limits the wait of a kernel that was forked ahead in a sandbox that is in use. The
+	// kernel takes memory, and most likely the sandbox only runs commands.
 	unusedTime = time.Minute
 )
 

@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	// serverThreads is how many threads the server has in addition to one for each processor.
+	// serverThreads is the number of the server's threads beyond one for each processor.
 	serverThreads = 8
-	// zygoteProcesses is how many processes and threads the zygote has, including those that it is
-	// forking. Without namespaces there is a guard instead.
+	// zygoteProcesses is the number of processes and threads of the zygote, including those that
+	// it is forking. Without namespaces there is a guard instead.
 	zygoteProcesses = 8
-	// minProcesses is how many processes and threads one sandbox needs: its envd, and a
-	// kernel.
+	// minProcesses is the number of processes and threads that one sandbox needs: its envd, and
+	// a kernel.
 	minProcesses = 24
 )
 

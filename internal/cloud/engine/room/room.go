@@ -52,7 +52,7 @@ type Options struct {
 	Trees []string
 	// Path is the PATH of login shells; "" means [DefaultPath].
 	Path string
-	// Processes is how many processes and threads all sandboxes together may have; 0 means half of
+	// Processes limits the processes and threads of all sandboxes together; 0 means half of
 	// the machine's limit, or of the limit of the server's user. The control groups of the server,
 	// such as that of a container, may allow fewer.
 	Processes int64
@@ -118,7 +118,7 @@ type Room struct {
 	flows      flowBudget
 	egressPath wire.EgressPath // the egress path of sandboxes on this machine
 	zygote     zygote
-	unusedTime time.Duration // how long a kernel that was forked ahead waits
+	unusedTime time.Duration // limits the wait of a kernel that was forked ahead
 	boots      chan struct{} // one for each sandbox that is starting without a warm sandbox
 
 	mu        sync.Mutex
@@ -150,7 +150,7 @@ func (r *Room) logStderr(from *os.File) {
 	}
 }
 
-// maxFiles is how many files a message of the room has at most.
+// maxFiles limits the files of a message of the room.
 const maxFiles = 2
 
 // serve hands each message of the room to its sandbox.

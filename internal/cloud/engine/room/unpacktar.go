@@ -59,7 +59,7 @@ func (r *Room) unpackTar(ctx context.Context, below []string, tar io.Reader, dir
 	return layer.Manifest{Layout: r.layout(), Whole: len(below) == 0, Trees: []string{""}}.Write(dir)
 }
 
-// pipeSize is how many bytes may wait for the process that unpacks: most kernels allow this much.
+// pipeSize limits the bytes that wait for the process that unpacks; most kernels allow this much.
 const pipeSize = 1 << 20
 
 // layerPipe returns a pipe to a process that makes a layer.

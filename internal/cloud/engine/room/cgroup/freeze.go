@@ -172,7 +172,7 @@ func (f *Freezer) set(value string) error {
 	return err
 }
 
-// quickPasses is how often the processes are listed and moved before the sandbox is slowed down.
+// quickPasses limits the passes that list and move the processes before the sandbox is slowed down.
 // After one pass only new processes are missing, started meanwhile by processes that were not yet
 // frozen.
 const quickPasses = 3

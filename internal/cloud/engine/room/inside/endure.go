@@ -37,8 +37,8 @@ func endureSignals() error {
 	return nil
 }
 
-// spareThreads is how many threads envd starts in advance if it shares the limit of processes
-// with all others: Go ends a program that needs another thread and gets none.
+// spareThreads is the number of threads that envd starts in advance if it shares the limit of
+// processes with all others: Go ends a program that needs another thread and gets none.
 const spareThreads = 16
 
 // keepThreads makes the runtime start n threads. The runtime keeps unused ones.

@@ -138,7 +138,7 @@ func runEnvd(ctx context.Context, c *wire.Conn, raw json.RawMessage, files []*os
 	return serve(ctx, g)
 }
 
-// gvisorFiles is how many files a sandbox gets for gVisor.
+// gvisorFiles returns the number of files that a sandbox gets for gVisor.
 func gvisorFiles(spec wire.EnvdSpec) int {
 	if spec.Restored {
 		return 2

@@ -270,8 +270,8 @@ func runscFlags(spec *wire.EnvdSpec) []string {
 	return append(flags, fmt.Sprintf("--dcache=%d", rememberedNames()))
 }
 
-// rememberedNames is how many names of files that are not open in the sandbox gVisor caches. For
-// each it holds up to two files of this machine open, in addition to those open in the sandbox,
+// rememberedNames returns the number of names that gVisor caches of files not open in the sandbox.
+// For each it holds up to two files of this machine open, in addition to those open in the sandbox,
 // all under the limit of one process. By default it caches a thousand, and then opening fails.
 func rememberedNames() uint64 {
 	var files unix.Rlimit

@@ -223,7 +223,7 @@ func openInRoot(path string, flags uint64) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// maxOpens is how often openInRoot tries to open a file.
+// maxOpens limits the attempts of openInRoot to open a file.
 const maxOpens = 10_000
 
 // maxAccounts bounds the size of an account file.

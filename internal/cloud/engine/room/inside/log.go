@@ -14,7 +14,7 @@ const (
 	// maxLine is the longest line of a log; a message with it is within
 	// [wire.MaxEnvdMessage].
 	maxLine = 12 << 10
-	// maxLines is how many lines wait for the server.
+	// maxLines limits the lines that wait for the server.
 	maxLines = 512
 )
 

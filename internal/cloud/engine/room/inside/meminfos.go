@@ -24,7 +24,7 @@ type meminfos struct {
 	kept map[uint64]*meminfo // by the numbers of sandboxes
 }
 
-// meminfoPause is how long a written text stays unchanged.
+// meminfoPause is the time for which a written text stays unchanged.
 const meminfoPause = time.Second
 
 // listen begins to wait for opens. Call it before keep; the returned function ends the wait.

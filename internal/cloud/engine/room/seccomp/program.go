@@ -124,7 +124,7 @@ func (d decision) weight() int {
 // filter is a seccomp program under construction.
 type filter []unix.SockFilter
 
-// longestJump is how many instructions a conditional jump can skip.
+// longestJump is the largest number of instructions that a conditional jump can skip.
 const longestJump = 255
 
 func (f *filter) step(code uint16, k uint32) { *f = append(*f, unix.SockFilter{Code: code, K: k}) }

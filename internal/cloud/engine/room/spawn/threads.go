@@ -25,7 +25,7 @@ func Supervise(processors int) {
 // ThreadsOf returns how many threads a supervisor has, including Go's own.
 func ThreadsOf(processors int) int { return processors + spareThreads + ownThreads }
 
-// ownThreads is how many more threads there are: the one that starts children, and Go's.
+// ownThreads is the number of further threads: the one that starts children, and Go's.
 const ownThreads = 5
 
 // ReserveThreads makes n threads, which then wait for work. Go ends a process that needs another

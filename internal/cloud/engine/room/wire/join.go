@@ -56,7 +56,7 @@ func StatusError(status byte) error {
 	return engine.ErrPortClosed
 }
 
-// copySize is how many bytes of one direction of a connection are copied at once.
+// copySize limits the bytes that are copied at once in one direction of a connection.
 const copySize = 16 << 10
 
 // Join copies in both directions until both have ended, and closes both.

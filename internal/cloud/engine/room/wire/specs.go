@@ -141,7 +141,7 @@ type MeminfoSpec struct {
 	Total int64 `json:"total"` // bytes that the text shows
 }
 
-// MeminfoFiles is how many of these files the first stage of a sandbox makes.
+// MeminfoFiles is the number of these files that the first stage of a sandbox makes.
 const MeminfoFiles = 2
 
 // ZygoteSpec makes the zygote like a sandbox.
