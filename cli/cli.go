@@ -16,12 +16,12 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
-// cleanupGrace is how long a command may take to clean up after it was told to
-// stop; CI runners kill the process some seconds after their first signal.
+// cleanupGrace limits the clean-up of a command after the first signal to stop. CI
+// runners kill the process some seconds after their first signal.
 const cleanupGrace = 5 * time.Second
 
-// hurriedGrace is how long it may take if it was told twice. timeout and some shells
-// send the same signal twice in a row, to the process and to its group: programs in a
+// hurriedGrace limits the clean-up after a second signal. timeout and some shells send
+// the same signal twice in a row, to the process and to its group: programs in a
 // sandbox must be stopped all the same.
 const hurriedGrace = 2 * time.Second
 

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// maxOperands is how many operands a condition of a test may have. The failure
-// of a longer condition does not show the wrong operand.
+// maxOperands limits the operands of a condition of a test. The failure of a
+// longer condition does not show the wrong operand.
 const maxOperands = 4
 
 // TestConditions checks that no condition in a test of this module has too many

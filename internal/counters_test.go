@@ -24,7 +24,7 @@ import (
 //	UPDATE_COUNTERS=1 go test -run TestCounters ./internal
 const countersFile = "testdata/counters.txt"
 
-// maxFunction is how many lines a function may have before the counter long counts it.
+// maxFunction limits the lines of a function: the counter long counts longer ones.
 const maxFunction = 70
 
 // counter counts something whose number should fall.
@@ -102,8 +102,8 @@ func TestCounters(t *testing.T) {
 	}
 }
 
-// slack is how much a counter may fall without an update of the file: the large ones change
-// with nearly every commit.
+// slack is the amount by which a counter may fall without an update of the file: the large
+// ones change with nearly every commit.
 var slack = map[string]int{"fatal": 200, "lines": 2000}
 
 // shown returns the places of a counter, unless there are too many to read.

@@ -12,7 +12,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/template"
 )
 
-// chain is how many layers a template of the rows has.
+// chain is the number of a template's layers, and of a build's steps, in the rows.
 const chain = 20
 
 // forkRows are the rows about forks and templates of sandboxes.

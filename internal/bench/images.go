@@ -141,7 +141,7 @@ func (b *bench) createdOf(template func() (string, error)) measurement {
 	}
 }
 
-// imageCrowd is how many sandboxes of one image there are at once.
+// imageCrowd returns the number of sandboxes of one image whose memory is measured.
 func (b *bench) imageCrowd() int { return max(1, b.crowd/5) }
 
 // memoryOf measures how much more memory is in use for each of several sandboxes of a
@@ -221,7 +221,7 @@ func roomUnpacks(ctx context.Context, dir, packed string) (_ time.Duration, err 
 	return time.Since(start), err
 }
 
-// layerSize is how many bytes of files the unpacked layer has.
+// layerSize returns the size of the files of the unpacked layer, in bytes.
 func (b *bench) layerSize() int64 { return b.bulk / 4 }
 
 // packPython packs files of the Python of sandboxes into an archive, and returns its name.

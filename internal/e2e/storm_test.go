@@ -28,7 +28,7 @@ const (
 	stormTimeVariable = "STORM_TIME"
 )
 
-// stormWorkers is how many sandboxes are in the storm at once, apart from copies.
+// stormWorkers is the number of sandboxes that are in the storm at once, apart from copies.
 const stormWorkers = 4
 
 // TestStorm uses sandboxes at random, under faults at random, and compares the results with the
@@ -77,7 +77,7 @@ type storm struct {
 	operations, faults map[string]int
 	violations         int
 	episode            int // the number of the fault: odd while one acts
-	starts             int // how often the server was started
+	starts             int // number of starts of the server
 }
 
 func newStorm(t *testing.T, seed uint64) *storm {

@@ -42,8 +42,8 @@ func skipExamples(t *testing.T) {
 }
 
 // StartCloud starts a cloud in this process and sets the variables that name it,
-// which is how a program finds its service. The returned function ends the cloud
-// and restores the variables.
+// so that programs find their service. The returned function ends the cloud and
+// restores the variables.
 func StartCloud() (end func()) {
 	cloud, err := local.Start(context.Background())
 	if err != nil {

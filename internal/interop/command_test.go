@@ -26,7 +26,7 @@ type official struct {
 	cloud   []string
 }
 
-// outcome is how the command ended.
+// outcome is the result of the command.
 type outcome struct {
 	stdout, stderr string
 	status         int

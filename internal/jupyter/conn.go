@@ -16,7 +16,7 @@ import (
 
 const (
 	pingInterval = 15 * time.Second
-	// silence is how long a peer may leave pings unanswered while Receive waits.
+	// silence limits the time that a peer leaves pings unanswered while Receive waits.
 	silence = 45 * time.Second
 	// writeTimeout bounds one write: a peer that accepts nothing for that long is
 	// lost.

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Limit is how long a test waits for something that must happen: a minute, and five
-// with CI set, where nobody watches and the machine is shared.
+// Limit is the longest time that a test waits for something that must happen: a
+// minute, and five with CI set, where nobody watches and the machine is shared.
 var Limit = limit(os.Getenv("CI"))
 
 func limit(ci string) time.Duration {

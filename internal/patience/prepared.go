@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// tries is how often Soon tries to get a time that is short enough.
+// tries limits the runs in which Soon tries to get a time that is short enough.
 const tries = 5
 
 // SoonAfter is Soon for code that takes long to prepare: each run calls prepare, and

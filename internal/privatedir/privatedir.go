@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Base is where directories may be made.
+// Base is a directory in which directories for e2bctl may be made.
 type Base struct {
 	name     string // in errors
 	variable string // that names another one

@@ -273,9 +273,8 @@ func TestExamplesSayWhatTheyTake(t *testing.T) {
 	}
 }
 
-// maxLines is how many lines a page may have, and maxTopLines how many the top README may have,
-// which a newcomer reads in one sitting. firstScreen is how many of them are read before anybody
-// scrolls.
+// maxLines limits the lines of a page, and maxTopLines those of the top README, which a newcomer
+// reads in one sitting. firstScreen is the number of lines that are read before anybody scrolls.
 const (
 	maxLines    = 400
 	maxTopLines = 150

@@ -194,7 +194,7 @@ var fields = map[string]string{
 	"application/javascript": "javascript", "e2b/data": "data", "e2b/chart": "chart",
 }
 
-// sendAttempts is how often sending a request is tried.
+// sendAttempts limits the attempts to send a request.
 const sendAttempts = 4
 
 // send sends code to the kernel, over a new connection if there is none.
@@ -266,7 +266,8 @@ func (q *queue) take() (lines []line, ended bool) {
 	return lines, q.ended
 }
 
-// keepalive is how often an answer of /execute shows that it is alive.
+// keepalive is the time without output after which an answer of /execute shows
+// that it is alive.
 const keepalive = 5 * time.Second
 
 // errAway means that the client has gone.

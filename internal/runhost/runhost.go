@@ -12,7 +12,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/kernelconn"
 )
 
-// Host is what a run needs from its sandbox. It is safe for concurrent use.
+// Host has the methods of a sandbox that a run needs. It is safe for concurrent use.
 type Host interface {
 	TemplateID() string
 	Logger() *slog.Logger

@@ -11,7 +11,8 @@ import (
 //go:embed resolve.py
 var resolve []byte
 
-// fullList is what pip and the index say of the full list for sandboxes.
+// fullList checks the full list for sandboxes against the answers of pip and
+// the index.
 var fullList = pinned.Set{
 	Name:     "full-list",
 	Pins:     fstest.MapFS{"full.txt": {Data: []byte(pyenv.FullList())}, "resolve.py": {Data: resolve}},

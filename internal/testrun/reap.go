@@ -22,8 +22,8 @@ import (
 // then ends every process that the command left.
 const reapCommand = "reap"
 
-// graceOfOrphans is how long processes may outlive the test binary that started them. A
-// local cloud whose process died cleans up in that time.
+// graceOfOrphans is the time that processes may outlive the test binary that started
+// them. A local cloud whose process died cleans up in that time.
 const graceOfOrphans = 20 * time.Second
 
 // reap runs a command, and ends its remaining processes, even if it crashed: a binary

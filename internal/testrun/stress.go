@@ -24,10 +24,10 @@ import (
 )
 
 const (
-	// rounds is how often each test is run, in all runs together.
+	// rounds is the number of runs of each test, over all calls of make stress.
 	rounds = 10
-	// busy is how many processes that only compute are started for each processor,
-	// and how many tests run at once.
+	// busy is, for each processor, the number of processes that only compute, and
+	// also the number of tests that run at once.
 	busy = 8
 )
 

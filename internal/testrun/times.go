@@ -32,7 +32,7 @@ type testTime struct {
 	Wall float64 // without the time in which a parallel test waited for its turn
 }
 
-// slowest is how many packages and tests make test-times prints.
+// slowest is the number of packages and of tests that make test-times prints.
 const slowest = 30
 
 func writeTimes(path string, patterns []string, outcomes []*outcome) error {

@@ -171,8 +171,8 @@ func (noKeyError) Error() string {
 }
 func (noKeyError) Is(target error) bool { return target == api.ErrNoAPIKey }
 
-// autoIdle is how long a local cloud started by `create --local` keeps running after its last
-// sandbox has ended.
+// autoIdle is the time that a local cloud started by `create --local` keeps running after its
+// last sandbox has ended.
 const autoIdle = 10 * time.Minute
 
 // runningLocalCloud finds the user's local cloud. If none is running and start is set, it

@@ -84,7 +84,7 @@ func (p Place) await(ctx context.Context) (Record, error) {
 	}
 }
 
-// startWait is how long a local cloud may take to start.
+// startWait limits the time of a local cloud's start.
 const startWait = 20 * time.Second
 
 // startBackground runs `local up` in a session of its own and returns when it

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// endWait is how long a local cloud may take to end its sandboxes, and to copy the files
-// of those that it pauses.
+// endWait limits the time in which a local cloud ends its sandboxes, and copies the
+// files of those that it pauses.
 const endWait = 2 * time.Minute
 
 // End ends the running local cloud and returns when it has ended. It reports

@@ -22,7 +22,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/otel"
 )
 
-// endGrace is how long a command waits at its end for a collector that is slow or
+// endGrace limits the wait of a command at its end for a collector that is slow or
 // unreachable.
 const endGrace = time.Second
 

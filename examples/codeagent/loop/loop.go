@@ -26,7 +26,7 @@ type Agent struct {
 	Run agent.Params
 }
 
-// DefaultMaxSteps is how many steps an agent has unless Limits.MaxSteps is set.
+// DefaultMaxSteps limits the steps of an agent unless Limits.MaxSteps is set.
 const DefaultMaxSteps = 20
 
 // Result is the solution of a task.

@@ -38,7 +38,7 @@ type Message struct {
 // Completion is the next answer of a model.
 type Completion struct {
 	Text string
-	// Tokens is how many tokens question and answer cost; 0 if the endpoint does not
+	// Tokens is the number of tokens of question and answer; 0 if the endpoint does not
 	// report it.
 	Tokens int64
 }
@@ -61,7 +61,7 @@ func (e *StatusError) Error() string {
 }
 
 const (
-	// attempts is how often a question is sent to an endpoint that is busy, fails
+	// attempts limits the requests for one question to an endpoint that is busy, fails
 	// or cannot be reached.
 	attempts  = 4
 	firstWait = 500 * time.Millisecond

@@ -170,8 +170,8 @@ func ignoringEINTR(call func() error) error {
 	}
 }
 
-// reserve is how many of the processes and threads allowed to a user are kept for this
-// process and not available to a child of the same user.
+// reserve is the number of processes and threads allowed to a user that are kept for
+// this process and not available to a child of the same user.
 const reserve = 32
 
 // leaveRoom is best effort too: the processes of another user are counted separately.

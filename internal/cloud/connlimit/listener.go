@@ -22,13 +22,13 @@ import (
 	"time"
 )
 
-// warnEvery is how often the log reports that there are too many connections.
+// warnEvery is the shortest time between two warnings of too many connections.
 const warnEvery = time.Minute
 
 // Options configure a [Listener].
 type Options struct {
 	Max      int           // connections at the same time
-	Patience time.Duration // how long until a request on a new connection must be admitted
+	Patience time.Duration // limit of the time until a request on a new connection is admitted
 	Logger   *slog.Logger
 }
 

@@ -18,7 +18,7 @@ type Image struct {
 	Config Config
 }
 
-// Config is how programs of an image are to run, from the image's configuration.
+// Config has the settings for an image's programs, from the image's configuration.
 type Config struct {
 	Env          []string // NAME=VALUE
 	User         string

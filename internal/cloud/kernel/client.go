@@ -47,7 +47,7 @@ type Event struct {
 	Buffers [][]byte
 	// Request is the request to which the event belongs. Nil means none.
 	Request *Request
-	// Time is when the event arrived.
+	// Time is the time of the event's arrival.
 	Time time.Time
 }
 

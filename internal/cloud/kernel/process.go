@@ -385,8 +385,8 @@ func (p *process) output(pipe *pipe, text string) {
 	p.kernel.emit(p.ctx, "stream", jupyter.Encode(jupyter.StreamContent{Name: pipe.name, Text: text}))
 }
 
-// announced is how many interrupts of one request are sent to the driver. A driver that does
-// not read must not block the senders of further ones.
+// announced is the number of interrupts of one request that are sent to the driver. A driver
+// that does not read must not block the senders of further ones.
 const announced = 16
 
 // interrupt signals the whole process group, so commands of the cell as well. number counts

@@ -96,7 +96,8 @@ func (p *process) handleEnding(m *link.Message) error {
 	return nil
 }
 
-// heedTime is how long a Python in WebAssembly has to heed an interrupt before another one ends it.
+// heedTime is the time that a Python in WebAssembly has to heed an interrupt before another one
+// ends it.
 const heedTime = time.Second
 
 // endsHeedless is called before the code of r is interrupted. It ends the process if an earlier

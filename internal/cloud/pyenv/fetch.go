@@ -16,8 +16,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// batch is how many packages one run of pip fetches. An interruption loses the packages of that
-// run. installs is how many it installs, which takes less time than fetching them.
+// batch is the number of packages that one run of pip fetches. An interruption loses the packages
+// of that run. installs is the number that one run installs, which is faster than fetching.
 const batch, installs = 8, 16
 
 // fetch downloads the packages of the list into the directory fetched, without those that an

@@ -6,7 +6,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// tailSize is how much of a program's output goes into an error.
+// tailSize limits the bytes of a program's output that go into an error.
 const tailSize = 1 << 10
 
 // tail keeps the end of the bytes written to it. Its zero value is ready to

@@ -38,9 +38,10 @@ var ErrTooMany = errors.New("too many")
 // Snapshot is the result of a survey. It does not change, and is safe for concurrent
 // use.
 type Snapshot struct {
-	// Made is when every file was last looked at. A directory changes when a file is
-	// added, removed or renamed, and is then read again; it does not change when the
-	// mode of a file does, so only a survey without a snapshot finds such a file.
+	// Made is the time of the last survey that examined every file. A directory
+	// changes when a file is added, removed or renamed, and is then read again; it
+	// does not change when the mode of a file does, so only a survey without a
+	// snapshot finds such a file.
 	Made        time.Time
 	directories []directory
 }

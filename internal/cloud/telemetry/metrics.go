@@ -9,8 +9,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// interval is how often sandboxes are measured, and the maximum age of the current
-// sample.
+// interval is the time between two measurements of the sandboxes, and the maximum age of
+// the current sample.
 const interval = 5 * time.Second
 
 // Sample is the resource use of a sandbox at a time.

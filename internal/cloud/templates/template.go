@@ -155,7 +155,7 @@ func (t Template) without(tags []string, now time.Time) Template {
 	return t.tidy(now)
 }
 
-// maxFailed is how many failed builds of a template are kept.
+// maxFailed is the number of failed builds of a template that are kept.
 const maxFailed = 10
 
 // tidy removes the ready builds without a tag, and the oldest failed ones.

@@ -315,8 +315,8 @@ func TestPack(t *testing.T) {
 	}
 }
 
-// TestSparse checks that the holes of a file take no space where it is copied, and that its
-// content is what it was.
+// TestSparse checks that the holes of a file take no space in its copy, and that the copy has
+// the same content.
 func TestSparse(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// batch is how many names of a directory are read at once.
+// batch is the number of names of a directory that are read at once.
 const batch = 1024
 
 // List describes the entries of a directory, down to a number of levels, ordered by

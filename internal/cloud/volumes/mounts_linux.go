@@ -131,7 +131,7 @@ func (m *mounts) end() {
 	}
 }
 
-// loopAttempts is how often another process may take the loop device that was free.
+// loopAttempts limits the attempts to take a free loop device: another process may be faster.
 const loopAttempts = 100
 
 // attach makes an image a loop device, which is freed with its last use.

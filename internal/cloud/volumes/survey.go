@@ -15,7 +15,7 @@ const imageName = "image"
 // Space is the disk use of the volumes of a state directory.
 type Space struct {
 	Count int
-	Sized int   // how many of these have a size
+	Sized int   // volumes with a size, also in Count
 	Bytes int64 // on the disk, as far as this user can look into them
 }
 

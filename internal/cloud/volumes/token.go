@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// TokenLife is how long a token is accepted.
+// TokenLife is the time that a token is accepted.
 const TokenLife = 7 * 24 * time.Hour
 
 // ErrToken means that a token is not valid for the volume, or no longer.

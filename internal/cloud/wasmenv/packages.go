@@ -74,7 +74,7 @@ func packages(system string) ([]npmPackage, error) {
 // system returns the system of this program.
 func system() string { return runtime.GOOS + "/" + runtime.GOARCH }
 
-// waitDelay is how long a program's descendants may hold its output after its end.
+// waitDelay limits the time that a program's descendants hold its output after its end.
 const waitDelay = 10 * time.Second
 
 // fetch makes npm put the packages' files into dir.

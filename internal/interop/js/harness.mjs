@@ -11,7 +11,7 @@ export const envs = { GREETING: 'hello' }
 export const byDomain = !process.env.E2B_SANDBOX_URL
 const shared = byDomain ? `https://${process.env.E2B_DOMAIN}` : process.env.E2B_SANDBOX_URL
 
-// patience is how long a case waits for what must come, in milliseconds.
+// patience is the longest time, in milliseconds, that a case waits for something that must come.
 export const patience = Number(process.env.PATIENCE) * 1000
 
 export const cases = []

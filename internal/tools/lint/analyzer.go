@@ -9,13 +9,13 @@ import (
 	"golang.org/x/tools/go/analysis"
 )
 
-// A linter is what a //nolint comment names: one analyzer or several.
+// A linter is one analyzer or several, with the name for //nolint comments.
 type linter struct {
 	name      string
 	analyzers []*analysis.Analyzer
 }
 
-// finding is what a linter reports.
+// A finding is one report of a linter.
 type finding struct {
 	pos     token.Pos
 	linter  string

@@ -31,16 +31,16 @@ var linters = []linter{
 	{"errcheck", only(errcheckAnalyzer())},                              // an error that nobody looks at
 	{"errorlint", only(set(errorlint.NewAnalyzer(), "errorf", "true"))}, // errors.Is and As through every wrap
 	{"forbidigo", only(forbidigoAnalyzer())},                            // output and exits belong to main and to writers passed in
-	{"govet", vet},                                                      // what go vet reports: make vet leaves this system to it
+	{"govet", vet},                                                      // go vet's analyzers: make vet leaves this system to it
 	{"ineffassign", only(ineffassign.Analyzer)},                         // a value that nothing reads
 	{"makezero", only(makezero.NewAnalyzer())},                          // append to a slice that has its length already
 	{"misspell", only(misspellAnalyzer)},                                // readers stumble over wrong words
 	{"nilerr", only(nilerr.Analyzer)},                                   // an error found, and nil returned
 	{"noctx", only(noctx.Analyzer)},                                     // every request can be cancelled
 	{"sloglint", only(sloglint.New(&sloglint.Options{ContextOnly: "all", NoMixedArguments: true}))}, // handlers find the trace in the context
-	{"staticcheck", staticcheckAnalyzers()},                                                         // mistakes, and what can be said more simply
+	{"staticcheck", staticcheckAnalyzers()},                                                         // mistakes, and code that can be simpler
 	{"unused", only(unusedAnalyzer)},                                                                // no dead code
-	{"usetesting", only(set(usetesting.NewAnalyzer(), "ossetenv", "true"))},                         // what testing.T undoes by itself
+	{"usetesting", only(set(usetesting.NewAnalyzer(), "ossetenv", "true"))},                         // changes that testing.T undoes by itself
 }
 
 func only(a *analysis.Analyzer) []*analysis.Analyzer { return []*analysis.Analyzer{a} }

@@ -35,8 +35,8 @@ func main() {
 	unitchecker.Main(analyzers...)
 }
 
-// wanted is what to run for the configuration that go vet wrote to a file: of a
-// package that others import it needs no findings, only what they have to know.
+// wanted returns the analyzers to run for the configuration that go vet wrote to a
+// file. For a package that go vet only imports, they are those that record facts.
 func wanted(configuration string) ([]*analysis.Analyzer, error) {
 	all := newAnalyzer(linters)
 	if !strings.HasSuffix(configuration, ".cfg") {
@@ -56,8 +56,8 @@ func wanted(configuration string) ([]*analysis.Analyzer, error) {
 	return []*analysis.Analyzer{all}, nil
 }
 
-// withFacts returns what a needs to run, directly or not, that knows of packages
-// what is asked for when others import them.
+// withFacts returns the analyzers that record facts about a package, out of a and all
+// that it requires, directly or not.
 func withFacts(a *analysis.Analyzer) []*analysis.Analyzer {
 	var found []*analysis.Analyzer
 	seen := map[*analysis.Analyzer]bool{}

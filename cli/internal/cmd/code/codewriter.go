@@ -21,7 +21,7 @@ type codeWriter struct {
 	part  []byte // the bytes of a character whose rest has not arrived
 }
 
-// escapeState is how much of an escape sequence has arrived.
+// escapeState is the part of an escape sequence that has arrived.
 type escapeState int
 
 const (

@@ -201,7 +201,7 @@ func newCmdRemove(f *cmdutil.Factory) *cobra.Command {
 	}, func(ctx context.Context, sb *sandbox.Sandbox, paths []string, user string) error {
 		params := &sandbox.PathParams{User: user}
 		return f.EachNamed(paths, func(path string) error {
-			file, err := sb.Files.Stat(ctx, path, params) // the service removes directories, too, and says nothing of what is missing
+			file, err := sb.Files.Stat(ctx, path, params) // the service removes directories, too, and does not report missing files
 			switch {
 			case err != nil:
 				return err

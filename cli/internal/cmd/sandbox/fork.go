@@ -59,7 +59,7 @@ with -o json in the list.`,
 	return cmd
 }
 
-// maxForks is how many copies services make at once.
+// maxForks is the number of copies that services make in one call.
 const maxForks = 100
 
 // forkView is a copy as -o json shows it.

@@ -51,7 +51,7 @@ sandbox.`,
 	return cmd
 }
 
-// sampleEvery is how often there are new samples.
+// sampleEvery is the time between two samples.
 const sampleEvery = 5 * time.Second
 
 func metricsRun(ctx context.Context, opts *metricsOptions) (err error) {

@@ -30,7 +30,7 @@ func namedTargets(ctx context.Context, find *cmdutil.Services, ids []string) (ta
 	return targets
 }
 
-// parallel is how many sandboxes a command handles at a time.
+// parallel limits the sandboxes that a command handles at the same time.
 const parallel = 10
 
 // forEach calls do for all targets that have not failed yet.

@@ -24,7 +24,7 @@ var ErrNoDaemon = errors.New("no Docker or Podman daemon answers")
 // endpoint is the possible address of a daemon.
 type endpoint struct {
 	host string
-	why  string // who says so; "": it is one of the usual places
+	why  string // the source of the address; "": it is one of the usual places
 	opts []client.Opt
 }
 

@@ -65,7 +65,7 @@ type Engine struct {
 	starting  sync.WaitGroup
 	watching  sync.WaitGroup
 	quota     bool   // the daemon limits a container's writes
-	noQuota   string // why quota is false
+	noQuota   string // the reason that quota is false
 	copies    bool   // the program is copied into each container
 
 	done  chan struct{}

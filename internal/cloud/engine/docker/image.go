@@ -54,7 +54,7 @@ func (e *Engine) DefaultImage(ctx context.Context) (string, error) {
 	return found.ID, nil
 }
 
-// progressEvery is how often the progress of a pull is logged.
+// progressEvery is the shortest time between two reports of the progress of a pull in the log.
 const progressEvery = 5 * time.Second
 
 func (e *Engine) pull(ctx context.Context, ref string) error {

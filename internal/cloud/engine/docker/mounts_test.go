@@ -134,7 +134,7 @@ func TestMountsRefused(t *testing.T) {
 // ownTemporary returns the directory for temporary files of this test alone.
 func ownTemporary(t *testing.T) string {
 	t.Helper()
-	dockertest.Shared(t) // what tests share is not for this directory
+	dockertest.Shared(t) // before TMPDIR is set: shared files do not belong there
 	dockertest.Program(t)
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)

@@ -78,7 +78,7 @@ func (e *Engine) newSandbox(ctx context.Context, o engine.SandboxOptions) (_ *sa
 			return nil, err
 		}
 	}
-	if err := e.show(ctx, s.name, e.commandUser(o), s.handover); err != nil { // after what was saved, which is not for the directories of the host
+	if err := e.show(ctx, s.name, e.commandUser(o), s.handover); err != nil { // after restore, which must not write into the host's directories
 		return nil, err
 	}
 	if err := s.start(ctx, o, base.Removed); err != nil {
@@ -99,7 +99,7 @@ func (e *Engine) newSandbox(ctx context.Context, o engine.SandboxOptions) (_ *sa
 		if s.reason.Load() == nil {
 			s.fail(s.causeOfDeath())
 		}
-		_ = s.close() // what is left is removed later
+		_ = s.close() // the rest is removed later
 	})
 	return s, nil
 }
@@ -410,7 +410,7 @@ func (e *Engine) awaitExit(ctx context.Context, name string) <-chan int64 {
 	return status
 }
 
-// exitPatience is how long the daemon may take to say how a container ended.
+// exitPatience limits the wait for the daemon's report of the end of a container.
 const exitPatience = 2 * time.Second
 
 // killedStatus is the exit status of a process that was killed.
@@ -544,7 +544,7 @@ func (s *sandbox) stop(ctx context.Context, cut bool) error {
 	return nil
 }
 
-// pauses is how often the daemon is asked to pause a container.
+// pauses limits the requests to pause one container.
 const pauses = 5
 
 // pause has the daemon pause a container. On a busy machine runc may find that processes do not

@@ -28,5 +28,5 @@ const PackageTree = "/var/lib/dpkg"
 // to nothing else.
 var DeviceNames = []string{"null", "zero", "full", "random", "urandom", "tty"}
 
-// MaxTerminals is how many pseudoterminals a sandbox may have.
+// MaxTerminals is the maximum number of pseudoterminals of a sandbox.
 const MaxTerminals = 256

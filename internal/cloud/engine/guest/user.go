@@ -4,7 +4,7 @@ package guest
 
 import "syscall"
 
-// IDs is how many ids a sandbox has, unless it has only one.
+// IDs is the number of ids of a sandbox, unless it has only one.
 const IDs = 1 << 16
 
 // User is an account inside a sandbox.

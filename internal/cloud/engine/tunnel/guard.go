@@ -22,7 +22,7 @@ const (
 	muxWindow
 )
 
-// stuckTimeout is how long the server's session may take to handle the bytes that it has read. It
+// stuckTimeout limits the time that the server's session needs for the bytes that it has read. It
 // blocks only when the other end breaks the protocol and does not read the answer.
 const stuckTimeout = time.Minute
 

@@ -25,7 +25,7 @@ func (m *movable) now() (net.Conn, chan struct{}) {
 	return m.conn, m.moved
 }
 
-// move is what saving and restoring does. Nothing may be on the way.
+// move replaces the connection, as saving and restoring does. Nothing may be on the way.
 func (m *movable) move(to net.Conn) {
 	m.mu.Lock()
 	was := m.conn

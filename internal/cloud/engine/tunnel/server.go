@@ -376,7 +376,7 @@ func (s *Server) accept() {
 	}
 }
 
-// requestTimeout is how long the daemon may take to send the destination of a connection.
+// requestTimeout limits the wait for the destination of a connection, which the daemon sends.
 const requestTimeout = 10 * time.Second
 
 // carry connects a connection out of the sandbox and copies until both directions have

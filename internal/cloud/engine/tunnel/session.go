@@ -21,9 +21,9 @@ const (
 	// maxStreams bounds the connections that the other end may hold open, including closed ones
 	// whose end it did not acknowledge.
 	maxStreams = 2 * (2*wire.MaxStreams + maxEgress)
-	// window is how many bytes of one connection wait in the server for its reader.
+	// window limits the bytes of one connection that wait in the server for its reader.
 	window = 256 << 10
-	// closeTimeout is how long a closed connection waits for the other end to close it too.
+	// closeTimeout limits the wait of a closed connection for the other end to close it too.
 	closeTimeout = 5 * time.Minute
 )
 

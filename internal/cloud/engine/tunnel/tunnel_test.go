@@ -20,10 +20,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// inside is what the other end of a test's tunnel does.
+// inside runs the other end of a test's tunnel.
 type inside func(t *testing.T, g *Guest)
 
-// tunnel connects a server to an other end that is ready and then does what inside says.
+// tunnel connects a server to another end that is ready and then runs do.
 func tunnel(t *testing.T, o Options, do inside) *Server {
 	t.Helper()
 	ours, theirs := net.Pipe()

@@ -23,9 +23,9 @@ import (
 )
 
 const (
-	// nudge is how often a kernel that is starting is asked for its kernel_info.
-	// Messages on iopub before the subscription has reached it are lost, so the
-	// request is repeated until its answer shows on iopub too.
+	// nudge is the time between two requests for the kernel_info of a starting
+	// kernel. Messages on iopub before the subscription has reached it are lost, so
+	// the request is repeated until its answer shows on iopub too.
 	nudge = 250 * time.Millisecond
 	// answerTimeout bounds all operations that should take no time, so all but
 	// executions. Some kernels leave out the answer, or the status idle after it.

@@ -97,7 +97,7 @@ func (d *Daemon) Kill() {
 // Stop ends the daemon, and so its containers, and removes its mounts: a killed daemon leaves them.
 func (d *Daemon) Stop() {
 	d.stop()
-	mounts, _ := os.ReadFile("/proc/self/mountinfo") // what cannot be read is not removed
+	mounts, _ := os.ReadFile("/proc/self/mountinfo") // without the list, no mounts are removed
 	for line := range strings.Lines(string(mounts)) {
 		if fields := strings.Fields(line); len(fields) > 4 && strings.HasPrefix(fields[4], d.dir+"/") {
 			_ = syscall.Unmount(fields[4], syscall.MNT_DETACH)
