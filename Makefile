@@ -22,7 +22,7 @@ STRESSFLAGS ?=
 GOTEST := go test -vet=off -timeout=30m -p $(PARALLEL)
 BENCHFLAGS ?=
 # What readers stumble over in comments and pages.
-STILTED := \btells (whether|that)\b|\bany more\b|\bto be had\b|\bso many of\b
+STILTED := \b(is|are) (what|who|whom|where|when|why)\b|\btells (whether|that)\b|\bany more\b|\bto be had\b|\bso many of\b
 # What make release builds, and where to. CARRIED is where Go finds what it puts into them.
 RELEASES ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 RELEASE ?= .tmp/release

@@ -173,8 +173,8 @@ func TestVolumeErrors(t *testing.T) {
 	}
 }
 
-// What is in a volume is where E2B_VOLUME_API_URL says, beside an API whose address is
-// set, or else where the volume says.
+// TestVolumeAddress checks the address of a volume's content: E2B_VOLUME_API_URL, if the
+// address of the API is set too, or else the address that the volume names.
 func TestVolumeAddress(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -263,8 +263,8 @@ func (f *Files) dirCommand(ctx context.Context, user, line string, paths map[str
 	return err
 }
 
-// shellPath returns path for a shell whose directory is where relative paths start. It
-// is not taken for an option.
+// shellPath returns path for a shell that runs in the directory where relative paths start.
+// The result is never taken for an option.
 func shellPath(path string) string {
 	if path == "~" || strings.HasPrefix(path, "~/") {
 		path = "." + path[1:]

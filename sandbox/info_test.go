@@ -10,8 +10,8 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// Info has each field of the API's form, and what it says of the network is what
-// WithNetwork takes.
+// TestInfoHasEveryField checks that Info has each field of the API's form, and that WithNetwork
+// takes its network.
 func TestInfoHasEveryField(t *testing.T) {
 	t.Parallel()
 	network := Network{

@@ -92,7 +92,7 @@ func (d *decoder) refused(what string, v reflect.Value) error {
 	return &DecodeError{Offset: d.pos, Type: v.Type(), Reason: fmt.Sprintf("%s cannot be stored in %s", what, v.Type())}
 }
 
-// assign stores a value whose opening has been read; start is where it began.
+// assign stores a value whose opening has been read, and which begins at start.
 func (d *decoder) assign(start int, n node, v reflect.Value) error {
 	t := v.Type()
 	switch t {

@@ -9,7 +9,7 @@
 //	dockerexecutor -image python:3.10 -model NAME 'Which primes are there below 100?'
 //
 // The daemon is the one that the docker command uses; DOCKER_HOST names another. This
-// program becomes the first process of the containers, which is why it is built without C.
+// program becomes the first process of the containers, so it is built without C.
 // Model, key and tools stay outside: a container receives only code. So it is with the team:
 // its agents call a function of this program when they ask the model.
 //

@@ -112,8 +112,8 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// With an engine whose sandboxes have no other way out than the server's, the relay inside
-// is what leads to other sandboxes.
+// TestGVisorPeers checks that sandboxes reach each other through the relay inside, with an
+// engine whose sandboxes have no other way out than the server's.
 func TestGVisorPeers(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, gvisorOptions(t)...)

@@ -93,7 +93,8 @@ func TestCopyPatterns(t *testing.T) {
 	}
 }
 
-// A symlink that is named as a source is what it leads to. One in a directory stays one.
+// TestCopySymlinks checks that a source that is a symlink is followed, and that a symlink in a
+// directory stays one.
 func TestCopySymlinks(t *testing.T) {
 	t.Parallel()
 	dir := tree(t, map[string]string{

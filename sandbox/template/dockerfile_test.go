@@ -124,9 +124,9 @@ func TestDockerfileRefuses(t *testing.T) {
 	}
 }
 
-// Words of ENV are what Docker makes of them, by its own reader of words: variables in single
-// quotes and behind a backslash are text, and those that the file does not set are left to
-// the service.
+// TestDockerfileWords checks that words of ENV have Docker's meaning, by its own reader of words:
+// variables in single quotes and behind a backslash are text, and those that the file does not
+// set are left to the service.
 func TestDockerfileWords(t *testing.T) {
 	t.Parallel()
 	known := variables{"VER": "1.2.3", "DIR": "/srv", "EMPTY": "", "PRICE": "$5", "LIST": "a,b,a"}

@@ -60,7 +60,8 @@ func (c *conversion) platform(n *parser.Node, text string) ([]platform, error) {
 	return []platform{{n.StartLine, text, architecture}}, nil
 }
 
-// checkPlatforms returns an error unless the images of the service are what the file says.
+// checkPlatforms returns an error unless the images of the service have the platforms that the
+// file names.
 func checkPlatforms(ctx context.Context, templates *api.TemplateService, wanted []platform) error {
 	if len(wanted) == 0 {
 		return nil

@@ -1,4 +1,4 @@
-# PageRank over the imports: important is what important packages import.
+# PageRank over the imports: a package is important if important packages import it.
 import time
 
 names = {p["name"] for p in packages}

@@ -14,8 +14,8 @@ import (
 const leasePatience = time.Second
 
 // openPatiently opens a file without waiting for the other end of a pipe. It does
-// wait for a process that has a lease of the file: that is when the text of the
-// sandbox's /proc/meminfo is written.
+// wait for a process that has a lease of the file, which writes the text of the
+// sandbox's /proc/meminfo meanwhile.
 func openPatiently(path string, flags int) (f *os.File, err error) {
 	for pause, waited := time.Millisecond, time.Duration(0); ; pause *= 2 {
 		f, err = os.OpenFile(path, flags, 0)

@@ -50,8 +50,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestSetup builds with a go command that is none: what matters is what it is asked for, and
-// that what fails leaves nothing.
+// TestSetup checks the arguments of the go command, with a stand-in for it, and that a failed
+// build leaves nothing.
 func TestSetup(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)

@@ -22,7 +22,7 @@ func environment(c *guest.Config, proxied bool, temp string, exists func(path st
 	env["E2B_SANDBOX"] = "true"
 	env["E2B_SANDBOX_ID"] = c.SandboxID
 	env["E2B_TEMPLATE_ID"] = c.TemplateID
-	if temp != "/tmp" { // /tmp is where programs look by default
+	if temp != "/tmp" { // programs look in /tmp by default
 		env["TMPDIR"] = temp
 	}
 	if proxied && c.Offline {

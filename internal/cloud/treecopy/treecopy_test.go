@@ -249,8 +249,8 @@ func TestPlaceRefuses(t *testing.T) {
 	}
 }
 
-// What is packed and placed is what it was, with hard links, and capabilities where they may
-// be set.
+// TestPack checks that files are the same after they were packed and placed, with hard links,
+// and with capabilities where they may be set.
 func TestPack(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

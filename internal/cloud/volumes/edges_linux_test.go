@@ -49,7 +49,7 @@ func TestVolumesAreBounded(t *testing.T) {
 	t.Parallel()
 	r := open(openStore(t, t.TempDir()))
 	create(t, r, "first", "first")
-	for n := range Max - 1 { // in memory, which is what counts
+	for n := range Max - 1 { // in memory alone
 		r.byID[fmt.Sprint(n)] = &volume{Volume: Volume{ID: fmt.Sprint(n), Name: fmt.Sprint("n", n)}}
 	}
 	if _, err := r.Create("more", "more"); !errors.Is(err, ErrTooMany) {

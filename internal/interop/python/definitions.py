@@ -62,7 +62,7 @@ DEFINITIONS = {
         "FROM e2bdev/base\nEXPOSE 80\nRUN echo hello && \\\necho again\nCOPY a.txt run /app/\n"
         "COPY --chown=user:user top/one.txt /app/\nENV A=1\nARG B=2\nWORKDIR /app\nUSER root\nCMD python3 app.py\n"
     ),
-    # The rest is what only the newest SDK reads as Docker does.
+    # Only the newest SDK reads the rest as Docker does.
     "documents": lambda: start().from_dockerfile(
         'FROM e2bdev/base AS only\nENV A="one two" B=$A\nRUN ["echo", "a b"]\n'
         "RUN <<EOF\necho one\necho two\nEOF\n"
