@@ -35,8 +35,8 @@ type CommandResult struct {
 	// daemon never sets it: there such a command lasts until all of them end or close their
 	// output. So redirect the output of processes that are to stay: "server >server.log 2>&1 &".
 	OutputHeld bool
-	// OutputCut reports that the sandbox was paused while the command ran. Output that it printed
-	// before this handle had connected to it again is lost.
+	// OutputCut reports that the sandbox was paused while the command ran. Output from the pause
+	// until this handle connected to the command again is lost. Earlier output is kept.
 	OutputCut bool
 }
 

@@ -39,7 +39,7 @@ type engines struct {
 	latest sync.Map            // engine.Name to the engine.Engine of that name that was opened last
 }
 
-// lazyEngine is an engine that is opened on its first use.
+// lazyEngine is an engine that is opened when it is needed, and again if it has died since.
 type lazyEngine struct {
 	open func(context.Context) (engine.Engine, error)
 

@@ -19,8 +19,8 @@ type route struct {
 }
 
 // table returns the calls of the API that are answered within requestDeadline. It includes
-// paths that the real service has and this one does not, so that a user reads the name of
-// the missing feature instead of a bare 404.
+// paths of the real service that this one does not support: they answer with the name of the
+// missing feature, so that a user reads more than a bare 404.
 func (s *Service) table() []route {
 	return []route{
 		{"CreateSandbox", "POST", "/sandboxes", s.create(version1)},

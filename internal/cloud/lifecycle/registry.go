@@ -36,8 +36,8 @@ type Options struct {
 	MaxKept int
 	Logger  *slog.Logger // nil: no log
 
-	// Store keeps the files and memory of paused sandboxes. The caller closes it after the
-	// registry.
+	// Store keeps the data for resumes of paused sandboxes: their records, their files and,
+	// where it was saved, their memory. The caller closes it after the registry.
 	Store *store.Store
 
 	// Layers keeps the layers with which sandboxes begin. If it is nil, they are kept in Store,

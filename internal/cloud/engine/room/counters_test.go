@@ -221,8 +221,8 @@ func TestShareFiles(t *testing.T) {
 }
 
 // TestCloudProcesses checks that all sandboxes together have no more processes than
-// the cloud may have. At that number, neither the room nor another start fails for
-// long.
+// the cloud may have. At that number, the room goes on, and others start again soon
+// after one sandbox has ended.
 func TestCloudProcesses(t *testing.T) {
 	t.Parallel()
 	const all, each = 250, 200

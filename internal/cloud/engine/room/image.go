@@ -8,7 +8,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// haveImages returns an error if o asks for an image and this room cannot make its sandbox.
+// haveImages returns an error if this room cannot make a sandbox of the image in o, which has one.
 // Without a root of its own a sandbox would run the programs of the host instead.
 func (r *Room) haveImages(o engine.SandboxOptions) error {
 	if r.level != engine.Full {

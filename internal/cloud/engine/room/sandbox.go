@@ -188,8 +188,9 @@ func (s *Sandbox) killForks() {
 	}
 }
 
-// Done returns a channel that is closed when the reason for the sandbox's end is known. Close
-// returns when all of its processes have ended.
+// Done returns a channel that is closed when the reason for the sandbox's end is known. When
+// Close returns nil, the sandbox's processes have ended, and its files and control groups are
+// gone.
 func (s *Sandbox) Done() <-chan struct{} { return s.done }
 
 // Err returns the reason for the sandbox's end: nil before it, then [engine.ErrClosed],

@@ -25,7 +25,8 @@ type terminalName struct {
 	created unix.Timespec
 }
 
-// named returns the name of this terminal.
+// named returns the name and the creation time of this terminal, which distinguish it from
+// later ones.
 func named(tty *os.File) (terminalName, error) {
 	name := terminalName{path: tty.Name()}
 	var stat unix.Stat_t
@@ -36,7 +37,7 @@ func named(tty *os.File) (terminalName, error) {
 	return name, nil
 }
 
-// open reports whether the terminal is open: its file exists only as long.
+// open reports whether the terminal is open: its file exists only while it is.
 func (n terminalName) open() bool {
 	var stat unix.Stat_t
 	return unix.Stat(n.path, &stat) == nil && stat.Ctim == n.created
