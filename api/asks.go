@@ -103,7 +103,7 @@ func (c *Client) features(ctx context.Context) (map[string]any, error) {
 	return features, err
 }
 
-// canAsk is CheckAsk for rules that may not want it.
+// canAsk is CheckAsk if the rules set Ask. Otherwise, and for nil, it returns nil.
 func (s *SandboxService) canAsk(ctx context.Context, e *Egress) error {
 	if e == nil || !e.Ask {
 		return nil

@@ -93,7 +93,8 @@ func TestMakingIsNotRepeated(t *testing.T) {
 	}
 }
 
-// paged is a service with two pages, and the queries it got.
+// paged returns a client of a service with two pages, and a channel with the queries that the
+// service receives.
 func paged(t *testing.T, first, second string) (*Client, chan string) {
 	t.Helper()
 	queries := make(chan string, 10)

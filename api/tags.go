@@ -16,7 +16,7 @@ type TemplateTag struct {
 	CreatedAt time.Time `json:"createdAt"`
 }
 
-// AssignedTags says which build tags point to.
+// AssignedTags has tags and the id of the build that they point to.
 type AssignedTags struct {
 	Tags    []string `json:"tags"`
 	BuildID string   `json:"buildID"`

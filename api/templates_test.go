@@ -40,7 +40,8 @@ func TestListTemplates(t *testing.T) {
 	}
 }
 
-// A service from before the second version of these routes has others.
+// TestTemplatesOfAnOlderService checks that the client uses the first version of these routes with
+// a service that does not have the second version.
 func TestTemplatesOfAnOlderService(t *testing.T) {
 	t.Parallel()
 	calls := make(chan string, 10)

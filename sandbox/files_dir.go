@@ -28,8 +28,8 @@ const (
 	DefaultMaxFiles = 100_000
 )
 
-// ErrTooLarge reports that a directory of the sandbox, or what a program prints for
-// [Commands.Output], has more than the limits of the call allow.
+// ErrTooLarge reports that a limit of the call was exceeded, by a directory of the sandbox or by
+// the output of a program that [Commands.Output] runs.
 var ErrTooLarge = archive.ErrTooLarge
 
 // UploadDirParams sets how a directory is copied into a sandbox.

@@ -78,8 +78,8 @@ func (e *InstallError) Error() string {
 	return fmt.Sprintf("sandbox: install %s: pip ended with status %d: %s", clip.Text(strings.Join(e.Requirements, " "), 128), e.ExitCode, text)
 }
 
-// reason returns why pip failed. If pip gave up an index, its last message says that
-// there is no such package.
+// reason returns the reason for pip's failure. If pip could not query an index, that is the failure
+// of the query, because pip's last message only says that there is no such package.
 func (e *InstallError) reason() string {
 	if e.Unreachable {
 		return "the package index could not be asked: " + clip.Text(e.why, 256)

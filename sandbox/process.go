@@ -33,8 +33,8 @@ const (
 	endGrace = time.Second
 	// maxEvent bounds one message of the daemon, which sends 32 KiB at once.
 	maxEvent = 4 << 20
-	// maxProcessMessages bounds the number of messages inside one: a listed process
-	// has two, and one more for each variable of its environment.
+	// maxProcessMessages bounds the number of messages nested in one message of the daemon: a
+	// listed process has two, and one more for each variable of its environment.
 	maxProcessMessages = 100_000
 	// inputChunk is the most input that one message carries.
 	inputChunk = 32 << 10

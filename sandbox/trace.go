@@ -7,11 +7,10 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// Trace has hooks that are called when calls of a client begin, as httptrace has for
-// requests; [github.com/e2bctl/e2bctl/sandbox/otel] makes spans of them. A call runs
-// with the context that its hook returns, and at its end the function that the hook
-// returns is called with what the caller gets. Hooks are called from several
-// goroutines. Fields may be nil.
+// Trace has hooks that are called when calls of a client begin, like those of httptrace for
+// requests; [github.com/e2bctl/e2bctl/sandbox/otel] makes spans of them. A hook returns a context
+// and a function: the call runs with that context, and at its end the function receives the call's
+// results. Hooks are called from several goroutines. Fields may be nil.
 //
 // The hooks of runs are [github.com/e2bctl/e2bctl/sandbox/agent.Trace].
 type Trace struct {

@@ -20,9 +20,9 @@ import (
 )
 
 var (
-	// ErrWatchOverflow ends a watch in which more happened than was read, or than
-	// the sandbox can follow, or whose sandbox was paused and resumed: events were
-	// lost. Look at the files, and start a new watch.
+	// ErrWatchOverflow ends a watch that lost events: more happened than was read or than the
+	// sandbox can follow, or the sandbox was paused and resumed. Look at the files, and start a new
+	// watch.
 	ErrWatchOverflow = errors.New("sandbox: events of a watch were lost")
 	// ErrWatchRemoved ends a watch whose directory was removed or moved away.
 	ErrWatchRemoved = errors.New("sandbox: the watched directory is gone")

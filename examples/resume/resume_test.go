@@ -42,7 +42,7 @@ func outcomeOf(t *testing.T, st *state.State) outcome {
 	return o
 }
 
-// without returns the outcome of goal epochs without a stop.
+// without returns the outcome after as many epochs as goal says, in a run that is never stopped.
 func without(t *testing.T, cloud *sandboxtest.Cloud, goal int) outcome {
 	t.Helper()
 	st, err := beginning()

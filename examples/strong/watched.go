@@ -69,7 +69,8 @@ func prepare(ctx context.Context, sb *sandbox.Sandbox) (*watched, error) {
 	return s, err
 }
 
-// copy returns a copy of a sandbox, with the values that it must have.
+// copy returns a watched for sb, a copy of the sandbox of s. sb must have the same variables and
+// the same counter.
 func (s *watched) copy(sb *sandbox.Sandbox) *watched {
 	return &watched{Sandbox: sb, variables: s.variables, counter: s.counter}
 }

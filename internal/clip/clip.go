@@ -28,7 +28,7 @@ func Line(s string, limit int) string {
 	}, strings.TrimSpace(s)), limit)
 }
 
-// LastLine returns the last line of s that is not empty, treated as by [Line].
+// LastLine applies [Line] to the last line of s that is not empty.
 func LastLine(s string, limit int) string {
 	s = strings.TrimSpace(s)
 	return Line(s[strings.LastIndexByte(s, '\n')+1:], limit)

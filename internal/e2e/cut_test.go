@@ -67,7 +67,8 @@ func testConnectionCut(t *testing.T, r *relaytest.Relay, sb *sandbox.Sandbox) {
 	}
 }
 
-// cutting calls a function at its second Read, and has more bytes to read then.
+// cutting is a reader that calls do in its second Read. It still has bytes left after that, and
+// ends after 64 reads.
 type cutting struct {
 	do    func()
 	reads int

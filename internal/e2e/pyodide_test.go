@@ -132,8 +132,8 @@ func TestWasmPackages(t *testing.T) {
 	alone(t, cloud, 2)
 }
 
-// TestWasmLock installs the packages of a lock, from the index and, if the wheels are kept,
-// without it.
+// TestWasmLock installs the packages of a lock twice: from the index, and without internet from the
+// wheels that were kept.
 func TestWasmLock(t *testing.T) {
 	wasmtest.Need(t)
 	x := newIndex(t)

@@ -117,8 +117,8 @@ func (ks *Kernels) request(ctx context.Context, turn *requestTurn, c HTTPCall) (
 	return true, ErrLost
 }
 
-// ofKernel reports whether a line comes from the kernel. Before that the interpreter
-// only keeps the connection open.
+// ofKernel reports whether a line comes from the kernel. Until the kernel sends its first line, the
+// interpreter sends only lines that keep the connection open.
 func ofKernel(line []byte) bool {
 	var l struct {
 		Type string `json:"type"`

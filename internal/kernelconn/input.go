@@ -40,7 +40,8 @@ func newQuestions(input func(context.Context, string, bool) (string, error)) *qu
 	return &questions{input: input, answers: make(chan inputAnswer, 1)}
 }
 
-// ask calls the handler with m once it has answered the question before.
+// ask calls the handler with m. If the handler has not answered the previous question yet, ask
+// cancels that call, and m waits for the call's end.
 func (q *questions) ask(ctx context.Context, m *jupyter.Message) {
 	if q.cancel != nil {
 		q.cancel()

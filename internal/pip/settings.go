@@ -81,8 +81,9 @@ func ReadSettings(certificates, credentials bool) (Settings, error) {
 	return s, nil
 }
 
-// readFiles returns the settings in pip's configuration files by the name of
-// their variable. Later files take precedence, and in each file the section for install.
+// readFiles returns the settings in pip's configuration files, by the names of the environment
+// variables for the same settings. Later files take precedence over earlier ones and, in each file,
+// the section install over global.
 func readFiles() (map[string]string, error) {
 	found := map[string]string{}
 	for _, path := range configurationFiles() {
@@ -176,8 +177,8 @@ func CheckCertificates(content []byte) error {
 	return nil
 }
 
-// Masks returns the replacements for the output of pip: of everything that reveals a
-// user or a password of an address. pip itself masks most of it.
+// Masks returns a replacer that masks the users and passwords of the settings' addresses in the
+// output of pip, except texts that are shorter than minMasked. pip itself masks most of them.
 func (s Settings) Masks() *strings.Replacer {
 	var pairs []string
 	for _, variable := range []string{"PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_PROXY"} {

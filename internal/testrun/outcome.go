@@ -183,7 +183,8 @@ type starter struct {
 // of all goroutines, and its end by a signal.
 const graceOfLimit = time.Minute
 
-// command returns the command of a job.
+// command returns the command that runs a job. The command is this program, which runs the binary
+// and then ends its remaining processes. The end of ctx interrupts it.
 func (s *starter) command(ctx context.Context, j job) *exec.Cmd {
 	arguments := append([]string{j.binary, "-test.paniconexit0", "-test.timeout=" + s.limit.String()}, s.flags...)
 	if j.run != "" {

@@ -50,8 +50,8 @@ func (p *framePart) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, &[]any{&p.name, &p.size})
 }
 
-// frameOf returns the frame of entries. The frame has each blob once. In place of a blob
-// in held, it names the variable that has it.
+// frameOf returns a frame of entries, which has each blob once. In place of a blob that is in held,
+// the frame has the name of the variable with that blob.
 func frameOf(entries []state.Entry, held map[state.Hash]string) (io.Reader, error) {
 	head := frameHead{Values: make([]frameValue, len(entries)), Blobs: []framePart{}, Held: [][2]string{}}
 	parts, blobs := make([]io.Reader, 1, 1+len(entries)), state.Blobs{}

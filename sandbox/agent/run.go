@@ -107,10 +107,10 @@ type Limits struct {
 	StepTimeout time.Duration
 	// RunTimeout limits the duration of the run, counted from Begin.
 	RunTimeout time.Duration
-	// MaxMemoryBytes limits the memory (data and private mappings, RLIMIT_DATA) that the kernel
-	// may take in addition to its memory at Begin. Taking more raises a MemoryError in the code. Code
-	// can deliberately lift this limit; the limit that holds is the sandbox's own. It works on
-	// Linux only.
+	// MaxMemoryBytes limits the memory (data and private mappings, RLIMIT_DATA) that the kernel may
+	// take in addition to its memory at Begin. Taking more raises a MemoryError in the code. Code
+	// can deliberately lift this limit, but not the sandbox's own. MaxMemoryBytes works on Linux
+	// only.
 	MaxMemoryBytes int64
 	// MaxOutputBytes limits how much of each of stdout and stderr a step keeps: the
 	// head and the tail. 0 means [sandbox.DefaultMaxOutputBytes].

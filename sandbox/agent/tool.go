@@ -94,17 +94,16 @@ func WithApproval(approve func(context.Context, ToolCall) error) ToolOption {
 // fields', and too many or too few of them, raise a TypeError in the code. An Out of
 // struct{} is None.
 //
-// The context of a call ends with the step, and fn should then return: until it
-// does, its goroutine stays and the run's Close waits for it. An error becomes an
-// exception in the code; [*ToolError] says which. Its text is sent to the sandbox: it
-// must contain nothing that the code may not know (see also Params.Redact). A panic
-// becomes an exception that says only that the tool panicked; the panic's value and
-// stack go to Params.Audit and, at level error, to the logger of [sandbox.WithLogger],
-// or to [slog.Default] if that logger takes no errors or is not set.
+// The context of a call ends with the step, and fn should then return: until it does, its goroutine
+// stays and the run's Close waits for it. An error becomes an exception in the code; a [*ToolError]
+// defines its attributes. The error's text is sent to the sandbox: it must contain nothing that the
+// code may not know (see also Params.Redact). A panic becomes an exception that says only that the
+// tool panicked; the panic's value and stack go to Params.Audit and, at level error, to the logger
+// of [sandbox.WithLogger], or to [slog.Default] if that logger takes no errors or is not set.
 //
-// NewTool returns an error if name or a parameter's name cannot be a name in Python, if a type
-// has no Python form, or if an option is nil. [MustTool] is for a program that knows all of them
-// when it is written.
+// NewTool returns an error if name or a parameter's name cannot be a name in Python, if a type has
+// no Python form, or if an option is nil. [MustTool] is for tools whose name, types and options are
+// fixed in the program's source.
 func NewTool[In, Out any](name, doc string, fn func(context.Context, In) (Out, error), opts ...ToolOption) (Tool, error) {
 	t, err := newTool(name, doc, opts)
 	if err != nil {

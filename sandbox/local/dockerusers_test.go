@@ -16,8 +16,9 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/template"
 )
 
-// TestDockerKernelUser checks that commands and files are those of the last USER of a Dockerfile
-// and kernels root's, as on all engines, unless root has too few capabilities for that.
+// TestDockerKernelUser checks the users of a container: commands and files belong to the last USER
+// of the Dockerfile. Kernels run as root, as on all engines, or as that USER if root has too few
+// capabilities for that.
 func TestDockerKernelUser(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

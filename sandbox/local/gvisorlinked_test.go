@@ -11,8 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// TestGVisorLinked checks that setup refuses a program that is linked to libraries with the same
-// words as the start of a cloud, before it builds anything.
+// TestGVisorLinked checks that setup refuses a program that is linked to libraries, before it
+// builds anything. The error has the same words as that of a cloud's start.
 func TestGVisorLinked(t *testing.T) {
 	t.Parallel()
 	const linked = "/bin/sh"

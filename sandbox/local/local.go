@@ -56,7 +56,8 @@ type Report struct {
 	// Promises are the features of sandboxes, each with why Engine does not have it on this
 	// machine. A request for a missing feature is refused with an error that names it.
 	Promises []Promise
-	// What enforces each limit; "not enforced: …" where nothing does.
+	// Memory, CPU, Processes and Disk name the means that enforces each limit, or are "not
+	// enforced: …" if nothing does.
 	Memory, CPU, Processes, Disk string
 	// Egress tells how programs inside reach the network: "transparent", or the reason
 	// why only programs that use a proxy do.

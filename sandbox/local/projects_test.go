@@ -47,7 +47,8 @@ var projectTools = strings.Fields("addgroup adduser apk apt-get bun bundle cargo
 // ownIDs gives accounts other ids than those of user, who is in sandboxes and not in Docker.
 var ownIDs = strings.NewReplacer("id 1000 ", "id 1234 ", "USER 1000:1000", "USER 1234:1234")
 
-// projectState prints what a command of a build has, without what is a sandbox's own.
+// projectState prints the environment of a build's command: its user and group ids, its directory
+// and its variables. It leaves out the variables that a sandbox or the shell sets.
 const projectState = `#!/bin/sh
 id -u
 id -g

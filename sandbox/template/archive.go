@@ -25,7 +25,7 @@ const (
 	unixSticky  = 0o1000
 )
 
-// special are the bits of a mode that Go has elsewhere.
+// special maps mode bits of [fs.FileMode] to those of Unix, for the bits whose positions differ.
 var special = map[fs.FileMode]uint32{fs.ModeSetuid: unixSetuid, fs.ModeSetgid: unixSetgid, fs.ModeSticky: unixSticky}
 
 // unixMode returns a mode as Unix has it.

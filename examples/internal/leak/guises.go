@@ -40,8 +40,8 @@ func (s Secret) guises() [][]byte {
 // its whole output does not turn a masked secret back into the secret.
 const mask = 0xa5
 
-// masked returns the guises as a sandbox receives them, as a Python list: the sandbox
-// must not learn the secret from the search.
+// masked returns a Python list of the guises, each combined with mask and in hex, so that the
+// search does not show the secret to the sandbox.
 func (s Secret) masked() string {
 	var list []string
 	for _, guise := range s.guises() {

@@ -48,8 +48,8 @@ type Secret struct {
 	since time.Time // nothing that is older contains it
 }
 
-// New returns a secret that is nowhere yet, not even in the program's file: a
-// constant is in the memory of every process that runs it. It begins with prefix.
+// New returns a new random secret, which begins with prefix and is nowhere yet. It is not even in
+// the program's file, because a constant is in the memory of every process that runs the program.
 func New(prefix string) Secret { return Secret{prefix + rand.Text(), time.Now()} }
 
 // Findings are the result of a search of a sandbox.

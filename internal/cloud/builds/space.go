@@ -18,7 +18,8 @@ type Space struct {
 	Layers, Cache, Uploads Taken
 }
 
-// Taken is the space of things of one kind. In the cache, it counts steps and layers of images.
+// Taken is the number and the total size of the entries of one kind. For the cache, Count is the
+// number of cached steps and of the layers of kept images.
 type Taken struct {
 	Count int
 	Bytes int64

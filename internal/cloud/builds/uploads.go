@@ -77,8 +77,8 @@ func (u *Uploads) Has(hash string) bool {
 	return u.entries[hash] != nil
 }
 
-// Add stores an archive of size bytes, and replaces an earlier one. After an error nothing
-// of it is left.
+// Add stores an archive of size bytes, in place of an earlier one with this hash. After an error
+// nothing of the new archive is left.
 func (u *Uploads) Add(hash string, content io.Reader, size int64) (err error) {
 	record := uploadRecord{size, time.Now().UTC()}
 	value, err := json.Marshal(record)

@@ -117,7 +117,8 @@ func TestAssignmentIDs(t *testing.T) {
 	}
 }
 
-// An archive is put by the protocol that its address was asked for with.
+// TestAddressOfUpload checks that the address for an upload has the scheme, http or https, of the
+// request for that address.
 func TestAddressOfUpload(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -74,10 +74,10 @@ type Sandbox interface {
 	// directory of a SaveMemory. It is for [SandboxOptions].Files.
 	Save(ctx context.Context, dir string) error
 	// SaveLayer is Save, but makes a layer for [SandboxOptions].Layers in dir, an empty directory
-	// of a file system for which CheckLayers returned nil. The layer is usable once complete, which
-	// syncs it, has returned; the sandbox may be thawed before that. After an error of either, the
-	// content of dir is useless. If the error of SaveLayer matches [ErrNoLayers], nothing was
-	// written and the caller uses Save instead.
+	// of a file system for which CheckLayers returned nil. The returned function complete syncs the
+	// layer, which is usable after that; the sandbox may be thawed earlier. After an error of
+	// SaveLayer or of complete, the content of dir is useless. If the error of SaveLayer matches
+	// [ErrNoLayers], nothing was written and the caller uses Save instead.
 	SaveLayer(ctx context.Context, dir string) (complete func() error, err error)
 	// SaveMemory writes the memory of a frozen sandbox to dir, an empty directory like that of
 	// Save, and syncs it. The memory is that of its processes and everything that they have open,

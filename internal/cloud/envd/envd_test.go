@@ -66,8 +66,8 @@ func (d *daemon) files(options ...connect.ClientOption) filesystemconnect.Filesy
 	return filesystemconnect.NewFilesystemClient(d.http, d.url, append(options, d.options...)...)
 }
 
-// hesitate makes the client take little of an answer before it is read: its sockets
-// buffer little, and nothing is compressed.
+// hesitate limits how many bytes of an answer the client takes before the test reads them: the
+// client's sockets have small buffers, and answers are not compressed.
 func (d *daemon) hesitate(t *testing.T) {
 	t.Helper()
 	transport := &http.Transport{DisableCompression: true}

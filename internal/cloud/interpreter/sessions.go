@@ -34,7 +34,7 @@ func (s *Server) sessionModel(o *session) map[string]any {
 	return model
 }
 
-// liveSessions removes the sessions whose kernels are gone.
+// liveSessions removes the sessions whose kernels are gone, and returns the others.
 func (s *Server) liveSessions() []*session {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -46,8 +46,8 @@ func (k *Kernel) tellPositions() {
 	}
 }
 
-// displaced returns the requests whose new position must be reported. emitting is
-// held, which guards Request.position.
+// displaced sets the positions that have changed and must be reported, and returns their requests.
+// The caller holds k.emitting, which guards Request.position.
 func (k *Kernel) displaced() (list []*Request) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

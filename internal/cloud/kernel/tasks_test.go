@@ -41,7 +41,8 @@ func listen(t *testing.T) (port int, hear func() string) {
 	}
 }
 
-// tell is a cell that defines tell(port, text), which sends text to listen.
+// tell is a cell that defines tell(port, text). It sends text to the listener that listen made,
+// which has this port.
 const tell = `import asyncio
 async def tell(port, text):
     reader, writer = await asyncio.open_connection("127.0.0.1", port)

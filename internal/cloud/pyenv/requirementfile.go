@@ -144,7 +144,8 @@ func (r *requirementFiles) option(name, value, dir string) string {
 	return resolved
 }
 
-// requirement returns a line without options, with an absolute path if it is a path.
+// requirement returns text, with an absolute path if text names a path. text is a line of a
+// requirements file, without the line's options.
 func (r *requirementFiles) requirement(text string) string {
 	part := r.argument.FindStringSubmatch(text)
 	path := r.expand(part[2])

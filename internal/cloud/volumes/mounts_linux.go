@@ -134,7 +134,8 @@ func (m *mounts) end() {
 // loopAttempts limits the attempts to take a free loop device: another process may be faster.
 const loopAttempts = 100
 
-// attach makes an image a loop device, which is freed with its last use.
+// attach opens a free loop device for an image. The kernel frees the device once nothing has it
+// open or mounted.
 func attach(image string) (*os.File, error) {
 	file, err := os.OpenFile(image, os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {

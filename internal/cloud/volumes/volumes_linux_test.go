@@ -47,7 +47,8 @@ func wantClosed(t *testing.T, dir string) {
 	}
 }
 
-// open returns the volumes of a store as this user's cloud has them.
+// open returns a registry of the volumes of a store. As in a cloud of this user, sandboxes have a
+// single id unless the user is root.
 func open(s *store.Store) *Registry { return New(Options{Store: s, OneID: os.Geteuid() != 0}) }
 
 func create(t *testing.T, r *Registry, id, name string) Volume {

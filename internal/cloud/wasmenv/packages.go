@@ -53,7 +53,8 @@ func wanted(p npmPackage) map[string]string {
 	return files
 }
 
-// packages returns the packages of a system.
+// packages returns the npm packages of lock.json for a system, as GOOS/GOARCH, and those for all
+// systems. It returns an error if the file has none for this system.
 func packages(system string) ([]npmPackage, error) {
 	var all []npmPackage
 	if err := json.Unmarshal(lockFile, &all); err != nil {

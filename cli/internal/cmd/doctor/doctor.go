@@ -199,8 +199,8 @@ func users(ids int) string {
 	return fmt.Sprintf("%d user ids inside", ids)
 }
 
-// network returns a description of the programs' network access: a sentence if nothing
-// is missing.
+// network describes the network access of programs. If every program has it, network returns a
+// sentence that says so, and otherwise egress itself, which is the reason why some do not.
 func network(egress string) string {
 	if egress == "transparent" {
 		return "every program reaches the network through the rules"

@@ -51,7 +51,8 @@ func command(f *cmdutil.Factory, cmd *cobra.Command, run func(ctx context.Contex
 	return cmd
 }
 
-// pathsOf returns the paths of a command line, which are all of one sandbox.
+// pathsOf returns the paths on a command line and the id of their sandbox. It returns an error if
+// they name different sandboxes.
 func pathsOf(cmd *cobra.Command, args []string) (id string, paths []string, err error) {
 	for _, arg := range args {
 		sandboxID, path, ok := cmdutil.SandboxPath(arg)

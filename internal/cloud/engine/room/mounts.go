@@ -13,8 +13,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// mountHost makes a mount of each directory of the host for the sandbox. If sandboxes have a
-// single id, the first process makes the mounts, and gets the opened directories to compare.
+// mountHost opens the directories of the host that the sandbox mounts. If sandboxes have several
+// ids, it returns a mount of each directory. If they have a single id, the first process of the
+// sandbox makes the mounts: mountHost returns the opened directories, and the first process
+// compares them with those that it finds at their paths.
 func (s *Sandbox) mountHost() (shown []wire.Volume, files []*os.File, err error) {
 	if len(s.options.Mounts) > 0 && !s.room.ids.entersDirectories() {
 		return nil, nil, fmt.Errorf("%w: %s", engine.ErrNoMounts, noDirectories)

@@ -57,8 +57,8 @@ func kernelRequests() int {
 	return 100
 }
 
-// getKernel requests a kernel until it gets one: an order that the zygote does not take in time
-// is given up, see fork.
+// getKernel requests a kernel until the sandbox makes one. A request may fail, because fork gives
+// up an order that the zygote does not take in time.
 func getKernel(t *testing.T, s *Sandbox) {
 	t.Helper()
 	patience.Until(t, "sandbox "+s.options.ID+" gets a kernel", func() bool { return call(t, s, "/kernels?n=1", testRequest{}).Status == 1 })

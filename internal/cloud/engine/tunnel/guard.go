@@ -22,8 +22,8 @@ const (
 	muxWindow
 )
 
-// stuckTimeout limits the time that the server's session needs for the bytes that it has read. It
-// blocks only when the other end breaks the protocol and does not read the answer.
+// stuckTimeout limits the time in which the server's session handles the bytes that it has read.
+// The session blocks only when the other end breaks the protocol and does not read the answer.
 const stuckTimeout = time.Minute
 
 // guard checks every frame from the other end before the server's session sees it. The session

@@ -335,7 +335,7 @@ func (s *Server) Shut() {
 	}
 }
 
-// Reopen ends what Shut began.
+// Reopen allows connections again after Shut. Connections that Shut cut stay cut.
 func (s *Server) Reopen() {
 	s.mu.Lock()
 	s.shut = false

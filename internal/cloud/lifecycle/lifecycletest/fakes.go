@@ -286,7 +286,7 @@ func (f *Fake) saveTo(dir string) error {
 	return os.WriteFile(filepath.Join(dir, filesName), []byte(f.files), 0o600)
 }
 
-// read returns the files in directories, one after the other.
+// read returns the contents of the fakes' files in dirs as one text, in the order of dirs.
 func read(dirs ...string) (string, error) {
 	var all []byte
 	for _, dir := range dirs {

@@ -98,7 +98,8 @@ func TestFreezer(t *testing.T) {
 	}
 }
 
-// TestSlowDown checks that the share of a processor is restored afterwards.
+// TestSlowDown checks that slowDown leaves the sandbox a thousandth of a processor, and that
+// restore brings back the earlier share.
 func TestSlowDown(t *testing.T) {
 	t.Parallel()
 	_, s := freezing(t)

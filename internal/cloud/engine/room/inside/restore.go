@@ -83,8 +83,9 @@ func (b *built) noteLost(path string) {
 	b.notes = append(b.notes, fmt.Sprintf("%s is no longer shown: only what was changed there is left", path))
 }
 
-// readSaved reads saved files. It uses a directory in work, which is on the same file system, for
-// links. disk is the name of that file system in the error when it is full.
+// readSaved reads saved files. work is a directory on the file system that the files are restored
+// to: readSaved makes a directory for links in it. disk names that file system in the error when it
+// is full.
 func readSaved(from *os.File, work, disk string, o saved.Options) error {
 	links := filepath.Join(work, rand.Text())
 	if err := os.Mkdir(links, 0o700); err != nil {

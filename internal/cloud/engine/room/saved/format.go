@@ -15,7 +15,8 @@ import (
 // magic begins a file; the number is the version of the format.
 const magic = "e2bctl files 1\n"
 
-// kind is the kind of a record.
+// kind distinguishes records: one for each type of file, for another name of an earlier file and
+// for a removed file, and those that end a directory or all records.
 type kind byte
 
 const (

@@ -296,7 +296,8 @@ func (s *saver) keeps(name string) (to string, kept bool) {
 	return name, name == "security.capability"
 }
 
-// open opens the file that stat describes. Its owner may open it regardless of its mode.
+// open opens the file that stat describes. If the file's mode denies that and this process owns the
+// file, open changes the mode for a moment.
 func open(dir *os.File, name string, stat *unix.Stat_t, flags int) (*os.File, error) {
 	flags |= unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_CLOEXEC
 	fd, err := unix.Openat(int(dir.Fd()), name, flags|unix.O_NOATIME, 0)

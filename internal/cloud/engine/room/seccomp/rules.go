@@ -14,7 +14,8 @@ var (
 	// These are new or seldom used parts of kernels, and many of them have been used for attacks on
 	// kernels. Few programs need them.
 	attacked = refuse(unix.EPERM)
-	// Only the machine's administrator makes these, or asks about the machine with them.
+	// Only the machine's administrator needs these calls, some of them to query the state of the
+	// machine.
 	administration = refuse(unix.EPERM)
 	// Handles bypass paths, and descriptors of other processes bypass everything.
 	bypassing = refuse(unix.EPERM)

@@ -48,8 +48,9 @@ type InitSpec struct {
 	// Mounter starts a mounter, which can replace the file system later. Its control socket is the
 	// last file of all.
 	Mounter bool `json:"mounter,omitempty"`
-	// Late is like Mounter, but the mounter only enters the root, after the second stage has been
-	// executed.
+	// Late makes the mounter enter the root, for itself and the first process, after the second
+	// stage has been executed. The mounter does nothing else: it does not replace the file system.
+	// Mounter is set, too.
 	Late bool `json:"late,omitempty"`
 	// Layers are the layers below the sandbox, lowest first. Their mounts follow those of Trees.
 	Layers []Layer `json:"layers,omitempty"`
