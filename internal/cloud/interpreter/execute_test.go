@@ -196,7 +196,7 @@ func TestBadRequests(t *testing.T) {
 		{"POST", "/execute", `{`, 422, "json_invalid"},
 		{"POST", "/execute", ``, 422, "missing"},
 		{"POST", "/execute", `{"code":"1","language":"js"}`, 500, `Failed to create context: {"message": "The 'javascript' kernel is not available. Please pick another suitable kernel instead, or install that kernel. The local cloud has it, and TypeScript, after ` + "`e2bctl local setup --full`" + ` and a new start.", "short_message": "javascript not found"}`},
-		{"POST", "/contexts", `{"language":"bash"}`, 500, "The local cloud has it after `e2bctl local setup` and a new start."},
+		{"POST", "/contexts", `{"language":"java"}`, 500, "The local cloud has it if IJava is installed on its machine, after `e2bctl local setup --full` and a new start."},
 		{"POST", "/contexts", `{"language":"foo"}`, 500, `The 'foo' kernel is not available`},
 		{"DELETE", "/contexts/x", "", 404, "Context x not found"},
 		{"POST", "/contexts/x/restart", "", 404, "Context x not found"},

@@ -3,6 +3,7 @@ package lifecycle_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -128,12 +129,12 @@ func TestRetriesOfAPause(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := newStage(t)
-				tries := 0
+				var tries atomic.Int64
 				hook := s.fakes.Hook
 				s.fakes.Hook = func(ctx context.Context, id string, op lifecycletest.Operation) error {
 					err := hook(ctx, id, op)
 					if op == lifecycletest.Pause && err != nil {
-						tries++
+						tries.Add(1)
 					}
 					return err
 				}
@@ -146,21 +147,21 @@ func TestRetriesOfAPause(t *testing.T) {
 				if again != nil {
 					<-time.After(time.Hour + 3*time.Minute)
 					synctest.Wait()
-					if tries != 4 {
-						t.Errorf("got %d tries in three minutes, want 4", tries)
+					if tries.Load() != 4 {
+						t.Errorf("got %d tries in three minutes, want 4", tries.Load())
 					}
 					again(t, s, id)
-					tries = 0
+					tries.Store(0)
 				}
 				<-time.After(time.Hour + 10*time.Minute - 1)
 				synctest.Wait()
-				if got := calls["get"](t.Context(), s, id); got != "running" || tries != 10 {
-					t.Errorf("got it %s after %d tries, want it to run until ten minutes are over", got, tries)
+				if got := calls["get"](t.Context(), s, id); got != "running" || tries.Load() != 10 {
+					t.Errorf("got it %s after %d tries, want it to run until ten minutes are over", got, tries.Load())
 				}
 				<-time.After(1)
 				synctest.Wait()
-				if got := calls["get"](t.Context(), s, id); got != "paused" || tries != 10 {
-					t.Errorf("got it %s after %d tries, want it ended, and so paused as it was", got, tries)
+				if got := calls["get"](t.Context(), s, id); got != "paused" || tries.Load() != 10 {
+					t.Errorf("got it %s after %d tries, want it ended, and so paused as it was", got, tries.Load())
 				}
 				_ = s.Close()
 			})
