@@ -101,6 +101,9 @@ func (f *Files) UploadDir(ctx context.Context, local, dir string, p *UploadDirPa
 // unpackInto has send send an archive to a file of the sandbox, and unpacks it into a
 // directory.
 func (f *Files) unpackInto(ctx context.Context, dir, user string, send func(ctx context.Context, file string) error) error {
+	if err := rpcPath(dir); err != nil { // before anything is sent
+		return f.failed(ctx, "upload", dir, err)
+	}
 	file := ".e2bctl-" + rand.Text() + ".tar"
 	if err := send(ctx, file); err != nil {
 		f.discard(ctx, file, user) // not every daemon removes an upload that was cut off
