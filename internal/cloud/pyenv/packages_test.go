@@ -49,6 +49,20 @@ func TestFullList(t *testing.T) {
 	}
 }
 
+// Code that runs in the service's template runs with the default packages too, so what both
+// lists hold has one version.
+func TestDefaultHasTheVersionsOfTheTemplate(t *testing.T) {
+	t.Parallel()
+	for minor := 9; minor <= 14; minor++ {
+		all := full.versions(t, minor)
+		for name, got := range short.versions(t, minor) {
+			if want := all[name]; got != want {
+				t.Errorf("Python 3.%d: %s %s, want %q", minor, name, got, want)
+			}
+		}
+	}
+}
+
 // skip skips the test, or fails it in CI.
 func skip(t *testing.T, format string, arguments ...any) {
 	t.Helper()
