@@ -105,7 +105,7 @@ def difference(a, b, at="x"):
     if isinstance(a, dict):
         return difference(list(a.items()), list(b.items()), at)
     if isinstance(a, (datetime.datetime, datetime.time)) and a is not pd.NaT:
-        zones = [(x.utcoffset(), "UTC" if x.tzinfo is datetime.timezone.utc else getattr(x.tzinfo, "key", None)) for x in (a, b)]
+        zones = [(x.utcoffset(), "UTC" if x.tzinfo is datetime.timezone.utc else getattr(x.tzinfo, "key", None), getattr(x.tzinfo, "zone", None)) for x in (a, b)]
         return "" if a == b and zones[0] == zones[1] else "%s: %r, not %r" % (at, a, b)
     return "" if a is b or a != a and b != b or a == b and repr(a) == repr(b) else "%s: %r, not %r" % (at, a, b)
 `

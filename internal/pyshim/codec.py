@@ -464,6 +464,8 @@ class _Encoder:
             if zone is None:
                 raise Unsupported("its zone %s has no name" % t.tz)
             out.update(dtype="datetime64[%s, %s]" % (t.unit, zone), data=tree(values.tz_convert("UTC").tz_localize(None).to_numpy()))
+            if _of_pytz(t.tz):
+                out["pytz"] = True
         elif isinstance(t, pandas.StringDtype):
             missing = values.isna().tolist()
             texts = [None if gone else text for gone, text in zip(missing, values.tolist())]
@@ -533,6 +535,8 @@ class _Encoder:
             out["zone"] = _zone_text(v.tzinfo, v.utcoffset())
             if out["zone"] is None:
                 return _opaque(v, "its zone has no name")
+            if _of_pytz(v.tzinfo):
+                out["pytz"] = True
         return {"$": "timestamp", "value": out}
 
     def missing(self, v):
@@ -719,6 +723,21 @@ def _zone_text(tz, offset):
     seconds = offset.days * 86400 + offset.seconds
     text = "%s%02d:%02d" % ("-" if seconds < 0 else "+", abs(seconds) // 3600, abs(seconds) // 60 % 60)
     return text + (":%02d" % (abs(seconds) % 60) if seconds % 60 else "")
+
+
+def _of_pytz(tz):
+    """Says whether pytz made a zone. pandas 2 does so for a name, and takes it for another zone than that of zoneinfo."""
+    return getattr(tz, "zone", None) is not None and type(tz).__module__.partition(".")[0] == "pytz"
+
+
+def _pandas_zone(text, pytz):
+    """Returns a zone of pytz if that is wanted and there; else that of the standard library."""
+    if pytz and text[0] not in "+-":
+        try:
+            return __import__("pytz").timezone(text)
+        except Exception:
+            pass  # the kernel that it comes from had pytz
+    return _zone(text)
 
 
 def _zone(text):
@@ -957,7 +976,7 @@ def _decode_column(v):
         array = {"b": pandas.arrays.BooleanArray, "f": pandas.arrays.FloatingArray}.get(data.dtype.kind, pandas.arrays.IntegerArray)
         return array(data, mask)
     if data.dtype.kind == "M" and "," in name:
-        return pandas.DatetimeIndex(data).tz_localize("UTC").tz_convert(_zone(name.partition(", ")[2].rstrip("]"))).array
+        return pandas.DatetimeIndex(data).tz_localize("UTC").tz_convert(_pandas_zone(name.partition(", ")[2].rstrip("]"), v.get("pytz"))).array
     if data.dtype.kind == "O" and name != "object":
         return pandas.array(data.tolist(), dtype=name)
     return data
@@ -1004,7 +1023,7 @@ def _column(index):
 def _decode_timestamp(v):
     numpy = _library("numpy", "a Timestamp")
     out = _library("pandas", "a Timestamp").Timestamp(numpy.datetime64(v["value"], v["unit"]))
-    return out.tz_localize("UTC").tz_convert(_zone(v["zone"])) if v.get("zone") else out
+    return out.tz_localize("UTC").tz_convert(_pandas_zone(v["zone"], v.get("pytz"))) if v.get("zone") else out
 
 
 def _decode_image(v):
