@@ -191,7 +191,7 @@ func ofVolume(err error) bool {
 // without a leading slash begin.
 func whereFilesAre(err error) string {
 	failed, ok := errors.AsType[*fs.PathError](err)
-	if !ok {
+	if !ok || !errors.Is(err, fs.ErrNotExist) {
 		return ""
 	}
 	if _, here := errors.AsType[syscall.Errno](failed.Err); here {
@@ -237,24 +237,10 @@ func classify(err error) class {
 		return class{code: "forbidden", exit: exitForbidden}
 	case errors.Is(err, sandbox.ErrUnknownTemplate):
 		return class{code: "not_found", exit: exitNotFound, hint: "Check --template; without it the sandbox is made from " + sandbox.DefaultTemplate + "."}
-	case errors.Is(err, api.ErrNotFound) && ofSecret(err):
-		return class{code: "not_found", exit: exitNotFound, hint: "Run e2bctl secret ls{local} to list the secrets."}
-	case errors.Is(err, api.ErrNotFound) && ofKey(err):
-		return class{code: "not_found", exit: exitNotFound, hint: "Run e2bctl api-key ls{local} to list the keys."}
-	case errors.Is(err, api.ErrNotFound) && ofTemplate(err):
-		return class{code: "not_found", exit: exitNotFound, hint: "Run e2bctl template ls{local} or e2bctl snapshot ls{local} to list what there is."}
-	case errors.Is(err, api.ErrNotFound) && ofVolume(err):
-		return class{code: "not_found", exit: exitNotFound, hint: "Run e2bctl volume ls{local} to list the volumes, and e2bctl volume ls{local} <volume>:/ what is in one."}
-	case errors.Is(err, fs.ErrNotExist) && whereFilesAre(err) != "":
-		return class{code: "not_found", exit: exitNotFound, hint: whereFilesAre(err)}
-	case errors.Is(err, api.ErrNotFound) && ofSandboxes(err):
-		return class{code: "not_found", exit: exitNotFound, hint: listThem}
-	case errors.Is(err, api.ErrNotFound):
-		return class{code: "not_found", exit: exitNotFound}
+	case errors.Is(err, api.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+		return class{code: "not_found", exit: exitNotFound, hint: whereToLook(err)}
 	case errors.Is(err, fs.ErrExist):
 		return class{code: "conflict", exit: exitConflict}
-	case errors.Is(err, fs.ErrNotExist):
-		return class{code: "not_found", exit: exitNotFound}
 	case errors.Is(err, sandbox.ErrGone):
 		return class{code: "gone", exit: exitConflict}
 	case errors.Is(err, api.ErrConflict):
@@ -273,6 +259,25 @@ func classify(err error) class {
 		return class{code: "network", exit: exitNetwork, hint: "Check the address and the proxy variables: e2bctl doctor tests them."}
 	}
 	return class{code: "failed", exit: exitFailed}
+}
+
+// whereToLook says how to find what there is where err says that something is not there.
+func whereToLook(err error) string {
+	switch {
+	case !errors.Is(err, api.ErrNotFound):
+		return whereFilesAre(err)
+	case ofSecret(err):
+		return "Run e2bctl secret ls{local} to list the secrets."
+	case ofKey(err):
+		return "Run e2bctl api-key ls{local} to list the keys."
+	case ofTemplate(err):
+		return "Run e2bctl template ls{local} or e2bctl snapshot ls{local} to list what there is."
+	case ofVolume(err):
+		return "Run e2bctl volume ls{local} to list the volumes, and e2bctl volume ls{local} <volume>:/ what is in one."
+	case whereFilesAre(err) == "" && ofSandboxes(err):
+		return listThem
+	}
+	return whereFilesAre(err)
 }
 
 // isNetwork reports whether no service answered.

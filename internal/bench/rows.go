@@ -21,102 +21,11 @@ type row struct {
 	elsewhere string
 }
 
+// overHTTP names the floor of what goes through a server.
+const overHTTP = "`net/http`"
+
 func (b *bench) rows() []row {
-	const overHTTP = "`net/http`"
-	rows := []row{
-		{
-			name: "create to first command, one after the other", runs: 20, measure: b.created(0, runTrue),
-			floor: namespaces, floorName: "`/bin/true` in bare namespaces", elsewhere: "130 to 490 ms [1]",
-		},
-		{
-			name: "the same, a pause before each", runs: 10, measure: b.created(b.pause, runTrue),
-			floor: namespaces, floorName: "`/bin/true` in bare namespaces",
-		},
-		{
-			name: "create to first Python result, one after the other", runs: 20, measure: b.created(0, onePlusOne),
-			floor: driverStart(adding), floorName: "starting the driver on the host",
-		},
-		{
-			name: "create to first Python result, a pause before each", runs: 10, measure: b.created(b.pause, onePlusOne),
-			floor: driverStart(adding), floorName: "starting the driver on the host",
-		},
-		{
-			name: "the same with pandas", runs: 10, measure: b.created(b.pause, onePlusOneInPandas),
-			floor: driverStart(pandas), floorName: "starting the driver on the host",
-		},
-		{name: "memory of an idle sandbox, its own", runs: 1, measure: b.idle, elsewhere: "16 MiB [3]"},
-		{
-			name: "`RunCode(\"1+1\")`", runs: 200, measure: b.inOne(onePlusOne),
-			floor: cell(adding), floorName: "the driver over its socket", elsewhere: "64 ms [4]",
-		},
-		{
-			name: "`Commands.Run(\"echo\")`", runs: 100, measure: b.inOne(echo),
-			floor: calls(bare("/bin/bash", "-c", "echo hello")), floorName: "bash on the host", elsewhere: "33 to 102 ms [3]",
-		},
-		{
-			name: "`Commands.Exec(\"echo\")`, without a shell", runs: 100, measure: b.inOne(execEcho),
-			floor: b.inOne(echo), floorName: "`Commands.Run(\"echo\")`",
-		},
-		b.echoRow("an empty `.bashrc`", ""),
-		b.echoRow("Debian's", "$(cat /etc/skel/.bashrc)"),
-		b.echoRow("one that reads, prints and starts programs", "cat; for i in 1 2 3; do date >&2; done"),
-		{
-			name: "the client's part of that", runs: 1000, measure: clientEcho,
-			floor: plainEcho, floorName: overHTTP + ", one request", elsewhere: "326 to 730 µs [5]",
-		},
-		{
-			name: "to cancel a command", runs: 50, measure: b.cancelled,
-			floor: cancelOnHost, floorName: "`exec.CommandContext`",
-		},
-		{
-			name: b.megabytes("of a command's output"), runs: 3, measure: b.transfer(b.commandOutput),
-			floor: b.download, floorName: overHTTP, elsewhere: "93 to 145 MB/s, peak 914 MB or more [5]",
-		},
-		{
-			name: b.megabytes("printed by code"), runs: 3, measure: b.transfer(b.codeOutput),
-			floor: moving(b.bulk, cell(b.printBulk())), floorName: "the driver over its socket",
-		},
-		{
-			name: count(b.prints, "small prints"), runs: 3, measure: b.inOne(b.manyPrints),
-			floor: cell(b.printMany()), floorName: "the driver over its socket",
-		},
-		{
-			name: count(b.errors, "cells that fail, each with one after it"), runs: 1, measure: b.inOne(b.failures),
-			floor: driverRuns(func(d *driver) error { return d.errors(b.errors) }), floorName: "the driver over its socket",
-		},
-		{
-			name: b.megabytes("uploaded to a file"), runs: 3, measure: b.transfer(b.uploadFile),
-			floor: b.upload, floorName: overHTTP + ", to nowhere", elsewhere: "85 ms to 2 s, peak 11 to 669 MB [5]",
-		},
-		{
-			name: b.megabytes("downloaded from a file"), runs: 3, measure: b.transfer(b.withFile(b.downloadFile)),
-			floor: b.download, floorName: overHTTP,
-		},
-		{
-			name: b.megabytes("from a signed URL"), runs: 3, measure: b.transfer(b.withFile(b.signedDownload)),
-			floor: b.download, floorName: overHTTP,
-		},
-		{
-			name: "a request to a port", runs: 500, measure: b.port,
-			floor: portOnHost, floorName: "the same server on the host",
-		},
-		{
-			name: "a connection to a port by `Forward`, and a request", runs: 100, measure: b.forwarded,
-			floor: b.dialled, floorName: "by `Dial`",
-		},
-		{
-			name: "a key to its echo in a terminal", runs: 500, measure: b.typed,
-			floor: typedOnHost, floorName: "a terminal of the host",
-		},
-		{
-			name: "to write a file and be told by a watch", runs: 100, measure: b.watched,
-			floor: watchOnHost, floorName: "fsnotify on the host",
-		},
-	}
-	rows = append(rows, b.runRows()...)
-	rows = append(rows, b.controlRows()...)
-	rows = append(rows, b.pauseRows()...)
-	rows = append(rows, b.forkRows()...)
+	rows := slices.Concat(b.startRows(), b.callRows(), b.transferRows(), b.eventRows(), b.runRows(), b.controlRows(), b.pauseRows(), b.forkRows())
 	if b.images != "" {
 		rows = append(rows, b.imageRows()...)
 	}
@@ -153,4 +62,116 @@ func (b *bench) rows() []row {
 		{name: count(b.crowd, "sandboxes in a row, each with pandas"), runs: 1, measure: b.crowded(1, onePlusOneInPandas)},
 		{name: count(b.crowd, "sandboxes at once, each with pandas"), runs: 1, measure: b.crowded(b.crowd, onePlusOneInPandas)},
 	}...)
+}
+
+// startRows measure sandboxes from their creation to what they first answer.
+func (b *bench) startRows() []row {
+	return []row{
+		{
+			name: "create to first command, one after the other", runs: 20, measure: b.created(0, runTrue),
+			floor: namespaces, floorName: "`/bin/true` in bare namespaces", elsewhere: "130 to 490 ms [1]",
+		},
+		{
+			name: "the same, a pause before each", runs: 10, measure: b.created(b.pause, runTrue),
+			floor: namespaces, floorName: "`/bin/true` in bare namespaces",
+		},
+		{
+			name: "create to first Python result, one after the other", runs: 20, measure: b.created(0, onePlusOne),
+			floor: driverStart(adding), floorName: "starting the driver on the host",
+		},
+		{
+			name: "create to first Python result, a pause before each", runs: 10, measure: b.created(b.pause, onePlusOne),
+			floor: driverStart(adding), floorName: "starting the driver on the host",
+		},
+		{
+			name: "the same with pandas", runs: 10, measure: b.created(b.pause, onePlusOneInPandas),
+			floor: driverStart(pandas), floorName: "starting the driver on the host",
+		},
+		{name: "memory of an idle sandbox, its own", runs: 1, measure: b.idle, elsewhere: "16 MiB [3]"},
+	}
+}
+
+// callRows measure calls of one sandbox.
+func (b *bench) callRows() []row {
+	return []row{
+		{
+			name: "`RunCode(\"1+1\")`", runs: 200, measure: b.inOne(onePlusOne),
+			floor: cell(adding), floorName: "the driver over its socket", elsewhere: "64 ms [4]",
+		},
+		{
+			name: "`Commands.Run(\"echo\")`", runs: 100, measure: b.inOne(echo),
+			floor: calls(bare("/bin/bash", "-c", "echo hello")), floorName: "bash on the host", elsewhere: "33 to 102 ms [3]",
+		},
+		{
+			name: "`Commands.Exec(\"echo\")`, without a shell", runs: 100, measure: b.inOne(execEcho),
+			floor: b.inOne(echo), floorName: "`Commands.Run(\"echo\")`",
+		},
+		b.echoRow("an empty `.bashrc`", ""),
+		b.echoRow("Debian's", "$(cat /etc/skel/.bashrc)"),
+		b.echoRow("one that reads, prints and starts programs", "cat; for i in 1 2 3; do date >&2; done"),
+		{
+			name: "the client's part of that", runs: 1000, measure: clientEcho,
+			floor: plainEcho, floorName: overHTTP + ", one request", elsewhere: "326 to 730 µs [5]",
+		},
+		{
+			name: "to cancel a command", runs: 50, measure: b.cancelled,
+			floor: cancelOnHost, floorName: "`exec.CommandContext`",
+		},
+	}
+}
+
+// transferRows measure much that goes in or out of a sandbox.
+func (b *bench) transferRows() []row {
+	return []row{
+		{
+			name: b.megabytes("of a command's output"), runs: 3, measure: b.transfer(b.commandOutput),
+			floor: b.download, floorName: overHTTP, elsewhere: "93 to 145 MB/s, peak 914 MB or more [5]",
+		},
+		{
+			name: b.megabytes("printed by code"), runs: 3, measure: b.transfer(b.codeOutput),
+			floor: moving(b.bulk, cell(b.printBulk())), floorName: "the driver over its socket",
+		},
+		{
+			name: count(b.prints, "small prints"), runs: 3, measure: b.inOne(b.manyPrints),
+			floor: cell(b.printMany()), floorName: "the driver over its socket",
+		},
+		{
+			name: count(b.errors, "cells that fail, each with one after it"), runs: 1, measure: b.inOne(b.failures),
+			floor: driverRuns(func(d *driver) error { return d.errors(b.errors) }), floorName: "the driver over its socket",
+		},
+		{
+			name: b.megabytes("uploaded to a file"), runs: 3, measure: b.transfer(b.uploadFile),
+			floor: b.upload, floorName: overHTTP + ", to nowhere", elsewhere: "85 ms to 2 s, peak 11 to 669 MB [5]",
+		},
+		{
+			name: b.megabytes("downloaded from a file"), runs: 3, measure: b.transfer(b.withFile(b.downloadFile)),
+			floor: b.download, floorName: overHTTP,
+		},
+		{
+			name: b.megabytes("from a signed URL"), runs: 3, measure: b.transfer(b.withFile(b.signedDownload)),
+			floor: b.download, floorName: overHTTP,
+		},
+	}
+}
+
+// eventRows measure how soon the other side has what one side said.
+func (b *bench) eventRows() []row {
+	return []row{
+		{
+			name: "a request to a port", runs: 500, measure: b.port,
+			floor: portOnHost, floorName: "the same server on the host",
+		},
+		{
+			name: "a connection to a port by `Forward`, and a request", runs: 100, measure: b.forwarded,
+			floor: b.dialled, floorName: "by `Dial`",
+		},
+		{
+			name: "a key to its echo in a terminal", runs: 500, measure: b.typed,
+			floor: typedOnHost, floorName: "a terminal of the host",
+		},
+		{
+			name: "to write a file and be told by a watch", runs: 100, measure: b.watched,
+			floor: watchOnHost, floorName: "fsnotify on the host",
+		},
+	}
 }

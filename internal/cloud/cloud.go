@@ -120,15 +120,7 @@ func Start(ctx context.Context, o Options) (*Cloud, error) {
 }
 
 func start(ctx context.Context, o Options, openers map[engine.Name]opener) (_ *Cloud, err error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	o.Domain = cmp.Or(o.Domain, tlsdoor.Localhost)
-	if err := tlsdoor.CheckDomain(o.Domain); err != nil {
-		return nil, fmt.Errorf("cloud: %w", err)
-	}
-	o.Engine = cmp.Or(o.Engine, defaultEngine)
-	if o.Limits, err = limitsOf(ctx, o); err != nil {
+	if err := o.complete(ctx); err != nil {
 		return nil, fmt.Errorf("cloud: %w", err)
 	}
 	c := &Cloud{options: o, python: o.Python, telemetry: telemetry.New(telemetry.Options{CPUs: o.Limits.CPUs}), dialer: &network.Dialer{Policy: o.Policy, Proxy: network.EnvironmentProxy(), ProxyNames: o.ProxyNames}}
@@ -177,14 +169,8 @@ func start(ctx context.Context, o Options, openers map[engine.Name]opener) (_ *C
 		return nil, fmt.Errorf("cloud: %w", err)
 	}
 	undo = append(undo, c.engines.close)
-	if hidden := own.Report().Hidden; len(hidden) > 0 {
-		remedy := remedyOf(hidden)
-		if c.python, err = orAbsent(pyenv.System(ctx, remedy)); err != nil {
-			return nil, fmt.Errorf("cloud: %w; %s", err, remedy)
-		}
-		if c.python.Level == pyenv.Absent {
-			c.python.Note += "; " + remedy
-		}
+	if err := c.avoidHidden(ctx, own.Report().Hidden); err != nil {
+		return nil, fmt.Errorf("cloud: %w", err)
 	}
 	c.volumes = volumes.New(volumes.Options{Store: c.store, Logger: o.Logger, OneID: own.Report().IDs == 1, Size: o.VolumeSize})
 	undo = append(undo, c.volumes.Close)
@@ -192,21 +178,59 @@ func start(ctx context.Context, o Options, openers map[engine.Name]opener) (_ *C
 		return nil, fmt.Errorf("cloud: %w", err)
 	}
 	c.address = listener.Addr()
-	kept := layers.Open(layers.Options{Store: c.store, Sharing: c.sharing, Unneeded: c.collectImages, Logger: o.Logger})
-	c.kept = kept
-	if c.images, err = c.openImages(kept); err != nil {
+	c.kept = layers.Open(layers.Options{Store: c.store, Sharing: c.sharing, Unneeded: c.collectImages, Logger: o.Logger})
+	if c.images, err = c.openImages(c.kept); err != nil {
 		return nil, err
 	}
 	undo = nil
-	cache := builds.OpenCache(c.store, kept, o.Logger)
-	all := templates.Open(templates.Options{Store: c.store, Layers: kept, Logger: o.Logger})
+	c.assemble(authority)
+	c.serve(ctx, listener)
+	c.close = sync.OnceValue(func() error { return c.shutDown(dir) })
+	return c, nil
+}
+
+// complete fills in the defaults of what the options leave out, and checks them.
+func (o *Options) complete(ctx context.Context) (err error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	o.Domain = cmp.Or(o.Domain, tlsdoor.Localhost)
+	if err := tlsdoor.CheckDomain(o.Domain); err != nil {
+		return err
+	}
+	o.Engine = cmp.Or(o.Engine, defaultEngine)
+	o.Limits, err = limitsOf(ctx, *o)
+	return err
+}
+
+// avoidHidden takes the Python of the machine where sandboxes cannot enter the directories of the
+// environment that was found.
+func (c *Cloud) avoidHidden(ctx context.Context, hidden []string) (err error) {
+	if len(hidden) == 0 {
+		return nil
+	}
+	remedy := remedyOf(hidden)
+	if c.python, err = orAbsent(pyenv.System(ctx, remedy)); err != nil {
+		return fmt.Errorf("%w; %s", err, remedy)
+	}
+	if c.python.Level == pyenv.Absent {
+		c.python.Note += "; " + remedy
+	}
+	return nil
+}
+
+// assemble makes the parts that answer requests, which cannot fail.
+func (c *Cloud) assemble(authority *tlsdoor.Authority) {
+	o := c.options
+	cache := builds.OpenCache(c.store, c.kept, o.Logger)
+	all := templates.Open(templates.Options{Store: c.store, Layers: c.kept, Logger: o.Logger})
 	c.sandboxes = lifecycle.New(lifecycle.Options{
-		MaxSandboxes: o.MaxSandboxes, MaxFrozenMemory: machineMemory() / 2, Store: c.store, Layers: kept, Launch: c.launch, Ended: c.telemetry.End, Logger: c.logger("lifecycle"),
+		MaxSandboxes: o.MaxSandboxes, MaxFrozenMemory: machineMemory() / 2, Store: c.store, Layers: c.kept, Launch: c.launch, Ended: c.telemetry.End, Logger: c.logger("lifecycle"),
 	})
-	kept.Sweep()
+	c.kept.Sweep()
 	c.keeping.begin(c.collectImages)
 	c.builds = builds.New(builds.Options{
-		Store: c.store, Templates: all, Layers: kept, Cache: cache, KeptImages: c.images.Uses, Cap: o.Space, Logger: o.Logger,
+		Store: c.store, Templates: all, Layers: c.kept, Cache: cache, KeptImages: c.images.Uses, Cap: o.Space, Logger: o.Logger,
 		Launch: func(ctx context.Context, spec lifecycle.Spec) (builds.Sandbox, error) { return c.open(ctx, spec, nil) },
 		Engine: o.Engine, Target: c.buildTarget,
 		Limits: describe(o.Limits), Path: searchPath(c.python),
@@ -221,13 +245,17 @@ func start(ctx context.Context, o Options, openers map[engine.Name]opener) (_ *C
 	})
 	c.router = edge.New(edge.Options{API: c.faults.of(api.Operation, api), Domain: c.Domain(), Logger: c.logger("edge"), Wake: c.wake, Asleep: c.asleep, Ended: c.sandboxes.Ended})
 	c.peers = c.newPeers(authority)
+}
+
+// serve answers requests from the listener until Close.
+func (c *Cloud) serve(ctx context.Context, listener net.Listener) {
 	c.server = &http.Server{
 		Handler:           connlimit.Handler(c.handlers.counted(c.log.Handler(c.faults.handler(c.router)))),
 		ConnContext:       connlimit.ConnContext,
 		ReadHeaderTimeout: headerDeadline,
 		IdleTimeout:       idleDeadline,
 		MaxHeaderBytes:    maxHeader,
-		ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
+		ErrorLog:          slog.NewLogLogger(c.options.Logger.Handler(), slog.LevelDebug),
 		Protocols:         new(http.Protocols),
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
 	}
@@ -238,8 +266,6 @@ func start(ctx context.Context, o Options, openers map[engine.Name]opener) (_ *C
 	c.life, c.endLife = context.WithCancel(context.WithoutCancel(ctx))
 	c.broken.done = make(chan struct{})
 	c.renewing.Go(c.renewEngine)
-	c.close = sync.OnceValue(func() error { return c.shutDown(dir) })
-	return c, nil
 }
 
 // remedyOf returns the remedy for trees that sandboxes cannot enter.

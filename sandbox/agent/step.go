@@ -161,20 +161,7 @@ func (r *Run) exec(ctx context.Context, code string, step *Step) ([]toolRecord, 
 	defer cancel(nil)
 	answered := make(chan struct{})
 	calls := r.bridge.step(unfinished, step.N, func() { close(answered) })
-	go func() {
-		select {
-		case <-answered:
-		case <-unfinished.Done():
-			return
-		}
-		grace := time.NewTimer(afterFinal)
-		defer grace.Stop()
-		select {
-		case <-grace.C:
-			cancel(ErrRunFinished)
-		case <-unfinished.Done():
-		}
-	}()
+	go endAfterAnswer(unfinished, answered, cancel)
 	limit := func(ctx context.Context) (context.Context, context.CancelFunc) {
 		if r.params.Limits.StepTimeout <= 0 {
 			return ctx, func() {}
@@ -233,6 +220,27 @@ func (r *Run) exec(ctx context.Context, code string, step *Step) ([]toolRecord, 
 	if step.Final || step.Error != nil {
 		return records, err
 	}
+	return records, r.takeValue(ctx, reply, step)
+}
+
+// endAfterAnswer interrupts the code that goes on for some time after the final answer was given.
+func endAfterAnswer(unfinished context.Context, answered <-chan struct{}, cancel context.CancelCauseFunc) {
+	select {
+	case <-answered:
+	case <-unfinished.Done():
+		return
+	}
+	grace := time.NewTimer(afterFinal)
+	defer grace.Stop()
+	select {
+	case <-grace.C:
+		cancel(ErrRunFinished)
+	case <-unfinished.Done():
+	}
+}
+
+// takeValue reads the value of the last expression of the code into the step.
+func (r *Run) takeValue(ctx context.Context, reply jupyter.ExecuteReply, step *Step) error {
 	doc, err := expressionValue(reply, valueKey)
 	main := hasMain(step.Results)
 	if main {
@@ -242,9 +250,9 @@ func (r *Run) exec(ctx context.Context, code string, step *Step) ([]toolRecord, 
 		step.Value = r.redact.value(step.Value)
 	}
 	if err = lost(err); err != nil && (main || errors.Is(err, sandbox.ErrKernelDied)) {
-		return records, r.failed(ctx, fmt.Errorf("agent: value of step %d: %w", step.N, err))
+		return r.failed(ctx, fmt.Errorf("agent: value of step %d: %w", step.N, err))
 	}
-	return records, nil
+	return nil
 }
 
 // overrun records that the code was interrupted because it took longer than limit, and

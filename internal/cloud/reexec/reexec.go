@@ -54,36 +54,18 @@ func serve(ctx context.Context, g *inside.Guest) error {
 	for _, u := range g.Users {
 		homes[u.Name] = u.Home
 	}
-	workdir := config.Workdir
-	if workdir == guest.UserWorkdir {
-		workdir = homes[defaultUser]
-	}
 	python, err := wasm(&config, g)
 	if err != nil {
 		return fmt.Errorf("reexec: %w", err)
 	}
 	memory := &child.Memory{Limit: config.MemoryBytes, Kills: g.OOMKills}
-	options := envd.Options{
-		Users: g.Users, DefaultUser: cmp.Or(config.User, defaultUser), AnyUser: g.AnyUser, AnyOwner: config.Contained && os.Geteuid() == 0, DefaultWorkdir: workdir, Scratch: g.Temp, Token: config.AccessToken,
-		System: environment(&config, g.Egress, g.Temp, isFile), Envs: config.Envs, Path: config.Path,
-		MemoryBytes: config.MemoryBytes, CPUs: config.CPUs, Memory: memory, MemoryUse: g.MemoryUse, Terminal: g.Terminal, Logger: logger.With("logger", "process"),
-	}
-	if config.Contained {
-		options.OneUser = fmt.Sprintf("all processes of its container are %d:%d, whom local.DockerParams.User names, or else the last USER of the template where local.DockerParams.CapDrop leaves root too little", g.Users[0].UID, g.Users[0].GID)
-	}
+	options := daemonOptions(&config, g, homes, memory, logger)
 	user, credential := kernelUser, (*syscall.Credential)(nil)
 	if python != nil {
 		options.NoProcesses = guest.NoProcesses
 		user, credential = defaultUser, userCredential(g)
 	}
-	daemon, err := envd.New(options)
-	if err != nil && config.User != "" && !errors.Is(err, envd.ErrNoID) {
-		// The default user's account was removed. The sandbox starts all the same: it may
-		// have been paused, and nobody could get at its files otherwise.
-		logger.WarnContext(ctx, "the default user is gone", "user", config.User, "error", err)
-		options.DefaultUser = defaultUser
-		daemon, err = envd.New(options)
-	}
+	daemon, err := newDaemon(ctx, options, logger)
 	if err != nil {
 		return err
 	}
@@ -103,33 +85,9 @@ func serve(ctx context.Context, g *inside.Guest) error {
 		logger.WarnContext(ctx, "the id of the default kernel could not be written", "error", err)
 	}
 
-	handlers := map[int]http.Handler{
-		protocol.PortEnvd:        daemon.Handler(),
-		protocol.PortInterpreter: kernels.Interpreter(),
-		protocol.PortJupyter:     kernels.Jupyter(),
-	}
-	if g.Egress {
-		handlers[guest.ProxyPort] = network.NewProxy(g.DialEgress)
-	}
-	ended := make(chan error, len(handlers)+2)
-	for port, handler := range handlers {
-		listener, err := g.Listen(port)
-		if err != nil {
-			return err
-		}
-		server := &http.Server{
-			Handler: handler, ReadHeaderTimeout: headerDeadline, IdleTimeout: idleDeadline, MaxHeaderBytes: maxHeader,
-			ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
-		}
-		go func() { ended <- server.Serve(listener) }()
-	}
-	if g.Egress && config.CloudPort > 0 {
-		listener, err := g.Listen(config.CloudPort)
-		if err != nil {
-			return err
-		}
-		relay := &network.Relay{Port: uint16(config.CloudPort), Dial: g.DialEgress}
-		go func() { ended <- relay.Serve(listener) }()
+	ended, err := listen(g, config.CloudPort, daemon, kernels, logger)
+	if err != nil {
+		return err
 	}
 	go func() { ended <- child.Reap(ctx) }()
 	g.OnBecome(func(raw json.RawMessage) error { return become(raw, g, daemon) })
@@ -142,6 +100,69 @@ func serve(ctx context.Context, g *inside.Guest) error {
 	case err := <-ended:
 		return err
 	}
+}
+
+// daemonOptions returns what the envd of a sandbox is made from.
+func daemonOptions(config *guest.Config, g *inside.Guest, homes map[string]string, memory *child.Memory, logger *slog.Logger) envd.Options {
+	workdir := config.Workdir
+	if workdir == guest.UserWorkdir {
+		workdir = homes[defaultUser]
+	}
+	options := envd.Options{
+		Users: g.Users, DefaultUser: cmp.Or(config.User, defaultUser), AnyUser: g.AnyUser, AnyOwner: config.Contained && os.Geteuid() == 0, DefaultWorkdir: workdir, Scratch: g.Temp, Token: config.AccessToken,
+		System: environment(config, g.Egress, g.Temp, isFile), Envs: config.Envs, Path: config.Path,
+		MemoryBytes: config.MemoryBytes, CPUs: config.CPUs, Memory: memory, MemoryUse: g.MemoryUse, Terminal: g.Terminal, Logger: logger.With("logger", "process"),
+	}
+	if config.Contained {
+		options.OneUser = fmt.Sprintf("all processes of its container are %d:%d, whom local.DockerParams.User names, or else the last USER of the template where local.DockerParams.CapDrop leaves root too little", g.Users[0].UID, g.Users[0].GID)
+	}
+	return options
+}
+
+// newDaemon returns the envd of a sandbox. If the account of the default user was removed, the
+// sandbox starts all the same: it may have been paused, and nobody could get at its files otherwise.
+func newDaemon(ctx context.Context, o envd.Options, logger *slog.Logger) (*envd.Server, error) {
+	daemon, err := envd.New(o)
+	if err != nil && o.DefaultUser != defaultUser && !errors.Is(err, envd.ErrNoID) {
+		logger.WarnContext(ctx, "the default user is gone", "user", o.DefaultUser, "error", err)
+		o.DefaultUser = defaultUser
+		return envd.New(o)
+	}
+	return daemon, err
+}
+
+// listen serves the ports of the sandbox. The first error of a server is sent to ended, which
+// has room for one more.
+func listen(g *inside.Guest, cloudPort int, daemon *envd.Server, kernels *interpreter.Server, logger *slog.Logger) (ended chan error, err error) {
+	handlers := map[int]http.Handler{
+		protocol.PortEnvd:        daemon.Handler(),
+		protocol.PortInterpreter: kernels.Interpreter(),
+		protocol.PortJupyter:     kernels.Jupyter(),
+	}
+	if g.Egress {
+		handlers[guest.ProxyPort] = network.NewProxy(g.DialEgress)
+	}
+	ended = make(chan error, len(handlers)+2)
+	for port, handler := range handlers {
+		listener, err := g.Listen(port)
+		if err != nil {
+			return nil, err
+		}
+		server := &http.Server{
+			Handler: handler, ReadHeaderTimeout: headerDeadline, IdleTimeout: idleDeadline, MaxHeaderBytes: maxHeader,
+			ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
+		}
+		go func() { ended <- server.Serve(listener) }()
+	}
+	if g.Egress && cloudPort > 0 {
+		listener, err := g.Listen(cloudPort)
+		if err != nil {
+			return nil, err
+		}
+		relay := &network.Relay{Port: uint16(cloudPort), Dial: g.DialEgress}
+		go func() { ended <- relay.Serve(listener) }()
+	}
+	return ended, nil
 }
 
 // become gives a restored sandbox a new configuration. Running processes keep the old one;

@@ -70,31 +70,8 @@ in a context of its own, without the variables of earlier code.`,
   echo '6 * 7' | e2bctl code run --sandbox "$ID" - -o json`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			opts.JSON, opts.Progress = f.JSON(), f.Progress()
-			opts.HasCode = cmd.Flags().Changed("code")
-			files := args
-			if dash := cmd.ArgsLenAtDash(); dash >= 0 {
-				files = args[:dash]
-			}
-			opts.Arguments = args
-			if len(files) > 0 && !opts.HasCode {
-				opts.File, opts.Arguments = args[0], args[1:]
-			}
-			switch {
-			case opts.HasCode == (len(files) > 0):
-				return cmdutil.Usagef(cmd, "want one of: a file, - for standard input, -c CODE; arguments of -c come after --")
-			case strings.EqualFold(filepath.Ext(opts.File), ".ipynb"):
-				return cmdutil.Usagef(cmd, "%s is a notebook, not a program: write its code to a file with jupyter nbconvert --to script", opts.File)
-			case opts.Context != "" && (opts.Sandbox == "" || opts.Language != ""):
-				return cmdutil.Usagef(cmd, "--context needs --sandbox, and excludes --language")
-			}
-			if opts.Context != "" && opts.Workdir != "" {
-				return cmdutil.Usagef(cmd, "--context and --workdir exclude each other: the context has its directory already")
-			}
-			if name := opts.New.Changed(); opts.Sandbox != "" && name != "" {
-				return cmdutil.Usagef(cmd, "--sandbox and --%s exclude each other: the sandbox already exists", name)
-			}
-			if opts.Language == "" && opts.Context == "" {
-				opts.Language = languageOf(opts.File)
+			if err := opts.parse(cmd, args); err != nil {
+				return err
 			}
 			if opts.Sandbox != "" {
 				opts.Open, err = f.SandboxOpener(cmd, isLocal, opts.Sandbox)
@@ -120,6 +97,37 @@ in a context of its own, without the variables of earlier code.`,
 	opts.Transfers.Add(cmd, "the code")
 	cmdutil.AddLocalFlag(cmd, &isLocal)
 	return cmd
+}
+
+// parse takes the code, its arguments and its language from the command line.
+func (opts *runOptions) parse(cmd *cobra.Command, args []string) error {
+	opts.HasCode = cmd.Flags().Changed("code")
+	files := args
+	if dash := cmd.ArgsLenAtDash(); dash >= 0 {
+		files = args[:dash]
+	}
+	opts.Arguments = args
+	if len(files) > 0 && !opts.HasCode {
+		opts.File, opts.Arguments = args[0], args[1:]
+	}
+	switch {
+	case opts.HasCode == (len(files) > 0):
+		return cmdutil.Usagef(cmd, "want one of: a file, - for standard input, -c CODE; arguments of -c come after --")
+	case strings.EqualFold(filepath.Ext(opts.File), ".ipynb"):
+		return cmdutil.Usagef(cmd, "%s is a notebook, not a program: write its code to a file with jupyter nbconvert --to script", opts.File)
+	case opts.Context != "" && (opts.Sandbox == "" || opts.Language != ""):
+		return cmdutil.Usagef(cmd, "--context needs --sandbox, and excludes --language")
+	}
+	if opts.Context != "" && opts.Workdir != "" {
+		return cmdutil.Usagef(cmd, "--context and --workdir exclude each other: the context has its directory already")
+	}
+	if name := opts.New.Changed(); opts.Sandbox != "" && name != "" {
+		return cmdutil.Usagef(cmd, "--sandbox and --%s exclude each other: the sandbox already exists", name)
+	}
+	if opts.Language == "" && opts.Context == "" {
+		opts.Language = languageOf(opts.File)
+	}
+	return nil
 }
 
 func runRun(ctx context.Context, opts *runOptions) (err error) {
