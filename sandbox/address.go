@@ -29,8 +29,10 @@ var hosted = []string{"e2b.app", "e2b.dev", "e2b.pro", "e2b-staging.dev"}
 // set, send requests there instead, with the headers E2b-Sandbox-Id and
 // E2b-Sandbox-Port.
 func (sb *Sandbox) Host(port int) string {
-	return strconv.Itoa(port) + "-" + sb.ID() + "." + sb.domain()
+	return hostOf(sb.ID(), sb.domain(), port)
 }
+
+func hostOf(id, domain string, port int) string { return strconv.Itoa(port) + "-" + id + "." + domain }
 
 func (sb *Sandbox) domain() string {
 	if sb.remote.Domain != "" {

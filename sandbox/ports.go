@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -24,12 +25,21 @@ import (
 // without one, and the host is [Sandbox.Host]. Whether the name resolves depends
 // on the service's domain; Go programs use [Sandbox.Transport], which does not
 // resolve it.
-func (sb *Sandbox) URL(port int) string {
+func (sb *Sandbox) URL(port int) string { return sb.client.portURL(sb.ID(), sb.domain(), port) }
+
+// URL is [Sandbox.URL] for the sandbox that info, from [Client.Info], describes. It sends nothing,
+// so a sandbox that is paused stays so.
+func (c *Client) URL(info *Info, port int) string {
+	return c.portURL(info.ID, cmp.Or(info.Domain, c.api.Domain()), port)
+}
+
+// portURL returns the address of a port of the sandbox called id.
+func (c *Client) portURL(id, domain string, port int) string {
 	scheme := "https"
-	if base, err := url.Parse(sb.client.api.SandboxURL()); err == nil && base.Scheme != "" {
+	if base, err := url.Parse(c.api.SandboxURL()); err == nil && base.Scheme != "" {
 		scheme = base.Scheme
 	}
-	return scheme + "://" + sb.Host(port)
+	return scheme + "://" + hostOf(id, domain, port)
 }
 
 // Transport returns a transport that carries HTTP requests to a port of the

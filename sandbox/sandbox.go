@@ -149,6 +149,17 @@ func (sb *Sandbox) Info(ctx context.Context) (*Info, error) {
 	return new(infoOf(*info)), nil
 }
 
+// SetLifetime makes the lifetime of a sandbox end after d from now, which may be earlier than
+// before, no matter which program created it. A program that holds a lease of the sandbox renews
+// it all the same. If there is no such sandbox the error is [ErrGone], with [GonePaused] for one
+// that is paused, which has no lifetime.
+func (c *Client) SetLifetime(ctx context.Context, id string, d time.Duration) error {
+	if err := c.api.Sandboxes.SetLifetime(ctx, id, d); err != nil {
+		return fmt.Errorf("sandbox: set lifetime: %w", c.asleepOrMissing(ctx, id, err))
+	}
+	return nil
+}
+
 // SetLifetime makes the lifetime of the sandbox end after d from now, which may be earlier
 // than before. It changes nothing about what happens then, which [Expiry].Then decided at the
 // creation. It ends the lease: from then on the lifetime is fixed. If it fails, the lease

@@ -191,6 +191,30 @@ func TestLifetime(t *testing.T) {
 	}
 }
 
+// TestLifetimeWithoutHandle sets the lifetime of a sandbox, and asks for the address of a port, by
+// its id. Neither resumes it.
+func TestLifetimeWithoutHandle(t *testing.T) {
+	t.Parallel()
+	cloud := sandboxtest.New(t, local.WithWarm(0))
+	client := cloud.Client(t)
+	sb := cloud.Create(t, sandbox.WithExpiry(sandbox.Expiry{After: time.Minute}))
+	must.Do(t, client.SetLifetime(t.Context(), sb.ID(), time.Hour))
+	cloud.Advance(59 * time.Minute)
+	run(t, sb, "true")
+	must.Do(t, client.Pause(t.Context(), sb.ID(), nil))
+	info, err := client.Info(t.Context(), sb.ID())
+	must.Do(t, err)
+	if got, want := client.URL(info, 3000), sb.URL(3000); got != want {
+		t.Errorf("the address of a port of a paused sandbox is %q, want %q", got, want)
+	}
+	gone, ok := errors.AsType[*sandbox.GoneError](client.SetLifetime(t.Context(), sb.ID(), time.Hour))
+	if !ok || gone.State != sandbox.GonePaused {
+		t.Errorf("set the lifetime of a paused sandbox: %v, want that it is paused", gone)
+	}
+	must.Do(t, client.Kill(t.Context(), sb.ID()))
+	must.Is(t, client.SetLifetime(t.Context(), sb.ID(), time.Hour), sandbox.ErrGone)
+}
+
 // TestPublicTraffic checks that a secure sandbox, as every one is, has a token for its
 // daemon only.
 func TestPublicTraffic(t *testing.T) {

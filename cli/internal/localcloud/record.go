@@ -257,5 +257,5 @@ func (p Place) holder() (int, error) {
 
 // Option points package sandbox at the recorded cloud.
 func (r Record) Option() sandbox.ClientOption {
-	return sandbox.WithOptions(sandbox.WithAPIKey(api.Key(r.Key)), sandbox.WithAPIURL(r.URL), sandbox.WithSandboxURL(r.URL), sandbox.WithVolumeURL(r.URL))
+	return sandbox.WithOptions(sandbox.WithAPIKey(api.Key(r.Key)), sandbox.WithAPIURL(r.URL), sandbox.WithSandboxURL(r.URL), sandbox.WithVolumeURL(r.URL), sandbox.WithDomain(r.Domain))
 }
