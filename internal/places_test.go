@@ -3,6 +3,7 @@ package internal_test
 import (
 	"os"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,12 +14,8 @@ import (
 // tables of README.md, and in the documentation of the package in whose directory it is.
 func TestPackagesHaveTheirPlace(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	tables := ""
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(architecture(t)) {
 		if strings.HasPrefix(line, "|") {
 			tables += line
 		}
@@ -40,6 +37,52 @@ func TestPackagesHaveTheirPlace(t *testing.T) {
 		if folder != "" && !regexp.MustCompile(`\b`+base+`\b`).MatchString(folder) {
 			t.Errorf("the documentation of %s does not name its package %s", path.Dir(name), base)
 		}
+	}
+}
+
+// architecture returns README.md of this directory.
+func architecture(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestRowsNameFiles checks that the files in "Where to add what" exist. Paths begin in the
+// repository, in internal or in internal/cloud, or beside a file or directory that the row named before.
+func TestRowsNameFiles(t *testing.T) {
+	t.Parallel()
+	_, rows, ok := strings.Cut(architecture(t), "\n## Where to add what\n")
+	if !ok {
+		t.Fatal("README.md has no section Where to add what")
+	}
+	quoted, isFile := regexp.MustCompile("`([^` ]+)`"), regexp.MustCompile(`\.(go|py|md|txt)$`)
+	checked := 0
+	for row := range strings.Lines(rows) {
+		places := []string{"..", ".", "cloud"}
+		for _, match := range quoted.FindAllStringSubmatch(row, -1) {
+			var found []string
+			for _, place := range places {
+				names, err := filepath.Glob(filepath.Join(place, match[1]))
+				if err != nil {
+					t.Fatalf("the path %s in README.md: %v", match[1], err)
+				}
+				found = append(found, names...)
+			}
+			if isFile.MatchString(match[1]) {
+				if checked++; len(found) == 0 {
+					t.Errorf("there is no %s: %s", match[1], row)
+				}
+			}
+			for _, name := range found {
+				places = append(places, name, filepath.Dir(name))
+			}
+		}
+	}
+	if checked < 60 {
+		t.Errorf("%d files were found in the rows, want at least 60", checked)
 	}
 }
 
