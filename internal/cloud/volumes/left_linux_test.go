@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/cloud/store/storetest"
 )
 
 // A volume that cannot be mounted is not held by the attempts, and can be deleted.
@@ -207,5 +208,85 @@ func TestSizedGivesNoRights(t *testing.T) {
 		if err := errors.Join(clone.Close(), r.Close(), r.Close()); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// The smallest size is allowed, and the attempt to have it leaves nothing in the store.
+func TestSmallestSize(t *testing.T) {
+	t.Parallel()
+	const tooFew = "too few"
+	for size, refused := range map[int64]bool{MinSize - 1: true, MinSize: false, MinSize + 1: false} {
+		dir := t.TempDir()
+		s := openStore(t, dir)
+		before := storetest.Take(t, s, dir)
+		r := New(Options{Store: s, Size: size})
+		err := r.CheckSize(t.Context())
+		if os.Geteuid() == 0 && (err != nil && strings.Contains(err.Error(), tooFew)) != refused {
+			t.Errorf("%d bytes: got error %v, want them refused: %v", size, err, refused)
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+		s.Wait()
+		storetest.Same(t, before, storetest.Take(t, s, dir))
+	}
+}
+
+// A list has no path that no other call would accept: it does not look into a directory
+// whose path is the longest.
+func TestListEndsAtTheLongestPath(t *testing.T) {
+	t.Parallel()
+	c, _ := opened(t)
+	deep := strings.Repeat("/"+strings.Repeat("d", 200), maxPath/201)
+	deep += "/" + strings.Repeat("e", maxPath-len(deep)-1)
+	if _, err := c.MakeDir(deep, Attributes{}, true); err != nil {
+		t.Fatal(err)
+	}
+	parent, err := openDir(c.root, strings.TrimPrefix(deep, "/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer parent.Close()
+	if err := unix.Mkdirat(int(parent.Fd()), "below", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	all, err := c.List(t.Context(), "/", maxPath)
+	if err != nil || len(all) != maxPath/201+1 || all[len(all)-1].Path != deep {
+		t.Errorf("got %d entries and error %v, want %d, the last one with the longest path", len(all), err, maxPath/201+1)
+	}
+}
+
+// A directory is gone although a sandbox goes on writing there while it is removed.
+func TestRemoveWhileWritten(t *testing.T) {
+	t.Parallel()
+	c, dir := opened(t)
+	for range 20 {
+		if _, err := c.MakeDir("a", Attributes{}, false); err != nil {
+			t.Fatal(err)
+		}
+		inside, err := os.Open(filepath.Join(dir, "a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		written := make(chan struct{})
+		begun := make(chan struct{})
+		go func() {
+			defer close(written)
+			for n := range 2000 {
+				if err := unix.Mkdirat(int(inside.Fd()), strconv.Itoa(n), 0o700); err != nil {
+					return // it is removed
+				}
+				if n == 0 {
+					close(begun)
+				}
+			}
+		}()
+		<-begun
+		if err := c.Remove(t.Context(), "a"); err != nil {
+			t.Error(err)
+		}
+		<-written
+		wantNothingLeft(t, c)
+		inside.Close()
 	}
 }
