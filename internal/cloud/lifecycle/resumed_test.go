@@ -1,11 +1,15 @@
 package lifecycle_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 )
 
 // TestAutoPauseOfResumed checks that a resume changes whether a sandbox pauses by itself only if
@@ -44,4 +48,23 @@ func TestAutoPauseOfResumed(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestWakeEndsWithItsCaller checks that a wake that its caller has no time for has the caller's
+// error, and does not say that the sandbox is busy.
+func TestWakeEndsWithItsCaller(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		id := s.create(t)
+		s.pause(t, id, lifecycle.PauseOptions{})
+		release := s.hold(lifecycletest.Resume)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := s.Wake(ctx, id); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got error %v, want %v", err, context.DeadlineExceeded)
+		}
+		release()
+		_ = s.Close()
+	})
 }

@@ -255,38 +255,3 @@ func TestListEndsAtTheLongestPath(t *testing.T) {
 		t.Errorf("got %d entries and error %v, want %d, the last one with the longest path", len(all), err, maxPath/201+1)
 	}
 }
-
-// A directory is gone although a sandbox goes on writing there while it is removed.
-func TestRemoveWhileWritten(t *testing.T) {
-	t.Parallel()
-	c, dir := opened(t)
-	for range 20 {
-		if _, err := c.MakeDir("a", Attributes{}, false); err != nil {
-			t.Fatal(err)
-		}
-		inside, err := os.Open(filepath.Join(dir, "a"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		written := make(chan struct{})
-		begun := make(chan struct{})
-		go func() {
-			defer close(written)
-			for n := range 2000 {
-				if err := unix.Mkdirat(int(inside.Fd()), strconv.Itoa(n), 0o700); err != nil {
-					return // it is removed
-				}
-				if n == 0 {
-					close(begun)
-				}
-			}
-		}()
-		<-begun
-		if err := c.Remove(t.Context(), "a"); err != nil {
-			t.Error(err)
-		}
-		<-written
-		wantNothingLeft(t, c)
-		inside.Close()
-	}
-}
