@@ -258,3 +258,22 @@ func TestSignersAreFoundAgain(t *testing.T) {
 	}
 	rt.Remove(id)
 }
+
+// TestWakeOfGoneClient checks that a wake that ends because its client has gone is answered with
+// nothing: it is no failure of the sandbox.
+func TestWakeOfGoneClient(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	rt := New(Options{Wake: func(ctx context.Context, _ string) error { cancel(); return ctx.Err() }})
+	rt.Add(Sandbox{ID: id})
+	defer rt.Remove(id)
+	rt.Pause(id)
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "http://3000-"+id+".localhost/", nil)
+	w := httptest.NewRecorder()
+	defer func() {
+		if got := recover(); !aborted(got) || w.Body.Len() > 0 {
+			t.Errorf("got %v and the answer %s, want that the request is aborted", got, w.Body)
+		}
+	}()
+	rt.ServeHTTP(w, r)
+}
