@@ -47,6 +47,14 @@ func (r *Registry) Unbalanced() (wrong []string) {
 	wants("places", r.places, places)
 	wants("running", len(r.running), running)
 	wants("frozen", r.frozen, frozen)
+	answered := 0
+	for _, a := range r.attempts.byKey {
+		if a.sb != nil {
+			answered++
+		}
+	}
+	wants("idempotency keys in order", len(r.attempts.order), answered)
+	wants("ends in order", len(r.ended.order), len(r.ended.entries))
 	if !moving {
 		wants("kept", r.kept, kept)
 		wants("in the lists", len(r.up)+len(r.down), len(r.records))

@@ -1,0 +1,257 @@
+package volumes
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/cloud/store/storetest"
+)
+
+// A volume that cannot be mounted is not held by the attempts, and can be deleted.
+func TestMountFailsWithoutHolding(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, t.TempDir())
+	files, err := s.NewDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Put(store.Volumes, "1", []byte(`{"Version":1,"Name":"a","Size":16777216}`), files); err != nil {
+		t.Fatal(err)
+	}
+	r := open(s)
+	if _, err := r.Open("1"); !errors.Is(err, ErrNoSize) {
+		t.Errorf("open: got error %v, want %v", err, ErrNoSize)
+	}
+	if _, _, err := r.Hold("1"); !errors.Is(err, ErrNoSize) {
+		t.Errorf("hold: got error %v, want %v", err, ErrNoSize)
+	}
+	if _, err := r.clone(r.byID["1"]); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("clone: got error %v, want %v", err, os.ErrClosed)
+	}
+	if err := r.Delete("1", never); err != nil {
+		t.Errorf("got error %v, want it to be deleted", err)
+	}
+}
+
+// Volumes are listed by age, and those of one moment by id.
+func TestOrderOfVolumes(t *testing.T) {
+	t.Parallel()
+	r := open(openStore(t, t.TempDir()))
+	old, late := time.Unix(1, 0), time.Unix(2, 0)
+	want := []Volume{{"z", "1", old}, {"a", "9", late}, {"b", "8", late}, {"c", "7", late}, {"d", "6", late}}
+	for _, v := range want {
+		r.byID[v.ID] = &volume{Volume: v}
+	}
+	for range 10 {
+		if diff := cmp.Diff(want, r.List()); diff != "" {
+			t.Fatalf("(-want +got):\n%s", diff)
+		}
+	}
+	clear(r.byID)
+}
+
+// A token holds until its second, and only for its volume.
+func TestEdgesOfTokens(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := New(Options{Store: store.Temporary(t.TempDir())})
+		now := time.Now().Unix()
+		for after, want := range map[int64]error{-1: ErrToken, 0: ErrToken, 1: nil, 2: nil} {
+			expiry := strconv.FormatInt(now+after, 10)
+			token := expiry + "." + r.sign("1", expiry)
+			if err := r.Check("1", token); !errors.Is(err, want) {
+				t.Errorf("%d seconds before its end: got error %v, want %v", after, err, want)
+			}
+			for _, other := range []string{"", "11", "2", `1":`} {
+				if err := r.Check(other, token); !errors.Is(err, ErrToken) {
+					t.Errorf("of volume %q: got error %v, want %v", other, err, ErrToken)
+				}
+			}
+		}
+		expiry := "soon"
+		if err := r.Check("1", expiry+"."+r.sign("1", expiry)); !errors.Is(err, ErrToken) {
+			t.Errorf("with no time: got error %v, want %v", err, ErrToken)
+		}
+	})
+}
+
+// A list has as many levels as asked for, also the smallest numbers of them, and each kind of
+// thing that is no directory has the same error, but a link that leads nowhere.
+func TestLevelsOfLists(t *testing.T) {
+	t.Parallel()
+	c, dir := opened(t)
+	if _, err := c.Write("a/b/c", strings.NewReader("text"), Attributes{}, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Symlink("a/b/c", filepath.Join(dir, "link")), os.Symlink("a", filepath.Join(dir, "to")), unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	top := []string{"/a", "/link", "/pipe", "/to"}
+	for depth, inside := range map[int][]string{-1: nil, 0: nil, 1: nil, 2: {"/a/b"}, 3: {"/a/b", "/a/b/c"}, 4: {"/a/b", "/a/b/c"}} {
+		wantList(t, c, "/", depth, append(append([]string{"/a"}, inside...), top[1:]...)...)
+	}
+	wantList(t, c, "to", 1, "/to/b")
+	for name, want := range map[string]error{"a/b/c": ErrNotDir, "pipe": ErrNotDir, "gone": fs.ErrNotExist, "a/b/c/d": fs.ErrNotExist} {
+		if _, err := c.List(t.Context(), name, 1); !errors.Is(err, want) {
+			t.Errorf("%s: got error %v, want %v", name, err, want)
+		}
+	}
+}
+
+// A file that is replaced by force keeps its mode and owner, unless others are asked for.
+func TestReplacedKeepsAttributes(t *testing.T) {
+	t.Parallel()
+	c, _ := opened(t)
+	mode, id, other := uint32(0o640), uint32(1234), uint32(0o604)
+	first := Attributes{Mode: &mode, UID: &id, GID: &id}
+	made, err := c.Write("a", strings.NewReader("old"), first, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		asked Attributes
+		mode  uint32
+	}{{Attributes{}, mode}, {Attributes{Mode: &other}, other}, {Attributes{}, other}} {
+		e, err := c.Write("a", strings.NewReader("new"), step.asked, true)
+		if err != nil || e.Owner != made.Owner || e.Mode != step.mode {
+			t.Errorf("got %+v and error %v, want mode %#o and the owner %v", e, err, step.mode, made.Owner)
+		}
+	}
+	wantNothingLeft(t, c)
+}
+
+// No operation leaves a file or directory open, whether it succeeds or fails.
+func TestNothingStaysOpen(t *testing.T) {
+	t.Parallel()
+	c, dir := opened(t)
+	if _, err := c.Write("d/e/file", strings.NewReader("text"), Attributes{}, true); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600), os.Symlink("d", filepath.Join(dir, "link"))); err != nil {
+		t.Fatal(err)
+	}
+	mode := uint32(0o600)
+	names := []string{"", "/", "d", "d/e", "d/e/file", "pipe", "link", "link/e/file", "gone", "gone/x", "d/e/file/x"}
+	before := openBelow(t, c.dir)
+	for _, name := range names {
+		for _, force := range []bool{false, true} {
+			_, _ = readAll(c, name)
+			_, _ = c.Stat(name)
+			_, _ = c.List(t.Context(), name, 3)
+			_, _ = c.SetAttributes(name, Attributes{})
+			_, _ = c.MakeDir(name, Attributes{Mode: &mode}, force)
+			_, _ = c.Write(name, strings.NewReader("text"), Attributes{}, force)
+			_, _ = c.MakeDir(name+"/new/newer", Attributes{}, force)
+			_ = c.Remove(t.Context(), name+"/new")
+			if diff := cmp.Diff(before, openBelow(t, c.dir)); diff != "" {
+				t.Fatalf("after operations on %q (-before +after):\n%s", name, diff)
+			}
+		}
+	}
+	for _, name := range names {
+		_ = c.Remove(t.Context(), name)
+	}
+	if diff := cmp.Diff(before, openBelow(t, c.dir)); diff != "" {
+		t.Errorf("after removals (-before +after):\n%s", diff)
+	}
+	wantNothingLeft(t, c)
+}
+
+// openBelow returns the open files below a directory, and how often each is open.
+func openBelow(t *testing.T, dir string) map[string]int {
+	t.Helper()
+	all, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]int{}
+	for _, file := range all {
+		if name, err := os.Readlink(file); err == nil && strings.HasPrefix(name, dir+"/") {
+			found[name]++
+		}
+	}
+	return found
+}
+
+// A file system of a volume never gives rights to those who run programs or open devices
+// there, and its thread starts again after its end.
+func TestSizedGivesNoRights(t *testing.T) {
+	t.Parallel()
+	r := sized(t, openStore(t, t.TempDir()), MinSize)
+	for _, id := range []string{"1", "2"} {
+		create(t, r, id, "n"+id)
+		held, release, err := r.Hold(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		clone, err := held.Clone()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var stat unix.Statfs_t
+		const flags = unix.ST_NOSUID | unix.ST_NODEV
+		if err := unix.Fstatfs(int(clone.Fd()), &stat); err != nil || stat.Flags&flags != flags {
+			t.Errorf("got the flags %#x and error %v, want %#x among them", stat.Flags, err, flags)
+		}
+		release()
+		if err := errors.Join(clone.Close(), r.Close(), r.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// The smallest size is allowed, and the attempt to have it leaves nothing in the store.
+func TestSmallestSize(t *testing.T) {
+	t.Parallel()
+	const tooFew = "too few"
+	for size, refused := range map[int64]bool{MinSize - 1: true, MinSize: false, MinSize + 1: false} {
+		dir := t.TempDir()
+		s := openStore(t, dir)
+		before := storetest.Take(t, s, dir)
+		r := New(Options{Store: s, Size: size})
+		err := r.CheckSize(t.Context())
+		if os.Geteuid() == 0 && (err != nil && strings.Contains(err.Error(), tooFew)) != refused {
+			t.Errorf("%d bytes: got error %v, want them refused: %v", size, err, refused)
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+		s.Wait()
+		storetest.Same(t, before, storetest.Take(t, s, dir))
+	}
+}
+
+// A list has no path that no other call would accept: it does not look into a directory
+// whose path is the longest.
+func TestListEndsAtTheLongestPath(t *testing.T) {
+	t.Parallel()
+	c, _ := opened(t)
+	deep := strings.Repeat("/"+strings.Repeat("d", 200), maxPath/201)
+	deep += "/" + strings.Repeat("e", maxPath-len(deep)-1)
+	if _, err := c.MakeDir(deep, Attributes{}, true); err != nil {
+		t.Fatal(err)
+	}
+	parent, err := openDir(c.root, strings.TrimPrefix(deep, "/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer parent.Close()
+	if err := unix.Mkdirat(int(parent.Fd()), "below", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	all, err := c.List(t.Context(), "/", maxPath)
+	if err != nil || len(all) != maxPath/201+1 || all[len(all)-1].Path != deep {
+		t.Errorf("got %d entries and error %v, want %d, the last one with the longest path", len(all), err, maxPath/201+1)
+	}
+}
