@@ -124,3 +124,10 @@ func onStart(cmd *cobra.Command, begin func(*cobra.Command) error) {
 		onStart(child, begin)
 	}
 }
+
+func each(cmd *cobra.Command, visit func(*cobra.Command)) {
+	visit(cmd)
+	for _, child := range cmd.Commands() {
+		each(child, visit)
+	}
+}

@@ -26,14 +26,14 @@ const (
 	outputName  outputFormat = "name"
 )
 
-// outputFormats has the values of -o in the order of the help.
-func outputFormats() []string { return []string{"table", "wide", "json", "jsonl", "name"} }
+// OutputFormats returns the values of -o in the order of the help.
+func OutputFormats() []string { return []string{"table", "wide", "json", "jsonl", "name"} }
 
 func (o *outputFormat) String() string { return string(*o) }
-func (o *outputFormat) Type() string   { return strings.Join(outputFormats(), "|") }
+func (o *outputFormat) Type() string   { return strings.Join(OutputFormats(), "|") }
 
 func (o *outputFormat) Set(value string) error {
-	if !slices.Contains(outputFormats(), value) {
+	if !slices.Contains(OutputFormats(), value) {
 		return errors.New("want table, wide, json, jsonl or name")
 	}
 	*o = outputFormat(value)

@@ -95,7 +95,7 @@ func WriteTable(w io.Writer, width int, header []string, rows [][]string) error 
 	return writeRows(w, room, append([][]string{header}, cells...))
 }
 
-// idColumns is how many columns of a terminal the shortest IDs take.
+// idColumns is the width of the shortest IDs on a terminal.
 const idColumns = 20
 
 // writeBlocks writes each row as lines with a column's name and its cell. If an ID has room only
