@@ -71,13 +71,20 @@ func run(ctx context.Context, ios *cmdutil.IOStreams, args []string) int {
 	f := cmdutil.NewFactory(ios, describe)
 	root := newCmdRoot(f, args)
 	addCompletion(root, args)
+	if len(args) > 0 && (args[0] == cobra.ShellCompRequestCmd || args[0] == cobra.ShellCompNoDescRequestCmd) {
+		addLiveCompletion(f, root)
+	}
 	// Any failure before a command has started is a mistake in the command line.
 	var started bool
-	onStart(root, func(cmd *cobra.Command) {
+	onStart(root, func(cmd *cobra.Command) error {
+		if err := f.Begin(cmd); err != nil {
+			return err
+		}
 		started = true
 		if isTraced(cmd) {
 			cmd.SetContext(f.Trace(cmd.Context(), cmd.CommandPath()))
 		}
+		return nil
 	})
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)

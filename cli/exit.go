@@ -310,7 +310,7 @@ func report(ctx context.Context, f *cmdutil.Factory, cmd *cobra.Command, err err
 	if cmd.HasParent() {
 		view.Message = ofCommand(cmd, view.Message)
 	}
-	if f.JSON() {
+	if f.JSONErrors() {
 		writeErrorJSON(f.IO, view)
 		return exitCode(err)
 	}

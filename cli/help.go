@@ -49,8 +49,18 @@ program in a sandbox needs of a secret can be given without it: as a secret
 
 const outputHelp = `stdout carries the result and nothing else: an ID, a table, the output of the
 remote command. Progress, hints and errors go to stderr. -q prints IDs only and
-no progress. -o json prints one document with the API's camelCase names; an
-error is then one JSON object on stderr:
+no progress. -o says how results are written:
+
+  table   the default, for people
+  wide    the table with more columns in ls and template ls, the same elsewhere
+  json    one document with the API's camelCase names
+  jsonl   JSON without line breaks inside, each element of a list on its own line
+  name    the IDs of what the result is about; commands without any refuse it
+
+--jq EXPR prints what a jq expression makes of the JSON: strings as they are, all
+else as JSON. With -o jsonl it sees one line after the other. --no-headers leaves
+out the header of tables, and puts each row on one line. With -o json, -o jsonl and
+--jq an error is one JSON object on stderr:
 
   {"error":{"code":"not_found","message":"…","status":404,"requestID":"…"}}
 

@@ -79,10 +79,3 @@ func TestCommandsAreDescribed(t *testing.T) {
 		}
 	})
 }
-
-func each(cmd *cobra.Command, visit func(*cobra.Command)) {
-	visit(cmd)
-	for _, child := range cmd.Commands() {
-		each(child, visit)
-	}
-}

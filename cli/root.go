@@ -114,15 +114,24 @@ func addCompletion(root *cobra.Command, args []string) {
 }
 
 // onStart makes every command call begin once its command line was understood: flags, their
-// groups and arguments are all checked before RunE.
-func onStart(cmd *cobra.Command, begin func(*cobra.Command)) {
+// groups and arguments are all checked before RunE. A command whose begin fails does not run.
+func onStart(cmd *cobra.Command, begin func(*cobra.Command) error) {
 	if run := cmd.RunE; run != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
-			begin(cmd)
+			if err := begin(cmd); err != nil {
+				return err
+			}
 			return run(cmd, args)
 		}
 	}
 	for _, child := range cmd.Commands() {
 		onStart(child, begin)
+	}
+}
+
+func each(cmd *cobra.Command, visit func(*cobra.Command)) {
+	visit(cmd)
+	for _, child := range cmd.Commands() {
+		each(child, visit)
 	}
 }

@@ -34,6 +34,8 @@ type Factory struct {
 
 type globalFlags struct {
 	output    outputFormat
+	jq        jqFilter
+	noHeaders bool
 	quiet     bool
 	verbose   bool
 	envFile   string
@@ -52,6 +54,8 @@ func NewFactory(ios *IOStreams, describe func(error) ErrorView) *Factory {
 func (f *Factory) AddFlags(root *cobra.Command) {
 	flags := root.PersistentFlags()
 	flags.VarP(&f.flags.output, "output", "o", "output format")
+	flags.Var(&f.flags.jq, "jq", "print what this jq expression makes of the JSON")
+	flags.BoolVar(&f.flags.noHeaders, "no-headers", false, "print tables without their header, each row on one line")
 	flags.BoolVarP(&f.flags.quiet, "quiet", "q", false, "print IDs only, and no progress")
 	flags.BoolVarP(&f.flags.verbose, "verbose", "v", false, "log requests on stderr, without secrets")
 	flags.StringVar(&f.flags.envFile, "env-file", "", "read E2B_* from `FILE` instead of ./.env")
@@ -67,7 +71,11 @@ func (f *Factory) ReadOutputFlag(args []string) {
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	flags.ParseErrorsAllowlist.UnknownFlags = true
 	flags.VarP(&f.flags.output, "output", "o", "")
+	flags.Var(&f.flags.jq, "jq", "")
 	_ = flags.Parse(args) // the mistake is known
+	if f.flags.jq.code != nil && !flags.Changed("output") {
+		f.flags.output = outputJSON
+	}
 }
 
 // Trace begins to report a command, if the environment names a collector, and returns
@@ -84,8 +92,19 @@ func (f *Factory) Trace(ctx context.Context, command string) context.Context {
 // EndTrace ends the report that Trace began. It takes a second at most.
 func (f *Factory) EndTrace(status int) { f.tracing.End(status) }
 
-// JSON reports whether results are written as JSON.
-func (f *Factory) JSON() bool { return f.flags.output == outputJSON }
+// JSON reports whether results go to [WriteJSON]. With -o name it writes only their names.
+func (f *Factory) JSON() bool { return f.JSONErrors() || f.flags.output == outputName }
+
+// JSONErrors reports whether errors are written as JSON.
+func (f *Factory) JSONErrors() bool {
+	return f.flags.output == outputJSON || f.flags.output == outputLines
+}
+
+// JSONLines reports whether each result is a line of JSON.
+func (f *Factory) JSONLines() bool { return f.flags.output == outputLines }
+
+// Wide reports whether tables have all of their columns.
+func (f *Factory) Wide() bool { return f.flags.output == outputWide }
 
 // Quiet reports whether results are reduced to IDs and progress is left out.
 func (f *Factory) Quiet() bool { return f.flags.quiet }

@@ -68,6 +68,17 @@ func widthOf(file *os.File) int {
 	return width
 }
 
+// Measure reads again how many columns the terminal of Out has: people resize it.
+func (ios *IOStreams) Measure() {
+	out := ios.Out
+	if r, ok := out.(*results); ok {
+		out = r.Writer
+	}
+	if pipe, ok := out.(*pipeWriter); ok {
+		ios.OutWidth = widthOf(pipe.file)
+	}
+}
+
 // OutClosed reports whether the reader of standard output has gone.
 func (ios *IOStreams) OutClosed() bool { return ios.outClosed.Load() }
 

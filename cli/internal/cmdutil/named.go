@@ -63,7 +63,7 @@ func (f *Factory) Failures(outcomes []Outcome) error {
 		if o.Err == nil {
 			continue
 		}
-		if failed++; !f.JSON() {
+		if failed++; !f.JSONErrors() {
 			fmt.Fprintf(f.IO.Err, "%s: %s\n", Printable(o.Name), Message(o.Err))
 		}
 	}

@@ -13,36 +13,24 @@ import (
 	"golang.org/x/text/width"
 )
 
-// outputFormat is the value of -o.
-type outputFormat string
-
-const (
-	outputTable outputFormat = "table"
-	outputJSON  outputFormat = "json"
-)
-
-func (o *outputFormat) String() string { return string(*o) }
-func (o *outputFormat) Type() string   { return "table|json" }
-
-func (o *outputFormat) Set(value string) error {
-	switch format := outputFormat(value); format {
-	case outputTable, outputJSON:
-		*o = format
-		return nil
-	}
-	return fmt.Errorf("want table or json")
-}
-
 // WriteJSON writes v as one indented JSON document. It escapes all characters on which a terminal
 // may act, including those that JSON allows in strings, and bytes that are not UTF-8.
 func WriteJSON(w io.Writer, v any) error {
+	if done, err := formatted(w, v); done {
+		return err
+	}
 	enc := newEncoder(w)
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)
 }
 
 // WriteJSONLine is [WriteJSON] for one of several documents, each on a line.
-func WriteJSONLine(w io.Writer, v any) error { return newEncoder(w).Encode(v) }
+func WriteJSONLine(w io.Writer, v any) error {
+	if done, err := formatted(w, v); done {
+		return err
+	}
+	return newEncoder(w).Encode(v)
+}
 
 func newEncoder(w io.Writer) *json.Encoder {
 	enc := json.NewEncoder(activeEscaper{w})
@@ -77,7 +65,8 @@ func (a activeEscaper) Write(document []byte) (int, error) {
 //
 // The table fits a terminal that is width columns wide, as far as its words do, which stay whole:
 // IDs are to be copied. The last column is broken between words. If that is not enough, each row
-// becomes a block of lines, one for each column. With a width of 0, each row is one line.
+// becomes a block of lines, one for each column. With a width of 0, and with --no-headers, each row is
+// one line.
 func WriteTable(w io.Writer, width int, header []string, rows [][]string) error {
 	cells := make([][]string, len(rows))
 	for i, row := range rows {
@@ -85,6 +74,12 @@ func WriteTable(w io.Writer, width int, header []string, rows [][]string) error 
 		for j, cell := range row {
 			cells[i][j] = cellText(cell)
 		}
+	}
+	if withoutHeaders(w) {
+		if len(cells) == 0 {
+			return nil
+		}
+		return writeRows(w, math.MaxInt, cells)
 	}
 	last, room := len(header)-1, width
 	for column := range last {
@@ -100,18 +95,33 @@ func WriteTable(w io.Writer, width int, header []string, rows [][]string) error 
 	return writeRows(w, room, append([][]string{header}, cells...))
 }
 
-// writeBlocks writes each row as lines with a column's name and its cell.
+// idColumns is the width of the shortest IDs on a terminal.
+const idColumns = 20
+
+// writeBlocks writes each row as lines with a column's name and its cell. If an ID has room only
+// without the name beside it, each name has a line of its own.
 func writeBlocks(w io.Writer, width int, header []string, cells [][]string) error {
-	room := width - widest(header, nil, 0) - tablePadding
+	beside := width - widest(header, nil, 0) - tablePadding
+	longest := 0
+	for _, row := range cells {
+		for _, cell := range row {
+			longest = max(longest, longestWord([]string{cell}, nil, width))
+		}
+	}
+	isStacked := longest >= idColumns && longest > beside
 	for i, row := range cells {
 		if i > 0 {
 			if _, err := fmt.Fprintln(w); err != nil {
 				return err
 			}
 		}
-		block := make([][]string, len(row))
+		room, block := beside, make([][]string, 0, 2*len(row))
 		for column, cell := range row {
-			block[column] = []string{header[column], cell}
+			if isStacked {
+				room, block = width, append(block, []string{header[column]}, []string{cell})
+			} else {
+				block = append(block, []string{header[column], cell})
+			}
 		}
 		if err := writeRows(w, room, block); err != nil {
 			return err

@@ -111,3 +111,13 @@ func table(t *testing.T, width int, header []string, rows [][]string) string {
 	}
 	return out.String()
 }
+
+// A terminal of 20 columns has room for an ID, below the name of its column.
+func TestNarrowTable(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	err := WriteTable(&out, 20, []string{"ID", "METADATA"}, [][]string{{"i0000000000000000001", "a=1, b=two words"}})
+	if want := "ID\ni0000000000000000001\nMETADATA\na=1, b=two words\n"; err != nil || out.String() != want {
+		t.Errorf("got %q (%v), want %q", &out, err, want)
+	}
+}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,6 +18,9 @@ type listOptions struct {
 	IO       *cmdutil.IOStreams
 	JSON     bool
 	Quiet    bool
+	Lines    bool // JSON, a line for each sandbox
+	Wide     bool
+	Watch    bool
 	Open     cmdutil.Opener
 	Metadata cmdutil.KeyValues
 	States   states
@@ -30,14 +35,20 @@ func NewCmdList(f *cmdutil.Factory) *cobra.Command {
 		Use:     "ls",
 		Aliases: []string{"list"},
 		Short:   "List sandboxes",
-		Long:    "List the sandboxes of your key, running and paused, newest first as the service\nsends them.",
+		Long:    "List the sandboxes of your key, running and paused, newest first as the service\nsends them. --watch goes on until it is stopped: on a terminal it draws the table\nagain, and with -o jsonl it prints a line for each sandbox that is added, changed\nor removed.",
 		Example: `  e2bctl ls
   e2bctl ls -m job=42 -o json
   e2bctl ls --state paused
+  e2bctl ls --watch
+  e2bctl ls --jq '.[] | select(.state == "paused") | .sandboxID'
   e2bctl ls -q | xargs e2bctl kill`,
 		Args: cmdutil.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			opts.JSON, opts.Quiet = f.JSON(), f.Quiet()
+			opts.Lines, opts.Wide = f.JSONLines(), f.Wide()
+			if opts.Watch && !opts.Lines && (opts.JSON || opts.Quiet || !f.IO.OutIsTerminal) {
+				return cmdutil.Usagef(cmd, "--watch draws a table on a terminal; for everything else use -o jsonl")
+			}
 			if opts.Open, err = f.Opener(cmd, isLocal, cmdutil.LocalRunning, nil); err != nil {
 				return err
 			}
@@ -46,6 +57,7 @@ func NewCmdList(f *cmdutil.Factory) *cobra.Command {
 	}
 	cmd.Flags().VarP(&opts.Metadata, "metadata", "m", "only sandboxes with this metadata, repeatable")
 	cmd.Flags().VarP(&opts.States, "state", "s", "only sandboxes in these states: running, paused")
+	cmd.Flags().BoolVarP(&opts.Watch, "watch", "w", false, "go on showing changes, until it is stopped")
 	cmdutil.AddLocalFlag(cmd, &isLocal)
 	return cmd
 }
@@ -56,12 +68,16 @@ func listRun(ctx context.Context, opts *listOptions) (err error) {
 		return err
 	}
 	defer cmdutil.Closing(conn, &err)
-	infos := []sandbox.Info{}
-	for info, err := range conn.List(ctx, &sandbox.ListParams{Metadata: opts.Metadata, States: opts.States}) {
-		if err != nil {
-			return err
-		}
-		infos = append(infos, info)
+	list := func(ctx context.Context) ([]sandbox.Info, error) { return opts.list(ctx, conn) }
+	switch {
+	case opts.Watch && opts.Lines:
+		return listWatch(ctx, list, opts.writeChanges())
+	case opts.Watch:
+		return listWatch(ctx, list, opts.redraw())
+	}
+	infos, err := list(ctx)
+	if err != nil {
+		return err
 	}
 	switch {
 	case opts.JSON:
@@ -85,22 +101,59 @@ func listRun(ctx context.Context, opts *listOptions) (err error) {
 		fmt.Fprintln(opts.IO.Err, "No sandboxes.")
 		return nil
 	}
-	return writeSandboxes(opts.IO.Out, opts.IO.OutWidth, infos, opts.IO.OutIsTerminal)
+	return opts.writeTable(opts.IO.Out, infos, opts.IO.OutIsTerminal)
+}
+
+// list returns the sandboxes that the flags ask for.
+func (o *listOptions) list(ctx context.Context, conn *cmdutil.Connection) ([]sandbox.Info, error) {
+	var infos []sandbox.Info
+	for info, err := range conn.List(ctx, &sandbox.ListParams{Metadata: o.Metadata, States: o.States}) {
+		if err != nil {
+			return nil, err
+		}
+		infos = append(infos, info)
+	}
+	return infos, nil
+}
+
+// writeTable writes a table of sandboxes; relative times are for people.
+func (o *listOptions) writeTable(w io.Writer, infos []sandbox.Info, relative bool) error {
+	if o.Wide {
+		return writeWide(w, o.IO.OutWidth, infos, relative)
+	}
+	return writeSandboxes(w, o.IO.OutWidth, infos, relative)
+}
+
+// writeWide is [writeSandboxes] with what the sandboxes have.
+func writeWide(w io.Writer, width int, infos []sandbox.Info, relative bool) error {
+	header, rows := sandboxTable(infos, relative)
+	last := len(header) - 1
+	header = slices.Insert(header, last, "CPUS", "MEMORY", "DISK", "ENVD")
+	for i, info := range infos {
+		rows[i] = slices.Insert(rows[i], last, strconv.Itoa(info.CPUs),
+			fmt.Sprintf("%d MiB", info.MemoryBytes>>20), fmt.Sprintf("%d MiB", info.DiskBytes>>20), info.EnvdVersion)
+	}
+	return cmdutil.WriteTable(w, width, header, rows)
 }
 
 // writeSandboxes writes a table of sandboxes; on a terminal its times are relative.
 func writeSandboxes(w io.Writer, width int, infos []sandbox.Info, terminal bool) error {
+	header, rows := sandboxTable(infos, terminal)
+	return cmdutil.WriteTable(w, width, header, rows)
+}
+
+func sandboxTable(infos []sandbox.Info, relative bool) (header []string, rows [][]string) {
 	now := time.Now()
-	rows := make([][]string, len(infos))
+	rows = make([][]string, len(infos))
 	for i, info := range infos {
-		ends := cmdutil.Moment(info.EndAt, now, terminal)
+		ends := cmdutil.Moment(info.EndAt, now, relative)
 		if info.State == sandbox.StatePaused {
 			ends = "" // it does not end by itself
 		}
 		rows[i] = []string{
 			info.ID, templateName(&info), string(info.State),
-			cmdutil.Moment(info.StartedAt, now, terminal), ends, metadataText(info.Metadata),
+			cmdutil.Moment(info.StartedAt, now, relative), ends, metadataText(info.Metadata),
 		}
 	}
-	return cmdutil.WriteTable(w, width, []string{"ID", "TEMPLATE", "STATE", "STARTED", "ENDS", "METADATA"}, rows)
+	return []string{"ID", "TEMPLATE", "STATE", "STARTED", "ENDS", "METADATA"}, rows
 }

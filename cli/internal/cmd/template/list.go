@@ -61,7 +61,14 @@ func writeTemplates(f *cmdutil.Factory, all []api.Template) error {
 			cmdutil.Moment(t.UpdatedAt, now, f.IO.OutIsTerminal),
 		}
 	}
-	return cmdutil.WriteTable(f.IO.Out, f.IO.OutWidth, []string{"ID", "NAMES", "ACCESS", "STATUS", "CPUS", "MEMORY", "UPDATED"}, rows)
+	header := []string{"ID", "NAMES", "ACCESS", "STATUS", "CPUS", "MEMORY", "UPDATED"}
+	if f.Wide() {
+		header = append(header, "BUILD", "BUILDS", "SANDBOXES")
+		for i, t := range all {
+			rows[i] = append(rows[i], t.BuildID, strconv.FormatInt(t.BuildCount, 10), strconv.FormatInt(t.SpawnCount, 10))
+		}
+	}
+	return cmdutil.WriteTable(f.IO.Out, f.IO.OutWidth, header, rows)
 }
 
 func access(t api.Template) string {
