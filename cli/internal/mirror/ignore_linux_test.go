@@ -71,7 +71,7 @@ func TestIgnoresAsGitDoes(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	found, err := scanLocal(root, newRules(nil), nil, func(name, why string) { t.Errorf("%s was skipped: %s", name, why) })
+	found, err := scanLocal(root, newRules(nil), nil, nil, func(name, why string) { t.Errorf("%s was skipped: %s", name, why) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,9 +38,12 @@ type Mirror struct {
 	Skipped func(name, why string)
 	// Progress is called with the number of bytes moved so far. May be nil.
 	Progress func(bytes int64)
+
+	visit func(dir string) error // is called before a directory of this machine is read; may be nil
+	here  *rules                 // those of the last time
 }
 
-// attempts is how often a transfer is tried while files get shorter under it.
+// attempts bounds the tries of a transfer while files get shorter under it.
 const attempts = 5
 
 // Once makes the destination equal to the source, and returns the changes in the order of their
@@ -93,8 +96,9 @@ func (m *Mirror) pass(ctx context.Context, root *os.Root) ([]Change, error) {
 // scan reads the source and the destination.
 func (m *Mirror) scan(ctx context.Context, root *os.Root) (from, to tree, err error) {
 	here, there := newRules(m.Exclude), newRules(m.Exclude)
+	m.here = here
 	if !m.Pull {
-		if from, err = scanLocal(root, here, nil, m.Skipped); err != nil {
+		if from, err = scanLocal(root, here, nil, m.visit, m.Skipped); err != nil {
 			return nil, nil, err
 		}
 		to, err = m.remote().scan(ctx, []*rules{here}, -1, false, func(string, string) {})
@@ -108,7 +112,7 @@ func (m *Mirror) scan(ctx context.Context, root *os.Root) (from, to tree, err er
 	}
 	to = tree{}
 	if root != nil {
-		if to, err = scanLocal(root, here, []*rules{there}, func(string, string) {}); err != nil {
+		if to, err = scanLocal(root, here, []*rules{there}, nil, func(string, string) {}); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -45,9 +45,17 @@ func (e entry) same(other entry) bool {
 type tree map[string]entry
 
 // scanLocal reads a directory of this machine. It adds the .gitignore files to rules, and leaves out
-// what they or one of others ignore.
-func scanLocal(root *os.Root, rules *rules, others []*rules, skipped func(name, why string)) (tree, error) {
+// what they or one of others ignore. It calls visit before it reads a directory, unless visit is nil.
+func scanLocal(root *os.Root, rules *rules, others []*rules, visit func(dir string) error, skipped func(name, why string)) (tree, error) {
 	all := tree{}
+	enter := func(dir string) error {
+		if visit != nil {
+			if err := visit(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+		return readIgnoreFile(root, dir, rules)
+	}
 	err := fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && name != ".": // removed meanwhile
@@ -55,7 +63,7 @@ func scanLocal(root *os.Root, rules *rules, others []*rules, skipped func(name, 
 		case err != nil:
 			return err
 		case name == ".":
-			return readIgnoreFile(root, name, rules)
+			return enter(name)
 		case ignoredBy(append(others, rules), name, d.IsDir()):
 			if d.IsDir() {
 				return fs.SkipDir
@@ -75,7 +83,7 @@ func scanLocal(root *os.Root, rules *rules, others []*rules, skipped func(name, 
 		}
 		all[name] = e
 		if e.isDir() {
-			return readIgnoreFile(root, name, rules)
+			return enter(name)
 		}
 		return nil
 	})

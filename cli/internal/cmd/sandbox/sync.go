@@ -3,6 +3,7 @@ package sandbox
 import (
 	"context"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -18,8 +19,10 @@ type syncOptions struct {
 	IO       *cmdutil.IOStreams
 	JSON     bool
 	Quiet    bool
+	Notes    io.Writer // for progress
 	Open     cmdutil.Opener
 	ID       string
+	Watch    bool
 	MaxBytes cmdutil.Size
 	MaxFiles cmdutil.Count
 }
@@ -41,13 +44,17 @@ What .gitignore files ignore, and .git, is neither sent nor removed; --exclude a
 patterns of the same form, and exceptions that begin with !. With --pull, the .gitignore
 files on both sides count, and links that lead out of the directory are skipped and named
 on stderr. Without --delete, nothing is removed, and no directory is replaced by a file. A
-transfer that is cut off changes no file. A sandbox that is paused is resumed.`,
+transfer that is cut off changes no file. A sandbox that is paused is resumed.
+
+--watch goes on and sends what changes, until it is interrupted, or until the sandbox or
+the directory in it is gone; with -o json each change is an object on a line.`,
 		Example: `  e2bctl sync . "$ID":app
+  e2bctl sync --watch --delete . "$ID":app
   e2bctl sync --delete --exclude '*.log' --dry-run . "$ID":app
   e2bctl sync --pull "$ID":app/out out`,
 		Args: cmdutil.Wants("a directory of this machine and one as <id>:<directory>", cobra.ExactArgs(2)),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			opts.JSON, opts.Quiet = f.JSON(), f.Quiet()
+			opts.JSON, opts.Quiet, opts.Notes = f.JSON(), f.Quiet(), f.Progress()
 			if err := opts.paths(cmd, args); err != nil {
 				return err
 			}
@@ -59,12 +66,14 @@ transfer that is cut off changes no file. A sandbox that is paused is resumed.`,
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&opts.Pull, "pull", false, "make the directory here equal to that of the sandbox")
+	flags.BoolVar(&opts.Watch, "watch", false, "go on, and send what changes")
 	flags.BoolVar(&opts.Delete, "delete", false, "remove what the source does not have and nothing ignores")
 	flags.StringArrayVar(&opts.Exclude, "exclude", nil, "leave out what matches `PATTERN`, as in a .gitignore; repeatable")
 	flags.BoolVarP(&opts.DryRun, "dry-run", "n", false, "print the changes, and make none")
 	flags.StringVarP(&opts.User, "user", "u", "", "read and write in the sandbox as user `NAME` (default: user)")
 	flags.Var(&opts.MaxBytes, "max-download", "most bytes that --pull brings at once")
 	flags.Var(&opts.MaxFiles, "max-files", "most files, directories and links that --pull compares")
+	cmd.MarkFlagsMutuallyExclusive("watch", "dry-run")
 	cmdutil.AddLocalFlag(cmd, &isLocal)
 	return cmd
 }
@@ -105,6 +114,13 @@ func syncRun(ctx context.Context, opts *syncOptions) (err error) {
 	m.Skipped = func(name, why string) {
 		fmt.Fprintf(opts.IO.Err, "skipped %s: %s\n", cmdutil.Printable(name), cmdutil.Printable(why))
 	}
+	if opts.Watch {
+		fmt.Fprintf(opts.Notes, "watching %s\n", cmdutil.Printable(opts.source()))
+		return m.Watch(ctx, func(changes []mirror.Change) error {
+			meter.End()
+			return opts.print(changes)
+		})
+	}
 	changes, err := m.Once(ctx)
 	if err != nil {
 		return err
@@ -116,9 +132,22 @@ func syncRun(ctx context.Context, opts *syncOptions) (err error) {
 	return opts.print(changes)
 }
 
-// print prints changes for people, each on a line, whatever characters a name has.
+func (o *syncOptions) source() string {
+	if o.Pull {
+		return o.ID + ":" + o.Dir
+	}
+	return o.Local
+}
+
+// print prints each change on a line, whatever characters a name has.
 func (o *syncOptions) print(changes []mirror.Change) error {
 	for _, c := range changes {
+		if o.JSON {
+			if err := cmdutil.WriteJSONLine(o.IO.Out, c); err != nil {
+				return err
+			}
+			continue
+		}
 		line := fmt.Sprintf("%-6s  %s", c.Type, c.Name)
 		if o.Quiet {
 			line = c.Name
