@@ -111,8 +111,12 @@ func localEntry(root *os.Root, name string, d fs.DirEntry) (entry, error) {
 // readIgnoreFile adds the .gitignore of a directory. One that is a link does not count, as in git.
 func readIgnoreFile(root *os.Root, dir string, rules *rules) error {
 	name := path.Join(dir, ignoreFile)
-	if info, err := root.Lstat(name); err != nil || !info.Mode().IsRegular() {
-		return nil // its directory cannot be read either, and the walk reports that
+	info, err := root.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil || !info.Mode().IsRegular() {
+		return err
 	}
 	text, err := root.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {

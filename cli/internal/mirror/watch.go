@@ -132,8 +132,9 @@ func (w *watching) next(ctx context.Context, timeout <-chan time.Time) error {
 			}
 			return err
 		case event := <-w.local.Events:
-			if name, err := filepath.Rel(w.m.Local, event.Name); err != nil || !w.m.here.ignored(filepath.ToSlash(name), false) {
-				return nil
+			name, err := filepath.Rel(w.m.Local, event.Name)
+			if err != nil || !w.m.here.ignored(filepath.ToSlash(name), false) {
+				return err
 			}
 		}
 	}
