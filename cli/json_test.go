@@ -68,6 +68,7 @@ var jsonRuns = []jsonRun{
 	{command: "fs mv", rest: []string{"${sandboxID}:dir", "${sandboxID}:renamed"}},
 	{command: "fs stat", rest: []string{"${sandboxID}:renamed"}},
 	{command: "fs ls", rest: []string{"${sandboxID}:"}},
+	{command: "sync", rest: []string{"$context", "${sandboxID}:synced"}},
 	{command: "fs rm", rest: []string{"-r", "${sandboxID}:renamed"}},
 	{command: "wait", rest: []string{"$sandboxID"}},
 	{command: "timeout", rest: []string{"$sandboxID", "10m"}},

@@ -37,6 +37,7 @@ var commands = []struct {
 	{[]string{"info", "inspect"}, sandbox.NewCmdInfo},
 	{[]string{"exec"}, sandbox.NewCmdExec},
 	{[]string{"cp"}, sandbox.NewCmdCopy},
+	{[]string{"sync"}, sandbox.NewCmdSync},
 	{[]string{"fs"}, files.NewCmdFiles},
 	{[]string{"port-forward", "forward"}, sandbox.NewCmdPortForward},
 	{[]string{"url"}, sandbox.NewCmdURL},

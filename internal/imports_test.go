@@ -46,7 +46,7 @@ var imports = map[string]string{
 	"cli/internal/cmd/doctor":   "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/cloud/hostprogram internal/cloud/volumes",
 	"cli/internal/cmd/files":    "cli/internal/cmdutil sandbox",
 	"cli/internal/cmd/local":    "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/cloud/hostprogram internal/cloud/tlsdoor internal/shell",
-	"cli/internal/cmd/sandbox":  "api cli/internal/cmdutil cli/internal/transfer sandbox internal/shell",
+	"cli/internal/cmd/sandbox":  "api cli/internal/cmdutil cli/internal/mirror cli/internal/transfer sandbox internal/shell",
 	"cli/internal/cmd/secret":   "cli/internal/cmdutil sandbox",
 	"cli/internal/cmd/snapshot": "cli/internal/cmdutil sandbox",
 	"cli/internal/cmd/template": "api cli/internal/cmdutil sandbox/template",
@@ -54,6 +54,7 @@ var imports = map[string]string{
 	"cli/internal/cmd/volume":   "api cli/internal/cmdutil cli/internal/transfer sandbox",
 	"cli/internal/cmdutil":      "api cli/internal/localcloud cli/internal/tracing sandbox sandbox/local",
 	"cli/internal/localcloud":   "api sandbox internal/cloud/store internal/cloud/volumes internal/privatedir",
+	"cli/internal/mirror":       "sandbox internal/archive",
 	"cli/internal/tracing":      "sandbox sandbox/otel",
 	"cli/internal/transfer":     "cli/internal/cmdutil sandbox internal/shell",
 

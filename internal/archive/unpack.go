@@ -237,7 +237,7 @@ func (u *Unpacker) close(i int) {
 // symlink makes a symbolic link, unless it may lead out of root.
 func (u *Unpacker) symlink(parent *os.Root, name string, header *tar.Header) error {
 	target := filepath.FromSlash(header.Linkname)
-	if leadsOut(filepath.Dir(name), target) {
+	if LeadsOut(filepath.Dir(name), target) {
 		u.Skipped(header.Name, fmt.Sprintf("it is a link to %s, which may be outside of the target", header.Linkname))
 		return nil
 	}
@@ -245,10 +245,10 @@ func (u *Unpacker) symlink(parent *os.Root, name string, header *tar.Header) err
 	return replace(parent, base, func() error { return parent.Symlink(target, base) })
 }
 
-// leadsOut reports whether a link in dir may lead out of root. No part of dir is a
+// LeadsOut reports whether a link in dir may lead out of root. No part of dir is a
 // link, so steps upwards from there can be counted. After a name in target they cannot:
 // the name may be a link, with another directory above it.
-func leadsOut(dir, target string) bool {
+func LeadsOut(dir, target string) bool {
 	if filepath.IsAbs(target) || !filepath.IsLocal(filepath.Join(dir, target)) {
 		return true
 	}

@@ -196,7 +196,9 @@ func TestLifetime(t *testing.T) {
 func TestLifetimeWithoutHandle(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, local.WithWarm(0))
-	client := cloud.Client(t)
+	client, err := sandbox.NewClient(cloud.Option())
+	must.Do(t, err)
+	defer client.Close()
 	sb := cloud.Create(t, sandbox.WithExpiry(sandbox.Expiry{After: time.Minute}))
 	must.Do(t, client.SetLifetime(t.Context(), sb.ID(), time.Hour))
 	cloud.Advance(59 * time.Minute)

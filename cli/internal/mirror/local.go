@@ -1,0 +1,149 @@
+package mirror
+
+import (
+	"archive/tar"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"syscall"
+
+	"github.com/e2bctl/e2bctl/internal/archive"
+)
+
+// errShrunk means that a file got shorter while it was read. What was sent is thrown away.
+var errShrunk = errors.New("the file became shorter while it was read")
+
+// pack writes entries of this machine as a tar stream.
+func pack(ctx context.Context, root *os.Root, names []string, entries tree, w io.Writer) error {
+	archive := tar.NewWriter(w)
+	for _, name := range names {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := packEntry(archive, root, name, entries[name]); err != nil {
+			return err
+		}
+	}
+	return archive.Close()
+}
+
+func packEntry(archive *tar.Writer, root *os.Root, name string, e entry) error {
+	// The format keeps fractions of a second.
+	header := &tar.Header{Name: name, Mode: int64(e.perm), ModTime: e.modTime, Format: tar.FormatPAX}
+	switch e.kind {
+	case fs.ModeDir:
+		header.Typeflag, header.Name = tar.TypeDir, name+"/"
+		return archive.WriteHeader(header)
+	case fs.ModeSymlink:
+		header.Typeflag, header.Linkname = tar.TypeSymlink, e.target
+		return archive.WriteHeader(header)
+	}
+	file, err := root.Open(name)
+	if errors.Is(err, fs.ErrNotExist) { // removed meanwhile
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }() // it was read only
+	header.Typeflag, header.Size = tar.TypeReg, e.size
+	if err := archive.WriteHeader(header); err != nil {
+		return err
+	}
+	n, err := io.Copy(archive, io.LimitReader(file, e.size))
+	if err == nil && n < e.size {
+		err = &fs.PathError{Op: "read", Path: name, Err: errShrunk}
+	}
+	return err
+}
+
+// receive puts entries of an archive into the directory root. The archive comes from a sandbox.
+// It is unpacked beside, and what is complete is then moved to its place, so that a transfer
+// that was cut off leaves no half file.
+func (m *Mirror) receive(ctx context.Context, root *os.Root, p *plan, from tree, stream io.Reader) (err error) {
+	staging := stagingPrefix + rand.Text()
+	if err := root.Mkdir(staging, 0o700); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, root.RemoveAll(staging)) }()
+	staged, err := root.OpenRoot(staging)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = staged.Close() }() // every file of it has been closed
+	u := archive.Unpacker{Root: staged, MaxBytes: m.MaxBytes, MaxFiles: m.MaxFiles, Skipped: m.Skipped}
+	if err := u.Unpack(ctx, stream); err != nil {
+		return err
+	}
+	if _, err := io.Copy(io.Discard, stream); err != nil { // tar pads its end
+		return err
+	}
+	var dirs []string
+	for _, name := range p.send {
+		if from[name].isDir() {
+			dirs = append(dirs, name)
+			if err := makeDir(root, name); err != nil {
+				return err
+			}
+			continue
+		}
+		info, err := staged.Lstat(name)
+		if errors.Is(err, fs.ErrNotExist) { // removed meanwhile
+			continue
+		}
+		if err == nil && info.IsDir() {
+			err = fmt.Errorf("the sandbox sent a directory in place of %q", name)
+		}
+		if err == nil {
+			err = root.Rename(path.Join(staging, name), name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, name := range slices.Backward(dirs) {
+		e := from[name]
+		if err := errors.Join(root.Chtimes(name, e.modTime, e.modTime), root.Chmod(name, e.perm)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeDir makes a directory in which files can be made, or makes that of one that is there.
+func makeDir(root *os.Root, name string) error {
+	err := root.Mkdir(name, 0o700)
+	if !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	info, err := root.Lstat(name)
+	if err == nil && !info.IsDir() {
+		err = &fs.PathError{Op: "mkdir", Path: name, Err: syscall.ENOTDIR}
+	}
+	if err == nil && info.Mode()&0o700 != 0o700 {
+		err = root.Chmod(name, info.Mode().Perm()|0o700)
+	}
+	return err
+}
+
+// removeLocal removes entries, each directory after what is in it. Directories in which something
+// is left stay.
+func removeLocal(root *os.Root, names []string) error {
+	for _, name := range names {
+		err := root.Remove(name)
+		if err == nil || errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		info, statErr := root.Lstat(name)
+		if statErr != nil || !info.IsDir() || !errors.Is(err, fs.ErrExist) { // ENOTEMPTY is that, too
+			return err
+		}
+	}
+	return nil
+}

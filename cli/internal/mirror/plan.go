@@ -1,0 +1,96 @@
+package mirror
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// Kinds of a [Change].
+const (
+	Create = "create"
+	Update = "update"
+	Remove = "remove"
+)
+
+// Change is one change of the destination.
+type Change struct {
+	Type string `json:"type"` // Create, Update or Remove
+	Name string `json:"name"` // the path below the directory, with slashes
+	Size int64  `json:"size"` // the bytes of a file that is sent
+}
+
+// plan has the changes that make the destination equal to the source.
+type plan struct {
+	changes []Change // in the order of the names
+	send    []string // entries of the source, each directory before what is in it
+	clear   []string // what is in the way of these, each directory after what is in it
+	remove  []string // what only the destination has, in the same order
+}
+
+// newPlan compares two trees. Only with remove, what the source lacks is removed.
+func newPlan(from, to tree, remove bool) (*plan, error) {
+	p, send := &plan{}, map[string]bool{}
+	for _, name := range slices.Sorted(maps.Keys(from)) {
+		e := from[name]
+		there, exists := to[name]
+		switch {
+		case e.kind == unsendable, exists && e.same(there):
+			continue
+		case exists && there.isDir() && !e.isDir() && !remove:
+			return nil, &fs.PathError{Op: "replace", Path: name, Err: fmt.Errorf("%w: --delete removes it with what is in it", syscall.EISDIR)}
+		case exists && there.isDir() != e.isDir():
+			p.clear = append(p.clear, name)
+		}
+		c := Change{Type: Create, Name: name}
+		if exists {
+			c.Type = Update
+		}
+		if e.kind == 0 {
+			c.Size = e.size
+		}
+		p.changes = append(p.changes, c)
+		// Directories are sent with what is in them, because that changes their times.
+		for dir := name; dir != "."; dir = path.Dir(dir) {
+			send[dir] = true
+		}
+	}
+	if remove {
+		for _, name := range slices.Sorted(maps.Keys(to)) {
+			if _, ok := from[name]; !ok {
+				p.changes = append(p.changes, Change{Type: Remove, Name: name})
+				p.remove = append(p.remove, name)
+			}
+		}
+	}
+	p.send = slices.Sorted(maps.Keys(send))
+	p.removeFirst()
+	slices.Reverse(p.clear)
+	slices.Reverse(p.remove)
+	slices.SortStableFunc(p.changes, func(a, b Change) int { return strings.Compare(a.Name, b.Name) })
+	return p, nil
+}
+
+// removeFirst moves what is in directories that are in the way to what is in the way.
+func (p *plan) removeFirst() {
+	if len(p.clear) == 0 {
+		return
+	}
+	cleared := map[string]bool{}
+	for _, name := range p.clear {
+		cleared[name] = true
+	}
+	var rest []string
+	for _, name := range p.remove { // directories come before what is in them
+		if cleared[path.Dir(name)] {
+			cleared[name] = true
+		} else {
+			rest = append(rest, name)
+		}
+	}
+	p.clear, p.remove = slices.Sorted(maps.Keys(cleared)), rest
+}

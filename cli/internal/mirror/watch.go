@@ -1,0 +1,151 @@
+package mirror
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+// Changes that follow one another within quiet are sent together, and none waits longer than
+// mostWait.
+const (
+	quiet    = 10 * time.Millisecond
+	mostWait = 50 * time.Millisecond
+)
+
+// Watch makes the destination equal to the source, and again whenever the source changes. It calls
+// report with the changes of each time, once they are made. It ends with ctx, with the sandbox, and
+// when the directory in the sandbox is gone or a transfer fails. DryRun must not be set.
+func (m *Mirror) Watch(ctx context.Context, report func([]Change) error) (err error) {
+	root, err := m.open()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, root.Close()) }()
+	local, err := fsnotify.NewWatcher()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, local.Close()) }()
+	if !m.Pull {
+		if err := m.Sandbox.Files.MakeDir(ctx, m.Dir, &sandbox.PathParams{User: m.User}); err != nil {
+			return err
+		}
+		m.visit = func(dir string) error { return local.Add(filepath.Join(m.Local, filepath.FromSlash(dir))) }
+	}
+	// In both directions the watch in the sandbox also says when the sandbox ends.
+	there, err := m.Sandbox.Files.Watch(ctx, m.Dir, &sandbox.WatchParams{User: m.User, Recursive: m.Pull})
+	if err != nil {
+		return err
+	}
+	changed, ended := make(chan struct{}, 1), make(chan error, 1)
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		ended <- follow(ctx, there, changed)
+	}()
+	defer func() {
+		err = errors.Join(err, there.Close())
+		<-stopped
+	}()
+	w := &watching{m: m, local: local, ended: ended}
+	if m.Pull {
+		w.changed = changed
+	}
+	return w.run(ctx, root, report)
+}
+
+// follow reports each change that a watch in the sandbox sees, and returns why the watch ended.
+func follow(ctx context.Context, watcher *sandbox.Watcher, changed chan<- struct{}) error {
+	for _, err := range watcher.Events(ctx) {
+		if err != nil {
+			return err
+		}
+		select {
+		case changed <- struct{}{}:
+		default: // one is waiting
+		}
+	}
+	return context.Canceled // it was closed
+}
+
+// watching waits for changes of the source. Those that happen during a transfer wait in the
+// channels, or in the system's queue, until it is over.
+type watching struct {
+	m       *Mirror
+	local   *fsnotify.Watcher // watches nothing with Pull
+	changed <-chan struct{}   // nil without Pull
+	ended   <-chan error
+}
+
+func (w *watching) run(ctx context.Context, root *os.Root, report func([]Change) error) error {
+	for {
+		changes, err := w.m.pass(ctx, root)
+		switch {
+		case errors.Is(err, errShrunk): // it has changed, so an event waits
+		case err != nil:
+			return w.reason(err)
+		case len(changes) > 0:
+			if err := report(changes); err != nil {
+				return err
+			}
+		}
+		if err := w.next(ctx, nil); err != nil {
+			return err
+		}
+		// What comes in a burst is sent together.
+		for most := time.Now().Add(mostWait); time.Now().Before(most); {
+			err := w.next(ctx, time.After(quiet))
+			if errors.Is(err, errQuiet) {
+				break
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+}
+
+var errQuiet = errors.New("nothing changes")
+
+// next waits for a change of the source, or until timeout.
+func (w *watching) next(ctx context.Context, timeout <-chan time.Time) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case err := <-w.ended:
+			return err
+		case <-timeout:
+			return errQuiet
+		case <-w.changed:
+			return nil
+		case err := <-w.local.Errors:
+			if errors.Is(err, fsnotify.ErrEventOverflow) { // something changed
+				return nil
+			}
+			return err
+		case event := <-w.local.Events:
+			name, err := filepath.Rel(w.m.Local, event.Name)
+			if err != nil || !w.m.here.ignored(filepath.ToSlash(name), false) {
+				return err
+			}
+		}
+	}
+}
+
+// reason returns why the sandbox ended, if that is known to be why a transfer failed.
+func (w *watching) reason(err error) error {
+	select {
+	case ended := <-w.ended:
+		return ended
+	default:
+		return err
+	}
+}
