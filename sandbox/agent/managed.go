@@ -60,7 +60,7 @@ func NewManaged[Out any](name, doc string, budget Budget, run func(ctx context.C
 
 // MustManaged is [NewManaged], but panics on an error.
 func MustManaged[Out any](name, doc string, budget Budget, run func(ctx context.Context, task string) (Out, error), opts ...ToolOption) Tool {
-	return must(NewManaged(name, doc, budget, run, opts...))
+	return orPanic(NewManaged(name, doc, budget, run, opts...))
 }
 
 // agentFrame is one call of an agent.

@@ -132,10 +132,10 @@ func NewTool[In, Out any](name, doc string, fn func(context.Context, In) (Out, e
 
 // MustTool is [NewTool], but panics on an error.
 func MustTool[In, Out any](name, doc string, fn func(context.Context, In) (Out, error), opts ...ToolOption) Tool {
-	return must(NewTool(name, doc, fn, opts...))
+	return orPanic(NewTool(name, doc, fn, opts...))
 }
 
-func must(t Tool, err error) Tool {
+func orPanic(t Tool, err error) Tool {
 	if err != nil {
 		panic(err)
 	}
