@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // Questions are fetched and answered; a service that does not ask is told from one that
@@ -33,14 +35,10 @@ func TestAsk(t *testing.T) {
 	}))
 	defer server.Close()
 	c, err := NewClient(WithAPIKey("e2b_00000000"), WithBaseURL(server.URL), WithMaxRetries(0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer c.Close()
 	got, err := c.Sandboxes.Questions(t.Context(), "i1", &QuestionsParams{After: 6})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if diff := cmp.Diff([]Question{{ID: 7, Host: "a.test"}}, got); diff != "" {
 		t.Error(diff)
 	}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // answering returns a client of a service that has one answer, and what it was asked.
@@ -45,9 +47,7 @@ func TestCreateTemplate(t *testing.T) {
 	c, asked := answering(t, 202, `{"templateID":"t1","buildID":"b-1","public":false,"names":["team/a"],"tags":["v1"],"aliases":["a"]}`)
 	none := int64(0)
 	got, err := c.Templates.Create(t.Context(), "a", &TemplateCreateParams{Tags: []string{"v1"}, CPUs: 2, MemoryBytes: 512<<20 - 1, MinFreeDiskBytes: &none})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if diff := cmp.Diff(&NewBuild{TemplateID: "t1", BuildID: "b-1", Names: []string{"team/a"}, Aliases: []string{"a"}, Tags: []string{"v1"}}, got); diff != "" {
 		t.Error(diff)
 	}
@@ -110,9 +110,7 @@ func TestStartBuild(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			asks(t, asked, "POST /v2/templates/t/builds/b "+test.want)
 		})
 	}
@@ -125,9 +123,7 @@ func TestBuildStatusAndLogs(t *testing.T) {
 		"reason":{"message":"it broke","step":"2","logEntries":[{"timestamp":"2026-11-22T13:30:00Z","level":"error","message":"e"}]}}`)
 	at := time.Date(2026, 11, 22, 13, 30, 0, 0, time.UTC)
 	got, err := c.Templates.BuildStatus(t.Context(), "t", "b", &BuildStatusParams{LogsOffset: 3, MaxLines: 5, Level: BuildLogInfo})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if diff := cmp.Diff(&BuildState{
 		TemplateID: "t", BuildID: "b", Status: BuildError, Logs: []BuildLogEntry{{at, BuildLogInfo, "m", "1"}},
 		Failure: &BuildFailure{"it broke", "2", []BuildLogEntry{{Time: at, Level: BuildLogError, Message: "e"}}},
@@ -142,9 +138,7 @@ func TestBuildStatusAndLogs(t *testing.T) {
 
 	c, asked = answering(t, 200, `{"logs":[{"timestamp":"2026-11-22T13:30:00Z","level":"warn","message":"m"}]}`)
 	logs, err := c.Templates.BuildLogs(t.Context(), "t", "b", &BuildLogsParams{Cursor: at, Backward: true, MaxLines: 7, Level: BuildLogWarn})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if diff := cmp.Diff([]BuildLogEntry{{Time: at, Level: BuildLogWarn, Message: "m"}}, logs); diff != "" {
 		t.Error(diff)
 	}
@@ -189,14 +183,10 @@ func TestUpload(t *testing.T) {
 	hash := strings.Repeat("0a", 32)
 	c, asked := answering(t, 201, fmt.Sprintf(`{"present":false,"url":"%s/bucket?signature=s%%2F1","headers":{"X-Blob":"yes","content-length":"7"}}`, storage.URL))
 	to, err := c.Templates.FileUpload(t.Context(), "t", hash)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	asks(t, asked, "GET /templates/t/files/"+hash)
 	for _, text := range []string{content, ""} {
-		if err := c.Templates.Upload(t.Context(), to, strings.NewReader(text), int64(len(text))); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.Templates.Upload(t.Context(), to, strings.NewReader(text), int64(len(text))))
 		r, body := <-uploads, <-bodies
 		if body != text || r.ContentLength != int64(len(text)) || len(r.TransferEncoding) != 0 {
 			t.Errorf("got %q of length %d, encodings %v, want %q of its length", body, r.ContentLength, r.TransferEncoding, text)

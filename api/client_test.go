@@ -26,6 +26,7 @@ import (
 	"golang.org/x/text/encoding/unicode"
 
 	"github.com/e2bctl/e2bctl/internal/boundjson"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -38,9 +39,7 @@ func service(t *testing.T, h http.HandlerFunc, opts ...Option) *Client {
 	server := httptest.NewServer(h)
 	t.Cleanup(server.Close)
 	c, err := NewClient(append([]Option{WithAPIKey(secret), WithBaseURL(server.URL)}, opts...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -51,9 +50,7 @@ func TestKeyNeverShows(t *testing.T) {
 	var log strings.Builder
 	slog.New(slog.NewJSONHandler(&log, nil)).InfoContext(t.Context(), "m", "key", key, "in", struct{ K Key }{key})
 	encoded, err := json.Marshal(map[string]any{"k": key, "s": struct{ K Key }{key}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, text := range []string{
 		fmt.Sprint(key), fmt.Sprintf("%v %+v %#v %s %q %x %d", key, key, key, key, key, key, key),
 		fmt.Sprintf("%+v %#v", struct{ K Key }{key}, &struct{ K Key }{key}), log.String(), string(encoded),
@@ -162,9 +159,7 @@ func TestFromEnv(t *testing.T) {
 				t.Setenv(v, test.env[v])
 			}
 			if test.file != "" {
-				if err := os.WriteFile(".env", []byte(test.file), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.WriteFile(".env", []byte(test.file), 0o600))
 			}
 			c, err := NewClient(append(test.opts, FromEnv())...)
 			if test.key == "" {
@@ -183,9 +178,7 @@ func TestFromEnv(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			got := []string{string(c.key), c.Domain(), c.BaseURL()}
 			if diff := cmp.Diff([]string{test.key, test.domain, test.base}, got); diff != "" {
 				t.Error(diff)
@@ -208,17 +201,13 @@ func utf16le(text string) string {
 func TestEnvFileMayBeAVirtualEnvironment(t *testing.T) {
 	t.Chdir(t.TempDir())
 	t.Setenv("E2B_API_KEY", "envkey")
-	if err := os.Mkdir(".env", 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(".env", 0o700))
 	if _, err := NewClient(FromEnv()); err != nil {
 		t.Error(err)
 	}
 	t.Setenv("E2B_API_KEY", "")
 	named := filepath.Join(t.TempDir(), "settings")
-	if err := os.WriteFile(named, []byte("E2B_API_KEY=named\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(named, []byte("E2B_API_KEY=named\n"), 0o600))
 	c, err := NewClient(FromEnv(), WithEnvFile(named))
 	if err != nil || c.key != "named" {
 		t.Errorf("key %q, %v, want %q and no error", string(c.key), err, "named")
@@ -230,12 +219,8 @@ func TestEnvFileMayBeAVirtualEnvironment(t *testing.T) {
 func TestNamedEnvFile(t *testing.T) {
 	t.Chdir(t.TempDir())
 	named := filepath.Join(t.TempDir(), "settings")
-	if err := os.WriteFile(named, []byte("E2B_API_KEY=filekey\nE2B_DOMAIN=named.test\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(".env", []byte("E2B_API_KEY=dotkey\nE2B_SANDBOX_URL=http://dot.test\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(named, []byte("E2B_API_KEY=filekey\nE2B_DOMAIN=named.test\n"), 0o600))
+	must.Do(t, os.WriteFile(".env", []byte("E2B_API_KEY=dotkey\nE2B_SANDBOX_URL=http://dot.test\n"), 0o600))
 	for name, test := range map[string]struct {
 		key  string // from the environment
 		opts []Option
@@ -252,9 +237,7 @@ func TestNamedEnvFile(t *testing.T) {
 				t.Setenv(v, "")
 			}
 			c, err := NewClient(append(test.opts, FromEnv())...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if diff := cmp.Diff(test.want, c.Sources()); diff != "" {
 				t.Error(diff)
 			}
@@ -321,9 +304,7 @@ func TestNoAnswer(t *testing.T) {
 	// A port that was free a moment ago may belong to another program by now;
 	// nothing listens on this one.
 	c, err := NewClient(WithAPIKey(secret), WithBaseURL("http://127.0.0.1:1"), WithMaxRetries(1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_, err = c.Sandboxes.Create(t.Context(), nil)
 	e, ok := errors.AsType[*Error](err)
 	if !ok || e.StatusCode != 0 {
@@ -385,9 +366,7 @@ func TestCreateSendsWhatBothGenerationsNeed(t *testing.T) {
 					Template: "x:y", Lifetime: 60*time.Second + 1, Metadata: map[string]string{"a": "b"}, Envs: map[string]string{"E": "f"},
 					AllowInternetAccess: &no, PrivateTraffic: true,
 				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				if diff := cmp.Diff(&Sandbox{ID: "i1", TemplateID: "t", ClientID: "c", EnvdVersion: "0.6.13", AccessToken: "tok"}, got); diff != "" {
 					t.Error(diff)
 				}
@@ -483,9 +462,7 @@ func TestRepetition(t *testing.T) {
 					response.Request = r
 					return response, nil
 				})))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				start := time.Now()
 				err = test.do(t.Context(), c)
 				if (err == nil) != test.ok || calls.Load() != test.want || time.Since(start) > test.longest {
@@ -554,9 +531,7 @@ func TestSlowAnswers(t *testing.T) {
 					}
 					return &http.Response{StatusCode: test.status, Body: drops{r.Context(), test.each}, Request: r}, nil
 				})))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				start := time.Now()
 				_, err = c.Sandboxes.Get(t.Context(), "i1")
 				if took := time.Since(start); err == nil || took != test.limit || calls.Load() != 1 {
@@ -592,9 +567,7 @@ func TestCreateIsRepeatedWhenNothingWasSent(t *testing.T) {
 			calls.Add(1)
 			return nil, &net.OpError{Op: "dial", Err: errors.New("refused")}
 		})))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if _, err := c.Sandboxes.Create(t.Context(), nil); !errors.Is(err, ErrUnavailable) || calls.Load() != 4 {
 			t.Errorf("%d calls: %v, want ErrUnavailable and 4 calls", calls.Load(), err)
 		}
@@ -622,9 +595,7 @@ func TestListPages(t *testing.T) {
 	for range 2 { // ranging again starts over
 		var ids []string
 		for info, err := range list {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			ids = append(ids, info.ID)
 		}
 		if diff := cmp.Diff([]string{"ip2a", "ip2b", "ip3a", "ip3b", "ia", "ib"}, ids); diff != "" {
@@ -680,9 +651,8 @@ func TestMetadataFilterOnTheWire(t *testing.T) {
 		raw = r.URL.RawQuery
 		_, _ = io.WriteString(w, `[]`)
 	})
-	if _, err := c.Sandboxes.ListPage(t.Context(), &ListParams{Metadata: map[string]string{"user id": "a&b"}, States: []SandboxState{StateRunning, StatePaused}}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := c.Sandboxes.ListPage(t.Context(), &ListParams{Metadata: map[string]string{"user id": "a&b"}, States: []SandboxState{StateRunning, StatePaused}})
+	must.Do(t, err)
 	if want := "metadata=user%252520id%3Da%252526b&state=running%2Cpaused"; raw != want {
 		t.Errorf("query = %s, want %s", raw, want)
 	}
@@ -741,9 +711,7 @@ func TestLogHasNoSecrets(t *testing.T) {
 		_, _ = io.WriteString(w, `{"sandboxID":"i1","envdAccessToken":"tokentoken"}`)
 	}, WithLogger(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))))
 	sb, err := c.Sandboxes.Create(t.Context(), &CreateParams{Envs: map[string]string{"S": "envsecret"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	text := log.String() + fmt.Sprintf("%v %+v %#v", sb, sb, *sb)
 	for _, s := range []string{secret[4:], "tokentoken", "envsecret"} {
 		if strings.Contains(text, s) {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
@@ -16,9 +17,7 @@ func TestKeysOfALocalCloud(t *testing.T) {
 	cloud := sandboxtest.New(t)
 	with := func(key api.Key) *api.Client {
 		c, err := api.NewClient(api.WithAPIKey(key), api.WithBaseURL(cloud.URL()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		t.Cleanup(func() { c.Close() })
 		return c
 	}
@@ -31,20 +30,14 @@ func TestKeysOfALocalCloud(t *testing.T) {
 		t.Errorf("got the team %+v, want one that is called local and has a key", team)
 	}
 	before, err := c.Keys.List(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	made, err := c.Keys.Create(t.Context(), "ci")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	value := string(made.Key)
 	if m := made.Mask; !strings.HasPrefix(value, m.Prefix+m.First) || !strings.HasSuffix(value, m.Last) || len(value) != len(m.Prefix)+m.ValueLength {
 		t.Errorf("the mask %+v is not that of the key", m)
 	}
-	if err := c.Keys.Rename(t.Context(), made.ID, "deploy"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Keys.Rename(t.Context(), made.ID, "deploy"))
 	if _, err := with(made.Key).Sandboxes.ListPage(t.Context(), nil); err != nil {
 		t.Errorf("the new key is refused: %v", err)
 	}
@@ -59,9 +52,7 @@ func TestKeysOfALocalCloud(t *testing.T) {
 	if k := after[at]; k.Name != "deploy" || k.Key != "" || k.LastUsed == nil {
 		t.Errorf("got %+v, want the key under its new name, used and without its value", k)
 	}
-	if err := c.Keys.Delete(t.Context(), made.ID); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Keys.Delete(t.Context(), made.ID))
 	for what, err := range map[string]error{"Delete": c.Keys.Delete(t.Context(), made.ID), "Rename": c.Keys.Rename(t.Context(), made.ID, "x")} {
 		if !errors.Is(err, api.ErrNotFound) {
 			t.Errorf("%s of a key that is gone: got %v, want api.ErrNotFound", what, err)

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // The network rules are sent in the service's form, and nothing is sent when no
@@ -33,21 +35,16 @@ func TestNetwork(t *testing.T) {
 	}))
 	defer server.Close()
 	c, err := NewClient(WithAPIKey("e2b_0123456789abcdef0123456789abcdef01234567"), WithBaseURL(server.URL), WithEnvFile(""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	rules := Egress{AllowOut: []string{"*.example.com"}, DenyOut: []string{AllTraffic}, DNSServers: []string{"1.1.1.1"}}
 	proxied := Egress{EgressProxy: &EgressProxyConfig{Address: "proxy.example.com:1080", Username: "u", Password: "p", TLS: &EgressProxyTLS{Enabled: true, ServerName: "other.example.com", CACert: "c"}}}
 	for _, p := range []*CreateParams{{}, {Egress: &rules}, {Egress: &rules, PrivateTraffic: true}, {HTTPSPorts: []int{443}}, {RequestHost: "localhost:${PORT}"}, {Egress: &proxied}} {
-		if _, err := c.Sandboxes.Create(t.Context(), p); err != nil {
-			t.Fatal(err)
-		}
+		_, err := c.Sandboxes.Create(t.Context(), p)
+		must.Do(t, err)
 	}
 	no := false
 	for _, p := range []*NetworkParams{nil, {Egress: rules}, {AllowInternetAccess: &no}} {
-		if err := c.Sandboxes.SetNetwork(t.Context(), "i1", p); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.Sandboxes.SetNetwork(t.Context(), "i1", p))
 	}
 	want := []string{
 		`POST /v2/sandboxes {"templateID":"base","timeout":300}`,

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // recorded is a service that answers every call in the same way, and the calls it got.
@@ -45,9 +47,7 @@ func TestPauseSendsWhatWasAskedFor(t *testing.T) {
 		`{"memory":false}`:             {Mode: PauseFilesystem},
 		`{"requireHealthyGuest":true}`: {RequireHealthyGuest: true},
 	} {
-		if err := c.Sandboxes.Pause(t.Context(), "i1", p); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.Sandboxes.Pause(t.Context(), "i1", p))
 		if diff := cmp.Diff([]string{"POST /sandboxes/i1/pause " + want}, calls()); diff != "" {
 			t.Error(diff)
 		}
@@ -96,9 +96,8 @@ func TestConnectSends(t *testing.T) {
 			`{"timeout":61}`:                 {Lifetime: time.Minute + 1},
 			`{"timeout":300,"memory":false}`: {Reboot: true},
 		} {
-			if _, err := c.Sandboxes.Connect(t.Context(), "i1", p); err != nil {
-				t.Fatal(err)
-			}
+			_, err := c.Sandboxes.Connect(t.Context(), "i1", p)
+			must.Do(t, err)
 			if diff := cmp.Diff([]string{"POST " + prefix + "/sandboxes/i1/connect " + want}, calls()); diff != "" {
 				t.Error(diff)
 			}
@@ -114,9 +113,8 @@ func TestCreateSendsTheLifecycle(t *testing.T) {
 		`,"autoPause":true,"autoResume":{"enabled":true}`:                           {AutoPause: new(true), AutoResume: new(true)},
 		`,"autoPause":false,"autoPauseMemory":false,"autoResume":{"enabled":false}`: {AutoPause: new(bool), AutoPauseMemory: new(bool), AutoResume: new(bool)},
 	} {
-		if _, err := c.Sandboxes.Create(t.Context(), p); err != nil {
-			t.Fatal(err)
-		}
+		_, err := c.Sandboxes.Create(t.Context(), p)
+		must.Do(t, err)
 		if diff := cmp.Diff([]string{`POST /v2/sandboxes {"templateID":"base","timeout":300` + want + `}`}, calls()); diff != "" {
 			t.Error(diff)
 		}
@@ -128,9 +126,7 @@ func TestGetOfAPausedSandbox(t *testing.T) {
 	c, _ := recorded(t, 200, `{"sandboxID":"i1","state":"paused","pauseMode":"filesystem","envdUnresponsiveAtPause":true,
 		"lifecycle":{"autoResume":true,"onTimeout":"pause","later":1}}`)
 	got, err := c.Sandboxes.Get(t.Context(), "i1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	want := &SandboxInfo{
 		ID: "i1", State: StatePaused, PauseMode: PauseFilesystem, EnvdUnresponsiveAtPause: true,
 		Lifecycle: &Lifecycle{OnTimeout: OnTimeoutPause, AutoResume: true},
@@ -172,9 +168,7 @@ func TestKeysAndTeams(t *testing.T) {
 
 	c, calls := recorded(t, 200, `[`+item+`}]`)
 	keys, err := c.Keys.List(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if diff := cmp.Diff([]APIKey{want}, keys); diff != "" {
 		t.Error(diff)
 	}
@@ -184,9 +178,7 @@ func TestKeysAndTeams(t *testing.T) {
 
 	c, made := recorded(t, 201, item+`,"key":"e2b_1234"}`)
 	key, err := c.Keys.Create(t.Context(), "ci")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	want.Key = "e2b_1234"
 	if diff := cmp.Diff(&want, key); diff != "" {
 		t.Error(diff)
@@ -208,9 +200,7 @@ func TestKeysAndTeams(t *testing.T) {
 
 	c, listed := recorded(t, 200, `[{"teamID":"t1","name":"local","apiKey":"e2b_1","isDefault":true}]`)
 	teams, err := c.Teams.List(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if diff := cmp.Diff([]Team{{ID: "t1", Name: "local", APIKey: "e2b_1", IsDefault: true}}, teams); diff != "" {
 		t.Error(diff)
 	}

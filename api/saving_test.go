@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // A call that saves what is in a sandbox waits for as long as its context says, and not for ever
@@ -25,9 +27,7 @@ func TestSavingWaits(t *testing.T) {
 					<-r.Context().Done()
 					return nil, r.Context().Err()
 				})))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				for _, limit := range []time.Duration{time.Minute, 2 * time.Hour} {
 					ctx, cancel := context.WithTimeout(t.Context(), limit)
 					start := time.Now()

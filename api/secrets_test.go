@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // What is sent about secrets, and that the value is in nothing that is printed.
@@ -43,9 +45,7 @@ func TestSecrets(t *testing.T) {
 	defer server.Close()
 	var log bytes.Buffer
 	c, err := NewClient(WithAPIKey(secret), WithBaseURL(server.URL), WithLogger(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer c.Close()
 	params := &SecretParams{Value: value, Metadata: map[string]string{"a": "b"}}
 	made, err := c.Secrets.Create(t.Context(), "OpenAI", params)

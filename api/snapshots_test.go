@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func TestSnapshotSendsWhatWasAskedFor(t *testing.T) {
@@ -23,9 +25,7 @@ func TestSnapshotSendsWhatWasAskedFor(t *testing.T) {
 		`{"name":"s:v1","memory":false}`: {Name: "s:v1", Mode: SnapshotFilesystem},
 	} {
 		got, err := c.Snapshots.Create(t.Context(), "i1", p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if diff := cmp.Diff([]string{"POST /sandboxes/i1/snapshots " + want}, calls()); diff != "" {
 			t.Error(diff)
 		}
@@ -50,9 +50,7 @@ func TestSnapshotSaysWhatItHas(t *testing.T) {
 	for field, want := range map[string]*bool{``: nil, `,"memory":false`: new(bool), `,"memory":true`: new(true)} {
 		c, _ := recorded(t, 201, `{"snapshotID":"t1:default","names":[]`+field+`}`)
 		got, err := c.Snapshots.Create(t.Context(), "i1", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if diff := cmp.Diff(want, got.Memory); diff != "" {
 			t.Errorf("%q: %s", field, diff)
 		}
@@ -114,9 +112,7 @@ func TestListSnapshots(t *testing.T) {
 	c, queries := paged(t, `[{"snapshotID":"a:default","names":[]}]`, `[{"snapshotID":"local/b:v1","names":["local/b"],"memory":false}]`)
 	var got []string
 	for snapshot, err := range c.Snapshots.List(t.Context(), &SnapshotListParams{SandboxID: "i1", Name: "local/b:v1", PageSize: 1}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		got = append(got, snapshot.ID)
 	}
 	close(queries)
@@ -144,9 +140,7 @@ func TestDeleteSnapshot(t *testing.T) {
 		"local/s:v1.0-a": "/templates/local%2Fs:v1.0-a",
 		"s_1":            "/templates/s_1",
 	} {
-		if err := c.Snapshots.Delete(t.Context(), id); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.Snapshots.Delete(t.Context(), id))
 		if got := <-paths; got != "DELETE "+want {
 			t.Errorf("got %s, want DELETE %s", got, want)
 		}
@@ -169,9 +163,8 @@ func TestForkSendsWhatWasAskedFor(t *testing.T) {
 		`{"timeout":300,"count":100}`: {Count: 100},
 		`{"timeout":61,"count":1}`:    {Count: 1, Lifetime: time.Minute + 1},
 	} {
-		if _, err := c.Sandboxes.Fork(t.Context(), "i1", p); err != nil {
-			t.Fatal(err)
-		}
+		_, err := c.Sandboxes.Fork(t.Context(), "i1", p)
+		must.Do(t, err)
 		if diff := cmp.Diff([]string{"POST /sandboxes/i1/fork " + want}, calls()); diff != "" {
 			t.Error(diff)
 		}
@@ -197,9 +190,7 @@ func TestForkEntries(t *testing.T) {
 		{"sandbox":{"sandboxID":"../x"}},
 		{}, null]`)
 	forks, err := c.Sandboxes.Fork(t.Context(), "i1", &ForkParams{Count: 8})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for i, want := range []struct {
 		id    string
 		class error

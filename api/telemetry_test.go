@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // keptLog is a service with the log of the sandbox i1.
@@ -65,9 +67,7 @@ var moment = time.Date(2026, 1, 2, 3, 4, 5, 678_000_000, time.UTC)
 func all(t *testing.T, c *Client, first int, p *LogParams) (n int) {
 	t.Helper()
 	for e, err := range c.Sandboxes.Logs(t.Context(), "i1", p) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if want := fmt.Sprint(first + n); e.Message != want {
 			t.Fatalf("got entry %s, want %s", e.Message, want)
 		}
@@ -111,9 +111,7 @@ func TestLogsOfOneMillisecond(t *testing.T) {
 	var last LogEntry
 	n := 0
 	for e, err := range c.Sandboxes.Logs(t.Context(), "i1", nil) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		last, n = e, n+1
 	}
 	if n != maxLogPage+1 || last.Message != fmt.Sprint(maxLogPage+500) {
@@ -128,9 +126,7 @@ func TestFollowedLogs(t *testing.T) {
 	k.add(moment, 3)
 	n := 1 // the first one is not wanted
 	for e, err := range c.Sandboxes.Logs(t.Context(), "i1", &LogParams{Follow: true, Tail: 2}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if want := fmt.Sprint(n); e.Message != want {
 			t.Fatalf("got entry %s, want %s", e.Message, want)
 		}
@@ -224,9 +220,7 @@ func TestMetrics(t *testing.T) {
 		"/sandboxes/i1/metrics?end=1767323046&start=1767323045": {From: moment, Until: moment.Add(time.Second)},
 	} {
 		got, err := c.Sandboxes.Metrics(t.Context(), "i1", p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if diff := cmp.Diff([]Usage{sampled}, got); diff != "" || asked != want {
 			t.Errorf("asked %s, want %s; (-want +got):\n%s", asked, want, diff)
 		}
@@ -246,9 +240,7 @@ func TestMetricsOf(t *testing.T) {
 		ids[i] = fmt.Sprint("i", i)
 	}
 	got, err := c.Sandboxes.MetricsOf(t.Context(), ids)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if diff := cmp.Diff(map[string]Usage{"i0": sampled, "i100": sampled, "i200": sampled}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

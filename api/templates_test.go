@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func TestListTemplates(t *testing.T) {
@@ -20,9 +22,7 @@ func TestListTemplates(t *testing.T) {
 	c, queries := paged(t, item, `[{"templateID":"t2","lastSpawnedAt":"2026-11-22T14:30:00Z"}]`)
 	var got []Template
 	for template, err := range c.Templates.List(t.Context(), nil) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		got = append(got, template)
 	}
 	at := time.Date(2026, 11, 22, 13, 30, 0, 0, time.UTC)
@@ -56,9 +56,7 @@ func TestTemplatesOfAnOlderService(t *testing.T) {
 		}
 	})
 	page, err := c.Templates.ListPage(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if diff := cmp.Diff(&TemplatePage{Templates: []Template{{ID: "t1"}}}, page); diff != "" {
 		t.Error(diff)
 	}
@@ -77,9 +75,7 @@ func TestGetTemplate(t *testing.T) {
 	c, queries := paged(t, `{"templateID":"t1","names":["team/a"],"builds":[{"buildID":"b2","status":"building","cpuCount":2}]}`,
 		`{"templateID":"t1","builds":[{"buildID":"b1","status":"ready","finishedAt":"2026-11-22T13:30:00Z"}]}`)
 	detail, err := c.Templates.Get(t.Context(), "t1", &TemplateGetParams{PageSize: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if diff := cmp.Diff(&TemplateDetail{
 		Template: Template{ID: "t1", Names: []string{"team/a"}}, NextToken: "n1",
 		Builds: []TemplateBuild{{ID: "b2", Status: BuildBuilding, CPUs: 2}},
@@ -87,9 +83,7 @@ func TestGetTemplate(t *testing.T) {
 		t.Error(diff)
 	}
 	rest, err := c.Templates.Get(t.Context(), "t1", &TemplateGetParams{NextToken: detail.NextToken})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	finished := time.Date(2026, 11, 22, 13, 30, 0, 0, time.UTC)
 	if diff := cmp.Diff([]TemplateBuild{{ID: "b1", Status: BuildReady, FinishedAt: &finished}}, rest.Builds); diff != "" || rest.NextToken != "" {
 		t.Error(rest.NextToken, diff)

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 const (
@@ -91,9 +93,7 @@ func TestVolumes(t *testing.T) {
 	}
 	content := c.Volumes.Content(v)
 	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for name, do := range map[string]func() (*VolumeEntry, error){
 		"stat": func() (*VolumeEntry, error) { return content.Stat(ctx, "/a b") },
 		"attributes": func() (*VolumeEntry, error) {
@@ -129,9 +129,7 @@ func TestVolumes(t *testing.T) {
 		t.Errorf("list (-want +got), error %v, requests %q:\n%s", err, seen, diff)
 	}
 	r, err := content.Open(ctx, "/a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	text, err := io.ReadAll(r)
 	if err = errors.Join(err, r.Close()); string(text) != "text" || err != nil {
 		t.Errorf("open: got %q and error %v, want text", text, err)
@@ -188,9 +186,7 @@ func TestVolumeAddress(t *testing.T) {
 		"the domain's": {[]Option{WithDomain("my.domain")}, "", "https://api.my.domain"},
 	} {
 		c, err := NewClient(append(test.opts, WithAPIKey(secret))...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if got, err := c.contentURL(&Volume{Domain: test.domain}); got != test.want || err != nil {
 			t.Errorf("%s: got %q and error %v, want %q", name, got, err, test.want)
 		}
@@ -202,9 +198,7 @@ func TestVolumeAddress(t *testing.T) {
 		t.Error("got no error for an address that is none")
 	}
 	c, err := NewClient(WithAPIKey(secret))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer c.Close()
 	if got, err := c.contentURL(&Volume{Domain: "a/b"}); err == nil {
 		t.Errorf("got %q, want a domain that is none to be refused", got)

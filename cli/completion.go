@@ -30,7 +30,7 @@ type liveArgument struct {
 // liveArguments returns how the arguments of a command are completed.
 func liveArguments(command string) (liveArgument, bool) {
 	switch command {
-	case "info", "exec", "fork", "logs", "metrics", "port-forward", "snapshot create", "snapshot ls":
+	case "info", "exec", "fork", "logs", "metrics", "port-forward", "open", "wait", "timeout", "snapshot create", "snapshot ls":
 		return liveArgument{list: sandboxes()}, true
 	case "kill":
 		return liveArgument{list: sandboxes(), isMany: true}, true
@@ -40,7 +40,9 @@ func liveArguments(command string) (liveArgument, bool) {
 		return liveArgument{list: sandboxes(api.StatePaused), isMany: true}, true
 	case "fs cat", "fs watch", "fs ls", "fs stat", "fs mkdir", "fs mv", "fs rm":
 		return liveArgument{list: sandboxes(), isMany: true, ofPath: true}, true
-	case "cp":
+	case "url":
+		return liveArgument{list: sandboxes(), ofPath: true}, true
+	case "cp", "sync":
 		return liveArgument{list: sandboxes(), isMany: true, ofPath: true, andFiles: true}, true
 	case "create", "template info", "template status", "template logs", "template tag ls", "template tag add", "template tag rm":
 		return liveArgument{list: templates}, true

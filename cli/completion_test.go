@@ -6,15 +6,15 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // A service that takes the connection and never answers ends no later than the limit, with no
 // choices.
 func TestCompletionOfASilentService(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer listener.Close() // the kernel accepts connections that nobody reads
 	t.Setenv("E2B_API_KEY", "e2b_0000000000000000000000000000000000000000")
 	t.Setenv("E2B_API_URL", "http://"+listener.Addr().String())

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -22,9 +23,7 @@ func inContainer(t *testing.T, s *service, args ...string) *exec.Cmd {
 		t.Skip("only root makes a namespace of processes")
 	}
 	program, err := exec.LookPath("e2bctl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	cmd := exec.CommandContext(t.Context(), "unshare", append([]string{"--pid", "--fork", "--kill-child", "--mount-proc", program}, args...)...)
 	cmd.Env = append(s.env(), "HOME="+t.TempDir())
 	return cmd
@@ -39,12 +38,8 @@ func TestFirstProcess(t *testing.T) {
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, cmd.Start())
 	if line, err := bufio.NewReader(stdout).ReadString('\n'); line != "ready\n" {
 		t.Fatalf("first line %q, %v; stderr: %s", line, err, &stderr)
 	}
@@ -64,9 +59,7 @@ func TestFirstProcess(t *testing.T) {
 	if _, err := fmt.Sscan(first, &pid); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Kill(pid, syscall.SIGTERM))
 	if got := shellStatus(t, cmd.Wait()); got != 143 {
 		t.Errorf("status %d, want 143; stderr: %s", got, &stderr)
 	}
@@ -90,8 +83,6 @@ func TestFirstProcessStatus(t *testing.T) {
 func children(t *testing.T, pid int) string {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return string(text)
 }

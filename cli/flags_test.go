@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // The three commands that make a sandbox have one set of flags. If one cannot have a flag, it
@@ -18,9 +19,7 @@ func TestFlagsOfNewSandboxes(t *testing.T) {
 	kinds := map[string]string{}
 	for _, name := range []string{"run", "code run", "create"} {
 		cmd, _, err := root.Find(strings.Fields(name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for flag, value := range map[string]string{
 			"-u": "root", "--user": "root", "-w": "dir", "--workdir": "dir", "-m": "a=b", "-e": "A=b", "-t": "base",
 			"--lifetime": "1h", "--timeout": "1m", "--package": "numpy", "--volume": "data:/data", "--mount": "/srv:/data",

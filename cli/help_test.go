@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestHelpIsPinned compares every help text with testdata/help, so that no flag
@@ -36,9 +37,7 @@ func TestHelpIsPinned(t *testing.T) {
 		seen[name] = true
 		file := filepath.Join("testdata", "help", name)
 		if os.Getenv("UPDATE_SCRIPTS") != "" {
-			if err := os.WriteFile(file, out.Bytes(), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(file, out.Bytes(), 0o644))
 		}
 		want, err := os.ReadFile(file)
 		if err != nil {
@@ -50,9 +49,7 @@ func TestHelpIsPinned(t *testing.T) {
 		}
 	})
 	entries, err := os.ReadDir(filepath.Join("testdata", "help"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, entry := range entries {
 		if !seen[entry.Name()] {
 			t.Errorf("%s is the help of no command", entry.Name())

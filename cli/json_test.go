@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
@@ -114,9 +115,7 @@ var jsonRuns = []jsonRun{
 func TestEveryCommandHasJSON(t *testing.T) {
 	sandboxtest.New(t, local.WithWarm(0)) // skips on a machine that cannot run a local cloud
 	kept := map[string]string{"dir": filepath.Join(t.TempDir(), "new"), "context": t.TempDir()}
-	if err := os.WriteFile(filepath.Join(kept["context"], "Dockerfile"), []byte("FROM e2bdev/base\nRUN true\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(kept["context"], "Dockerfile"), []byte("FROM e2bdev/base\nRUN true\n"), 0o600))
 	startLocalCloud(t)
 	covered := map[string]bool{"local up": true} // above
 	for _, run := range jsonRuns {
@@ -175,15 +174,11 @@ func TestEveryMistakeIsJSON(t *testing.T) {
 func startLocalCloud(t *testing.T) {
 	t.Helper()
 	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Setenv("XDG_CACHE_HOME", cache) // the prepared Python
 	for _, name := range []string{"HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME"} {
 		dir := t.TempDir()
-		if err := os.Chmod(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Chmod(dir, 0o700))
 		t.Setenv(name, dir)
 	}
 	var up, env, errs bytes.Buffer
@@ -204,9 +199,7 @@ func startLocalCloud(t *testing.T) {
 	if status := Run(t.Context(), nil, &env, &errs, []string{"local", "env", "-o", "json"}); status != 0 {
 		t.Fatalf("local env: status %d, %s", status, &errs)
 	}
-	if err := json.Unmarshal(env.Bytes(), &variables); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(env.Bytes(), &variables))
 	for name, value := range variables {
 		t.Setenv(name, value)
 	}

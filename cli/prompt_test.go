@@ -12,6 +12,7 @@ import (
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -45,9 +46,7 @@ func TestInterruptAtAPassword(t *testing.T) {
 	sandboxtest.New(t, local.WithWarm(0)) // skips on a machine that cannot run a local cloud
 	_, terminal := interrupted(t, os.Environ(), "word? ", "code", "run", "--local", "-c", "import getpass; getpass.getpass('word? ')")
 	state, err := unix.IoctlGetTermios(int(terminal.Fd()), unix.TCGETS)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if state.Lflag&unix.ECHO == 0 {
 		t.Error("the terminal no longer shows what is typed")
 	}
@@ -59,9 +58,7 @@ func interrupted(t *testing.T, env []string, prompt string, args ...string) (sho
 	t.Helper()
 	patience.SoonAfter(t, "the end at Ctrl-C", cleanupGrace/2, func() func() {
 		terminal, tty, err := pty.Open()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		t.Cleanup(func() {
 			terminal.Close()
 			tty.Close()
@@ -70,9 +67,7 @@ func interrupted(t *testing.T, env []string, prompt string, args ...string) (sho
 		cmd.Env = env
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, cmd.Start())
 		var screen strings.Builder
 		part := make([]byte, 4096)
 		for !strings.Contains(screen.String(), prompt) {
@@ -84,9 +79,8 @@ func interrupted(t *testing.T, env []string, prompt string, args ...string) (sho
 		}
 		shown, end = screen.String(), tty
 		return func() {
-			if _, err := terminal.WriteString("\x03"); err != nil {
-				t.Fatal(err)
-			}
+			_, err := terminal.WriteString("\x03")
+			must.Do(t, err)
 			if status := shellStatus(t, cmd.Wait()); status != 130 {
 				t.Errorf("status %d, want 130; the terminal got %q", status, &screen)
 			}

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/refusetest"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
@@ -82,9 +83,7 @@ func TestLocalScripts(t *testing.T) {
 	t.Parallel()
 	sandboxtest.New(t, local.WithWarm(0)) // skips on a machine that cannot run a local cloud
 	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata/local",
 		UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "",

@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -53,12 +54,8 @@ func TestRunIsStopped(t *testing.T) {
 				var stderr bytes.Buffer
 				cmd.Stderr = &stderr
 				stdout, err := cmd.StdoutPipe()
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := cmd.Start(); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
+				must.Do(t, cmd.Start())
 				if line, err := bufio.NewReader(stdout).ReadString('\n'); line != "ready\n" {
 					t.Fatalf("first line %q, %v; stderr: %s", line, err, &stderr)
 				}
@@ -66,9 +63,7 @@ func TestRunIsStopped(t *testing.T) {
 					if i > 0 {
 						<-s.killAsked // the first signal has been handled
 					}
-					if err := cmd.Process.Signal(signal); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, cmd.Process.Signal(signal))
 				}
 				close(s.killNow)
 				err = cmd.Wait()

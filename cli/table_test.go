@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
@@ -60,9 +61,7 @@ var tableRuns = []tableRun{
 func TestTablesFitATerminal(t *testing.T) {
 	sandboxtest.New(t, local.WithWarm(0)) // skips on a machine that cannot run a local cloud
 	kept := map[string]string{"context": t.TempDir()}
-	if err := os.WriteFile(filepath.Join(kept["context"], "Dockerfile"), []byte("FROM e2bdev/base\nRUN true\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(kept["context"], "Dockerfile"), []byte("FROM e2bdev/base\nRUN true\n"), 0o600))
 	startLocalCloud(t)
 	printed, rest := "", filesWithTables(t)
 	for _, r := range tableRuns {

@@ -12,6 +12,7 @@ import (
 	"github.com/creack/pty"
 
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // codeRun runs hostile code with both streams on a terminal and returns the
@@ -20,16 +21,12 @@ func codeRun(t *testing.T, args ...string) string {
 	t.Helper()
 	s := newService(t)
 	terminal, end, err := pty.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer terminal.Close()
 	cmd := exec.CommandContext(t.Context(), "e2bctl", append([]string{"code", "run", "--no-env-file", "-q", "-c", "hostile"}, args...)...)
 	cmd.Env = append(s.env(), "HOME="+t.TempDir())
 	cmd.Stdout, cmd.Stderr = end, end
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	if err := end.Close(); err != nil {
 		t.Error(err)
 	}
@@ -57,9 +54,7 @@ func TestHostileCodeOnATerminal(t *testing.T) {
 		}
 	}
 	var view struct{ Stdout string }
-	if err := json.Unmarshal([]byte(got), &view); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal([]byte(got), &view))
 	if want := "printed\n" + hostileText + "\x1b[2Jend\x1b[3"; view.Stdout != want {
 		t.Errorf("the JSON has %q, want %q", view.Stdout, want)
 	}

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/creack/pty"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // ls --watch prints a line for each change until it is interrupted.
@@ -21,9 +23,7 @@ func TestListWatchLines(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "e2bctl", "ls", "--watch", "-o", "jsonl", "--no-env-file")
 	cmd.Env = append(s.env(), "HOME="+t.TempDir())
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	e2bctl := func(args ...string) string {
 		t.Helper()
 		other := exec.CommandContext(t.Context(), "e2bctl", append(args, "--no-env-file")...)
@@ -35,9 +35,7 @@ func TestListWatchLines(t *testing.T) {
 		return strings.TrimSpace(string(printed))
 	}
 	id := e2bctl("create")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	lines := bufio.NewScanner(out)
 	for _, step := range []struct{ do, want string }{{"", "added"}, {"pause", "changed"}, {"kill", "removed"}} {
 		if step.do != "" {
@@ -54,9 +52,7 @@ func TestListWatchLines(t *testing.T) {
 			t.Errorf("got %q (%v), want %s of %s", lines.Text(), err, step.want, id)
 		}
 	}
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Process.Signal(os.Interrupt))
 	for lines.Scan() {
 		t.Errorf("got %q after the interrupt", lines.Text())
 	}
@@ -70,13 +66,9 @@ func TestListWatchOnATerminal(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	terminal, end, err := pty.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer terminal.Close()
-	if err := pty.Setsize(end, &pty.Winsize{Rows: 24, Cols: 120}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, pty.Setsize(end, &pty.Winsize{Rows: 24, Cols: 120}))
 	env := append(s.env(), "HOME="+t.TempDir(), "TERM=xterm")
 	create := exec.CommandContext(t.Context(), "e2bctl", "create", "--no-env-file")
 	create.Env = env
@@ -85,13 +77,9 @@ func TestListWatchOnATerminal(t *testing.T) {
 	}
 	cmd := exec.CommandContext(t.Context(), "e2bctl", "ls", "--watch", "--no-env-file")
 	cmd.Env, cmd.Stdout, cmd.Stderr = env, end, end
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	readUntil(t, terminal, "METADATA")
-	if err := pty.Setsize(end, &pty.Winsize{Rows: 24, Cols: 21}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, pty.Setsize(end, &pty.Winsize{Rows: 24, Cols: 21}))
 	screen := readUntil(t, terminal, "METADATA")
 	_, frame, ok := strings.Cut(screen, "\x1b[H\x1b[2J")
 	if !ok {
@@ -102,9 +90,7 @@ func TestListWatchOnATerminal(t *testing.T) {
 			t.Errorf("a line of %q is longer than 21 columns", frame)
 		}
 	}
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Process.Signal(os.Interrupt))
 	if status := shellStatus(t, cmd.Wait()); status != 130 {
 		t.Errorf("status %d, want 130", status)
 	}

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestAPI compares the exported API of every public package with a file, so that a change
@@ -27,14 +29,10 @@ func TestAPI(t *testing.T) {
 	}
 	golden := filepath.Join("testdata", "api.txt")
 	if os.Getenv("UPDATE_API") != "" {
-		if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(golden, got.Bytes(), 0o644))
 	}
 	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got.String(), "\n")); diff != "" {
 		t.Errorf("the exported API has changed: if that is wanted, run UPDATE_API=1 go test -run TestAPI ./internal and commit the file, with a line in CHANGELOG.md (-file +now):\n%s", diff)
 	}

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // maxOperands limits the operands of a condition of a test. The failure of a
@@ -54,9 +56,7 @@ func TestConditions(t *testing.T) {
 		})
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if parsed < 100 {
 		t.Fatalf("found %d files of tests, want at least 100", parsed)
 	}

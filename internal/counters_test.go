@@ -16,6 +16,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // countersFile has the maximum of each counter, its aim and the counted things. A change
@@ -58,9 +60,7 @@ func TestCounters(t *testing.T) {
 	t.Parallel()
 	s := readSources(t)
 	text, err := os.ReadFile(countersFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var updated strings.Builder
 	known := map[string]bool{}
 	for line := range strings.Lines(string(text)) {
@@ -144,9 +144,7 @@ func readSources(t *testing.T) *sources {
 		s.trees[short], err = parser.ParseFile(s.set, name, text, parser.SkipObjectResolution|parser.ParseComments)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if len(s.files) < 500 {
 		t.Fatalf("found %d files, want at least 500", len(s.files))
 	}

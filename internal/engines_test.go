@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // .ci/engines runs the tests of engines if files that they cover changed since the
@@ -19,19 +21,13 @@ func TestEnginesAreDue(t *testing.T) {
 	}
 	dir := t.TempDir()
 	engines, err := os.ReadFile("../.ci/engines")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	repository := filepath.Join(dir, "repository")
 	write := func(name, text string) {
 		t.Helper()
 		path := filepath.Join(repository, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		must.Do(t, os.WriteFile(path, []byte(text), 0o700))
 	}
 	command := func(in, name string, args ...string) string {
 		t.Helper()

@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 const module = "github.com/e2bctl/e2bctl"
@@ -104,6 +106,7 @@ var imports = map[string]string{
 	"internal/gen/process":                      "",
 	"internal/gen/process/processconnect":       "internal/gen/process",
 	"internal/httpwait":                         "",
+	"internal/must":                             "",
 	"internal/patience":                         "",
 	"internal/jupyter":                          "internal/boundjson",
 	"internal/jupyter/jupytertest":              "internal/jupyter",
@@ -114,7 +117,7 @@ var imports = map[string]string{
 	"internal/protocol":                         "",
 	"internal/pyshim":                           "",
 	"internal/pipetest":                         "",
-	"internal/relaytest":                        "",
+	"internal/relaytest":                        "internal/must",
 	"internal/runhost":                          "internal/jupyter internal/kernelconn",
 	"internal/shell":                            "",
 	"internal/testrun":                          "internal/cloud/engine/room/orphan",
@@ -133,7 +136,7 @@ var imports = map[string]string{
 	"internal/cloud/edge":                     "internal/cloud/connlimit internal/cloud/requestlog internal/protocol",
 	"internal/cloud/engine":                   "",
 	"internal/cloud/engine/docker":            "internal/clip internal/cloud/engine internal/cloud/engine/guest internal/cloud/engine/tunnel internal/cloud/linuxprogram internal/cloud/mounts",
-	"internal/cloud/engine/docker/dockertest": "internal/cloud/engine/enginetest internal/patience",
+	"internal/cloud/engine/docker/dockertest": "internal/cloud/engine/enginetest internal/must internal/patience",
 	"internal/cloud/engine/enginetest":        "",
 	"internal/cloud/engine/guest":             "",
 	"internal/cloud/engine/guest/login":       "internal/shell",
@@ -148,8 +151,8 @@ var imports = map[string]string{
 	"internal/cloud/engine/room/cgroup":     "internal/cloud/engine",
 	"internal/cloud/engine/room/chaintest":  "",
 	"internal/cloud/engine/room/counter":    "internal/cloud/engine/room/cgroup",
-	"internal/cloud/engine/room/escapetest": "",
-	"internal/cloud/engine/room/imagetest":  "internal/cloud/engine/guest internal/cloud/engine/room/layer internal/pinned",
+	"internal/cloud/engine/room/escapetest": "internal/must",
+	"internal/cloud/engine/room/imagetest":  "internal/cloud/engine/guest internal/cloud/engine/room/layer internal/must internal/pinned",
 	"internal/cloud/engine/room/hello":      "internal/cloud/engine/guest",
 	"internal/cloud/engine/room/halt":       "",
 	"internal/cloud/engine/room/holder":     "internal/cloud/engine/room/seccomp",
@@ -206,7 +209,7 @@ var imports = map[string]string{
 	"internal/cloud/setupdir":         "",
 	"internal/cloud/shortage":         "",
 	"internal/cloud/store":            "",
-	"internal/cloud/store/storetest":  "internal/cloud/store",
+	"internal/cloud/store/storetest":  "internal/cloud/store internal/must",
 	"internal/cloud/templates":        "internal/clip internal/cloud/engine internal/cloud/engine/guest internal/cloud/layers internal/cloud/ordered internal/cloud/store internal/lazyregexp",
 	"internal/cloud/survey":           "",
 	"internal/cloud/treecopy":         "",
@@ -359,9 +362,7 @@ func statSources(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 }
 
 type listed struct {
@@ -387,9 +388,7 @@ func list(t *testing.T, system string) []listed {
 		if errors.Is(err, io.EOF) {
 			return packages
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		packages = append(packages, p)
 	}
 }

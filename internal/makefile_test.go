@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestTargetsUseThePreparedPython checks that each target of the Makefile that runs tests puts
@@ -11,9 +13,7 @@ import (
 func TestTargetsUseThePreparedPython(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../Makefile")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_, prepared, found := strings.Cut(string(text), "\nPREPARED = ")
 	if !found || !strings.HasPrefix(prepared, "python=$$($(BIN)/e2bctl local setup") {
 		t.Error("the Makefile does not say which Python is the prepared one")

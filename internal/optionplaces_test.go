@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // optionPlaces lists the calls that take options, with %s for one, and the kinds of options
@@ -105,9 +107,7 @@ import (
 )
 func _(client *sandbox.Client, cloud *local.Cloud) { `+call+` }
 `, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_, err = (&types.Config{Importer: known}).Check("call", files, []*ast.File{file}, nil)
 	return err
 }

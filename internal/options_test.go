@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 	"github.com/e2bctl/e2bctl/sandbox/local"
@@ -60,9 +61,7 @@ func nilOptions(ctx context.Context, client *sandbox.Client) map[string]func() e
 func TestNilOption(t *testing.T) {
 	t.Parallel()
 	client, err := sandbox.NewClient(sandbox.WithAPIKey(api.Key("e2b_" + strings.Repeat("0", 40))))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer client.Close()
 	calls := nilOptions(t.Context(), client)
 	left := maps.Clone(calls)

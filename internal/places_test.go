@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestPackagesHaveTheirPlace checks that a newcomer finds each package: it is in one of the
@@ -44,9 +46,7 @@ func TestPackagesHaveTheirPlace(t *testing.T) {
 func architecture(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return string(text)
 }
 

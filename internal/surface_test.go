@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // withoutContext lists the exported methods that take no context, of types that have others
@@ -440,9 +442,7 @@ func publicPackages(t *testing.T) []*types.Package {
 	var packages []*types.Package
 	for _, path := range paths {
 		p, err := read.Import(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		packages = append(packages, p)
 	}
 	return packages

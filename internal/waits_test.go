@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // waitExceptions are the functions that may contain waits that TestWaits reports, each
@@ -58,9 +60,7 @@ func TestWaits(t *testing.T) {
 		packages[filepath.Dir(path)] = append(packages[filepath.Dir(path)], file)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if len(packages) < 40 {
 		t.Fatalf("found %d packages with tests, want at least 40", len(packages))
 	}

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -70,9 +71,7 @@ func TestAsk(t *testing.T) {
 		}
 		return host == "yes.test"
 	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer sb.Close()
 	if n := s.seen(`POST /v2/sandboxes {"templateID":"code-interpreter-v1","timeout":300,"network":{"denyOut":["10.0.0.0/8","0.0.0.0/0"],"ask":true}}`); n != 1 {
 		t.Errorf("got %v, want a creation that asks and denies the rest", s.calls)
@@ -137,24 +136,18 @@ func TestAskLater(t *testing.T) {
 	s.asks("a.test")
 	c := s.client()
 	sb, err := c.Connect(t.Context(), testID, WithAsk(func(context.Context, string) bool { return true }))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer sb.Close()
 	answered := `POST /local/sandboxes/` + testID + `/asks {"id":1,"allow":true}`
 	patience.Until(t, "the question is answered", func() bool { return s.seen(answered) == 1 })
 	silent, err := c.Connect(t.Context(), testID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer silent.Close()
 	for sb, want := range map[*Sandbox]string{
 		sb:     `{"allowOut":["b.test"],"denyOut":["0.0.0.0/0"],"ask":true}`,
 		silent: `{"allowOut":["b.test"],"denyOut":["0.0.0.0/0"]}`,
 	} {
-		if err := sb.SetNetwork(t.Context(), Network{AllowOut: []string{"b.test"}, DenyOut: []string{AllTraffic}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, sb.SetNetwork(t.Context(), Network{AllowOut: []string{"b.test"}, DenyOut: []string{AllTraffic}}))
 		if n := s.seen("PUT /sandboxes/" + testID + "/network " + want); n != 1 {
 			t.Errorf("got %v, want the rules %s", s.calls, want)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // benchSandbox returns a sandbox whose kernel costs as little as possible.
@@ -17,9 +18,7 @@ func benchSandbox(b *testing.B, s *service) *Sandbox {
 	server := httptest.NewServer(s)
 	b.Cleanup(server.Close)
 	sb, err := Create(b.Context(), WithAPIKey(testKey), WithAPIURL(server.URL), WithSandboxURL(server.URL), WithDomain("test.invalid"), WithEnvFile(""))
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	b.Cleanup(func() { sb.Close() })
 	return sb
 }
@@ -68,9 +67,7 @@ func BenchmarkCollectOutput(b *testing.B) {
 			b.SetBytes(int64(len(text)))
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := c.message(m); err != nil {
-					b.Fatal(err)
-				}
+				must.Do(b, c.message(m))
 			}
 		})
 	}
@@ -91,9 +88,8 @@ func TestRunCodeIsOneMessage(t *testing.T) {
 	}
 	sb := s.sandbox()
 	for range 10 {
-		if _, err := sb.RunCode(t.Context(), "1+1", nil); err != nil {
-			t.Fatal(err)
-		}
+		_, err := sb.RunCode(t.Context(), "1+1", nil)
+		must.Do(t, err)
 	}
 	if n := len(messages); n != 10 {
 		t.Errorf("%d messages", n)

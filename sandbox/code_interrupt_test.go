@@ -11,6 +11,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
 	"github.com/e2bctl/e2bctl/internal/kernelconn"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // interruptible serves a kernel whose code "hang" ends with a traceback when it
@@ -168,9 +169,7 @@ func TestInterruptThatIsLate(t *testing.T) {
 	// Without the wait the code would have run by then.
 	time.AfterFunc(100*time.Millisecond, func() { close(late) })
 	for event, err := range sb.StreamCode(t.Context(), "x", nil) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if status, ok := event.(StatusEvent); ok && status.State == CodeBusy {
 			select {
 			case <-struck:

@@ -20,6 +20,7 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // eventName names the kind of an event for tests.
@@ -400,9 +401,7 @@ func TestNeedsWebsocket(t *testing.T) {
 	var log lockedBuffer
 	c := s.client(WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 	sb, err := c.Create(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer sb.Close()
 	if err := sb.Contexts.Interrupt(t.Context(), ""); !errors.Is(err, ErrNeedsWebsocket) {
 		t.Errorf("interrupt: %v", err)

@@ -20,6 +20,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
 	"github.com/e2bctl/e2bctl/internal/kernelconn"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func TestRunCode(t *testing.T) {
@@ -47,9 +48,7 @@ func TestRunCode(t *testing.T) {
 	ex, err := sb.RunCode(t.Context(), "code", &RunCodeParams{
 		Stdout: io.MultiWriter(&out, &order), Stderr: &order, OnResult: func(r Result) { told = append(told, r.Text()) },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if out.String() != "one\nthree\n" || order.String() != "one\ntwo\nthree\n" || ex.Stdout != "one\nthree\n" || ex.Stderr != "two\n" {
 		t.Errorf("output %q, in order %q, kept %q and %q", &out, &order, ex.Stdout, ex.Stderr)
 	}
@@ -700,13 +699,10 @@ func TestCreatedContextIsNoDefault(t *testing.T) {
 	}
 	sb := s.sandbox()
 	beside, err := sb.Contexts.Create(t.Context(), &CodeContextParams{Language: "R"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for range 2 {
-		if _, err := sb.RunCode(t.Context(), "x", &RunCodeParams{Language: "r"}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := sb.RunCode(t.Context(), "x", &RunCodeParams{Language: "r"})
+		must.Do(t, err)
 	}
 	if len(made) != 2 {
 		t.Errorf("%s was asked for, and there are %q", beside.ID, made)

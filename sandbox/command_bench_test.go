@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/gen/process"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // The cost of a command apart from running it: the other side answers at once, in
@@ -17,30 +18,23 @@ func BenchmarkEcho(b *testing.B) {
 		return ended(stream, 0, "exit status 0")
 	}
 	c, err := NewClient(WithAPIKey(testKey), WithAPIURL(s.url), WithSandboxURL(s.url), WithMaxRetries(0))
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	b.Cleanup(func() { c.Close() })
 	sb, err := c.Connect(b.Context(), testID)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	b.Cleanup(func() { sb.Close() })
 	b.Run("Run", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, err := sb.Commands.Run(b.Context(), "echo hello", nil); err != nil {
-				b.Fatal(err)
-			}
+			_, err := sb.Commands.Run(b.Context(), "echo hello", nil)
+			must.Do(b, err)
 		}
 	})
 	b.Run("Start and Wait", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			command, err := sb.Commands.Start(b.Context(), "echo hello", nil)
-			if err != nil {
-				b.Fatal(err)
-			}
+			must.Do(b, err)
 			if _, err := command.Wait(b.Context()); err != nil {
 				b.Fatal(err)
 			}

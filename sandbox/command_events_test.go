@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/internal/gen/process"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func TestCommandEvents(t *testing.T) {
@@ -31,9 +32,7 @@ func TestCommandEvents(t *testing.T) {
 	var got []CommandEvent
 	// One loop leaves early, and another continues where it stopped.
 	for event, err := range command.Events(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		got = append(got, event)
 		for _, err := range command.Events(t.Context()) {
 			if err == nil || !strings.Contains(err.Error(), "another loop") {
@@ -43,9 +42,7 @@ func TestCommandEvents(t *testing.T) {
 		break
 	}
 	for event, err := range command.Events(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		got = append(got, event)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -131,9 +128,7 @@ func TestCommandEventsWaitForTheLoop(t *testing.T) {
 	command := startCommand(t, s.sandbox(), &CommandParams{MaxOutputBytes: -1})
 	next := 0
 	for event, err := range command.Events(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if event.Stdout == nil || string(event.Stdout) == "ready" {
 			continue
 		}

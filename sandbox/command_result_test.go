@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/e2bctl/e2bctl/internal/gen/process"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestSignalOf reads every form of the daemon's words, and texts that are not the
@@ -119,9 +120,7 @@ func TestOutputHeld(t *testing.T) {
 				t.Errorf("Run: %+v, %v", result, err)
 			}
 			command, err := sb.Commands.Connect(t.Context(), ByPID(42), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if result, err := command.Wait(t.Context()); err != nil || result.OutputHeld != held {
 				t.Errorf("Connect: %+v, %v", result, err)
 			}

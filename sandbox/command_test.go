@@ -22,6 +22,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -69,9 +70,7 @@ func silent(ctx context.Context, _ *process.StartRequest, stream *startStream) e
 func startCommand(t *testing.T, sb *Sandbox, p *CommandParams) *Command {
 	t.Helper()
 	command, err := sb.Commands.Start(t.Context(), "x", p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return command
 }
 
@@ -92,9 +91,7 @@ func TestStartAndWait(t *testing.T) {
 	sb := s.sandbox()
 	ctx, cancel := context.WithCancel(t.Context())
 	command, err := sb.Commands.Start(ctx, "x", &CommandParams{Tag: "job"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	cancel() // bounds the starting alone
 	if command.PID() != 42 || command.Tag() != "job" {
 		t.Errorf("pid %d, tag %q, want 42 and \"job\"", command.PID(), command.Tag())
@@ -312,14 +309,10 @@ func TestCloseWithCommands(t *testing.T) {
 	s := newService(t)
 	s.start = silent
 	sb, err := s.client().Connect(t.Context(), testID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	command := startCommand(t, sb, nil)
 	terminal, err := sb.PTY.Open(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	events := make(chan error)
 	go func() {
 		for _, err := range command.Events(t.Context()) {
@@ -384,9 +377,7 @@ func TestConnectToCommand(t *testing.T) {
 	for _, which := range []ProcessSelector{ByPID(7), ByTag("one")} {
 		var out bytes.Buffer
 		command, err := sb.Commands.Connect(t.Context(), which, &CommandConnectParams{Stdout: &out})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		result, err := command.Wait(t.Context())
 		if err != nil || result.Stdout != "from now on" || out.String() != result.Stdout || asked != fmt.Sprint(command.PID()) {
 			t.Errorf("%v: asked for %s: %+v, %v", which, asked, result, err)
@@ -417,9 +408,7 @@ func TestConnectedCommandSurvives(t *testing.T) {
 	sb := s.sandbox()
 	mine := errors.New("mine")
 	command, err := sb.Commands.Connect(t.Context(), ByPID(5), &CommandConnectParams{Stdout: writerFunc(func([]byte) (int, error) { return 0, mine })})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if _, err := command.Wait(t.Context()); !errors.Is(err, mine) {
 		t.Error(err)
 	}
@@ -647,14 +636,10 @@ func FuzzCommandStream(f *testing.F) {
 		return true
 	}
 	c, err := NewClient(WithAPIKey(testKey), WithAPIURL(s.url), WithSandboxURL(s.url), WithMaxRetries(0))
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.Do(f, err)
 	f.Cleanup(func() { c.Close() })
 	sb, err := c.Connect(f.Context(), testID)
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.Do(f, err)
 	f.Cleanup(func() { sb.Close() })
 	f.Fuzz(func(t *testing.T, data []byte) {
 		answer = data

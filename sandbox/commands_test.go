@@ -21,6 +21,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -220,9 +221,7 @@ func TestRunCutAnywhereStartsOnce(t *testing.T) {
 		transport := &cutTransport{after: cut}
 		c := s.client(WithTransport(transport))
 		sb, err := c.Create(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		result, err := sb.Commands.Run(t.Context(), "x", nil)
 		switch {
 		case err != nil && !errors.Is(err, ErrCommandLost) && !errors.Is(err, api.ErrUnavailable):

@@ -11,6 +11,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/e2bctl/e2bctl/internal/gen/process"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -71,9 +72,7 @@ func TestDialCut(t *testing.T) {
 		return errors.Join(started(s, 7), stdout(s, []byte("+he")), stdout(s, []byte("llo")))
 	})
 	conn, err := s.sandbox().Dial(t.Context(), 5432)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer conn.Close()
 	got, err := io.ReadAll(conn)
 	if string(got) != "hello" || !errors.Is(err, ErrCommandLost) {
@@ -96,9 +95,7 @@ func TestDialInputLost(t *testing.T) {
 	})
 	s.input = func(*process.SendInputRequest) { panic("the daemon fails") }
 	conn, err := s.sandbox().Dial(t.Context(), 5432)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer conn.Close()
 	if _, err := conn.Write([]byte("x")); err != nil {
 		t.Fatal(err)

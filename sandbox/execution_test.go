@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -32,9 +33,7 @@ func cleared(wait bool) *jupyter.Message {
 func collect(t *testing.T, c *collector, messages ...*jupyter.Message) {
 	t.Helper()
 	for _, m := range messages {
-		if err := c.message(m); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.message(m))
 	}
 }
 
@@ -78,9 +77,7 @@ func TestRepresentationThatIsNone(t *testing.T) {
 	for _, kind := range []string{"display_data", "update_display_data"} {
 		collect(t, c, &jupyter.Message{Channel: jupyter.IOPub, Header: jupyter.Header{MsgType: kind}, Content: []byte(nothing)})
 	}
-	if err := c.line([]byte(`{"type":"result","text":"x","html":null,"extra":{"a/b":null},"is_main_result":false}`)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.line([]byte(`{"type":"result","text":"x","html":null,"extra":{"a/b":null},"is_main_result":false}`)))
 	for i, r := range c.finished().Results {
 		if diff := cmp.Diff([]string{"text/plain"}, r.Formats()); diff != "" {
 			t.Errorf("%d: %s", i, diff)
@@ -244,9 +241,7 @@ func TestDecodeHasTheRulesOfState(t *testing.T) {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
 	value, err := r.Value()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var whole int
 	if err := value.Decode(&struct{ Mean *int }{&whole}); err != nil || whole != 4 {
 		t.Errorf("got %d, %v, want 4", whole, err)

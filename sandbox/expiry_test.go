@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // Connect refuses what only the creation of a sandbox decides, and a client whose defaults
@@ -23,9 +24,7 @@ func TestExpiryOfConnect(t *testing.T) {
 		t.Errorf("%d calls were made", n)
 	}
 	sb, err := c.Connect(t.Context(), testID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer sb.Close()
 	if want := `POST /v2/sandboxes/i1234567890/connect {"timeout":3600}`; s.last() != want {
 		t.Errorf("got %s, want %s", s.last(), want)

@@ -7,6 +7,8 @@ import (
 	"io"
 	"testing"
 	"testing/iotest"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // A tar stream is whole only with its end, wherever it is cut off and however it comes.
@@ -15,17 +17,12 @@ func TestWholeTar(t *testing.T) {
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
 	for _, content := range []string{"one", string(make([]byte, 3000))} { // the second is all zeros
-		if err := w.WriteHeader(&tar.Header{Name: "file", Size: int64(len(content))}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.WriteString(w, content); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.WriteHeader(&tar.Header{Name: "file", Size: int64(len(content))}))
+		_, err := io.WriteString(w, content)
+		must.Do(t, err)
 	}
 	withoutEnd := archive.Len()
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Close())
 	padded := append(bytes.Clone(archive.Bytes()), make([]byte, 5000)...)
 	for _, data := range [][]byte{archive.Bytes(), padded, make([]byte, tarEnd)} {
 		for _, r := range []io.Reader{bytes.NewReader(data), iotest.OneByteReader(bytes.NewReader(data)), iotest.DataErrReader(bytes.NewReader(data))} {

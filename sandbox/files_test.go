@@ -17,6 +17,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem/filesystemconnect"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func TestFiles(t *testing.T) {
@@ -44,9 +45,7 @@ func TestFiles(t *testing.T) {
 	sb := s.sandbox()
 	root := &FileParams{User: "root"}
 	for path, data := range map[string][]byte{"/a b&c?d=é%": []byte("x"), "~/empty": {}, "/big": bytes.Repeat([]byte("0123456789"), 1<<18)} {
-		if err := sb.Files.Write(t.Context(), path, data, root); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, sb.Files.Write(t.Context(), path, data, root))
 		got, err := sb.Files.Read(t.Context(), path, root)
 		if err != nil || !bytes.Equal(got, data) {
 			t.Errorf("%s: %d bytes of %d, %v", path, len(got), len(data), err)
@@ -103,9 +102,7 @@ func TestFilesCutAndCancelled(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	r, err := sb.Files.Open(ctx, "/slow", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if _, err := io.ReadFull(r, make([]byte, 4)); err != nil {
 		t.Error(err)
 	}
@@ -117,9 +114,8 @@ func TestFilesCutAndCancelled(t *testing.T) {
 		r.Close()
 	}
 	// A file that is left open does not keep the handle from closing.
-	if r, err = sb.Files.Open(t.Context(), "/slow", nil); err != nil {
-		t.Fatal(err)
-	}
+	r, err = sb.Files.Open(t.Context(), "/slow", nil)
+	must.Do(t, err)
 	if err := sb.Close(); err != nil {
 		t.Error(err)
 	}

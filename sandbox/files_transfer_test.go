@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func TestTransfersCompressed(t *testing.T) {
@@ -44,9 +45,7 @@ func TestTransfersCompressed(t *testing.T) {
 	files := s.sandbox().Files
 	var told int64
 	p := &FileParams{Gzip: true, Progress: func(n int64) { told = n }}
-	if err := files.WriteFrom(t.Context(), "/x", iotest.HalfReader(bytes.NewReader(content)), p); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, files.WriteFrom(t.Context(), "/x", iotest.HalfReader(bytes.NewReader(content)), p))
 	if len(stored) > len(content)/10 || told != int64(len(content)) {
 		t.Errorf("%d bytes were sent, %d told, of %d", len(stored), told, len(content))
 	}
@@ -90,9 +89,7 @@ func TestTransfersThatStandStill(t *testing.T) {
 		}
 		// Time that the caller takes does not count for the transfer.
 		r, err := files.Open(t.Context(), "/body", p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer r.Close()
 		<-time.After(2 * p.IdleTimeout)
 		if _, err := io.ReadFull(r, make([]byte, 4)); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // forking makes the service answer forks like that.
@@ -38,9 +39,7 @@ func TestForkHandles(t *testing.T) {
 		{"error":{"code":429,"message":"no more sandboxes"}},
 		{"sandbox":{"sandboxID":"i3"},"memory":true}, {"sandbox":{"sandboxID":"i4"}}]`)
 	forks, err := sb.Fork(t.Context(), &ForkParams{Count: 4})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if want := `POST /sandboxes/i1234567890/fork {"timeout":300,"count":4}`; s.last() != want {
 		t.Errorf("got %s, want %s", s.last(), want)
 	}
@@ -99,9 +98,7 @@ func TestForkLifetimes(t *testing.T) {
 		"not the client's either": {func(p *ForkParams) ([]ForkResult, error) { return client.Fork(t.Context(), testID, p) }, &ForkParams{Expiry: Expiry{After: time.Second}}, `{"timeout":1}`, 0},
 	} {
 		forks, err := test.fork(test.p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if want := "POST /sandboxes/i1234567890/fork " + test.want; s.last() != want {
 			t.Errorf("%s: got %s, want %s", name, s.last(), want)
 		}
@@ -148,14 +145,10 @@ func TestLeaseOfACopy(t *testing.T) {
 				}
 				return 204, ""
 			})))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			defer c.Close()
 			forks, err := c.Fork(t.Context(), "i1", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			<-time.After(10*time.Minute - time.Second)
 			forks[0].Sandbox.Close()
 			if n := renewed["/sandboxes/i2/refreshes"]; n != test.renewals || len(renewed) > 1 {
@@ -218,14 +211,10 @@ func TestMakingWaitsForTheContext(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				c, err := NewClient(WithAPIKey(testKey), WithEnvFile(""), WithTransport(hanging{}))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				defer c.Close()
 				cfg, err := configure(c, "Connect", []ConnectOption{WithExpiry(Expiry{After: time.Hour})})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				sb := newSandbox(c, &api.Sandbox{ID: "i1"}, cfg, false)
 				defer sb.Close()
 				long, without := 2*time.Hour, 15*time.Minute
@@ -271,9 +260,7 @@ func TestSnapshot(t *testing.T) {
 		"Client":  func(p *SnapshotParams) (*Snapshot, error) { return sb.client.Snapshot(t.Context(), testID, p) },
 	} {
 		got, err := take(&SnapshotParams{Name: "s:v1", Mode: SnapshotFilesystem})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: %s", what, diff)
 		}

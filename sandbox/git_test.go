@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func TestParseStatus(t *testing.T) {
@@ -19,9 +21,7 @@ func TestParseStatus(t *testing.T) {
 		"u UU N... 100644 100644 100644 100644 1111 2222 3333 both ways", "u AA N... 100644 100644 100644 100644 1111 2222 3333 added",
 		"? new dir/", "! ignored", "",
 	}, "\x00")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	want := &GitStatus{Branch: "main", Upstream: "origin/main", Ahead: 2, Behind: 1, Files: []GitFile{
 		{Path: "a b", Index: 'M', Worktree: ' '},
 		{Path: "line\nend", Index: ' ', Worktree: 'D'},

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 var (
@@ -32,18 +34,14 @@ func cached(t *testing.T, c wheelCache, sum string) string {
 	}
 	defer f.Close()
 	content, err := io.ReadAll(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return string(content)
 }
 
 func files(t *testing.T, directory string) int {
 	t.Helper()
 	entries, err := os.ReadDir(directory)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return len(entries)
 }
 
@@ -64,15 +62,11 @@ func TestWheelCache(t *testing.T) {
 	if n := files(t, c.directory); n != 0 {
 		t.Errorf("%d files are left of what was refused", n)
 	}
-	if err := c.add([]string{sumA, sum}, strings.NewReader("wheel")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.add([]string{sumA, sum}, strings.NewReader("wheel")))
 	if got := cached(t, c, sum); got != "wheel" {
 		t.Errorf("%q", got)
 	}
-	if err := os.WriteFile(filepath.Join(c.directory, sum), []byte("whee!"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(c.directory, sum), []byte("whee!"), 0o600))
 	if got := cached(t, c, sum); got != "" || files(t, c.directory) != 0 {
 		t.Errorf("what was spoiled on the disk: %q", got)
 	}
@@ -89,22 +83,14 @@ func TestWheelCacheTrim(t *testing.T) {
 	c := wheelCache{directory: t.TempDir(), limit: 30}
 	old := time.Now().Add(-2 * partAge)
 	part := filepath.Join(c.directory, partPrefix+"1")
-	if err := os.WriteFile(part, []byte("half"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chtimes(part, old, old); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(part, []byte("half"), 0o600))
+	must.Do(t, os.Chtimes(part, old, old))
 	var sums []string
 	for i := range 3 {
 		content := fmt.Sprintf("wheel %04d", i)
 		sums = append(sums, sumOf(content))
-		if err := c.add(sums[i:], strings.NewReader(content)); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chtimes(filepath.Join(c.directory, sums[i]), old, old.Add(time.Duration(i)*time.Second)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.add(sums[i:], strings.NewReader(content)))
+		must.Do(t, os.Chtimes(filepath.Join(c.directory, sums[i]), old, old.Add(time.Duration(i)*time.Second)))
 	}
 	if _, err := os.Stat(part); err == nil {
 		t.Error("half a wheel is left")
@@ -112,9 +98,7 @@ func TestWheelCacheTrim(t *testing.T) {
 	if cached(t, c, sums[0]) == "" { // used now
 		t.Fatal("all three fit")
 	}
-	if err := c.add([]string{sumOf("one more!!")}, strings.NewReader("one more!!")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.add([]string{sumOf("one more!!")}, strings.NewReader("one more!!")))
 	if cached(t, c, sums[0]) == "" || cached(t, c, sums[1]) != "" || cached(t, c, sums[2]) == "" {
 		t.Error("not the one that was used least lately was removed")
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/pip"
 )
 
@@ -18,9 +19,7 @@ import (
 func TestPackageIndexOverPipSettings(t *testing.T) {
 	settings := filepath.Join(t.TempDir(), "pip.conf")
 	content := []byte("[global]\nindex-url = https://mirror.example/simple\nextra-index-url = https://one.example/simple\ntrusted-host = mirror.example\ntimeout = 7\ncert = /nonexistent\n")
-	if err := os.WriteFile(settings, content, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(settings, content, 0o600))
 	t.Setenv("HOME", t.TempDir())
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
 	t.Setenv("PIP_CONFIG_FILE", settings)
@@ -43,9 +42,7 @@ func TestPackageIndexOverPipSettings(t *testing.T) {
 	} {
 		c.index.Certificates = []byte(certificate)
 		got, err := c.index.settings(false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if diff := cmp.Diff(c.want, got.Envs); diff != "" || string(got.Certificates) != certificate {
 			t.Errorf("%+v (-want +got):\n%s", c.index, diff)
 		}

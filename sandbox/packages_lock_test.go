@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // The text of a lock says the same as its Go value.
@@ -17,13 +18,9 @@ func TestLockText(t *testing.T) {
 		{Name: "six", Version: "1.16.0", SHA256: []string{sumA}, File: "six-1.16.0-py3-none-any.whl"},
 	}}
 	text, err := lock.MarshalText()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var read LockFile
-	if err := read.UnmarshalText(text); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, read.UnmarshalText(text))
 	if diff := cmp.Diff(lock, &read); diff != "" {
 		t.Errorf("read again (-want +got):\n%s", diff)
 	}

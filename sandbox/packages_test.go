@@ -16,6 +16,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -65,17 +66,13 @@ func TestInstall(t *testing.T) {
 		k.Status(m, "idle")
 	})
 	wheel := filepath.Join(t.TempDir(), "my_pkg-1.0-py3-none-any.whl")
-	if err := os.WriteFile(wheel, []byte("wheel"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(wheel, []byte("wheel"), 0o600))
 	sb := s.sandbox()
 	if _, err := sb.RunCode(t.Context(), "import numpy", nil); err != nil {
 		t.Fatal(err)
 	}
 	got, err := sb.Packages.Install(t.Context(), []string{"numpy>=2", "same", wheel}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	want := &Installation{
 		Packages:      []InstalledPackage{{"My.pkg", "1.0"}, {"dep", "2"}, {"new", "0.1"}, {"numpy", "2.0"}, {"same", "3"}},
 		RestartNeeded: []string{"numpy"},
@@ -113,9 +110,7 @@ func TestPipOutput(t *testing.T) {
 				t.Fatal(n, err)
 			}
 		}
-		if err := o.flush(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, o.flush())
 		if want := "Looking in https://me:****@index.test\nthe end: ****"; got.String() != want {
 			t.Errorf("in pieces of %d: %q, want %q", size, got.String(), want)
 		}

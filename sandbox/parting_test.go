@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestPartingTable holds the table on the page of Close.
@@ -44,9 +46,7 @@ func TestPartingTable(t *testing.T) {
 func closePage(t *testing.T) []string {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "sandbox.go", nil, parser.ParseComments)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, d := range file.Decls {
 		if f, ok := d.(*ast.FuncDecl); ok && f.Name.Name == "Close" {
 			return strings.Split(f.Doc.Text(), "\n")
@@ -66,9 +66,7 @@ func parted(t *testing.T, owned bool) (*service, *Sandbox) {
 		open = func() (*Sandbox, error) { return c.Create(t.Context()) }
 	}
 	sb, err := open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { sb.Close() })
 	if sb.Owned() != owned {
 		t.Errorf("Owned returns %v, want %v", !owned, owned)
@@ -107,9 +105,7 @@ func partingFromNothing(t *testing.T, part func(*Sandbox) error) string {
 func partingTwice(t *testing.T, part func(*Sandbox) error) string {
 	t.Helper()
 	_, sb := parted(t, true)
-	if err := sb.Detach(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Detach())
 	return partingError(part(sb))
 }
 

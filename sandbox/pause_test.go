@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // last returns the last call of the API.
@@ -57,9 +58,7 @@ func TestLifecycleOptions(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			defer sb.Detach()
 			if want := `POST /v2/sandboxes {"templateID":"code-interpreter-v1","timeout":300` + test.want + `}`; s.last() != want {
 				t.Errorf("got %s, want %s", s.last(), want)
@@ -88,9 +87,7 @@ func TestPauseAndResume(t *testing.T) {
 			return other.Close()
 		}, `/v2/sandboxes/i1234567890/connect {"timeout":60,"memory":false}`},
 	} {
-		if err := test.do(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, test.do())
 		if got := s.last(); got != "POST "+test.want {
 			t.Errorf("got %s, want POST %s", got, test.want)
 		}
@@ -140,9 +137,7 @@ func TestPauseOfAClosedHandle(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
 	sb := s.sandbox()
-	if err := sb.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Close())
 	for what, err := range map[string]error{"Pause": sb.Pause(t.Context(), nil), "Resume": sb.Resume(t.Context(), nil)} {
 		if !errors.Is(err, ErrClosed) {
 			t.Errorf("%s: got %v, want ErrClosed", what, err)
@@ -240,14 +235,10 @@ func TestLeaseOfASandboxThatPauses(t *testing.T) {
 					}
 					return 201, `{"sandboxID":"i1"}`
 				})))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				defer c.Close()
 				sb, err := test.open(t, c, test.life)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				<-time.After(10*time.Minute - time.Second)
 				sb.Close()
 				want := map[string]int{}
@@ -295,22 +286,14 @@ func TestLeaseAfterResume(t *testing.T) {
 			}
 			return 204, ""
 		})))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer c.Close()
 		sb, err := c.Create(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer sb.Close()
-		if err := sb.Pause(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, sb.Pause(t.Context(), nil))
 		<-time.After(time.Hour)
-		if err := sb.Resume(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, sb.Resume(t.Context(), nil))
 		<-time.After(10*time.Minute - time.Second)
 		mu.Lock()
 		defer mu.Unlock()
@@ -332,9 +315,7 @@ func TestCloseOfAPausedSandbox(t *testing.T) {
 	} {
 		s := newService(t)
 		sb := s.sandbox()
-		if err := sb.Pause(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, sb.Pause(t.Context(), nil))
 		if err := test.end(sb); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -354,9 +335,7 @@ func TestInfoOfAPausedSandbox(t *testing.T) {
 		}
 	}
 	info, err := s.client().Info(t.Context(), testID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	want := &Info{ID: "i1", State: api.StatePaused, PauseMode: PauseFull, Lifecycle: &Lifecycle{OnTimeout: OnTimeoutPause, AutoResume: true}}
 	if diff := cmp.Diff(want, info); diff != "" {
 		t.Error(diff)

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // farm is a service of many sandboxes without a network, for bubbles of synctest.
@@ -110,13 +111,9 @@ func inPool(t *testing.T, p *PoolParams, opts []CreateOption, test func(*testing
 	synctest.Test(t, func(t *testing.T) {
 		f := newFarm()
 		c, err := NewClient(WithAPIKey(testKey), WithEnvFile(""), WithMaxRetries(0), WithTransport(f))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		pool, err := c.NewPool(p, opts...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		test(t, f, pool)
 		if err := pool.Close(); err != nil {
 			t.Error(err)
@@ -139,9 +136,7 @@ func get(t *testing.T, p *Pool) *Sandbox {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	sb, err := p.Get(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return sb
 }
 
@@ -287,9 +282,7 @@ func TestPoolLimit(t *testing.T) {
 		var held []*Sandbox
 		for range 3 {
 			sb, err := p.Get(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			held = append(held, sb)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -299,9 +292,7 @@ func TestPoolLimit(t *testing.T) {
 		}
 		time.AfterFunc(time.Second, func() { held[0].Close() })
 		sb, err := p.Get(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for _, sb := range append(held[1:], sb) {
 			sb.Close()
 		}
@@ -337,14 +328,10 @@ func TestPoolOutlastsTheService(t *testing.T) {
 					return test.refusal()
 				}
 				c, err := NewClient(WithAPIKey(testKey), WithEnvFile(""), WithMaxRetries(0), WithTransport(f))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				defer c.Close()
 				p, err := c.NewPool(&PoolParams{Warm: 5})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				defer p.Close()
 				ctx, cancel := context.WithTimeout(t.Context(), test.down/2)
 				defer cancel()
@@ -352,9 +339,7 @@ func TestPoolOutlastsTheService(t *testing.T) {
 					t.Errorf("Get while it is so: %v, want its deadline and the reason", err)
 				}
 				sb, err := p.Get(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				sb.Close()
 				// The first tries begin together, for those that wait and for the call.
 				if got := time.Since(begun); tries > test.most+5 || got < test.least || got > test.down+maxPoolBackoff {

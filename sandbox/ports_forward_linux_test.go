@@ -5,6 +5,8 @@ import (
 	"net"
 	"syscall"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // After Close nobody is connected, even while a process that is being started still has
@@ -12,13 +14,9 @@ import (
 func TestForwardCloseWithCopy(t *testing.T) {
 	t.Parallel()
 	f, err := newService(t).sandbox().Forward(t.Context(), "127.0.0.1:0", 3000, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	copied, err := f.listener.(*net.TCPListener).File()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer copied.Close()
 	if err := f.Close(); err != nil {
 		t.Error(err)

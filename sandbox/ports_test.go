@@ -5,6 +5,8 @@ import (
 	"io"
 	"net/http"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // A 502 that does not come from the router is returned whole, whatever its
@@ -23,9 +25,7 @@ func TestTransportOwn502(t *testing.T) {
 	sb := s.sandbox()
 	r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost:49999/execute", nil)
 	response, err := sb.Transport(49999).RoundTrip(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer response.Body.Close()
 	if got, err := io.ReadAll(response.Body); response.StatusCode != http.StatusBadGateway || !bytes.Equal(got, want) {
 		t.Errorf("%s, %d bytes, %v", response.Status, len(got), err)
@@ -39,14 +39,10 @@ func TestURL(t *testing.T) {
 		t.Errorf("with a sandbox URL: %s", got)
 	}
 	c, err := NewClient(WithAPIKey(testKey), WithAPIURL(s.url), WithDomain("test.invalid"), WithEnvFile(""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer c.Close()
 	sb, err := c.Connect(t.Context(), testID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer sb.Detach()
 	if got := sb.URL(3000); got != "https://3000-"+testID+".test.invalid" {
 		t.Errorf("without: %s", got)

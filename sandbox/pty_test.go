@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/internal/gen/process"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -25,9 +26,7 @@ func showed(stream *startStream, data []byte) error {
 func openTerminal(t *testing.T, sb *Sandbox, p *PTYParams) *Terminal {
 	t.Helper()
 	terminal, err := sb.PTY.Open(t.Context(), p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return terminal
 }
 
@@ -123,9 +122,7 @@ func TestTerminalClose(t *testing.T) {
 		"disconnected": {open: func(t *testing.T, sb *Sandbox) *Terminal { return openTerminal(t, sb, nil) }, leave: true},
 		"connected": {open: func(t *testing.T, sb *Sandbox) *Terminal {
 			terminal, err := sb.PTY.Connect(t.Context(), ByPID(42), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			return terminal
 		}},
 	} {
@@ -219,9 +216,7 @@ func TestTerminalWithoutOne(t *testing.T) {
 		return send(stdoutEvent("x"))
 	})
 	terminal, err := s.sandbox().PTY.Connect(t.Context(), ByPID(7), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if _, err := io.ReadAll(terminal); err == nil || !strings.Contains(err.Error(), "Commands.Connect") {
 		t.Error(err)
 	}

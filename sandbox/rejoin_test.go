@@ -22,6 +22,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem/filesystemconnect"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/internal/relaytest"
 )
@@ -52,9 +53,7 @@ func newSleeper(t *testing.T, autoResume bool) *sleeper {
 func (s *sleeper) sandbox(t *testing.T, opts ...CreateOption) *Sandbox {
 	t.Helper()
 	sb, err := s.client(WithSandboxURL(s.relay.URL())).Create(t.Context(), opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { sb.Close() })
 	return sb
 }
@@ -255,9 +254,7 @@ func TestUnwatchedCommandLetsSleep(t *testing.T) {
 			s.start, s.connect = running(7, "before"), goesOn(7, endEvent(0))
 			sb := s.sandbox(t)
 			command, err := sb.Commands.Start(t.Context(), "work", &CommandParams{Stdout: printed})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			<-printed
 			s.pause()
 			s.until(t, "the handle asked why it was cut", func() bool { return s.questions > 0 })
@@ -283,9 +280,7 @@ func TestOutputFlowsAgain(t *testing.T) {
 	s.start, s.connect = running(7, "before"), goesOn(7, outEvent("after"), endEvent(0))
 	sb := s.sandbox(t)
 	command, err := sb.Commands.Start(t.Context(), "work", &CommandParams{Stdout: printed})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	<-printed
 	s.pause()
 	s.until(t, "the handle asked why it was cut", func() bool { return s.questions > 0 })
@@ -367,9 +362,7 @@ func TestOwnPauseLasts(t *testing.T) {
 				ended <- err
 			}()
 			<-printed
-			if err := sb.Pause(t.Context(), nil); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, sb.Pause(t.Context(), nil))
 			s.until(t, "the call asked why it was cut", func() bool { return s.questions > 0 })
 			select {
 			case err := <-ended:
@@ -379,9 +372,7 @@ func TestOwnPauseLasts(t *testing.T) {
 			if n := s.woken(); n != 0 {
 				t.Errorf("got %d wakes, want none", n)
 			}
-			if err := resume(t.Context(), sb); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, resume(t.Context(), sb))
 			if err := <-ended; err != nil {
 				t.Error(err)
 			}
@@ -403,9 +394,7 @@ func TestOwnPauseOfFiles(t *testing.T) {
 		ended <- err
 	}()
 	<-printed
-	if err := sb.Pause(t.Context(), &PauseParams{Mode: PauseFilesystem}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Pause(t.Context(), &PauseParams{Mode: PauseFilesystem}))
 	if err := <-ended; !errors.Is(err, ErrCommandLost) || !errors.Is(err, ErrGone) {
 		t.Errorf("got %v, want %v and %v", err, ErrCommandLost, ErrGone)
 	}
@@ -423,9 +412,7 @@ func TestOtherProcess(t *testing.T) {
 			s.list = []*process.ProcessInfo{{Pid: 7, Config: &process.ProcessConfig{Cmd: "/bin/other"}}}
 			printed := make(arrival, 1)
 			command, err := s.sandbox(t).Commands.Start(t.Context(), "work", &CommandParams{Stdout: printed})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			<-printed
 			s.pause()
 			if _, err := command.Wait(t.Context()); !errors.Is(err, ErrCommandLost) {
@@ -463,9 +450,7 @@ func TestWatchCut(t *testing.T) {
 				return true
 			}
 			watch, err := s.sandbox(t).Files.Watch(t.Context(), "d", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			defer watch.Close()
 			s.pause()
 			if test.resumed {
@@ -488,9 +473,7 @@ func TestDialLetsSleep(t *testing.T) {
 	s.start = running(7, "+hello")
 	sb := s.sandbox(t)
 	conn, err := sb.Dial(t.Context(), 5432)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer conn.Close()
 	if _, err := io.ReadFull(conn, make([]byte, 5)); err != nil {
 		t.Fatal(err)
@@ -508,9 +491,8 @@ func TestDialLetsSleep(t *testing.T) {
 		t.Errorf("got %d wakes, and the relay ended: %v, want neither", s.woken(), ended())
 	}
 	patience.Until(t, "the relay has ended", func() bool {
-		if _, err := sb.Commands.List(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
+		_, err := sb.Commands.List(t.Context(), nil)
+		must.Do(t, err)
 		return ended()
 	})
 }
@@ -609,9 +591,7 @@ func TestCloseLetsSleep(t *testing.T) {
 		ended <- err
 	}()
 	<-printed
-	if err := sb.Pause(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Pause(t.Context(), nil))
 	s.until(t, "the call asked why it was cut", func() bool { return s.questions > 0 })
 	if err := sb.Close(); err != nil {
 		t.Error(err)
@@ -655,14 +635,10 @@ func TestLeaseOutlastsPause(t *testing.T) {
 			}
 			return 204, ""
 		})))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer c.Close()
 		sb, err := c.Create(t.Context(), WithExpiry(Expiry{After: time.Minute, Renew: true}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer sb.Close()
 		for _, s := range []string{"pausing", "paused"} {
 			set(s)

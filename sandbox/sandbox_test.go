@@ -19,6 +19,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func TestCloseTearsDownWhatWasCreated(t *testing.T) {
@@ -45,12 +46,8 @@ func TestCloseTearsDownWhatWasCreated(t *testing.T) {
 			} else {
 				sb, err = c.Create(t.Context())
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := test.end(sb); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
+			must.Do(t, test.end(sb))
 			if n := s.seen("DELETE"); n != test.killed {
 				t.Errorf("killed %d times, want %d", n, test.killed)
 			}
@@ -173,17 +170,13 @@ func TestOptions(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			defer sb.Detach()
 			s.mu.Lock()
 			_, body, _ := strings.Cut(s.calls[len(s.calls)-1], "sandboxes ")
 			s.mu.Unlock()
 			var got map[string]any
-			if err := json.Unmarshal([]byte(body), &got); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, json.Unmarshal([]byte(body), &got))
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Error(diff)
 			}
@@ -196,9 +189,7 @@ func TestHeadersAndAddresses(t *testing.T) {
 	s := newService(t)
 	s.files = func(http.ResponseWriter, *http.Request) {}
 	sb := s.sandbox()
-	if err := sb.Files.Write(t.Context(), "/x", nil, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Files.Write(t.Context(), "/x", nil, nil))
 	for name, want := range map[string]string{
 		"E2b-Sandbox-Id": testID, "E2b-Sandbox-Port": "49983", "X-Access-Token": "envdtoken", "E2b-Traffic-Access-Token": "", "X-Api-Key": "",
 	} {
@@ -220,9 +211,7 @@ func TestHeadersAndAddresses(t *testing.T) {
 		"one address":  {"e2b.app", "http://127.0.0.1:3002/", "", "http://127.0.0.1:3002", "3000-i1.e2b.app"},
 	} {
 		control, err := api.NewClient(api.WithAPIKey("k"), api.WithDomain(test.domain), api.WithSandboxURL(test.sandboxURL))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		sb := &Sandbox{client: &Client{api: control}, remote: &api.Sandbox{ID: "i1", Domain: test.answer}}
 		if base, host := sb.baseURL(3000), sb.Host(3000); base != test.base || host != test.host {
 			t.Errorf("%s: %s, %s", name, base, host)
@@ -262,14 +251,10 @@ func TestLease(t *testing.T) {
 			}
 			return 201, `{"sandboxID":"i1"}`
 		})))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		renewals := func() int { mu.Lock(); defer mu.Unlock(); return len(renewed) }
 		sb, err := c.Create(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		<-time.After(11 * time.Minute)
 		mu.Lock()
 		at := slices.Clone(renewed)
@@ -303,12 +288,8 @@ func TestLease(t *testing.T) {
 			"fixed": func(sb *Sandbox) error { return sb.SetLifetime(t.Context(), time.Hour) },
 		} {
 			sb, err := c.Create(t.Context(), WithExpiry(Expiry{After: time.Minute, Renew: true}))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := end(sb); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
+			must.Do(t, end(sb))
 			<-time.After(time.Hour)
 			if renewals() != 0 {
 				t.Errorf("%s, and renewed", name)
@@ -318,9 +299,7 @@ func TestLease(t *testing.T) {
 		// A life that could not be fixed still has its lease, unless the handle is
 		// closed, and one that was fixed stays fixed.
 		leased, err := c.Create(t.Context(), WithExpiry(Expiry{After: time.Minute, Renew: true}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if err := leased.SetLifetime(t.Context(), -1); err == nil {
 			t.Error("a negative life was set")
 		}
@@ -341,9 +320,7 @@ func TestLease(t *testing.T) {
 		}
 		leased.Close()
 		fixed, err := c.Create(t.Context(), WithExpiry(Expiry{After: time.Minute}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		<-time.After(time.Hour)
 		if renewals() != 0 {
 			t.Error("a fixed life was renewed")
@@ -367,13 +344,9 @@ func TestLeaseOfAServiceWithoutRefreshes(t *testing.T) {
 			}
 			return 201, `{"sandboxID":"i1"}`
 		})))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		sb, err := c.Create(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		<-time.After(151 * time.Second)
 		sb.Close()
 		c.Close()
@@ -422,9 +395,7 @@ func TestCloseAfterACreationThatHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c, err := NewClient(WithAPIKey(testKey), WithEnvFile(""), WithTransport(hanging{}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := c.Create(ctx); !errors.Is(err, context.DeadlineExceeded) {

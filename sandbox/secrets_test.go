@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // Params end in logs and errors of programs: the value of a secret must not.
@@ -21,9 +22,7 @@ func TestSecretParamsHideTheValue(t *testing.T) {
 		"api": api.SecretParams(p), "a pointer of api": new(api.SecretParams(p)),
 	} {
 		encoded, err := json.Marshal(params)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		var text, lines bytes.Buffer
 		slog.New(slog.NewTextHandler(&text, nil)).InfoContext(t.Context(), "m", "params", params)
 		slog.New(slog.NewJSONHandler(&lines, nil)).InfoContext(t.Context(), "m", "params", params)

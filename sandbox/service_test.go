@@ -18,6 +18,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
 	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/pipetest"
 )
 
@@ -98,9 +99,7 @@ func (s *service) client(opts ...ClientOption) *Client {
 		usual = append(usual, WithTransport(s.transport))
 	}
 	c, err := NewClient(append(usual, opts...)...)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Do(s.t, err)
 	s.t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -109,9 +108,7 @@ func (s *service) client(opts ...ClientOption) *Client {
 func (s *service) sandbox(opts ...CreateOption) *Sandbox {
 	s.t.Helper()
 	sb, err := s.client().Create(s.t.Context(), opts...)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Do(s.t, err)
 	s.t.Cleanup(func() { sb.Close() })
 	return sb
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func TestSignature(t *testing.T) {
@@ -31,9 +32,7 @@ func TestSignedURL(t *testing.T) {
 	t.Parallel()
 	of := func(sandboxURL string, token api.Key) *Files {
 		c, err := NewClient(WithAPIKey(testKey), WithDomain("test.invalid"), WithSandboxURL(sandboxURL))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		t.Cleanup(func() { c.Close() })
 		return newSandbox(c, &api.Sandbox{ID: testID, AccessToken: token}, sandboxConfig{expiry: Expiry{After: time.Hour}}, false).Files
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/httpwait"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // dripping is a transport on which the sandbox's answers never end: a blank
@@ -81,14 +82,10 @@ func TestDrippingAnswers(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				c, err := NewClient(WithAPIKey(testKey), WithEnvFile(""), WithMaxRetries(0), WithTransport(dripping{test.status}), WithDefaults(WithCodeTransport(CodeTransportHTTP)))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				defer c.Close()
 				sb, err := c.Create(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				defer sb.Close()
 				ctx, cancel := context.WithTimeout(t.Context(), 24*time.Hour)
 				defer cancel()

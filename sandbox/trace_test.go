@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestTraceCannotOverride checks that headers of hooks never replace those that route
@@ -38,9 +40,7 @@ func TestTraceCannotOverride(t *testing.T) {
 		}
 	}}
 	sb, err := s.client(WithTrace(trace)).Create(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer sb.Close()
 	if status, err := sb.health(t.Context()); err != nil || status != http.StatusNoContent {
 		t.Errorf("got %d, %v, want %d", status, err, http.StatusNoContent)
@@ -80,9 +80,7 @@ func TestTraceEnvs(t *testing.T) {
 				},
 			}
 			sb, err := s.client(WithTrace(trace)).Create(t.Context(), WithCodeTransport(CodeTransportHTTP))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			defer sb.Close()
 			if _, err := sb.RunCode(t.Context(), "1", test.params); err != nil {
 				t.Fatal(err)

@@ -24,6 +24,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem/filesystemconnect"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // A transfer that stands still ends after the usual time, after the one that was asked for,
@@ -65,9 +66,7 @@ func TestIdleTimes(t *testing.T) {
 			}
 		}
 		r, err := files.Open(t.Context(), "/two", &FileParams{IdleTimeout: time.Minute})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer r.Close()
 		for _, want := range []string{"ab", "cd"} {
 			got := make([]byte, 2)
@@ -224,9 +223,7 @@ func newTransfers(t *testing.T, upload http.HandlerFunc, start func(ctx context.
 func TestFailedUploadOfADirectoryCleansUp(t *testing.T) {
 	t.Parallel()
 	local := t.TempDir()
-	if err := os.WriteFile(filepath.Join(local, "large"), make([]byte, 4<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(local, "large"), make([]byte, 4<<20), 0o600))
 	whole := func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }
 	exits := func(code int32) func(context.Context, *process.StartRequest, *startStream) error {
 		return func(_ context.Context, _ *process.StartRequest, stream *startStream) error {
@@ -273,9 +270,7 @@ func TestDownloadOfADirectoryEnds(t *testing.T) {
 	t.Parallel()
 	var archive bytes.Buffer
 	tw := tar.NewWriter(&archive)
-	if err := errors.Join(tw.WriteHeader(&tar.Header{Name: "a", Typeflag: tar.TypeReg, Size: 4, Mode: 0o644}), second(io.WriteString(tw, "text")), tw.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(tw.WriteHeader(&tar.Header{Name: "a", Typeflag: tar.TypeReg, Size: 4, Mode: 0o644}), second(io.WriteString(tw, "text")), tw.Close()))
 	padded := append(archive.Bytes(), make([]byte, 256<<10)...)
 	garbage := bytes.Repeat([]byte("x"), 4096)
 	for name, tt := range map[string]struct {

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // listing is a service whose only volume has what the test says, by directory.
@@ -46,18 +47,14 @@ func (l listing) open(t *testing.T) *Volume {
 	server := httptest.NewServer(l)
 	t.Cleanup(server.Close)
 	client, err := NewClient(WithAPIKey(api.Key("e2b_"+strings.Repeat("0", 40))), WithAPIURL(server.URL), WithVolumeURL(server.URL), WithEnvFile(""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() {
 		if err := client.Close(); err != nil {
 			t.Error(err)
 		}
 	})
 	volume, err := client.Volumes.Open(t.Context(), "data")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return volume
 }
 
@@ -109,12 +106,10 @@ func TestVolumeDownloadDir(t *testing.T) {
 	dir := t.TempDir()
 	var skipped []string
 	var bytes int64
-	if err := service.open(t).DownloadDir(t.Context(), "d", dir, &VolumeDownloadDirParams{
+	must.Do(t, service.open(t).DownloadDir(t.Context(), "d", dir, &VolumeDownloadDirParams{
 		Skipped:  func(name, _ string) { skipped = append(skipped, name) },
 		Progress: func(n int64) { bytes = n },
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	t.Cleanup(func() { _ = os.Chmod(filepath.Join(dir, "sub"), 0o700) }) // so that it can be removed
 	var got []string
 	err := fs.WalkDir(os.DirFS(dir), ".", func(name string, entry fs.DirEntry, err error) error {
@@ -126,9 +121,7 @@ func TestVolumeDownloadDir(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if diff := cmp.Diff([]string{"-rw-r----- a", "dr-x------ sub", "Lrwxrwxrwx sub/in"}, got); diff != "" {
 		t.Errorf("what came (-want +got):\n%s", diff)
 	}

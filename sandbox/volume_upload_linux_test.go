@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // keeper is a service whose only volume keeps the modes of what it has, and notes each change.
@@ -86,14 +87,10 @@ func (k *keeper) open(t *testing.T) *Volume {
 	server := httptest.NewServer(k)
 	t.Cleanup(server.Close)
 	client, err := NewClient(WithAPIKey(api.Key("e2b_"+strings.Repeat("0", 40))), WithAPIURL(server.URL), WithVolumeURL(server.URL), WithEnvFile(""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	volume, err := client.Volumes.Open(t.Context(), "data")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return volume
 }
 
@@ -103,21 +100,15 @@ func tree(t *testing.T, modes map[string]os.FileMode) string {
 	dir := t.TempDir()
 	for name := range modes {
 		at := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(at), 0o755))
 		if strings.HasSuffix(name, "/") {
-			if err := os.MkdirAll(at, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.MkdirAll(at, 0o755))
 		} else if err := os.WriteFile(at, []byte(filepath.Base(name)), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for name, mode := range modes {
-		if err := os.Chmod(filepath.Join(dir, name), mode); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Chmod(filepath.Join(dir, name), mode))
 	}
 	return dir
 }
@@ -128,14 +119,10 @@ func TestVolumeUploadDir(t *testing.T) {
 	t.Parallel()
 	local := tree(t, map[string]os.FileMode{"a": 0o640, "closed/b": 0o755, "closed/in/c": 0o600, "out/d": 0o644, "e": 0o644, "empty/": 0o711})
 	for name, mode := range map[string]os.FileMode{"closed/in": 0o500, "closed": 0o500} {
-		if err := os.Chmod(filepath.Join(local, name), mode); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Chmod(filepath.Join(local, name), mode))
 		t.Cleanup(func() { _ = os.Chmod(filepath.Join(local, name), 0o700) }) // so that it can be removed
 	}
-	if err := errors.Join(os.Symlink("a", filepath.Join(local, "link")), syscall.Mkfifo(filepath.Join(local, "pipe"), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.Symlink("a", filepath.Join(local, "link")), syscall.Mkfifo(filepath.Join(local, "pipe"), 0o600)))
 	below := []string{
 		"file to/a 0640 a", "dir to/closed 0700", "file to/closed/b 0755 b", "dir to/closed/in 0700", "file to/closed/in/c 0600 c",
 		"dir to/empty 0711", "mode to/closed/in 0500", "mode to/closed 0500",
@@ -188,9 +175,7 @@ func TestVolumeUploadDir(t *testing.T) {
 func TestVolumeUploadDirFails(t *testing.T) {
 	t.Parallel()
 	local := tree(t, map[string]os.FileMode{"a": 0o640, "b/c": 0o644, "d": 0o644})
-	if err := os.Chmod(filepath.Join(local, "b"), 0o500); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chmod(filepath.Join(local, "b"), 0o500))
 	t.Cleanup(func() { _ = os.Chmod(filepath.Join(local, "b"), 0o700) }) // so that it can be removed
 	whole := []string{"dir /to 0755", "file /to/a 0640 a", "dir /to/b 0700", "file /to/b/c 0644 c", "file /to/d 0644 d", "mode /to/b 0500"}
 	for n, change := range whole {
@@ -222,9 +207,7 @@ func TestVolumeDownloadDirOfWhatGoes(t *testing.T) {
 		{Name: "z", Type: "file", Size: 4, Mode: 0o4755, ModifiedAt: when},
 	}}
 	dir := t.TempDir()
-	if err := service.open(t).DownloadDir(t.Context(), "", dir, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, service.open(t).DownloadDir(t.Context(), "", dir, nil))
 	for name, mode := range map[string]os.FileMode{"a": 0o644, "z": 0o755} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode() != mode || !info.ModTime().Equal(when) {
 			t.Errorf("%s: got %v and error %v, want it as it was", name, info, err)
@@ -236,14 +219,10 @@ func TestVolumeDownloadDirOfWhatGoes(t *testing.T) {
 func TestVolumeUploadDirIntoAClosedOne(t *testing.T) {
 	t.Parallel()
 	local := tree(t, map[string]os.FileMode{"closed/a": 0o640})
-	if err := os.Chmod(filepath.Join(local, "closed"), 0o500); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chmod(filepath.Join(local, "closed"), 0o500))
 	t.Cleanup(func() { _ = os.Chmod(filepath.Join(local, "closed"), 0o700) }) // so that it can be removed
 	k := &keeper{modes: map[string]uint32{"/closed": 0o500}}
-	if err := k.open(t).UploadDir(t.Context(), local, "/", nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, k.open(t).UploadDir(t.Context(), local, "/", nil))
 	if diff := cmp.Diff([]string{"mode /closed 0700", "file /closed/a 0640 a", "mode /closed 0500"}, k.did); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

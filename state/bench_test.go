@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -24,15 +25,11 @@ func large() map[string]any {
 func Benchmark64MiB(b *testing.B) {
 	for name, v := range large() {
 		doc, err := state.Marshal(v)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, err)
 		b.Run(name+"/set", func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := state.New().Set("x", v); err != nil {
-					b.Fatal(err)
-				}
+				must.Do(b, state.New().Set("x", v))
 			}
 		})
 		b.Run(name+"/decode", func(b *testing.B) {
@@ -49,9 +46,7 @@ func Benchmark64MiB(b *testing.B) {
 				case []string:
 					err = state.Unmarshal(doc, new([]string))
 				}
-				if err != nil {
-					b.Fatal(err)
-				}
+				must.Do(b, err)
 			}
 		})
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -212,9 +213,7 @@ func TestValue(t *testing.T) {
 		B []state.Value
 		C state.Value
 	}
-	if err := state.Unmarshal(document(`{"A":[1,[{"$":"opaque","type":"a","repr":"b","reason":""}]],"B":[1,1.5,"s"],"C":{"x":[]}}`), &parts); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, state.Unmarshal(document(`{"A":[1,[{"$":"opaque","type":"a","repr":"b","reason":""}]],"B":[1,1.5,"s"],"C":{"x":[]}}`), &parts))
 	if got, want := []bool{parts.A.Opaque(), parts.B[0].Opaque(), parts.C.Opaque()}, []bool{true, false, false}; !slices.Equal(got, want) {
 		t.Errorf("opaque: %v, want %v", got, want)
 	}
@@ -339,9 +338,7 @@ func TestDecodeIntoWhatIsThere(t *testing.T) {
 	t.Parallel()
 	there := &struct{ A, B int }{1, 2}
 	into := there
-	if err := state.Unmarshal(document(`{"B":3}`), &into); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, state.Unmarshal(document(`{"B":3}`), &into))
 	if into != there || there.A != 1 || there.B != 3 {
 		t.Errorf("got %+v, and the same pointer %t, want 1 and 3 in what was there", *into, into == there)
 	}

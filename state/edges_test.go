@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -63,9 +64,7 @@ func TestArrayElements(t *testing.T) {
 	t.Parallel()
 	data := []uint8{1, 2}
 	a, err := state.ArrayOf(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	data[0] = 9
 	if x, err := a.At(0); x != uint64(1) || err != nil {
 		t.Errorf("got %v and error %v, want what it was made of", x, err)
@@ -76,9 +75,7 @@ func TestArrayElements(t *testing.T) {
 		}
 	}
 	numbers, err := state.ArrayOf([]int64{1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if x, err := state.Elements[time.Duration](numbers); err == nil {
 		t.Errorf("an int as a duration: got %v, want an error", x)
 	}

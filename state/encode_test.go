@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -54,13 +55,9 @@ func TestRefused(t *testing.T) {
 	var loop any
 	loop = &loop
 	opaque, err := state.Parse([]byte(`{"v":1,"value":[{"$":"opaque","type":"m.T","repr":"<T>","reason":""}]}`), state.Bounds{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	bytearray, err := state.Parse([]byte(`{"v":1,"value":{"$":"bytearray","base64":"YQ=="}}`), state.Bounds{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	half := make([]byte, 100<<20) // half of the allowed size, in base64
 	tests := []struct {
 		name  string
@@ -174,9 +171,7 @@ func TestPacked(t *testing.T) {
 		{make([]int, 16), false},
 	} {
 		doc, err := state.Marshal(test.value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if packed := strings.Contains(string(doc), `"float64"`); packed != test.packed {
 			t.Errorf("%T: got %s, want it packed: %v", test.value, doc, test.packed)
 		}
@@ -189,9 +184,7 @@ func TestOutputIsGolden(t *testing.T) {
 		"b": []any{1, 1.0, 1e16, -1.5e-7, "é\u2028</\x01"}, "a": time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), "$": nil,
 		"set": map[int]struct{}{2: {}, 10: {}}, "d": -1500 * time.Microsecond,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	want := `{"v":1,"value":{"$":"dict","items":[["$",null],` +
 		`["a",{"$":"datetime","iso":"2026-01-02T03:04:05.000000","offset":0,"zone":"UTC"}],` +
 		`["b",[1,1.0,1e+16,-1.5e-07,"é` + "\u2028" + `</\u0001"]],` +

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -20,9 +21,7 @@ func saved(tb testing.TB) (*state.State, []byte) {
 	st := state.New()
 	large := bytes.Repeat([]byte("0123456789abcdef"), 8<<10)
 	for name, v := range map[string]any{"one": large, "two": []any{large, "x"}, "größe": state.Date{Year: 2026, Month: 11, Day: 21}} {
-		if err := st.Set(name, v); err != nil {
-			tb.Fatal(err)
-		}
+		must.Do(tb, st.Set(name, v))
 	}
 	var b bytes.Buffer
 	n, err := st.WriteTo(&b)
@@ -40,9 +39,7 @@ func TestSaveAndLoad(t *testing.T) {
 	}
 	r := bytes.NewReader(append(bytes.Clone(file), "what follows"...))
 	back, err := state.Load(r, state.Bounds{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if rest, _ := io.ReadAll(r); string(rest) != "what follows" {
 		t.Errorf("left: %.40q, want %.40q", rest, "what follows")
 	}
@@ -97,9 +94,7 @@ func TestLoadBounds(t *testing.T) {
 	const end = 1 + sha256.Size // the mark of the end, and the checksum
 	for length, fits := range map[int]bool{1: true, 4096: true, 4097: false} {
 		st := state.New()
-		if err := st.Set(strings.Repeat("n", length), "value"); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, st.Set(strings.Repeat("n", length), "value"))
 		var file bytes.Buffer
 		if _, err := st.WriteTo(&file); err != nil {
 			t.Fatal(err)
@@ -118,9 +113,7 @@ func TestLoadBounds(t *testing.T) {
 func TestLoadForged(t *testing.T) {
 	t.Parallel()
 	st := state.New()
-	if err := st.Set("name", bytes.Repeat([]byte("leaf"), 1<<14)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, st.Set("name", bytes.Repeat([]byte("leaf"), 1<<14)))
 	var file bytes.Buffer
 	if _, err := st.WriteTo(&file); err != nil {
 		t.Fatal(err)
@@ -160,9 +153,7 @@ func FuzzLoad(f *testing.F) {
 	_, file := saved(f)
 	f.Add(file)
 	small := state.New()
-	if err := small.Set("x", 1); err != nil {
-		f.Fatal(err)
-	}
+	must.Do(f, small.Set("x", 1))
 	var b bytes.Buffer
 	if _, err := small.WriteTo(&b); err != nil {
 		f.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -181,9 +182,7 @@ func checkValue(t *testing.T, seed uint64, depth int) {
 		{[]any{made()}, list.Interface()}, {map[string]any{"k": made()}, mapping.Interface()}, {map[string]any{"P": made()}, struct{ P any }{p.Interface()}},
 	} {
 		want, err := state.Marshal(pair[0])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if got, err := state.Marshal(pair[1]); err != nil || !bytes.Equal(got, want) {
 			t.Errorf("seed %d, depth %d: %T: %.200s, %v, want %.200s", seed, depth, pair[1], got, err, want)
 		}
@@ -192,9 +191,7 @@ func checkValue(t *testing.T, seed uint64, depth int) {
 	// Every kind of target gets bytes of its own.
 	text := bytes.Clone(doc)
 	parsed, err := state.Parse(text, state.Bounds{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, from := range []state.Value{value, parsed} {
 		for _, target := range targets(given) {
 			if err := from.Decode(target.Interface()); err != nil {
@@ -212,9 +209,7 @@ func checkValue(t *testing.T, seed uint64, depth int) {
 		t.Errorf("seed %d, depth %d: %v", seed, depth, err)
 	}
 	before, err := state.Marshal(whole.Interface())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for i := range text {
 		text[i] = 0
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -55,9 +56,7 @@ func TestFromJSON(t *testing.T) {
 func TestNumbersThatJSONDoesNotHave(t *testing.T) {
 	t.Parallel()
 	v, err := state.FromJSON([]byte(`{"a":[1,null,"nan","-Infinity"],"b":null,"c":"inf"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	type numbers struct {
 		A []float64
 		B *float64
@@ -116,9 +115,7 @@ func TestFieldsByCase(t *testing.T) {
 	} {
 		var got struct{ Mean int }
 		v, err := state.FromJSON([]byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if err := v.Decode(&got); err != nil {
 			got.Mean = -1
 		}
@@ -148,15 +145,12 @@ func TestFieldsByCase(t *testing.T) {
 func BenchmarkFromJSON(b *testing.B) {
 	for name, x := range map[string]any{"floats": make([]float64, 1e5), "records": make([]struct{ A, B, C int }, 2e4)} {
 		text, err := json.Marshal(x)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, err)
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(len(text)))
 			for b.Loop() {
-				if _, err := state.FromJSON(text); err != nil {
-					b.Fatal(err)
-				}
+				_, err := state.FromJSON(text)
+				must.Do(b, err)
 			}
 		})
 	}

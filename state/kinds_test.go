@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -109,9 +110,7 @@ func TestLibraryKinds(t *testing.T) {
 		"np.zeros(1, dtype=[('a', 'i4'), ('b', 'f8'), ('c', 'i2')])[['a', 'c']]": "no Go form", "np.zeros(1, dtype=[(('title', 'a'), 'i4')])": "no Go form",
 	} {
 		doc, err := python.ask(t, question{Setup: libraries, Expression: expression})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		var o state.Opaque
 		if err := state.Unmarshal(doc, &o); err != nil || !strings.Contains(o.Reason, reason) {
 			t.Errorf("%s: got %+v, %v, want %q in the reason and no error", expression, o, err, reason)
@@ -161,9 +160,7 @@ func kinds(t *testing.T, python *python, setup string, cases []kindCase) {
 func TestArrayOf(t *testing.T) {
 	t.Parallel()
 	a, err := state.ArrayOf([]float64{1, 2, 3, 4, 5, 6}, 2, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var rows [][]float64
 	if err := mustValue(t, a).Decode(&rows); err != nil || len(rows) != 2 || rows[1][2] != 6 {
 		t.Errorf("got %v, %v, want 2 rows that end with 6 and no error", rows, err)
@@ -211,17 +208,11 @@ func TestTableOf(t *testing.T) {
 	t.Parallel()
 	rows := []sale{{"Bern", 1.5, new(int64(3)), time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}, {"Köln", 2, nil, time.Date(2026, 1, 3, 0, 0, 0, 0, time.UTC)}}
 	table, err := state.TableOf(rows)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var back state.Table
-	if err := mustValue(t, table).Decode(&back); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, mustValue(t, table).Decode(&back))
 	got, err := state.Rows[sale](back)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if diff := cmp.Diff(rows, got, cmpOptions); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -239,21 +230,15 @@ func TestImage(t *testing.T) {
 	m := image.NewRGBA(image.Rect(0, 0, 2, 1))
 	m.Set(1, 0, color.RGBA{1, 2, 3, 255})
 	encoded, err := state.ImageOf(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var back state.Image
-	if err := mustValue(t, encoded).Decode(&back); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, mustValue(t, encoded).Decode(&back))
 	decoded, err := back.Decode()
 	if err != nil || !cmp.Equal(color.RGBAModel.Convert(decoded.At(1, 0)), color.Color(color.RGBA{1, 2, 3, 255})) {
 		t.Errorf("got %v, %v, want an image with %v at (1, 0) and no error", decoded, err, color.Color(color.RGBA{1, 2, 3, 255}))
 	}
 	doc, err := state.Marshal(encoded)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if err := state.UnmarshalLimits(doc, new(any), state.Bounds{MaxPixels: 1}); !isLimit(err, "MaxPixels") {
 		t.Errorf("got %v, want a *state.LimitError of MaxPixels", err)
 	}

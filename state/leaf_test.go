@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -41,17 +42,11 @@ func leaves(tb testing.TB, size int) []leaf {
 		mixed[i] = numbers[i]
 	}
 	array, err := state.ArrayOf(data)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.Do(tb, err)
 	matrix, err := state.ArrayOf(numbers, 1, len(numbers))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.Do(tb, err)
 	column, err := state.ColumnOf("n", numbers)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.Do(tb, err)
 	return []leaf{
 		{"bytes", data, new([]byte)},
 		{"text", string(data), new(string)},
@@ -105,9 +100,7 @@ func TestLargeLeavesInEveryTarget(t *testing.T) {
 func decoded(t *testing.T, v state.Value) any {
 	t.Helper()
 	var x any
-	if err := v.Decode(&x); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, v.Decode(&x))
 	return x
 }
 
@@ -206,9 +199,7 @@ func TestValueIsACopy(t *testing.T) {
 		objects := []any{data}
 		mapping := map[string]any{"a": data}
 		array, err := state.ArrayOf(numbers)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for _, given := range []any{
 			data, &data, numbers, objects, mapping, array, state.Deque{Items: objects}, state.Series{Column: state.Column{Dtype: "float64", Data: array}},
 			state.Scalar{Dtype: fmt.Sprintf("|S%d", size), Data: data}, state.Image{Mode: "I;16", Width: size / 2, Height: 1, Raw: data},
@@ -216,9 +207,7 @@ func TestValueIsACopy(t *testing.T) {
 		} {
 			value := mustValue(t, given)
 			parsed, err := state.Parse(bytes.Clone(value.Bytes()), state.Bounds{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			before := bytes.Clone(value.Bytes())
 			overwrite := func() {
 				for _, b := range [][]byte{data, array.Data} {
@@ -280,9 +269,7 @@ func TestPointersGoAsTheirValues(t *testing.T) {
 	same := func(of any, pointers ...any) {
 		t.Helper()
 		want, err := state.Marshal(of)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for _, x := range pointers {
 			if got, err := state.Marshal(x); err != nil || !bytes.Equal(got, want) {
 				t.Errorf("%T: %s, %v, want %s and no error", x, got, err, want)
@@ -364,9 +351,7 @@ func TestNewValueKeepsTheLimits(t *testing.T) {
 	for _, inner := range []any{1, "s", []byte("b"), []any{}, []any{[]any{}}, make([]float64, 100), state.Date{Year: 2026, Month: 1, Day: 1}, 1i, state.Instance{Kind: state.KindSubclass, Type: "m.T", Value: []any{1}}} {
 		alone := mustValue(t, inner)
 		var list []state.Value
-		if err := mustValue(t, []any{inner}).Decode(&list); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, mustValue(t, []any{inner}).Decode(&list))
 		for depth := range state.DefaultMaxDepth + 2 {
 			_, want := state.NewValue(wrapped(alone, depth))
 			got, err := state.NewValue(wrapped(list[0], depth))

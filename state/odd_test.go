@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -52,9 +53,7 @@ func TestOddValues(t *testing.T) {
 	} {
 		t.Run(test.expression, func(t *testing.T) { // one after the other: their classes have the same names
 			doc, err := python.ask(t, question{Setup: test.setup, Expression: test.expression})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			value, err := state.Parse(doc, state.Bounds{})
 			if err != nil {
 				t.Fatalf("Go refuses %s: %v", doc, err)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -21,13 +22,9 @@ func TestParsedOpaqueIsNamed(t *testing.T) {
 		`[{"a":[` + one + `]}]`: "a list with one in it",
 	} {
 		parsed, err := state.Parse([]byte(`{"v":1,"value":`+doc+`}`), state.Bounds{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		var within []state.Value
-		if err := state.Unmarshal([]byte(`{"v":1,"value":[`+doc+`]}`), &within); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, state.Unmarshal([]byte(`{"v":1,"value":[`+doc+`]}`), &within))
 		for how, v := range map[string]state.Value{"parsed": parsed, "as a part": within[0]} {
 			if _, err := state.Marshal(v); err == nil || !strings.Contains(err.Error(), want) || !v.Opaque() {
 				t.Errorf("%s, %s: got error %v, want one with %q", doc, how, err, want)
@@ -40,9 +37,7 @@ func TestParsedOpaqueIsNamed(t *testing.T) {
 func TestParsedSizeHasItsBlobs(t *testing.T) {
 	t.Parallel()
 	value, err := state.NewValue([][]byte{make([]byte, 64<<10), bytes.Repeat([]byte{1}, 70<<10)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	doc, blobs := value.Detached()
 	size := int64(len(doc) + 64<<10 + 70<<10)
 	if len(blobs) != 2 || int64(value.Size()) != size {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -173,9 +174,7 @@ func TestLabels(t *testing.T) {
 		{table(mustColumn(nil, []float64{1, math.NaN()}), 1.0, math.NaN()), true},
 	} {
 		var back state.Table
-		if err := mustValue(t, test.table).Decode(&back); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, mustValue(t, test.table).Decode(&back))
 		if (back.Labels != nil) != test.kept {
 			t.Errorf("the labels of %v came back as %+v", test.table.Columns, back.Labels)
 		}

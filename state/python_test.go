@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/pyshim"
 )
 
@@ -48,18 +49,12 @@ func startPython(tb testing.TB) *python {
 	}
 	cmd := exec.Command(path, "-c", loop)
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.Do(tb, err)
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.Do(tb, err)
 	var stderr lockedTail
 	cmd.Stderr = &stderr
-	if err := cmd.Start(); err != nil {
-		tb.Fatal(err)
-	}
+	must.Do(tb, cmd.Start())
 	tb.Cleanup(func() {
 		stdin.Close()
 		if err := cmd.Wait(); err != nil {
@@ -81,9 +76,7 @@ func (t *lockedTail) Write(p []byte) (int, error) {
 func (p *python) send(tb testing.TB, v any) {
 	tb.Helper()
 	line, err := json.Marshal(v)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.Do(tb, err)
 	if _, err := p.in.Write(append(line, '\n')); err != nil {
 		tb.Fatal(err)
 	}
@@ -110,16 +103,12 @@ func (p *python) ask(tb testing.TB, q question) ([]byte, error) {
 		tb.Fatalf("python is gone: %v", err)
 	}
 	var answer struct{ Document, Error string }
-	if err := json.Unmarshal(line, &answer); err != nil {
-		tb.Fatal(err)
-	}
+	must.Do(tb, json.Unmarshal(line, &answer))
 	if answer.Error != "" {
 		return nil, fmt.Errorf("python: %s", answer.Error)
 	}
 	out, err := base64.StdEncoding.DecodeString(answer.Document)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.Do(tb, err)
 	return out, nil
 }
 

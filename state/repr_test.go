@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -21,21 +22,13 @@ func TestStringIsPythonsRepr(t *testing.T) {
 		"collections.Counter('aab')", "[0.5] * 100", "NotImplemented",
 	} {
 		doc, err := python.eval(t, nil, expression)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		value, err := state.Parse(doc, state.Bounds{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		text, err := python.eval(t, nil, "repr("+expression+")")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		var want string
-		if err := state.Unmarshal(text, &want); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, state.Unmarshal(text, &want))
 		if strings.HasPrefix(want, "OrderedDict()") {
 			want = "OrderedDict({})" // newer Pythons use this form only if it is not empty
 		}
@@ -53,15 +46,11 @@ func TestStringOfOtherValues(t *testing.T) {
 			n *= side
 		}
 		a, err := state.ArrayOf(make([]int64, n), shape...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return a
 	}
 	picture, err := state.ImageOf(image.NewGray(image.Rect(0, 0, 2, 1)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	column := mustColumn("n", []int64{1, 2})
 	large := int64(1) << 40 // no constant, which 32 bits do not hold
 	for _, test := range []struct {

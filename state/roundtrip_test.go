@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -172,9 +173,7 @@ func TestThroughPython(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			doc, err := state.Marshal(test.value)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			truth, err := python.eval(t, doc, test.python)
 			if err != nil {
 				t.Fatalf("%v\n%s", err, doc)
@@ -183,9 +182,7 @@ func TestThroughPython(t *testing.T) {
 				t.Errorf("in Python %s is %.200s for %.200s, want %.200s", test.python, truth, doc, want)
 			}
 			back, err := python.eval(t, doc, "x")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if string(back) != string(doc) {
 				t.Errorf("Python's bytes differ\ngo:     %.300s\npython: %.300s", doc, back)
 			}
@@ -194,9 +191,7 @@ func TestThroughPython(t *testing.T) {
 				want = test.value
 			}
 			var got any
-			if err := state.Unmarshal(back, &got); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, state.Unmarshal(back, &got))
 			if diff := cmp.Diff(want, got, cmpOptions); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -207,9 +202,7 @@ func TestThroughPython(t *testing.T) {
 func mustValue(tb testing.TB, v any) state.Value {
 	tb.Helper()
 	value, err := state.NewValue(v)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must.Do(tb, err)
 	return value
 }
 
@@ -319,18 +312,14 @@ func TestFromPython(t *testing.T) {
 		t.Run(test.expression, func(t *testing.T) {
 			t.Parallel()
 			doc, err := python.ask(t, question{Setup: test.setup, Expression: test.expression})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			value, err := state.Parse(doc, state.Bounds{})
 			if err != nil {
 				t.Fatalf("%v\n%s", err, doc)
 			}
 			var got any
 			err = value.Decode(&got)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if diff := cmp.Diff(test.want, got, cmpOptions); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -343,16 +332,12 @@ func TestDepthFitsBothSides(t *testing.T) {
 	t.Parallel()
 	python := startPython(t)
 	list, err := state.Marshal(deep(199)) // not for cmp, which takes exponential time
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if back, err := python.eval(t, list, "x"); err != nil || string(back) != string(list) {
 		t.Errorf("lists: %s, %v, want %s and no error", back, err, list)
 	}
 	doc, err := python.ask(t, question{Setup: "a = {1: 1}\nfor i in range(199): a = {1: a}", Expression: "a"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	value, err := state.Parse(doc, state.Bounds{})
 	if err != nil || value.Kind() != state.KindDict {
 		t.Fatalf("got %v, %v, want state.KindDict and no error", value.Kind(), err)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -16,9 +17,7 @@ func TestState(t *testing.T) {
 	var st state.State // the zero value works
 	list := []int{1}
 	for name, v := range map[string]any{"b": list, "a": "x", "größe": nil} {
-		if err := st.Set(name, v); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, st.Set(name, v))
 	}
 	list[0] = 2 // too late
 	var got []int
@@ -29,9 +28,7 @@ func TestState(t *testing.T) {
 	if err := st.Set("b", make(chan int)); err == nil || !strings.Contains(err.Error(), "state: b: chan int") {
 		t.Errorf("got %v, want an error with %q", err, "state: b: chan int")
 	}
-	if err := st.Set("b", []int{1}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, st.Set("b", []int{1}))
 	if after := st.Entries(); before[1].Hash != after[1].Hash || before[0].Hash == before[1].Hash {
 		t.Errorf("got the hashes %v, then %v, want those of the values: b is as before, a is another", before, after)
 	}
@@ -47,9 +44,7 @@ func TestState(t *testing.T) {
 		t.Error(diff)
 	}
 	other := state.New()
-	if err := other.Set("a", 1); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, other.Set("a", 1))
 	st.Merge(other)
 	if v, ok := st.Value("a"); !ok || v.Kind() != state.KindInt {
 		t.Errorf("merged: %v, want state.KindInt", v.Kind())
@@ -102,25 +97,17 @@ func TestNamesInPython(t *testing.T) {
 	python := startPython(t)
 	for _, name := range []string{"x", "größe", "数", "a·b", "℘", "x²", "٣", "a٣", "ª", "1", "a b"} {
 		doc, err := state.Marshal(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		truth, err := python.eval(t, doc, "x.isidentifier() and __import__('unicodedata').normalize('NFKC', x) == x")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if got := state.CheckName(name) == nil; got && !strings.Contains(string(truth), "true") {
 			t.Errorf("%q: Go takes it, Python does not", name)
 		}
 	}
 	names, err := python.ask(t, question{Expression: "__import__('keyword').kwlist + [n for n in dir(__import__('builtins')) if n[0] != '_']"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var all []string
-	if err := state.Unmarshal(names, &all); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, state.Unmarshal(names, &all))
 	for _, name := range all {
 		if state.CheckName(name) == nil {
 			t.Errorf("%s is Python's own, want an error", name)

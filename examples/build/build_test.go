@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
@@ -35,12 +36,8 @@ func TestBuild(t *testing.T) {
 func TestBuildFails(t *testing.T) {
 	sandboxtest.New(t).Setenv(t)
 	project, out := t.TempDir(), t.TempDir()
-	if err := os.CopyFS(project, os.DirFS("testdata/project")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(project, "src", "words.py"), []byte("def count(text): return []\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.CopyFS(project, os.DirFS("testdata/project")))
+	must.Do(t, os.WriteFile(filepath.Join(project, "src", "words.py"), []byte("def count(text): return []\n"), 0o600))
 	var shown strings.Builder
 	err := build(t.Context(), &shown, true, project, out)
 	if failed, ok := errors.AsType[*sandbox.ExitError](err); !ok || failed.Result.ExitCode != 1 || !strings.Contains(shown.String(), "AssertionError") {

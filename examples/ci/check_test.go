@@ -11,6 +11,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/e2bctl/e2bctl/cli"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
@@ -40,9 +41,7 @@ func TestCheck(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			project, results := t.TempDir(), filepath.Join(t.TempDir(), "results")
-			if err := os.WriteFile(filepath.Join(project, "file"), []byte("of the project\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(filepath.Join(project, "file"), []byte("of the project\n"), 0o600))
 			check := exec.CommandContext(t.Context(), "./check", project, results, "test -e file; "+c.command)
 			check.Env = append(os.Environ(), c.env...)
 			out, err := check.CombinedOutput()

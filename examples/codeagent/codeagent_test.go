@@ -10,6 +10,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/examples/codeagent/loop"
 	"github.com/e2bctl/e2bctl/examples/codeagent/loop/modeltest"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
@@ -21,21 +22,15 @@ const key = "sk-0123456789abcdef"
 func orders(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "2026"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(filepath.Join(dir, "2026"), 0o700))
 	for name, content := range map[string]string{
 		"2026/orders.csv": "customer,amount\nada,12\nbob,30\nada,25\n",
 		"picture.bin":     "\xff\xfe",
 		".env":            "SECRET=1\n",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 	}
-	if err := os.Symlink("/etc/passwd", filepath.Join(dir, "link")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink("/etc/passwd", filepath.Join(dir, "link")))
 	return dir
 }
 
@@ -85,18 +80,14 @@ for line in read_document("2026/orders.csv").splitlines()[1:]:
 		}
 	}
 	lines, err := os.ReadFile(audit)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	type end struct {
 		Event, Prompt, Status string
 		Tokens                int
 	}
 	var last end
 	all := bytes.Split(bytes.TrimSpace(lines), []byte("\n"))
-	if err := json.Unmarshal(all[len(all)-1], &last); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(all[len(all)-1], &last))
 	if want := (end{Event: "end", Prompt: j.task, Status: "success", Tokens: 400}); last != want {
 		t.Errorf("the audit ends with %+v, want %+v", last, want)
 	}
@@ -120,9 +111,7 @@ func TestScript(t *testing.T) {
 	sandboxtest.New(t, local.WithWarm(0)) // skips on a machine that cannot run a local cloud
 	var shown strings.Builder
 	j, model := job{local: true, steps: 5}, &loop.Model{}
-	if err := j.script(&shown, model); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, j.script(&shown, model))
 	if err := j.run(t.Context(), &shown, model); err != nil || !strings.HasSuffix(shown.String(), "\n=> 354224848179261915075\n") {
 		t.Errorf("%v\n%s", err, shown.String())
 	}

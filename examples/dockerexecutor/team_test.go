@@ -34,6 +34,7 @@ import (
 	"github.com/e2bctl/e2bctl/examples/codeagent/loop/modeltest"
 	"github.com/e2bctl/e2bctl/examples/internal/leak"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -44,33 +45,21 @@ import (
 func mirror(t *testing.T, from string) string {
 	t.Helper()
 	files, err := dockertest.Files(from)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	pip, err := pipFiles(t)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	image, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: "linux", Architecture: runtime.GOARCH})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	// Compressing takes long with the race detector.
 	image, err = mutate.AppendLayers(image, static.NewLayer(files, types.OCIUncompressedLayer), static.NewLayer(pip, types.OCIUncompressedLayer))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(server.Close)
 	to, err := name.ParseReference(strings.TrimPrefix(server.URL, "http://")+"/library/python:3.10", name.Insecure)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	defer transport.CloseIdleConnections()
-	if err := remote.Write(to, image, remote.WithTransport(transport)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, remote.Write(to, image, remote.WithTransport(transport)))
 	return server.URL
 }
 

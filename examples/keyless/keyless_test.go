@@ -18,6 +18,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/pinned"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
@@ -35,9 +36,7 @@ func TestKeyless(t *testing.T) {
 	}))
 	defer origin.Close()
 	roots := filepath.Join(t.TempDir(), "roots.pem")
-	if err := os.WriteFile(roots, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: origin.Certificate().Raw}), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(roots, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: origin.Certificate().Raw}), 0o600))
 	t.Setenv("SSL_CERT_FILE", roots)
 	proxy := httptest.NewServer(leadTo(t, origin.Listener.Addr().String()))
 	defer proxy.Close()
@@ -48,9 +47,7 @@ func TestKeyless(t *testing.T) {
 	}
 	var out strings.Builder
 	command := "env | grep -c " + key + "; curl -sS https://" + host + "/; curl -sS https://other.test/ || true"
-	if err := keyless(t.Context(), []sandbox.ClientOption{cloud.Option(), sandbox.WithEnvFile("")}, host, key, command, &out); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, keyless(t.Context(), []sandbox.ClientOption{cloud.Option(), sandbox.WithEnvFile("")}, host, key, command, &out))
 	for _, want := range []string{"0\n", "the key is right: true\n", "403"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("got %q, want %q in it", &out, want)
@@ -71,9 +68,7 @@ func TestKeyless(t *testing.T) {
 func mustClient(t *testing.T, cloud *sandboxtest.Cloud) *sandbox.Client {
 	t.Helper()
 	client, err := sandbox.NewClient(cloud.Option(), sandbox.WithEnvFile(""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	return client
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -16,9 +17,7 @@ import (
 func TestMany(t *testing.T) {
 	sandboxtest.New(t, local.WithMaxSandboxes(2)).Setenv(t)
 	client, err := sandbox.NewClient()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var out strings.Builder
 	if err := many(t.Context(), client, 4, strings.NewReader("1 + 1\nprint(2)\n3 / 0\n4\n5\n6"), &out); err != nil {
 		t.Error(err)

@@ -12,6 +12,7 @@ import (
 	"github.com/e2bctl/e2bctl/examples/codeagent/loop"
 	"github.com/e2bctl/e2bctl/examples/codeagent/loop/modeltest"
 	"github.com/e2bctl/e2bctl/examples/internal/leak"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
@@ -86,9 +87,7 @@ func TestNoCredentialInTheSandboxes(t *testing.T) {
 	searched := 0
 	for _, sb := range []*sandbox.Sandbox{members.shared, members.apart} {
 		kernels, err := key.SearchKernels(t.Context(), sb)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for _, kernel := range kernels {
 			searched++
 			if len(kernel.Found) > 0 {
@@ -129,9 +128,7 @@ manager: 3 steps, 0 errors, 300 tokens: 6765
 	t.Run("scripted", func(t *testing.T) {
 		var said, shown strings.Builder
 		model := &loop.Model{}
-		if err := model.UseScript(&said, roles, ""); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, model.UseScript(&said, roles, ""))
 		if err := run(t.Context(), &shown, model, true, fibonacci); err != nil || !strings.HasSuffix(shown.String(), "\n=> 6765\n") {
 			t.Errorf("%v\n%s", err, shown.String())
 		}

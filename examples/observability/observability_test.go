@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
@@ -14,9 +15,7 @@ import (
 func TestObservability(t *testing.T) {
 	sandboxtest.New(t).Setenv(t)
 	var out strings.Builder
-	if err := observability(t.Context(), &out, false); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, observability(t.Context(), &out, false))
 	got := regexp.MustCompile(`(?m) +[0-9.µ]+m?s *$`).ReplaceAllString(out.String(), " TIME")
 	want := `the command knows its trace
 => 320

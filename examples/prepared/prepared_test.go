@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
@@ -20,12 +21,8 @@ func project(t *testing.T, double string) string {
 		"tests/test_three.py": "import double, unittest\nclass T(unittest.TestCase):\n  def test(self): self.assertEqual(double.double(3), 6)\n",
 	} {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must.Do(t, os.WriteFile(path, []byte(text), 0o644))
 	}
 	return dir
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
@@ -17,9 +18,7 @@ import (
 func TestPreview(t *testing.T) {
 	sandboxtest.New(t).Setenv(t)
 	site := t.TempDir()
-	if err := os.WriteFile(filepath.Join(site, "index.html"), []byte("<h1>Hello</h1>\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(site, "index.html"), []byte("<h1>Hello</h1>\n"), 0o600))
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	listener := listen(t)
@@ -50,9 +49,7 @@ func TestPreview(t *testing.T) {
 func page(t *testing.T, address string) string {
 	t.Helper()
 	response, err := http.Get(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer response.Body.Close()
 	if response.StatusCode == http.StatusServiceUnavailable {
 		return ""
@@ -80,8 +77,6 @@ func TestPreviewEnds(t *testing.T) {
 func listen(t *testing.T) net.Listener {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return listener
 }

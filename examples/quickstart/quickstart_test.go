@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
@@ -38,9 +39,7 @@ func TestService(t *testing.T) {
 	})
 	t.Run("file", func(t *testing.T) {
 		t.Chdir(t.TempDir())
-		if err := os.WriteFile(".env", []byte(strings.Join(cloud.Env(), "\n")+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(".env", []byte(strings.Join(cloud.Env(), "\n")+"\n"), 0o600))
 		serve(t)
 	})
 	t.Run("none", func(t *testing.T) {
@@ -82,9 +81,7 @@ func check(t *testing.T, printed, out string) {
 		return
 	}
 	content, err := os.ReadFile(filepath.Join(out, "packages.png"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	picture, err := png.Decode(bytes.NewReader(content))
 	if err != nil || picture.Bounds().Dx() < 400 {
 		t.Errorf("the picture of %d bytes: %v", len(content), err)

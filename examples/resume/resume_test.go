@@ -13,6 +13,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 	"github.com/e2bctl/e2bctl/state"
@@ -36,9 +37,7 @@ func outcomeOf(t *testing.T, st *state.State) outcome {
 	if err == nil {
 		o.line, err = state.Elements[float64](line)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return o
 }
 
@@ -46,15 +45,11 @@ func outcomeOf(t *testing.T, st *state.State) outcome {
 func without(t *testing.T, cloud *sandboxtest.Cloud, goal int) outcome {
 	t.Helper()
 	st, err := beginning()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	err = sandbox.Use(t.Context(), func(ctx context.Context, sb *sandbox.Sandbox) error {
 		return fit(ctx, io.Discard, sb, st, goal, func() error { return nil })
 	}, cloud.Option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return outcomeOf(t, st)
 }
 
@@ -72,9 +67,7 @@ func TestKilled(t *testing.T) {
 	cloud := sandboxtest.New(t)
 	file := filepath.Join(t.TempDir(), "run.state")
 	st, err := beginning()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	saves := 0
 	err = sandbox.Use(t.Context(), func(ctx context.Context, sb *sandbox.Sandbox) error {
 		return fit(ctx, t.Output(), sb, st, 50, func() error {
@@ -88,18 +81,14 @@ func TestKilled(t *testing.T) {
 		t.Fatalf("without its sandbox the run ended with %v", err)
 	}
 	saved, err := load(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if o := outcomeOf(t, saved); len(o.losses) != 20 {
 		t.Errorf("%d epochs were saved", len(o.losses))
 	}
 	err = sandbox.Use(t.Context(), func(ctx context.Context, sb *sandbox.Sandbox) error {
 		return fit(ctx, t.Output(), sb, saved, 50, func() error { return nil })
 	}, cloud.Option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	check(t, outcomeOf(t, saved), without(t, cloud, 50))
 }
 
@@ -119,9 +108,7 @@ func TestProcesses(t *testing.T) {
 		}
 	}
 	st, err := load(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	check(t, outcomeOf(t, st), without(t, cloud, 35))
 }
 
@@ -135,9 +122,7 @@ func TestDamaged(t *testing.T) {
 	if err == nil {
 		err = os.Truncate(file, 1000)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	err = resume(t.Context(), false, file, 10)
 	if _, ok := errors.AsType[*state.FormatError](err); !ok {
 		t.Errorf("half a file: %v", err)

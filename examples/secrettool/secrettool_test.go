@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/examples/internal/leak"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -64,9 +65,7 @@ func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func newIssues(t *testing.T, s *service) *tracker {
 	t.Helper()
 	issues, err := newTracker(s.URL, "octo/cat", token.Text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return issues
 }
 
@@ -87,9 +86,7 @@ func TestToken(t *testing.T) {
 		return nil
 	}
 	steps, err := code(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var shown strings.Builder
 	if err := work(t.Context(), &shown, sb, newIssues(t, s), approve, steps); err != nil {
 		t.Fatalf("%v\n%s", err, shown.String())
@@ -138,9 +135,7 @@ for i in range(4): print(attempt(comment, 7, "spam"))
 import urllib.request
 print(attempt(urllib.request.urlopen, "` + s.URL + `"))
 final_answer(None)`})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, want := range []string{"TypeError: ", "ToolError: issues: the API answered 502", " bytes, more than 4096", "as often as the run may call it", "URLError: "} {
 		if !strings.Contains(shown.String(), want) {
 			t.Errorf("no %q in:\n%s", want, shown.String())
@@ -171,9 +166,7 @@ func TestSecrettool(t *testing.T) {
 		t.Error("a path was taken for a repository")
 	}
 	file := t.TempDir() + "/step.py"
-	if err := os.WriteFile(file, []byte("final_answer(issues(2)[0]['title'])"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte("final_answer(issues(2)[0]['title'])"), 0o600))
 	if err := secrettool(t.Context(), false, s.URL, []string{"octo/cat", file}); err != nil {
 		t.Error(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/creack/pty"
 	"golang.org/x/term"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
@@ -24,26 +25,19 @@ func TestShell(t *testing.T) {
 	cloud := sandboxtest.New(t)
 	cloud.Setenv(t)
 	person, tty, err := pty.Open()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer person.Close()
 	defer tty.Close()
-	if err := pty.Setsize(person, &pty.Winsize{Cols: 91, Rows: 31}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, pty.Setsize(person, &pty.Winsize{Cols: 91, Rows: 31}))
 	before, err := term.GetState(int(tty.Fd()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	ended := make(chan error, 1)
 	go func() { ended <- open(t.Context(), false, "", tty) }()
 	shown := bufio.NewReader(person)
 	say := func(line string) {
 		t.Helper()
-		if _, err := io.WriteString(person, line+"\n"); err != nil {
-			t.Fatal(err)
-		}
+		_, err := io.WriteString(person, line+"\n")
+		must.Do(t, err)
 	}
 	// The typed text is shown as well, so it must not contain the expected text.
 	expect := func(text string) {
@@ -63,13 +57,9 @@ func TestShell(t *testing.T) {
 	say(`echo "in a $(uname)," $(stty size)`)
 	expect("in a Linux, 31 91")
 
-	if err := pty.Setsize(person, &pty.Winsize{Cols: 120, Rows: 40}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, pty.Setsize(person, &pty.Winsize{Cols: 120, Rows: 40}))
 	say(`until [ "$(stty size)" = "40 120" ]; do sleep 0.01; done; echo "now $(stty size)"`)
-	if err := syscall.Kill(os.Getpid(), syscall.SIGWINCH); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Kill(os.Getpid(), syscall.SIGWINCH))
 	expect("now 40 120")
 
 	say("exit 7")
@@ -85,9 +75,7 @@ func TestShell(t *testing.T) {
 
 func TestShellNeedsTerminal(t *testing.T) {
 	file, err := os.Open(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer file.Close()
 	if err := open(t.Context(), true, "", file); err == nil || !strings.Contains(err.Error(), "needs a terminal") {
 		t.Error(err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
@@ -17,16 +18,12 @@ import (
 func post(t *testing.T, address, code string, headers ...string) *http.Response {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, address+"/run", strings.NewReader(code))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for i := 0; i < len(headers); i += 2 {
 		request.Header.Set(headers[i], headers[i+1])
 	}
 	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = response.Body.Close() })
 	return response
 }
@@ -42,9 +39,7 @@ func next(from *bufio.Reader) string {
 func TestStream(t *testing.T) {
 	sandboxtest.New(t).Setenv(t)
 	client, err := sandbox.NewClient()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	server := httptest.NewServer(handler(client))
 	defer server.Close()
 
@@ -55,19 +50,13 @@ func TestStream(t *testing.T) {
 		t.Fatalf("got %s, want %s", got, want)
 	}
 	for info, err := range client.List(t.Context(), nil) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		sb, err := client.Connect(t.Context(), info.ID)
 		if err == nil {
 			err = sb.Files.Write(t.Context(), "/tmp/go", []byte("x"), nil)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := sb.Detach(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
+		must.Do(t, sb.Detach())
 	}
 	want := []string{`stdout "last\n"`, `result "42"`, `end ""`, ""}
 	got := []string{next(events), next(events), next(events), next(events)}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
@@ -67,9 +68,7 @@ func TestSafeguards(t *testing.T) {
 	for most, list := range map[int][]task{8: {sales}, 6: {text, search}} {
 		for _, task := range list {
 			run, err := task.begin(t.Context(), sb)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			for n := 1; n <= most; n++ {
 				step, err := run.Exec(t.Context(), "import subprocess")
 				if err != nil || len(step.Violations) != 1 || step.Violations[0].Name != "subprocess" {
@@ -87,9 +86,7 @@ func TestSafeguards(t *testing.T) {
 	// numpy belongs to the preset of one of the tasks.
 	for name, allowed := range map[string]bool{"sales": true, "search": false} {
 		run, err := map[string]task{"sales": sales, "search": search}[name].begin(t.Context(), sb)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if step, err := run.Exec(t.Context(), "import numpy.random"); err != nil || (len(step.Violations) == 0) != allowed {
 			t.Errorf("%s: %+v, %v", name, step, err)
 		}

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/examples/internal/leak"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -93,9 +94,7 @@ func (m *model) connect(w http.ResponseWriter, r *http.Request) {
 func program(t *testing.T, task string, out, errOut io.Writer) *sandbox.ProgramParams {
 	t.Helper()
 	p := &sandbox.ProgramParams{Command: "python3 main.py", Stdin: strings.NewReader(task), Stdout: out, Stderr: errOut}
-	if err := complete(p); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, complete(p))
 	return p
 }
 
@@ -190,9 +189,7 @@ func TestDirectory(t *testing.T) {
 	cloud.Setenv(t)
 	dir := t.TempDir()
 	for name, content := range map[string]string{"agent.py": "import os, sys, quickstart_numbers\nprint(os.listdir(), sys.stdin.read())\n", ".env": "SECRET=1\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 	}
 	var out, errOut strings.Builder
 	err := wholeagent(t.Context(), false, []string{"../quickstart/wheels/quickstart_numbers-1.0-py3-none-any.whl"}, &sandbox.ProgramParams{

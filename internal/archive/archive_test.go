@@ -18,14 +18,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func openRoot(t *testing.T, dir string) *os.Root {
 	t.Helper()
 	root, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { root.Close() })
 	return root
 }
@@ -58,9 +58,7 @@ func listing(t *testing.T, dir string) map[string]string {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return got
 }
 
@@ -73,21 +71,13 @@ func TestArchiveRoundTrip(t *testing.T) {
 	for name, content := range map[string]string{
 		"a.txt": "one", "sub/b": "two", "sub/deep/with space\nand newline": "three", strings.Repeat("long", 50): "four", "empty": "",
 	} {
-		if err := os.MkdirAll(filepath.Dir(filepath.Join(src, name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(src, name), []byte(content), 0o640); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(filepath.Join(src, name)), 0o755))
+		must.Do(t, os.WriteFile(filepath.Join(src, name), []byte(content), 0o640))
 	}
-	if err := os.Symlink("../a.txt", filepath.Join(src, "sub", "link")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink("../a.txt", filepath.Join(src, "sub", "link")))
 	want := listing(t, src)
 	socket, err := net.Listen("unix", filepath.Join(src, "socket"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer socket.Close()
 
 	// Twice into the same directory: existing entries are replaced.
@@ -95,23 +85,17 @@ func TestArchiveRoundTrip(t *testing.T) {
 		var archive bytes.Buffer
 		var skipped []string
 		skip := func(name, _ string) { skipped = append(skipped, name) }
-		if err := (&Packer{Root: openRoot(t, src), Skipped: skip}).Pack(t.Context(), &archive); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, (&Packer{Root: openRoot(t, src), Skipped: skip}).Pack(t.Context(), &archive))
 		if diff := cmp.Diff([]string{"socket"}, skipped); diff != "" {
 			t.Errorf("skipped while packing (-want +got):\n%s", diff)
 		}
-		if err := into(openRoot(t, dst), func(name, why string) { t.Errorf("skipped %s: %s", name, why) }).Unpack(t.Context(), &archive); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, into(openRoot(t, dst), func(name, why string) { t.Errorf("skipped %s: %s", name, why) }).Unpack(t.Context(), &archive))
 	}
 	if diff := cmp.Diff(want, listing(t, dst)); diff != "" {
 		t.Errorf("tree (-want +got):\n%s", diff)
 	}
 	info, err := os.Stat(filepath.Join(dst, "a.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if info.Mode().Perm() != 0o640 {
 		t.Errorf("mode %v, want 0640", info.Mode())
 	}
@@ -126,15 +110,11 @@ func TestArchiveOfClosedDirectories(t *testing.T) {
 	}
 	src := t.TempDir()
 	for _, dir := range []string{"a/closed/deep", "a/closed/open", "a/closed-not", "z"} {
-		if err := os.MkdirAll(filepath.Join(src, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Join(src, dir), 0o755))
 	}
 	closed := []string{"a/closed/deep", "a/closed", "z"}
 	for _, dir := range closed {
-		if err := os.Chmod(filepath.Join(src, dir), 0o500); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Chmod(filepath.Join(src, dir), 0o500))
 	}
 	t.Cleanup(func() {
 		for _, dir := range slices.Backward(closed) {
@@ -142,18 +122,14 @@ func TestArchiveOfClosedDirectories(t *testing.T) {
 		}
 	})
 	var archive bytes.Buffer
-	if err := (&Packer{Root: openRoot(t, src)}).Pack(t.Context(), &archive); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, (&Packer{Root: openRoot(t, src)}).Pack(t.Context(), &archive))
 	var got []string
 	for reader := tar.NewReader(&archive); ; {
 		header, err := reader.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		got = append(got, fmt.Sprintf("%o %s", header.Mode, header.Name))
 	}
 	want := []string{"755 a/", "500 a/closed/deep/", "755 a/closed/open/", "500 a/closed/", "755 a/closed-not/", "500 z/"}
@@ -165,9 +141,7 @@ func TestArchiveOfClosedDirectories(t *testing.T) {
 func TestArchiveStopsWithItsContext(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "a"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "a"), nil, 0o600))
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("told to stop")
 	cancel(cause)
@@ -213,28 +187,19 @@ func TestUnpackHostile(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			outer := t.TempDir()
-			if err := os.WriteFile(filepath.Join(outer, "secret"), []byte("host"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(filepath.Join(outer, "secret"), []byte("host"), 0o600))
 			dir := filepath.Join(outer, "target")
-			if err := os.Mkdir(dir, 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Mkdir(dir, 0o755))
 			var archive bytes.Buffer
 			tw := tar.NewWriter(&archive)
 			for _, header := range tt.entries {
-				if err := tw.WriteHeader(&header); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, tw.WriteHeader(&header))
 				if header.Size > 0 {
-					if _, err := tw.Write([]byte("evil")); err != nil {
-						t.Fatal(err)
-					}
+					_, err := tw.Write([]byte("evil"))
+					must.Do(t, err)
 				}
 			}
-			if err := tw.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, tw.Close())
 			var skipped []string
 			err := into(openRoot(t, dir), func(name, _ string) { skipped = append(skipped, name) }).Unpack(t.Context(), &archive)
 			if (err != nil) != tt.wantErr {
@@ -264,9 +229,7 @@ func TestUnpackDeep(t *testing.T) {
 	write := func(header tar.Header) {
 		t.Helper()
 		header.ModTime = when
-		if err := tw.WriteHeader(&header); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, tw.WriteHeader(&header))
 	}
 	for i := range depth {
 		name := strings.Repeat("d/", i+1)
@@ -276,23 +239,17 @@ func TestUnpackDeep(t *testing.T) {
 	for i := range depth {
 		write(tar.Header{Name: strings.Repeat("d/", depth-i) + "after", Typeflag: tar.TypeReg, Mode: 0o600})
 	}
-	if err := tw.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, tw.Close())
 	dir := t.TempDir()
 	u := &Unpacker{Root: openRoot(t, dir), MaxBytes: -1, MaxFiles: -1}
 	t.Cleanup(func() {
 		_ = filepath.WalkDir(dir, func(name string, _ fs.DirEntry, _ error) error { return os.Chmod(name, 0o700) })
 	})
-	if err := u.Unpack(t.Context(), &archive); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, u.Unpack(t.Context(), &archive))
 	for i := range depth {
 		at := filepath.Join(dir, strings.Repeat("d/", i+1))
 		info, err := os.Stat(at)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if runtime.GOOS != "windows" && info.Mode().Perm() != 0o500 || !info.ModTime().Equal(when) {
 			t.Fatalf("directory %d has mode %v and time %v", i, info.Mode(), info.ModTime())
 		}
@@ -314,27 +271,17 @@ func BenchmarkUnpack(b *testing.B) {
 	var archive bytes.Buffer
 	tw := tar.NewWriter(&archive)
 	for i := range depth {
-		if err := tw.WriteHeader(&tar.Header{Name: strings.Repeat("d/", i+1), Typeflag: tar.TypeDir, Mode: 0o700}); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, tw.WriteHeader(&tar.Header{Name: strings.Repeat("d/", i+1), Typeflag: tar.TypeDir, Mode: 0o700}))
 	}
 	for i := range entries {
-		if err := tw.WriteHeader(&tar.Header{Name: strings.Repeat("d/", depth) + fmt.Sprint(i), Typeflag: tar.TypeSymlink, Linkname: "x"}); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, tw.WriteHeader(&tar.Header{Name: strings.Repeat("d/", depth) + fmt.Sprint(i), Typeflag: tar.TypeSymlink, Linkname: "x"}))
 	}
-	if err := tw.Close(); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, tw.Close())
 	for b.Loop() {
 		root, err := os.OpenRoot(b.TempDir())
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, err)
 		u := &Unpacker{Root: root, MaxBytes: -1, MaxFiles: -1, Skipped: func(string, string) {}}
-		if err := errors.Join(u.Unpack(b.Context(), bytes.NewReader(archive.Bytes())), root.Close()); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, errors.Join(u.Unpack(b.Context(), bytes.NewReader(archive.Bytes())), root.Close()))
 	}
 }
 
@@ -353,9 +300,7 @@ func TestUnpackBounds(t *testing.T) {
 		var b bytes.Buffer
 		tw := tar.NewWriter(&b)
 		for _, header := range entries {
-			if err := tw.WriteHeader(&header); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, tw.WriteHeader(&header))
 		}
 		_ = tw.Flush() // the content that the header promises is missing
 		return &b
@@ -397,14 +342,10 @@ func FuzzUnpack(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		outer := t.TempDir()
 		dir := filepath.Join(outer, "target")
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Mkdir(dir, 0o755))
 		_ = into(openRoot(t, dir), func(string, string) {}).Unpack(t.Context(), bytes.NewReader(data))
 		entries, err := os.ReadDir(outer)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if len(entries) != 1 {
 			t.Errorf("something was written outside of the target: %v, want only the target", entries)
 		}

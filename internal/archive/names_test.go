@@ -9,6 +9,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // tarOf returns an archive of empty files, and of directories whose names end with a slash.
@@ -21,13 +23,9 @@ func tarOf(t *testing.T, names ...string) []byte {
 		if strings.HasSuffix(name, "/") {
 			kind = tar.TypeDir
 		}
-		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o755, Typeflag: kind}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.WriteHeader(&tar.Header{Name: name, Mode: 0o755, Typeflag: kind}))
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Close())
 	return buffer.Bytes()
 }
 
@@ -84,9 +82,7 @@ func TestLearnNames(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for _, name := range []string{"1", "Told", "Same"} {
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
 	if err := os.Link(filepath.Join(dir, "Same"), filepath.Join(dir, "sAME")); err != nil { // one file with both names
 		t.Fatal(err)
@@ -94,9 +90,7 @@ func TestLearnNames(t *testing.T) {
 	root := openRoot(t, dir)
 	for name, want := range map[string]struct{ decided, folds bool }{"1": {false, true}, "skipped": {false, true}, "Told": {true, false}, "Same": {true, true}} {
 		var n names
-		if err := n.check(name); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, n.check(name))
 		n.learn(root, name)
 		if n.decided != want.decided || (n.seen != nil) != want.folds {
 			t.Errorf("%s: decided %v, remembers names %v, want %v", name, n.decided, n.seen != nil, want)

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // archived returns an archive of entries. Files have as many zeros as their header says.
@@ -20,16 +22,11 @@ func archived(t *testing.T, entries ...tar.Header) *bytes.Buffer {
 	var b bytes.Buffer
 	tw := tar.NewWriter(&b)
 	for _, header := range entries {
-		if err := tw.WriteHeader(&header); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := tw.Write(make([]byte, header.Size)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, tw.WriteHeader(&header))
+		_, err := tw.Write(make([]byte, header.Size))
+		must.Do(t, err)
 	}
-	if err := tw.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, tw.Close())
 	return &b
 }
 
@@ -97,24 +94,18 @@ func TestUnpackModesAndTimes(t *testing.T) {
 		return tar.Header{Name: name, Typeflag: kind, Mode: mode, ModTime: stamp}
 	}
 	dir := filepath.Join(t.TempDir(), "target")
-	if err := os.Mkdir(dir, 0o750); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(dir, 0o750))
 	err := into(openRoot(t, dir), nil).Unpack(t.Context(), archived(t,
 		entry("./", tar.TypeDir, 0o711), entry("program", tar.TypeReg, 0o6777), entry("secret", tar.TypeReg, 0o400),
 		entry("open/", tar.TypeDir, 0o7777), entry("open/file", tar.TypeReg, 0o666), entry("closed/", tar.TypeDir, 0o500), entry("closed/file", tar.TypeReg, 0o604),
 	))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for name, want := range map[string]fs.FileMode{
 		".": fs.ModeDir | 0o750, "program": 0o777, "secret": 0o400,
 		"open": fs.ModeDir | 0o777, "open/file": 0o666, "closed": fs.ModeDir | 0o500, "closed/file": 0o604,
 	} {
 		info, err := os.Lstat(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if info.Mode() != want {
 			t.Errorf("%s: got mode %v, want %v", name, info.Mode(), want)
 		}

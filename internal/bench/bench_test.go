@@ -15,6 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
 	"github.com/e2bctl/e2bctl/internal/cloud/gvisorenv/gvisortest"
 	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv/wasmtest"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
@@ -34,9 +35,7 @@ func TestRows(t *testing.T) {
 	cloud := sandboxtest.New(t) // skips on a machine that cannot run a local cloud
 	t.Setenv("HTTPS_PROXY", "")
 	readme := filepath.Join(t.TempDir(), "README.md")
-	if err := os.WriteFile(readme, []byte("before\n"+begin+"old\n"+end+"after\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(readme, []byte("before\n"+begin+"old\n"+end+"after\n"), 0o600))
 	var printed strings.Builder
 	sizes := sizes{scale: 0.02, pause: time.Millisecond, bulk: 1 << 20, crowd: 4, storm: 20, prints: 1000, errors: 3, records: 250}
 	if err := run(t.Context(), &printed, readme, "/bin/true", "", sizes); err != nil {
@@ -98,9 +97,7 @@ func TestReplaceNothing(t *testing.T) {
 	t.Parallel()
 	for i, content := range []string{"", "text\n", begin, end, end + begin} {
 		path := filepath.Join(t.TempDir(), fmt.Sprint(i))
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, []byte(content), 0o600))
 		if err := replace(path, "table\n"); err == nil || !strings.Contains(err.Error(), path) {
 			t.Errorf("%q: got %v, want an error with %q", content, err, path)
 		}

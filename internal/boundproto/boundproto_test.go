@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // Two bytes can hold an entry of a listing.
@@ -16,9 +17,7 @@ func TestForeignMessagesAreBounded(t *testing.T) { //nolint:paralleltest // it m
 	const size = 7 << 20
 	entry := []byte{0x0a, 0} // field 1 of ListDirResponse, empty
 	metadata, err := proto.Marshal(&filesystem.ListDirResponse{Entries: []*filesystem.EntryInfo{{Metadata: map[string]string{"": ""}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	limited := codec{1_000_000}
 	for name, data := range map[string][]byte{
 		"entries":  bytes.Repeat(entry, size/len(entry)),
@@ -41,9 +40,7 @@ func TestLimit(t *testing.T) {
 	}}
 	limited := codec{4} // two entries and two metadata
 	data, err := limited.Marshal(sent)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	appended, err := limited.MarshalAppend([]byte("x"), sent)
 	if err != nil || len(appended) != 1+len(data) {
 		t.Errorf("appended: %q, %v", appended, err)

@@ -30,6 +30,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
@@ -171,9 +172,7 @@ func startFake(t *testing.T, o Options) (*Cloud, *fakeRoom) {
 		fake.options = c.roomOptions()
 		return fake, nil
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			t.Error(err)
@@ -188,9 +187,7 @@ func startFake(t *testing.T, o Options) (*Cloud, *fakeRoom) {
 func do(t *testing.T, c *Cloud, method, path, body string, header ...string) (int, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, c.URL()+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	r.Header.Set("X-Api-Key", c.Key())
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
@@ -203,9 +200,7 @@ func do(t *testing.T, c *Cloud, method, path, body string, header ...string) (in
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return resp.StatusCode, string(text)
 }
 
@@ -233,9 +228,7 @@ func TestLife(t *testing.T) {
 
 	sb := fake.boxes[id]
 	var config guest.Config
-	if err := json.Unmarshal(sb.options.Config, &config); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(sb.options.Config, &config))
 	if config.AccessToken == "" {
 		t.Error("no token")
 	}
@@ -337,9 +330,7 @@ func TestLargeEnvironmentIsRefused(t *testing.T) {
 
 func inject(t *testing.T, c *Cloud, f Fault) {
 	t.Helper()
-	if err := c.Inject(f); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Inject(f))
 }
 
 func TestFaults(t *testing.T) {
@@ -399,9 +390,7 @@ func TestHTTP2(t *testing.T) {
 	r.Header.Set("E2b-Sandbox-Id", id)
 	r.Header.Set("E2b-Sandbox-Port", "49983")
 	resp, err := transport.RoundTrip(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer resp.Body.Close()
 	if body, _ := io.ReadAll(resp.Body); resp.ProtoMajor != 2 || string(body) != id+"/x" {
 		t.Errorf("%s %s", resp.Proto, body)
@@ -420,12 +409,8 @@ func TestStartFails(t *testing.T) {
 		t.Error(err)
 	}
 	open := filepath.Join(t.TempDir(), "open")
-	if err := os.Mkdir(open, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(open, 0o777); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(open, 0o700))
+	must.Do(t, os.Chmod(open, 0o777))
 	if _, err := start(t.Context(), Options{Dir: open, Python: env}, refuse); err == nil || !strings.Contains(err.Error(), open) {
 		t.Error(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -29,12 +30,8 @@ const limitVariable = "E2BCTL_TEST_OPEN_FILES"
 func serveWithFewFiles(t *testing.T, text string) {
 	t.Helper()
 	limit, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limit, Max: limit}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: limit, Max: limit}))
 	c, fake := startFake(t, Options{})
 	id := create(t, c, `{"templateID":"base"}`)
 	fake.boxes[id].daemon.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -73,16 +70,10 @@ func TestIdleConnections(t *testing.T) {
 	var errors strings.Builder
 	command.Stderr = &errors
 	stdin, err := command.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	stdout, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, command.Start())
 	said := bufio.NewReader(stdout)
 	defer func() {
 		_ = stdin.Close()
@@ -101,9 +92,7 @@ func TestIdleConnections(t *testing.T) {
 	}
 	dial := func() net.Conn {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
 		_ = conn.SetDeadline(patience.Deadline())
 		return conn
@@ -114,9 +103,7 @@ func TestIdleConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 		response, err := http.ReadResponse(in, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer response.Body.Close()
 		if text, err := io.ReadAll(response.Body); err != nil || string(text) != want || response.StatusCode != http.StatusOK {
 			t.Fatalf("%s %q, %v; want %q", response.Status, text, err, want)
@@ -149,9 +136,8 @@ func TestIdleConnections(t *testing.T) {
 		http2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00",                  // with settings
 	} {
 		for range files {
-			if _, err := io.WriteString(dial(), text); err != nil {
-				t.Fatal(err)
-			}
+			_, err := io.WriteString(dial(), text)
+			must.Do(t, err)
 		}
 		conn := dial()
 		in := bufio.NewReader(conn)

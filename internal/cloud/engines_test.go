@@ -14,6 +14,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // twoEngines are a room and a second engine, which a machine may lack.
@@ -40,9 +41,7 @@ func (e *twoEngines) start(t *testing.T, o Options) *Cloud {
 			return e.docker, e.missing
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			t.Error(err)
@@ -114,9 +113,7 @@ func TestConfigOfEngines(t *testing.T) {
 		if sb == nil {
 			sb = e.docker.boxes[id]
 		}
-		if err := json.Unmarshal(sb.options.Config, &config); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal(sb.options.Config, &config))
 		if got := len(config.Python) > 0 && len(config.System) > 0 && config.Path != ""; got != want {
 			t.Errorf("%s: got %+v, want those of this machine: %v", template, config, want)
 		}
@@ -153,9 +150,7 @@ func TestEngineIsMissing(t *testing.T) {
 	}
 
 	// A paused sandbox belongs to its engine, even if that is missing.
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Close())
 	e = newTwoEngines()
 	e.missing = errors.New("no daemon: install one")
 	c = e.start(t, Options{State: state})
@@ -181,9 +176,7 @@ func TestFeaturesArchitecture(t *testing.T) {
 			engine.Docker: func(context.Context, *Cloud, string) (engine.Engine, error) { return far, nil },
 			engine.Room:   opens(newTwoEngines().room),
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		status, text := do(t, c, "GET", "/local/features", "")
 		if status != 200 || !strings.Contains(text, fmt.Sprintf(`"architecture":%q`, want)) {
 			t.Errorf("%s: got %d %s, want the architecture %s", own, status, text, want)
@@ -200,9 +193,7 @@ func TestEngineOfPaused(t *testing.T) {
 	e, state := newTwoEngines(), t.TempDir()
 	c := e.start(t, Options{State: state})
 	id := create(t, c, `{"templateID":"base","autoPause":true}`)
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Close())
 	e = newTwoEngines()
 	c = e.start(t, Options{State: state, Engine: engine.Docker})
 	if status, text := do(t, c, "POST", "/sandboxes/"+id+"/connect", `{"timeout":60}`); status != 201 || e.by(id) != engine.Room {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestHelloFirst checks that a re-executed process says hello before nearly all of
@@ -20,24 +21,18 @@ import (
 func TestHelloFirst(t *testing.T) {
 	t.Parallel()
 	server, child, err := wire.Pair(wire.MaxMessage)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer server.Close()
 	defer child.Close()
 	binary, err := os.Open("/proc/self/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer binary.Close()
 	var trace bytes.Buffer
 	cmd := &exec.Cmd{
 		Path: "/proc/self/exe", Args: []string{hello.Argv0}, Env: []string{"GODEBUG=inittrace=1"},
 		ExtraFiles: []*os.File{child, binary}, Stderr: &trace,
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	if err := server.AwaitHello(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/mounts"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestHostMounts checks that a sandbox gets directories of the host only if the person who
@@ -23,9 +24,7 @@ func TestHostMounts(t *testing.T) {
 	t.Parallel()
 	top, state := t.TempDir(), t.TempDir()
 	in, below, every := filepath.Join(top, "in"), filepath.Join(top, "in", "below"), filepath.Join(top, "every")
-	if err := errors.Join(os.MkdirAll(below, 0o755), os.Mkdir(every, 0o755), os.Symlink("/etc", filepath.Join(in, "out"))); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.MkdirAll(below, 0o755), os.Mkdir(every, 0o755), os.Symlink("/etc", filepath.Join(in, "out"))))
 	allow := []mounts.Allowed{{Dir: in}}
 	e := newTwoEngines()
 	c := e.start(t, Options{State: state, AllowMounts: allow, Mounts: []mounts.Mount{{Dir: every, Path: "/every", Writable: true}}})
@@ -60,18 +59,14 @@ func TestHostMounts(t *testing.T) {
 	if status, text := do(t, c, "POST", "/v2/sandboxes", ask("base-docker", in, `"path":"/x"`)); status != 400 || !strings.Contains(text, in+": "+engine.ErrNoMounts.Error()+": for a test") {
 		t.Errorf("refused by the engine: got %d %s, want 400 with the reason", status, text)
 	}
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Close())
 
 	e = newTwoEngines()
 	c = e.start(t, Options{State: state})
 	if status, text := do(t, c, "POST", "/sandboxes/"+id+"/connect", `{"timeout":60}`); status != 403 || !strings.Contains(text, below) {
 		t.Errorf("resumed where nothing is allowed: got %d %s, want 403 and the name", status, text)
 	}
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Close())
 	e = newTwoEngines()
 	e.room.lacks = engine.Everything()
 	c = e.start(t, Options{State: state, AllowMounts: allow})

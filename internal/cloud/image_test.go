@@ -20,6 +20,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/envdclient"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
@@ -36,9 +37,7 @@ func startImages(t *testing.T) *imageCloud {
 	if errors.Is(err, engine.ErrNoIsolation) && os.Getenv("CI") != "true" {
 		t.Skipf("this machine does not give it: %v", err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			t.Error(err)
@@ -51,9 +50,7 @@ func startImages(t *testing.T) *imageCloud {
 func (c *imageCloud) launchImage(t *testing.T, layers []string, change func(*lifecycle.Spec)) (*reachable, error) {
 	t.Helper()
 	rules, err := network.ParseRules(true, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	c.count++
 	spec := lifecycle.Spec{
 		ID: "image" + string(rune('a'+c.count)), Layers: layers, Egress: rules, Template: lifecycle.Template{ID: "test", Image: &engine.Image{Reference: "localhost/test:1"}},
@@ -92,19 +89,13 @@ func runCode(t *testing.T, r *reachable, code string) string {
 		return r.Dial(ctx, protocol.PortInterpreter)
 	}}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://sandbox/execute", strings.NewReader(`{"code":"`+code+`"}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	req.Header.Set("Content-Type", "application/json")
 	res, err := transport.RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return string(body)
 }
 
@@ -130,9 +121,7 @@ func TestImageCommands(t *testing.T) {
 		}))
 	})
 	r, err := c.launchImage(t, []string{base}, func(s *lifecycle.Spec) { s.Template.Workdir = "/srv/made" })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, tt := range []struct {
 		command envdclient.Command
 		want    string
@@ -198,9 +187,7 @@ func (c *imageCloud) testUsers(t *testing.T, r *reachable, base string) {
 		}
 		return
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if got, err := output(t, as, envdclient.Shell("id -un; id -gn; pwd")); got != "app\nstaff\n/srv/app\n" || err != nil {
 		t.Errorf("as the user of the image: got %q, %v, want app, staff and its home", got, err)
 	}
@@ -213,9 +200,7 @@ func TestImageWithoutShell(t *testing.T) {
 	t.Parallel()
 	c := startImages(t)
 	r, err := c.launchImage(t, []string{imagetest.Layer(t, c.ids, true, func(root string) error { return imagetest.Busybox(t, root, "echo", "cat") })}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if got, err := output(t, r, envdclient.Command{Args: []string{"echo", "works"}}); got != "works\n" || err != nil {
 		t.Errorf("got %q, %v, want works", got, err)
 	}
@@ -236,9 +221,7 @@ func TestImagePython(t *testing.T) {
 	layers := []string{imagetest.Layer(t, c.ids, true, func(root string) error { return imagetest.Busybox(t, root) })}
 	layers = append(layers, imagetest.Layer(t, c.ids, false, func(root string) error { return imagetest.Python(t, root) }))
 	r, err := c.launchImage(t, layers, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if got := runCode(t, r, "import os, sys; print(os.environ['OF'], sys.executable, os.getcwd()); 2+2"); !strings.Contains(got, `the image /bin/python3 /home/user\n`) || !strings.Contains(got, `"4"`) {
 		t.Errorf("code: got %s, want the Python and the environment of the image", got)
 	}
@@ -248,9 +231,8 @@ func TestImagePython(t *testing.T) {
 	broken := imagetest.Layer(t, c.ids, false, func(root string) error {
 		return writeFiles(root, map[string]string{"bin/python3": "#!/bin/sh\necho 'nothing works' >&2\nexit 3\n"})
 	})
-	if r, err = c.launchImage(t, append(slices.Clone(layers[:1]), broken), nil); err != nil {
-		t.Fatal(err)
-	}
+	r, err = c.launchImage(t, append(slices.Clone(layers[:1]), broken), nil)
+	must.Do(t, err)
 	if got := runCode(t, r, "1"); !strings.Contains(got, "nothing works") {
 		t.Errorf("a Python that does not start: got %s, want what it said", got)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/image"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // keepingRoom is an engine that keeps images itself.
@@ -69,9 +70,7 @@ func TestKeptImages(t *testing.T) {
 		c, err := start(t.Context(), Options{State: state, Dir: t.TempDir(), Python: &pyenv.Env{Python: "/bin/python3"}, Engine: engine.Docker}, map[engine.Name]opener{
 			engine.Docker: func(context.Context, *Cloud, string) (engine.Engine, error) { return k, nil },
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		do(c, keptImages{c, k})
 		if err := c.Close(); err != nil { // waits for the current removal
 			t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestMemoryOfSnapshot checks that a snapshot saves the memory and then the files, each to a
@@ -56,14 +57,10 @@ func TestStartCommandWithMemory(t *testing.T) {
 	c, fake := startFake(t, Options{})
 	for memory, want := range map[string]bool{"": true, t.TempDir(): false} {
 		rules, err := (*lifecycle.Network)(nil).Rules(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		spec := lifecycle.Spec{ID: fmt.Sprintf("imemory%v", want), Template: lifecycle.Template{ID: "job", Start: "serve", Engine: engine.Room}, Egress: rules, Memory: memory}
 		sb, err := c.launch(t.Context(), spec)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		box := fake.boxes[spec.ID]
 		if asked := box.asked.Load() > 0; asked != want || box.options.Memory != memory {
 			t.Errorf("memory %q: got %q, envd was asked to run something: %v, want %v", memory, box.options.Memory, asked, want)
@@ -98,9 +95,7 @@ func TestMemoryAfterRestart(t *testing.T) {
 				t.Fatalf("got %d %s: %v", status, text, err)
 			}
 			pauseWith(``)(t, first, sb.SandboxID)
-			if err := first.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, first.Close())
 
 			second, fake := startFake(t, Options{State: state})
 			tt.set(fake)

@@ -29,6 +29,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/image"
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // tarLayer returns a layer of an image with the files below a directory, if any, and more
@@ -38,23 +39,15 @@ func tarLayer(t *testing.T, dir string, more ...tar.Header) v1.Layer {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	if dir != "" {
-		if err := w.AddFS(os.DirFS(dir)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.AddFS(os.DirFS(dir)))
 	}
 	for _, h := range more {
 		h.ModTime = time.Unix(1e9, 0)
-		if err := w.WriteHeader(&h); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.WriteHeader(&h))
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Close())
 	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return l
 }
 
@@ -64,27 +57,19 @@ func pushImage(t *testing.T, layers ...v1.Layer) string {
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(server.Close)
 	img, err := mutate.AppendLayers(empty.Image, layers...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	config, err := img.ConfigFile()
 	if err == nil {
 		config = config.DeepCopy()
 		config.OS, config.Architecture = "linux", runtime.GOARCH
 		img, err = mutate.ConfigFile(img, config)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	ref, err := name.ParseReference(strings.TrimPrefix(server.URL, "http://") + "/test:1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	defer transport.CloseIdleConnections()
-	if err := remote.Write(ref, img, remote.WithTransport(transport)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, remote.Write(ref, img, remote.WithTransport(transport)))
 	return ref.String()
 }
 
@@ -94,12 +79,8 @@ func TestPulledImage(t *testing.T) {
 	t.Parallel()
 	c := startImages(t)
 	root := t.TempDir()
-	if err := imagetest.Busybox(t, root); err != nil {
-		t.Fatal(err)
-	}
-	if err := writeFiles(root, map[string]string{"etc/passwd": "root:x:0:0::/root:/bin/sh\nweb:x:33:33::/srv:/bin/sh\n", "etc/group": "root:x:0:\nweb:x:33:\n", "srv/removed": "", "srv/all/removed": "", "usr/lib/one": "1"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, imagetest.Busybox(t, root))
+	must.Do(t, writeFiles(root, map[string]string{"etc/passwd": "root:x:0:0::/root:/bin/sh\nweb:x:33:33::/srv:/bin/sh\n", "etc/group": "root:x:0:\nweb:x:33:\n", "srv/removed": "", "srv/all/removed": "", "usr/lib/one": "1"}))
 	dir := tar.Header{Typeflag: tar.TypeDir, Mode: 0o1777}
 	named := func(name string, change func(h *tar.Header)) tar.Header {
 		h := tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644}
@@ -121,22 +102,14 @@ func TestPulledImage(t *testing.T) {
 	})
 	set := layers.Open(layers.Options{Store: s, Sharing: func() layers.Sharing { return sharing{c.Cloud} }})
 	puller, err := image.Open(image.Options{Store: s, Layers: set, Unpack: c.own().UnpackTar})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(puller.Close)
 	img, err := puller.Pull(t.Context(), reference, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	dirs, err := set.Hold(img.Layers...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	sandbox, err := c.launchImage(t, dirs, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	got, err := output(t, sandbox, envdclient.Command{Args: []string{"/bin/sh", "-c", "stat -c '%n %a %u:%g' /tmp /srv/all/added /lib/two; ls /srv /srv/all /usr/lib; head -n 1 /srv/passwd"}, User: "root"})
 	want := "/tmp 1777 0:0\n/srv/all/added 640 33:33\n/lib/two 644 0:0\n/srv:\nall\npasswd\n\n/srv/all:\nadded\n\n/usr/lib:\none\ntwo\nroot:x:0:0::/root:/bin/sh\n"
 	if c.ids == 1 {

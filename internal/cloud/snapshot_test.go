@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestSnapshotAfterRestart checks that a snapshot outlives its cloud, and that its
@@ -21,9 +22,7 @@ func TestSnapshotAfterRestart(t *testing.T) {
 	files := func() []string {
 		t.Helper()
 		all, err := filepath.Glob(filepath.Join(state, "files", "*"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return all
 	}
 	first, before := startFake(t, Options{State: state})
@@ -38,9 +37,7 @@ func TestSnapshotAfterRestart(t *testing.T) {
 	if got := files(); len(got) != 1 {
 		t.Errorf("got %q, want the files of the snapshot only", got)
 	}
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, first.Close())
 
 	second, fake := startFake(t, Options{State: state})
 	status, text := do(t, second, "GET", "/snapshots?sandboxID="+source, "")

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestState checks that a cloud with the state directory of an earlier one has its key,
@@ -26,9 +27,7 @@ func TestState(t *testing.T) {
 	if inUse, ok := errors.AsType[*store.InUseError](err); !ok || inUse.PID != os.Getpid() {
 		t.Errorf("a second cloud: got %v, want it to be in use by process %d", err, os.Getpid())
 	}
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, first.Close())
 	second, _ := startFake(t, Options{State: state})
 	if got, want := second.Key(), first.Key(); got != want {
 		t.Errorf("after a restart: got another key, want the same")
@@ -52,9 +51,7 @@ func TestRestart(t *testing.T) {
 	kept := create(t, first, `{"templateID":"base","autoPause":true,"secure":true,"metadata":{"job":"42"}}`)
 	ended := create(t, first, `{"templateID":"base"}`)
 	_, before := do(t, first, "POST", "/sandboxes/"+kept+"/connect", `{"timeout":60}`)
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, first.Close())
 
 	second, fake := startFake(t, Options{State: state})
 	if status, text := do(t, second, "GET", "/v2/sandboxes?state=paused&metadata=job%3D42", ""); status != 200 || !strings.Contains(text, kept) {

@@ -16,6 +16,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // secure returns a client that trusts the cloud's certificates by its bundle and finds
@@ -23,9 +25,7 @@ import (
 func secure(t *testing.T, c *Cloud) *http.Client {
 	t.Helper()
 	bundle, err := os.ReadFile(c.Trust().Bundle)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(bundle)
 	transport := &http.Transport{
@@ -41,9 +41,7 @@ func secure(t *testing.T, c *Cloud) *http.Client {
 func ask(t *testing.T, client *http.Client, method, url, key, body string) (int, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	r.Header.Set("X-Api-Key", key)
 	res, err := client.Do(r)
 	if err != nil {
@@ -51,9 +49,7 @@ func ask(t *testing.T, client *http.Client, method, url, key, body string) (int,
 	}
 	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return res.StatusCode, string(text)
 }
 
@@ -120,13 +116,9 @@ func TestAuthorityIsKept(t *testing.T) {
 	for range 2 {
 		c, _ := startFake(t, Options{Authority: dir})
 		text, err := os.ReadFile(c.Trust().Authority)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		certificates = append(certificates, string(text))
-		if err := c.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, c.Close())
 		if _, err := os.Stat(c.Trust().Bundle); err != nil {
 			t.Errorf("after Close: got %v, want the bundle, which shells still name", err)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // createVolume makes a volume and returns its id.
@@ -49,9 +50,7 @@ func TestVolumes(t *testing.T) {
 		}
 	}
 	inUse(first)
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, first.Close())
 
 	second, fake := startFake(t, Options{State: state})
 	inUse(second) // paused
@@ -87,9 +86,7 @@ func TestVolumesRefused(t *testing.T) {
 	t.Parallel()
 	fake := &fakeRoom{ended: make(chan struct{}), boxes: map[string]*fakeSandbox{}}
 	c, err := start(t.Context(), Options{Dir: t.TempDir()}, map[engine.Name]opener{engine.Room: opens(withoutVolumes{fake})})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer c.Close()
 	volume := createVolume(t, c, "data")
 	status, text := do(t, c, "POST", "/sandboxes", `{"templateID":"base","volumeMounts":[{"name":"data","path":"/data"}]}`)

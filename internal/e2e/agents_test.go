@@ -7,6 +7,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
@@ -27,9 +28,7 @@ func TestCancelledInANestedAgent(t *testing.T) {
 	// managed runs code in a context of its own.
 	managed := func(name, code string, tools ...agent.Tool) agent.Tool {
 		c, err := sb.Contexts.Create(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		contexts = append(contexts, c.ID)
 		return agent.MustManaged(name, "", agent.Budget{}, func(ctx context.Context, task string) (string, error) {
 			r, err := agent.Begin(ctx, sb, &agent.Params{Context: c.ID, Tools: tools})

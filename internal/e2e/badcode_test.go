@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
@@ -189,9 +190,7 @@ func TestKernelRestartedBetweenCalls(t *testing.T) {
 	sb := cloud.Create(t)
 	pid := evaluate(t, sb, "x = 1; import os; os.getpid()")
 	other, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer other.Close()
 	contexts, err := other.Contexts.List(t.Context())
 	if err != nil || len(contexts) == 0 {
@@ -342,9 +341,7 @@ func TestTwoClients(t *testing.T) {
 			way := sandbox.WithCodeTransport(transport)
 			sb := cloud.Create(t, way)
 			other, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Option(), way)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			defer other.Close()
 			evaluate(t, sb, "n = 0")
 			var clients sync.WaitGroup
@@ -375,9 +372,7 @@ func TestTwoClients(t *testing.T) {
 func TestLargeResult(t *testing.T) {
 	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
 		execution, err := sb.RunCode(t.Context(), "'x' * (64 << 20)", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if n := len(execution.Text()); n != 64<<20 && (n != 0 || !strings.Contains(execution.Stderr, "left out")) {
 			t.Errorf("%d bytes, and stderr says %q", n, execution.Stderr)
 		}

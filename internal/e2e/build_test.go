@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
@@ -38,23 +39,15 @@ func buildsOf(cloud *sandboxtest.Cloud) buildAPI {
 func (b buildAPI) call(t *testing.T, method, path string, body, answer any) int {
 	t.Helper()
 	text, err := json.Marshal(body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	r, err := http.NewRequestWithContext(t.Context(), method, b.url+path, bytes.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	r.Header.Set("X-Api-Key", b.key)
 	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer resp.Body.Close()
 	got, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if answer != nil {
 		if err := json.Unmarshal(got, answer); err != nil {
 			t.Fatalf("%s %s: %d %s: %v", method, path, resp.StatusCode, got, err)
@@ -159,13 +152,9 @@ func (b buildAPI) upload(t *testing.T, template string, archive []byte) string {
 		t.Fatalf("link: got %d, want 201", status)
 	}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, link.URL, bytes.NewReader(archive))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer resp.Body.Close()
 	if text, _ := io.ReadAll(resp.Body); resp.StatusCode != http.StatusOK {
 		t.Fatalf("upload: got %d %s, want 200", resp.StatusCode, text)
@@ -194,22 +183,15 @@ func archiveOf(t *testing.T, zipped bool, files ...string) []byte {
 		if strings.HasSuffix(name, "/") {
 			header.Typeflag, header.Mode, header.Size = tar.TypeDir, 0o755, 0
 		}
-		if err := w.WriteHeader(header); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.WriteHeader(header))
 		if header.Size > 0 {
-			if _, err := io.WriteString(w, content); err != nil {
-				t.Fatal(err)
-			}
+			_, err := io.WriteString(w, content)
+			must.Do(t, err)
 		}
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Close())
 	if zip != nil {
-		if err := zip.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, zip.Close())
 	}
 	return buffer.Bytes()
 }
@@ -313,9 +295,7 @@ func TestBuildUsers(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", command, got, want)
 		}
 	}
-	if err := sb.Files.WriteText(t.Context(), "note", "text", nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Files.WriteText(t.Context(), "note", "text", nil))
 	if got := output(t, sb, "stat -c '%U %n' /home/alice/note"); got != "alice /home/alice/note" {
 		t.Errorf("a file with a relative name: got %q, want it in the home of the user", got)
 	}
@@ -359,13 +339,9 @@ func TestStartCommand(t *testing.T) {
 	sb := api.create(t, "service")
 	check(sb, "a new sandbox")
 	forks, err := sb.Fork(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, fork := range forks {
-		if fork.Err != nil {
-			t.Fatal(fork.Err)
-		}
+		must.Do(t, fork.Err)
 		t.Cleanup(func() { fork.Sandbox.Close() })
 		check(fork.Sandbox, "a fork")
 	}
@@ -389,12 +365,8 @@ func TestHostileArchives(t *testing.T) {
 	device := func() []byte {
 		var buffer bytes.Buffer
 		w := tar.NewWriter(&buffer)
-		if err := w.WriteHeader(&tar.Header{Name: "src/disk", Typeflag: tar.TypeBlock, Devmajor: 8, Mode: 0o666}); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.WriteHeader(&tar.Header{Name: "src/disk", Typeflag: tar.TypeBlock, Devmajor: 8, Mode: 0o666}))
+		must.Do(t, w.Close())
 		return buffer.Bytes()
 	}
 	bomb := func() []byte {
@@ -402,18 +374,13 @@ func TestHostileArchives(t *testing.T) {
 		zip := gzip.NewWriter(&buffer)
 		w := tar.NewWriter(zip)
 		const size = 20 << 30
-		if err := w.WriteHeader(&tar.Header{Name: "src/big", Size: size, Mode: 0o600}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.WriteHeader(&tar.Header{Name: "src/big", Size: size, Mode: 0o600}))
 		block := bytes.Repeat([]byte("x"), 1<<20) // zeros would become a hole
 		for range 100 {                           // more than fits on the disk, and cut off
-			if _, err := w.Write(block); err != nil {
-				t.Fatal(err)
-			}
+			_, err := w.Write(block)
+			must.Do(t, err)
 		}
-		if err := zip.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, zip.Close())
 		return buffer.Bytes()
 	}
 	for name, tt := range map[string]struct {
@@ -546,9 +513,7 @@ func TestKilledDuringBuild(t *testing.T) {
 		}
 		api.ready(t, "job", spec)
 		sb, err := sandbox.Create(t.Context(), after.option(), sandbox.WithTemplate("job"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if got := run(t, sb, "sha256sum -c sums | grep -c OK"); got != "5\n" {
 			t.Errorf("got %q files that are as they were written, want 5", got)
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
@@ -27,13 +28,9 @@ func TestChangesInPlace(t *testing.T) {
 	t.Parallel()
 	sb := sandboxtest.New(t, local.WithIsolation(local.Restricted)).Create(t)
 	busy, err := sb.Commands.Start(t.Context(), flood, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer busy.Disconnect()
-	if err := sb.Files.Write(t.Context(), "mine-1.0-py3-none-any.whl", wheel(t, "mine", "1.0", "value = 42\n"), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Files.Write(t.Context(), "mine-1.0-py3-none-any.whl", wheel(t, "mine", "1.0", "value = 42\n"), nil))
 	for _, tt := range []struct{ name, command, want string }{
 		{"the flood", `while [ "$(ls flood | wc -l)" -lt 12 ]; do :; done; ls flood | wc -l`, "12\n"},
 		{"pip", "python3 -m pip install --quiet --no-index --target site ./mine-1.0-py3-none-any.whl && PYTHONPATH=site python3 -c 'import mine; print(mine.value)'", "42\n"},
@@ -49,13 +46,9 @@ func TestChangesInPlace(t *testing.T) {
 		t.Errorf("shutil: got %+v, %v, want %s", execution, err, want)
 	}
 	watcher, err := sb.Files.Watch(t.Context(), "in", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer watcher.Close()
-	if err := sb.Files.WriteText(t.Context(), "in/new", "x", nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Files.WriteText(t.Context(), "in/new", "x", nil))
 	for event, err := range watcher.Events(t.Context()) {
 		if err != nil || event.Name == "new" {
 			if err != nil {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/relaytest"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
@@ -23,9 +24,7 @@ func forBothHandles(t *testing.T, test func(t *testing.T, sb, other *sandbox.San
 		t.Run(string(transport), func(t *testing.T) {
 			sb := cloud.Create(t, sandbox.WithCodeTransport(transport))
 			other, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Option(), sandbox.WithCodeTransport(transport))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			t.Cleanup(func() { other.Close() })
 			test(t, sb, other)
 		})
@@ -90,9 +89,7 @@ func TestContextEndedByAnotherClient(t *testing.T) {
 			"remove":  {func(id sandbox.ContextID) error { return other.Contexts.Remove(t.Context(), id) }, []error{sandbox.ErrKernelDied, sandbox.ErrKernelLost}, errAny},
 		} {
 			made, err := sb.Contexts.Create(t.Context(), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			in := &sandbox.RunCodeParams{Context: made.ID}
 			ended := make(chan error, 1)
 			hanging := *in

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
@@ -94,9 +95,7 @@ func TestMuchOutputOfCode(t *testing.T) {
 		var written counter
 		code := fmt.Sprintf("for i in range(%d):\n    print('x' * ((1 << 20) - 1))", muchPrinted>>20)
 		execution, err := sb.RunCode(t.Context(), code, &sandbox.RunCodeParams{Stdout: &written})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if written != muchPrinted {
 			t.Errorf("the writer got %d bytes, want %d", written, muchPrinted)
 		}
@@ -109,9 +108,7 @@ func TestMuchOutputOfCommand(t *testing.T) {
 	sb := shared(t).Create(t)
 	var written counter
 	result, err := sb.Commands.Run(t.Context(), fmt.Sprintf("yes | head -c %d", muchPrinted), &sandbox.CommandParams{Stdout: &written})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if written != muchPrinted {
 		t.Errorf("the writer got %d bytes, want %d", written, muchPrinted)
 	}
@@ -226,24 +223,18 @@ func TestStdinOverHTTP(t *testing.T) {
 func TestFontsAreKnown(t *testing.T) {
 	t.Parallel()
 	python, err := local.FindPython(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if python.Level != "venv" {
 		t.Skipf("%s is not the prepared Python", python.Path)
 	}
 	sb := shared(t).Create(t, sandbox.WithEnvs(startsCold))
 	const code = "import logging; logging.basicConfig(level=logging.INFO)\nimport matplotlib.pyplot"
 	execution, err := sb.RunCode(t.Context(), code, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	said := map[string]string{"code": execution.Stderr}
 	for _, user := range []string{"user", "root"} {
 		result, err := sb.Commands.Run(t.Context(), "python3 -c '"+code+"'", &sandbox.CommandParams{User: user})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		said[user] = result.Stderr
 	}
 	for who, said := range said {

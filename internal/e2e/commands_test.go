@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
@@ -73,13 +74,9 @@ func TestBigFile(t *testing.T) {
 	sb := shared(t).Create(t)
 	const size = 64 << 20
 	sent := sha256.New()
-	if err := sb.Files.WriteFrom(t.Context(), "big", io.TeeReader(io.LimitReader(pattern{}, size), sent), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Files.WriteFrom(t.Context(), "big", io.TeeReader(io.LimitReader(pattern{}, size), sent), nil))
 	r, err := sb.Files.Open(t.Context(), "big", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer r.Close()
 	received := sha256.New()
 	if n, err := io.Copy(received, r); err != nil || n != size || string(received.Sum(nil)) != string(sent.Sum(nil)) {

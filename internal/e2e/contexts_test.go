@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -15,9 +16,7 @@ func TestContexts(t *testing.T) {
 	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
 		evaluate(t, sb, "x = 'default'")
 		made, err := sb.Contexts.Create(t.Context(), &sandbox.CodeContextParams{Cwd: "/tmp"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if made.Language != "python" || made.Cwd != "/tmp" {
 			t.Errorf("made %+v, want the language %q and the directory %q", made, "python", "/tmp")
 		}
@@ -36,9 +35,7 @@ func TestContexts(t *testing.T) {
 			t.Errorf("got %+v, %v, want %+v beside the default one and no error", contexts, err, *made)
 		}
 
-		if err := sb.Contexts.Restart(t.Context(), made.ID); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, sb.Contexts.Restart(t.Context(), made.ID))
 		if _, err := in("x"); !isException(err, "NameError") {
 			t.Errorf("after its restart: %v, want the Python exception NameError", err)
 		}
@@ -56,9 +53,7 @@ func TestContexts(t *testing.T) {
 			}
 		}
 
-		if err := sb.Contexts.Remove(t.Context(), made.ID); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, sb.Contexts.Remove(t.Context(), made.ID))
 		for name, call := range map[string]func() error{
 			"run":     func() error { _, err := in("1"); return err },
 			"restart": func() error { return sb.Contexts.Restart(t.Context(), made.ID) },
@@ -89,9 +84,7 @@ threading.Thread(target=time.sleep, args=(3600,)).start()
 left = asyncio.ensure_future(asyncio.sleep(3600))
 await asyncio.sleep(0)
 int(subprocess.Popen(["sh", "-c", "trap '' INT TERM HUP; echo $$; while :; do sleep 3600; done"], stdout=subprocess.PIPE).stdout.readline())`)
-	if err := sb.Contexts.Restart(t.Context(), "default"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Contexts.Restart(t.Context(), "default"))
 	if got := run(t, sb, "test -e /proc/"+pid+" && echo there || echo gone"); got != "gone\n" {
 		t.Errorf("process %s is %s, want %s", pid, got, "gone\n")
 	}

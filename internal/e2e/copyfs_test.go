@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func TestCopyFS(t *testing.T) {
@@ -20,9 +22,7 @@ func TestCopyFS(t *testing.T) {
 		"a/-rf\n é":    {Data: []byte("odd")},
 		"link":         {Data: []byte("a/b/read.txt"), Mode: fs.ModeSymlink},
 	}
-	if err := sb.Files.CopyFS(t.Context(), tree, "deep/copy dir"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Files.CopyFS(t.Context(), tree, "deep/copy dir"))
 	const list = `cd "$HOME/deep/copy dir" && find . -mindepth 1 -printf '%P %m %u %l|' | tr '\n' '?'; find ~ -maxdepth 1 -name '.e2bctl-*'`
 	got := run(t, sb, list)
 	for _, want := range []string{"run.sh 755 user |", "a/b/read.txt 644 user |", "a/empty 755 user |", "a/-rf? é 644 user |", "link 777 user a/b/read.txt|"} {

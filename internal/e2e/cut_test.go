@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/relaytest"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
@@ -117,9 +118,7 @@ func TestCutCallsAreNotCancelled(t *testing.T) {
 	if _, err := sb.RunCode(ctx, "1", nil); err != nil { // over the transport that the handle then keeps
 		t.Fatal(err)
 	}
-	if err := sb.Files.Write(ctx, "large", make([]byte, 8<<20), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Files.Write(ctx, "large", make([]byte, 8<<20), nil))
 	get := func() error {
 		client := &http.Client{Transport: sb.Transport(8000)}
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost:8000/", nil)
@@ -206,9 +205,7 @@ func TestCutControlCallsAreNotCancelled(t *testing.T) {
 	cloud := shared(t)
 	r := relaytest.New(t, cloud.URL())
 	client, err := sandbox.NewClient(cloud.Option(), sandbox.WithAPIURL(r.URL()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer client.Close()
 	ctx := t.Context()
 	id := cloud.Create(t).ID()
@@ -243,9 +240,7 @@ func TestBeginWithToolsOfASandboxThatIsGone(t *testing.T) {
 		"paused": func(sb *sandbox.Sandbox) error { return sb.Pause(t.Context(), nil) },
 	} {
 		sb := cloud.Create(t)
-		if err := end(sb); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, end(sb))
 		if _, err := agent.Begin(t.Context(), sb, &agent.Params{Tools: []agent.Tool{tool}}); !errors.Is(err, sandbox.ErrGone) || errors.Is(err, sandbox.ErrPublicKernel) {
 			t.Errorf("of a %s sandbox: %v, want ErrGone", name, err)
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -53,9 +54,7 @@ func TestConnectAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
 	command, err := sb.Commands.Start(t.Context(), "echo out; exit 3", &sandbox.CommandParams{Tag: "short"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if _, err := command.Wait(t.Context()); err == nil {
 		t.Fatal("got no error, want status 3")
 	}

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -68,15 +69,11 @@ func TestEgressProxy(t *testing.T) {
 	}
 	check("at first", sb)
 	for _, mode := range []sandbox.PauseMode{sandbox.PauseFull, sandbox.PauseFilesystem} {
-		if err := sb.Pause(t.Context(), &sandbox.PauseParams{Mode: mode}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, sb.Pause(t.Context(), &sandbox.PauseParams{Mode: mode}))
 		if mode == sandbox.PauseFilesystem {
 			checkRecorded(t, state, "198.51.100.1:8080", password)
 		}
-		if err := sb.Resume(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, sb.Resume(t.Context(), nil))
 		check("after a pause that keeps "+string(mode), sb)
 	}
 	forks, err := sb.Fork(t.Context(), nil)
@@ -87,9 +84,7 @@ func TestEgressProxy(t *testing.T) {
 	if err := forks[0].Sandbox.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := sb.SetNetwork(t.Context(), sandbox.Network{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.SetNetwork(t.Context(), sandbox.Network{}))
 	if got := run(t, sb, "curl -sS -m 20 http://203.0.113.5:8000/ 2>&1 || true"); strings.Contains(got, "origin") || len(asked) > 0 {
 		t.Errorf("without the proxy: got %q", got)
 	}
@@ -145,9 +140,7 @@ func TestEgressProxyOfNextCloud(t *testing.T) {
 	var log bytes.Buffer
 	cloud := func() *local.Cloud {
 		c, err := local.Start(t.Context(), local.WithWarm(0), local.WithStateDir(state), local.WithLogger(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		t.Cleanup(func() { _ = c.Close() })
 		return c
 	}
@@ -156,21 +149,13 @@ func TestEgressProxyOfNextCloud(t *testing.T) {
 		DenyOut:     []string{"203.0.113.66"},
 		EgressProxy: &sandbox.EgressProxy{Address: "http://198.51.100.1:8080", Username: "someone", Password: password},
 	}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := sb.Pause(t.Context(), &sandbox.PauseParams{Mode: sandbox.PauseFilesystem}); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(sb.Detach(), first.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, sb.Pause(t.Context(), &sandbox.PauseParams{Mode: sandbox.PauseFilesystem}))
+	must.Do(t, errors.Join(sb.Detach(), first.Close()))
 	checkRecorded(t, state, "198.51.100.1:8080", password)
 	next := cloud()
 	again, err := sandbox.Connect(t.Context(), sb.ID(), next.Option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if got := run(t, again, "curl -sS -m 20 http://203.0.113.5:8000/"); got != "origin of 203.0.113.5:8000" || len(asked) != 1 {
 		t.Errorf("got %q, and the proxy was asked %d times", got, len(asked))
 	}
@@ -178,9 +163,7 @@ func TestEgressProxyOfNextCloud(t *testing.T) {
 		t.Errorf("what is denied: got %q", got)
 	}
 	err = again.SetNetwork(t.Context(), sandbox.Network{EgressProxy: &sandbox.EgressProxy{Address: "http://198.51.100.1:8080", Username: "someone", Password: "wrong"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if got := run(t, again, "curl -sS -m 20 http://203.0.113.5:8000/ 2>&1 || true"); strings.Contains(got, "origin") || len(asked) != 1 {
 		t.Errorf("with a wrong password: got %q", got)
 	}

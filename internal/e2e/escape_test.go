@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/escapetest"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -47,9 +48,7 @@ func TestEscapeFromKernel(t *testing.T) {
 					continue
 				}
 				script, err := json.Marshal("export TMPDIR=$(mktemp -d); (" + e.Command + "); echo tried")
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				code := "import subprocess; print(subprocess.run(" + string(script) + ", shell=True, stdin=-3, stdout=-1, stderr=-2).stdout.decode(errors='replace'))"
 				execution, err := sb.RunCode(t.Context(), code, nil)
 				// Code that did not run proves nothing.

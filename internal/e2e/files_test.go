@@ -21,6 +21,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
@@ -31,13 +32,9 @@ func TestFileMemoryIsConstant(t *testing.T) {
 	const size = 256 << 20
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	if err := sb.Files.WriteFrom(t.Context(), "big", io.LimitReader(pattern{}, size), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Files.WriteFrom(t.Context(), "big", io.LimitReader(pattern{}, size), nil))
 	r, err := sb.Files.Open(t.Context(), "big", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer r.Close()
 	if n, err := io.Copy(io.Discard, r); err != nil || n != size {
 		t.Errorf("%d bytes came back, %v, want %d and no error", n, err, size)
@@ -54,17 +51,13 @@ func TestFilesystem(t *testing.T) {
 	sb := shared(t).Create(t)
 	files, ctx := sb.Files, t.Context()
 	name := "new\nline é%&?+ #"
-	if err := files.WriteText(ctx, "d/sub/"+name, "text", &sandbox.FileParams{Gzip: true, Metadata: map[string]string{"Source": "a test"}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, files.WriteText(ctx, "d/sub/"+name, "text", &sandbox.FileParams{Gzip: true, Metadata: map[string]string{"Source": "a test"}}))
 	if text, err := files.ReadText(ctx, "d/sub/"+name, &sandbox.FileParams{Gzip: true}); err != nil || text != "text" {
 		t.Errorf("got %q, %v, want %q and no error", text, err, "text")
 	}
 	run(t, sb, "cd ~/d && chmod 640 sub/new* && ln -s sub link && ln -s nowhere broken && mkfifo pipe")
 	infos, err := files.List(ctx, "d", &sandbox.ListFilesParams{MaxDepth: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	type seen struct {
 		Name   string
 		Type   sandbox.FileType
@@ -82,9 +75,7 @@ func TestFilesystem(t *testing.T) {
 		t.Errorf("listing (-want +got):\n%s", diff)
 	}
 	info, err := files.Stat(ctx, "d/sub/"+name, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if info.Size != 4 || info.Mode != 0o640 || info.Permissions != "-rw-r-----" {
 		t.Errorf("got %d bytes, mode %v, %q, want 4, %v, %q", info.Size, info.Mode, info.Permissions, fs.FileMode(0o640), "-rw-r-----")
 	}
@@ -152,9 +143,7 @@ func TestBadNames(t *testing.T) {
 	run(t, sb, `mkdir ~/names && cd ~/names && touch $'a\xff' b 'c
 d' && mkdir $'e\xfe' && echo deep > $'e\xfe/f'`)
 	infos, err := sb.Files.List(t.Context(), "names", &sandbox.ListFilesParams{MaxDepth: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var got []string
 	for _, info := range infos {
 		got = append(got, info.Name)
@@ -163,9 +152,7 @@ d' && mkdir $'e\xfe' && echo deep > $'e\xfe/f'`)
 		t.Errorf("listing (-want +got):\n%s", diff)
 	}
 	to := t.TempDir()
-	if err := sb.Files.DownloadDir(t.Context(), "names", to, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Files.DownloadDir(t.Context(), "names", to, nil))
 	if text, err := os.ReadFile(filepath.Join(to, "e\xfe", "f")); err != nil || string(text) != "deep\n" {
 		t.Errorf("copied: %q, %v, want %q and no error", text, err, "deep\n")
 	}
@@ -187,17 +174,11 @@ func TestWriteToPipe(t *testing.T) {
 		t.Errorf("nobody reads: %v, want fs.ErrInvalid and an error with %q", err, "nobody reads")
 	}
 	reader, err := sb.Commands.Start(t.Context(), "exec 3<> ~/pipe; echo open; head -c 5 <&3", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for event, err := range reader.Events(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if string(event.Stdout) == "open\n" {
-			if err := sb.Files.WriteText(t.Context(), "pipe", "hello", nil); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, sb.Files.WriteText(t.Context(), "pipe", "hello", nil))
 		}
 	}
 	if result, err := reader.Wait(t.Context()); err != nil || result.Stdout != "open\nhello" {
@@ -212,9 +193,7 @@ func TestFileFailures(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
 	files, ctx := sb.Files, t.Context()
-	if err := files.WriteText(ctx, "file", "x", nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, files.WriteText(ctx, "file", "x", nil))
 	first := func(_ any, err error) error { return err }
 	for name, tt := range map[string]struct{ err, want error }{
 		"read a directory":         {first(files.Read(ctx, "/etc", nil)), syscall.EISDIR},
@@ -264,9 +243,7 @@ func TestFullDisk(t *testing.T) {
 		t.Skip(bounded)
 	}
 	sb := cloud.Create(t)
-	if err := sb.Files.WriteText(t.Context(), "old", "old", nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Files.WriteText(t.Context(), "old", "old", nil))
 	run(t, sb, `free=$(df --output=avail -B1M ~ | tail -1); fallocate -l $((free-2))M ~/fill`)
 	for _, name := range []string{"new", "old"} {
 		err := sb.Files.WriteFrom(t.Context(), name, io.LimitReader(pattern{}, 64<<20), nil)
@@ -291,9 +268,7 @@ func TestWriteFiles(t *testing.T) {
 		files = append(files, sandbox.FileContent{Path: "many/" + string(rune('a'+i)), Content: strings.NewReader("12345")})
 	}
 	var told []int64
-	if err := sb.Files.WriteFiles(t.Context(), files, &sandbox.FileParams{Progress: func(n int64) { told = append(told, n) }}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Files.WriteFiles(t.Context(), files, &sandbox.FileParams{Progress: func(n int64) { told = append(told, n) }}))
 	if infos, err := sb.Files.List(t.Context(), "many", nil); err != nil || len(infos) != 20 {
 		t.Errorf("%d files, %v, want 20 and no error", len(infos), err)
 	}
@@ -331,13 +306,9 @@ func TestDirectories(t *testing.T) {
 	when := time.Unix(1_600_000_000, 0)
 	for name, mode := range map[string]fs.FileMode{"run": 0o755, "closed/secret": 0o600, "closed/-rf": 0o666, "out": 0o644, "node_modules/x": 0o644} {
 		path := filepath.Join(src, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(name), mode), os.Chmod(path, mode), os.Chtimes(path, when, when)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(name), mode), os.Chmod(path, mode), os.Chtimes(path, when, when)))
 	}
-	if err := errors.Join(os.Symlink("../run", filepath.Join(src, "closed", "link")), os.Chmod(filepath.Join(src, "closed"), 0o500), os.Chtimes(filepath.Join(src, "closed"), when, when)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.Symlink("../run", filepath.Join(src, "closed", "link")), os.Chmod(filepath.Join(src, "closed"), 0o500), os.Chtimes(filepath.Join(src, "closed"), when, when)))
 	t.Cleanup(func() {
 		for _, dir := range []string{src, dst} {
 			_ = os.Chmod(filepath.Join(dir, "closed"), 0o700)
@@ -345,16 +316,12 @@ func TestDirectories(t *testing.T) {
 	})
 	exclude := func(name string, _ fs.DirEntry) bool { return name == "node_modules" }
 	dir := "$(touch pwned) it's -here"
-	if err := sb.Files.UploadDir(t.Context(), src, dir, &sandbox.UploadDirParams{Exclude: exclude, Gzip: true}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Files.UploadDir(t.Context(), src, dir, &sandbox.UploadDirParams{Exclude: exclude, Gzip: true}))
 	run(t, sb, `cd ~/*here && ln -s /etc/passwd away && mkfifo pipe`)
 	var skipped []string
 	for range 2 { // also over an existing file
 		skipped = nil
-		if err := sb.Files.DownloadDir(t.Context(), dir, dst, &sandbox.DownloadDirParams{Skipped: func(name, _ string) { skipped = append(skipped, name) }}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, sb.Files.DownloadDir(t.Context(), dir, dst, &sandbox.DownloadDirParams{Skipped: func(name, _ string) { skipped = append(skipped, name) }}))
 	}
 	slices.Sort(skipped)
 	if diff := cmp.Diff([]string{"./away", "./pipe"}, skipped); diff != "" {
@@ -396,21 +363,16 @@ func TestUploadOfANewDirectory(t *testing.T) {
 	source := t.TempDir()
 	closed := filepath.Join(source, "closed")
 	err := errors.Join(os.MkdirAll(closed, 0o755), os.WriteFile(filepath.Join(closed, "file"), []byte("new"), 0o644), os.Chmod(closed, 0o500))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = os.Chmod(closed, 0o700) })
 	// tar does its work, reports the visible files, and continues with the commands of the
 	// test.
 	install := func(then string) {
 		t.Helper()
 		script := "#!/bin/sh\n/usr/bin/tar \"$@\" || exit\nls ~/-in/new >/tmp/seen 2>&1; true\n" + then
-		if err := sb.Files.Write(t.Context(), "/usr/local/bin/tar", []byte(script), &sandbox.FileParams{User: "root"}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := sb.Commands.Run(t.Context(), "chmod 755 /usr/local/bin/tar", &sandbox.CommandParams{User: "root"}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, sb.Files.Write(t.Context(), "/usr/local/bin/tar", []byte(script), &sandbox.FileParams{User: "root"}))
+		_, err := sb.Commands.Run(t.Context(), "chmod 755 /usr/local/bin/tar", &sandbox.CommandParams{User: "root"})
+		must.Do(t, err)
 	}
 	const list = "cd; ls -AR . | grep -e e2bctl -e new -e ^file -e other; cat ./-in/new/closed/file 2>/dev/null; true"
 	for _, test := range []struct{ name, dir, then, want string }{
@@ -459,27 +421,19 @@ func TestSignedURLs(t *testing.T) {
 	post := func(to, content string) int {
 		t.Helper()
 		response, err := http.Post(to, "application/octet-stream", strings.NewReader(content))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer response.Body.Close()
 		return response.StatusCode
 	}
 	up, err := sb.Files.UploadURL(path, &sandbox.SignedURLParams{Expires: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if status := post(up, "signed"); status != http.StatusOK {
 		t.Errorf("upload: %d, want http.StatusOK", status)
 	}
 	down, err := sb.Files.DownloadURL(path, &sandbox.SignedURLParams{User: "user"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	response, err := http.Get(down)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer response.Body.Close()
 	if text, err := io.ReadAll(response.Body); err != nil || string(text) != "signed" {
 		t.Errorf("download: %q, %v, want %q and no error", text, err, "signed")
@@ -494,9 +448,7 @@ func TestWatch(t *testing.T) {
 	sb := shared(t).Create(t)
 	run(t, sb, "mkdir -p ~/w")
 	w, err := sb.Files.Watch(t.Context(), "w", &sandbox.WatchParams{Recursive: true, IncludeInfo: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer w.Close()
 	// A file that exists when its new directory is read is reported; a file that is gone by
 	// then is not.
@@ -541,9 +493,7 @@ func TestWatchEnds(t *testing.T) {
 	watch := func(ctx context.Context) *sandbox.Watcher {
 		t.Helper()
 		w, err := sb.Files.Watch(ctx, ".", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		t.Cleanup(func() { w.Close() })
 		return w
 	}
@@ -598,9 +548,7 @@ for i in range(300000):
 	}
 
 	killed := watch(t.Context())
-	if err := sb.Kill(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Kill(t.Context()))
 	if err := last(killed); !errors.Is(err, sandbox.ErrGone) {
 		t.Errorf("after a kill: %v, want sandbox.ErrGone", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
@@ -37,21 +38,16 @@ with socket.create_server(("", 7000)) as s:
 // startEcho starts the echo server on port 7000.
 func startEcho(t *testing.T, sb *sandbox.Sandbox) {
 	t.Helper()
-	if _, err := sb.Commands.Start(t.Context(), "exec python3 -c "+sandbox.Quote(echoServer), nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := sb.WaitPort(t.Context(), 7000); err != nil {
-		t.Fatal(err)
-	}
+	_, err := sb.Commands.Start(t.Context(), "exec python3 -c "+sandbox.Quote(echoServer), nil)
+	must.Do(t, err)
+	must.Do(t, sb.WaitPort(t.Context(), 7000))
 }
 
 // forward returns the address of a forwarding of a port.
 func forward(t *testing.T, sb *sandbox.Sandbox, port int) (string, *sandbox.Forwarding) {
 	t.Helper()
 	f, err := sb.Forward(t.Context(), "127.0.0.1:0", port, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = f.Close() })
 	return f.Addr().String(), f
 }
@@ -81,9 +77,7 @@ func TestForward(t *testing.T) {
 	startEcho(t, sb)
 	address, f := forward(t, sb, 7000)
 	conn, err := asked(address, "hello\n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer conn.Close()
 	sent := bytes.Repeat([]byte(everyByte()), 4<<10)
 	var sending sync.WaitGroup
@@ -103,18 +97,14 @@ func TestForward(t *testing.T) {
 	// There is no listener: the connection does not look as if a server had closed it.
 	closed, _ := forward(t, sb, 7001)
 	refused, err := net.Dial("tcp", closed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer refused.Close()
 	if _, err := refused.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
 		t.Errorf("a closed port: %v, want a connection that broke", err)
 	}
 
 	open, err := asked(address, "open\n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer open.Close()
 	if err := errors.Join(f.Close(), f.Close()); err != nil {
 		t.Error(err)
@@ -135,22 +125,16 @@ func TestForwardPause(t *testing.T) {
 	startEcho(t, sb)
 	address, _ := forward(t, sb, 7000)
 	before, err := asked(address, "before\n")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer before.Close()
-	if err := sb.Pause(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Pause(t.Context(), nil))
 	if _, err := before.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
 		t.Errorf("paused: %v, want a connection that broke", err)
 	}
 	if _, err := asked(address, "asleep\n"); err == nil {
 		t.Error("paused: a new connection was answered")
 	}
-	if err := sb.Resume(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Resume(t.Context(), nil))
 	after, err := asked(address, "after\n")
 	if err != nil {
 		t.Fatalf("resumed: %v", err)
@@ -238,16 +222,12 @@ func TestForwardPauseInTransfer(t *testing.T) {
 	if _, err := sb.Commands.Start(t.Context(), "exec python3 -c "+sandbox.Quote(floodServer), nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := sb.WaitPort(t.Context(), 7002); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.WaitPort(t.Context(), 7002))
 	address, _ := forward(t, sb, 7002)
 	var conns [2]net.Conn
 	for i := range conns {
 		conn, err := flooded(address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer conn.Close()
 		conns[i] = conn
 	}
@@ -257,9 +237,7 @@ func TestForwardPauseInTransfer(t *testing.T) {
 	for what, underWay := range map[string]<-chan struct{}{"receiving": receiving, "both: receiving": receivingToo, "both: sending": sending} {
 		patience.Receive(t, what, underWay)
 	}
-	if err := sb.Pause(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Pause(t.Context(), nil))
 	if err := patience.Receive(t, "receiving ends", received); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("receiving ended with %v, want ECONNRESET", err)
 	}
@@ -269,9 +247,7 @@ func TestForwardPauseInTransfer(t *testing.T) {
 		t.Errorf("both: receiving ended with %v, sending with %v, want ECONNRESET in one of them", in, out)
 	}
 	patience.Until(t, "nothing carries a connection while the sandbox is paused", func() bool { return len(forwarders()) == 0 })
-	if err := sb.Resume(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Resume(t.Context(), nil))
 	again, err := flooded(address)
 	if err != nil {
 		t.Fatalf("resumed: %v", err)
@@ -294,18 +270,12 @@ func TestForwardUnread(t *testing.T) {
 	if _, err := sb.Commands.Start(t.Context(), "exec python3 -c "+sandbox.Quote(endless), nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := sb.WaitPort(t.Context(), 7000); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.WaitPort(t.Context(), 7000))
 	address, f := forward(t, sb, 7000)
 	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer conn.Close()
-	if err := conn.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, conn.(*net.TCPConn).SetReadBuffer(4<<10))
 	if _, err := io.ReadFull(conn, make([]byte, 4<<10)); err != nil { // through so small a buffer, more takes long
 		t.Fatal(err)
 	}

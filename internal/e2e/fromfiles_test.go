@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
@@ -26,20 +27,12 @@ func TestResumedFromFiles(t *testing.T) {
 	}
 	evaluate(t, sb, "import words; kept = words.n; open('made', 'w').write(str(kept))")
 	other, err := sb.Contexts.Create(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	command, err := sb.Commands.Start(t.Context(), "sleep 5000", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for range 2 { // kept files are kept again
-		if err := sb.Pause(t.Context(), &sandbox.PauseParams{Mode: sandbox.PauseFilesystem}); err != nil {
-			t.Fatal(err)
-		}
-		if err := sb.Resume(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, sb.Pause(t.Context(), &sandbox.PauseParams{Mode: sandbox.PauseFilesystem}))
+		must.Do(t, sb.Resume(t.Context(), nil))
 		if got := evaluate(t, sb, "import words; open('made').read() + str(words.n)"); got != "1717" {
 			t.Errorf("got %s, want 1717", got)
 		}
@@ -54,9 +47,7 @@ func TestResumedFromFiles(t *testing.T) {
 		t.Errorf("the context that ended: got %v, want %v", err, api.ErrNotFound)
 	}
 	run, err := agent.Begin(t.Context(), sb, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer run.Close()
 	if step, err := run.Exec(t.Context(), "print(open('made').read())"); err != nil || strings.TrimSpace(step.Stdout) != "17" {
 		t.Errorf("a run: got %+v, %v, want 17", step, err)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
 
@@ -16,9 +17,7 @@ func TestGuardInASandbox(t *testing.T) {
 	sb := shared(t).Create(t)
 	evaluate(t, sb, "import os")
 	r, err := agent.Begin(t.Context(), sb, &agent.Params{Guard: &agent.Guard{Presets: []agent.Preset{agent.DataAnalysis}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer r.Close()
 	for _, tt := range []struct{ code, rule, value string }{
 		{"!echo Bad command", "shell", "invalid syntax"},
@@ -68,9 +67,7 @@ func TestGuardLetsLibrariesWork(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
 	r, err := agent.Begin(t.Context(), sb, &agent.Params{Guard: &agent.Guard{Allow: []string{"matplotlib.*"}, Presets: []agent.Preset{agent.DataAnalysis}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer r.Close()
 	step, err := r.Exec(t.Context(), `import numpy as np
 import pandas as pd

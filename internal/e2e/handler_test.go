@@ -13,6 +13,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -68,31 +69,23 @@ func TestHandler(t *testing.T) {
 	if _, err := sb.Commands.Start(t.Context(), "exec python3 -c "+sandbox.Quote(webServer), nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := sb.WaitPort(t.Context(), 8000); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.WaitPort(t.Context(), 8000))
 	front := httptest.NewServer(sb.Handler(8000))
 	defer front.Close()
 	jar, err := cookiejar.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	client := &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	get := func(path string) *http.Response {
 		t.Helper()
 		response, err := client.Get(front.URL + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		t.Cleanup(func() { _ = response.Body.Close() })
 		return response
 	}
 	text := func(response *http.Response) string {
 		t.Helper()
 		body, err := io.ReadAll(response.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return string(body)
 	}
 	text(get("/first"))
@@ -130,9 +123,7 @@ func TestHandler(t *testing.T) {
 	check := func(what, address, want string) {
 		t.Helper()
 		response, err := client.Get(address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer response.Body.Close()
 		got := text(response)
 		if response.StatusCode != http.StatusBadGateway || got != want+"\n" {

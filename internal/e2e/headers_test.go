@@ -27,6 +27,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/cloud"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/pinned"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
@@ -76,17 +77,13 @@ func newInternet(t *testing.T) *internet {
 	t.Helper()
 	n := &internet{roots: x509.NewCertPool(), hold: make(chan chan struct{}), seen: map[string]http.Header{}}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		DNSNames: []string{"api.test", "other.test", "below.wild.test"}, IsCA: true, BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	n.roots.AppendCertsFromPEM(text)
 	origin := httptest.NewUnstartedServer(n)
@@ -106,13 +103,9 @@ func keyless(t *testing.T, n *internet, state string) *sandbox.Client {
 	t.Helper()
 	sandboxtest.New(t, local.WithWarm(0)) // skips on a machine that cannot run one
 	c, err := cloud.Start(t.Context(), cloud.Options{Roots: n.roots, ProxyNames: true, State: state, SecretsKey: strings.Repeat("0f", 32)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	client, err := sandbox.NewClient(sandbox.WithEnvFile(""), sandbox.WithAPIKey(api.Key(c.Key())), sandbox.WithAPIURL(c.URL()), sandbox.WithSandboxURL(c.URL()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() {
 		if err := errors.Join(client.Close(), c.Close()); err != nil {
 			t.Error(err)
@@ -135,9 +128,7 @@ func newKeyless(t *testing.T, client *sandbox.Client, options ...sandbox.CreateO
 	if errors.Is(err, api.ErrInvalidArgument) && strings.Contains(err.Error(), "network.rules") {
 		pinned.Skip(t, "no header rules here: %v", err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() {
 		if err := sb.Close(); err != nil {
 			t.Error(err)
@@ -171,9 +162,7 @@ func TestSecretsStayOutside(t *testing.T) {
 	}
 	sb := newKeyless(t, client)
 	if packages != "" {
-		if err := sb.Files.UploadDir(t.Context(), packages, "/home/user/lib", nil); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, sb.Files.UploadDir(t.Context(), packages, "/home/user/lib", nil))
 	}
 	goClient := filepath.Join(t.TempDir(), "goclient")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", goClient, "main.go")
@@ -183,12 +172,8 @@ func TestSecretsStayOutside(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	text, err := os.ReadFile(goClient)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := sb.Files.Write(t.Context(), "/home/user/goclient", text, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, sb.Files.Write(t.Context(), "/home/user/goclient", text, nil))
 	run(t, sb, "chmod +x goclient")
 	const python = "PYTHONPATH=/home/user/lib python3 -c "
 	clients := map[string]struct {
@@ -281,9 +266,7 @@ asyncio.run(main())'`, path: "/aiohttp", needs: "python3", cleared: true},
 		"Go":       "./goclient https://api.test/hold",
 	} {
 		started, err := sb.Commands.Start(t.Context(), command, &sandbox.CommandParams{Envs: map[string]string{"MARK": "a-mark-that-is-found"}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		goOn := <-n.hold
 		files, memory := searchInside(t, sb, began, value), searchMemory(t, sb, value)
 		if files != "" || memory != "" {
@@ -304,9 +287,7 @@ asyncio.run(main())'`, path: "/aiohttp", needs: "python3", cleared: true},
 	}
 
 	// Once it is deleted, requests that need it fail with the reason.
-	if err := client.Secrets.Delete(t.Context(), "key"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, client.Secrets.Delete(t.Context(), "key"))
 	if got := run(t, sb, "curl -sS -w '%{http_code}' https://api.test/gone"); !strings.HasSuffix(got, "502") || !strings.Contains(got, "the secret key") || n.last("api.test/gone") != nil {
 		t.Errorf("without the secret: got %s, want 502 that names it", got)
 	}
@@ -346,9 +327,7 @@ func TestAuthorities(t *testing.T) {
 	// The rules change while it runs.
 	set := func(headers map[string]map[string]string) {
 		t.Helper()
-		if err := sb.SetNetwork(t.Context(), sandbox.Network{Headers: headers}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, sb.SetNetwork(t.Context(), sandbox.Network{Headers: headers}))
 	}
 	set(nil)
 	if _, err := sb.Commands.Run(t.Context(), fetch, nil); err == nil {
@@ -365,27 +344,19 @@ func TestAuthorities(t *testing.T) {
 	}
 
 	// A pause keeps the authority with the memory. Without the memory there is a new one.
-	if err := errors.Join(sb.Pause(t.Context(), nil), sb.Resume(t.Context(), nil)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(sb.Pause(t.Context(), nil), sb.Resume(t.Context(), nil)))
 	if got := check("after a pause with memory", sb); got != first {
 		t.Error("a pause with memory changed the authority")
 	}
 	snapshot, err := sb.Snapshot(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	child, err := client.Create(t.Context(), bearer(), sandbox.WithTemplate(snapshot.ID))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if got := check("a child", child); got == first || !strings.HasPrefix(got, "-----BEGIN CERTIFICATE") {
 		t.Errorf("a child has the authority %q, want one of its own", got)
 	}
 	plain, err := client.Create(t.Context(), sandbox.WithTemplate(snapshot.ID))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if got := run(t, plain, "ls -A /run/e2bctl 2>/dev/null; grep -c /run/e2bctl /proc/self/mounts; env | grep -c /run/e2bctl; true"); got != "0\n0\n" {
 		t.Errorf("a child without rules: got %q, want no file, mount or variable of an authority", got)
 	}
@@ -395,9 +366,7 @@ func TestAuthorities(t *testing.T) {
 	if err := errors.Join(plain.Close(), child.Close()); err != nil {
 		t.Error(err)
 	}
-	if err := errors.Join(sb.Pause(t.Context(), &sandbox.PauseParams{Mode: sandbox.PauseFilesystem}), sb.Resume(t.Context(), nil)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(sb.Pause(t.Context(), &sandbox.PauseParams{Mode: sandbox.PauseFilesystem}), sb.Resume(t.Context(), nil)))
 	if got := check("after a pause without memory", sb); got == first {
 		t.Error("a pause without memory kept the authority")
 	}
@@ -439,9 +408,7 @@ for pid in os.listdir("/proc"):
                     if text in memory.read(min(end - begin, 64 << 20)): print(pid, line)
                 except (OSError, OverflowError, ValueError): pass
     except OSError: pass`, since.Unix()-1, text[:half], text[half:])
-	if err := sb.Files.Write(t.Context(), "/tmp/search.py", []byte(code), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Files.Write(t.Context(), "/tmp/search.py", []byte(code), nil))
 	result, err := sb.Commands.Run(t.Context(), "python3 /tmp/search.py", &sandbox.CommandParams{User: "root"})
 	if err != nil {
 		t.Fatal(err, result)
@@ -459,9 +426,7 @@ func searchMemory(t *testing.T, sb *sandbox.Sandbox, text string) string {
 	var found []string
 	namespace := ""
 	environs, err := filepath.Glob("/proc/[0-9]*/environ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, path := range environs {
 		environ, err := os.ReadFile(path)
 		if err == nil && bytes.Contains(environ, []byte("E2B_SANDBOX_ID="+sb.ID()+"\x00")) {

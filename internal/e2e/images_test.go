@@ -26,6 +26,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/pinned"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
@@ -76,20 +77,14 @@ func (r *imageRegistry) push(t *testing.T, reference string, config v1.Config, o
 			image, err = mutate.ConfigFile(image, file)
 		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	to, err := name.ParseReference(r.host+"/"+reference, name.Insecure)
 	if err == nil {
 		err = remote.Write(to, image, options...)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	digest, err := image.Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return digest
 }
 
@@ -99,13 +94,9 @@ func busyboxLayer(t *testing.T) []byte {
 	t.Helper()
 	path := pinned.Program(t, "busybox", "busybox-static")
 	program, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	names, err := exec.CommandContext(t.Context(), path, "--list").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	add := func(h *tar.Header, text []byte) {
@@ -126,9 +117,7 @@ func busyboxLayer(t *testing.T) []byte {
 	}
 	add(&tar.Header{Name: "etc/passwd", Mode: 0o644}, []byte("root:x:0:0:root:/root:/bin/sh\napp:x:77:78::/srv:/bin/sh\n"))
 	add(&tar.Header{Name: "etc/group", Mode: 0o644}, []byte("root:x:0:\napp:x:78:\n"))
-	if err := errors.Join(err, w.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(err, w.Close()))
 	return b.Bytes()
 }
 
@@ -141,9 +130,7 @@ func TestImage(t *testing.T) {
 	images.push(t, "library/small:1", v1.Config{Env: []string{"PATH=/opt/bin:/bin", "GREETING=hello"}, WorkingDir: "/srv", Cmd: []string{"sleep", "9"}}, nil, busybox, archiveOf(t, false, "opt/", "", "opt/version", "one"))
 	cloud := sandboxtest.New(t, local.WithRegistryMirror("docker.io", images.URL))
 	client, err := sandbox.NewClient(cloud.Option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { client.Close() })
 	b := &builder{client: client, dir: t.TempDir()}
 	b.write(t, "file", "content\n", 0o644)
@@ -190,9 +177,7 @@ func TestImageStages(t *testing.T) {
 	images.push(t, "tools/empty", v1.Config{User: "7:8"}, nil, archiveOf(t, false, "only", "file"))
 	cloud := sandboxtest.New(t, local.WithWarm(0))
 	client, err := sandbox.NewClient(cloud.Option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { client.Close() })
 	b := &builder{client: client, dir: t.TempDir()}
 	b.write(t, "config", "setting\n", 0o644)
@@ -210,9 +195,7 @@ USER root
 `), nil)
 		b.must(t, "small", d)
 		sb, err := client.Create(t.Context(), sandbox.WithTemplate("small"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		t.Cleanup(func() { sb.Close() })
 		for path, want := range map[string]string{"/app/note": "made\n", "/app/only": "file", "/app/etc/config": "setting\n"} {
 			if got, err := sb.Files.ReadText(t.Context(), path, nil); got != want || err != nil {
@@ -269,9 +252,8 @@ func TestImageRefused(t *testing.T) {
 	private.push(t, "mine", v1.Config{}, []remote.Option{remote.WithAuth(&authn.Basic{Username: "me", Password: "secret"})}, archiveOf(t, false, "a", "a"))
 	b := &builder{dir: t.TempDir()}
 	var err error
-	if b.client, err = sandbox.NewClient(builds.cloud.Option()); err != nil {
-		t.Fatal(err)
-	}
+	b.client, err = sandbox.NewClient(builds.cloud.Option())
+	must.Do(t, err)
 	t.Cleanup(func() { b.client.Close() })
 	for password, want := range map[api.Key]bool{"secret": true, "wrong": false} {
 		login := &template.ImageParams{Registry: &api.ImageRegistry{Username: "me", Password: password}}

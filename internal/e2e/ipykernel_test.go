@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
@@ -23,13 +24,9 @@ func TestRunOnIPykernel(t *testing.T) {
 	}
 	evaluate(t, sb, "import subprocess, sys; subprocess.run([sys.executable, '-m', 'ipykernel', 'install', '--sys-prefix', '--name', 'stock'], check=True).returncode")
 	c, err := sb.Contexts.Create(t.Context(), &sandbox.CodeContextParams{Language: "stock"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	st := state.New()
-	if err := st.Set("x", 20); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, st.Set("x", 20))
 	r := begin(t, sb, &agent.Params{Context: c.ID, State: st, Tools: []agent.Tool{add}, Guard: &agent.Guard{Allow: []string{"os.*", "threading"}, Functions: []string{"open"}}})
 	if step := observe(t, r, "import ipykernel\nadd(x, 1)"); len(step.Violations) != 1 {
 		t.Errorf("got %+v, want one violation", step)
@@ -60,9 +57,7 @@ thread.start()`)
 	if step := observe(t, r, "x += 1\nfinal_answer(add(x, x))"); !step.Final || decoded[int](t, step.Value) != 42 {
 		t.Errorf("got %+v, want the final answer 42", step)
 	}
-	if err := r.Pull(t.Context(), st); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.Pull(t.Context(), st))
 	if v, _ := st.Value("x"); decoded[int](t, v) != 21 {
 		t.Errorf("x is %s, want 21", v.Bytes())
 	}

@@ -5,6 +5,7 @@ package e2e
 import (
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -19,9 +20,7 @@ func TestKernelUser(t *testing.T) {
 		t.Skip("sandboxes have one user id here, so that there is no other user")
 	}
 	client, err := sandbox.NewClient(cloud.Option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { client.Close() })
 	b := &builder{client: client, dir: t.TempDir()}
 	b.must(t, "nobody", template.FromTemplate("code-interpreter-v1").User("nobody"))

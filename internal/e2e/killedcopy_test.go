@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
@@ -44,9 +45,7 @@ func killedWhileCopying(t *testing.T, path, body string) {
 	state, cache := filepath.Join(t.TempDir(), "state"), t.TempDir()
 	before := startServer(t, stateVariable+"="+state, "XDG_CACHE_HOME="+cache)
 	sb, err := sandbox.Create(t.Context(), before.option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	run(t, sb, "head -c 20000000 /dev/urandom > big; for i in $(seq 300); do echo $i > small-$i; done; sha256sum big > sum")
 	family := descendants(t, before.pid())
 	groups := cgroups(family)
@@ -68,20 +67,14 @@ func killedWhileCopying(t *testing.T, path, body string) {
 
 	after := startServer(t, stateVariable+"="+state, "XDG_CACHE_HOME="+cache)
 	client, err := sandbox.NewClient(after.option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer client.Close()
 	found := 0
 	for snapshot, err := range client.Snapshots.List(t.Context(), nil) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		found++
 		made, err := client.Create(t.Context(), sandbox.WithTemplate(snapshot.ID))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if got, want := run(t, made, "sha256sum -c sum; ls small-* | wc -l"), "big: OK\n300\n"; got != want {
 			t.Errorf("acknowledged: %v; from the snapshot: got %q, want %q", acknowledged, got, want)
 		}

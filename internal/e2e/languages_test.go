@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/pinned"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
@@ -28,9 +29,7 @@ func wheelsOf(t *testing.T, set pinned.Set) []string {
 func preparedCloud(t *testing.T) *sandboxtest.Cloud {
 	t.Helper()
 	python, err := local.FindPython(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if python.Level != "venv" {
 		t.Skipf("sandboxes run %s, which has the kernels that it has: run e2bctl local setup", python.Path)
 	}
@@ -59,9 +58,7 @@ func TestBash(t *testing.T) {
 		t.Errorf("with a variable of the call: got %q, want %q", got, "hi here\n")
 	}
 	made, err := sb.Contexts.Create(t.Context(), &sandbox.CodeContextParams{Language: "bash", Cwd: "/tmp"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if got := run("pwd; echo ${x-unset}", sandbox.RunCodeParams{Context: made.ID}); got != "/tmp\nunset\n" {
 		t.Errorf("in a context of its own: got %q, want %q", got, "/tmp\nunset\n")
 	}
@@ -94,13 +91,9 @@ func TestKernelIDFile(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
 	contexts, err := sb.Contexts.List(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	read, err := sb.Commands.Run(t.Context(), "cat ~root/.jupyter/kernel_id", &sandbox.CommandParams{User: "root"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if got := sandbox.ContextID(read.Stdout); got != contexts[0].ID {
 		t.Errorf("%q, want %q", got, contexts[0].ID)
 	}

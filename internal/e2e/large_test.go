@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -22,9 +23,7 @@ import (
 func peak(t *testing.T, pid int) int64 {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var kilobytes int64
 	_, rest, _ := strings.Cut(string(text), "VmHWM:")
 	if _, err := fmt.Sscan(rest, &kilobytes); err != nil {
@@ -41,34 +40,22 @@ func TestLarge(t *testing.T) {
 	ctx := t.Context()
 	server := startServer(t, stateVariable+"="+filepath.Join(t.TempDir(), "state"))
 	client, err := sandbox.NewClient(server.option(), sandbox.WithVolumeURL(server.url))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer client.Close()
 	sb, err := client.Create(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	before := peak(t, server.pid())
 	volume, err := client.Volumes.Create(ctx, "data")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := volume.WriteFrom(ctx, "large", io.LimitReader(zeros{}, size), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, volume.WriteFrom(ctx, "large", io.LimitReader(zeros{}, size), nil))
 	r, err := volume.Open(ctx, "large")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	n, err := io.Copy(io.Discard, r)
 	if err := errors.Join(err, r.Close(), r.Close()); n != size || err != nil { // twice
 		t.Errorf("got %d bytes and error %v, want %d", n, err, size)
 	}
 	run(t, sb, fmt.Sprintf("head -c %d /dev/urandom > big; sha256sum big > sum", size))
-	if err := errors.Join(sb.Pause(ctx, &sandbox.PauseParams{Mode: sandbox.PauseFilesystem}), sb.Resume(ctx, nil)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(sb.Pause(ctx, &sandbox.PauseParams{Mode: sandbox.PauseFilesystem}), sb.Resume(ctx, nil)))
 	if got := run(t, sb, "sha256sum -c sum"); got != "big: OK\n" {
 		t.Errorf("after the pause: got %q, want the file", got)
 	}
@@ -89,9 +76,7 @@ func TestPauseCancelled(t *testing.T) {
 	server := startServer(t, stateVariable+"="+filepath.Join(t.TempDir(), "state"))
 	for _, mode := range []sandbox.PauseMode{sandbox.PauseFull, sandbox.PauseFilesystem} {
 		sb, err := sandbox.Create(t.Context(), server.option())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		run(t, sb, "head -c 20000000 /dev/urandom > big; sha256sum big > sum; (sleep 5000 &)")
 		for range 4 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.Int64N(int64(100*time.Millisecond))))

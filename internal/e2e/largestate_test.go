@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 	"github.com/e2bctl/e2bctl/state"
@@ -64,27 +65,20 @@ func TestLargeState(t *testing.T) {
 		numbers[i] = float64(i)
 	}
 	array, err := state.ArrayOf(numbers)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	st := state.New()
 	set := func(name string, v any) {
 		t.Helper()
-		if err := st.Set(name, v); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, st.Set(name, v))
 	}
 	var r *agent.Run
 	again := func() {
 		t.Helper()
 		if r != nil {
-			if err := r.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, r.Close())
 		}
-		if r, err = agent.Begin(t.Context(), sb, &agent.Params{State: st, Tools: []agent.Tool{add}}); err != nil {
-			t.Fatal(err)
-		}
+		r, err = agent.Begin(t.Context(), sb, &agent.Params{State: st, Tools: []agent.Tool{add}})
+		must.Do(t, err)
 	}
 	defer func() { r.Close() }()
 	set("numbers", array)
@@ -98,9 +92,7 @@ func TestLargeState(t *testing.T) {
 		"what the code changed": func() { observe(t, r, "numbers[5] += 1\nsmall = 2") },
 	} {
 		change()
-		if err := r.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.Close())
 		if sent, received := w.of(again); sent > 1<<10 || received > 4<<10 {
 			t.Errorf("%s was set: %d bytes up, %d down, want at most %d and %d", name, sent, received, 1<<10, 4<<10)
 		}
@@ -113,9 +105,7 @@ func TestLargeState(t *testing.T) {
 		t.Errorf("the sandbox's edits: %s, want %s", step.Text(), "(6.0, 2, [1, 2, 3])")
 	}
 	_, received := w.of(func() {
-		if err := r.Pull(t.Context(), st); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.Pull(t.Context(), st))
 	})
 	if received < size || received > size+size/64 {
 		t.Errorf("down: %d bytes, want %d to %d", received, size, size+size/64)
@@ -124,9 +114,7 @@ func TestLargeState(t *testing.T) {
 		t.Errorf("nothing changed: %d bytes down, want at most %v", received, 8<<10)
 	}
 	var back state.Array
-	if err := st.Get("numbers", &back); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, st.Get("numbers", &back))
 	if got, err := state.Elements[float64](back); err != nil || len(got) != len(numbers) {
 		t.Errorf("%d numbers came back, %v, want %d and no error", len(got), err, len(numbers))
 	} else if last := len(got) - 1; got[5] != 6 || got[last] != numbers[last] {
@@ -168,14 +156,10 @@ func TestOddState(t *testing.T) {
 	}
 	when := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 	table, err := state.TableOf([]row{{"a", new(1), 1, when}, {"b", nil, "two", when}, {"c", new(3), []any{3.0}, when}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	envelope := map[string]any{"$": "opaque", "type": "x", "value": map[string]any{"$": map[string]any{"$": "blob", "sha256": "0", "size": 1}}}
 	for name, v := range map[string]any{"table": table, "envelope": envelope} {
-		if err := st.Set(name, v); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, st.Set(name, v))
 	}
 	r := begin(t, sb, &agent.Params{State: st})
 	step := observe(t, r, `assert envelope == {"$": "opaque", "type": "x", "value": {"$": {"$": "blob", "sha256": "0", "size": 1}}}, envelope
@@ -193,9 +177,7 @@ fine = 1`)
 	if step.Error != nil {
 		t.Fatalf("got %v, want no Python error", step.Error.Traceback)
 	}
-	if err := r.Pull(t.Context(), st); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.Pull(t.Context(), st))
 	for name, reason := range map[string]string{
 		"cycle": "it contains itself", "deep": "it is nested more than 200 deep", "gibibyte": "it has more bytes than may be sent",
 	} {
@@ -213,9 +195,7 @@ fine = 1`)
 		t.Errorf("got %v, %v, want what was set and no error", back, err)
 	}
 	var changed state.Table
-	if err := st.Get("table", &changed); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, st.Get("table", &changed))
 	rows, err := state.Rows[row](changed)
 	if err != nil || len(rows) != 3 {
 		t.Fatalf("got %+v, %v, want 3 rows and no error", rows, err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
@@ -20,9 +21,7 @@ import (
 func client(t *testing.T, cloud *sandboxtest.Cloud) *sandbox.Client {
 	t.Helper()
 	c, err := sandbox.NewClient(cloud.Option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -71,13 +70,9 @@ func TestDeadSandbox(t *testing.T) {
 	sb := cloud.Create(t)
 	evaluate(t, sb, "1")
 	other, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer other.Close()
-	if err := other.Kill(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, other.Kill(t.Context()))
 	gone(t, sb, "killed")
 	if _, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Option()); !errors.Is(err, sandbox.ErrGone) {
 		t.Errorf("connect: %v, want sandbox.ErrGone", err)
@@ -89,9 +84,7 @@ func TestExpiredSandbox(t *testing.T) {
 	cloud := sandboxtest.New(t)
 	sb := cloud.Create(t, sandbox.WithExpiry(sandbox.Expiry{After: time.Hour}))
 	evaluate(t, sb, "1")
-	if err := sb.SetLifetime(t.Context(), time.Second); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.SetLifetime(t.Context(), time.Second))
 	cloud.Advance(2 * time.Second)
 	<-time.After(time.Second) // the handle uses its own clock, which must reach the end too
 	gone(t, sb, "expired")
@@ -137,9 +130,7 @@ func TestClose(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	sb, err := c.Create(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	begun := make(chan struct{})
 	ended := make(chan error)
 	go func() {
@@ -165,12 +156,8 @@ func TestClose(t *testing.T) {
 	}
 
 	killed, err := c.Create(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := killed.Kill(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, killed.Kill(t.Context()))
 	if err := killed.Close(); err != nil {
 		t.Errorf("close after kill: %v", err)
 	}
@@ -186,9 +173,7 @@ func TestDetachThenConnect(t *testing.T) {
 	cloud := shared(t)
 	sb := cloud.Create(t, sandbox.WithEnvs(map[string]string{"GREETING": "hello"}))
 	evaluate(t, sb, "x = 41")
-	if err := sb.Detach(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Detach())
 	if err := sb.Detach(); !errors.Is(err, sandbox.ErrClosed) {
 		t.Errorf("twice: %v, want sandbox.ErrClosed", err)
 	}
@@ -196,9 +181,7 @@ func TestDetachThenConnect(t *testing.T) {
 		t.Error(err)
 	}
 	again, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer again.Close()
 	if got := evaluate(t, again, "import os; x, os.environ['GREETING']"); got != "(41, 'hello')" {
 		t.Errorf("it became %s, want %s", got, "(41, 'hello')")
@@ -221,22 +204,17 @@ func TestLease(t *testing.T) {
 	cloud := sandboxtest.New(t, local.WithWarm(0))
 	sb := cloud.Create(t, sandbox.WithExpiry(sandbox.Expiry{After: 15 * time.Second, Renew: true}))
 	before, err := sb.Info(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var after *sandbox.Info
 	patience.Until(t, "the lease is renewed", func() bool {
-		if after, err = sb.Info(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		after, err = sb.Info(t.Context())
+		must.Do(t, err)
 		return after.EndAt.After(before.EndAt)
 	})
 	if left := time.Until(after.EndAt); left > 15*time.Second {
 		t.Errorf("renewed by %v, want at most %v", left, 15*time.Second)
 	}
-	if err := sb.Detach(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Detach())
 	cloud.Advance(16 * time.Second)
 	if _, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Option()); !errors.Is(err, sandbox.ErrGone) {
 		t.Errorf("it outlives its lease: %v, want sandbox.ErrGone", err)
@@ -249,9 +227,7 @@ func TestUse(t *testing.T) {
 	c := client(t, cloud)
 	left := func() (ids []string) {
 		for info, err := range c.List(t.Context(), nil) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			ids = append(ids, info.ID)
 		}
 		return ids

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/template"
 )
@@ -53,31 +54,23 @@ func TestMCP(t *testing.T) {
 	b.write(t, "mcp-gateway", standIn, 0o755)
 	b.must(t, "mcp-gateway", template.FromBase().Copy("mcp-gateway", "/usr/local/bin/", &template.CopyParams{User: "root"}))
 	sb, err := b.client.Create(t.Context(), servers)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer sb.Close()
 	token, err := sb.MCPToken(t.Context())
 	if err != nil || len(token) < 20 {
 		t.Fatalf("got the token %q and %v, want one", token, err)
 	}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, sb.MCPURL(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	r.Header.Set("Authorization", "Bearer "+token)
 	client := &http.Client{Transport: sb.Transport(50005)}
 	answer := func() (int, string) {
 		t.Helper()
 		resp, err := client.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer resp.Body.Close()
 		body, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return resp.StatusCode, string(body)
 	}
 	if status, body := answer(); status != http.StatusOK || body != `{"exa":{"apiKey":"it's a secret"}}` {
@@ -95,9 +88,7 @@ func TestMCP(t *testing.T) {
 	}
 	var left []string
 	for info, err := range b.client.List(t.Context(), &sandbox.ListParams{Metadata: label}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		left = append(left, info.ID)
 	}
 	if len(slices.Compact(left)) != 0 {
@@ -105,9 +96,7 @@ func TestMCP(t *testing.T) {
 	}
 
 	plain, err := b.client.Create(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer plain.Close()
 	if _, err := plain.MCPToken(t.Context()); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("without servers: got %v, want fs.ErrNotExist", err)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -68,9 +69,7 @@ func TestMoreOutputThanMemory(t *testing.T) {
 	sb := withMemory(t, littleMemory).Create(t)
 	var written counter
 	execution, err := sb.RunCode(t.Context(), fmt.Sprintf("for i in range(%d): print('x' * 65535)", muchOutput>>16), &sandbox.RunCodeParams{Stdout: &written})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if kept := int64(len(execution.Stdout)); written != muchOutput || kept > sandbox.DefaultMaxOutputBytes+256 || execution.StdoutDropped < muchOutput-kept {
 		t.Errorf("the writer got %d bytes; %d are kept, %d dropped, want %d, at most %d and at least %d", written, kept, execution.StdoutDropped, muchOutput, sandbox.DefaultMaxOutputBytes+256, muchOutput-kept)
 	}
@@ -85,9 +84,7 @@ func TestMemoryMetrics(t *testing.T) {
 		t.Helper()
 		request, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, sb.URL(49983)+"/metrics", nil)
 		response, err := sb.Transport(49983).RoundTrip(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer response.Body.Close()
 		var got struct {
 			Used  uint64 `json:"mem_used"`

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
@@ -22,16 +23,12 @@ func TestGetOrCreate(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, local.WithWarm(0))
 	client, err := sandbox.NewClient(cloud.Option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer client.Close()
 	get := func(name string, opts ...sandbox.CreateOption) *sandbox.Sandbox {
 		t.Helper()
 		sb, err := client.GetOrCreate(t.Context(), name, opts...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		t.Cleanup(func() { _ = sb.Close() })
 		return sb
 	}
@@ -46,9 +43,7 @@ func TestGetOrCreate(t *testing.T) {
 	}
 	all.Wait()
 	for i, sb := range found {
-		if errs[i] != nil {
-			t.Fatal(errs[i])
-		}
+		must.Do(t, errs[i])
 		if sb.ID() != found[0].ID() {
 			t.Errorf("one caller got %s, another %s", found[0].ID(), sb.ID())
 		}
@@ -81,9 +76,7 @@ func TestGetOrCreate(t *testing.T) {
 		t.Errorf("another template: got %v, want api.ErrConflict with the id", err)
 	}
 	// The same holds for one that was paused by hand.
-	if err := again.Pause(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, again.Pause(t.Context(), nil))
 	again = get("chat 7")
 	if got := evaluate(t, again, "x"); again.ID() != id || got != "42" {
 		t.Errorf("paused by hand: got %s with x = %s, want %s with 42", again.ID(), got, id)
@@ -98,9 +91,7 @@ func TestGetOrCreate(t *testing.T) {
 		t.Errorf("a foreign one after Close of the handle: %v", err)
 	}
 	// One that was killed is created anew.
-	if err := again.Kill(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, again.Kill(t.Context()))
 	if fresh := get("chat 7"); fresh.ID() == id {
 		t.Error("a sandbox that was killed is returned")
 	}
@@ -115,9 +106,7 @@ func TestGetOrCreate(t *testing.T) {
 func TestGetOrCreateOddNames(t *testing.T) {
 	t.Parallel()
 	client, err := sandbox.NewClient(shared(t).Option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer client.Close()
 	seen := map[string]string{}
 	for _, name := range []string{"odd", "odd ", "odd\n", "odd\r", "odd\x00", "odd&odd=1+%20#", "odd\u202e\ufffd", "=", "*"} {
@@ -143,9 +132,7 @@ func TestGetOrCreateEnds(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, local.WithWarm(0))
 	client, err := sandbox.NewClient(cloud.Option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer client.Close()
 	cloud.Inject(t, local.Fault{Operation: local.OpCreateSandbox, Status: http.StatusConflict, Message: "for another reason", Times: -1})
 	if _, err := client.GetOrCreate(t.Context(), "name"); !errors.Is(err, api.ErrConflict) || !strings.Contains(err.Error(), "for another reason") {
@@ -153,9 +140,7 @@ func TestGetOrCreateEnds(t *testing.T) {
 	}
 	again := sandboxtest.New(t, local.WithWarm(0))
 	client, err = sandbox.NewClient(again.Option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer client.Close()
 	if _, err := client.GetOrCreate(t.Context(), "name"); err != nil {
 		t.Fatal(err)

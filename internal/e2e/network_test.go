@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/internal/pinned"
 	"github.com/e2bctl/e2bctl/sandbox"
@@ -106,16 +107,12 @@ func TestNetworkRules(t *testing.T) {
 		direct + "http://198.51.100.1:8080/":                                          "reset",
 		direct + "http://denied.test/":                                                "Could not resolve host",
 	})
-	if err := sb.SetNetwork(t.Context(), sandbox.Network{DenyOut: []string{sandbox.AllTraffic}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.SetNetwork(t.Context(), sandbox.Network{DenyOut: []string{sandbox.AllTraffic}}))
 	check("closed", map[string]string{
 		"http://a.allowed.test/":            "no connection to a.allowed.test",
 		direct + "http://203.0.113.7:8080/": "Failed to connect",
 	})
-	if err := sb.SetNetwork(t.Context(), sandbox.Network{DenyOut: []string{"203.0.113.0/24"}, DenyPrivate: true}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.SetNetwork(t.Context(), sandbox.Network{DenyOut: []string{"203.0.113.0/24"}, DenyPrivate: true}))
 	check("open", map[string]string{
 		"http://denied.test/":                "origin of denied.test",
 		direct + "http://198.51.100.1:8080/": "origin of 198.51.100.1:8080",
@@ -270,9 +267,7 @@ func TestTwoSandboxes(t *testing.T) {
 	cloud := shared(t)
 	one, two := cloud.Create(t), cloud.Create(t)
 	for _, path := range []string{"/home/user/secret", "/tmp/secret"} {
-		if err := one.Files.Write(t.Context(), path, []byte("secret"), nil); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, one.Files.Write(t.Context(), path, []byte("secret"), nil))
 		if _, err := two.Files.Read(t.Context(), path, nil); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s: got %v, want fs.ErrNotExist", path, err)
 		}
@@ -290,9 +285,7 @@ func TestTwoSandboxes(t *testing.T) {
 	if got := run(t, two, `grep -alz '^3456$' /proc/[0-9]*/cmdline 2>/dev/null || true`); got != "" {
 		t.Errorf("two sees the processes of one: %s, want nothing", got)
 	}
-	if err := one.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, one.Close())
 	if got := run(t, two, "echo lives"); got != "lives\n" {
 		t.Errorf("got %q, want %q", got, "lives\n")
 	}
@@ -367,9 +360,7 @@ func TestAsk(t *testing.T) {
 
 	// An answer holds over pauses; a copy asks again.
 	for _, p := range []*sandbox.PauseParams{nil, {Mode: sandbox.PauseFilesystem}} {
-		if err := errors.Join(sb.Pause(t.Context(), p), sb.Resume(t.Context(), nil)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(sb.Pause(t.Context(), p), sb.Resume(t.Context(), nil)))
 		check(sb, map[string]string{"http://yes.test/": "origin of yes.test", "http://no.test/": "said no"})
 	}
 	mu.Lock()
@@ -392,9 +383,7 @@ func TestAsk(t *testing.T) {
 	// A function that never returns does not block Close. Without a handle the answer is
 	// no.
 	second, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer second.Close()
 	if _, err := sb.Commands.Start(t.Context(), "curl -s http://never.test/", nil); err != nil {
 		t.Fatal(err)
@@ -406,9 +395,7 @@ func TestAsk(t *testing.T) {
 	check(second, map[string]string{"http://nobody.test/": "none is connected", "http://yes.test/": "origin of yes.test"})
 	denied := false
 	for entry, err := range second.Logs(t.Context(), nil) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		denied = denied || entry.Fields["host"] == "nobody.test" && strings.Contains(entry.Fields["rule"], "none is connected")
 	}
 	if !denied {

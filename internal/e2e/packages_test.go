@@ -23,6 +23,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
@@ -128,9 +129,7 @@ func TestInstallFromAnIndex(t *testing.T) {
 	install := func(want *sandbox.Installation, requirements ...string) {
 		t.Helper()
 		got, err := sb.Packages.Install(t.Context(), requirements, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("%q (-want +got):\n%s", requirements, diff)
 		}
@@ -167,9 +166,7 @@ func TestInstallFromAnIndex(t *testing.T) {
 		NotImportable: []sandbox.ImportFailure{{Package: "greeting", Module: "greeting", Error: "ModuleNotFoundError: No module named 'nothing_of_the_kind'"}},
 	}, "greeting>=2")
 	done, err := sb.Packages.Install(t.Context(), []string{"PIL==99"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if diff := cmp.Diff([]sandbox.RenamedPackage{{Import: "PIL", Distribution: "pillow"}}, done.Renamed); diff != "" {
 		t.Errorf("renamed (-want +got):\n%s", diff)
 	}
@@ -265,9 +262,7 @@ func TestRunWithPackages(t *testing.T) {
 
 	var out bytes.Buffer
 	lock, err := sb.Packages.Lock(t.Context(), []string{"greeting"}, &sandbox.LockParams{Output: &out})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if !strings.Contains(out.String(), "Would install greeting-1.0 words-1.5\n") {
 		t.Errorf("the lock printed %q", &out)
 	}
@@ -278,9 +273,7 @@ func TestRunWithPackages(t *testing.T) {
 		{Packages: []string{"greeting>=1"}, Guard: &agent.Guard{}},
 	} {
 		r, err := agent.Begin(t.Context(), sb, p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if len(r.Installation.Packages) == 0 {
 			t.Errorf("run %d: %+v", i, r.Installation)
 		}
@@ -344,9 +337,7 @@ func TestLock(t *testing.T) {
 	}
 	first := cloud.Create(t, options...)
 	lock, err := first.Packages.Lock(t.Context(), []string{"greeting<2"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	sum := func(file string) []string {
 		s := sha256.Sum256(x.wheels[file])
 		return []string{hex.EncodeToString(s[:])}
@@ -363,13 +354,9 @@ func TestLock(t *testing.T) {
 		t.Errorf("to lock has installed: %s, want %s", got, "0\n")
 	}
 	text, err := lock.MarshalText()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	lock = &sandbox.LockFile{}
-	if err := lock.UnmarshalText(text); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, lock.UnmarshalText(text))
 
 	x.add(t, "words", "1.6", "n = 2\n") // the lock keeps the version
 	x.asked("")
@@ -417,9 +404,7 @@ func TestLockIsKept(t *testing.T) {
 	}
 	sb := cloud.Create(t, options...)
 	lock, err := sb.Packages.Lock(t.Context(), []string{"greeting"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	x.add(t, "greeting", "1.0", "text = 'evil'\n")
 	_, err = sb.Packages.InstallLock(t.Context(), lock, nil)
 	failed, ok := errors.AsType[*sandbox.InstallError](err)
@@ -434,9 +419,7 @@ func TestLockIsKept(t *testing.T) {
 	// success.
 	hostile := cloud.Create(t, options...)
 	evil := wheel(t, "greeting", "1.0", "text = 'evil'\n")
-	if err := hostile.Files.Write(t.Context(), "/tmp/evil.whl", evil, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, hostile.Files.Write(t.Context(), "/tmp/evil.whl", evil, nil))
 	const lying = `
 import shutil, sys
 if "download" in sys.argv:
@@ -447,9 +430,7 @@ if "download" in sys.argv:
 `
 	directory := evaluate(t, hostile, "__import__('os').path.dirname(__import__('pip').__file__)")
 	directory = strings.Trim(directory, "'")
-	if err := hostile.Files.Write(t.Context(), directory+"/__main__.py", []byte(lying), &sandbox.FileParams{User: "root"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, hostile.Files.Write(t.Context(), directory+"/__main__.py", []byte(lying), &sandbox.FileParams{User: "root"}))
 	if _, err := hostile.Packages.InstallLock(t.Context(), lock, nil); err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 	"github.com/e2bctl/e2bctl/sandbox"
@@ -58,22 +59,16 @@ func TestAutoPauseOfIdleHandle(t *testing.T) {
 	sb := sleeping(t, cloud, sandbox.WithExpiry(wakeful))
 	evaluate(t, sb, "n = 41")
 	command, err := sb.Commands.Start(t.Context(), "echo begun; read line; echo $line; exit 3", &sandbox.CommandParams{Input: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	terminal, err := sb.PTY.Open(t.Context(), &sandbox.PTYParams{Command: "read line; echo said $line"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer terminal.Close()
 	expire(cloud)
 	awaitState(t, sb, api.StatePaused)
 	if got := evaluate(t, sb, "n + 1"); got != "42" {
 		t.Errorf("got %s after the pause, want 42", got)
 	}
-	if err := command.SendInput(t.Context(), []byte("hello\n")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, command.SendInput(t.Context(), []byte("hello\n")))
 	result, err := command.Wait(t.Context())
 	if _, exited := errors.AsType[*sandbox.ExitError](err); !exited || result.ExitCode != 3 || !result.OutputCut {
 		t.Errorf("got %+v, %v, want exit status 3 of a command that was cut", result, err)
@@ -118,17 +113,13 @@ func TestAutoPauseOfCallsInFlight(t *testing.T) {
 	<-begun
 	<-begun
 	before, err := sb.Info(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	expire(cloud)
 	patience.Until(t, "the calls resumed the sandbox", func() bool {
 		info, err := sb.Info(t.Context())
 		return err == nil && info.State == api.StateRunning && info.StartedAt.After(before.StartedAt)
 	})
-	if err := sb.Files.Write(t.Context(), "/tmp/go", nil, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Files.Write(t.Context(), "/tmp/go", nil, nil))
 	if err := <-code; err != nil {
 		t.Errorf("code: %v", err)
 	}
@@ -149,9 +140,7 @@ func TestOwnPause(t *testing.T) {
 		code <- err
 	}()
 	<-begun
-	if err := sb.Pause(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Pause(t.Context(), nil))
 	_, err := sb.Commands.Run(t.Context(), "true", nil)
 	if told, ok := errors.AsType[*sandbox.GoneError](err); !ok || told.State != sandbox.GonePaused {
 		t.Errorf("got %v, want that it is paused", err)
@@ -159,9 +148,7 @@ func TestOwnPause(t *testing.T) {
 	if info, err := sb.Info(t.Context()); err != nil || info.State != api.StatePaused {
 		t.Errorf("got %+v, %v, want that it is paused", info, err)
 	}
-	if err := sb.Resume(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Resume(t.Context(), nil))
 	run(t, sb, "touch /tmp/go")
 	if err := <-code; err != nil {
 		t.Error(err)
@@ -189,9 +176,7 @@ func TestCloseOfPausedHandle(t *testing.T) {
 		}()
 		<-begun
 		<-begun
-		if err := sb.Pause(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, sb.Pause(t.Context(), nil))
 		return func() {
 			if err := sb.Close(); err != nil {
 				t.Error(err)
@@ -215,22 +200,16 @@ func TestPauseWithoutAutoResume(t *testing.T) {
 	cloud := shared(t)
 	sb := sleeping(t, cloud)
 	command, err := sb.Commands.Start(t.Context(), "until [ -e /tmp/go ]; do sleep 0.01; done", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	waited := make(chan error, 1)
 	go func() {
 		_, err := command.Wait(t.Context())
 		waited <- err
 	}()
 	watch, err := sb.Files.Watch(t.Context(), "/tmp", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer watch.Close()
-	if err := client(t, cloud).Pause(t.Context(), sb.ID(), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, client(t, cloud).Pause(t.Context(), sb.ID(), nil))
 	paused := func(what string, err error) {
 		t.Helper()
 		if told, ok := errors.AsType[*sandbox.GoneError](err); !ok || told.State != sandbox.GonePaused {
@@ -245,13 +224,9 @@ func TestPauseWithoutAutoResume(t *testing.T) {
 	for _, err := range watch.Events(t.Context()) {
 		paused("watch", err)
 	}
-	if err := sb.Resume(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Resume(t.Context(), nil))
 	again, err := sb.Commands.Connect(t.Context(), sandbox.ByPID(command.PID()), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	run(t, sb, "touch /tmp/go")
 	if _, err := again.Wait(t.Context()); err != nil {
 		t.Error(err)

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 	"github.com/e2bctl/e2bctl/sandbox"
@@ -32,9 +33,7 @@ func TestPauseInterruptsRequest(t *testing.T) {
 	for range 4 {
 		sb := cloud.Create(t)
 		info, err := sb.Info(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		work.Go(func() error {
 			for i := range 10 {
 				if err := interruptByPause(t, cloud.URL(), string(info.AccessToken), sb); err != nil {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
@@ -21,9 +22,7 @@ func TestPool(t *testing.T) {
 	const warm, most, users, uses = 3, 5, 6, 4
 	cloud := sandboxtest.New(t, local.WithMaxSandboxes(most))
 	client, err := sandbox.NewClient(cloud.Option(), sandbox.WithMaxRetries(0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer client.Close()
 	cloud.Inject(t, local.Fault{Operation: local.OpCreateSandbox, Status: http.StatusServiceUnavailable, Message: "busy", Times: 2})
 	pool, err := client.NewPool(&sandbox.PoolParams{
@@ -32,9 +31,7 @@ func TestPool(t *testing.T) {
 			return sb.Files.WriteText(ctx, "prepared", "yes", nil)
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	full := func() bool { return pool.Stats().Warm == warm }
 	use := func() {
 		sb, err := pool.Get(t.Context())
@@ -52,12 +49,8 @@ func TestPool(t *testing.T) {
 
 	patience.Until(t, "the pool is full", full)
 	for info, err := range client.List(t.Context(), nil) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := client.Kill(t.Context(), info.ID); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
+		must.Do(t, client.Kill(t.Context(), info.ID))
 	}
 	use()
 	if got := pool.Stats(); got.Discarded != warm || got.Failed == 0 {

@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
@@ -38,13 +39,9 @@ func TestStartedCommand(t *testing.T) {
 	command, err := sb.Commands.Start(t.Context(), `while read -r line; do echo "got $line"; done; echo bye >&2; exit 4`, &sandbox.CommandParams{
 		Input: true, Tag: "reader", Stdout: out, Envs: map[string]string{"A": "b"}, Cwd: "/tmp", User: "root",
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, word := range []string{"one", "zwei", "三"} {
-		if err := command.SendInput(t.Context(), []byte(word+"\n")); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, command.SendInput(t.Context(), []byte(word+"\n")))
 		if said.Scan(); said.Text() != "got "+word {
 			t.Errorf("said %q to %q: %v, want %q", said.Text(), word, said.Err(), "got "+word)
 		}
@@ -77,9 +74,7 @@ func TestSignalCommand(t *testing.T) {
 	sb := shared(t).Create(t)
 	out, said := lines()
 	command, err := sb.Commands.Start(t.Context(), `trap 'echo caught; exit 7' TERM; echo ready; while :; do sleep 0.1; done`, &sandbox.CommandParams{Stdout: out})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	said.Scan()
 	if err := command.Signal(t.Context(), syscall.SIGTERM); err != nil {
 		t.Error(err)
@@ -92,9 +87,7 @@ func TestSignalCommand(t *testing.T) {
 	}
 
 	command, err = sb.Commands.Start(t.Context(), "exec sleep 1000", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if err := command.Kill(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -116,9 +109,7 @@ func TestKillProcesses(t *testing.T) {
 	out, said := lines()
 	const polite = `trap 'echo caught; exit 7' TERM; echo ready; while :; do sleep 0.1; done`
 	trapped, err := sb.Commands.Start(t.Context(), polite, &sandbox.CommandParams{Tag: "polite", Stdout: out})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	said.Scan()
 	if err := sb.Commands.Kill(t.Context(), sandbox.ByTag("polite"), &sandbox.CommandKillParams{Signal: syscall.SIGTERM}); err != nil {
 		t.Error(err)
@@ -134,18 +125,12 @@ func TestKillProcesses(t *testing.T) {
 	}
 
 	terminal, err := sb.PTY.Open(t.Context(), &sandbox.PTYParams{Command: "exec sleep 1000", Tag: "worker"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer terminal.Close()
 	first, err := sb.Commands.Start(t.Context(), "exec sleep 1000", &sandbox.CommandParams{Tag: "worker"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	other, err := sb.Commands.Start(t.Context(), "exec sleep 1000", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	list, err := sb.Commands.List(t.Context(), &sandbox.CommandListParams{Tag: "worker"})
 	var listed []int
 	for _, info := range list {
@@ -188,17 +173,11 @@ func TestConnectToCommand(t *testing.T) {
 	cloud := shared(t)
 	sb := cloud.Create(t)
 	first, err := sb.Commands.Start(t.Context(), `until [ -e go ]; do sleep 0.02; done; echo now; exit 5`, &sandbox.CommandParams{Tag: "patient"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	other, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	byPID, err := other.Commands.Connect(t.Context(), sandbox.ByPID(first.PID()), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	byTag, err := sb.Commands.Connect(t.Context(), sandbox.ByTag("patient"), nil)
 	if err != nil || byTag.PID() != first.PID() {
 		t.Fatalf("got %v, want the pid %v and no error", err, first.PID())
@@ -218,9 +197,7 @@ func TestConnectToCommand(t *testing.T) {
 		t.Errorf("got %+v, %v, want an error, exit code 5 and stdout %q", result, err, "now\n")
 	}
 	late, err := sb.Commands.Connect(t.Context(), sandbox.ByTag("patient"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if result, err := late.Wait(t.Context()); err == nil || result.ExitCode != 5 {
 		t.Errorf("after the end: %+v, %v, want an error and exit code 5", result, err)
 	}
@@ -236,16 +213,12 @@ func TestCommandEvents(t *testing.T) {
 	sb := shared(t).Create(t)
 	const size = 8 << 20
 	command, err := sb.Commands.Start(t.Context(), fmt.Sprintf("echo err >&2; head -c %d /dev/zero; exit 2", size), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var stdout, dropped int64
 	var stderr string
 	var exit *sandbox.CommandResult
 	for event, err := range command.Events(t.Context()) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		stdout += int64(len(event.Stdout))
 		stderr += string(event.Stderr)
 		dropped += event.Dropped
@@ -265,16 +238,10 @@ func TestCommandsOfASandboxThatGoes(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
 	command, err := sb.Commands.Start(t.Context(), "exec sleep 1000", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	terminal, err := sb.PTY.Open(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := sb.Kill(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, sb.Kill(t.Context()))
 	if _, err := command.Wait(t.Context()); !errors.Is(err, sandbox.ErrGone) {
 		t.Errorf("Wait: %v, want sandbox.ErrGone", err)
 	}
@@ -318,9 +285,8 @@ func shown(t *testing.T, terminal *sandbox.Terminal, text string) {
 
 func typed(t *testing.T, terminal io.Writer, text string) {
 	t.Helper()
-	if _, err := io.WriteString(terminal, text); err != nil {
-		t.Fatal(err)
-	}
+	_, err := io.WriteString(terminal, text)
+	must.Do(t, err)
 }
 
 func TestTerminal(t *testing.T) {
@@ -338,9 +304,7 @@ func TestTerminal(t *testing.T) {
 func useTerminal(t *testing.T, sb *sandbox.Sandbox) {
 	t.Helper()
 	terminal, err := sb.PTY.Open(t.Context(), &sandbox.PTYParams{Cols: 100, Rows: 30, Envs: map[string]string{"A": "b"}, Cwd: "/tmp"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	// The terminal also shows the typed text: the answers must not look like
 	// the questions.
 	typed(t, terminal, "echo $(stty size)-$A-$TERM-$PWD\n")
@@ -365,9 +329,7 @@ func useTerminal(t *testing.T, sb *sandbox.Sandbox) {
 		t.Error(err)
 	}
 	again, err := sb.PTY.Connect(t.Context(), sandbox.ByPID(terminal.PID()), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	typed(t, again, "echo still-$kept; exit 6\n")
 	shown(t, again, "still-K2")
 	if _, err := io.Copy(io.Discard, again); err != nil {
@@ -390,9 +352,7 @@ func TestTerminalNobodyReads(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
 	terminal, err := sb.PTY.Open(t.Context(), &sandbox.PTYParams{Command: "exec yes"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	shown(t, terminal, "y\r\ny\r\n")
 	if err := terminal.Close(); err != nil {
 		t.Error(err)

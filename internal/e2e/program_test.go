@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
@@ -31,9 +32,7 @@ func programDir(t *testing.T) string {
 		".git/config":       "",
 	} {
 		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(content), 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(content), 0o600)))
 	}
 	return dir
 }
@@ -81,9 +80,7 @@ func removed(t *testing.T, sb *sandbox.Sandbox) {
 	t.Helper()
 	patience.Until(t, "the program's directory is removed", func() bool {
 		entries, err := sb.Files.List(t.Context(), ".", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return !slices.ContainsFunc(entries, func(e sandbox.FileInfo) bool { return strings.HasPrefix(e.Name, ".e2bctl-program") })
 	})
 }

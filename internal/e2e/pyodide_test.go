@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv/wasmtest"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
@@ -40,16 +41,12 @@ func fromIndex(more ...sandbox.CreateOption) []sandbox.CreateOption {
 func alone(t *testing.T, cloud *sandboxtest.Cloud, want int) {
 	t.Helper()
 	client, err := sandbox.NewClient(cloud.Option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer client.Close()
 	patience.Until(t, "the sandbox of pip ends", func() bool {
 		n := 0
 		for _, err := range client.List(t.Context(), nil) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			n++
 		}
 		return n == want
@@ -72,9 +69,7 @@ func TestWasmPackages(t *testing.T) {
 	install := func(want *sandbox.Installation, requirements ...string) {
 		t.Helper()
 		got, err := sb.Packages.Install(t.Context(), requirements, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("%q (-want +got):\n%s", requirements, diff)
 		}
@@ -109,17 +104,13 @@ func TestWasmPackages(t *testing.T) {
 
 	// A snapshot contains them, too.
 	snapshot, err := sb.Snapshot(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if got := evaluate(t, cloud.Create(t, sandbox.WithTemplate(snapshot.ID)), "import built, mine, words; built.platform, mine.n, words.n"); got != "('emscripten', 3, 1)" {
 		t.Errorf("in a snapshot: got %s, want ('emscripten', 3, 1)", got)
 	}
 
 	foreign := filepath.Join(t.TempDir(), "native-1.0-cp314-cp314-win_amd64.whl")
-	if err := os.WriteFile(foreign, wheel(t, "native", "1.0", ""), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(foreign, wheel(t, "native", "1.0", ""), 0o600))
 	for requirement, want := range map[string]string{
 		"native": "native: the index has no wheel for Python 3.14.2 in WebAssembly (pyemscripten_2026_0_wasm32, emscripten_5_0_3_wasm32), nor one for every system; numpy, pandas and more are in a full Pyodide distribution: start the local cloud with its directory (WasmParams.PyodideDist, --pyodide-dist)",
 		foreign:  "native-1.0-cp314-cp314-win_amd64.whl is not a supported wheel on this platform",
@@ -143,9 +134,7 @@ func TestWasmLock(t *testing.T) {
 	options := fromIndex(sandbox.WithWheelCache(t.TempDir(), 0))
 	first := cloud.Create(t, options...)
 	lock, err := first.Packages.Lock(t.Context(), []string{"greeting"}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if len(lock.Packages) != 2 || !strings.HasPrefix(lock.Comment, "For CPython 3.14 on emscripten wasm32.") {
 		t.Errorf("got %+v, want two packages for CPython 3.14 on emscripten", lock)
 	}
@@ -154,9 +143,7 @@ func TestWasmLock(t *testing.T) {
 	for i, sb := range []*sandbox.Sandbox{first, cloud.Create(t, append(options, sandbox.WithInternet(false))...)} {
 		x.asked("")
 		got, err := sb.Packages.InstallLock(t.Context(), lock, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("sandbox %d (-want +got):\n%s", i, diff)
 		}
@@ -169,9 +156,7 @@ func TestWasmLock(t *testing.T) {
 	}
 	// A run of an agent installs them, too, and its code may import the named ones.
 	run, err := agent.Begin(t.Context(), cloud.Create(t, options...), &agent.Params{Lock: lock, Packages: []string{"greeting"}, Guard: &agent.Guard{}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer run.Close()
 	for code, fails := range map[string]bool{"import greeting\ngreeting.text": false, "import words": true} {
 		if step, err := run.Exec(t.Context(), code); err != nil || (step.Error != nil) != fails {
@@ -201,14 +186,10 @@ func TestWasmHostileWheel(t *testing.T) {
 			if err == nil {
 				_, err = w.Write([]byte("Name: bad\nMetadata-Version: 2.1\nVersion: 1.0\nWheel-Version: 1.0\nRoot-Is-Purelib: true\n"))
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 		}
 		path := filepath.Join(t.TempDir(), "bad-1.0-py3-none-any.whl")
-		if err := errors.Join(archive.Close(), os.WriteFile(path, content.Bytes(), 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(archive.Close(), os.WriteFile(path, content.Bytes(), 0o600)))
 		return path
 	}
 	for name, want := range map[string]string{
@@ -240,9 +221,7 @@ func pyodideDist(t *testing.T, python string) string {
 	packages := map[string]any{"libheavy": map[string]any{"file_name": "libheavy.zip", "package_type": "shared_library"}}
 	for _, name := range []string{"tiny", "damaged", "heavy", "stray"} {
 		file, content := fmt.Sprintf("%s-1.0-%s.whl", name, pyodideTag), wheel(t, name, "1.0", "n = 7\n")
-		if err := os.WriteFile(filepath.Join(dir, file), content, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, file), content, 0o644))
 		sum, depends := sha256.Sum256(content), []string{}
 		switch name {
 		case "damaged":
@@ -256,9 +235,8 @@ func pyodideDist(t *testing.T, python string) string {
 	}
 	info := map[string]string{"abi_version": "2026_0", "arch": "wasm32", "platform": "emscripten_5_0_3", "python": python}
 	lock, err := json.Marshal(map[string]any{"info": info, "packages": packages})
-	if err = errors.Join(err, os.WriteFile(filepath.Join(dir, "pyodide-lock.json"), lock, 0o644)); err != nil {
-		t.Fatal(err)
-	}
+	err = errors.Join(err, os.WriteFile(filepath.Join(dir, "pyodide-lock.json"), lock, 0o644))
+	must.Do(t, err)
 	return dir
 }
 
@@ -295,9 +273,7 @@ func TestWasmDist(t *testing.T) {
 		}
 	}
 	private := pyodideDist(t, "3.14.2")
-	if err := os.Chmod(private, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chmod(private, 0o700))
 	for dir, want := range map[string]string{
 		pyodideDist(t, "3.12.1"): "is for another Pyodide (Python 3.12.1, ABI 2026_0, wasm32) than that of this program (Python 3.14.2,",
 		private:                  "let all read it",

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
@@ -27,24 +28,16 @@ func TestReasonsReachOtherPrograms(t *testing.T) {
 	}{
 		"killed": {func(t *testing.T, sb *sandbox.Sandbox) {
 			t.Helper()
-			if err := sb.Kill(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, sb.Kill(t.Context()))
 		}, sandbox.GoneKilled},
 		"killed while it is paused": {func(t *testing.T, sb *sandbox.Sandbox) {
 			t.Helper()
-			if err := sb.Pause(t.Context(), nil); err != nil {
-				t.Fatal(err)
-			}
-			if err := c.Kill(t.Context(), sb.ID()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, sb.Pause(t.Context(), nil))
+			must.Do(t, c.Kill(t.Context(), sb.ID()))
 		}, sandbox.GoneKilled},
 		"expired": {func(t *testing.T, sb *sandbox.Sandbox) {
 			t.Helper()
-			if err := sb.SetLifetime(t.Context(), time.Second); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, sb.SetLifetime(t.Context(), time.Second))
 			cloud.Advance(time.Hour)
 			patience.Until(t, "it is gone", func() bool { _, err := c.Info(t.Context(), sb.ID()); return errors.Is(err, sandbox.ErrGone) })
 		}, sandbox.GoneExpired},
@@ -75,9 +68,7 @@ func TestPausedSandboxesAreListed(t *testing.T) {
 	running := cloud.Create(t)
 	paused := cloud.Create(t, sandbox.WithExpiry(sandbox.Expiry{Then: sandbox.ThenPause, Resume: true}), sandbox.WithMetadata(map[string]string{"job": "42"}))
 	before := time.Now()
-	if err := paused.Pause(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, paused.Pause(t.Context(), nil))
 	after := time.Now()
 	if err := paused.Pause(t.Context(), nil); !errors.Is(err, api.ErrConflict) {
 		t.Errorf("paused twice: got %v, want api.ErrConflict", err)
@@ -93,9 +84,7 @@ func TestPausedSandboxesAreListed(t *testing.T) {
 	} {
 		var got []string
 		for info, err := range c.List(t.Context(), &test.params) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			got = append(got, info.ID)
 		}
 		slices.Sort(got)
@@ -105,9 +94,7 @@ func TestPausedSandboxesAreListed(t *testing.T) {
 		}
 	}
 	info, err := c.Info(t.Context(), paused.ID())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if info.State != api.StatePaused || info.PauseMode != sandbox.PauseFull || info.EnvdUnresponsiveAtPause {
 		t.Errorf("got %+v, want a sandbox that is paused with its memory", info)
 	}
@@ -117,9 +104,7 @@ func TestPausedSandboxesAreListed(t *testing.T) {
 	if info.EndAt.Before(before.Truncate(time.Second)) || info.EndAt.After(after) { // the API may round
 		t.Errorf("got the end %v, want the time of the pause, between %v and %v", info.EndAt, before, after)
 	}
-	if err := paused.Resume(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, paused.Resume(t.Context(), nil))
 	if info, err = paused.Info(t.Context()); err != nil || info.State != api.StateRunning || info.PauseMode != "" {
 		t.Errorf("got %+v, %v, want a sandbox that runs", info, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 	"github.com/e2bctl/e2bctl/sandbox/local"
@@ -90,15 +91,11 @@ func TestUnsupportedFields(t *testing.T) {
 		"Timeout cannot be gr": `"timeout":999999999`,
 	} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, cloud.URL()+"/v2/sandboxes", strings.NewReader(`{"templateID":"base",`+value+`}`))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		r.Header.Set("Content-Type", "application/json")
 		r.Header.Set("X-API-KEY", string(cloud.APIKey()))
 		resp, err := client.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		body, _ := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		if resp.StatusCode != http.StatusBadRequest || !bytes.Contains(body, []byte(field)) {
@@ -106,9 +103,7 @@ func TestUnsupportedFields(t *testing.T) {
 		}
 	}
 	client2, err := sandbox.NewClient(cloud.Option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer client2.Close()
 	for info, err := range client2.List(t.Context(), nil) {
 		t.Errorf("a refused create left %v, %v", info, err)
@@ -194,9 +189,7 @@ func TestStateThatCannotBeEncoded(t *testing.T) {
 
 	// This is the same in the other direction.
 	r, err := agent.Begin(t.Context(), sb, &agent.Params{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer r.Close()
 	if _, err := r.Exec(t.Context(), "data = {'rows': [{'bad': lambda: 0}]}"); err != nil {
 		t.Fatal(err)

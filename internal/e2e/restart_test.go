@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/internal/pinned"
 	"github.com/e2bctl/e2bctl/sandbox"
@@ -73,9 +74,7 @@ func (s *server) resumed(t *testing.T, id string) *sandbox.Sandbox {
 		t.Fatalf("connect to the paused sandbox: got %d %v, want %d", status, answer, http.StatusCreated)
 	}
 	sb, err := sandbox.Connect(t.Context(), id, s.option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { sb.Close() })
 	return sb
 }
@@ -95,9 +94,7 @@ func TestRestart(t *testing.T) {
 			before := startServer(t, stateVariable+"="+state)
 			sb, err := sandbox.Create(t.Context(), before.option(),
 				sandbox.WithMetadata(map[string]string{"who": "me"}), sandbox.WithEnvs(map[string]string{"GREETING": "hello"}))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			run(t, sb, "echo kept > notes.txt; mkdir deep && ln -s ../notes.txt deep/link; (sleep 5000 &)")
 			before.pause(t, sb.ID(), `{"memory":true}`)
 			_, told := before.ask(t, "GET", "/sandboxes/"+sb.ID(), "")
@@ -131,9 +128,7 @@ func TestRestart(t *testing.T) {
 func keptDirectories(t *testing.T, state string) (found []string) {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(state, "*", "*", "files"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return found
 }
 
@@ -161,9 +156,7 @@ func TestKilledWhilePausing(t *testing.T) {
 	for range rounds {
 		before := startServer(t, stateVariable+"="+state)
 		sb, err := sandbox.Create(t.Context(), before.option())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		run(t, sb, "head -c 20000000 /dev/urandom > big; for i in $(seq 300); do echo $i > small-$i; done; sha256sum big > sum")
 		family := descendants(t, before.pid())
 		answered := make(chan bool, 1)
@@ -216,9 +209,7 @@ func TestKilledWhileChanging(t *testing.T) {
 		} {
 			before := startServer(t, stateVariable+"="+state)
 			sb, err := sandbox.Create(t.Context(), before.option())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			run(t, sb, "head -c 5000000 /dev/urandom > big; sha256sum big > sum")
 			before.pause(t, sb.ID(), `{"memory":false}`)
 			if name == "pause" {
@@ -269,9 +260,7 @@ func TestFrozenAndKilled(t *testing.T) {
 	t.Parallel()
 	server := startServer(t)
 	sb, err := sandbox.Create(t.Context(), server.option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	run(t, sb, "for i in $(seq 20); do (sleep 5000 &); done")
 	server.pause(t, sb.ID(), "{}")
 	family := descendants(t, server.pid())
@@ -301,9 +290,7 @@ func TestStateDirectoryFull(t *testing.T) {
 	})
 	server := startServer(t, stateVariable+"="+state)
 	sb, err := sandbox.Create(t.Context(), server.option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	run(t, sb, "head -c 20000000 /dev/urandom > big; (sleep 5000 &)")
 	for _, body := range []string{`{"memory":true}`, `{"memory":false}`} {
 		status, answer := server.ask(t, "POST", "/sandboxes/"+sb.ID()+"/pause", body)

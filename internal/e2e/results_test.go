@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/chart"
 )
@@ -30,9 +31,7 @@ display({
     "application/javascript": "1;", "application/vnd.own+json": {"own": [True]}, "text/own": "own",
 }, raw=True)
 {"n": 41 + 1}`, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if len(execution.Results) != 2 {
 			t.Fatalf("%d results, want 2", len(execution.Results))
 		}
@@ -60,9 +59,7 @@ func TestWhatAnExecutionTells(t *testing.T) {
 	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
 		before := time.Now()
 		first, err := sb.RunCode(t.Context(), "import sys\nfor i in range(3):\n  print(i, flush=True)\n  print(-i, file=sys.stderr, flush=True)\n1", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		var order []string
 		for _, l := range first.Logs {
 			order = append(order, fmt.Sprintf("%s %s", l.Stream, strings.TrimSpace(l.Text)))
@@ -78,9 +75,7 @@ func TestWhatAnExecutionTells(t *testing.T) {
 			t.Errorf("got %+v, want all the output", first)
 		}
 		second, err := sb.RunCode(t.Context(), "print('x' * 100, end='')", &sandbox.RunCodeParams{MaxOutputBytes: 10})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if second.Count != first.Count+1 {
 			t.Errorf("got the count %d, want %d", second.Count, first.Count+1)
 		}

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
@@ -24,9 +25,7 @@ import (
 func begin(t *testing.T, sb *sandbox.Sandbox, p *agent.Params) *agent.Run {
 	t.Helper()
 	r, err := agent.Begin(t.Context(), sb, p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() {
 		if err := r.Close(); err != nil {
 			t.Error(err)
@@ -53,9 +52,7 @@ func TestTenRuns(t *testing.T) {
 	st := state.New()
 	evaluate(t, sb, "seen = []")
 	for i := range 10 {
-		if err := st.Set("i", i); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, st.Set("i", i))
 		r := begin(t, sb, &agent.Params{State: st, Tools: []agent.Tool{add}})
 		step := observe(t, r, "seen.append(i)\nfinal_answer([add(i, 1), len(seen)])")
 		if got := decoded[[2]int](t, step.Value); !step.Final || step.Error != nil || got != [2]int{i + 1, i + 1} {
@@ -85,13 +82,9 @@ func TestRunsAtOnce(t *testing.T) {
 	var runs sync.WaitGroup
 	for i := range n {
 		c, err := sb.Contexts.Create(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		st := state.New()
-		if err := st.Set("i", i); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, st.Set("i", i))
 		r := begin(t, sb, &agent.Params{Context: c.ID, State: st, Tools: []agent.Tool{meet}})
 		if _, err := agent.Begin(t.Context(), sb, &agent.Params{Context: c.ID}); !errors.Is(err, agent.ErrContextBusy) {
 			t.Errorf("a second run in the context: %v, want agent.ErrContextBusy", err)
@@ -179,9 +172,7 @@ func TestStepThatDoesNotStop(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
 	st := state.New()
-	if err := st.Set("x", 40); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, st.Set("x", 40))
 	r := begin(t, sb, &agent.Params{
 		State: st, Tools: []agent.Tool{add}, Guard: &agent.Guard{Allow: []string{"signal", "time"}},
 		Limits: agent.Limits{StepTimeout: 5 * time.Second},
@@ -233,9 +224,7 @@ func TestGuardOfAStepThatWasCut(t *testing.T) {
 	if step := observe(t, r, "1"); len(step.Violations) != 0 || len(step.Imports) != 0 {
 		t.Errorf("the next step: %+v, want no violations and no step.Imports", step)
 	}
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.Close())
 	var events []string
 	for line := range strings.Lines(audit.String()) {
 		var e struct {
@@ -243,9 +232,7 @@ func TestGuardOfAStepThatWasCut(t *testing.T) {
 			N       int
 			Blocked []agent.Violation
 		}
-		if err := json.Unmarshal([]byte(line), &e); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal([]byte(line), &e))
 		event := fmt.Sprint(e.Event, e.N)
 		for _, v := range e.Blocked {
 			event += " " + v.Name
@@ -363,16 +350,12 @@ func TestKernelKilledInARun(t *testing.T) {
 	st := state.New()
 	large := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
 	for name, v := range map[string]any{"x": 20, "large": large} {
-		if err := st.Set(name, v); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, st.Set(name, v))
 	}
 	p := &agent.Params{State: st, Tools: []agent.Tool{add}, Guard: &agent.Guard{Allow: []string{"os", "signal"}}}
 	r := begin(t, sb, p)
 	observe(t, r, "x += 1")
-	if err := r.Pull(t.Context(), st); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.Pull(t.Context(), st))
 	step, err := r.Exec(t.Context(), "lost = 1\nprint('before', flush=True)\nimport os, signal\nos.kill(os.getpid(), signal.SIGKILL)")
 	if !errors.Is(err, sandbox.ErrKernelDied) || step == nil || step.Stdout != "before\n" {
 		t.Fatalf("got %+v, %v, want sandbox.ErrKernelDied and stdout %q", step, err, "before\n")
@@ -406,9 +389,7 @@ func TestKernelReplacedInARun(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
 	st := state.New()
-	if err := st.Set("x", 21); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, st.Set("x", 21))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	r := begin(t, sb, &agent.Params{State: st, Tools: []agent.Tool{add}, Guard: &agent.Guard{Allow: []string{"signal"}}, Stdout: canceller(cancel)})
@@ -513,9 +494,7 @@ func TestSandboxGoneUnderARun(t *testing.T) {
 			return 0, ctx.Err()
 		})
 		r, err := agent.Begin(t.Context(), sb, &agent.Params{Tools: []agent.Tool{waits}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		ended := make(chan error, 1)
 		go func() { <-begun; ended <- end(sb) }()
 		step, err := r.Exec(t.Context(), "waits()")

@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/internal/pinned"
 	"github.com/e2bctl/e2bctl/sandbox"
@@ -70,16 +71,10 @@ func startServer(t *testing.T, env ...string) *server {
 	command.Env = append(append(os.Environ(), serverVariable+"=1"), env...)
 	command.Stderr = t.Output()
 	stdin, err := command.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	stdout, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, command.Start())
 	s := &server{command: command, stdin: stdin}
 	t.Cleanup(func() {
 		if command.ProcessState == nil {
@@ -105,9 +100,7 @@ func (s *server) option() sandbox.ClientOption {
 // kill kills the server like a crash.
 func (s *server) kill(t *testing.T) {
 	t.Helper()
-	if err := s.command.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.command.Process.Kill())
 	_ = s.command.Wait() // it was killed
 }
 
@@ -133,9 +126,7 @@ func TestServerKilled(t *testing.T) {
 	cache := t.TempDir()
 	server := startServer(t, "XDG_CACHE_HOME="+cache, "E2BCTL_PYTHON="+python.Path)
 	sb, err := sandbox.Create(t.Context(), server.option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	evaluate(t, sb, "x = 1")
 	run(t, sb, "setsid nohup sleep 4321 >/dev/null 2>&1 & echo")
 	begun, ended := make(chan struct{}, 2), make(chan error, 2)
@@ -185,9 +176,7 @@ func descendants(t *testing.T, pid int) []started {
 	t.Helper()
 	children := map[int][]started{}
 	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, entry := range entries {
 		var pid int
 		if _, err := fmt.Sscan(entry.Name(), &pid); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/realservice"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
@@ -21,14 +22,10 @@ func connectService(t *testing.T) *sandbox.Sandbox {
 	t.Helper()
 	s := realservice.Start(t)
 	client, err := sandbox.NewClient(sandbox.WithAPIKey(realservice.APIKey), sandbox.WithAPIURL(s.URL), sandbox.WithSandboxURL(s.URL))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { client.Close() })
 	sb, err := client.Connect(t.Context(), realservice.SandboxID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { sb.Close() })
 	return sb
 }
@@ -160,8 +157,6 @@ func libraryOptions(t *testing.T, sb *sandbox.Sandbox) (found map[string]any) {
 	if err == nil {
 		err = json.Unmarshal([]byte(execution.Stdout), &found)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return found
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
@@ -18,14 +19,10 @@ import (
 func post(t *testing.T, cloud *sandboxtest.Cloud, path, body string, status int, v any) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, cloud.URL()+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	r.Header.Set("X-Api-Key", string(cloud.APIKey()))
 	resp, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != status {
@@ -40,9 +37,7 @@ func post(t *testing.T, cloud *sandboxtest.Cloud, path, body string, status int,
 func written(t *testing.T, sb *sandbox.Sandbox, path string) string {
 	t.Helper()
 	result, err := sb.Commands.Run(t.Context(), "cat "+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return strings.TrimSpace(result.Stdout)
 }
 
@@ -56,22 +51,17 @@ func TestSnapshotAndFork(t *testing.T) {
 	evaluate(t, source, "n = 41")
 	run := func(sb *sandbox.Sandbox, script string) {
 		t.Helper()
-		if _, err := sb.Commands.Run(t.Context(), script, nil); err != nil {
-			t.Fatal(err)
-		}
+		_, err := sb.Commands.Run(t.Context(), script, nil)
+		must.Do(t, err)
 	}
 	run(source, "echo before > /tmp/text; mkdir -p work; seq 100000 > work/numbers; rm -f .bashrc; ln -s text /tmp/link")
 	command, err := source.Commands.Start(t.Context(), "read line; echo said $line", &sandbox.CommandParams{Input: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var snapshot struct{ SnapshotID string }
 	post(t, cloud, "/sandboxes/"+source.ID()+"/snapshots", `{"name":"job"}`, http.StatusCreated, &snapshot)
 	var forks []struct{ Sandbox struct{ SandboxID string } }
 	post(t, cloud, "/sandboxes/"+source.ID()+"/fork", `{"count":3}`, http.StatusCreated, &forks)
-	if err := command.SendInput(t.Context(), []byte("hello\n")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, command.SendInput(t.Context(), []byte("hello\n")))
 	if result, err := command.Wait(t.Context()); err != nil || result.Stdout != "said hello\n" || result.OutputCut {
 		t.Errorf("the command that ran meanwhile: got %+v, %v, want all that it said, without a cut", result, err)
 	}
@@ -92,9 +82,7 @@ func TestSnapshotAndFork(t *testing.T) {
 	}
 	for i, id := range ids {
 		child, err := sandbox.Connect(t.Context(), id, cloud.Option())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		t.Cleanup(func() { _ = child.Close() })
 		if got := written(t, child, "/tmp/link"); got != "before" {
 			t.Errorf("child %d: got %q in the file, want %q", i, got, "before")

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox/template"
 )
 
@@ -41,9 +42,7 @@ RUN test ! -e /src && test ! -e /out && echo $WHO >/opt/who
 		return built.Name, nil
 	}
 	name, err := build(dockerfile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if !b.said("[build 1/5]") || b.said("unused") {
 		t.Errorf("got the log %q, want the stage that is needed and not the other", b.log)
 	}

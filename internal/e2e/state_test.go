@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 	"github.com/e2bctl/e2bctl/state"
 )
@@ -22,38 +23,26 @@ func TestStateContinuesInAnotherSandbox(t *testing.T) {
 	c := client(t, shared(t))
 	st := state.New()
 	table, err := state.TableOf([]sale{{"Bern", 1.5}, {"Köln", 2}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	array, err := state.ArrayOf(make([]float64, 1<<20))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for name, v := range map[string]any{"sales": table, "zeros": array} {
-		if err := st.Set(name, v); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, st.Set(name, v))
 	}
 	step := func(code string, pull bool) {
 		t.Helper()
 		sb, err := c.Create(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer sb.Close()
 		run, err := agent.Begin(t.Context(), sb, &agent.Params{State: st})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer run.Close()
 		step, err := run.Exec(t.Context(), code)
 		if err != nil || step.Error != nil {
 			t.Fatalf("got %v, %v, want no error", err, step.Error)
 		}
 		if pull {
-			if err := run.Pull(t.Context(), st); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, run.Pull(t.Context(), st))
 		}
 	}
 	step("zeros[7] = 1\nsales['amount'] *= 2\nbest = sales.loc[sales['amount'].idxmax()]\nlabel = best['city']", true)
@@ -61,8 +50,7 @@ func TestStateContinuesInAnotherSandbox(t *testing.T) {
 	if _, err := st.WriteTo(&file); err != nil {
 		t.Fatal(err)
 	}
-	if st, err = state.Load(&file, state.Bounds{}); err != nil {
-		t.Fatal(err)
-	}
+	st, err = state.Load(&file, state.Bounds{})
+	must.Do(t, err)
 	step("assert zeros.sum() == 1 and len(zeros) == 1 << 20\nassert list(sales['amount']) == [3.0, 4.0] and label == 'Köln' and best['amount'] == 4", false)
 }

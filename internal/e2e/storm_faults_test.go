@@ -12,15 +12,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // smallDisk makes dir a disk of its own that can be filled, and reports false if this user cannot.
 func smallDisk(t *testing.T, dir string) bool {
 	t.Helper()
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(dir, 0o700))
 	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=256m,mode=0700"); err != nil {
 		return false
 	}
@@ -103,15 +102,11 @@ func (s *storm) kill(random *rand.Rand) {
 func (s *storm) fill(random *rand.Rand) {
 	name := filepath.Join(s.state, "filled")
 	file, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.Do(s.t, err)
 	defer file.Close()
 	for block := make([]byte, 1<<20); err == nil; {
 		_, err = file.Write(block)
 	}
 	pass(s.t.Context(), random, 2*time.Second)
-	if err := os.Remove(name); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Do(s.t, os.Remove(name))
 }

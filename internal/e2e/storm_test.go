@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/internal/relaytest"
 	"github.com/e2bctl/e2bctl/sandbox"
@@ -39,13 +40,9 @@ func TestStorm(t *testing.T) {
 		t.Skip("make storm runs it")
 	}
 	seed, err := strconv.ParseUint(os.Getenv(stormVariable), 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	lasts, err := time.ParseDuration(os.Getenv(stormTimeVariable))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	s := newStorm(t, seed)
 	defer func() {
 		t.Logf("seed %d: operations %s; faults %s; violations %d", seed, counted(s.operations), counted(s.faults), s.violations)
@@ -83,9 +80,7 @@ type storm struct {
 func newStorm(t *testing.T, seed uint64) *storm {
 	t.Helper()
 	python, err := local.FindPython(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	s := &storm{t: t, cache: t.TempDir(), state: filepath.Join(t.TempDir(), "state"), operations: map[string]int{}, faults: map[string]int{}}
 	s.disk = smallDisk(t, s.state)
 	s.env = []string{stateVariable + "=" + s.state, "XDG_CACHE_HOME=" + s.cache, "E2BCTL_PYTHON=" + python.Path}
@@ -93,9 +88,7 @@ func newStorm(t *testing.T, seed uint64) *storm {
 	s.server = startServer(t, s.env...)
 	s.relay = relaytest.New(t, s.server.url)
 	s.client, err = sandbox.NewClient(sandbox.WithAPIKey(s.server.key), sandbox.WithAPIURL(s.relay.URL()), sandbox.WithSandboxURL(s.relay.URL()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = s.client.Close() })
 	return s
 }
@@ -144,9 +137,7 @@ func (s *storm) clear() {
 	kept := func() (all []string) {
 		for _, dir := range []string{"files", "new", "notes", "trash"} {
 			found, err := filepath.Glob(filepath.Join(s.state, dir, "*"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			all = append(all, found...)
 		}
 		return all

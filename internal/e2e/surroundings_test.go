@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -36,9 +37,7 @@ func TestSurroundings(t *testing.T) {
 			}
 			for _, size := range []int{0, 10, 1 << 20, 2 << 20} { // a new file, and a replaced one
 				want := strings.Repeat("x", size)
-				if err := sb.Files.Write(t.Context(), "dir/file", []byte(want), nil); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, sb.Files.Write(t.Context(), "dir/file", []byte(want), nil))
 				if got, err := sb.Files.Read(t.Context(), "dir/file", nil); err != nil || string(got) != want {
 					t.Errorf("read %d bytes, %v, want the %d that were written", len(got), err, size)
 				}
@@ -62,9 +61,7 @@ func surroundings(t *testing.T, sb *sandbox.Sandbox, user string) {
 		return result.Stdout
 	}
 	names, err := filepath.Glob("/etc/java-*-openjdk/security/java.security")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, name := range append(names, "/etc/os-release", "/etc/fonts/fonts.conf", "/etc/R/Renviron") {
 		host, err := os.ReadFile(name)
 		if err != nil {
@@ -79,9 +76,7 @@ func surroundings(t *testing.T, sb *sandbox.Sandbox, user string) {
 		t.Errorf("%s: LANG: got %q, want %q", user, got, want)
 	}
 	programs, err := filepath.Glob("/usr/local/*/bin")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, shell := range []string{"sh -c", "bash -l -c"} {
 		path := strings.Split(strings.TrimSpace(print(shell+" 'echo $PATH'")), ":")
 		for _, dir := range programs {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
@@ -22,9 +23,7 @@ func TestTasksBetweenSteps(t *testing.T) {
 	r, err := agent.Begin(t.Context(), sb, &agent.Params{
 		Tools: []agent.Tool{add}, Guard: &agent.Guard{Allow: []string{"asyncio"}}, Audit: &audit,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer r.Close()
 	step, err := r.Exec(t.Context(), `import asyncio
 seen = []

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
@@ -56,18 +57,12 @@ func TestLogs(t *testing.T) {
 	if _, err := sb.RunCode(t.Context(), "import os; os._exit(5)", nil); err == nil {
 		t.Error("a kernel that exits succeeded")
 	}
-	if err := sb.Pause(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := sb.Resume(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Pause(t.Context(), nil))
+	must.Do(t, sb.Resume(t.Context(), nil))
 	if _, err := sb.Snapshot(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := sb.Kill(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Kill(t.Context()))
 
 	all := patience.Receive(t, "the end of the log that is followed", followed)
 	if !slices.IsSortedFunc(all, func(a, b sandbox.LogEntry) int { return a.Time.Compare(b.Time) }) {
@@ -104,9 +99,7 @@ func TestLogs(t *testing.T) {
 
 	var again []sandbox.LogEntry
 	for e, err := range c.Logs(t.Context(), sb.ID(), &sandbox.LogParams{Tail: 1000}) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		again = append(again, e)
 	}
 	if !slices.EqualFunc(all, again, func(a, b sandbox.LogEntry) bool { return a.Time.Equal(b.Time) && a.Message == b.Message }) {
@@ -152,22 +145,16 @@ func TestFloodedLogs(t *testing.T) {
 	ctx := t.Context()
 	flood := "for i in $(seq 10); do curl -s -o /dev/null -H \"X-Access-Token: $T\" -H 'Content-Type: application/connect+json' --data-binary @/tmp/m 'http://127.0.0.1:49983/process.Process/Start?[1-100]' & done; wait"
 	token, err := client(t, cloud).API().Sandboxes.Get(ctx, noisy.ID())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	message := `{"process":{"cmd":"true","args":["` + strings.Repeat("x", 4000) + `"]}}`
 	framed := "\x00\x00" + string([]byte{0, byte(len(message) >> 8), byte(len(message))}) + message
-	if err := noisy.Files.Write(ctx, "/tmp/m", []byte(framed), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, noisy.Files.Write(ctx, "/tmp/m", []byte(framed), nil))
 	if _, err := noisy.Commands.Run(ctx, flood, &sandbox.CommandParams{Envs: map[string]string{"T": string(token.AccessToken)}}); err != nil {
 		t.Fatal(err)
 	}
 	size := 0
 	for e, err := range noisy.Logs(ctx, nil) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		size += len(e.Message)
 		for name, value := range e.Fields {
 			size += len(name) + len(value)
@@ -181,9 +168,7 @@ func TestFloodedLogs(t *testing.T) {
 	}
 	var of []sandbox.LogEntry
 	for e, err := range quiet.Logs(ctx, nil) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		of = append(of, e)
 	}
 	if said(of, "lifecycle", "sandbox created") == nil {
@@ -215,9 +200,7 @@ func TestMetrics(t *testing.T) {
 	var most float64
 	patience.Until(t, "the busy one was measured", func() bool {
 		all, err := busy.Metrics(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for _, m := range all {
 			most = max(most, m.CPUPercent)
 		}
@@ -227,9 +210,7 @@ func TestMetrics(t *testing.T) {
 	if err != nil || len(both) != 2 || both[busy.ID()].Time.IsZero() {
 		t.Errorf("got %v, %v of both, want two", both, err)
 	}
-	if err := idle.Pause(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, idle.Pause(t.Context(), nil))
 	paused, err := idle.Metrics(t.Context(), &sandbox.MetricsParams{From: first[0].Time, Until: time.Now()})
 	if err != nil || len(paused) == 0 {
 		t.Errorf("got %v, %v of the paused one, want what it used before", paused, err)

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
@@ -31,9 +32,7 @@ type builder struct {
 func newBuilder(t *testing.T, options ...local.Option) *builder {
 	t.Helper()
 	client, err := sandbox.NewClient(sandboxtest.New(t, append(options, local.WithWarm(0))...).Option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { client.Close() })
 	return &builder{client: client, dir: t.TempDir()}
 }
@@ -41,12 +40,8 @@ func newBuilder(t *testing.T, options ...local.Option) *builder {
 func (b *builder) write(t *testing.T, name, text string, mode fs.FileMode) {
 	t.Helper()
 	path := filepath.Join(b.dir, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), mode); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must.Do(t, os.WriteFile(path, []byte(text), mode))
 }
 
 func (b *builder) build(t *testing.T, name string, d template.Definition) (*template.Built, error) {
@@ -64,9 +59,7 @@ func (b *builder) build(t *testing.T, name string, d template.Definition) (*temp
 func (b *builder) must(t *testing.T, name string, d template.Definition) *template.Built {
 	t.Helper()
 	built, err := b.build(t, name, d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return built
 }
 
@@ -79,14 +72,10 @@ func (b *builder) said(text string) bool {
 func (b *builder) run(t *testing.T, name, command string) string {
 	t.Helper()
 	sb, err := b.client.Create(t.Context(), sandbox.WithTemplate(name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer sb.Close()
 	result, err := sb.Commands.Run(t.Context(), command, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return result.Stdout
 }
 
@@ -98,9 +87,7 @@ func TestTemplateWithEveryStep(t *testing.T) {
 	b.write(t, "app/data/skipped.log", "no\n", 0o644)
 	b.write(t, "two.txt", "two\n", 0o600)
 	b.write(t, ".dockerignore", "**/*.log\n", 0o644)
-	if err := os.Symlink("main.sh", filepath.Join(b.dir, "app", "link")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink("main.sh", filepath.Join(b.dir, "app", "link")))
 	d := template.FromBase().
 		User("root").
 		MakeDir("/srv/app", &template.MakeDirParams{Mode: 0o755}).
@@ -161,17 +148,13 @@ func TestTemplateThatStarts(t *testing.T) {
 func TestTemplateWhoseStartFails(t *testing.T) {
 	t.Parallel()
 	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer log.Close()
 	b := newBuilder(t, local.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
 	const start = `[ -z "$BROKEN" ] || exit 3; exec python3 -m http.server 8000`
 	b.must(t, "fragile", template.FromBase().Start(start, template.WaitPort(8000)))
 	sb, err := b.client.Create(t.Context(), sandbox.WithTemplate("fragile"), sandbox.WithEnvs(map[string]string{"BROKEN": "1"}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer sb.Close()
 	if logged, err := os.ReadFile(log.Name()); err != nil || !strings.Contains(string(logged), "the start command failed: exit status 3") {
 		t.Errorf("logged %q, error %v, want how the start command ended", logged, err)
@@ -245,9 +228,7 @@ func TestTemplateCopiesAsDocker(t *testing.T) {
 	for _, name := range []string{"package.json", "p1/src/a.py", "p2/src/b.py", "conf/one/x", "conf/y", "real/file"} {
 		b.write(t, name, name, 0o644)
 	}
-	if err := os.Symlink("real", filepath.Join(b.dir, "link")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink("real", filepath.Join(b.dir, "link")))
 	b.must(t, "asdocker", template.FromDockerfile(strings.NewReader(`FROM e2bdev/base
 ARG UID=1000 GID=1000
 WORKDIR /srv
@@ -274,13 +255,9 @@ func TestTemplateThatIsWaitedForTwice(t *testing.T) {
 	b := newBuilder(t)
 	api := b.client.API()
 	started, err := template.Start(t.Context(), api.Templates, "slow", template.FromBase().Run("sleep 1; echo done > file", nil), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	again := &template.Built{TemplateID: started.TemplateID, BuildID: started.BuildID}
-	if err := template.Wait(patience.Context(t), api.Templates, again, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, template.Wait(patience.Context(t), api.Templates, again, nil))
 	if got := b.run(t, "slow", "cat file"); got != "done\n" {
 		t.Errorf("got %q, want done", got)
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -15,9 +16,7 @@ import (
 func observe(t *testing.T, r *agent.Run, code string) *agent.Step {
 	t.Helper()
 	step, err := r.Exec(t.Context(), code)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return step
 }
 
@@ -58,9 +57,7 @@ func TestToolsInASandbox(t *testing.T) {
 		}),
 	}
 	r, err := agent.Begin(t.Context(), sb, &agent.Params{Tools: tools})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer r.Close()
 	if got := observe(t, r, "import threading\nn = []\nts = [threading.Thread(target=lambda i=i: n.append(add(i, 1))) for i in range(8)]\n[x.start() for x in ts]\n[x.join() for x in ts]\n(sum(n), await add.aio(1, 2))").Text(); got != "(36, 3)" {
 		t.Errorf("got %q, want %q", got, "(36, 3)")
@@ -104,9 +101,7 @@ func BenchmarkToolCall(b *testing.B) {
 	r, err := agent.Begin(b.Context(), sb, &agent.Params{Tools: []agent.Tool{
 		agent.MustTool("add", "", func(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil }),
 	}})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	defer r.Close()
 	for b.Loop() {
 		if step, err := r.Exec(b.Context(), "for i in range(1000): add(i, 1)"); err != nil || step.Error != nil {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -19,9 +20,7 @@ func uptimeOf(t *testing.T, text string) float64 {
 	t.Helper()
 	first, _, _ := strings.Cut(text, " ")
 	seconds, err := strconv.ParseFloat(first, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return seconds
 }
 
@@ -29,9 +28,7 @@ func uptimeOf(t *testing.T, text string) float64 {
 func hostUptime(t *testing.T) float64 {
 	t.Helper()
 	text, err := os.ReadFile("/proc/uptime")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return uptimeOf(t, string(text))
 }
 
@@ -49,9 +46,7 @@ func youngerThan(t *testing.T, sb *sandbox.Sandbox, since float64) {
 func ownUptimes(t *testing.T) bool {
 	t.Helper()
 	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var major, minor int
 	if _, err := fmt.Sscanf(string(release), "%d.%d", &major, &minor); err != nil {
 		t.Fatal(err)
@@ -88,13 +83,9 @@ func TestUptime(t *testing.T) {
 
 	before := uptimeOf(t, run(t, sb, "cat /proc/uptime"))
 	for _, mode := range []sandbox.PauseMode{sandbox.PauseFull, sandbox.PauseFilesystem} {
-		if err := sb.Pause(t.Context(), &sandbox.PauseParams{Mode: mode}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, sb.Pause(t.Context(), &sandbox.PauseParams{Mode: mode}))
 		resumed := hostUptime(t)
-		if err := sb.Resume(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, sb.Resume(t.Context(), nil))
 		if mode == sandbox.PauseFilesystem {
 			youngerThan(t, sb, resumed)
 			continue

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -27,9 +28,7 @@ func TestExplicitPath(t *testing.T) {
 			path := func(sb *sandbox.Sandbox, envs map[string]string) string {
 				t.Helper()
 				result, err := sb.Commands.Run(t.Context(), "echo $PATH", &sandbox.CommandParams{Envs: envs})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				return strings.TrimSpace(result.Stdout)
 			}
 			own := path(sb, nil)
@@ -60,12 +59,8 @@ func TestUserFiles(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
 	source := t.TempDir()
-	if err := os.WriteFile(filepath.Join(source, "file"), []byte("text"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := sb.Files.Write(t.Context(), ".bashrc", []byte("FROM=bashrc"), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(source, "file"), []byte("text"), 0o644))
+	must.Do(t, sb.Files.Write(t.Context(), ".bashrc", []byte("FROM=bashrc"), nil))
 	if got := run(t, sb, "echo $FROM"); got != "bashrc\n" {
 		t.Errorf(".bashrc: got %q, want that it is read", got)
 	}
@@ -104,12 +99,8 @@ func cloudWith(t *testing.T, text string) *sandbox.Sandbox {
 	t.Helper()
 	sb := shared(t).Create(t, sandbox.WithEnvs(map[string]string{"BASH_ENV": "/tmp/env", "ENV": "/tmp/env"}))
 	for _, file := range []string{"/tmp/env", ".bashrc", ".profile", ".bash_profile"} {
-		if err := sb.Files.Write(t.Context(), file, []byte(text+"\n"), nil); err != nil {
-			t.Fatal(err)
-		}
-		if err := sb.Files.Write(t.Context(), "/root/"+filepath.Base(file), []byte(text+"\n"), &sandbox.FileParams{User: "root"}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, sb.Files.Write(t.Context(), file, []byte(text+"\n"), nil))
+		must.Do(t, sb.Files.Write(t.Context(), "/root/"+filepath.Base(file), []byte(text+"\n"), &sandbox.FileParams{User: "root"}))
 	}
 	return sb
 }
@@ -129,9 +120,7 @@ func TestTemplateWithUserFiles(t *testing.T) {
 		Run("printf 'exit 1\\n' | tee /root/.bashrc /home/user/.bashrc > /home/user/.profile", &template.RunParams{User: "root"}).
 		Ready("test -s ~/ran"))
 	sb, err := b.client.Create(t.Context(), sandbox.WithMCP(map[string]any{"one": nil}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if err := sb.Kill(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/pinned"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
@@ -28,18 +29,14 @@ func volumeCloud(t *testing.T) (*sandboxtest.Cloud, *sandbox.Client, *sandbox.Vo
 		pinned.Skip(t, "volumes need namespaces")
 	}
 	client, err := sandbox.NewClient(cloud.Option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() {
 		if err := client.Close(); err != nil {
 			t.Error(err)
 		}
 	})
 	volume, err := client.Volumes.Create(t.Context(), "data")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return cloud, client, volume
 }
 
@@ -49,14 +46,12 @@ func TestVolumeFiles(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	_, client, volume := volumeCloud(t)
-	if err := errors.Join(
+	must.Do(t, errors.Join(
 		volume.Write(ctx, "d/a", []byte("one"), nil),
 		volume.WriteFrom(ctx, "d/b", strings.NewReader("two"), &sandbox.VolumeFileParams{Mode: new(uint32(0o600))}),
 		volume.MakeDir(ctx, "e", nil), volume.MakeDir(ctx, "e", nil),
 		volume.SetAttributes(ctx, "d/a", &sandbox.VolumeAttributesParams{Mode: new(uint32(0o444))}),
-	); err != nil {
-		t.Fatal(err)
-	}
+	))
 	entries, err := volume.List(ctx, "/", &sandbox.VolumeListParams{MaxDepth: 2})
 	var got []string
 	for _, e := range entries {
@@ -88,9 +83,7 @@ func TestVolumeFiles(t *testing.T) {
 		}
 	}
 	again, err := client.Volumes.Open(ctx, volume.ID())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if text, err := again.Read(ctx, "d/b"); string(text) != "two" || err != nil {
 		t.Errorf("got %q and error %v, want two", text, err)
 	}
@@ -112,9 +105,7 @@ func TestVolumeShared(t *testing.T) {
 	cloud, client, volume := volumeCloud(t)
 	a := cloud.Create(t, sandbox.WithVolume("data", "/data"))
 	b := cloud.Create(t, sandbox.WithVolume("data", "/home/user/shared"), sandbox.WithVolume("data", "/twice"))
-	if err := volume.Write(ctx, "numbers", []byte("1\n2\n3\n"), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, volume.Write(ctx, "numbers", []byte("1\n2\n3\n"), nil))
 	if got := evaluate(t, a, "sum(map(int, open('/data/numbers')))"); got != "6" {
 		t.Errorf("got %s, want 6", got)
 	}
@@ -136,30 +127,20 @@ func TestVolumeShared(t *testing.T) {
 		t.Errorf("got %+v and error %v, want two mounts", info, err)
 	}
 	for _, mode := range []sandbox.PauseMode{sandbox.PauseFull, sandbox.PauseFilesystem} {
-		if err := a.Pause(ctx, &sandbox.PauseParams{Mode: mode}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, a.Pause(ctx, &sandbox.PauseParams{Mode: mode}))
 		if err := client.Volumes.Delete(ctx, "data"); !errors.Is(err, api.ErrConflict) {
 			t.Errorf("delete while it is paused: got error %v, want %v", err, api.ErrConflict)
 		}
-		if err := b.Files.WriteText(ctx, "/twice/"+string(mode), "while it slept", nil); err != nil {
-			t.Fatal(err)
-		}
-		if err := a.Resume(ctx, nil); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, b.Files.WriteText(ctx, "/twice/"+string(mode), "while it slept", nil))
+		must.Do(t, a.Resume(ctx, nil))
 		if text, err := a.Files.ReadText(ctx, "/data/"+string(mode), nil); text != "while it slept" || err != nil {
 			t.Errorf("after a pause %s: got %q and error %v", mode, text, err)
 		}
 	}
 	forks, err := a.Fork(ctx, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, fork := range forks {
-		if fork.Err != nil {
-			t.Fatal(fork.Err)
-		}
+		must.Do(t, fork.Err)
 		if _, err := fork.Sandbox.Commands.Run(ctx, "echo a fork >/data/fork", nil); err != nil {
 			t.Error(err)
 		}
@@ -180,13 +161,9 @@ func TestVolumeLarge(t *testing.T) {
 	t.Parallel()
 	_, _, volume := volumeCloud(t)
 	const size = 32 << 20
-	if err := volume.WriteFrom(t.Context(), "large", io.LimitReader(zeros{}, size), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, volume.WriteFrom(t.Context(), "large", io.LimitReader(zeros{}, size), nil))
 	r, err := volume.Open(t.Context(), "large")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	n, err := io.Copy(io.Discard, r)
 	if err = errors.Join(err, r.Close()); n != size || err != nil {
 		t.Errorf("got %d bytes and error %v, want %d", n, err, size)
@@ -204,16 +181,14 @@ func TestVolumeDirs(t *testing.T) {
 	ctx := t.Context()
 	_, _, volume := volumeCloud(t)
 	from, to := t.TempDir(), t.TempDir()
-	if err := errors.Join(
+	must.Do(t, errors.Join(
 		os.MkdirAll(filepath.Join(from, "sub", "closed"), 0o755),
 		os.WriteFile(filepath.Join(from, "sub", "closed", "program"), []byte("#!/bin/sh\n"), 0o755), //nolint:gosec // a program
 		os.WriteFile(filepath.Join(from, "left"), []byte("out"), 0o600),
 		os.WriteFile(filepath.Join(from, "large"), make([]byte, 5<<20), 0o600),
 		os.Symlink("large", filepath.Join(from, "link")),
 		os.Chmod(filepath.Join(from, "sub", "closed"), 0o500), //nolint:gosec // a directory
-	); err != nil {
-		t.Fatal(err)
-	}
+	))
 	restore := func(dir string) {
 		t.Cleanup(func() { _ = os.Chmod(filepath.Join(dir, "sub", "closed"), 0o700) }) //nolint:gosec // a directory
 	}
@@ -221,19 +196,15 @@ func TestVolumeDirs(t *testing.T) {
 	restore(to)
 	for range 2 { // the second time, all files exist
 		var skipped []string
-		if err := volume.UploadDir(ctx, from, "in/side", &sandbox.VolumeUploadDirParams{
+		must.Do(t, volume.UploadDir(ctx, from, "in/side", &sandbox.VolumeUploadDirParams{
 			Exclude: func(name string, _ fs.DirEntry) bool { return name == "left" },
 			Skipped: func(name, _ string) { skipped = append(skipped, name) },
-		}); err != nil {
-			t.Fatal(err)
-		}
+		}))
 		if got := strings.Join(skipped, " "); got != "link" {
 			t.Errorf("left out: got %q, want the link", got)
 		}
 	}
-	if err := volume.DownloadDir(ctx, "/in/side", to, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, volume.DownloadDir(ctx, "/in/side", to, nil))
 	var got []string
 	err := fs.WalkDir(os.DirFS(to), ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {

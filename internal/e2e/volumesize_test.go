@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/internal/pinned"
 	"github.com/e2bctl/e2bctl/sandbox"
@@ -28,9 +29,7 @@ func needLoopDevices(t *testing.T) {
 		}
 		pinned.Skip(t, "volumes with a size: %v", err)
 	}
-	if err := cloud.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cloud.Close())
 }
 
 // TestVolumeSize checks that a volume with a size is full at that size, for sandboxes and
@@ -44,18 +43,12 @@ func TestVolumeSize(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "state")
 	before := startServer(t, stateVariable+"="+state, boundedVariable+"=1")
 	client, err := sandbox.NewClient(before.option(), sandbox.WithVolumeURL(before.url))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer client.Close()
 	volume, err := client.Volumes.Create(ctx, "small")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	sb, err := client.Create(ctx, sandbox.WithVolume("small", "/small"), sandbox.WithVolume("small", "/again"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	run(t, sb, "id -u > /small/kept; ln -s kept /small/link; mkdir /small/mine")
 	if got, want := run(t, sb, "ls -A /again; stat -c %U /again/kept; head -c 32M /dev/zero > /small/large || echo full; rm /again/large"), "kept\nlink\nmine\nuser\nfull\n"; got != want {
 		t.Errorf("in the sandbox: got %q, want %q", got, want)
@@ -78,13 +71,10 @@ func TestVolumeSize(t *testing.T) {
 
 	after := startServer(t, stateVariable+"="+state)
 	again, err := sandbox.NewClient(after.option(), sandbox.WithVolumeURL(after.url))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer again.Close()
-	if sb, err = again.Create(ctx, sandbox.WithVolume("small", "/small")); err != nil {
-		t.Fatal(err)
-	}
+	sb, err = again.Create(ctx, sandbox.WithVolume("small", "/small"))
+	must.Do(t, err)
 	if got, want := run(t, sb, "ls -A /small; cat /small/link"), "half\nkept\nlink\nmine\n1000\n"; got != want {
 		t.Errorf("after the restart: got %q, want %q", got, want)
 	}
@@ -99,9 +89,7 @@ func TestVolumeSize(t *testing.T) {
 func loopDevices(t *testing.T, dir string) (found []string) {
 	t.Helper()
 	devices, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, device := range devices {
 		if file, err := os.ReadFile(device); err == nil && bytes.HasPrefix(file, []byte(dir)) {
 			found = append(found, string(bytes.TrimSpace(file)))

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -35,16 +36,12 @@ func wheel(t *testing.T, name, version, code string, requires ...string) []byte 
 	archive := zip.NewWriter(&content)
 	for _, file := range append(files, [2]string{info + "RECORD", record}) {
 		w, err := archive.Create(file[0])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if _, err := w.Write([]byte(file[1])); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := archive.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, archive.Close())
 	return content.Bytes()
 }
 
@@ -52,9 +49,7 @@ func wheel(t *testing.T, name, version, code string, requires ...string) []byte 
 func wheelFile(t *testing.T, name, version, code string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), fmt.Sprintf("%s-%s-py3-none-any.whl", name, version))
-	if err := os.WriteFile(path, wheel(t, name, version, code), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, wheel(t, name, version, code), 0o600))
 	return path
 }
 
@@ -92,9 +87,7 @@ func TestOnePython(t *testing.T) {
 	} {
 		name := fmt.Sprintf("made%d", i)
 		there := "/tmp/" + name + "-1.0-py3-none-any.whl"
-		if err := sb.Files.Write(t.Context(), there, wheel(t, name, "1.0", "answer = 42\n"), nil); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, sb.Files.Write(t.Context(), there, wheel(t, name, "1.0", "answer = 42\n"), nil))
 		install(there)
 		if got := evaluate(t, sb, "import "+name+"; "+name+".answer"); got != "42" {
 			t.Errorf("%s in a cell: %s, want %s", name, got, "42")

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
@@ -21,9 +22,7 @@ import (
 func exchange(t *testing.T, cloud *sandboxtest.Cloud, request string) (statuses, body string) {
 	t.Helper()
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(cloud.URL(), "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer conn.Close()
 	if _, err := io.WriteString(conn, request); err != nil {
 		t.Fatal(err)

@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
@@ -36,9 +37,7 @@ var startsCold = map[string]string{"PYTHON_E2BCTL_TEST": "1"}
 func warmCloud(t *testing.T) *sandboxtest.Cloud {
 	t.Helper()
 	python, err := local.FindPython(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if python.Level == "plain" {
 		t.Skipf("%s has nothing to load", python.Path)
 	}
@@ -58,9 +57,7 @@ func awaitWarm(t *testing.T, cloud *sandboxtest.Cloud) {
 	evaluate(t, sb, "1 + 1")
 	patience.Until(t, "a kernel is forked", func() bool {
 		made, err := sb.Contexts.Create(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer func() {
 			if err := sb.Contexts.Remove(t.Context(), made.ID); err != nil {
 				t.Error(err)
@@ -139,9 +136,7 @@ func describeKernel(t *testing.T, sb *sandbox.Sandbox, want string) (found map[s
 	if err == nil {
 		err = json.Unmarshal([]byte(execution.Stdout), &found)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if got := evaluate(t, sb, forked); got != want {
 		t.Errorf("forked is %s, want %s", got, want)
 	}
@@ -169,9 +164,7 @@ display(np.arange(3)); pd.DataFrame({"a": [1, 2]})`
 	var formats [2][][]string
 	for i, sb := range []*sandbox.Sandbox{cold, warm} {
 		execution, err := sb.RunCode(t.Context(), show, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for _, result := range execution.Results {
 			formats[i] = append(formats[i], slices.Sorted(maps.Keys(result.Data)))
 		}
@@ -224,9 +217,7 @@ func TestForkedLibraries(t *testing.T) {
 		if err == nil {
 			err = json.Unmarshal([]byte(execution.Stdout), &found[i])
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 	}
 	// A forked kernel has shown a table and a figure before, and has the modules that this
 	// imports.
@@ -281,9 +272,7 @@ func samePlaces(t *testing.T, warm *sandbox.Sandbox) {
 	t.Helper()
 	const places = "cat /proc/self/cgroup; for n in cgroup ipc mnt net pid pid_for_children user uts; do readlink /proc/self/ns/$n; done; hostname; id -u"
 	result, err := warm.Commands.Run(t.Context(), places, &sandbox.CommandParams{User: "root"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if got := evaluate(t, warm, `
 lines = [open("/proc/self/cgroup").read()]
 lines += [os.readlink("/proc/self/ns/" + n) + "\n" for n in ("cgroup", "ipc", "mnt", "net", "pid", "pid_for_children", "user", "uts")]
@@ -311,9 +300,7 @@ func createAhead(t *testing.T, cloud *sandboxtest.Cloud, options ...sandbox.Crea
 			pid = pids[0]
 			return true
 		}
-		if err := sb.Kill(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, sb.Kill(t.Context()))
 		return false
 	})
 	return sb, pid
@@ -367,9 +354,8 @@ func TestForkedAheadStartsCold(t *testing.T) {
 func TestForkedAheadKilled(t *testing.T) {
 	t.Parallel()
 	sb, pid := createAhead(t, aheadCloud(t))
-	if _, err := sb.Commands.Run(t.Context(), "kill -9 "+pid, &sandbox.CommandParams{User: "root"}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := sb.Commands.Run(t.Context(), "kill -9 "+pid, &sandbox.CommandParams{User: "root"})
+	must.Do(t, err)
 	if got := evaluate(t, sb, "1 + 1"); got != "2" {
 		t.Errorf("got %s, want 2", got)
 	}
@@ -382,12 +368,8 @@ func TestForkedAheadPaused(t *testing.T) {
 	cloud := aheadCloud(t)
 	for _, mode := range []sandbox.PauseMode{sandbox.PauseFull, sandbox.PauseFilesystem} {
 		sb, pid := createAhead(t, cloud, sandbox.WithEnvs(map[string]string{"MINE": "1"}))
-		if err := sb.Pause(t.Context(), &sandbox.PauseParams{Mode: mode}); err != nil {
-			t.Fatal(err)
-		}
-		if err := sb.Resume(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, sb.Pause(t.Context(), &sandbox.PauseParams{Mode: mode}))
+		must.Do(t, sb.Resume(t.Context(), nil))
 		if mode == sandbox.PauseFull {
 			ranBy(t, sb, pid)
 		}
@@ -418,13 +400,9 @@ func TestForkedAheadSnapshot(t *testing.T) {
 	t.Parallel()
 	cloud := aheadCloud(t)
 	sb, pid := createAhead(t, cloud)
-	if err := sb.Files.Write(t.Context(), "/home/user/kept.py", []byte("x = 41\n"), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Files.Write(t.Context(), "/home/user/kept.py", []byte("x = 41\n"), nil))
 	snapshot, err := sb.Snapshot(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	ranBy(t, sb, pid)
 	child := cloud.Create(t, sandbox.WithTemplate(snapshot.ID))
 	for _, of := range []*sandbox.Sandbox{sb, child} {
@@ -480,9 +458,7 @@ func TestForkedKernelIsReplaced(t *testing.T) {
 	t.Run("has run nothing", func(t *testing.T) {
 		sb := cloud.Create(t)
 		made, err := sb.Contexts.Create(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		patience.Until(t, "the kernel has started", func() bool { return run(t, sb, "ps ax") != "" && strings.Contains(run(t, sb, "ps ax"), "--zygote") })
 		if _, err := sb.Packages.Install(t.Context(), []string{wheel}, nil); err != nil {
 			t.Fatal(err)
@@ -495,36 +471,28 @@ func TestForkedKernelIsReplaced(t *testing.T) {
 		sb := cloud.Create(t)
 		evaluate(t, sb, "x = 1; import numpy")
 		done, err := sb.Packages.Install(t.Context(), []string{wheel}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if !slices.Equal(done.RestartNeeded, []string{"numpy"}) {
 			t.Errorf("restart is needed for %q, want %q", done.RestartNeeded, []string{"numpy"})
 		}
 		if got := evaluate(t, sb, "x"); got != "1" {
 			t.Errorf("x is %s, want %s", got, "1")
 		}
-		if err := sb.Contexts.Restart(t.Context(), "default"); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, sb.Contexts.Restart(t.Context(), "default"))
 		if got := evaluate(t, sb, version); got != "9.9.9" {
 			t.Errorf("numpy %s after the restart, want %q", got, "9.9.9")
 		}
 	})
 	t.Run("a file of the user", func(t *testing.T) {
 		sb := cloud.Create(t)
-		if err := sb.Files.Write(t.Context(), "/home/user/numpy.py", []byte("__version__, float64 = 'mine', float\n"), nil); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, sb.Files.Write(t.Context(), "/home/user/numpy.py", []byte("__version__, float64 = 'mine', float\n"), nil))
 		if got := evaluate(t, sb, version); got != "mine" {
 			t.Errorf("numpy %s, want %s", got, "mine")
 		}
 	})
 	t.Run("a file of another kind", func(t *testing.T) {
 		sb := cloud.Create(t)
-		if err := sb.Files.Write(t.Context(), "/home/user/numpy.csv", []byte("1,2\n"), nil); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, sb.Files.Write(t.Context(), "/home/user/numpy.csv", []byte("1,2\n"), nil))
 		if got := evaluate(t, sb, forked); got != "True" {
 			t.Error("a file that cannot be imported kept the kernel from being forked")
 		}
@@ -532,9 +500,8 @@ func TestForkedKernelIsReplaced(t *testing.T) {
 	t.Run("another package", func(t *testing.T) {
 		sb := cloud.Create(t)
 		const write = `import site; open(site.getsitepackages()[0] + "/other_thing.py", "w").write("y = 2")`
-		if _, err := sb.Commands.Run(t.Context(), "python3 -c '"+write+"'", &sandbox.CommandParams{User: "root"}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := sb.Commands.Run(t.Context(), "python3 -c '"+write+"'", &sandbox.CommandParams{User: "root"})
+		must.Do(t, err)
 		if got := evaluate(t, sb, `__import__("other_thing").y, `+forked); got != "(2, True)" {
 			t.Errorf("the new package and whether the kernel was forked: %s, want %s", got, "(2, True)")
 		}
@@ -582,9 +549,7 @@ func TestForkedKernelDies(t *testing.T) {
 			t.Error("the state is still there")
 		}
 	}
-	if err := sb.Contexts.Restart(t.Context(), "default"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Contexts.Restart(t.Context(), "default"))
 	if got := evaluate(t, sb, forked); got != "True" {
 		t.Error("the kernel was not forked after a restart")
 	}

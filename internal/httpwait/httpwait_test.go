@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/pipetest"
 )
 
@@ -19,9 +20,7 @@ func ask(ctx context.Context, t *testing.T, limits Limits, handler http.HandlerF
 	t.Helper()
 	transport := pipetest.Serve(t, handler)
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://service/", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	start := time.Now()
 	response, err := Do((&http.Client{Transport: transport}).Do, r, limits)
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/internal/pinned"
 	"github.com/e2bctl/e2bctl/internal/protocol"
@@ -39,17 +40,13 @@ func TestBrowser(t *testing.T) {
 	sb := cloud.Create(t)
 	write := func(name, content string) {
 		t.Helper()
-		if err := sb.Files.Write(patience.Context(t), name, []byte(content), nil); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, sb.Files.Write(patience.Context(t), name, []byte(content), nil))
 	}
 	links := map[string]string{}
 	sign := func(key, name string, of func(string, *sandbox.SignedURLParams) (string, error)) {
 		t.Helper()
 		link, err := of(name, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		links[key] = link
 	}
 	for key, file := range map[string][2]string{
@@ -85,13 +82,9 @@ func TestBrowser(t *testing.T) {
 		if _, err := sb.Commands.Start(ctx, "exec python3 -m http.server 3000", nil); err != nil {
 			t.Fatal(err)
 		}
-		if err := sb.WaitPort(ctx, 3000); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, sb.WaitPort(ctx, 3000))
 		to, err := url.Parse(cloud.URL())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		proxy := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(to)
 			r.Out.Header.Set(protocol.HeaderSandboxID, sb.ID())
@@ -130,9 +123,7 @@ func openPage(t *testing.T, browser, link string, write func(page string), id st
 	var constants strings.Builder
 	for name, value := range map[string]any{"REPORT": reporter.URL, "SANDBOX": id, "LINKS": links, "NAMES": names} {
 		text, err := json.Marshal(value)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		fmt.Fprintf(&constants, "const %s = %s;\n", name, text)
 	}
 	write("<!doctype html><body><script>\n" + constants.String() + browserScript + "</script>")
@@ -143,9 +134,7 @@ func openPage(t *testing.T, browser, link string, write func(page string), id st
 	run.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	var output bytes.Buffer // a pipe, which the browser's other processes hold, too: Wait waits for them
 	run.Stdout, run.Stderr = &output, &output
-	if err := run.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, run.Start())
 	defer func() {
 		_ = syscall.Kill(-run.Process.Pid, syscall.SIGKILL)
 		_ = run.Wait() // it was killed

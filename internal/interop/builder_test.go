@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox/template"
 )
@@ -90,21 +91,15 @@ func buildContext(t *testing.T) string {
 		"top/deep/x.py": "x", "y.py": "y", "account.json": `{"a":1}`, "top-level.txt": "sorts between top and what is in it",
 	} {
 		path := filepath.Join(dir, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		mode := os.FileMode(0o644)
 		if name == "run" {
 			mode = 0o755
 		}
-		if err := os.WriteFile(path, []byte(text), mode); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, []byte(text), mode))
 	}
 	for link, target := range map[string]string{"link": "a.txt", "top/up": "../top/deep"} {
-		if err := os.Symlink(target, filepath.Join(dir, filepath.FromSlash(link))); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Symlink(target, filepath.Join(dir, filepath.FromSlash(link))))
 	}
 	return dir
 }
@@ -192,9 +187,7 @@ func sent(t *testing.T, d template.Definition, dir string) any {
 	server := httptest.NewServer(service)
 	defer server.Close()
 	client, err := api.NewClient(api.WithAPIKey("e2b_key"), api.WithBaseURL(server.URL))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer client.Close()
 	params := &template.BuildParams{Dir: dir, Ignore: []string{"top/hidden.txt"}}
 	if _, err := template.Start(t.Context(), client.Templates, "name", d, params); err != nil {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -173,12 +174,8 @@ func drivePython(t *testing.T, cloud []string, pins, folder, style string) {
 func javascript(t *testing.T, directory string) string {
 	t.Helper()
 	copied := t.TempDir()
-	if err := os.CopyFS(copied, os.DirFS("js")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(filepath.Join(directory, "node_modules"), filepath.Join(copied, "node_modules")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.CopyFS(copied, os.DirFS("js")))
+	must.Do(t, os.Symlink(filepath.Join(directory, "node_modules"), filepath.Join(copied, "node_modules")))
 	return filepath.Join(copied, "run.mjs")
 }
 
@@ -197,12 +194,8 @@ func drive(t *testing.T, cloud, env []string, program string, arguments ...strin
 	command.Stderr = &stderr
 	command.WaitDelay = time.Second
 	stdout, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, command.Start())
 	// A client that hangs is ended, so that its case is named: no case starts or ends for
 	// longer than the limit of any wait.
 	hang := time.AfterFunc(2*patience.Limit, cancel)

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/pinned"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
@@ -77,9 +78,7 @@ func ready[T any](t *testing.T, once func() (T, error)) T {
 	if errors.Is(err, errLacking) {
 		pinned.Skip(t, "%v", err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return value
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/creack/pty"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -76,9 +77,7 @@ func (o official) terminal(t *testing.T, prompt, input string, arguments ...stri
 	t.Helper()
 	command := o.command(t, arguments...)
 	screen, err := pty.StartWithSize(command, &pty.Winsize{Rows: 33, Cols: 111})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer screen.Close()
 	var shown bytes.Buffer
 	buffer := make([]byte, 4096)
@@ -90,9 +89,8 @@ func (o official) terminal(t *testing.T, prompt, input string, arguments ...stri
 		}
 		if !typed && strings.Contains(shown.String(), prompt) {
 			typed = true
-			if _, err := io.WriteString(screen, input); err != nil {
-				t.Fatal(err)
-			}
+			_, err := io.WriteString(screen, input)
+			must.Do(t, err)
 		}
 	}
 	if err := command.Wait(); err != nil {

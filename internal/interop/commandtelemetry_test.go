@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -59,12 +60,8 @@ func (o official) driveTelemetry(t *testing.T) {
 	t.Run("followed logs", func(t *testing.T) {
 		command := o.command(t, "sandbox", "logs", "--follow", id)
 		stdout, err := command.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := command.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
+		must.Do(t, command.Start())
 		begun, printed := make(chan struct{}), make(chan string, 1)
 		begin := sync.OnceFunc(func() { close(begun) })
 		go func() {

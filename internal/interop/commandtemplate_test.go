@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // listedTemplate is a template of a list.
@@ -43,9 +45,7 @@ func (o official) createTemplate(t *testing.T) (name, dir string) {
 		"broken":         "FROM e2bdev/base\nRUN echo the reason && false\n",
 		"file":           name + "\n",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, file), []byte(text), 0o644))
 	}
 	shown := o.must(t, "template", "create", name, "-p", dir, "-c", "sleep 1000", "--ready-cmd", "true", "--cpu-count", "2", "--memory-mb", "512")
 	if !strings.Contains(shown, "COPY file /srv/file") || !strings.Contains(shown, "Build finished") {

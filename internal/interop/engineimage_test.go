@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // usualImage is the default image of the docker engine. The tests' daemon has an image of their
@@ -41,9 +42,7 @@ func addUsualImage(t *testing.T, d *dockertest.Daemon, python string) {
 		"--transform=s,^/,,", "--files-from=-")
 	pack.Stdin = strings.NewReader(strings.Join(files, "\n") + "\n")
 	unpack := exec.CommandContext(t.Context(), "docker", "--host", d.Host(), "cp", "-", made+":/")
-	if err := pipe(pack, unpack); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, pipe(pack, unpack))
 	path := filepath.Dir(python) + ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	d.Docker(t, "commit", "--change", "ENV PATH="+path, made, usualImage)
 	d.Docker(t, "rm", made)
@@ -79,20 +78,14 @@ func programs(t *testing.T) []string {
 	var files []string
 	for _, name := range []string{"git", "git-upload-pack", "git-receive-pack", "curl"} {
 		program, err := exec.LookPath(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		files = append(files, program)
 	}
 	where, err := exec.CommandContext(t.Context(), "git", "--exec-path").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	dir := strings.TrimSpace(string(where))
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, entry := range entries {
 		if entry.Type().IsRegular() || entry.Name() == "git-remote-https" {
 			files = append(files, filepath.Join(dir, entry.Name()))
@@ -105,9 +98,7 @@ func programs(t *testing.T) []string {
 func objects(t *testing.T, dir string) []string {
 	t.Helper()
 	found, err := exec.CommandContext(t.Context(), "find", dir, "-name", "*.so*", "-type", "f").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return strings.Fields(string(found))
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/enginetest"
 	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv/wasmtest"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
@@ -35,9 +36,7 @@ func TestDockerClients(t *testing.T) {
 
 	server := up(t, program, t.TempDir(), "--engine", "docker", "--registry-mirror", "docker.io="+ready(t, mirrorOnce))
 	defer server.down(t)
-	if err := buildGateway(server.env); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, buildGateway(server.env))
 	t.Run("js", func(t *testing.T) {
 		without := leaveOut(t, engine.Docker, promises, func(one leftOut) []string { return one.js })
 		driveJS(t, slices.Concat(without, oneAtATime, server.env), "newest", "cases")
@@ -84,9 +83,7 @@ func preparedPython(t *testing.T, program string) string {
 func promisesOf(t *testing.T, options ...local.Option) map[engine.Feature]string {
 	t.Helper()
 	cloud, err := local.Start(t.Context(), options...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer cloud.Close()
 	missing := map[engine.Feature]string{}
 	for _, p := range cloud.Report().Promises {

@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 	"github.com/e2bctl/e2bctl/sandbox/local"
@@ -37,13 +38,9 @@ func TestEveryField(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
 	client, err := api.NewClient(api.WithAPIKey(cloud.APIKey()), api.WithBaseURL(cloud.URL()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	volume, err := client.Volumes.Create(t.Context(), "fields")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for i, request := range everyRequest(t, volume.ID) {
 		// No client sends the mark. If the cloud has it in its log, it looked at the
 		// fields.
@@ -111,28 +108,20 @@ func send(t *testing.T, cloud *sandboxtest.Cloud, volume *api.Volume, made madeR
 	var body io.Reader
 	if made.Body != nil {
 		text, err := json.Marshal(made.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		body = bytes.NewReader(text)
 	}
 	request, err := http.NewRequestWithContext(patience.Context(t), made.Method, cloud.URL()+made.Path+"?"+query.Encode(), body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	request.Header.Set(protocol.HeaderAPIKey, string(cloud.APIKey()))
 	if strings.HasPrefix(made.Path, "/volumecontent/") {
 		request.Header.Set("Authorization", "Bearer "+string(volume.Token))
 	}
 	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer func() { _ = response.Body.Close() }()
 	answer, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return string(answer)
 }
 

@@ -21,6 +21,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
@@ -148,9 +149,7 @@ func listenTo(t *testing.T, cloud *sandboxtest.Cloud, fields *ignoredFields) *li
 	t.Helper()
 	l := &listener{unknown: map[string]bool{}}
 	target, err := url.Parse(cloud.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	transport := &http.Transport{DisableCompression: true}
 	t.Cleanup(transport.CloseIdleConnections)
 	proxy := &httputil.ReverseProxy{
@@ -281,30 +280,22 @@ func hearsUnknown(t *testing.T, cloud *sandboxtest.Cloud, fields *ignoredFields)
 			method = http.MethodGet
 		}
 		request, err := http.NewRequestWithContext(t.Context(), method, address, bytes.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		request.Header.Set("Content-Type", kind)
 		for name, value := range header {
 			request.Header.Set(name, value)
 		}
 		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer func() { _ = response.Body.Close() }()
 		answer, err := io.ReadAll(response.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return answer
 	}
 	key := map[string]string{protocol.HeaderAPIKey: string(cloud.APIKey())}
 	// The first version of the API creates sandboxes that ask for no token.
 	var made struct{ SandboxID string }
-	if err := json.Unmarshal(send(cloud.URL()+"/sandboxes", "", []byte(`{"templateID": "base", "timeout": 60}`), key), &made); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(send(cloud.URL()+"/sandboxes", "", []byte(`{"templateID": "base", "timeout": 60}`), key), &made))
 	toSandbox := map[string]string{protocol.HeaderSandboxID: made.SandboxID, protocol.HeaderSandboxPort: "49983", "Connect-Content-Encoding": "gzip"}
 	number := protowire.AppendVarint(protowire.AppendTag(nil, 999, protowire.VarintType), 1)
 	config := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), number) // StartRequest.process

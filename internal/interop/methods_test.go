@@ -21,6 +21,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -35,9 +36,7 @@ type methodRow struct {
 func methodTable(t *testing.T) []methodRow {
 	t.Helper()
 	text, err := os.ReadFile("METHODS.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var rows []methodRow
 	for line := range strings.Lines(string(text)) {
 		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), " | ")
@@ -145,9 +144,7 @@ func jsMethods(t *testing.T) []string {
 	var names []string
 	for _, name := range []string{"e2b", "@e2b/code-interpreter"} {
 		text, err := os.ReadFile(filepath.Join(installJS(t, "newest"), "node_modules", name, "dist", "index.d.ts"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		class := ""
 		for line := range strings.Lines(string(text)) {
 			if at := jsClass.FindStringSubmatch(line); at != nil {
@@ -193,9 +190,7 @@ func declarations(t *testing.T, directory, name string, to map[string]bool) {
 	}
 	for _, path := range files {
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for _, declaration := range file.Decls {
 			function, ok := declaration.(*ast.FuncDecl)
 			if !ok {
@@ -239,14 +234,10 @@ func TestMethodsOfCloud(t *testing.T) {
 	}
 	cloud := sharedCloud(t)
 	client, err := apiClient(cloud)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer client.Close()
 	created, err := client.Sandboxes.Create(t.Context(), &api.CreateParams{Lifetime: patience.Limit})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	id := created.ID
 	defer func() {
 		if err := client.Sandboxes.Kill(t.Context(), id); err != nil {
@@ -256,17 +247,13 @@ func TestMethodsOfCloud(t *testing.T) {
 	for request, answers := range refused {
 		if strings.Contains(request, "{build}") {
 			build, err := client.Templates.Create(t.Context(), "refused", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			request = strings.NewReplacer("{template}", build.TemplateID, "{build}", build.BuildID).Replace(request)
 		}
 		method, path, _ := strings.Cut(strings.ReplaceAll(request, "{sandbox}", id), " ")
 		path, body, _ := strings.Cut(path, " ")
 		r, err := http.NewRequestWithContext(t.Context(), method, variable(cloud, "E2B_API_URL")+path, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		r.Header.Set("X-API-Key", variable(cloud, "E2B_API_KEY"))
 		got := refusal(t, r)
 		for _, want := range answers {
@@ -287,9 +274,7 @@ type apiError struct {
 func refusal(t *testing.T, r *http.Request) (e apiError) {
 	t.Helper()
 	response, err := http.DefaultClient.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer func() { _ = response.Body.Close() }()
 	text, err := io.ReadAll(response.Body)
 	if err == nil {
@@ -311,9 +296,7 @@ func sources(t *testing.T, pattern string) string {
 	var all strings.Builder
 	for _, path := range files {
 		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		all.Write(text)
 	}
 	return all.String()

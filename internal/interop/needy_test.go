@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // leftOut are cases that need a feature that an engine may lack. A name that ends with a slash
@@ -134,8 +135,6 @@ func leaveOut(t *testing.T, from engine.Name, missing map[engine.Feature]string,
 		}
 	}
 	list, err := json.Marshal(names)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return []string{"LEFT_OUT=" + string(list)}
 }

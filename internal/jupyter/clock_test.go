@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // onClock dials a server that runs serve, over a pipe of the test's own clock, and calls
@@ -34,9 +36,7 @@ func onClock(t *testing.T, serve func(socket *websocket.Conn, left <-chan struct
 		defer server.Close()
 		dialer := &websocket.Dialer{NetDialContext: func(context.Context, string, string) (net.Conn, error) { return near, nil }}
 		c, err := Dial(t.Context(), dialer, "ws://kernel/channels", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer c.Close()
 		defer close(left)
 		client(c)

@@ -16,6 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/gorilla/websocket"
 	"go.uber.org/goleak"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -35,9 +37,7 @@ func dial(t *testing.T, subprotocols []string, serve func(*websocket.Conn)) *Con
 	}))
 	t.Cleanup(server.Close)
 	c, err := Dial(t.Context(), websocket.DefaultDialer, "ws"+strings.TrimPrefix(server.URL, "http"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -60,13 +60,9 @@ func TestConnSpeaksBothFramings(t *testing.T) {
 			c := dial(t, subprotocols, echo)
 			for _, buffers := range [][][]byte{nil, {{1, 2}, {}}} {
 				sent := &Message{Channel: Control, Header: NewHeader("x", "s", "u"), Content: []byte(`{"a":"é"}`), Buffers: buffers}
-				if err := c.Send(sent); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, c.Send(sent))
 				got, err := c.Receive()
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				if diff := cmp.Diff(sent, got, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(Message{}, "Metadata")); diff != "" {
 					t.Errorf("(-sent +received):\n%s", diff)
 				}
@@ -88,9 +84,8 @@ func TestConnTakesManyWriters(t *testing.T) {
 		})
 	}
 	for range n {
-		if _, err := c.Receive(); err != nil {
-			t.Fatal(err)
-		}
+		_, err := c.Receive()
+		must.Do(t, err)
 	}
 	writers.Wait()
 }
@@ -144,9 +139,7 @@ func TestConnEnds(t *testing.T) {
 func TestDialDeadline(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer silent.Close()
 	for i := range 100 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*100*time.Microsecond)

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func sample() *Message {
@@ -27,27 +29,19 @@ func TestFramesRoundTrip(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			frame, isBinary, err := Marshal(want)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if isBinary != (want.Buffers != nil) {
 				t.Errorf("binary = %v, want %v", isBinary, want.Buffers != nil)
 			}
 			got, err := Unmarshal(frame, isBinary)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("default framing (-want +got):\n%s", diff)
 			}
 			frame, err = MarshalV1(want)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			got, err = UnmarshalV1(frame)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("v1 framing (-want +got):\n%s", diff)
 			}
@@ -77,9 +71,7 @@ func TestDatesOfAnyForm(t *testing.T) {
 func TestFrameWithoutChannelIsForTheShell(t *testing.T) {
 	t.Parallel()
 	m, err := Unmarshal([]byte(`{"header":{"msg_id":"1","msg_type":"execute_request"},"parent_header":{},"metadata":{},"content":{},"buffers":[{},{}]}`), false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if m.Channel != Shell {
 		t.Errorf("channel = %q, want %q", m.Channel, Shell)
 	}

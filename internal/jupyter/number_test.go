@@ -7,14 +7,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func TestNumbers(t *testing.T) {
 	t.Parallel()
 	var got []float64
-	if err := UnmarshalJSON(json.RawMessage(`[1, null, "nan", "Infinity", "-inf", 2.5e3]`), &got); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, UnmarshalJSON(json.RawMessage(`[1, null, "nan", "Infinity", "-inf", 2.5e3]`), &got))
 	want := []float64{1, math.NaN(), math.NaN(), math.Inf(1), math.Inf(-1), 2500}
 	if diff := cmp.Diff(want, got, cmpopts.EquateNaNs()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // FuzzParseStream checks that ParseStream and encoding/json agree on everything.
@@ -56,9 +58,7 @@ func BenchmarkParseStream(b *testing.B) {
 		"ascii of other letters": strings.Repeat("\u00e9", 1<<15),
 	} {
 		content, err := json.Marshal(StreamContent{Name: "stdout", Text: text})
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, err)
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(len(content)))
 			for b.Loop() {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/interpreter"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // realKernels returns the kernels of the interpreter of sandboxes.
@@ -25,9 +26,7 @@ func realKernels(t *testing.T) *Kernels {
 		Python: []string{python}, Dir: home, Scratch: t.TempDir(), Token: func() string { return "" }, Logger: slog.New(slog.DiscardHandler),
 		Environ: func() ([]string, error) { return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home}, nil },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() {
 		if err := real.Close(); err != nil {
 			t.Error(err)
@@ -43,18 +42,15 @@ func realKernels(t *testing.T) *Kernels {
 func TestAskComplete(t *testing.T) {
 	t.Parallel()
 	ks := realKernels(t)
-	if _, err := run(t.Context(), ks, "remembered = 1", Handler{}); err != nil {
-		t.Fatal(err)
-	}
+	_, err := run(t.Context(), ks, "remembered = 1", Handler{})
+	must.Do(t, err)
 	var reply struct {
 		Matches []string
 		Start   int `json:"cursor_start"`
 		End     int `json:"cursor_end"`
 	}
 	question := Question{Kind: "complete", Content: map[string]any{"code": "x = rememb", "cursor_pos": 10}}
-	if err := ks.Ask(t.Context(), question, &reply); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, ks.Ask(t.Context(), question, &reply))
 	if !slices.Contains(reply.Matches, "remembered") || reply.Start != 4 || reply.End != 10 {
 		t.Errorf("got %+v, want remembered in place of 4 to 10", reply)
 	}
@@ -68,9 +64,7 @@ func TestAskInspect(t *testing.T) {
 		Data  map[string]string
 	}
 	question := Question{Kind: "inspect", Content: map[string]any{"code": "len", "cursor_pos": 3}}
-	if err := realKernels(t).Ask(t.Context(), question, &reply); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, realKernels(t).Ask(t.Context(), question, &reply))
 	if !reply.Found || !strings.Contains(reply.Data["text/plain"], "number of items") {
 		t.Errorf("got %+v, want what len says about itself", reply)
 	}
@@ -82,9 +76,7 @@ func TestAskIsComplete(t *testing.T) {
 	ks := realKernels(t)
 	for code, want := range map[string]string{"x = 1": "complete", "for i in x:": "incomplete", "x = = 1": "invalid"} {
 		var reply struct{ Status, Indent string }
-		if err := ks.Ask(t.Context(), Question{Kind: "is_complete", Content: map[string]string{"code": code}}, &reply); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, ks.Ask(t.Context(), Question{Kind: "is_complete", Content: map[string]string{"code": code}}, &reply))
 		if reply.Status != want || (reply.Indent != "") != (want == "incomplete") {
 			t.Errorf("%s: got %+v, want %s", code, reply, want)
 		}

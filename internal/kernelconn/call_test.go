@@ -5,6 +5,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func TestExecuteIfFree(t *testing.T) {
@@ -21,9 +22,7 @@ func TestExecuteIfFree(t *testing.T) {
 		t.Errorf("%s is open before any call", k.ID())
 	}
 	k, err := ks.Open(t.Context(), "", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if opened := ks.Opened("python"); opened != k || k.ID() != testContext || k.Language() != "python" {
 		t.Errorf("opened %s, in %s; then %v is open", k.ID(), k.Language(), opened)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -177,9 +178,7 @@ func runIn(t *testing.T, ks *Kernels, id, code string) error {
 func contextIDs(t *testing.T, ks *Kernels) (ids []string) {
 	t.Helper()
 	contexts, err := ks.Contexts(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, c := range contexts {
 		ids = append(ids, c.ID)
 	}
@@ -198,9 +197,7 @@ func TestDeadContextIsReplaced(t *testing.T) {
 			in, at := "", "python-0"
 			if create {
 				made, err := ks.Create(t.Context(), Context{Language: "python", Cwd: "/srv"})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				in, at = made.ID, made.ID
 			}
 			for range 3 {
@@ -225,9 +222,7 @@ func TestDeadContextIsReplaced(t *testing.T) {
 				at = fresh.ID
 			}
 			k, err := ks.Open(t.Context(), in, "")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if err := k.Interrupt(t.Context()); err != nil {
 				t.Errorf("interrupt what took its place: %v", err)
 			}
@@ -251,14 +246,10 @@ func TestContextDiesBetweenCalls(t *testing.T) {
 			in, at := "", "python-0"
 			if create {
 				made, err := ks.Create(t.Context(), Context{Language: "python"})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				in, at = made.ID, made.ID
 			}
-			if err := runIn(t, ks, in, "x"); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, runIn(t, ks, in, "x"))
 			m.mu.Lock()
 			m.die(at)
 			m.mu.Unlock()
@@ -280,9 +271,7 @@ func TestDeadContextHasNames(t *testing.T) {
 	m := newMortalKernels(t)
 	ks := m.kernels()
 	made, err := ks.Create(t.Context(), Context{Language: "python"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, id := range []string{"python-0", made.ID} {
 		within := WithWaiting(t.Context(), testSandbox, id)
 		for _, code := range []string{"die", "x"} {
@@ -306,9 +295,7 @@ func TestEndDeadContext(t *testing.T) {
 	m := newMortalKernels(t)
 	ks := m.kernels()
 	made, err := ks.Create(t.Context(), Context{Language: "python"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, in := range []string{"", made.ID} {
 		for _, told := range []bool{true, false} { // whether a call learns of the death
 			if told {
@@ -362,9 +349,7 @@ func TestDeadContextForAnotherHandle(t *testing.T) {
 		_ = runIn(t, first, "", code)
 	}
 	made, err := first.Create(t.Context(), Context{Language: "python"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_ = runIn(t, first, made.ID, "die")
 	second := m.kernels()
 	if err := runIn(t, second, "", "y"); err != nil || !slices.Equal(m.ran("python-2"), []string{"x", "y"}) {
@@ -394,9 +379,7 @@ func TestEndedByAnotherClientBetweenCalls(t *testing.T) {
 	m := newMortalKernels(t)
 	ks := m.kernels()
 	made, err := ks.Create(t.Context(), Context{Language: "python"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	other := m.kernels()
 	for name, test := range map[string]struct {
 		id   string
@@ -411,21 +394,15 @@ func TestEndedByAnotherClientBetweenCalls(t *testing.T) {
 			in := test.id
 			if name == "created, removed" {
 				fresh, err := ks.Create(t.Context(), Context{Language: "python"})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				in = fresh.ID
 			}
-			if err := runIn(t, ks, in, "x"); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, runIn(t, ks, in, "x"))
 			id := in
 			if id == "" {
 				id = "python-0"
 			}
-			if err := test.end(t.Context(), id); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, test.end(t.Context(), id))
 			m.hearOfLoss(t, id)
 			var got []error
 			for range test.then {

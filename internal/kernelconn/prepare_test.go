@@ -8,6 +8,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // The environment of the sandbox is set once. The environment of a call is set
@@ -25,9 +26,8 @@ func TestEnvs(t *testing.T) {
 	ks := s.kernelsOf(Options{Envs: map[string]string{"ALWAYS": "here"}})
 	envs := map[string]string{"K": "'\"; import os"}
 	for range 2 {
-		if _, err := ks.Execute(t.Context(), Call{Request: jupyter.ExecuteRequest{Code: "user"}, Envs: envs}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := ks.Execute(t.Context(), Call{Request: jupyter.ExecuteRequest{Code: "user"}, Envs: envs})
+		must.Do(t, err)
 	}
 	set := replaceEnvs(envs)
 	want := []string{completeEnvs(map[string]string{"ALWAYS": "here"}), set, "user", restoreEnvs, set, "user", restoreEnvs}

@@ -12,6 +12,7 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -96,9 +97,7 @@ func TestFetchOnce(t *testing.T) {
 	checkRuns(t, runs, 0) // looking it up fetches nothing
 	var said strings.Builder
 	for range 2 {
-		if err := set.Fetch(t.Context(), &said); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, set.Fetch(t.Context(), &said))
 	}
 	checkRuns(t, runs, 1)
 	if got, want := said.String(), "fetching the packages fake\n"; got != want {
@@ -110,9 +109,7 @@ func TestFetchOnce(t *testing.T) {
 	other := set
 	other.Pins = fstest.MapFS{"pins": {Data: []byte("two")}}
 	checkMissing(t, other, "no such file")
-	if err := other.Fetch(t.Context(), &said); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, other.Fetch(t.Context(), &said))
 	checkRuns(t, runs, 2)
 	if first, second := set.Find(t), other.Find(t); first == second {
 		t.Errorf("other pins are in the same directory %s, want another", first)
@@ -170,27 +167,17 @@ func TestDamaged(t *testing.T) {
 			return os.WriteFile(filepath.Join(installed, "../..", complete), nil, 0o600)
 		},
 	} {
-		if err := set.Fetch(t.Context(), t.Output()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, set.Fetch(t.Context(), t.Output()))
 		want++
 		directory, err := set.directory()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := damage(filepath.Join(directory, "lib", "installed")); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
+		must.Do(t, damage(filepath.Join(directory, "lib", "installed")))
 		checkMissing(t, set, reason)
 	}
-	if err := set.Fetch(t.Context(), t.Output()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, set.Fetch(t.Context(), t.Output()))
 	checkRuns(t, runs, want+1)
 	cached := filepath.Join(set.Find(t), "lib", "cached.pyc")
-	if err := os.WriteFile(cached, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(cached, nil, 0o600))
 	if err := check(filepath.Dir(filepath.Dir(cached))); err != nil {
 		t.Errorf("got %v after Python wrote what it caches, want no error", err)
 	}
@@ -200,22 +187,16 @@ func TestDamaged(t *testing.T) {
 func TestUnused(t *testing.T) {
 	set, _ := fake(t, "")
 	directory, err := set.directory()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	beside := filepath.Dir(directory)
 	kept, unused, half := filepath.Join(beside, "1"), filepath.Join(beside, "2"), filepath.Join(beside, "3")
 	long := time.Now().Add(-31 * 24 * time.Hour)
 	for _, one := range []string{kept, unused, half} {
-		if err := os.MkdirAll(one, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(one, 0o755))
 	}
 	err = errors.Join(os.WriteFile(filepath.Join(kept, complete), nil, 0o600), os.WriteFile(filepath.Join(unused, complete), nil, 0o600),
 		os.Chtimes(filepath.Join(unused, complete), long, long), set.Fetch(t.Context(), t.Output()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for one, want := range map[string]bool{kept: true, unused: false, half: false, directory: true} {
 		if _, err := os.Stat(one); (err == nil) != want {
 			t.Errorf("%s is there: %v, want %v", one, err == nil, want)

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 var (
@@ -21,9 +23,7 @@ func TestLockText(t *testing.T) {
 		{"My.pkg", "1.0+local", []string{sumA}, "my_pkg-1.0+local-py3-none-any.whl"},
 	}}
 	text, err := lock.Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	const want = `# For tests.
 #
 # All of it.
@@ -37,9 +37,7 @@ My.pkg==1.0+local \
 		t.Errorf("text (-want +got):\n%s", diff)
 	}
 	var read Lock
-	if err := read.Unmarshal(text); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, read.Unmarshal(text))
 	if diff := cmp.Diff(lock, &read); diff != "" {
 		t.Errorf("read again (-want +got):\n%s", diff)
 	}
@@ -59,9 +57,7 @@ six == 1.16.0 --hash=sha256:X
 `, "\n", "\r\n")
 	text = strings.NewReplacer("X", sumA, "Y", strings.ToUpper(sumB)).Replace(text)
 	var lock Lock
-	if err := lock.Unmarshal([]byte(text)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, lock.Unmarshal([]byte(text)))
 	want := []Locked{{"uvicorn", "0.30.1", []string{sumA, sumB}, ""}, {"six", "1.16.0", []string{sumA}, ""}}
 	if diff := cmp.Diff(want, lock.Packages); diff != "" {
 		t.Errorf("packages (-want +got):\n%s", diff)
@@ -125,9 +121,7 @@ func TestLockReport(t *testing.T) {
 		{"download_info": {"url": "https://h/b-2.tar.gz", "archive_info": {"hashes": {"sha256": "` + sumB + `"}}}, "metadata": {"name": "b", "version": "2"}}],
 		"environment": {"platform_python_implementation": "CPython", "python_version": "3.11", "sys_platform": "linux", "platform_machine": "x86_64"}}`
 	lock, from, err := ReadReport(strings.NewReader(report))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	want := []Locked{{"b", "2", []string{sumB}, ""}, {"My.pkg", "1.0", []string{sumA}, "My_pkg-1.0-py3-none-any.whl"}}
 	if diff := cmp.Diff(want, lock.Packages); diff != "" || !strings.HasPrefix(lock.Comment, "For CPython 3.11 on linux x86_64.") {
 		t.Errorf("%q, packages (-want +got):\n%s", lock.Comment, diff)

@@ -7,14 +7,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func TestRequirements(t *testing.T) {
 	t.Parallel()
 	wheel := filepath.Join(t.TempDir(), "My_pkg-1.0-py3-none-any.whl")
-	if err := os.WriteFile(wheel, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(wheel, nil, 0o600))
 	for text, name := range map[string]string{
 		"humanize": "humanize", " humanize ": "humanize", "humanize==4.*": "humanize", "Foo.Bar_baz>=1,<2": "foo-bar-baz", "3to2": "3to2", "zope.interface": "zope-interface",
 		"a[x,y]~=1.0": "a", "a[]": "a", "a [ x , y-z.w ] >=1": "a", "a ( >=1 )": "a", "a(==2.8)": "a", "a>=1,!=1.2.*,<2": "a", "a >= 1 , < 2": "a",
@@ -119,9 +119,7 @@ func TestRequirementsRenamed(t *testing.T) {
 func TestStandardModules(t *testing.T) {
 	t.Parallel()
 	out, err := exec.Command("python3", "-c", "import sys; print('\\n'.join(sorted(getattr(sys, 'stdlib_module_names', ['json']))))").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for name := range strings.FieldsSeq(string(out)) {
 		if !strings.HasPrefix(name, "_") && !standardModules()[name] {
 			t.Errorf("%s is not on the list", name)

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 const certificate = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"
@@ -14,14 +16,10 @@ const certificate = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE----
 func pipFile(t *testing.T, content string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "pip.conf")
-	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(content), 0o600))
 	for name := range settingNames { // so that this machine's own settings have no effect
 		t.Setenv(name, "")
-		if err := os.Unsetenv(name); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Unsetenv(name))
 	}
 	t.Setenv("HOME", t.TempDir())
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
@@ -30,9 +28,7 @@ func pipFile(t *testing.T, content string) {
 
 func TestPipSettings(t *testing.T) {
 	bundle := filepath.Join(t.TempDir(), "bundle.pem")
-	if err := os.WriteFile(bundle, []byte(certificate), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(bundle, []byte(certificate), 0o600))
 	pipFile(t, `# comment
 [global]
 index-url = https://mirror.example/simple
@@ -56,9 +52,7 @@ timeout = 99
 		"PIP_RETRIES":         "2",
 	}
 	got, err := ReadSettings(true, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if diff := cmp.Diff(want, got.Envs); diff != "" {
 		t.Errorf("settings (-want +got):\n%s", diff)
 	}
@@ -70,9 +64,7 @@ timeout = 99
 	}
 
 	got, err = ReadSettings(true, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if urls, want := got.Envs["PIP_EXTRA_INDEX_URL"], "https://one.example/simple https://me:secret@two.example/simple"; urls != want {
 		t.Errorf("asked for credentials: %q, want %q", urls, want)
 	}
@@ -81,9 +73,7 @@ timeout = 99
 func TestPipSettingsRefuseABadBundle(t *testing.T) {
 	pipFile(t, "")
 	key := filepath.Join(t.TempDir(), "key.pem")
-	if err := os.WriteFile(key, []byte("-----BEGIN PRIVATE KEY-----\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(key, []byte("-----BEGIN PRIVATE KEY-----\n"), 0o600))
 	for name, path := range map[string]string{"missing": "/nonexistent", "directory": t.TempDir(), "not certificates": key} {
 		t.Setenv("PIP_CERT", path)
 		if _, err := ReadSettings(true, false); err == nil {

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func TestMake(t *testing.T) {
@@ -35,9 +37,7 @@ func TestMake(t *testing.T) {
 			block(t, runtime)
 			t.Setenv("TMPDIR", temporary)
 			base, err := Temporary.find()
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			mode(t, base, 0o777)
 		}, "", "must be a directory of this user that no other can write to"},
 		{"nothing", func(t *testing.T, home, runtime, temporary string) {
@@ -52,9 +52,7 @@ func TestMake(t *testing.T) {
 		}, "", "set XDG_CACHE_HOME or XDG_RUNTIME_DIR or TMPDIR to a directory of your own"},
 		{"writable by others", func(t *testing.T, home, _, _ string) {
 			dir := filepath.Join(home, ".cache", "e2bctl", "name")
-			if err := os.MkdirAll(dir, 0o700); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.MkdirAll(dir, 0o700))
 			mode(t, dir, 0o770)
 		}, "", "must be a directory of this user"},
 	}
@@ -63,9 +61,7 @@ func TestMake(t *testing.T) {
 			root := t.TempDir()
 			for variable, name := range map[string]string{"HOME": "home", "XDG_RUNTIME_DIR": "runtime", "TMPDIR": "temporary"} {
 				dir := filepath.Join(root, name)
-				if err := os.Mkdir(dir, 0o700); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.Mkdir(dir, 0o700))
 				t.Setenv(variable, dir)
 			}
 			t.Setenv("XDG_CACHE_HOME", "")
@@ -93,27 +89,19 @@ func TestMake(t *testing.T) {
 // block makes it impossible to make anything in dir, for root as well.
 func block(t *testing.T, dir string) {
 	t.Helper()
-	if err := os.Remove(dir); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(dir, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(dir))
+	must.Do(t, os.WriteFile(dir, nil, 0o600))
 }
 
 func mode(t *testing.T, dir string, m os.FileMode) {
 	t.Helper()
-	if err := os.Chmod(dir, m); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chmod(dir, m))
 }
 
 // TestAdvice checks that only variables are named that help.
 func TestAdvice(t *testing.T) {
 	home := filepath.Join(t.TempDir(), "home")
-	if err := os.WriteFile(home, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(home, nil, 0o600))
 	t.Setenv("HOME", home)
 	t.Setenv("XDG_STATE_HOME", "")
 	if dir, err := Make("secrets", State); err == nil || !strings.HasSuffix(err.Error(), "; set XDG_STATE_HOME to a directory of your own") {

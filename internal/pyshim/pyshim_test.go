@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/pyshim"
 )
 
@@ -85,9 +86,7 @@ func TestGuardUnsupported(t *testing.T) {
 func TestGuardInTheSmallDriver(t *testing.T) {
 	t.Parallel()
 	driver, err := filepath.Abs("../cloud/kernel/python")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	config := `{"allow": ["math"], "optional": [], "distributions": [], "deny": [], "named": [], "functions": ["open"], ` +
 		`"processes": false, "network": false, "turns": 9, "operations": 0}`
 	got := run(t, pyshim.Install()+"\n"+pyshim.InstallGuard()+`

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // guesses are calls that a Go programmer types who has read only the names of packages. right is
@@ -40,9 +42,7 @@ func TestGuesses(t *testing.T) {
 	}
 	source.WriteString("}\n")
 	file := filepath.Join(t.TempDir(), "main.go")
-	if err := os.WriteFile(file, []byte(source.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, []byte(source.String()), 0o600))
 	out, err := exec.CommandContext(t.Context(), "go", "build", "-gcflags=-e", "-o", os.DevNull, file).CombinedOutput()
 	if err == nil {
 		t.Fatal("every guess compiles: the test compares nothing")

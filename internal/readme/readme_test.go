@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/cli"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
@@ -147,9 +148,7 @@ func buildAndRun(t *testing.T, program string, env ...string) string {
 	t.Helper()
 	dir := t.TempDir()
 	source, binary := filepath.Join(dir, "main.go"), filepath.Join(dir, "program")
-	if err := os.WriteFile(source, []byte(program), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(source, []byte(program), 0o600))
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, source)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as make builds it, race detector or not
 	if out, err := build.CombinedOutput(); err != nil {
@@ -251,15 +250,11 @@ func anchor(title string) string {
 func TestExamplesSayWhatTheyTake(t *testing.T) {
 	t.Parallel()
 	programs, err := filepath.Glob(filepath.Join(root, "examples", "*", "main.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	checked := 0
 	for _, name := range programs {
 		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if !strings.Contains(string(text), "ee -h") {
 			continue
 		}
@@ -384,9 +379,7 @@ func readmes(t *testing.T) []page {
 		pages = append(pages, page{name, string(text)})
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if len(pages) < 10 {
 		t.Fatalf("%d pages were found, want at least 10", len(pages))
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/internal/realservice"
 	"github.com/e2bctl/e2bctl/internal/relaytest"
@@ -48,18 +49,12 @@ func exhaust(t *testing.T, sb *sandbox.Sandbox, in *sandbox.RunCodeParams) (deat
 func kernels(t *testing.T, sb *sandbox.Sandbox) int {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost:8888/api/kernels", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	response, err := (&http.Client{Transport: sb.Transport(8888)}).Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer response.Body.Close()
 	var all []json.RawMessage
-	if err := json.NewDecoder(response.Body).Decode(&all); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.NewDecoder(response.Body).Decode(&all))
 	return len(all)
 }
 
@@ -70,9 +65,7 @@ func TestKernelIsGivenUp(t *testing.T) {
 	s := realservice.Start(t)
 	sb := connect(t, s)
 	made, err := sb.Contexts.Create(t.Context(), &sandbox.CodeContextParams{Cwd: s.Home})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for name, in := range map[string]*sandbox.RunCodeParams{"default": {}, "created": {Context: made.ID}} {
 		if _, err := sb.RunCode(t.Context(), "x = 1", in); err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -131,9 +124,7 @@ func TestContextIsEndedByAnotherClient(t *testing.T) {
 		{"removed", forever, other.Contexts.Remove, "a client removed its context"},
 	} {
 		made, err := sb.Contexts.Create(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		ended := make(chan error, 1)
 		begun := sync.OnceFunc(func() { go func() { ended <- test.end(patience.Context(t), made.ID) }() })
 		in := &sandbox.RunCodeParams{Context: made.ID, Stdout: writer(func([]byte) { begun() })}
@@ -158,9 +149,7 @@ func TestContextIsEndedByAnotherClient(t *testing.T) {
 	if _, err := sb.RunCode(t.Context(), "x = 1", nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := other.Contexts.Restart(patience.Context(t), ""); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, other.Contexts.Restart(patience.Context(t), ""))
 	if e, err := sb.RunCode(patience.Context(t), "x", nil); !errors.Is(err, sandbox.ErrKernelRestarted) || e != nil {
 		t.Errorf("after a restart between calls: %v, want sandbox.ErrKernelRestarted and no execution", err)
 	}

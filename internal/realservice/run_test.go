@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/realservice"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
@@ -16,9 +17,7 @@ import (
 func begin(t *testing.T, sb *sandbox.Sandbox, p *agent.Params) *agent.Run {
 	t.Helper()
 	r, err := agent.Begin(t.Context(), sb, p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() {
 		if err := r.Close(); err != nil {
 			t.Errorf("close the run: %v", err)
@@ -54,18 +53,15 @@ func TestRun(t *testing.T) {
 	t.Parallel()
 	sb := connect(t, realservice.Start(t))
 	st := state.New()
-	if err := st.Set("prices", []int{3, 4}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, st.Set("prices", []int{3, 4}))
 	lookup := agent.MustTool("lookup", "returns the discount of a customer", func(_ context.Context, in struct {
 		Customer string `json:"customer"`
 	}) (float64, error) {
 		return 0.5, nil
 	})
 	// The user may have loaded these before.
-	if _, err := sb.RunCode(t.Context(), "%load_ext autoreload\n%autoreload 2\n%matplotlib inline", nil); err != nil {
-		t.Fatal(err)
-	}
+	_, err := sb.RunCode(t.Context(), "%load_ext autoreload\n%autoreload 2\n%matplotlib inline", nil)
+	must.Do(t, err)
 	r := begin(t, sb, &agent.Params{
 		State: st, Tools: []agent.Tool{lookup},
 		Guard: &agent.Guard{Allow: []string{"matplotlib.*"}, Presets: []agent.Preset{agent.DataAnalysis}},
@@ -98,9 +94,7 @@ func TestRun(t *testing.T) {
 	if !s.Final || s.Value.Decode(&answer) != nil || answer != 3.5 {
 		t.Errorf("got %+v, want the final answer 3.5", s)
 	}
-	if err := r.Pull(t.Context(), st); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.Pull(t.Context(), st))
 	for _, name := range st.Names() {
 		if name != "prices" && name != "total" {
 			t.Errorf("the state has %s, which the run did not make", name)

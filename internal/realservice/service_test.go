@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/realservice"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
@@ -19,9 +20,7 @@ func connect(t *testing.T, s *realservice.Service, options ...sandbox.ConnectOpt
 	t.Helper()
 	all := append([]sandbox.ConnectOption{sandbox.WithAPIKey(realservice.APIKey), sandbox.WithAPIURL(s.URL), sandbox.WithSandboxURL(s.URL), sandbox.WithMaxRetries(0)}, options...)
 	sb, err := sandbox.Connect(t.Context(), realservice.SandboxID, all...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { sb.Close() })
 	return sb
 }
@@ -35,16 +34,12 @@ func TestService(t *testing.T) {
 		t.Run(string(transport), func(t *testing.T) {
 			sb := connect(t, s, sandbox.WithCodeTransport(transport))
 			e, err := sb.RunCode(t.Context(), "import pandas, sys\nprint(len(sys.argv) > 0)\npandas.DataFrame({'a': [1, 2]})", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if e.Stdout != "True\n" || len(e.Results) != 1 || string(e.Results[0].Data["e2b/data"]) != `{"a":[1,2]}` {
 				t.Errorf(`got %+v, want stdout %q, one result and e.Results[0].Data["e2b/data"] = %q`, e, "True\n", `{"a":[1,2]}`)
 			}
 			e, err = sb.RunCode(t.Context(), "[1, {'a': 'b'}]", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if len(e.Results) != 1 || string(e.Results[0].Data["application/json"]) != `[1,{"a":"b"}]` {
 				t.Errorf(`got %+v, want one result and e.Results[0].Data["application/json"] = %q`, e, `[1,{"a":"b"}]`)
 			}

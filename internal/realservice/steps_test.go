@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/internal/realservice"
 	"github.com/e2bctl/e2bctl/sandbox"
@@ -31,9 +32,7 @@ func TestToolCallThatOutlivesItsStep(t *testing.T) {
 	})
 	begun := agent.MustTool("begun", "", func(context.Context, nothing) (bool, error) { return made.Load() == 2, nil })
 	r, err := agent.Begin(t.Context(), sb, &agent.Params{Tools: []agent.Tool{slow, begun}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer r.Close()
 	ctx := patience.Context(t)
 	s, err := r.Exec(ctx, `import threading
@@ -71,9 +70,7 @@ func TestStepTimeout(t *testing.T) {
 		t.Fatalf("got %v, want raised", err)
 	}
 	r, err := agent.Begin(t.Context(), sb, &agent.Params{Tools: []agent.Tool{waits}, Limits: agent.Limits{StepTimeout: 5 * time.Second}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer r.Close()
 	for _, code := range []string{"import time\ntime.sleep(600)", "pass\nwaits()", "pass\nwhile True: pass"} {
 		_, where, _ := strings.Cut(code, "\n")
@@ -89,9 +86,7 @@ func TestStepTimeout(t *testing.T) {
 		}
 	}
 	s, err := r.Exec(t.Context(), "import collections, itertools, signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\ncollections.deque(itertools.repeat(0), maxlen=0)")
-	if !errors.Is(err, agent.ErrStepTimeout) {
-		t.Fatalf("got %v, want ErrStepTimeout", err)
-	}
+	must.Is(t, err, agent.ErrStepTimeout)
 	if s == nil || s.Error == nil || s.Error.Name != "TimeoutError" {
 		t.Fatalf("got %+v, want a step with a TimeoutError", s)
 	}

@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"sync"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // A Relay passes connections on to a server until they are cut.
@@ -26,9 +28,7 @@ type Relay struct {
 func New(t testing.TB, to string) *Relay {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	r := &Relay{listener: listener, conns: map[net.Conn]struct{}{}, again: make(chan struct{})}
 	r.Lead(t, to)
 	r.work.Go(r.serve)
@@ -47,9 +47,7 @@ func (r *Relay) URL() string { return "http://" + r.listener.Addr().String() }
 func (r *Relay) Lead(t testing.TB, to string) {
 	t.Helper()
 	target, err := url.Parse(to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.to = target.Host

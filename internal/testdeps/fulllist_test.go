@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestFullListResolves checks that the full list is complete and can be installed here:
@@ -16,13 +17,9 @@ import (
 func TestFullListResolves(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(filepath.Join(fullList.Find(t), "report.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var report []struct{ Name, Version, SHA256 string }
-	if err := json.Unmarshal(text, &report); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(text, &report))
 	listed := map[string]string{} // the hashes
 	for _, entry := range regexp.MustCompile(`(?m)^([\w.-]+==[^\s;]+).*((?:\n    --hash=.*)+)`).FindAllStringSubmatch(pyenv.FullList(), -1) {
 		listed[normal(entry[1])] += entry[2]

@@ -8,20 +8,18 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // thisModule returns the packages of this module, and all names of their tests.
 func thisModule(t *testing.T) (packages []pkg, names []string) {
 	t.Helper()
 	packages, err := listPackages(t.Context(), []string{"github.com/e2bctl/e2bctl/..."})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, p := range packages {
 		tests, err := testsOf(p.dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for _, more := range tests {
 			names = append(names, more...)
 		}
@@ -41,14 +39,10 @@ func TestPlan(t *testing.T) {
 			continue
 		}
 		tests, err := module.ordinaryTests(p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if tests == nil {
 			all, err := testsOf(p.dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			for _, more := range all {
 				tests = append(tests, more...)
 			}
@@ -92,9 +86,7 @@ func TestOnce(t *testing.T) {
 func TestPlanCheck(t *testing.T) {
 	t.Parallel()
 	here, err := filepath.Abs(".")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	packages := []pkg{{name: "a/b", dir: here}, {name: "c", dir: here}}
 	for _, tt := range []struct {
 		name string

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // newStress makes a stress that begins with the content of a directory, and chooses
@@ -17,13 +19,9 @@ import (
 func newStress(t *testing.T, st *starter, j job, dir string, w *strings.Builder, names ...string) (*stress, []stressed) {
 	t.Helper()
 	s := &stress{starter: st, dir: dir, w: w}
-	if err := s.load(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.load())
 	all, err := s.testsOf(t.Context(), j)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var tests []stressed
 	for _, test := range all {
 		for _, name := range names {
@@ -48,9 +46,7 @@ func TestStress(t *testing.T) {
 	s, tests := newStress(t, st, j, dir, &out, "TestPasses", "TestFailsSometimes")
 	for range 3 {
 		next, _ := s.next(tests)
-		if err := s.once(t.Context(), next); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.once(t.Context(), next))
 	}
 	if err := s.conclude(tests); !errors.Is(err, errRed) && s.tallies[tests[1].key].Failed > 0 {
 		t.Errorf("got %v, want %v", err, errRed)
@@ -60,15 +56,11 @@ func TestStress(t *testing.T) {
 	// A run that is cut off does not count.
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := s.once(gone, tests[0]); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.once(gone, tests[0]))
 
 	out.Reset()
 	s, tests = newStress(t, st, j, dir, &out, "TestPasses", "TestFailsSometimes")
-	if err := s.repeat(t.Context(), tests, 1); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.repeat(t.Context(), tests, 1))
 	if err := s.conclude(tests); !errors.Is(err, errRed) {
 		t.Errorf("got %v, want %v", err, errRed)
 	}
@@ -78,17 +70,13 @@ func TestStress(t *testing.T) {
 		t.Fatalf("got the logs %v, %v, want 5", logs, err)
 	}
 	text, err := os.ReadFile(logs[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	wantText(t, string(text), "every second time")
 
 	// No runs are left, and it stays red until the binary is another.
 	out.Reset()
 	s, tests = newStress(t, st, j, dir, &out, "TestPasses", "TestFailsSometimes")
-	if err := s.repeat(t.Context(), tests, 1); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.repeat(t.Context(), tests, 1))
 	if err := s.conclude(tests); !errors.Is(err, errRed) {
 		t.Errorf("got %v, want %v", err, errRed)
 	}
@@ -96,12 +84,8 @@ func TestStress(t *testing.T) {
 	other := j
 	other.binary = filepath.Join(t.TempDir(), "other")
 	binary, err := os.ReadFile(j.binary)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(other.binary, append(binary, 0), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, os.WriteFile(other.binary, append(binary, 0), 0o700))
 	out.Reset()
 	s, tests = newStress(t, st, other, dir, &out, "TestPasses", "TestFailsSometimes")
 	if err := s.conclude(tests); err != nil {
@@ -140,17 +124,13 @@ func TestStressLock(t *testing.T) {
 	t.Parallel()
 	s := &stress{dir: t.TempDir()}
 	unlock, err := s.lock()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if again, err := s.lock(); err == nil {
 		again()
 		t.Error("got the lock twice")
 	}
 	unlock()
 	unlock, err = s.lock()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	unlock()
 }

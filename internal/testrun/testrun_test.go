@@ -20,6 +20,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -67,9 +68,7 @@ func faults(t *testing.T, run string) (*starter, job) {
 	fixture.once.Do(func() {
 		fixture.err = buildFaults(context.Background())
 	})
-	if fixture.err != nil {
-		t.Fatal(fixture.err)
-	}
+	must.Do(t, fixture.err)
 	s := fixture.starter
 	s.flags = append(s.flags, "-dir="+t.TempDir())
 	return &s, job{pkg: fixture.pkg, binary: fixture.plain, run: run}
@@ -108,9 +107,7 @@ func raceFaults(t *testing.T, run string) (*starter, job) {
 		binaries, _, fixture.raceErr = build(context.Background(), os.Stderr, filepath.Join(fixture.dir, "race"), true, []pkg{fixture.pkg})
 		fixture.race = binaries[fixture.pkg.name]
 	})
-	if fixture.raceErr != nil {
-		t.Fatal(fixture.raceErr)
-	}
+	must.Do(t, fixture.raceErr)
 	j.binary, j.race = fixture.race, true
 	return s, j
 }
@@ -315,16 +312,10 @@ func TestShallow(t *testing.T) {
 		t.Errorf("got %v, %v, want true", got, err)
 	}
 	// A line that was cut off does not count.
-	if err := l.add(unknown); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, l.add(unknown))
 	text, err := os.ReadFile(l.path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(l.path, append(text, text[:10]...), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, os.WriteFile(l.path, append(text, text[:10]...), 0o600))
 	if got, err := l.read(); err != nil || len(got) != 1 || got[0] != unknown {
 		t.Errorf("got %v, %v, want %v", got, err, unknown)
 	}
@@ -376,13 +367,9 @@ func TestInterrupted(t *testing.T) {
 	}
 	wantText(t, out.String(), "stopped after ", "internal/testrun/testdata/faults: TestHangs\n")
 	text, err := os.ReadFile(pidFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	pid, err := strconv.Atoi(string(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	patience.Until(t, "the process that the test started is gone", func() bool { return gone(pid) })
 }
 
@@ -410,13 +397,9 @@ func TestOrphans(t *testing.T) {
 			}
 			wantText(t, out.String(), test.said, "left processes, which are ended: faults")
 			text, err := os.ReadFile(filepath.Join(strings.TrimPrefix(st.flags[0], "-dir="), "pid"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			pid, err := strconv.Atoi(string(text))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if !gone(pid) {
 				t.Errorf("the helper %d runs still", pid)
 			}
@@ -435,9 +418,7 @@ func TestBuildFails(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
 	packages, err := listPackages(t.Context(), []string{"./testdata/broken"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	s := &suite{report: &report{w: &out}, starter: &starter{}, options: options{atOnce: 1, dir: t.TempDir()}}
 	err = s.execute(t.Context(), time.Now(), func(ctx context.Context, ready chan<- []job) error { return s.prepare(ctx, packages, ready) })
 	if err == nil || !strings.Contains(err.Error(), "build the tests") {
@@ -487,9 +468,7 @@ func TestTimes(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	if err := printTimes(&out, filepath.Join(dir, timesFile)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, printTimes(&out, filepath.Join(dir, timesFile)))
 	wantText(t, out.String(), "the run of [./here] that ended on ", "  internal/testrun/testdata/faults\n", "  internal/testrun/testdata/faults.TestPasses\n")
 	// The slowest is the first, and its subtests count.
 	_, tests, _ := strings.Cut(out.String(), "wall s  tests\n")
@@ -505,12 +484,8 @@ func TestSpin(t *testing.T) {
 	t.Parallel()
 	command := exec.CommandContext(t.Context(), os.Args[0], spinCommand)
 	input, err := command.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, command.Start())
 	if err := command.Process.Signal(syscall.Signal(0)); err != nil {
 		t.Errorf("got %v, want that it runs", err)
 	}
@@ -519,8 +494,6 @@ func TestSpin(t *testing.T) {
 		t.Errorf("got %v, want a good end", err)
 	}
 	stop, err := startLoad(t.Context(), []string{os.Args[0], spinCommand}, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	stop()
 }

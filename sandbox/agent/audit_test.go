@@ -19,6 +19,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/kernelconn"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/pyshim"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/state"
@@ -64,9 +65,7 @@ func (h *scriptedHost) begin(p Params) *Run {
 	h.t.Helper()
 	h.answers[pyshim.CallTools("placed")] = map[string]any{"placed": true}
 	r, err := newRun(&runs{}, h, &runContext{id: "context-1"}, p)
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	must.Do(h.t, err)
 	return r
 }
 
@@ -235,9 +234,7 @@ func golden(t *testing.T, r *Run, audit string) string {
 				t.Errorf("the stack does not lead to the tool: %s", event.Stack)
 			}
 			stack, err := json.Marshal(event.Stack)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			line = strings.ReplaceAll(line, string(stack), `"STACK"`)
 		}
 		b.WriteString(line)
@@ -269,9 +266,7 @@ func TestGoldenAudit(t *testing.T) {
 				}
 				got := golden(t, r, w.String())
 				m, err := json.Marshal(r.Metrics())
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				got += string(m) + "\n"
 				file := filepath.Join("testdata", "audit", name+".jsonl")
 				if os.Getenv("UPDATE_AUDITS") != "" {
@@ -280,9 +275,7 @@ func TestGoldenAudit(t *testing.T) {
 					}
 				}
 				want, err := os.ReadFile(file)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
 					t.Errorf("UPDATE_AUDITS=1 go test -run TestGoldenAudit ./sandbox/agent accepts this (-want +got):\n%s", diff)
 				}

@@ -3,6 +3,7 @@ package agent
 import (
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -16,9 +17,7 @@ func BenchmarkBegin64MiB(b *testing.B) {
 	h := newPythonHost(b, "plain")
 	begin := func(rs *runs) {
 		r, err := rs.begin(b.Context(), h, "kernel", Params{State: st})
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, err)
 		r.Close()
 	}
 	begin(&runs{}) // installs the modules
@@ -33,9 +32,7 @@ func BenchmarkBegin64MiB(b *testing.B) {
 		data := make([]float64, 8<<20)
 		for b.Loop() {
 			array, err := state.ArrayOf(data)
-			if err != nil {
-				b.Fatal(err)
-			}
+			must.Do(b, err)
 			array.Data[0]++ // different content
 			set(b, st, "floats", array)
 			set(b, st, "blob", nil)
@@ -46,13 +43,9 @@ func BenchmarkBegin64MiB(b *testing.B) {
 		var rs runs
 		for b.Loop() {
 			r, err := rs.begin(b.Context(), h, "kernel", Params{State: st})
-			if err != nil {
-				b.Fatal(err)
-			}
+			must.Do(b, err)
 			mustExec(b, r, "floats[5] += 1")
-			if err := r.Pull(b.Context(), st); err != nil {
-				b.Fatal(err)
-			}
+			must.Do(b, r.Pull(b.Context(), st))
 			r.Close()
 		}
 	})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/kernelconn"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -44,9 +45,7 @@ func cuts(t *testing.T, audit string) map[int][]string {
 			N       int
 			Blocked []Violation
 		}
-		if err := json.Unmarshal([]byte(line), &e); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal([]byte(line), &e))
 		if e.Event != "cut" {
 			continue
 		}
@@ -91,9 +90,7 @@ func TestReportOfLostStep(t *testing.T) {
 			var rs runs
 			var audit bytes.Buffer
 			r, err := rs.begin(t.Context(), h, "kernel", Params{Guard: &Guard{}, Audit: &audit})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			defer r.Close()
 			mustExec(t, r, "1")
 			if _, err := r.Exec(t.Context(), lost); !errors.Is(err, errLost) {
@@ -117,9 +114,7 @@ func TestTimeoutOfTheStepAround(t *testing.T) {
 	var rs runs
 	h := &blockingHost{newPythonHost(t, "plain"), "forever", make(chan struct{})}
 	r, err := rs.begin(t.Context(), h, "kernel", Params{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer r.Close()
 	around, end := context.WithCancelCause(t.Context())
 	go func() {

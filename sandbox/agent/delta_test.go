@@ -5,6 +5,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -52,9 +53,7 @@ func TestLargeChanges(t *testing.T) {
 				needLibraries(t, r)
 			}
 			mustExec(t, r, test.make)
-			if err := r.Pull(t.Context(), st); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, r.Pull(t.Context(), st))
 			if names := changedNames(t, r); len(names) != 0 {
 				t.Errorf("before the change: %v, want no names", names)
 			}
@@ -93,9 +92,7 @@ func TestWhatPullDoesNotSee(t *testing.T) {
 				needLibraries(t, r)
 			}
 			mustExec(t, r, test.make)
-			if err := r.Pull(t.Context(), st); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, r.Pull(t.Context(), st))
 			mustExec(t, r, test.unseen)
 			if names := changedNames(t, r); len(names) != 0 {
 				t.Errorf("after %s: %v changed, want no names", test.unseen, names)
@@ -108,9 +105,7 @@ func TestWhatPullDoesNotSee(t *testing.T) {
 	}
 	t.Run("two names of one object", func(t *testing.T) {
 		mustExec(t, r, "x = [1]; y = x")
-		if err := r.Pull(t.Context(), st); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.Pull(t.Context(), st))
 		mustExec(t, r, "y = [1]")
 		if names := changedNames(t, r); len(names) != 0 {
 			t.Errorf("after y became an equal list: %v changed, want no names", names)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/kernelconn"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -39,9 +40,7 @@ func TestCallsOfARun(t *testing.T) {
 				t.Fatalf("%s: got %v and %d calls, want one", name, err, len(r.calls))
 			}
 			other, endOther, err := r.begin(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			endOther()
 			if len(r.calls) != 1 || other.Err() == nil {
 				t.Errorf("%s: %d calls are left, want one, and the other ended: %v", name, len(r.calls), other.Err())
@@ -118,9 +117,7 @@ func TestStepOfCodeThatDidNotBegin(t *testing.T) {
 		sandbox.ErrKernelDied: true, errors.New("broken"): true,
 	} {
 		r, newErr := newRun(&runs{}, failingHost{err}, &runContext{}, Params{Limits: Limits{MaxSteps: 1}})
-		if newErr != nil {
-			t.Fatal(newErr)
-		}
+		must.Do(t, newErr)
 		step, got := r.Exec(t.Context(), "1")
 		if !errors.Is(got, err) || (step != nil) != begun {
 			t.Errorf("%v: got %+v and %v, want a step: %v", err, step, got, begun)

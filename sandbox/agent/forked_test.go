@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // forker is a Python that has imported the modules for the kernels of an engine, and forks
@@ -123,29 +125,19 @@ func coldHost(t *testing.T, engine string) *pythonHost {
 	t.Helper()
 	h := &pythonHost{engine: engine, temp: t.TempDir()}
 	cmd, err := python(engine)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	cmd.Env = os.Environ()
 	for name, value := range placed(h.temp) {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, cmd.Start())
 	h.in, h.out = stdin, bufio.NewReader(stdout)
 	t.Cleanup(func() { stdin.Close(); cmd.Wait() })
-	if err := awaitReady(h.out); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, awaitReady(h.out))
 	return h
 }
 
@@ -199,9 +191,7 @@ func TestForkedIsAsCold(t *testing.T) {
 		found := map[*pythonHost]map[string]any{h: nil, cold: nil}
 		for of := range found {
 			var about map[string]any
-			if err := json.Unmarshal([]byte(printed(t, of, surroundings)), &about); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, json.Unmarshal([]byte(printed(t, of, surroundings)), &about))
 			found[of] = about
 		}
 		if diff := cmp.Diff(found[cold], found[h]); diff != "" {
@@ -229,25 +219,17 @@ func TestForkedEndsWithTests(t *testing.T) {
 	t.Parallel()
 	h := newPythonHost(t, "plain") // skips t if there is no Python
 	f, err := newForker(h.engine)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	stdin, stdout, _, err := f.start(h.temp)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := awaitReady(stdout); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, awaitReady(stdout))
 	if _, err := io.WriteString(stdin, `{"code": "print('runs')\nwhile True: pass", "silent": false, "allow_stdin": false}`+"\n"); err != nil {
 		t.Fatal(err)
 	}
 	if line, err := stdout.ReadString('\n'); err != nil || !strings.Contains(line, "runs") {
 		t.Fatalf("got %q, %v, want what the code prints and no error", line, err)
 	}
-	if err := f.orders.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, f.orders.Close())
 	if rest, err := io.ReadAll(stdout); err != nil || strings.Contains(string(rest), "reply") {
 		t.Errorf("got %q, %v, want no reply of code that never ends, and no error", rest, err)
 	}

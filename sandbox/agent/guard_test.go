@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -355,9 +356,7 @@ func TestGuardBudgets(t *testing.T) {
 			"try:\n    for i in range(1001): pass\nexcept Exception:\n    pass\nlist(map(lambda i: i, [1]))": "operations operations", // after it was caught, not even one more
 		} {
 			step, err := r.Exec(t.Context(), code)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if got := verdict(step); got != want {
 				t.Errorf("%q: %q, want %q", code, got, want)
 			}
@@ -400,20 +399,15 @@ func TestGuardAudit(t *testing.T) {
 	var rs runs
 	var audit bytes.Buffer
 	r := h.begin(t, &rs, Params{Guard: &Guard{}, Audit: &audit})
-	if _, err := r.Exec(t.Context(), "import math\nimport os"); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
+	_, err := r.Exec(t.Context(), "import math\nimport os")
+	must.Do(t, err)
+	must.Do(t, r.Close())
 	for line := range strings.Lines(audit.String()) {
 		var step struct {
 			Event   string
 			Blocked []map[string]any
 		}
-		if err := json.Unmarshal([]byte(line), &step); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal([]byte(line), &step))
 		if step.Event != "step" {
 			continue
 		}
@@ -684,9 +678,7 @@ func TestGuardTampering(t *testing.T) {
 				"import threading\nseen = []\ndef f():\n    try:\n        import os\n    except ImportError:\n        seen.append(1)\nt = threading.Thread(target=f); t.start(); t.join()\nassert seen": "",
 			} {
 				step, err := r.Exec(t.Context(), check)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				if got := verdict(step); got != want {
 					t.Errorf("after %q, %q: %q, want %q", code, check, got, want)
 				}
@@ -825,9 +817,7 @@ time.process_time() - start
 				for on, g := range map[bool]*Guard{false: nil, true: {}} {
 					r := h.begin(b, &rs, Params{Guard: g})
 					var seconds float64
-					if err := mustExec(b, r, code).Value.Decode(&seconds); err != nil {
-						b.Fatal(err)
-					}
+					must.Do(b, mustExec(b, r, code).Value.Decode(&seconds))
 					r.Close()
 					if before, ok := least[on]; !ok || seconds < before {
 						least[on] = seconds

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // Agents are nested as deeply as each of those around them allows, eight at most.
@@ -11,9 +13,7 @@ func TestDepthOfAgents(t *testing.T) {
 	t.Parallel()
 	for depth, nested := range map[int]int{0: maxAgentDepth - 1, -1: 0, 1: 1, 2: 2, maxAgentDepth: maxAgentDepth - 1} {
 		ctx, end, err := enterAgent(t.Context(), "outer", Budget{MaxDepth: depth})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for range nested {
 			inner, endInner, err := enterAgent(ctx, "inner", Budget{})
 			if err != nil {
@@ -41,19 +41,13 @@ func TestBudgetsOfNestedAgents(t *testing.T) {
 		"tokens": {Budget{MaxTokens: 30}, func(ctx context.Context) error { return SpendTokens(ctx, 10) }},
 	} {
 		outermost, endOutermost, err := enterAgent(t.Context(), "outermost", Budget{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer endOutermost(nil)
 		outer, endOuter, err := enterAgent(outermost, "outer", tt.budget)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer endOuter(nil)
 		inner, endInner, err := enterAgent(outer, "inner", Budget{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer endInner(nil)
 		for i, ctx := range []context.Context{outer, inner, inner} {
 			if err := tt.spend(ctx); err != nil || outer.Err() != nil {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -19,9 +20,7 @@ import (
 func ask(t *testing.T, s *stepCalls, message string) string {
 	t.Helper()
 	reply, err := s.input(t.Context(), bridgePrefix+message, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return reply
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/kernelconn"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/state"
 )
@@ -75,9 +76,7 @@ func longSecret(n int) string {
 func mustRedactor(t *testing.T, secret string) *redactor {
 	t.Helper()
 	r, err := newRedactor([]string{secret})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return r
 }
 
@@ -260,13 +259,9 @@ func TestSecretInPreview(t *testing.T) {
 	parts, redact := piecesOf(secret), mustRedactor(t, secret)
 	for shown := range len(secret) + 1 {
 		repr, err := json.Marshal("[" + secret[:shown])
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		v, err := state.Parse(fmt.Appendf(nil, `{"v":1,"value":{"$":"opaque","type":"list","repr":%s,"reason":""}}`, repr), state.Bounds{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if piece := parts.in(string(redact.value(v).Bytes())); piece != "" {
 			t.Fatalf("%d of %d bytes: got %q of the secret", shown, len(secret), piece)
 		}
@@ -282,9 +277,7 @@ func TestRefusedBesideSecret(t *testing.T) {
 	r := h.begin(t, &rs, Params{Guard: &Guard{}, Redact: []string{"requests-0123"}})
 	defer r.Close()
 	step, err := r.Exec(t.Context(), "import requests")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if got, want := verdict(step), "import "+redacted; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -411,9 +404,7 @@ def told(name, arguments):
 		counted := mustExec(t, r, fmt.Sprintf("[%d]", number)).Value
 		mustExec(t, r, "final_answer({secret: 'x' + secret})")
 		final, _ := r.final()
-		if err := r.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.Close())
 		parts := piecesOf(secret)
 		for to, text := range map[string]string{
 			"the step's value": string(value.Bytes()), "a number": string(counted.Bytes()), "the final answer": string(final.Bytes()),
@@ -437,9 +428,7 @@ func TestSecretInRecords(t *testing.T) {
 	secret := longSecret(64)
 	parts := piecesOf(secret)
 	redact, err := newRedactor([]string{secret, "1711471147", "4711, 4712"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	said := map[string]string{}
 	for what, record := range map[string]func(*runLog){
 		"panic": func(l *runLog) { l.panicked(t.Context(), 1, "tool", secret, nil) },
@@ -454,16 +443,12 @@ func TestSecretInRecords(t *testing.T) {
 		said[what+", in the audit"], said[what+", in the log"] = r.audit.String(), r.log.String()
 	}
 	content, err := json.Marshal(map[string]any{"data": map[string]any{"application/json": map[string]any{secret: []any{map[string]any{secret: 1711471147}}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	message, flush := redact.output(func(m *jupyter.Message) error {
 		said["what is displayed"] += string(m.Content)
 		return nil
 	})
-	if err := errors.Join(message(&jupyter.Message{Header: jupyter.Header{MsgType: "display_data"}, Content: content}), flush()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(message(&jupyter.Message{Header: jupyter.Header{MsgType: "display_data"}, Content: content}), flush()))
 	report := guardReport{Imports: []string{secret}, Violations: []Violation{{Rule: Rule(secret), Name: secret, Message: secret, Suggestion: secret}}}
 	report.bound(redact)
 	v := report.Violations[0]

@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // FuzzRedaction checks that however a text is cut, the result is the same and has no secret.
@@ -50,9 +52,7 @@ func FuzzRedactedForms(f *testing.F) {
 		}
 		all := before + secret + after
 		inJSON, err := json.Marshal(all)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		alone, _ := json.Marshal(secret)
 		for text, form := range map[string]string{
 			all: secret, url.QueryEscape(all): url.QueryEscape(secret), url.PathEscape(all): url.PathEscape(secret),
@@ -95,17 +95,13 @@ func TestRedactedInPython(t *testing.T) {
 			var audit bytes.Buffer
 			run := h.begin(t, &rs, Params{Audit: &audit, Redact: []string{secret}})
 			inSource, err := json.Marshal(secret)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			shown := mustExec(t, run, fmt.Sprintf("import json\ns = %s\nb = s.encode()\n"+
 				"print([s], {s + '\\'': 1}, b, b + b'\\'', json.dumps(s), json.dumps(s, ensure_ascii=False), sep='\\n')", inSource)).Stdout
 			if n := strings.Count(shown, redacted); n != 6 || strings.Count(shown, "\n") != 6 {
 				t.Errorf("%q: got %s (%d marks), want 6 lines with a mark each", secret, shown, n)
 			}
-			if err := run.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, run.Close())
 			if want := `s = \"[redacted]\"`; !strings.Contains(audit.String(), want) {
 				t.Errorf("%q: got %s, want %q in it", secret, &audit, want)
 			}
@@ -142,9 +138,7 @@ func TestRedactorBounds(t *testing.T) {
 
 func BenchmarkRedaction(b *testing.B) {
 	r, err := newRedactor([]string{"sk-0123456789abcdefghijklmnop", "another secret"})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	text := []byte(strings.Repeat("The quick brown fox jumps over the lazy dog, 0123456789 times.\n", 1<<14))
 	b.SetBytes(int64(len(text)))
 	for b.Loop() {

@@ -23,6 +23,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/kernelconn"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/state"
 )
@@ -66,9 +67,8 @@ func (h *pythonHost) start(t testing.TB) {
 		}
 		t.Skipf("python3 has no %s engine: runs are not tested with it", h.engine)
 	}
-	if h.in, h.out, h.stop, err = f.start(h.temp); err != nil {
-		t.Fatal(err)
-	}
+	h.in, h.out, h.stop, err = f.start(h.temp)
+	must.Do(t, err)
 	if err := awaitReady(h.out); err != nil {
 		h.stop()
 		t.Fatal(err)
@@ -178,18 +178,14 @@ func (h *pythonHost) open(_ context.Context, path string) (io.ReadCloser, error)
 func (h *pythonHost) leftovers(t testing.TB) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(h.temp, "e2bctl-*", "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return files
 }
 
 func (h *pythonHost) begin(t testing.TB, rs *runs, p Params) *Run {
 	t.Helper()
 	r, err := rs.begin(t.Context(), h, "kernel", p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { r.Close() })
 	return r
 }
@@ -197,9 +193,7 @@ func (h *pythonHost) begin(t testing.TB, rs *runs, p Params) *Run {
 func mustExec(t testing.TB, r *Run, code string) *Step {
 	t.Helper()
 	step, err := r.Exec(t.Context(), code)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if step.Error != nil {
 		t.Fatalf("got %v, want no Python error", step.Error.Traceback)
 	}
@@ -208,9 +202,7 @@ func mustExec(t testing.TB, r *Run, code string) *Step {
 
 func set(t testing.TB, st *state.State, name string, v any) {
 	t.Helper()
-	if err := st.Set(name, v); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, st.Set(name, v))
 }
 
 // eachEngine runs a test with both kinds of kernel.
@@ -240,9 +232,7 @@ func TestRunThereAndBack(t *testing.T) {
 		if step.Stdout != "hi\n" || step.N != 1 {
 			t.Errorf("got step %d that printed %q, want step 1 and %q", step.N, step.Stdout, "hi\n")
 		}
-		if err := r.Pull(t.Context(), st); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.Pull(t.Context(), st))
 		if diff := cmp.Diff([]string{"config", "numbers", "total"}, st.Names()); diff != "" {
 			t.Errorf("names (-want +got):\n%s", diff)
 		}
@@ -376,9 +366,7 @@ func TestPullOnlyChanges(t *testing.T) {
 		r := h.begin(t, &rs, Params{State: st})
 		set(t, st, "v1", "set since") // the code does not change it: it stays
 		mustExec(t, r, "nested['deep'][0]['x'] = 2")
-		if err := r.Pull(t.Context(), st); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.Pull(t.Context(), st))
 		var v1 string
 		if err := st.Get("v1", &v1); err != nil || v1 != "set since" {
 			t.Errorf("v1 = %q, %v, want %q and no error", v1, err, "set since")
@@ -388,9 +376,7 @@ func TestPullOnlyChanges(t *testing.T) {
 		}
 		// Once pulled, it is known: a second pull does not bring it back over a Set.
 		set(t, st, "nested", nil)
-		if err := r.Pull(t.Context(), st); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.Pull(t.Context(), st))
 		if v, _ := st.Value("nested"); v.Kind() != state.KindNone {
 			t.Errorf("nested = %s, want no value", v.Bytes())
 		}
@@ -410,9 +396,7 @@ func TestPullFailsAndIsRepeated(t *testing.T) {
 		t.Fatalf("%v, names %v, want %v and no names", err, st.Names(), h.failOpen)
 	}
 	h.failOpen = nil
-	if err := r.Pull(t.Context(), st); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.Pull(t.Context(), st))
 	var got string
 	if err := st.Get("big", &got); err != nil || len(got) != 1000000 {
 		t.Errorf("got %d, %v, want 1000000 and no error", len(got), err)
@@ -429,9 +413,7 @@ func TestOpaqueVariables(t *testing.T) {
 		set(t, st, "x", 1)
 		r := h.begin(t, &rs, Params{State: st})
 		mustExec(t, r, "x = object()\ny = object()\nz = []\nz.append(z)")
-		if err := r.Pull(t.Context(), st); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.Pull(t.Context(), st))
 		if diff := cmp.Diff([]string{"x", "z"}, st.Names()); diff != "" {
 			t.Errorf("names (-want +got):\n%s", diff)
 		}
@@ -460,9 +442,7 @@ func TestPullPastAProxy(t *testing.T) {
 		st := state.New()
 		r := h.begin(t, &rs, Params{State: st})
 		mustExec(t, r, "class Proxy:\n    __class__ = property(lambda self: 1 / 0)\nproxy = Proxy()\nx = 1")
-		if err := r.Pull(t.Context(), st); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.Pull(t.Context(), st))
 		if diff := cmp.Diff([]string{"x"}, st.Names()); diff != "" {
 			t.Errorf("names (-want +got):\n%s", diff)
 		}
@@ -475,9 +455,7 @@ func TestGet(t *testing.T) {
 		r := h.begin(t, &rs, Params{})
 		mustExec(t, r, "großes = list(map(float, range(100000)))\nlist = 5\nf = len")
 		v, err := r.Get(t.Context(), "großes")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		var floats []float64
 		if err := v.Decode(&floats); err != nil || len(floats) != 100000 || floats[99999] != 99999 {
 			t.Errorf("got %d, %v, want the 100000 that were set and no error", len(floats), err)
@@ -508,9 +486,7 @@ func TestNamespaceIsClean(t *testing.T) {
 		r := h.begin(t, &rs, Params{State: st})
 		step := mustExec(t, r, "sorted(n for n in globals() if not n.startswith('_') and n not in ('In', 'Out', 'exit', 'quit', 'get_ipython', 'open'))")
 		var names []string
-		if err := step.Value.Decode(&names); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, step.Value.Decode(&names))
 		if diff := cmp.Diff([]string{"final_answer", "mine"}, names); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
@@ -579,14 +555,10 @@ func TestStepTimeout(t *testing.T) {
 	var rs runs
 	h := &blockingHost{newPythonHost(t, "plain"), "forever", make(chan struct{})}
 	r, err := rs.begin(t.Context(), h, "kernel", Params{Limits: Limits{StepTimeout: time.Millisecond}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer r.Close()
 	step, err := r.Exec(t.Context(), "forever")
-	if !errors.Is(err, ErrStepTimeout) {
-		t.Fatalf("got %v, want ErrStepTimeout", err)
-	}
+	must.Is(t, err, ErrStepTimeout)
 	if step == nil || step.Error == nil || step.Error.Name != "TimeoutError" {
 		t.Fatalf("got %+v, want a step with a TimeoutError", step)
 	}
@@ -600,9 +572,7 @@ func TestCloseCutsOff(t *testing.T) {
 	var rs runs
 	h := &blockingHost{newPythonHost(t, "plain"), "forever", make(chan struct{})}
 	r, err := rs.begin(t.Context(), h, "kernel", Params{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	result := make(chan error, 1)
 	go func() {
 		_, err := r.Exec(t.Context(), "forever")
@@ -644,9 +614,7 @@ func TestRunGoesOnInAnotherKernel(t *testing.T) {
 		double := MustTool("double", "", func(_ context.Context, in struct{ X int }) (int, error) { return 2 * in.X, nil })
 		r := h.begin(t, &rs, Params{State: st, Tools: []Tool{double}, Guard: &Guard{}})
 		mustExec(t, r, "x += 1\ny = 1")
-		if err := r.Pull(t.Context(), st); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.Pull(t.Context(), st))
 		mustExec(t, r, "y = 7")
 		h.stop()
 		if step, err := r.Exec(t.Context(), "1"); !errors.Is(err, sandbox.ErrKernelDied) || step == nil {
@@ -676,9 +644,8 @@ func TestRunWhoseModulesAreRemoved(t *testing.T) {
 		set(t, st, "x", 1)
 		double := MustTool("double", "", func(_ context.Context, in struct{ X int }) (int, error) { return 2 * in.X, nil })
 		r := h.begin(t, &rs, Params{State: st, Tools: []Tool{double}})
-		if _, err := r.Exec(t.Context(), "import sys\nfor m in ('codec', 'state', 'tools'): del sys.modules['_e2bctl_' + m]\n5"); !errors.Is(err, sandbox.ErrKernelDied) {
-			t.Fatalf("got %v, want sandbox.ErrKernelDied", err)
-		}
+		_, err := r.Exec(t.Context(), "import sys\nfor m in ('codec', 'state', 'tools'): del sys.modules['_e2bctl_' + m]\n5")
+		must.Is(t, err, sandbox.ErrKernelDied)
 		if got := mustExec(t, r, "double(x)").Text(); got != "2" {
 			t.Errorf("got %q, want %q", got, "2")
 		}
@@ -737,9 +704,7 @@ func TestDecodeStep(t *testing.T) {
 		t.Errorf("got %v, want an error that says why", err)
 	}
 	failed, err := r.Exec(t.Context(), "1/0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if err := failed.Decode(&pair); err == nil || !strings.Contains(err.Error(), "ZeroDivisionError: division by zero") {
 		t.Errorf("got %v, want an error with the exception", err)
 	}

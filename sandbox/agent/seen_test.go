@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/state"
 )
@@ -20,9 +21,7 @@ import (
 func TestErrorsSeen(t *testing.T) {
 	t.Parallel()
 	redact, err := newRedactor([]string{"hunter22"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	wrapped := func(err error) error { return fmt.Errorf("call: %w", err) }
 	for _, tt := range []struct {
 		err  error
@@ -70,9 +69,7 @@ func TestArgumentsAreChecked(t *testing.T) {
 		`{"a":[{"$":"opaque","type":"m.T","repr":"<T>","reason":"it is nested"}]}`: "an argument cannot be sent: convert",
 	} {
 		arguments, err := state.Parse([]byte(`{"v":1,"value":`+given+`}`), state.Bounds{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		err = tool.check(arguments)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", given, err, want)
@@ -87,9 +84,7 @@ func TestArgumentsAreChecked(t *testing.T) {
 func TestSchemaIsACopy(t *testing.T) {
 	t.Parallel()
 	fromSchema, err := ToolFromSchema("g", "", []byte(`{"type":"object","properties":{"a":{"type":"string"}}}`), func(context.Context, json.RawMessage) (any, error) { return nil, nil })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, tool := range []Tool{fromSchema, MustTool("f", "", func(context.Context, struct{ A int }) (int, error) { return 0, nil })} {
 		first := tool.Schema()
 		before := string(first)
@@ -107,9 +102,7 @@ func TestNamesOfARun(t *testing.T) {
 	g := MustTool("g", "", func(context.Context, struct{}) (struct{}, error) { return struct{}{}, nil })
 	with := func(name string) *state.State {
 		st := state.New()
-		if err := st.Set(name, 1); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, st.Set(name, 1))
 		return st
 	}
 	for want, p := range map[string]Params{

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -75,19 +76,14 @@ func TestSharedBytes(t *testing.T) {
 	r := h.begin(t, &rs, Params{})
 	mustExec(t, r, sharedBytes)
 	value, err := r.Get(t.Context(), "names")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var names []string
-	if err := value.Decode(&names); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, value.Decode(&names))
 	values := map[string]state.Value{}
 	for _, name := range names {
 		mustExec(t, r, fmt.Sprintf("_made = makers[%q]()", name))
-		if values[name], err = r.Get(t.Context(), "_made"); err != nil {
-			t.Fatal(err)
-		}
+		values[name], err = r.Get(t.Context(), "_made")
+		must.Do(t, err)
 	}
 	r.Close()
 	for _, held := range names {

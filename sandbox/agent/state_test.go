@@ -12,15 +12,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/state"
 )
 
 func changedNames(t testing.TB, r *Run) []string {
 	t.Helper()
 	changes, err := r.Changed(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	names := []string{}
 	for _, c := range changes {
 		names = append(names, c.Name)
@@ -42,9 +41,7 @@ func TestChangedAndDelete(t *testing.T) {
 		mustExec(t, r, "a.append(2)\ndel b\nlarge = b'x' * 100000\nlist = 3")
 		before := h.sent
 		changes, err := r.Changed(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		want := []Change{{Name: "a", Kind: state.KindList, Size: 21}, {Name: "b", Deleted: true}, {Name: "large", Kind: state.KindBytes}}
 		if len(changes) == 3 && changes[2].Size >= 100000 && changes[2].Size < 101000 {
 			changes[2].Size = 0
@@ -55,18 +52,12 @@ func TestChangedAndDelete(t *testing.T) {
 		if h.sent-before > 1024 || h.leftovers(t) != nil {
 			t.Errorf("%d bytes sent, files %v, want at most 1024 and none", h.sent-before, h.leftovers(t))
 		}
-		if err := r.Delete(t.Context(), "large"); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.Delete(t.Context(), "large"))
 		if err := r.Delete(t.Context(), "large"); !errors.Is(err, state.ErrNotFound) {
 			t.Errorf("the second time: %v, want state.ErrNotFound", err)
 		}
-		if err := r.Delete(t.Context(), "c"); err != nil {
-			t.Fatal(err)
-		}
-		if err := r.Pull(t.Context(), st); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.Delete(t.Context(), "c"))
+		must.Do(t, r.Pull(t.Context(), st))
 		// A removal by Delete is not a change by the code: the state keeps the variable.
 		if diff := cmp.Diff([]string{"a", "c"}, st.Names()); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
@@ -140,17 +131,13 @@ func TestBlobsTravelOnce(t *testing.T) {
 		set(t, st, "four", content)
 		r = h.begin(t, &rs, Params{State: st}) // no variable has it any longer
 		mustExec(t, r, "assert len(four) == 1048576")
-		if err := r.Pull(t.Context(), st); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.Pull(t.Context(), st))
 		var four []byte
 		if err := st.Get("four", &four); err != nil || !bytes.Equal(four, content) {
 			t.Errorf("%d bytes, %v", len(four), err)
 		}
 		mustExec(t, r, "five = [four, four]")
-		if err := r.Pull(t.Context(), st); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.Pull(t.Context(), st))
 		var five [][]byte
 		if err := st.Get("five", &five); err != nil || len(five) != 2 {
 			t.Fatalf("got %d parts, %v, want 2 and no error", len(five), err)
@@ -172,9 +159,7 @@ func TestBlobsTravelOnce(t *testing.T) {
 func needLibraries(t *testing.T, r *Run) {
 	t.Helper()
 	step, err := r.Exec(t.Context(), "import numpy, pandas")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if step.Error == nil {
 		return
 	}
@@ -190,16 +175,12 @@ func TestChangesInPlace(t *testing.T) {
 		var rs runs
 		st := state.New()
 		array, err := state.ArrayOf(make([]float64, 1<<17))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		r := h.begin(t, &rs, Params{})
 		needLibraries(t, r)
 		r.Close()
 		column, err := state.ColumnOf("x", []int{1, 2, 3})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		set(t, st, "array", array)
 		set(t, st, "table", state.Table{Columns: []state.Column{column}})
 		set(t, st, "nested", map[string]any{"deep": []any{array}})
@@ -215,13 +196,9 @@ func TestChangesInPlace(t *testing.T) {
 		if diff := cmp.Diff([]string{"array", "nested", "table"}, changedNames(t, r)); diff != "" {
 			t.Error(diff)
 		}
-		if err := r.Pull(t.Context(), st); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.Pull(t.Context(), st))
 		var back state.Table
-		if err := st.Get("table", &back); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, st.Get("table", &back))
 		if x, err := state.Values[int](back.Columns[0]); err != nil || cmp.Diff([]int{1, 9, 3}, x) != "" {
 			t.Errorf("got %v, %v, want %v and no error", x, err, []int{1, 9, 3})
 		}
@@ -259,9 +236,7 @@ func TestChangeOfOneByte(t *testing.T) {
 	st := state.New()
 	r := h.begin(t, &rs, Params{State: st})
 	mustExec(t, r, "x = bytearray(64 << 20)")
-	if err := r.Pull(t.Context(), st); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.Pull(t.Context(), st))
 	if names := changedNames(t, r); len(names) != 0 {
 		t.Errorf("before the change: %v, want no names", names)
 	}
@@ -278,9 +253,7 @@ func TestRunContinuesElsewhere(t *testing.T) {
 		r := h.begin(t, &rs, Params{})
 		mustExec(t, r, "import decimal, datetime\ntotal = decimal.Decimal('1.10')\nday = datetime.date(2026, 11, 21)\nlarge = b'x' * 200000\nloop = []\nloop.append(loop)")
 		st := state.New()
-		if err := r.Pull(t.Context(), st); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.Pull(t.Context(), st))
 		r.Close()
 		st.Delete("loop") // opaque: it exists only there
 		file, w := io.Pipe()
@@ -289,9 +262,7 @@ func TestRunContinuesElsewhere(t *testing.T) {
 			w.CloseWithError(err)
 		}()
 		loaded, err := state.Load(file, state.Bounds{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		h.restart(t)
 		r = h.begin(t, &rs, Params{State: loaded})
 		if step := mustExec(t, r, "str(total + 1), day.isoformat(), len(large)"); string(step.Value.Bytes()) != `{"v":1,"value":{"$":"tuple","items":["2.10","2026-11-21",200000]}}` {
@@ -322,9 +293,7 @@ func TestStateThatTheKernelCannotMake(t *testing.T) {
 	mustExec(t, r, hidden)
 	r.Close()
 	array, err := state.ArrayOf([]int{1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	set(t, st, "array", array)
 	if _, err := rs.begin(t.Context(), h, "kernel", Params{State: st}); err == nil || !strings.Contains(err.Error(), "the variable array cannot be made here: ImportError: an array needs numpy") {
 		t.Errorf("got %v, want an error with %q", err, "the variable array cannot be made here: ImportError: an array needs numpy")
@@ -341,9 +310,7 @@ func TestGigabyte(t *testing.T) {
 	set(t, st, "x", 1)
 	r := h.begin(t, &rs, Params{State: st})
 	mustExec(t, r, "x = [bytes(1 << 30)]\nlarge = bytes(1 << 30)")
-	if err := r.Pull(t.Context(), st); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.Pull(t.Context(), st))
 	for _, name := range []string{"x", "large"} {
 		var o state.Opaque
 		if err := st.Get(name, &o); err != nil || o.Reason != "it has more bytes than may be sent" {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -67,13 +68,9 @@ func TestSubclasses(t *testing.T) {
 			st := state.New()
 			r := h.begin(t, &rs, Params{})
 			mustExec(t, r, subclasses+"x = "+test.make)
-			if err := r.Pull(t.Context(), st); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, r.Pull(t.Context(), st))
 			mustExec(t, r, test.change)
-			if err := r.Pull(t.Context(), st); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, r.Pull(t.Context(), st))
 			r.Close()
 			h.restart(t)
 			r = h.begin(t, &rs, Params{})
@@ -93,13 +90,9 @@ func TestSubclassesWithoutForm(t *testing.T) {
 	st := state.New()
 	r := h.begin(t, &rs, Params{})
 	mustExec(t, r, subclasses+"x = [Both(), Folder('/a'), Groups(lambda: 1), collections.UserDict(a=1), collections.UserList([1])]")
-	if err := r.Pull(t.Context(), st); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.Pull(t.Context(), st))
 	var parts []any
-	if err := st.Get("x", &parts); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, st.Get("x", &parts))
 	for i, x := range parts {
 		if _, ok := x.(state.Opaque); !ok {
 			t.Errorf("part %d: got %#v, want a state.Opaque", i, x)
@@ -119,9 +112,7 @@ func TestIndexKeepsFreq(t *testing.T) {
 		"for _i, _f in enumerate(freqs): globals()['t%d' % _i] = pandas.DataFrame({'n': range(4)}, index=pandas.date_range('2026-01-01', periods=4, freq=_f, tz='Europe/Berlin'))\n"+
 		"spans = pandas.timedelta_range('1h', periods=3, freq='h')\nplain = pandas.DatetimeIndex(['2026-01-01', '2026-01-02'])\n"+
 		"t9 = pandas.Series([1, 2], index=pandas.date_range('2026-01-01', periods=2))\nt9.index.freq = None")
-	if err := r.Pull(t.Context(), st); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.Pull(t.Context(), st))
 	mustExec(t, r, "t9.index.freq = 'D'")
 	if names := changedNames(t, r); len(names) != 1 || names[0] != "t9" {
 		t.Errorf("after a change of freq alone: %v, want t9", names)
@@ -129,9 +120,7 @@ func TestIndexKeepsFreq(t *testing.T) {
 	r.Close()
 	for _, name := range st.Names() {
 		var v any
-		if err := st.Get(name, &v); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, st.Get(name, &v))
 		set(t, st, name, v)
 	}
 	h.restart(t)

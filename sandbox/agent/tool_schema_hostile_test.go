@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -20,13 +21,9 @@ func callSchema(t *testing.T, schema string, arguments map[string]any) (string, 
 		got = string(arguments)
 		return nil, nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	v, err := state.NewValue(arguments)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_, err = tool.call(t.Context(), v)
 	return got, err
 }
@@ -71,9 +68,7 @@ func TestHostileSchemasAreRead(t *testing.T) {
 	t.Parallel()
 	tool, err := ToolFromSchema("f", "", json.RawMessage(`{"type":"object","properties":{"a":`+
 		strings.Repeat(`{"type":["array","array"],"items":`, 40)+`{}`+strings.Repeat(`}`, 40)+`}}`), nothing)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if doc := tool.Doc(); len(doc) > 1000 {
 		t.Errorf("a schema that says each type twice is described in %d bytes", len(doc))
 	}

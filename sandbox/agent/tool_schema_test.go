@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // issues is the schema of a tool that another program offers.
@@ -31,9 +33,7 @@ func nothing(context.Context, json.RawMessage) (any, error) { return nil, nil }
 func TestToolFromSchemaIsDescribed(t *testing.T) {
 	t.Parallel()
 	tool, err := ToolFromSchema("issues", "Lists issues.", json.RawMessage(issues), nothing)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	const signature = "issues(repo: str, per_page: int, state: str = None, from_: str | None = None, labels: list[dict] = None, _2fa: Any = None, rest: Any = None) -> Any"
 	if got := tool.Signature(); got != signature {
 		t.Errorf("%s, want %s", got, signature)
@@ -93,9 +93,7 @@ func TestToolFromSchemaIsCalled(t *testing.T) {
 			}
 			return "done", nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		r := h.begin(t, &rs, Params{Tools: []Tool{echo}})
 		for _, test := range []struct{ call, result, sent string }{
 			{`echo("raw", 1)`, "{'n': 9007199254740993, 'f': 1.0}", `{"per-page":1,"repo":"raw"}`},

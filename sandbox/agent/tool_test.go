@@ -19,6 +19,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/kernelconn"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/state"
 )
@@ -93,9 +94,7 @@ func TestWrongTools(t *testing.T) {
 func text(t testing.TB, r *Run, code string) string {
 	t.Helper()
 	var s string
-	if err := mustExec(t, r, code).Value.Decode(&s); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, mustExec(t, r, code).Value.Decode(&s))
 	return s
 }
 
@@ -388,9 +387,8 @@ func TestRedactedOutput(t *testing.T) {
 			MustTool("spill", "", func(context.Context, struct{}) (string, error) { return "", errors.New(secret) }),
 		}})
 		var err error
-		if r.redact, err = newRedactor([]string{secret}); err != nil {
-			t.Fatal(err)
-		}
+		r.redact, err = newRedactor([]string{secret})
+		must.Do(t, err)
 		code := "import base64, sys, urllib.parse as u\ns = 's3cr3t-v' + 'äl\"ue'\nfor c in s: sys.stdout.write(c)\nprint(base64.b64encode(('xy' + s + 'z').encode()).decode(), u.quote(s), u.quote_plus(s))\nprint(leak())\n"
 		step := mustExec(t, r, code+"{'k': s}")
 		failed, err := r.Exec(t.Context(), "spill()")
@@ -401,9 +399,7 @@ func TestRedactedOutput(t *testing.T) {
 		if err != nil || raised.Error == nil {
 			t.Fatalf("got %+v, %v, want a Python error and no error", raised, err)
 		}
-		if err := r.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.Close())
 		all := out.String() + audit.String() + step.Stdout + step.Observation() + string(step.Value.Bytes()) + failed.Observation() + raised.Observation() + raised.Error.Value
 		for _, form := range []string{"s3cr3t-väl", "czNjcjN0", "3MzY3IzdC", "zM2NyM3Q", "%C3%A4l", "l%22ue"} {
 			// The code itself contains the secret in two pieces, and so does its audit.
@@ -543,9 +539,7 @@ func TestAgentBudgets(t *testing.T) {
 func mustValue(t testing.TB, v any) state.Value {
 	t.Helper()
 	value, err := state.NewValue(v)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return value
 }
 
@@ -574,9 +568,8 @@ func TestCallsGivenUp(t *testing.T) {
 			documents = append(documents, `{"v":1,"value":{}}`)
 		}
 		question := fmt.Sprintf("%s%d.{\"calls\":[%s],\"waiting\":[]}\n%s", bridgePrefix, exchange, strings.Join(heads, ","), strings.Join(documents, "\n"))
-		if _, err := s.input(ctx, question, false); err != nil {
-			t.Fatal(err)
-		}
+		_, err := s.input(ctx, question, false)
+		must.Do(t, err)
 	}
 	cancel()
 	close(release)

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func TestChart(t *testing.T) {
@@ -76,9 +77,7 @@ func TestChart(t *testing.T) {
 func TestDataFrame(t *testing.T) {
 	t.Parallel()
 	frame, err := ParseDataFrame([]byte(`{"z":[1,2],"a":["x",null],"z":[3]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if diff := cmp.Diff([]string{"z", "a"}, frame.Columns); diff != "" {
 		t.Error(diff)
 	}
@@ -111,9 +110,7 @@ func FuzzChart(f *testing.F) {
 		if frame, err := ParseDataFrame(data); err == nil {
 			for _, name := range frame.Columns {
 				var values []any
-				if err := frame.Column(name, &values); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, frame.Column(name, &values))
 			}
 		}
 	})

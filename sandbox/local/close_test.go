@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
@@ -22,9 +23,7 @@ func TestCloseWithKernelConnection(t *testing.T) {
 	patience.SoonAfter(t, "Close", 5*time.Second, func() func() {
 		cloud := sandboxtest.New(t)
 		sb, err := sandbox.Create(t.Context(), cloud.Option(), sandbox.WithCodeTransport(sandbox.CodeTransportWebsocket))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		t.Cleanup(func() { _ = sb.Close() }) // there is nothing left to end
 		if _, err := sb.RunCode(t.Context(), "1", nil); err != nil {
 			t.Fatal(err)
@@ -43,24 +42,16 @@ func TestCallsAfterClose(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
 	client, err := sandbox.NewClient(cloud.Option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer client.Close()
 	sb, err := client.Create(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if _, err := sb.RunCode(t.Context(), "1", nil); err != nil {
 		t.Fatal(err)
 	}
 	command, err := sb.Commands.Start(t.Context(), "exec sleep 1000", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cloud.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, cloud.Close())
 	for name, call := range map[string]func() error{
 		"Wait":      func() error { _, err := command.Wait(t.Context()); return err },
 		"RunCode":   func() error { _, err := sb.RunCode(t.Context(), "1", nil); return err },

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // inContainer is the script of a user's first steps in a container: a command in a sandbox of its
@@ -54,9 +55,7 @@ func TestDockerProfiles(t *testing.T) {
 		t.Run(options, func(t *testing.T) {
 			t.Parallel()
 			home := t.TempDir()
-			if err := os.Chmod(home, 0o777); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Chmod(home, 0o777))
 			words := strings.Fields("run --rm --network none " + options)
 			words = append(words, "--volume", dockertest.Program(t)+":/bin/e2bctl:ro", "--volume", home+":/tmp", "--env", "HOME=/tmp", dockertest.Image,
 				"/bin/sh", "-c", inContainer)

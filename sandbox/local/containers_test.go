@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/refusetest"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
@@ -97,9 +98,7 @@ func contain(t *testing.T, has []int, refuse string) string {
 		}
 		started <- cmd.Start()
 	}()
-	if err := <-started; err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, <-started)
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("%v: %s", err, &out)
 	}

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -24,9 +25,7 @@ import (
 func daemonOf(t *testing.T, mark string) int {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, name := range all {
 		line, err := os.ReadFile(name)
 		if err != nil || !bytes.Contains(line, []byte(mark+"\x00")) {
@@ -45,9 +44,7 @@ func daemonOf(t *testing.T, mark string) int {
 			}
 			if inside := strings.Fields(field("NSpid")); len(inside) > 1 && inside[len(inside)-1] == "1" {
 				first, err := strconv.Atoi(pid)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				return first
 			}
 			pid = field("PPid")
@@ -104,9 +101,7 @@ func TestDaemonKilled(t *testing.T) {
 			told("code", err)
 		})
 		begun.Wait()
-		if err := syscall.Kill(daemonOf(t, mark), syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, syscall.Kill(daemonOf(t, mark), syscall.SIGKILL))
 		calls.Wait()
 		told("a call after it", write(ctx))
 	}

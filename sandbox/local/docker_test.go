@@ -14,6 +14,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/pinned"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
@@ -39,9 +40,7 @@ func TestDocker(t *testing.T) {
 	if got := run(t, sb, `echo "$GREETING $(id -u) $FROM_IMAGE"; grep CapBnd /proc/self/status`); got != "hello 65534 yes\nCapBnd:\t0000000000000000" {
 		t.Errorf("got %q", got)
 	}
-	if err := sb.Files.Write(t.Context(), "data/in.txt", []byte("six seven"), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Files.Write(t.Context(), "data/in.txt", []byte("six seven"), nil))
 	if got, err := sb.Files.Read(t.Context(), "data/in.txt", nil); err != nil || string(got) != "six seven" {
 		t.Errorf("got %q, %v", got, err)
 	}
@@ -79,9 +78,7 @@ func TestNoDocker(t *testing.T) {
 func TestDockerSetup(t *testing.T) {
 	host := dockertest.Shared(t).Host()
 	compiled, err := exec.CommandContext(t.Context(), "go", "env", "GOCACHE").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Setenv("GOCACHE", strings.TrimSpace(string(compiled)))
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	options := []local.Option{local.WithEngine(local.EngineDocker), local.WithDocker(local.DockerParams{Host: host, Image: dockertest.Image})}
@@ -96,13 +93,9 @@ func TestDockerSetup(t *testing.T) {
 		t.Errorf("got %v, want that the program for containers has to be prepared", err)
 	}
 	path, err := local.SetupDocker(t.Context(), nil, &local.SetupDockerParams{Host: host})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	program, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if again, err := local.SetupDocker(t.Context(), nil, &local.SetupDockerParams{Host: host}); again != path || err != nil {
 		t.Errorf("got %q, %v the second time, want %s", again, err, path)
 	}
@@ -122,9 +115,7 @@ func TestDockerSnapshot(t *testing.T) {
 		run(t, sb, "echo mine >~/file")
 		for range 2 { // the second one of what the first one made
 			snapshot, err := sb.Snapshot(t.Context(), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			sb = cloud.Create(t, sandbox.WithTemplate(snapshot.ID))
 			if got := run(t, sb, "echo $(cat ~/file) $FROM_IMAGE"); got != want {
 				t.Errorf("a snapshot of %s: got %q, want %q", template, got, want)
@@ -138,16 +129,12 @@ func TestDockerBuild(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, dockerOptions(t, local.DockerParams{})...)
 	client, err := sandbox.NewClient(cloud.Option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer client.Close()
 	d := template.FromBase().Run("echo one >/one", nil).Run("cat /one >/two; rm /one", nil).Env(map[string]string{"MADE": "built"}).
 		Copy("go.mod", "/copied", &template.CopyParams{User: "user:user"}) // as SDKs say it; the image has no such group
 	built, err := template.Build(t.Context(), client.Templates, "made", d, &template.BuildParams{Dir: "../.."})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if got := run(t, cloud.Create(t, sandbox.WithTemplate(built.Name)), "echo $(cat /two) $MADE $FROM_IMAGE; ls /one 2>/dev/null || echo gone; head -n 1 /copied"); got != "one built yes\ngone\nmodule github.com/e2bctl/e2bctl" {
 		t.Errorf("got %q, want what was built", got)
 	}
@@ -174,15 +161,11 @@ func savedImage(t *testing.T, dir, image string, changes ...string) (reference, 
 func emptyCache(t *testing.T, cloud *local.Cloud) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, cloud.URL()+"/local/space/cache", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	request.Header.Set("X-Api-Key", string(cloud.APIKey()))
 	transport := &http.Transport{DisableKeepAlives: true}
 	answer, err := transport.RoundTrip(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if answer.Body.Close(); answer.StatusCode >= http.StatusMultipleChoices {
 		t.Fatalf("the cache cannot be emptied: %s", answer.Status)
 	}
@@ -202,13 +185,9 @@ func TestDockerImage(t *testing.T) {
 	with := func(do func(cloud *local.Cloud, client *sandbox.Client)) {
 		t.Helper()
 		cloud, err := local.Start(t.Context(), options...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		client, err := sandbox.NewClient(cloud.Option())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer func() {
 			client.Close()
 			if err := cloud.Close(); err != nil {
@@ -220,9 +199,7 @@ func TestDockerImage(t *testing.T) {
 	started := func(client *sandbox.Client, name string) *sandbox.Sandbox {
 		t.Helper()
 		sb, err := client.Create(t.Context(), sandbox.WithTemplate(name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return sb
 	}
 	const look, want = "pwd; cat made; echo $OF $PATH; ls /bin/tac 2>/dev/null || echo gone; id -u", "/srv\nbuilt\nthe-image /more:/opt/bin:/bin\ngone\n0"
@@ -242,16 +219,10 @@ func TestDockerImage(t *testing.T) {
 		}
 		run(t, sb, "echo mine >>made")
 		taken, err := sb.Snapshot(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		snapshot = taken.ID
-		if err := sb.Kill(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err := client.Templates.Delete(t.Context(), built.TemplateID); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, sb.Kill(t.Context()))
+		must.Do(t, client.Templates.Delete(t.Context(), built.TemplateID))
 	})
 	if left() == "" {
 		t.Fatal("the image is gone that a snapshot stands on")
@@ -261,12 +232,8 @@ func TestDockerImage(t *testing.T) {
 		if got := run(t, sb, look); got != strings.Replace(want, "built", "built\nmine", 1) {
 			t.Errorf("of the snapshot, in another cloud: got %q", got)
 		}
-		if err := sb.Kill(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err := client.Snapshots.Delete(t.Context(), snapshot); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, sb.Kill(t.Context()))
+		must.Do(t, client.Snapshots.Delete(t.Context(), snapshot))
 	})
 	if left() == "" {
 		t.Fatal("the image is gone that a cached step stands on")
@@ -285,13 +252,9 @@ func TestDockerDockerfile(t *testing.T) {
 	reference, _ := savedImage(t, dir, dockertest.Bare, "USER nobody", "WORKDIR /tmp")
 	cloud := sandboxtest.New(t, append(dockerOptions(t, local.DockerParams{}), local.WithImageDir(dir))...)
 	client, err := sandbox.NewClient(cloud.Option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer client.Close()
-	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("of the host\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "file"), []byte("of the host\n"), 0o644))
 	file := func(text string) template.Definition {
 		return template.FromDockerfile(strings.NewReader(strings.ReplaceAll(text, "IMAGE", reference)), nil)
 	}
@@ -342,9 +305,7 @@ func TestDockerImageMoves(t *testing.T) {
 	t.Cleanup(func() { d.Docker(t, "rmi", "--force", moving) })
 	cloud := sandboxtest.New(t, local.WithEngine(local.EngineDocker), local.WithBinary(dockertest.Program(t)), local.WithDocker(local.DockerParams{Host: d.Host(), Image: moving}))
 	client, err := sandbox.NewClient(cloud.Option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer client.Close()
 	for _, want := range []string{"first", "cached", "second"} {
 		if want == "second" {
@@ -377,9 +338,7 @@ func TestDockerUserOfImage(t *testing.T) {
 	reference, _ := savedImage(t, dir, dockertest.Bare, "USER 12:34")
 	cloud := sandboxtest.New(t, append(dockerOptions(t, local.DockerParams{User: "nobody"}), local.WithImageDir(dir))...)
 	client, err := sandbox.NewClient(cloud.Option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer client.Close()
 	from := template.FromImage(reference, nil)
 	for name, c := range map[string]struct {
@@ -397,9 +356,7 @@ func TestDockerUserOfImage(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if got := run(t, cloud.Create(t, sandbox.WithTemplate(built.Name)), "cat /tmp/mine; id -u"); got != "65534\n65534" {
 			t.Errorf("%s: got %q", name, got)
 		}

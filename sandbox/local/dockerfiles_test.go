@@ -21,6 +21,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -68,9 +69,7 @@ const besideInStage = 5
 func readDockerfiles(t *testing.T) []dockerStage {
 	t.Helper()
 	archive, err := txtar.ParseFile(filepath.Join("testdata", "dockerfiles.txtar"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	before := map[string]string{}
 	for _, file := range archive.Files {
 		if name, ok := strings.CutSuffix(file.Name, " as before"); ok {
@@ -138,23 +137,17 @@ func dockerContext(t *testing.T) string {
 		"arch.tar": packedFiles(t, false), "arch.tgz": packedFiles(t, true), "archives/in.tar": packedFiles(t, false),
 	} {
 		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644), os.Chtimes(path, made, made)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644), os.Chtimes(path, made, made)))
 	}
 	sparse, err := os.Create(dir + "/sparse")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(
+	must.Do(t, err)
+	must.Do(t, errors.Join(
 		sparse.Truncate(1<<20), sparse.Close(), os.Chtimes(dir+"/sparse", made, made),
 		os.Symlink("a.txt", dir+"/link"), os.Symlink("dir", dir+"/linkdir"), os.Symlink("one", dir+"/dir/link"), os.Symlink("../none", dir+"/dir/dangling"),
 		os.Link(dir+"/hard/one", dir+"/hard/two"), os.Mkdir(dir+"/empty", 0o755), os.Chmod(dir+"/run.sh", 0o755), os.Chmod(dir+"/base/bin/look", 0o755),
 		os.Chmod(dir+"/modes/setuid", 0o755|os.ModeSetuid), os.Chmod(dir+"/modes/secret", 0o600), os.Chmod(dir+"/modes/all", 0o777), os.Chmod(dir+"/modes/closed", 0o700|os.ModeSticky),
 		os.Chown(dir+"/b.txt", 7, 8), // whose ids mean nothing elsewhere
-	); err != nil {
-		t.Fatal(err)
-	}
+	))
 	return dir
 }
 
@@ -168,23 +161,16 @@ func packedFiles(t *testing.T, zipped bool) string {
 		{Name: "in/link", Typeflag: tar.TypeSymlink, Linkname: "file", Mode: 0o777}, {Name: "in/hard", Typeflag: tar.TypeLink, Linkname: "in/file", Mode: 0o640, Uid: 5, Gid: 6}, {Name: "top", Typeflag: tar.TypeReg, Mode: 0o4755},
 	} {
 		h.ModTime = time.Date(2019, 1, 2, 3, 4, 5, 0, time.UTC)
-		if err := w.WriteHeader(h); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.WriteHeader(h))
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Close())
 	if !zipped {
 		return b.String()
 	}
 	to := gzip.NewWriter(&z)
-	if _, err := to.Write(b.Bytes()); err != nil {
-		t.Fatal(err)
-	}
-	if err := to.Close(); err != nil {
-		t.Fatal(err)
-	}
+	_, err := to.Write(b.Bytes())
+	must.Do(t, err)
+	must.Do(t, to.Close())
 	return z.String()
 }
 
@@ -199,9 +185,7 @@ func TestDockerDockerfiles(t *testing.T) {
 	reference, _ := savedImage(t, images, dockertest.Bare)
 	cloud := sandboxtest.New(t, local.WithImageDir(images))
 	client, err := sandbox.NewClient(cloud.Option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	for stages := range slices.Chunk(all, 24) { // Docker builds all stages at once
 		daemon.Build(t, context, together(stages, func(s dockerStage) string { return s.before }), theirs, map[string]string{"BASE": dockertest.Bare, "GIVEN": "given"})
@@ -211,9 +195,7 @@ func TestDockerDockerfiles(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			want, err := os.ReadFile(filepath.Join(theirs, s.name))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			log := new(strings.Builder)
 			// Each is built by itself: to copy what it looks like out of it takes two sandboxes more.
 			d := template.FromDockerfile(strings.NewReader(text), &template.DockerfileParams{Target: s.name, Args: map[string]string{"BASE": reference, "GIVEN": "given"}})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
 	"github.com/e2bctl/e2bctl/internal/cloud/mounts"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -34,19 +35,13 @@ func TestDockerKernelUser(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			shared := t.TempDir()
-			if err := os.Chown(shared, 1234, 1234); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Chown(shared, 1234, 1234))
 			cloud := sandboxtest.New(t, append(dockerOptions(t, local.DockerParams{CapDrop: tt.drop}), local.WithImageDir(dir), local.WithWritableMounts(shared))...)
 			client, err := sandbox.NewClient(cloud.Option())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			defer client.Close()
 			built, err := template.Build(t.Context(), client.Templates, "made", template.FromImage(reference, nil), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			sb := cloud.Create(t, sandbox.WithTemplate(built.Name), sandbox.WithMount(sandbox.Mount{Dir: shared, Path: "/data", Writable: true}))
 			if got := run(t, sb, "id -u; id -G; pwd; echo made >/data/command; grep CapEff /proc/self/status"); got != "65534\n65534\n/tmp\nCapEff:\t0000000000000000" {
 				t.Errorf("a command: got %q", got)

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
@@ -161,9 +162,7 @@ func (w *promised) memoryEnds(t *testing.T) string {
 		return missing
 	}
 	sb, err := sandbox.Create(t.Context(), w.small.Option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer func() { _ = sb.Close() }() // it may have died
 	_, err = sb.RunCode(t.Context(), "all = []\nwhile True: all.append(b'x' * (1 << 24))", nil)
 	failed, _ := errors.AsType[*sandbox.ExecutionError](err)
@@ -241,9 +240,7 @@ func (w *promised) manyConnections(t *testing.T) string {
 func (w *promised) daemonKilled(t *testing.T) string {
 	other := w.cloud.Create(t)
 	sb, err := sandbox.Create(t.Context(), w.cloud.Option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer func() { _ = sb.Close() }() // it has died
 	switch {
 	case w.cloud.Report().Engine == local.EngineDocker:

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -103,31 +104,25 @@ func TestGit(t *testing.T) {
 	t.Parallel()
 	sb := gitSandbox(t)
 	git := sb.Git
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	must(git.Clone(t.Context(), "served/project.git", &sandbox.GitCloneParams{Path: "it's here"}))
+	must.Do(t, git.Clone(t.Context(), "served/project.git", &sandbox.GitCloneParams{Path: "it's here"}))
 	const repo = "it's here"
 	status, err := git.Status(t.Context(), repo, nil)
-	must(err)
+	must.Do(t, err)
 	if diff := cmp.Diff(&sandbox.GitStatus{Branch: "main", Upstream: "origin/main"}, status); diff != "" {
 		t.Errorf("fresh (-want +got):\n%s", diff)
 	}
-	must(git.CreateBranch(t.Context(), repo, "topic", nil))
+	must.Do(t, git.CreateBranch(t.Context(), repo, "topic", nil))
 	run(t, sb, `cd "it's here"; git mv a b; echo two >"c d"; printf x >$'e\nf'`)
-	must(git.Add(t.Context(), repo, &sandbox.GitAddParams{Files: []string{"c d"}}))
+	must.Do(t, git.Add(t.Context(), repo, &sandbox.GitAddParams{Files: []string{"c d"}}))
 	status, err = git.Status(t.Context(), repo, nil)
-	must(err)
+	must.Do(t, err)
 	want := []sandbox.GitFile{{Path: "b", RenamedFrom: "a", Index: 'R', Worktree: ' '}, {Path: "c d", Index: 'A', Worktree: ' '}, {Path: "e\nf", Index: '?', Worktree: '?'}}
 	if diff := cmp.Diff(want, status.Files); diff != "" || status.Branch != "topic" || status.Upstream != "" {
 		t.Errorf("changed (-want +got):\n%s", diff)
 	}
-	must(git.Add(t.Context(), repo, nil))
+	must.Do(t, git.Add(t.Context(), repo, nil))
 	hash, err := git.Commit(t.Context(), repo, "it's \"two\"\n\n$HOME", &sandbox.GitCommitParams{AuthorName: "A B", AuthorEmail: "a@example.com"})
-	must(err)
+	must.Do(t, err)
 	if got := run(t, sb, `git -C "it's here" log -1 '--format=%H %an %ae %B'`); got != hash+" A B a@example.com it's \"two\"\n\n$HOME" {
 		t.Errorf("commit %q", got)
 	}
@@ -140,27 +135,27 @@ func TestGit(t *testing.T) {
 	if err := git.Pull(t.Context(), repo, nil); !errors.Is(err, sandbox.ErrGitUpstream) {
 		t.Errorf("pull without upstream: %v", err)
 	}
-	must(git.Push(t.Context(), repo, &sandbox.GitPushParams{Remote: "origin"}))
+	must.Do(t, git.Push(t.Context(), repo, &sandbox.GitPushParams{Remote: "origin"}))
 	branches, err := git.Branches(t.Context(), repo, nil)
-	must(err)
+	must.Do(t, err)
 	if diff := cmp.Diff(&sandbox.GitBranches{All: []string{"main", "topic"}, Current: "topic"}, branches); diff != "" {
 		t.Errorf("branches (-want +got):\n%s", diff)
 	}
 	_, err = git.Commit(t.Context(), repo, "three", &sandbox.GitCommitParams{AllowEmpty: true})
-	must(err)
+	must.Do(t, err)
 	if status, err := git.Status(t.Context(), repo, nil); err != nil || status.Upstream != "origin/topic" || status.Ahead != 1 || !status.Clean() {
 		t.Errorf("ahead: %+v, %v", status, err)
 	}
-	must(git.Checkout(t.Context(), repo, "main", nil))
+	must.Do(t, git.Checkout(t.Context(), repo, "main", nil))
 	if err := git.DeleteBranch(t.Context(), repo, "topic", nil); !stderrHas(err, "not fully merged") {
 		t.Errorf("delete of unmerged: %v", err)
 	}
-	must(git.DeleteBranch(t.Context(), repo, "topic", &sandbox.GitDeleteBranchParams{Force: true}))
-	must(git.Pull(t.Context(), repo, &sandbox.GitPullParams{Remote: "origin", Branch: "topic"}))
+	must.Do(t, git.DeleteBranch(t.Context(), repo, "topic", &sandbox.GitDeleteBranchParams{Force: true}))
+	must.Do(t, git.Pull(t.Context(), repo, &sandbox.GitPullParams{Remote: "origin", Branch: "topic"}))
 	if status, err := git.Status(t.Context(), repo, nil); err != nil || status.Ahead != 1 {
 		t.Errorf("pulled: %+v, %v", status, err)
 	}
-	must(git.Clone(t.Context(), "file://"+run(t, sb, "echo ~")+"/served/project.git", &sandbox.GitCloneParams{Path: "shallow", Branch: "topic", Depth: 1}))
+	must.Do(t, git.Clone(t.Context(), "file://"+run(t, sb, "echo ~")+"/served/project.git", &sandbox.GitCloneParams{Path: "shallow", Branch: "topic", Depth: 1}))
 	if got := run(t, sb, "git -C shallow rev-list --count HEAD; git -C shallow rev-parse HEAD; git -C shallow branch -r"); got != "1\n"+hash+"\n  origin/topic" {
 		t.Errorf("shallow clone: %q", got)
 	}
@@ -177,23 +172,17 @@ func TestGitRepository(t *testing.T) {
 	t.Parallel()
 	sb := gitSandbox(t)
 	git := sb.Git
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	const repo = "it's new"
-	must(git.Init(t.Context(), repo, &sandbox.GitInitParams{InitialBranch: "trunk"}))
-	must(git.Init(t.Context(), repo, nil)) // once more changes nothing
-	must(git.Init(t.Context(), "bare.git", &sandbox.GitInitParams{Bare: true}))
+	must.Do(t, git.Init(t.Context(), repo, &sandbox.GitInitParams{InitialBranch: "trunk"}))
+	must.Do(t, git.Init(t.Context(), repo, nil)) // once more changes nothing
+	must.Do(t, git.Init(t.Context(), "bare.git", &sandbox.GitInitParams{Bare: true}))
 	if got := run(t, sb, `git -C "it's new" symbolic-ref HEAD; git -C bare.git rev-parse --is-bare-repository`); got != "refs/heads/trunk\ntrue" {
 		t.Errorf("init: %q", got)
 	}
 
 	own := &sandbox.GitConfigParams{Repo: repo}
-	must(git.ConfigureUser(t.Context(), "It's \"me\"", "me@example.com", own))
-	must(git.SetConfig(t.Context(), "test.text", "-two\nlines\n", own))
+	must.Do(t, git.ConfigureUser(t.Context(), "It's \"me\"", "me@example.com", own))
+	must.Do(t, git.SetConfig(t.Context(), "test.text", "-two\nlines\n", own))
 	for _, test := range []struct {
 		key, want string
 		of        *sandbox.GitConfigParams
@@ -213,12 +202,12 @@ func TestGitRepository(t *testing.T) {
 	}
 
 	served := run(t, sb, "echo ~") + "/served/project.git"
-	must(git.AddRemote(t.Context(), repo, "origin", "https://example.com/wrong.git", nil))
+	must.Do(t, git.AddRemote(t.Context(), repo, "origin", "https://example.com/wrong.git", nil))
 	if err := git.AddRemote(t.Context(), repo, "origin", served, nil); !stderrHas(err, "already exists") {
 		t.Errorf("a second remote of one name: %v", err)
 	}
-	must(git.AddRemote(t.Context(), repo, "origin", served, &sandbox.GitAddRemoteParams{Overwrite: true, Fetch: true}))
-	must(git.AddRemote(t.Context(), repo, "other", "https://me@example.com/x.git", &sandbox.GitAddRemoteParams{Overwrite: true}))
+	must.Do(t, git.AddRemote(t.Context(), repo, "origin", served, &sandbox.GitAddRemoteParams{Overwrite: true, Fetch: true}))
+	must.Do(t, git.AddRemote(t.Context(), repo, "other", "https://me@example.com/x.git", &sandbox.GitAddRemoteParams{Overwrite: true}))
 	for name, want := range map[string]string{"origin": served, "other": "https://me@example.com/x.git", "none": ""} {
 		if got, err := git.RemoteURL(t.Context(), repo, name, nil); err != nil || got != want {
 			t.Errorf("remote %s: %q, %v, want %q", name, got, err, want)
@@ -231,11 +220,11 @@ func TestGitRepository(t *testing.T) {
 		t.Errorf("fetched %q", got)
 	}
 
-	must(git.Checkout(t.Context(), repo, "main", nil))
+	must.Do(t, git.Checkout(t.Context(), repo, "main", nil))
 	changed := func(what string, want ...string) {
 		t.Helper()
 		status, err := git.Status(t.Context(), repo, nil)
-		must(err)
+		must.Do(t, err)
 		var got []string
 		for _, f := range status.Files {
 			got = append(got, fmt.Sprintf("%c%c %s", f.Index, f.Worktree, f.Path))
@@ -247,27 +236,27 @@ func TestGitRepository(t *testing.T) {
 	edit := func() {
 		t.Helper()
 		run(t, sb, `cd "it's new"; echo two >a; echo new >"b c"`)
-		must(git.Add(t.Context(), repo, nil))
+		must.Do(t, git.Add(t.Context(), repo, nil))
 	}
 	edit()
-	must(git.Reset(t.Context(), repo, &sandbox.GitResetParams{Paths: []string{"b c"}}))
+	must.Do(t, git.Reset(t.Context(), repo, &sandbox.GitResetParams{Paths: []string{"b c"}}))
 	changed("one path reset", "M  a", "?? b c")
-	must(git.Reset(t.Context(), repo, nil))
+	must.Do(t, git.Reset(t.Context(), repo, nil))
 	changed("the index reset", " M a", "?? b c")
-	must(git.Restore(t.Context(), repo, []string{"a"}, nil))
+	must.Do(t, git.Restore(t.Context(), repo, []string{"a"}, nil))
 	changed("the file restored", "?? b c")
 	edit()
-	must(git.Restore(t.Context(), repo, []string{"."}, &sandbox.GitRestoreParams{Staged: true}))
+	must.Do(t, git.Restore(t.Context(), repo, []string{"."}, &sandbox.GitRestoreParams{Staged: true}))
 	changed("the index restored", " M a", "?? b c")
 	edit()
-	must(git.Restore(t.Context(), repo, []string{"."}, &sandbox.GitRestoreParams{Staged: true, Worktree: true, Source: "HEAD"}))
+	must.Do(t, git.Restore(t.Context(), repo, []string{"."}, &sandbox.GitRestoreParams{Staged: true, Worktree: true, Source: "HEAD"}))
 	changed("both restored")
 	edit()
 	_, err := git.Commit(t.Context(), repo, "two", nil)
-	must(err)
-	must(git.Reset(t.Context(), repo, &sandbox.GitResetParams{Target: "HEAD~1", Mode: sandbox.GitResetSoft}))
+	must.Do(t, err)
+	must.Do(t, git.Reset(t.Context(), repo, &sandbox.GitResetParams{Target: "HEAD~1", Mode: sandbox.GitResetSoft}))
 	changed("soft reset", "M  a", "A  b c")
-	must(git.Reset(t.Context(), repo, &sandbox.GitResetParams{Target: "origin/main", Mode: sandbox.GitResetHard}))
+	must.Do(t, git.Reset(t.Context(), repo, &sandbox.GitResetParams{Target: "origin/main", Mode: sandbox.GitResetHard}))
 	changed("hard reset")
 	if err := git.Restore(t.Context(), repo, []string{"none"}, nil); !stderrHas(err, "did not match") {
 		t.Errorf("restore of nothing: %v", err)
@@ -295,9 +284,7 @@ chmod +x bin/git; git config --global credential.helper 'cache --timeout=1'`)
 	seen := sandbox.GitParams{Envs: map[string]string{"PATH": run(t, sb, "echo ~/bin:$PATH")}}
 	credentials := sandbox.GitCredentials{Username: "me", Password: gitSecret}
 	for range 2 { // the helper is added once
-		if err := git.DangerouslyAuthenticate(t.Context(), credentials, &sandbox.GitAuthenticateParams{GitParams: seen, Address: gitRemote}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, git.DangerouslyAuthenticate(t.Context(), credentials, &sandbox.GitAuthenticateParams{GitParams: seen, Address: gitRemote}))
 	}
 	if got, want := run(t, sb, "grep -v config seen"), "called: credential-store\ncalled: credential-store"; got != want {
 		t.Errorf("while git ran the password was in %q, want %q", got, want)
@@ -342,9 +329,7 @@ func TestGitCredentials(t *testing.T) {
 	if err := git.Clone(t.Context(), gitRemote, &sandbox.GitCloneParams{Credentials: wrong}); !errors.Is(err, sandbox.ErrGitAuth) || strings.Contains(err.Error(), "wr0ng") {
 		t.Errorf("clone with wrong credentials: %v", err)
 	}
-	if err := git.Clone(t.Context(), gitRemote, &sandbox.GitCloneParams{Credentials: right}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, git.Clone(t.Context(), gitRemote, &sandbox.GitCloneParams{Credentials: right}))
 	if _, err := git.Commit(t.Context(), "project", "two", &sandbox.GitCommitParams{AllowEmpty: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -352,16 +337,12 @@ func TestGitCredentials(t *testing.T) {
 		t.Errorf("push with wrong credentials: %v", err)
 	}
 	for range 2 { // a password given for one call is not kept
-		if err := git.Push(t.Context(), "project", &sandbox.GitPushParams{Credentials: right}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, git.Push(t.Context(), "project", &sandbox.GitPushParams{Credentials: right}))
 		if err := git.Push(t.Context(), "project", nil); !errors.Is(err, sandbox.ErrGitAuth) {
 			t.Errorf("push without credentials: %v", err)
 		}
 	}
-	if err := git.Pull(t.Context(), "project", &sandbox.GitPullParams{Remote: "origin", Branch: "main", Credentials: right}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, git.Pull(t.Context(), "project", &sandbox.GitPullParams{Remote: "origin", Branch: "main", Credentials: right}))
 	if got, want := run(t, sb, "git -C served/project.git rev-parse main; git -C project remote get-url origin"), run(t, sb, "git -C project rev-parse main")+"\n"+gitRemote; got != want {
 		t.Errorf("pushed %q, want %q", got, want)
 	}

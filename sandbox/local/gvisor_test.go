@@ -22,6 +22,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
 	"github.com/e2bctl/e2bctl/internal/cloud/gvisorenv/gvisortest"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -52,9 +53,7 @@ func TestGVisor(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", command, got, want)
 		}
 	}
-	if err := sb.Files.Write(t.Context(), "/home/user/in.txt", []byte("six"), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Files.Write(t.Context(), "/home/user/in.txt", []byte("six"), nil))
 	if got := code(t, sb, "x = open('in.txt').read()\nopen('/tmp/out.txt', 'w').write(x * 2)\nx", nil).Text(); got != "six" {
 		t.Errorf("got %q, want what was written", got)
 	}
@@ -62,27 +61,17 @@ func TestGVisor(t *testing.T) {
 		t.Errorf("got %q, %v, want what code wrote", got, err)
 	}
 	big := bytes.Repeat([]byte("0123456789abcdef"), 1<<18)
-	if err := sb.Files.Write(t.Context(), "big", big, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Files.Write(t.Context(), "big", big, nil))
 	if got, err := sb.Files.Read(t.Context(), "big", nil); err != nil || !bytes.Equal(got, big) {
 		t.Errorf("got %d bytes, %v, want those that were written", len(got), err)
 	}
 	server, err := sb.Commands.Start(t.Context(), "exec python3 -u -m http.server 3000 --bind 127.0.0.1", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := sb.WaitPort(t.Context(), 3000); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, sb.WaitPort(t.Context(), 3000))
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, sb.URL(3000)+"/in.txt", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	answer, err := (&http.Client{Transport: sb.Transport(3000)}).Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer answer.Body.Close()
 	if body, err := io.ReadAll(answer.Body); err != nil || string(body) != "six" {
 		t.Errorf("got %q, %v, want the file from the port", body, err)
@@ -119,14 +108,10 @@ func TestGVisorTemplate(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, append(gvisorOptions(t), local.WithEngine(local.EngineRoom))...)
 	client, err := sandbox.NewClient(cloud.Option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer client.Close()
 	built, err := template.Build(t.Context(), client.Templates, "made", template.FromTemplate("base-gvisor").Run("cat /proc/gvisor/kernel_is_gvisor >/opt/made", &template.RunParams{User: "root"}), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	const inGVisor = "test -e /proc/gvisor/kernel_is_gvisor && echo yes || echo no; cat /opt/made 2>/dev/null"
 	for name, want := range map[string]string{"base": "no", "base-gvisor": "yes", built.Name: "yes\ngvisor"} {
 		if got := output(t, cloud.Create(t, sandbox.WithTemplate(name)), "user", inGVisor); got != want {
@@ -141,14 +126,10 @@ func TestGVisorKernelUser(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, gvisorOptions(t)...)
 	client, err := sandbox.NewClient(cloud.Option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer client.Close()
 	built, err := template.Build(t.Context(), client.Templates, "made", template.FromTemplate("code-interpreter-v1").User("nobody"), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	sb := cloud.Create(t, sandbox.WithTemplate(built.Name))
 	if got := run(t, sb, "id -u"); got != "65534" {
 		t.Errorf("commands run as %q, want nobody", got)
@@ -173,16 +154,12 @@ func TestGVisorDies(t *testing.T) {
 	other := cloud.Create(t)
 	before := sentries(t, os.Getpid())
 	sb, err := sandbox.Create(t.Context(), cloud.Option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer func() { _ = sb.Close() }() // it has died
 	name := sb.ID()
 	for _, pid := range sentries(t, os.Getpid()) {
 		if !slices.Contains(before, pid) && hostnameOf(pid) == name {
-			if err := unix.Kill(pid, unix.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, unix.Kill(pid, unix.SIGKILL))
 		}
 	}
 	if got := <-ends; !strings.Contains(got, name) || !strings.Contains(got, "gVisor ended") {
@@ -216,9 +193,7 @@ func TestGVisorFaults(t *testing.T) {
 			t.Parallel()
 			path := filepath.Join(filepath.Dir(fake), name)
 			if name != "none" {
-				if err := os.Link(fake, path); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.Link(fake, path))
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			if name != "hangs" {
@@ -244,14 +219,10 @@ func TestGVisorKilledServer(t *testing.T) {
 	server := exec.CommandContext(t.Context(), program, "local", "up", "-o", "json", "--port", "0", "--engine", "gvisor", "--state-dir", t.TempDir())
 	server.Env = append(os.Environ(), "E2BCTL_LOCAL=")
 	out, err := server.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var said bytes.Buffer
 	server.Stderr = &said
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, server.Start())
 	defer func() { _ = server.Wait() }() // it is killed
 	defer func() { _ = server.Process.Kill() }()
 	if _, err := out.Read(make([]byte, 1)); err != nil {
@@ -268,9 +239,7 @@ func TestGVisorKilledServer(t *testing.T) {
 			left = append(left, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
 		}
 	}
-	if err := server.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, server.Process.Kill())
 	for _, process := range left {
 		for ended := false; !ended; { // for as long as the test may take
 			n, err := unix.Poll([]unix.PollFd{process}, -1)
@@ -311,9 +280,7 @@ func descendants(t *testing.T, ancestor int) (pids []int) {
 	t.Helper()
 	parents := map[int]int{}
 	names, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, name := range names {
 		stat, err := os.ReadFile(name)
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -48,26 +49,18 @@ func TestGVisorSnapshot(t *testing.T) {
 	sb := cloud.Create(t)
 	prepare(t, sb)
 	snapshot, err := sb.Snapshot(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if snapshot.Memory == nil || !*snapshot.Memory {
 		t.Errorf("got %+v, want a snapshot with memory", snapshot)
 	}
 	plain, err := sb.Snapshot(t.Context(), &sandbox.SnapshotParams{Mode: sandbox.SnapshotFilesystem})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	forks, err := sb.Fork(t.Context(), &sandbox.ForkParams{Count: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	goesOn(t, sb)
 	made := []*sandbox.Sandbox{cloud.Create(t, sandbox.WithTemplate(snapshot.ID)), cloud.Create(t, sandbox.WithTemplate(snapshot.ID))}
 	for _, fork := range forks {
-		if fork.Err != nil {
-			t.Fatal(fork.Err)
-		}
+		must.Do(t, fork.Err)
 		defer fork.Sandbox.Close()
 		if fork.Memory == nil || !*fork.Memory {
 			t.Errorf("got %+v, want a fork with memory", fork)
@@ -90,36 +83,26 @@ func TestGVisorRestart(t *testing.T) {
 	first := sandboxtest.New(t, options...)
 	create := func() *sandbox.Sandbox {
 		sb, err := sandbox.Create(t.Context(), first.Option())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		t.Cleanup(func() { _ = sb.Close() }) // its cloud is closed by then
 		prepare(t, sb)
 		return sb
 	}
 	kept, other := create(), create()
 	snapshot, err := kept.Snapshot(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, sb := range []*sandbox.Sandbox{kept, other} {
-		if err := sb.Pause(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, sb.Pause(t.Context(), nil))
 	}
 	if err := first.Close(); err != nil {
 		t.Error(err)
 	}
 	second := sandboxtest.New(t, options...)
 	client, err := sandbox.NewClient(second.Option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer client.Close()
 	again, err := client.Connect(t.Context(), kept.ID())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer again.Close()
 	goesOn(t, again)
 	goesOn(t, second.Create(t, sandbox.WithTemplate(snapshot.ID)))
@@ -128,17 +111,13 @@ func TestGVisorRestart(t *testing.T) {
 	if err != nil || len(machines) != 1 {
 		t.Fatalf("got %q, %v, want one", machines, err)
 	}
-	if err := os.WriteFile(machines[0], []byte(`{"Runsc": "runsc of another year"}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(machines[0], []byte(`{"Runsc": "runsc of another year"}`), 0o600))
 	_, err = client.Connect(t.Context(), other.ID())
 	if !errors.Is(err, api.ErrInvalidArgument) || !strings.Contains(err.Error(), "runsc of another year") {
 		t.Errorf("memory of another machine: got %v", err)
 	}
 	booted, err := client.Connect(t.Context(), other.ID(), sandbox.WithReboot())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer booted.Close()
 	startsAnew(t, booted)
 }

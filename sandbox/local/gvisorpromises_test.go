@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // gvisorTries are those of any engine, but for what a process of gVisor cannot find out itself:
@@ -45,9 +47,7 @@ func limitOf(t *testing.T, pid int, names [2]string) string {
 		group := strings.TrimSpace(line[strings.LastIndexByte(line, ':')+1:])
 		for _, pattern := range []string{"/sys/fs/cgroup/*" + group + "/" + names[0], "/sys/fs/cgroup" + group + "/" + names[1]} {
 			files, err := filepath.Glob(pattern)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			for _, file := range files {
 				if text, err := os.ReadFile(file); err == nil {
 					limit, _, _ := strings.Cut(strings.TrimSpace(string(text)), " ")

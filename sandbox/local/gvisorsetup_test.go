@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/gvisorenv/gvisortest"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
@@ -22,32 +23,24 @@ func TestGVisorSetup(t *testing.T) { // not parallel: it sets the directory of c
 	options := gvisorOptions(t)
 	program := gvisortest.Need(t).Path
 	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)
 	t.Setenv("E2BCTL_PYTHON", python)
 	dir := filepath.Dir(program)
 	copied := filepath.Join(cache, "e2bctl", "gvisor", filepath.Base(dir))
 	runsc := filepath.Join(copied, filepath.Base(program))
-	if err := errors.Join(os.Chmod(cache, 0o755), os.MkdirAll(filepath.Dir(copied), 0o700), os.CopyFS(copied, os.DirFS(dir))); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.Chmod(cache, 0o755), os.MkdirAll(filepath.Dir(copied), 0o700), os.CopyFS(copied, os.DirFS(dir))))
 	cloud := sandboxtest.New(t, options...)
 	output(t, cloud.Create(t), "user", "true") // the engine is open
 	old := time.Now().Add(-40 * 24 * time.Hour)
-	if err := os.Chtimes(runsc, old, old); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chtimes(runsc, old, old))
 	cloud.Create(t)
 	if info, err := os.Stat(runsc); err != nil || time.Since(info.ModTime()) > 24*time.Hour {
 		t.Errorf("got %v, %v, want that the use of %s is noted", info, err, runsc)
 	}
 
-	if err := errors.Join(os.Remove(runsc), os.WriteFile(runsc, []byte("damaged"), 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.Remove(runsc), os.WriteFile(runsc, []byte("damaged"), 0o755)))
 	const want = "run `e2bctl local setup --engine gvisor`"
 	another, err := local.Start(t.Context(), options...)
 	if err == nil {

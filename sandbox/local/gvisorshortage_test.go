@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -28,9 +29,7 @@ func TestGVisorOutOfMemory(t *testing.T) {
 		},
 	} {
 		sb, err := sandbox.Create(t.Context(), cloud.Option())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer func() { _ = sb.Close() }() // it may have died
 		if err := run(sb); err == nil || !strings.Contains(err.Error(), "out of memory") {
 			t.Errorf("%s: got %v, want that memory ran out", name, err)

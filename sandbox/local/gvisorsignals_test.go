@@ -5,6 +5,7 @@ package local_test
 import (
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
@@ -49,9 +50,7 @@ func TestGVisorSignals(t *testing.T) {
 	t.Parallel()
 	sb := sandboxtest.New(t, gvisorOptions(t)...).Create(t)
 	code(t, sb, "x = 1", nil)
-	if err := sb.Files.Write(t.Context(), "/tmp/signal.py", []byte(signalFirst), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Files.Write(t.Context(), "/tmp/signal.py", []byte(signalFirst), nil))
 	for _, command := range []string{"kill -9 1", "kill -STOP 1", "kill -TSTP 1", "python3 /tmp/signal.py"} {
 		if got := output(t, sb, "root", command+"; echo lives"); got != "lives" && got != "sent\nlives" {
 			t.Errorf("%s: got %q, want that the sandbox lives", command, got)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
@@ -17,9 +18,7 @@ func TestGVisorThreadKilled(t *testing.T) {
 	cloud := sandboxtest.New(t, gvisorOptions(t)...)
 	other := cloud.Create(t)
 	sb, err := sandbox.Create(t.Context(), cloud.Option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer func() { _ = sb.Close() }() // it has died
 	const command = "for thread in $(ls /proc/1/task); do kill -KILL $thread; done; sleep 1000"
 	if r, err := sb.Commands.Run(t.Context(), command, &sandbox.CommandParams{User: "root"}); err == nil {

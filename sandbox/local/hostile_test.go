@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
@@ -37,26 +38,18 @@ func TestAttack(t *testing.T) {
 	t.Parallel()
 	cloud := hostileCloud(t)
 	sb, other := cloud.Create(t), cloud.Create(t, sandbox.WithPrivateTraffic())
-	if err := sb.Files.Write(t.Context(), "/tmp/attack.py", attack, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Files.Write(t.Context(), "/tmp/attack.py", attack, nil))
 	abstract := "e2bctl-test-" + sb.ID()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", "@"+abstract)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer listener.Close()
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
 	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	args := []string{strings.TrimPrefix(cloud.URL(), "http://"), strings.TrimPrefix(string(cloud.APIKey()), "e2b_"), other.ID(), port, abstract}
 	addresses, err := net.InterfaceAddrs()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, a := range addresses {
 		if ip, ok := a.(*net.IPNet); ok && ip.IP.To4() != nil {
 			args = append(args, ip.IP.String())
@@ -163,24 +156,18 @@ while True:
     except OSError:
         pass
 `
-	if err := sb.Files.Write(t.Context(), "server.py", []byte(server), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Files.Write(t.Context(), "server.py", []byte(server), nil))
 	run(t, sb, "python3 server.py > server.log 2>&1 & until grep -q ready server.log; do :; done")
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for range 20 {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, cloud.URL(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		r.Header.Set("E2b-Sandbox-Id", sb.ID())
 		r.Header.Set("E2b-Sandbox-Port", "3000")
 		transport := &http.Transport{DisableKeepAlives: true}
 		res, err := transport.RoundTrip(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		_, _ = io.Copy(io.Discard, res.Body)
 		_ = res.Body.Close()
 		if res.StatusCode != http.StatusServiceUnavailable {

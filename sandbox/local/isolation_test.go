@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -34,9 +35,7 @@ func TestWithoutNamespaces(t *testing.T) {
 			}
 			for _, user := range []string{"user", "root"} {
 				result, err := sb.Commands.Run(t.Context(), `echo "$GREETING $USER $HOME $(mktemp -u) $https_proxy"; command -v python3`, &sandbox.CommandParams{User: user})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				temp := strings.TrimSuffix(home, "home/user") + "tmp/"
 				lines := strings.Split(result.Stdout, "\n")
 				if want := "hello " + user + " " + home + " " + temp; !strings.HasPrefix(lines[0], want) {
@@ -53,16 +52,12 @@ func TestWithoutNamespaces(t *testing.T) {
 			if got := run(t, sb, `echo $LOGNAME; python3 -c 'import getpass, os; print(getpass.getuser(), os.path.expanduser("~"))'`); got != "user\nuser "+home {
 				t.Errorf("the name is %q", got)
 			}
-			if err := sb.Files.Write(t.Context(), "data/in.txt", []byte("six seven"), nil); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, sb.Files.Write(t.Context(), "data/in.txt", []byte("six seven"), nil))
 			if got, err := sb.Files.Read(t.Context(), home+"/data/in.txt", nil); err != nil || string(got) != "six seven" {
 				t.Errorf("%q, %v", got, err)
 			}
 			execution, err := sb.RunCode(t.Context(), "import os, pathlib, tempfile\ntempfile.TemporaryFile().close()\npathlib.Path('out.txt').write_text('done')\nlen(open('data/in.txt').read()), os.environ['GREETING']", nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if got := execution.Text(); got != "(9, 'hello')" {
 				t.Errorf("code: %q, %v", got, execution.Error)
 			}
@@ -70,9 +65,7 @@ func TestWithoutNamespaces(t *testing.T) {
 				t.Errorf("%q, %v", got, err)
 			}
 			outside := filepath.Join(t.TempDir(), "outside.txt")
-			if err := os.WriteFile(outside, []byte("host"), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(outside, []byte("host"), 0o644))
 			if got, err := sb.Files.Read(t.Context(), outside, nil); (err == nil) != (isolation == local.None) {
 				t.Errorf("a file of the host: %q, %v", got, err)
 			}
@@ -99,9 +92,7 @@ func TestPlacesAreSecret(t *testing.T) {
 		t.Fatalf("the sandbox is in %s", place)
 	}
 	// The search must not find its own process.
-	if err := curious.Files.Write(t.Context(), "name", []byte(name), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, curious.Files.Write(t.Context(), "name", []byte(name), nil))
 	const search = `
 import glob, pathlib
 name, found, read = pathlib.Path("name").read_bytes(), [], 0
@@ -112,9 +103,7 @@ for path in glob.glob("/proc/[0-9]*/*") + glob.glob("/proc/net/*") + glob.glob("
     read += 1
     if name in content: found.append(path)
 print(read > 100, found)`
-	if err := curious.Files.Write(t.Context(), "search.py", []byte(search), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, curious.Files.Write(t.Context(), "search.py", []byte(search), nil))
 	if got := run(t, curious, "timeout 60 python3 search.py"); got != "True []" {
 		t.Errorf("got %s", got)
 	}

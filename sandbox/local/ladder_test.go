@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/refusetest"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
@@ -79,9 +80,7 @@ const containersPage = "containers.md"
 func TestMissingCalls(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(containersPage)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_, rows, found := strings.Cut(string(text), "\n"+missingCalls+"\n")
 	if !found {
 		t.Fatalf("%s has no table %q", containersPage, missingCalls)

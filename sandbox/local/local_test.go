@@ -29,6 +29,7 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/cloud/control"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -96,26 +97,20 @@ func TestSandbox(t *testing.T) {
 		t.Errorf("names: %q", got)
 	}
 	want := bytes.Repeat([]byte{0, 255, 'x', '\n'}, 1<<18)
-	if err := sb.Files.Write(t.Context(), "data.bin", want, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Files.Write(t.Context(), "data.bin", want, nil))
 	if got, err := sb.Files.Read(t.Context(), "/home/user/data.bin", nil); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("file: %d bytes, %v", len(got), err)
 	}
 	var stdout bytes.Buffer
 	execution, err := sb.RunCode(t.Context(), "import os\nprint(os.environ['GREETING'])\nopen('data.bin', 'rb').read().count(b'x')", &sandbox.RunCodeParams{Stdout: &stdout})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if execution.Text() != fmt.Sprint(1<<18) || stdout.String() != "hello\n" {
 		t.Errorf("code: %q, stdout %q", execution.Text(), stdout.String())
 	}
 
 	// A server inside, reached by its own host name.
 	run(t, sb, `python3 -m http.server 3000 --bind 127.0.0.1 >/dev/null 2>&1 &`)
-	if err := sb.WaitPort(t.Context(), 3000); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.WaitPort(t.Context(), 3000))
 	if status := get(t, cloud, "3000-"+sb.ID()+".localhost", "/data.bin"); status != http.StatusOK {
 		t.Errorf("port 3000: %d", status)
 	}
@@ -127,16 +122,12 @@ func TestSandbox(t *testing.T) {
 func get(t *testing.T, cloud *sandboxtest.Cloud, host, path string) int {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, cloud.URL()+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	r.Host = host
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
 	resp, err := transport.RoundTrip(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_ = resp.Body.Close()
 	return resp.StatusCode
 }
@@ -146,9 +137,7 @@ func get(t *testing.T, cloud *sandboxtest.Cloud, host, path string) int {
 func TestEgress(t *testing.T) {
 	t.Parallel()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer listener.Close()
 	cloud := sandboxtest.New(t, local.WithWarm(0))
 	sb := cloud.Create(t)
@@ -158,9 +147,7 @@ try:
     print(opener.open(sys.argv[1], timeout=20).status)
 except urllib.error.HTTPError as e:
     print(e.code, e.read().decode())`
-	if err := sb.Files.Write(t.Context(), "ask.py", []byte(ask), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Files.Write(t.Context(), "ask.py", []byte(ask), nil))
 	for _, url := range []string{cloud.URL(), "http://" + listener.Addr().String(), "http://localhost:1", "http://169.254.169.254"} {
 		got := run(t, sb, "env -u NO_PROXY -u no_proxy python3 ask.py "+url)
 		if !strings.HasPrefix(got, "403 ") || !strings.Contains(got, strings.Split(strings.TrimPrefix(url, "http://"), ":")[0]) {
@@ -273,9 +260,7 @@ func TestFault(t *testing.T) {
 	}
 	cloud.Inject(t, local.Fault{Path: "/health", Status: 502, Header: http.Header{"content-type": {"text/html"}}})
 	response, err := http.Get(cloud.URL() + "/health")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer response.Body.Close()
 	if got := response.Header["Content-Type"]; len(got) != 1 || got[0] != "text/html" || response.StatusCode != 502 {
 		t.Errorf("the answer has the status %d and the types %q, want those of the fault", response.StatusCode, got)
@@ -286,9 +271,7 @@ func TestFault(t *testing.T) {
 		t.Errorf("unmet (-want +got):\n%s", diff)
 	}
 	client, err := api.NewClient(api.WithAPIKey(cloud.APIKey()), api.WithBaseURL(cloud.URL()), api.WithMaxRetries(0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for range 2 {
 		if err := client.Secrets.Delete(t.Context(), "nosuch"); err == nil || errors.Is(err, api.ErrNotFound) {
 			t.Errorf("got %v, want a connection that is cut each time", err)
@@ -303,9 +286,7 @@ func TestFault(t *testing.T) {
 func TestOperations(t *testing.T) {
 	t.Parallel()
 	file, err := parser.ParseFile(token.NewFileSet(), "operations.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var constants []string
 	ast.Inspect(file, func(n ast.Node) bool {
 		spec, ok := n.(*ast.ValueSpec)
@@ -362,9 +343,7 @@ func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
 	client, err := sandbox.NewClient(cloud.Option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer client.Close()
 	var work sync.WaitGroup
 	for i := range 100 {
@@ -389,9 +368,7 @@ func TestEnv(t *testing.T) {
 	cloud := sandboxtest.New(t)
 	cloud.Setenv(t)
 	sb, err := sandbox.Create(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer sb.Close()
 	if got := run(t, sb, "echo works"); got != "works" {
 		t.Error(got)
@@ -412,9 +389,7 @@ func TestEnvOfTLS(t *testing.T) {
 		env[name] = value
 	}
 	bundle, err := os.ReadFile(env["SSL_CERT_FILE"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(bundle)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}
@@ -425,9 +400,7 @@ func TestEnvOfTLS(t *testing.T) {
 	}
 	sb, err := sandbox.Create(t.Context(), sandbox.WithAPIKey(api.Key(env["E2B_API_KEY"])), sandbox.WithDomain(env["E2B_DOMAIN"]),
 		sandbox.WithTransport(transport), sandbox.WithEnvFile(""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer sb.Close()
 	if got := run(t, sb, "echo works"); got != "works" {
 		t.Errorf("a command: got %q, want %q", got, "works")

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 	"github.com/e2bctl/e2bctl/sandbox/template"
@@ -19,9 +20,7 @@ func TestManyLayers(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
 	client, err := sandbox.NewClient(cloud.Option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	text := new(strings.Builder)
 	text.WriteString("FROM e2bdev/base\nUSER root\nRUN mkdir /opt/out && echo one >/opt/out/a && ln /opt/out/a /opt/out/b\n")

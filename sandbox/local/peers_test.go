@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -36,9 +37,7 @@ for url in sys.argv[2:]:
 func trafficToken(t *testing.T, sb *sandbox.Sandbox, port int) string {
 	t.Helper()
 	response, err := (&http.Client{Transport: sb.Transport(port)}).Get(sb.URL(port))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	lines := strings.Split(string(body), "\n")
@@ -65,9 +64,7 @@ func TestPeers(t *testing.T) {
 	_, port, _ := strings.Cut(public.Host(8080), ":")
 	ask := func(from *sandbox.Sandbox, token string, urls ...string) []string {
 		t.Helper()
-		if err := from.Files.Write(t.Context(), "fetch.py", []byte(fetch), nil); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, from.Files.Write(t.Context(), "fetch.py", []byte(fetch), nil))
 		return strings.Split(run(t, from, fmt.Sprintf("python3 fetch.py '%s' %s", token, strings.Join(urls, " "))), "\n")
 	}
 

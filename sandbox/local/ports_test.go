@@ -27,6 +27,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
@@ -37,9 +38,7 @@ import (
 // listens, and waits for that.
 func listen(t *testing.T, sb *sandbox.Sandbox, name, program string) {
 	t.Helper()
-	if err := sb.Files.Write(t.Context(), name, []byte(program), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Files.Write(t.Context(), name, []byte(program), nil))
 	// Each program has a pipe of its own: the command ends when the first line has come.
 	if got := run(t, sb, "mkfifo "+name+".ready; (setsid python3 "+name+" >"+name+".ready 2>"+name+".log </dev/null &); head -n 1 "+name+".ready"); got != "ready" {
 		t.Fatalf("%s: %q, %s", name, got, run(t, sb, "cat "+name+".log"))
@@ -95,9 +94,7 @@ func TestTransport(t *testing.T) {
 		r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/a%2Fb?c", nil)
 		r.Header.Set("User-Agent", "mine")
 		response, err := client.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		body, err := io.ReadAll(response.Body)
 		_ = response.Body.Close()
 		lines := strings.Split(string(body), "\n")
@@ -126,15 +123,11 @@ func TestTransport(t *testing.T) {
 	if u, err := url.Parse(sb.URL(3000)); err != nil || u.Scheme != "http" || u.Host != sb.Host(3000) {
 		t.Errorf("URL %q, %v", sb.URL(3000), err)
 	}
-	if err := sb.Kill(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Kill(t.Context()))
 	if err := get("http://localhost:4000"); !errors.Is(err, sandbox.ErrGone) {
 		t.Errorf("gone: %v", err)
 	}
-	if err := sb.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Close())
 	if err := get("http://localhost:4000"); !errors.Is(err, sandbox.ErrClosed) {
 		t.Errorf("closed: %v", err)
 	}
@@ -165,15 +158,11 @@ func TestNetworkOptions(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, local.WithWarm(0))
 	sb := cloud.Create(t, sandbox.WithHTTPSPorts(8443), sandbox.WithRequestHost("app.example.com:${PORT}"))
-	if err := sb.Files.Write(t.Context(), "tls.pem", selfSigned(t), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Files.Write(t.Context(), "tls.pem", selfSigned(t), nil))
 	listen(t, sb, "tls.py", tlsServer)
 	r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, sb.URL(8443), nil)
 	response, err := sb.Transport(8443).RoundTrip(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer response.Body.Close()
 	if body, err := io.ReadAll(response.Body); string(body) != "app.example.com:8443 "+strings.TrimPrefix(cloud.URL(), "http://") {
 		t.Errorf("%q, %v", body, err)
@@ -184,18 +173,12 @@ func TestNetworkOptions(t *testing.T) {
 func selfSigned(t *testing.T) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
 	certificate, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return append(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),
 		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})...)
 }
@@ -216,9 +199,7 @@ func TestDialWebsocket(t *testing.T) {
 	}
 	listen(t, sb, "ws.py", websocketServer)
 	conn, _, err := sb.DialWebsocket(t.Context(), 3000, "/", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer conn.Close()
 	if _, message, err := conn.ReadMessage(); string(message) != "hello" {
 		t.Errorf("%q, %v", message, err)
@@ -229,9 +210,7 @@ func TestDialWebsocket(t *testing.T) {
 	r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost:3000/", nil)
 	r.Header = http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Key": {"MDEyMzQ1Njc4OWFiY2RlZg=="}, "Sec-Websocket-Version": {"13"}}
 	response, err = sb.Transport(3000).RoundTrip(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer response.Body.Close()
 	socket, ok := response.Body.(io.ReadWriteCloser)
 	if response.StatusCode != http.StatusSwitchingProtocols || !ok {
@@ -276,9 +255,7 @@ func TestTooManyConnections(t *testing.T) {
 	}
 	logged := false
 	for entry, err := range sb.Logs(t.Context(), nil) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		logged = logged || strings.Contains(fmt.Sprint(entry), "too many connections") && strings.Contains(fmt.Sprint(entry), "3000")
 	}
 	if !logged {
@@ -376,9 +353,7 @@ func TestDial(t *testing.T) {
 	dial := func(port int) net.Conn {
 		t.Helper()
 		conn, err := sb.Dial(t.Context(), port)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		t.Cleanup(func() { conn.Close() })
 		return conn
 	}
@@ -396,9 +371,7 @@ func TestDial(t *testing.T) {
 	}
 
 	conn = dial(3000)
-	if err := conn.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, conn.SetReadDeadline(time.Now().Add(time.Millisecond)))
 	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("deadline: %v", err)
 	}
@@ -412,16 +385,12 @@ func TestDial(t *testing.T) {
 
 	// Closing ends the relay, although the server sends and nothing reads.
 	talker := dial(3001)
-	if err := talker.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, talker.Close())
 	if _, err := talker.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) && !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("read after Close: %v", err)
 	}
 	for range 20 { // all at once, while the relay gets ready
-		if err := dial(3001).Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, dial(3001).Close())
 	}
 	_ = conn.Close()
 	run(t, sb, `for i in $(seq 200); do test -e talked && ! grep -qx cat /proc/[0-9]*/comm && exit; sleep 0.1; done; grep -ax cat /proc/[0-9]*/comm; exit 1`)
@@ -444,9 +413,7 @@ func TestDial(t *testing.T) {
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return sb.Dial(ctx, 3002) }}
 	r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://inside/x", nil)
 	response, err := transport.RoundTrip(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if body, err := io.ReadAll(response.Body); !strings.HasPrefix(string(body), "/x\ninside\n") {
 		t.Errorf("%q, %v", body, err)
 	}
@@ -455,18 +422,12 @@ func TestDial(t *testing.T) {
 
 	// It ends with the handle, and with the sandbox.
 	other, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer other.Close()
 	orphan, err := other.Dial(t.Context(), 3000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer orphan.Close()
-	if err := sb.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Close())
 	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, sandbox.ErrClosed) {
 		t.Errorf("read after the handle's Close: %v", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
@@ -85,13 +86,9 @@ func runInGroups(t *testing.T, groups []string, fixed bool, id int, variable str
 	cmd := exec.CommandContext(t.Context(), "unshare", append(args, self)...)
 	home := t.TempDir()
 	for dir := home; strings.HasPrefix(dir, os.TempDir()+"/"); dir = filepath.Dir(dir) {
-		if err := os.Chmod(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Chmod(dir, 0o755))
 	}
-	if err := os.Chown(home, id, id); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chown(home, id, id))
 	cmd.Env = append(os.Environ(), variable, "HOME="+home, "XDG_CACHE_HOME="+home, "XDG_RUNTIME_DIR=", "TMPDIR=/tmp")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -104,21 +101,13 @@ func runInGroups(t *testing.T, groups []string, fixed bool, id int, variable str
 func copySelf(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "e2bctl-test-") //nolint:usetesting // other users must reach it
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	name := filepath.Join(dir, "program")
 	data, err := os.ReadFile("/proc/self/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(name, data, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, os.WriteFile(name, data, 0o755))
+	must.Do(t, os.Chmod(dir, 0o755))
 	return name
 }
 

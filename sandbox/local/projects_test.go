@@ -22,6 +22,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -82,9 +83,7 @@ func projectBase(t *testing.T, daemon *dockertest.Daemon) (mirror string) {
 	t.Helper()
 	dir, saved := t.TempDir(), filepath.Join(t.TempDir(), "base.tar")
 	tool, err := os.ReadFile(filepath.Join("testdata", "projecttool.sh"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	accounts, groups := "root:x:0:0:root:/root:/bin/sh\njovyan:x:1000:100::/home/jovyan:/bin/sh\n", "root:x:0:\nusers:x:100:\n"
 	for i, name := range []string{"bun", "deno", "nonroot", "www-data", "nobody"} {
 		id := string(rune('1' + i))
@@ -96,14 +95,10 @@ func projectBase(t *testing.T, daemon *dockertest.Daemon) (mirror string) {
 		"bin/state": projectState, "bin/look": projectLook, "bin/tool": string(tool), "home/jovyan/.profile": "", "uv": string(tool), "uvx": string(tool), "etc/nginx/conf.d/default.conf": "default",
 	} {
 		file := filepath.Join(dir, path)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o755)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o755)))
 	}
 	for _, tool := range projectTools {
-		if err := os.Symlink("tool", filepath.Join(dir, "bin", tool)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Symlink("tool", filepath.Join(dir, "bin", tool)))
 	}
 	made := daemon.Docker(t, "create", dockertest.Bare, "true")
 	daemon.Docker(t, "cp", dir+"/.", made+":/")
@@ -111,20 +106,14 @@ func projectBase(t *testing.T, daemon *dockertest.Daemon) (mirror string) {
 	daemon.Docker(t, "rm", made)
 	daemon.Docker(t, "save", "--output", saved, projectBases[0])
 	image, err := tarball.ImageFromPath(saved, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(server.Close)
 	for _, base := range projectBases {
 		daemon.Docker(t, "tag", id, base)
 		to, err := name.ParseReference(strings.TrimPrefix(server.URL, "http://") + "/" + base)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := remote.Write(to, image); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
+		must.Do(t, remote.Write(to, image))
 	}
 	return server.URL
 }
@@ -138,9 +127,7 @@ var hereDocument = regexp.MustCompile(`<<EOF\n(.*)\n(.*)\nEOF\n`)
 func projectDockerfile(t *testing.T, dir string) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(dir, "Dockerfile"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	text := regexp.MustCompile(`(?m)^(STOPSIGNAL|HEALTHCHECK|# syntax=).*\n`).ReplaceAllString(string(data), "")
 	at := strings.LastIndex("\n"+text, "\nFROM ")
 	first, last, _ := strings.Cut(text[at:], "\n")
@@ -158,17 +145,11 @@ func TestDockerProjects(t *testing.T) {
 	t.Parallel()
 	daemon, dir := dockertest.Shared(t), t.TempDir()
 	archive, err := txtar.ParseFile(filepath.Join("..", "template", "testdata", "projects.txtar"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := txtar.Write(archive, dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, txtar.Write(archive, dir))
 	for _, f := range archive.Files {
 		if strings.HasPrefix(string(f.Data), "#!") {
-			if err := os.Chmod(filepath.Join(dir, f.Name), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Chmod(filepath.Join(dir, f.Name), 0o755))
 		}
 	}
 	mirror := projectBase(t, daemon)
@@ -178,9 +159,7 @@ func TestDockerProjects(t *testing.T) {
 	}
 	cloud := sandboxtest.New(t, options...)
 	client, err := sandbox.NewClient(cloud.Option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	files, err := filepath.Glob(filepath.Join(dir, "*", "Dockerfile"))
 	if err != nil || len(files) < 20 {
@@ -207,9 +186,7 @@ func TestDockerProjects(t *testing.T) {
 			to := t.TempDir()
 			daemon.Build(t, context, hereDocument.ReplaceAllString(text, "$1 && $2\n")+"RUN /bin/look >/tmp/.look\nFROM scratch\nCOPY --from=looked /tmp/.look /\n", to, nil)
 			theirs, err := os.ReadFile(filepath.Join(to, ".look"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			log, err := build()
 			if err != nil {
 				t.Fatalf("%v\n%s", err, log)

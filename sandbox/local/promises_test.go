@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/enginetest"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -97,9 +98,7 @@ func tryOut(t *testing.T, engine engineCase, more ...local.Option) *promised {
 	t.Helper()
 	state := filepath.Join(t.TempDir(), "state")
 	shown := filepath.Join(t.TempDir(), "shown")
-	if err := errors.Join(os.Mkdir(shown, 0o755), os.WriteFile(filepath.Join(shown, "file"), []byte("of the host"), 0o644)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.Mkdir(shown, 0o755), os.WriteFile(filepath.Join(shown, "file"), []byte("of the host"), 0o644)))
 	options := append(engine.options(t), more...)
 	w := &promised{state: state, shown: shown}
 	w.cloud = sandboxtest.New(t, append(slices.Clone(options), local.WithStateDir(state), local.WithAllowedMounts(shown))...)
@@ -263,9 +262,7 @@ for child in children:
     held += os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7 # not one that was killed before
 print("held", held)'`
 	sb, err := sandbox.Create(t.Context(), w.small.Option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer func() { _ = sb.Close() }() // it may have died of it
 	result, err := sb.Commands.Run(t.Context(), hold, &sandbox.CommandParams{Timeout: time.Minute})
 	return err != nil || !strings.Contains(result.Stdout, "held 3"), nil
@@ -403,9 +400,7 @@ func (w *promised) missing(feature string) string {
 
 func (w *promised) images(t *testing.T) (bool, error) {
 	client, err := sandbox.NewClient(w.cloud.Option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer client.Close()
 	built, err := template.Build(t.Context(), client.Templates, "of-an-image", template.FromImage("scratch", nil), nil)
 	if err != nil {

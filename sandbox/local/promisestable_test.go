@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // table is that of engines.md. Its cells come from what happened when the engines were tried:
@@ -32,9 +34,7 @@ const enginesPage = "engines.md"
 func readTable(t *testing.T) *table {
 	t.Helper()
 	text, err := os.ReadFile(enginesPage)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	const head = "| what a sandbox has |"
 	before, rest, found := strings.Cut(string(text), "\n"+head)
 	body, after, ended := strings.Cut(rest, "\n\n")

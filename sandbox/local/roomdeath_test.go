@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
@@ -23,15 +24,11 @@ import (
 func roomOf(t *testing.T, mark string) int {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", daemonOf(t, mark)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_, rest, _ := strings.Cut(string(status), "\nPPid:\t")
 	parent, _, _ := strings.Cut(rest, "\n")
 	room, err := strconv.Atoi(parent)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return room
 }
 
@@ -42,36 +39,24 @@ func TestRoomsKilled(t *testing.T) {
 	t.Parallel()
 	ctx, dir := patience.Context(t), t.TempDir()
 	cloud, err := local.Start(ctx, local.WithStateDir(filepath.Join(dir, "state")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	client, err := sandbox.NewClient(cloud.Option())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer client.Close()
 	create := func() *sandbox.Sandbox {
 		t.Helper()
 		sb, err := client.Create(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		t.Cleanup(func() { _ = sb.Close() }) // it is gone
 		return sb
 	}
 	paused := create()
-	if err := paused.Files.Write(ctx, "a.txt", []byte("text"), nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := paused.Pause(ctx, nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, paused.Files.Write(ctx, "a.txt", []byte("text"), nil))
+	must.Do(t, paused.Pause(ctx, nil))
 	for range 3 {
 		sb := create()
 		again, err := client.Connect(ctx, paused.ID())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer again.Close()
 		if text, err := again.Files.ReadText(ctx, "a.txt", nil); err != nil || text != "text" {
 			t.Errorf("the paused sandbox has %q, %v", text, err)
@@ -81,9 +66,7 @@ func TestRoomsKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		patience.Until(t, "the command runs", func() bool { return len(processesWith(mark)) > 0 })
-		if err := syscall.Kill(roomOf(t, mark), syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, syscall.Kill(roomOf(t, mark), syscall.SIGKILL))
 		patience.Until(t, "the sandboxes of the room have ended", func() bool {
 			_, err = sb.Commands.Run(ctx, "true", nil)
 			return err != nil

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
@@ -38,9 +39,7 @@ func TestWaitPort(t *testing.T) {
 	if err := sb.WaitPort(t.Context(), 8000); err != nil {
 		t.Fatalf("with a server that starts late: %v", err)
 	}
-	if err := sb.Kill(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Kill(t.Context()))
 	if err := sb.WaitPort(t.Context(), 8000); !errors.Is(err, sandbox.ErrGone) {
 		t.Errorf("of a sandbox that was killed: %v, want ErrGone", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv/wasmtest"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -184,13 +185,9 @@ func TestWasmSignals(t *testing.T) {
 func TestWasmContexts(t *testing.T) {
 	t.Parallel()
 	sb := wasm(t)
-	if err := sb.Files.Write(t.Context(), "data/in.txt", []byte("six"), nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, sb.Files.Write(t.Context(), "data/in.txt", []byte("six"), nil))
 	other, err := sb.Contexts.Create(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	code(t, sb, "x = open('data/in.txt').read()\nopen('/home/user/out.txt', 'w').write(x * 2)", nil)
 	e := code(t, sb, "import os\nopen('out.txt').read(), 'x' in globals(), os.path.getsize('out.txt')", &sandbox.RunCodeParams{Context: other.ID})
 	if got := e.Text(); got != "('sixsix', False, 6)" {
@@ -233,9 +230,7 @@ func TestWasmRefuses(t *testing.T) {
 		t.Errorf("a terminal: got %v, want %q", err, want)
 	}
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, sb.URL(3000), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	answer, err := (&http.Client{Transport: sb.Transport(3000)}).Do(request)
 	if err == nil {
 		answer.Body.Close()
@@ -292,9 +287,7 @@ func TestWasmTemplate(t *testing.T) {
 			}
 		}
 		client, err := sandbox.NewClient(cloud.Option())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer client.Close()
 		if _, err := template.Build(t.Context(), client.Templates, "made", template.FromTemplate("base-wasm").Run("true", nil), nil); err == nil || !strings.Contains(err.Error(), "no processes") {
 			t.Errorf("a build: got %v, want why there is none", err)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 	"github.com/e2bctl/e2bctl/state"
 )
@@ -25,19 +26,13 @@ func TestWasmAgent(t *testing.T) {
 	})
 	broken := agent.MustTool("broken", "Fails.", func(context.Context, struct{}) (string, error) { return "", errors.New("no such thing") })
 	values := state.New()
-	if err := values.Set("rows", []map[string]any{{"name": "ä", "n": 1}, {"name": "b", "n": 2.5}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := values.Set("blob", make([]byte, 2<<20)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, values.Set("rows", []map[string]any{{"name": "ä", "n": 1}, {"name": "b", "n": 2.5}}))
+	must.Do(t, values.Set("blob", make([]byte, 2<<20)))
 	if _, err := agent.Begin(t.Context(), sb, &agent.Params{Limits: agent.Limits{MaxMemoryBytes: 300 << 20}}); err == nil || !strings.Contains(err.Error(), "Limits.MaxMemoryBytes is not supported") {
 		t.Errorf("a bound for memory: got %v, want that it is refused by name", err)
 	}
 	run, err := agent.Begin(t.Context(), sb, &agent.Params{State: values, Tools: []agent.Tool{add, broken}, Guard: &agent.Guard{Allow: []string{"asyncio"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer run.Close()
 	exec := func(code string) *agent.Step {
 		t.Helper()
@@ -64,9 +59,7 @@ func TestWasmAgent(t *testing.T) {
 		t.Errorf("got %+v, want that the guard refuses a file", step)
 	}
 	exec("rows.append({'name': 'c', 'n': total})")
-	if err := run.Pull(t.Context(), values); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, run.Pull(t.Context(), values))
 	var rows []struct {
 		Name string  `py:"name"`
 		N    float64 `py:"n"`

@@ -17,6 +17,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv"
 	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv/wasmtest"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -35,9 +36,7 @@ func marked(t *testing.T, options ...local.Option) (sb *sandbox.Sandbox, mark st
 func signalDeno(t *testing.T, mark string, signal syscall.Signal) int {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	n := 0
 	for _, name := range all {
 		line, err := os.ReadFile(name)
@@ -72,9 +71,7 @@ func TestWasmKilled(t *testing.T) {
 	}
 	// If a Deno is killed while no code runs, the next call fails and its code does not run.
 	other, err := sb.Contexts.Create(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	code(t, sb, "x = 2", nil)
 	code(t, sb, "x = 3", &sandbox.RunCodeParams{Context: other.ID})
 	if n := signalDeno(t, mark, syscall.SIGKILL); n != 2 {
@@ -141,9 +138,7 @@ func TestWasmNonsense(t *testing.T) {
 	t.Parallel()
 	sb := wasm(t)
 	other, err := sb.Contexts.Create(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	code(t, sb, "x = 1", &sandbox.RunCodeParams{Context: other.ID})
 	const write = "import js\ndef write(text):\n    js.Deno.stdout.writeSync(js.TextEncoder.new().encode(text))\n"
 	for _, test := range []string{
@@ -190,23 +185,15 @@ func TestWasmOutOfMemory(t *testing.T) {
 func TestWasmDamaged(t *testing.T) { // not parallel: it sets the directory of caches
 	wasmtest.Need(t)
 	env, err := wasmenv.Find()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	cache := t.TempDir()
-	if err := os.Chmod(cache, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chmod(cache, 0o755))
 	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Setenv("XDG_CACHE_HOME", cache)
 	t.Setenv("E2BCTL_PYTHON", python)
 	dir := filepath.Join(cache, "e2bctl", "wasm", filepath.Base(env.Dir))
-	if err := errors.Join(os.MkdirAll(filepath.Dir(dir), 0o700), os.CopyFS(dir, os.DirFS(env.Dir))); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.MkdirAll(filepath.Dir(dir), 0o700), os.CopyFS(dir, os.DirFS(env.Dir))))
 	cloud := sandboxtest.New(t, local.WithEngine(local.EngineWasm))
 	sb := cloud.Create(t)
 	code(t, sb, "1", nil)
@@ -216,9 +203,7 @@ func TestWasmDamaged(t *testing.T) { // not parallel: it sets the directory of c
 		func() error { return os.Remove(filepath.Join(dir, "main.mjs")) },
 		func() error { return os.RemoveAll(dir) },
 	} {
-		if err := damage(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, damage())
 		context, err := sb.Contexts.Create(t.Context(), nil)
 		if err == nil {
 			_, err = sb.RunCode(t.Context(), "1", &sandbox.RunCodeParams{Context: context.ID})

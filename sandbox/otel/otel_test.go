@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/goleak"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 	"github.com/e2bctl/e2bctl/sandbox/otel"
@@ -63,14 +64,11 @@ func newTraced(t *testing.T, params *otel.Params) *traced {
 	t.Cleanup(transport.CloseIdleConnections)
 	x.wire = &wire{RoundTripper: transport, sent: map[string]string{}}
 	client, err := sandbox.NewClient(cloud.Option(), sandbox.WithTransport(x.wire), otel.WithTracing(x.provider, params))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	x.ctx, x.root = x.provider.Tracer("test").Start(t.Context(), "root")
-	if x.Sandbox, err = client.Create(x.ctx); err != nil {
-		t.Fatal(err)
-	}
+	x.Sandbox, err = client.Create(x.ctx)
+	must.Do(t, err)
 	t.Cleanup(func() { _ = x.Close() })
 	return x
 }
@@ -132,9 +130,7 @@ func TestSpansOfCalls(t *testing.T) {
 	}
 
 	result, err := x.Commands.Run(x.ctx, "echo $TRACEPARENT", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	span = x.span(t, "sandbox.command")
 	check(t, span, root, sdktrace.Status{}, map[string]string{"e2b.sandbox.id": id, "process.exit.code": "0"})
 	if got, sent := strings.TrimSpace(result.Stdout), x.wire.header("POST /process.Process/Start"); got != header(span.SpanContext) || got != sent {
@@ -142,9 +138,7 @@ func TestSpansOfCalls(t *testing.T) {
 	}
 
 	command, err := x.Commands.Start(x.ctx, "echo a secret >&2; exit 3", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if _, err = command.Wait(x.ctx); err == nil {
 		t.Error("the command succeeded, want status 3")
 	}
@@ -159,9 +153,7 @@ func TestSpansOfCalls(t *testing.T) {
 	}
 
 	execution, err := x.RunCode(x.ctx, "import os; os.environ['TRACEPARENT']", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	span = x.span(t, "sandbox.code")
 	check(t, span, root, sdktrace.Status{}, map[string]string{"e2b.sandbox.id": id, "e2b.code.execution_count": "1"})
 	if got := strings.Trim(execution.Text(), "'"); got != header(span.SpanContext) {
@@ -212,9 +204,7 @@ func TestSpansOfRuns(t *testing.T) {
 		return in.Word, nil
 	})
 	run, err := agent.Begin(x.ctx, x.Sandbox, &agent.Params{Tools: []agent.Tool{tool}, Trace: otel.AgentTrace(x.provider, nil)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer run.Close()
 	x.exporter.Reset()
 	if _, err := run.Exec(x.ctx, "ask('good')"); err != nil {
@@ -249,15 +239,12 @@ func TestSpansOfRuns(t *testing.T) {
 func TestNoSpan(t *testing.T) {
 	t.Parallel()
 	x := newTraced(t, nil)
-	if _, err := x.Info(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	_, err := x.Info(t.Context())
+	must.Do(t, err)
 	if got := x.wire.header("GET /sandboxes/" + x.ID()); got != "" {
 		t.Errorf("the request has %q, want no header", got)
 	}
-	if err := x.Files.WriteText(x.ctx, "file", "text", nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, x.Files.WriteText(x.ctx, "file", "text", nil))
 	if got := x.wire.header("POST /files"); got != header(x.root.SpanContext()) {
 		t.Errorf("the request has %q, want %q", got, header(x.root.SpanContext()))
 	}

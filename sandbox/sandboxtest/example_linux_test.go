@@ -12,6 +12,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/exampletest"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
@@ -24,9 +25,7 @@ func ExampleNew() {
 	cloud := sandboxtest.New(t)
 	sb := cloud.Create(t)
 	result, err := sb.Commands.Run(t.Context(), "echo hello", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	fmt.Print(result.Stdout)
 
 	// An hour later its life is over.

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
@@ -87,9 +88,7 @@ func TestSetenv(t *testing.T) {
 	t.Run("its test", func(t *testing.T) {
 		cloud.Setenv(t)
 		sb, err := sandbox.Create(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if err := sb.Close(); err != nil {
 			t.Error(err)
 		}

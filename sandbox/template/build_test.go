@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -129,9 +130,7 @@ func (f *fake) status(w http.ResponseWriter, r *http.Request) {
 func (f *fake) templates(t *testing.T) *api.TemplateService {
 	t.Helper()
 	client, err := api.NewClient(api.WithAPIKey("e2b_key"), api.WithBaseURL("http://service"), api.WithTransport(f), api.WithMaxRetries(0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return client.Templates
 }
 
@@ -143,12 +142,9 @@ func TestBuild(t *testing.T) {
 	for i, name := range []string{"a", "b", "c"} {
 		s := open(t, dir)
 		files, err := s.find(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if hashes[i], err = s.digest(t.Context(), stepOf(name, []string{"/app/", "/b", "/c"}[i]), files); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
+		hashes[i], err = s.digest(t.Context(), stepOf(name, []string{"/app/", "/b", "/c"}[i]), files)
+		must.Do(t, err)
 	}
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{
@@ -157,9 +153,7 @@ func TestBuild(t *testing.T) {
 		}
 		var log []string
 		built, err := Build(t.Context(), f.templates(t), "a:v1", d, &BuildParams{Dir: dir, NoCache: true, Log: func(e api.BuildLogEntry) { log = append(log, e.Message) }})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		built.steps = nil
 		if diff := cmp.Diff(&Built{TemplateID: "t", BuildID: "b", Name: "a:v1", Names: []string{"team/a"}, Tags: []string{"default"}}, built, cmp.AllowUnexported(Built{}, step{})); diff != "" {
 			t.Error(diff)

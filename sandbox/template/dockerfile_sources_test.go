@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // copies are the steps that a Dockerfile becomes with the files of a directory, without
@@ -81,9 +83,7 @@ func TestCopyPatterns(t *testing.T) {
 	}
 	s := open(t, dir)
 	_, files, err := s.sourceOf("p*/src/*.py")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	want := map[string]string{"a.py": "-rw-r--r-- later", "b.py": "-rw-r--r-- 2"}
 	if diff := cmp.Diff(want, unpack(t, s, files, true)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // staged is all that is built of a definition: the stages that are copied from, and its own
@@ -65,9 +66,7 @@ func TestStages(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			d := FromDockerfile(strings.NewReader(test.text), &DockerfileParams{Target: test.target})
-			if d.err != nil {
-				t.Fatal(d.err)
-			}
+			must.Do(t, d.err)
 			if diff := cmp.Diff(test.want, staged(d)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -121,9 +120,7 @@ func TestBuildStages(t *testing.T) {
 	}
 	f = &fake{stages: true, states: []api.BuildState{{Status: api.BuildError, Failure: &api.BuildFailure{Step: "build/4", Message: "no make"}}}}
 	built, err := Start(t.Context(), f.templates(t), "name", d, &BuildParams{Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if len(f.uploaded) != 1 {
 		t.Errorf("got the uploads %v, want one", f.uploaded)
 	}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/moby/buildkit/frontend/dockerfile/shell"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // lines are the steps of a definition, one a line.
@@ -63,9 +65,7 @@ func TestDockerfile(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			d := FromDockerfile(strings.NewReader(test.text), &DockerfileParams{Args: test.args})
-			if d.err != nil {
-				t.Fatal(d.err)
-			}
+			must.Do(t, d.err)
 			if diff := cmp.Diff("USER root\nWORKDIR /\n"+test.want, lines(d)); diff != "" {
 				t.Errorf("steps (-want +got):\n%s", diff)
 			}

@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // tree makes a directory. A text that begins with "-> " makes a symlink.
@@ -30,18 +31,12 @@ func tree(t *testing.T, files map[string]string) string {
 	dir := t.TempDir()
 	for name, text := range files {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		if target, ok := strings.CutPrefix(text, "-> "); ok {
-			if err := os.Symlink(target, path); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Symlink(target, path))
 			continue
 		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, []byte(text), 0o644))
 	}
 	return dir
 }
@@ -49,9 +44,7 @@ func tree(t *testing.T, files map[string]string) string {
 func open(t *testing.T, dir string, patterns ...string) *source {
 	t.Helper()
 	s, err := openSource(dir, "", patterns)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(s.close)
 	return s
 }
@@ -155,9 +148,7 @@ func TestCopyOnlyFiles(t *testing.T) {
 	dir := tree(t, map[string]string{"a": "a", ".git/index": "i"})
 	for _, name := range []string{"socket", ".git/ipc"} {
 		socket, err := net.Listen("unix", filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer socket.Close()
 	}
 	f := &fake{states: []api.BuildState{{Status: api.BuildReady}}}
@@ -189,16 +180,12 @@ func TestDigest(t *testing.T) {
 	t.Parallel()
 	dir := tree(t, map[string]string{"a.txt": "a", "dir/x": "x", "dir/link": "-> x"})
 	for _, dir := range []string{filepath.Join(dir, "dir"), dir} {
-		if err := os.Chmod(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Chmod(dir, 0o755))
 	}
 	for pattern, want := range map[string]string{"a.txt": "dde18fa036c2acb30bd54f92ca3be9be8257abcd25b9a5620dd53e0ad1e1ea72", "dir": "2a1f0acc4f314bcb6da18d6794f4aee434065f29491db4e9357cf3bda8f4cc79", ".": "e8e48178d027e770400c252cc9eea18b2308324cd7b25885bd7ed9bb6d957e60"} {
 		s := open(t, dir)
 		files, err := s.find(pattern)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if got, err := s.digest(t.Context(), stepOf(pattern, "/app"), files); got != want || err != nil {
 			t.Errorf("%s: got %s and error %v, want %s", pattern, got, err, want)
 		}
@@ -213,9 +200,7 @@ func TestFollowLinks(t *testing.T) {
 	s := open(t, dir)
 	for name, want := range map[string]string{"link": "<nil>", "nowhere": "<nil>", "todir": "leads to a directory", "out": "escapes"} {
 		files, err := s.find(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		files, err = s.resolve(files, true)
 		if got := fmt.Sprint(err); !strings.Contains(got, want) {
 			t.Errorf("%s: got error %s, want one with %q", name, got, want)
@@ -230,24 +215,19 @@ func TestFollowLinks(t *testing.T) {
 func unpack(t *testing.T, s *source, files []file, compressed bool) map[string]string {
 	t.Helper()
 	archive, err := s.pack(t.Context(), files, compressed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	packed, err := io.ReadAll(archive)
 	if err != nil || int64(len(packed)) != archive.size {
 		t.Fatalf("read %d bytes of %d: %v", len(packed), archive.size, err)
 	}
-	if err := archive.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, archive.Close())
 	if _, err := os.Stat(archive.Name()); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the temporary file is still there: %v", err)
 	}
 	var r io.Reader = bytes.NewReader(packed)
 	if compressed {
-		if r, err = gzip.NewReader(r); err != nil {
-			t.Fatal(err)
-		}
+		r, err = gzip.NewReader(r)
+		must.Do(t, err)
 	}
 	found := map[string]string{}
 	for archive := tar.NewReader(r); ; {
@@ -255,16 +235,12 @@ func unpack(t *testing.T, s *source, files []file, compressed bool) map[string]s
 		if errors.Is(err, io.EOF) {
 			return found
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if header.Uid != 0 || header.Gid != 0 || header.Uname+header.Gname != "" {
 			t.Errorf("%s belongs to %d:%d %s:%s", header.Name, header.Uid, header.Gid, header.Uname, header.Gname)
 		}
 		text, err := io.ReadAll(archive)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		found[header.Name] = strings.TrimSpace(fmt.Sprint(header.FileInfo().Mode(), " ", string(text), header.Linkname))
 	}
 }
@@ -272,14 +248,10 @@ func unpack(t *testing.T, s *source, files []file, compressed bool) map[string]s
 func TestPack(t *testing.T) {
 	t.Parallel()
 	dir := tree(t, map[string]string{"app/run": "#!", "app/link": "-> run", "app/dir/empty": ""})
-	if err := os.Chmod(filepath.Join(dir, "app/run"), 0o750); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chmod(filepath.Join(dir, "app/run"), 0o750))
 	s := open(t, dir)
 	files, err := s.find("app")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	want := map[string]string{
 		"app/": "drwxr-xr-x", "app/run": "-rwxr-x--- #!", "app/link": "Lrwxrwxrwx run", "app/dir/": "drwxr-xr-x", "app/dir/empty": "-rw-r--r--",
 	}
@@ -289,9 +261,7 @@ func TestPack(t *testing.T) {
 		}
 	}
 	for _, size := range []string{"", "much longer"} {
-		if err := os.WriteFile(filepath.Join(dir, "app/run"), []byte(size), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, "app/run"), []byte(size), 0o600))
 		if _, err := s.pack(t.Context(), files, true); err == nil || !strings.Contains(err.Error(), "pack app/run: it changed while it was read") {
 			t.Errorf("a file that has %q now: got %v", size, err)
 		}
@@ -329,18 +299,12 @@ func TestDockerignore(t *testing.T) {
 		"\ufefftemp":                          "temp",
 	} {
 		path := filepath.Join(t.TempDir(), "ignored")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, []byte(text), 0o600))
 		s, err := openSource(dir, path, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		t.Cleanup(s.close)
 		files, err := s.find(".")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		var got []string
 		for _, f := range files {
 			if !f.info.IsDir() {
@@ -370,14 +334,10 @@ func TestDockerignore(t *testing.T) {
 func TestPackHardLinks(t *testing.T) {
 	t.Parallel()
 	dir := tree(t, map[string]string{"dir/one": "text", "other": "text"})
-	if err := os.Link(filepath.Join(dir, "dir/one"), filepath.Join(dir, "dir/two")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Link(filepath.Join(dir, "dir/one"), filepath.Join(dir, "dir/two")))
 	s := open(t, dir)
 	files, err := s.find(".")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	want := map[string]string{"./": "drwxr-xr-x", "dir/": "drwxr-xr-x", "dir/one": "-rw-r--r-- text", "dir/two": "-rw-r--r-- dir/one", "other": "-rw-r--r-- text"}
 	if diff := cmp.Diff(want, unpack(t, s, files, false)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

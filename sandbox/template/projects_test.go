@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestProjects checks Dockerfiles in the manner of public projects: they are read whole, all that
@@ -15,13 +17,9 @@ import (
 func TestProjects(t *testing.T) {
 	t.Parallel()
 	archive, err := txtar.ParseFile(filepath.Join("testdata", "projects.txtar"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	dir := t.TempDir()
-	if err := txtar.Write(archive, dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, txtar.Write(archive, dir))
 	files, err := filepath.Glob(filepath.Join(dir, "*", "Dockerfile"))
 	if err != nil || len(files) < 20 {
 		t.Fatalf("got %d projects and error %v, want twenty", len(files), err)
@@ -35,9 +33,7 @@ func TestProjects(t *testing.T) {
 	for _, file := range files {
 		name := filepath.Base(filepath.Dir(file))
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		got, err := Check(t.Context(), FromDockerfile(strings.NewReader(string(text)), nil), &BuildParams{Dir: filepath.Dir(file)})
 		for _, want := range refused[name] {
 			if err == nil || !strings.Contains(err.Error(), want) {

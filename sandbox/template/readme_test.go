@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/moby/buildkit/frontend/dockerfile/command"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // difference is a row of the README's table of what is refused.
@@ -39,9 +41,7 @@ var codeSpan = regexp.MustCompile("`([^`]+)`")
 func readDifferences(t *testing.T) []difference {
 	t.Helper()
 	text, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_, section, _ := strings.Cut(string(text), "\n## What is refused\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	var all []difference
@@ -83,9 +83,7 @@ func TestReadmeDifferences(t *testing.T) {
 func differencesContext(t *testing.T) string {
 	t.Helper()
 	dir := tree(t, map[string]string{"file": "f", "x": "x", "dir/in": "i", "absolute": "-> /file", "leads-out": "-> ../file", "out[1]": "o", "archive": "text", "q/x/n": "", "r/x": ""})
-	if err := os.WriteFile(filepath.Join(dir, "archive.tar"), []byte(tarOf(t, false)), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "archive.tar"), []byte(tarOf(t, false)), 0o644))
 	return dir
 }
 
@@ -132,18 +130,14 @@ func TestReadmeDifferencesComplete(t *testing.T) {
 func errorFormats(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("dockerfile*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var all []string
 	for _, file := range append(files, "heredoc.go", "unpack.go") {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}
 		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		ast.Inspect(parsed, func(n ast.Node) bool {
 			call, ok := n.(*ast.CallExpr)
 			if !ok || len(call.Args) == 0 {
@@ -155,9 +149,7 @@ func errorFormats(t *testing.T) []string {
 				return true
 			}
 			format, err := strconv.Unquote(text.Value)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if !strings.HasSuffix(format, "%w") {
 				all = append(all, format)
 			}

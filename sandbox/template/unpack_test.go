@@ -10,15 +10,15 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func tarOf(t *testing.T, zipped bool) string {
 	t.Helper()
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
-	if err := w.WriteHeader(&tar.Header{Name: "in", Typeflag: tar.TypeDir, Mode: 0o755}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.WriteHeader(&tar.Header{Name: "in", Typeflag: tar.TypeDir, Mode: 0o755}))
 	if err := w.Close(); err != nil || !zipped {
 		return b.String()
 	}
@@ -27,9 +27,7 @@ func tarOf(t *testing.T, zipped bool) string {
 	if _, err := zip.Write(b.Bytes()); err != nil {
 		t.Fatal(err)
 	}
-	if err := zip.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, zip.Close())
 	return z.String()
 }
 
@@ -38,9 +36,7 @@ func TestAdd(t *testing.T) {
 	t.Parallel()
 	dir := tree(t, map[string]string{"text": "text", "empty": "", "x.tar": "not a tar", "a.xz": "\xfd7zXZ\x00", "a.tar.xz": "\xfd7zXZ\x00", "dir/plain": "p"})
 	for name, text := range map[string]string{"plain": tarOf(t, false), "it's.tgz": tarOf(t, true), "dir/in.tar": tarOf(t, false), "bz": "BZh9"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
 	copied := func(source string) string { return "COPY " + source + "|/tmp/.e2bctl-add/|root|\n" }
 	for add, want := range map[string]string{
@@ -59,13 +55,9 @@ func TestAdd(t *testing.T) {
 			flag, words = strings.Fields(add)[0]+" ", words[1:]
 		}
 		d := FromDockerfile(strings.NewReader("FROM x\nADD "+flag+"["+strings.Join(words, ", ")+"]"), nil)
-		if d.err != nil {
-			t.Fatal(d.err)
-		}
+		must.Do(t, d.err)
 		p, err := prepare(t.Context(), d, &BuildParams{Dir: dir})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		p.close()
 		if diff := cmp.Diff("USER root\nWORKDIR /\n"+want+defaults, lines(Definition{steps: p.steps})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", add, diff)

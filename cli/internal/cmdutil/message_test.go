@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestMessage covers messages of the SDK for Go programs.
@@ -111,9 +112,7 @@ func TestMessageNamesNoGo(t *testing.T) {
 			})
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 	}
 	if found < 10 {
 		t.Errorf("found %d texts with names of Go, want at least 10: the test looks in the wrong place", found)

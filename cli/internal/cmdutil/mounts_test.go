@@ -6,14 +6,14 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func TestHostMounts(t *testing.T) {
 	t.Parallel()
 	here, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var got hostMounts
 	for _, value := range []string{"data:/data", "/a:b:/c:rw", "./x/../y:/z/rw"} {
 		if err := got.Set(value); err != nil {

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func TestPrintable(t *testing.T) {
@@ -106,9 +108,7 @@ func TestWriteTableOfBlocks(t *testing.T) {
 func table(t *testing.T, width int, header []string, rows [][]string) string {
 	t.Helper()
 	var out strings.Builder
-	if err := WriteTable(&out, width, header, rows); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, WriteTable(&out, width, header, rows))
 	return out.String()
 }
 

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 var testRecord = Record{URL: "http://127.0.0.1:3999", Key: "e2b_key", Isolation: "full", Env: []string{"E2B_API_KEY=e2b_key"}}
@@ -55,16 +57,10 @@ func startOther(t *testing.T, place Place, env ...string) {
 	cmd.Env = append(append(os.Environ(), "LOCALCLOUD_TEST_DIR="+place.dir), env...)
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, cmd.Start())
 	ended := make(chan struct{})
 	t.Cleanup(func() {
 		stdin.Close()
@@ -90,9 +86,7 @@ func TestNoCloud(t *testing.T) {
 		t.Errorf("End = %v, %v, want false without an error", found, err)
 	}
 	// The record of a killed one.
-	if err := place.Publish(testRecord); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, place.Publish(testRecord))
 	if _, err := place.Read(); !errors.Is(err, ErrNone) {
 		t.Errorf("Read of a record without a process: %v, want ErrNone", err)
 	}
@@ -111,9 +105,7 @@ func TestRunningCloud(t *testing.T) {
 	place := Place{dir: t.TempDir()}
 	startOther(t, place, "LOCALCLOUD_TEST_PUBLISH=1")
 	got, err := place.Read()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if diff := cmp.Diff(testRecord, got); diff != "" {
 		t.Errorf("the record (-want +got):\n%s", diff)
 	}
@@ -134,9 +126,7 @@ func TestRunningCloud(t *testing.T) {
 		}
 	}
 
-	if err := os.WriteFile(place.recordFile(), []byte("{"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(place.recordFile(), []byte("{"), 0o600))
 	if _, err := place.Read(); err == nil || !strings.Contains(err.Error(), "is damaged") {
 		t.Errorf("Read of a damaged record: %v, want an error that says so", err)
 	}
@@ -170,16 +160,12 @@ func TestStartingCloud(t *testing.T) {
 
 func TestFind(t *testing.T) {
 	runtime, home := filepath.Join(t.TempDir(), "runtime"), t.TempDir()
-	if err := os.Mkdir(runtime, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(runtime, 0o700))
 	t.Setenv("XDG_RUNTIME_DIR", runtime)
 	t.Setenv("HOME", home)
 	t.Setenv("XDG_CACHE_HOME", "")
 	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, tt := range []struct {
 		mode os.FileMode // of the runtime directory
 		base string
@@ -187,19 +173,13 @@ func TestFind(t *testing.T) {
 		{0o700, runtime},
 		{0o777, cache}, // others could write to it
 	} {
-		if err := os.Chmod(runtime, tt.mode); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Chmod(runtime, tt.mode))
 		place, err := Find()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if want := filepath.Join(tt.base, "e2bctl", "local"); place.dir != want {
 			t.Errorf("with a runtime directory of mode %v it is %s, want %s", tt.mode, place.dir, want)
 		}
-		if err := os.Chmod(place.dir, 0o770); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Chmod(place.dir, 0o770))
 		if _, err := Find(); err == nil {
 			t.Errorf("%s can be written to by others and is accepted", place.dir)
 		}

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // askVariable makes this program write its result of looking for the user's local cloud.
@@ -27,9 +29,7 @@ func TestSharedHome(t *testing.T) {
 	}
 	home := t.TempDir()
 	place := Place{dir: filepath.Join(home, "e2bctl", "local")}
-	if err := os.MkdirAll(place.dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(place.dir, 0o700))
 	startOther(t, place, "LOCALCLOUD_TEST_PUBLISH=1")
 	ask := func(tmp string) string {
 		cmd := exec.CommandContext(t.Context(), "unshare", "--pid", "--fork", "--kill-child", "--mount-proc", os.Args[0])

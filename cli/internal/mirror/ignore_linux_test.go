@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // Whatever git ignores is ignored, and nothing else.
@@ -41,7 +43,7 @@ func TestIgnoresAsGitDoes(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	var names, want []string
-	if err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+	must.Do(t, filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		if d.IsDir() && d.Name() == ".git" {
 			return fs.SkipDir
 		}
@@ -50,31 +52,23 @@ func TestIgnoresAsGitDoes(t *testing.T) {
 			names = append(names, name)
 		}
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	check := exec.Command(git, "-c", "core.excludesFile=/dev/null", "-C", dir, "check-ignore", "-z", "--stdin", "--no-index")
 	check.Stdin = strings.NewReader(strings.Join(names, "\x00") + "\x00")
 	out, err := check.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for name := range bytes.SplitSeq(bytes.TrimSuffix(out, []byte{0}), []byte{0}) {
 		want = append(want, string(name))
 	}
 	root, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer func() {
 		if err := root.Close(); err != nil {
 			t.Error(err)
 		}
 	}()
 	found, err := scanLocal(root, newRules(nil), nil, nil, func(name, why string) { t.Errorf("%s was skipped: %s", name, why) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	names = slices.DeleteFunc(names, func(name string) bool { _, ok := found[name]; return ok })
 	slices.Sort(want)
 	slices.Sort(names)
@@ -87,7 +81,6 @@ func write(t *testing.T, dir, name, text string) {
 	t.Helper()
 	name = filepath.Join(dir, name)
 	err := os.MkdirAll(filepath.Dir(name), 0o755)
-	if err = errors.Join(err, os.WriteFile(name, []byte(text), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	err = errors.Join(err, os.WriteFile(name, []byte(text), 0o600))
+	must.Do(t, err)
 }

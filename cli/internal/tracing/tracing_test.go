@@ -20,6 +20,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/goleak"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/pipetest"
 )
 
@@ -36,9 +37,7 @@ func start(t *testing.T, url string) (context.Context, *Tracing) {
 func started(t *testing.T) (context.Context, *Tracing) {
 	t.Helper()
 	ctx, traced, err := Start(t.Context(), "e2bctl test", slog.New(slog.NewTextHandler(t.Output(), nil)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return ctx, traced
 }
 
@@ -73,9 +72,7 @@ func TestSpansOfACommand(t *testing.T) {
 	var sent tracesData
 	decoder := json.NewDecoder(strings.NewReader(string(bodies[0])))
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&sent); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, decoder.Decode(&sent))
 	spans := map[string]span{}
 	for _, scope := range sent.ResourceSpans[0].ScopeSpans {
 		for _, one := range scope.Spans {
@@ -90,9 +87,7 @@ func TestSpansOfACommand(t *testing.T) {
 		t.Errorf("got kinds %d and %d, status %+v and %+v, want 1 and 3, and errors", root.Kind, in.Kind, root.Status, in.Status)
 	}
 	got, err := json.Marshal(in.Attributes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	want := `[{"key":"bool","value":{"boolValue":true}},{"key":"int","value":{"intValue":"1152921504606846976"}},` +
 		`{"key":"float","value":{"doubleValue":1.5}},{"key":"empty","value":{"stringValue":""}},{"key":"list","value":{"stringValue":"[\"a\",\"b\"]"}}]`
 	if diff := cmp.Diff(want, string(got)); diff != "" {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/internal/cloud/envd"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -26,9 +27,7 @@ func newSandbox(t *testing.T) (sb *sandbox.Sandbox, home string) {
 	home = t.TempDir()
 	me := envd.User{Name: "user", UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Home: home, Shell: "/bin/sh"}
 	daemon, err := envd.New(envd.Options{Users: []envd.User{me}, Token: "secret", Path: os.Getenv("PATH")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	handler := daemon.Handler()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -52,14 +51,10 @@ func newSandbox(t *testing.T) (sb *sandbox.Sandbox, home string) {
 		server.Close()
 	})
 	client, err := sandbox.NewClient(sandbox.WithAPIKey("e2b_00000000"), sandbox.WithAPIURL(server.URL), sandbox.WithSandboxURL(server.URL), sandbox.WithEnvFile(""), sandbox.WithMaxRetries(0))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	sb, err = client.Create(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = sb.Close() })
 	return sb, home
 }
@@ -80,20 +75,14 @@ func list(t *testing.T, dir string) map[string]string {
 		all[name] = info.Mode().String() + " " + string(text)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return all
 }
 
 func write(t *testing.T, dir, name, text string, mode os.FileMode) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), mode); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+	must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(text), mode))
 }
 
 func flags(up, down []pair) *Flags {
@@ -111,9 +100,7 @@ func TestUpload(t *testing.T) {
 	write(t, local, "tool it's", "#!", 0o755)
 	write(t, local, "-x", "#!", 0o755)
 	write(t, local, "tree/deep/a", "a", 0o640)
-	if err := syscall.Mkfifo(at("tree/p\x1b[31m"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Mkfifo(at("tree/p\x1b[31m"), 0o600))
 	var warn strings.Builder
 	f := flags([]pair{
 		{at("plain"), "as"}, {at("plain"), "into/"}, {at("plain"), "~/home"},
@@ -122,9 +109,7 @@ func TestUpload(t *testing.T) {
 	if err := f.Check(); err != nil {
 		t.Error(err)
 	}
-	if err := f.In(sb, "", &warn).Upload(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, f.In(sb, "", &warn).Upload(t.Context()))
 	want := map[string]string{
 		"as": "-rw-r--r-- text", "into/plain": "-rw-r--r-- text", "home": "-rw-r--r-- text",
 		"bin/tool it's": "-rwxr-xr-x #!", "-x": "-rwxr-xr-x #!", "copy/deep/a": "-rw-r----- a",
@@ -173,9 +158,7 @@ func TestDownload(t *testing.T) {
 		{"plain", at("old")}, {"plain", at("dir")}, {"~/plain", at("new") + "/"}, {"plain", at("a/b/c")},
 		{"tree", at("copy")}, {"tree/", at("dir")},
 	})
-	if err := f.In(sb, "", os.Stderr).DownloadAfter(t.Context(), "run", nil); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, f.In(sb, "", os.Stderr).DownloadAfter(t.Context(), "run", nil))
 	want := map[string]string{
 		"old": "-rw-r--r-- text", "dir/kept": "-rw-r--r-- kept", "dir/plain": "-rw-r--r-- text", "new/plain": "-rw-r--r-- text",
 		"a/b/c": "-rw-r--r-- text", "copy/deep/a": "-rw-r----- a", "dir/deep/a": "-rw-r----- a",

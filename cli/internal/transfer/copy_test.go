@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -59,13 +60,9 @@ func (s dirStore) DownloadDir(_ context.Context, dir, local string, _ *Copy) err
 func tree(t *testing.T, names ...string) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "there"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(filepath.Join(dir, "there"), 0o755))
 	for _, name := range names {
-		if err := writeLocal(filepath.Join(dir, name), strings.NewReader(name), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, writeLocal(filepath.Join(dir, name), strings.NewReader(name), 0o644))
 	}
 	return dir
 }
@@ -81,9 +78,7 @@ func files(t *testing.T, dir string) []string {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return slices.Sorted(maps.Keys(found))
 }
 
@@ -192,9 +187,7 @@ func TestProgress(t *testing.T) {
 	dir := tree(t, "file")
 	var told []int64
 	c := Copy{Progress: func(n int64) { told = append(told, n) }}
-	if err := c.Run(t.Context(), End{dirStore{dir}, "file"}, End{dirStore{dir}, "new"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.Run(t.Context(), End{dirStore{dir}, "file"}, End{dirStore{dir}, "new"}))
 	if diff := cmp.Diff([]int64{4}, slices.Compact(told)); diff != "" {
 		t.Errorf("the bytes that were told of (-want +got):\n%s", diff)
 	}

@@ -7,6 +7,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestWriteLocal writes to names that are not plain files, or that this user may not
@@ -27,9 +29,7 @@ func TestWriteLocal(t *testing.T) {
 	mode := func(name string) fs.FileMode {
 		t.Helper()
 		info, err := os.Lstat(at(name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return info.Mode()
 	}
 	write(at("program"), 0o755)
@@ -37,16 +37,12 @@ func TestWriteLocal(t *testing.T) {
 	if !isExecutable(mode("program")) || isExecutable(mode("text")) {
 		t.Errorf("the program has %v and the text %v, want the program alone to be executable", mode("program"), mode("text"))
 	}
-	if err := os.WriteFile(at("closed"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(at("closed"), nil, 0o600))
 	write(at("closed"), 0o755)
 	if got := mode("closed"); got != 0o600 {
 		t.Errorf("a file that was there has %v, want the mode that it had", got)
 	}
-	if err := os.Symlink("text", at("link")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink("text", at("link")))
 	write(at("link"), 0o644)
 	if got := mode("link"); got.Type() != fs.ModeSymlink {
 		t.Errorf("a link became %v, want the file replaced to which it leads", got)

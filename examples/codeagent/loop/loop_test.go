@@ -14,6 +14,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/examples/codeagent/loop"
 	"github.com/e2bctl/e2bctl/examples/codeagent/loop/modeltest"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 	"github.com/e2bctl/e2bctl/state"
@@ -50,9 +51,7 @@ func TestSolve(t *testing.T) {
 	t.Parallel()
 	sb := sandboxtest.New(t).Create(t)
 	st := state.New()
-	if err := st.Set("cities", []string{"Oslo", "Rome"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, st.Set("cities", []string{"Oslo", "Rome"}))
 	degrees := agent.MustTool("degrees", "Gives the temperature in a city.", func(_ context.Context, in struct{ City string }) (float64, error) {
 		if in.City == "Atlantis" {
 			return 0, fmt.Errorf("no such city; the request had the key %s", key)
@@ -74,9 +73,7 @@ func TestSolve(t *testing.T) {
 		Audit: &audit,
 	}}
 	result, err := a.Solve(t.Context(), sb, "Sum up")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var answer struct {
 		Total float64 `py:"total"`
 	}
@@ -102,9 +99,7 @@ func TestSolve(t *testing.T) {
 func TestPrompt(t *testing.T) {
 	t.Parallel()
 	st := state.New()
-	if err := st.Set("cities", []string{"Oslo"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, st.Set("cities", []string{"Oslo"}))
 	model := modeltest.New(t, key, func(chat []loop.Message) string {
 		for _, part := range []string{
 			"numpy.*", "functools", "unicodedata", "there: cities", "def degrees(City: str) -> float:\n    \"\"\"Gives", "Be brief.", "final_answer(",
@@ -200,9 +195,7 @@ func TestSolveSpendsItsBudget(t *testing.T) {
 	t.Parallel()
 	sb := sandboxtest.New(t).Create(t)
 	own, err := sb.Contexts.Create(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	asked := 0
 	a := &loop.Agent{Run: agent.Params{Context: own.ID}, Model: modeltest.New(t, key, func([]loop.Message) string {
 		asked++
@@ -213,9 +206,7 @@ func TestSolveSpendsItsBudget(t *testing.T) {
 		return result.Answer, err
 	})
 	run, err := agent.Begin(t.Context(), sb, &agent.Params{Tools: []agent.Tool{helper}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer run.Close()
 	step, err := run.Exec(t.Context(), "helper('Do')")
 	if err != nil || !strings.Contains(step.Observation(), "budget is spent: helper had a budget of 201 tokens") || asked != 3 {

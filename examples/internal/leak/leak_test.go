@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -42,9 +43,7 @@ func TestSearchFinds(t *testing.T) {
 	start := func(kind, command string, p *sandbox.CommandParams) {
 		t.Helper()
 		started, err := sb.Commands.Start(t.Context(), command, p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		places = append(places, fmt.Sprintf("%s of %d", kind, started.PID()))
 	}
 	start("environ", "exec sleep 600", &sandbox.CommandParams{Envs: map[string]string{"TOKEN": s.Text}})
@@ -55,9 +54,7 @@ func TestSearchFinds(t *testing.T) {
 		"/dev/shm/token":     hex.EncodeToString([]byte(s.Text)),
 		"/tmp/log":           strings.Repeat("-", 4<<20-5) + string(reversed), // across the border of two parts
 	} {
-		if err := sb.Files.WriteText(t.Context(), path, content, nil); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, sb.Files.WriteText(t.Context(), path, content, nil))
 		places = append(places, "file "+path)
 	}
 	if _, err := sb.Commands.Run(t.Context(), "mkdir /tmp/"+s.Text+"; ln -s "+s.Text+" /tmp/link", nil); err != nil {
@@ -77,30 +74,22 @@ func TestSearchFinds(t *testing.T) {
 			map[string]bool{"In": false, "variables": false}},
 	} {
 		c, err := sb.Contexts.Create(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		execution, err := sb.RunCode(t.Context(), kernel.code+"\nimport os; os.getpid()", &sandbox.RunCodeParams{Context: c.ID})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		inside[c.ID] = kernel.in
 		places = append(places, "memory of "+execution.Text())
 	}
 
 	f, err := s.Search(t.Context(), sb)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, place := range places {
 		if !slices.Contains(f.Found, place) {
 			t.Errorf("not found: %s", place)
 		}
 	}
 	kernels, err := s.SearchKernels(t.Context(), sb)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	searched := 0
 	for _, kernel := range kernels {
 		in, planted := inside[kernel.Context]

@@ -14,6 +14,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // A build runs each step in a sandbox, and is in the cache from then on.
@@ -26,9 +27,7 @@ func TestBuild(t *testing.T) {
 	spec.Steps = append(spec.Steps, Step{Type: "env", Args: []string{"A", "1", "B", "$A$HOME"}}, Step{Type: "USER", Args: []string{"root"}})
 	start := func(id ids, spec Spec) string {
 		t.Helper()
-		if err := s.Start(id.template, id.build, spec); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Start(id.template, id.build, spec))
 		status, log := s.end(t, id)
 		if status.Status != templates.Ready {
 			t.Fatalf("got %s %+v, want ready:\n%s", status.Status, status.Failure, log)
@@ -70,9 +69,7 @@ func TestBuild(t *testing.T) {
 	if w.running != 0 {
 		t.Errorf("%d sandboxes are left", w.running)
 	}
-	if err := s.EmptyCache(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.EmptyCache())
 	if n := s.kept(t); n != 2 {
 		t.Errorf("got %d layers without the cache, want those of the two templates", n)
 	}
@@ -113,9 +110,7 @@ func TestFinalizeIsCached(t *testing.T) {
 		{"after the others", spec, templates.Ready, 6, true},
 	} {
 		id := s.request(t, "job")
-		if err := s.Start(id.template, id.build, tt.spec); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Start(id.template, id.build, tt.spec))
 		status, log := s.end(t, id)
 		checks := 0
 		for _, line := range w.ran {
@@ -146,9 +141,7 @@ func TestStartCommandThatEnds(t *testing.T) {
 	spec := running("print one")
 	spec.Start, spec.Ready = "print begun", "sleep 20"
 	id := s.request(t, "job")
-	if err := s.Start(id.template, id.build, spec); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Start(id.template, id.build, spec))
 	if status, log := s.end(t, id); status.Status != templates.Ready || !strings.Contains(log, "its start command has ended") {
 		t.Errorf("got %s, want ready and why:\n%s", status.Status, log)
 	}
@@ -195,9 +188,7 @@ func TestFailures(t *testing.T) {
 				}
 			})
 			id := s.request(t, "job")
-			if err := s.Start(id.template, id.build, tt.spec); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, s.Start(id.template, id.build, tt.spec))
 			status, log := s.end(t, id)
 			if status.Status != templates.Failed || status.Failure.Step != tt.step || !strings.Contains(status.Failure.Message, tt.want) {
 				t.Fatalf("got %s %+v, want a failure of step %s with %q", status.Status, status.Failure, tt.step, tt.want)
@@ -299,9 +290,7 @@ func TestGivenUp(t *testing.T) {
 	deleted := s.request(t, "gone")
 	s.begin(t, deleted, "block")
 	<-w.blocked
-	if err := s.all.Delete(templates.ParseReference("gone"), func(string) bool { return false }); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.all.Delete(templates.ParseReference("gone"), func(string) bool { return false }))
 	s.Drop(deleted.template)
 	close(w.block)
 	for id, want := range map[ids]string{one: errSuperseded.Error(), deleted: errDeleted.Error(), two: "", beside: "", other: ""} {
@@ -443,22 +432,16 @@ func TestFromMemory(t *testing.T) {
 			s := newWorld().serve(t, t.TempDir())
 			write := func(dir string) error { return os.WriteFile(filepath.Join(dir, "files"), nil, 0o600) }
 			files, err := s.layers.Add(func(dir string, share bool) (bool, error) { return share, write(dir) })
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			memory, err := s.layers.AddMemory(write)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			ref := templates.ParseReference("snapshot")
 			snapshot, err := s.all.Add(&ref, templates.Build{Sandbox: "isandbox", Content: templates.Content{Layers: []string{files, memory}}})
 			if err != nil || !s.all.HasMemory(snapshot.Latest()) {
 				t.Fatalf("got %+v and error %v, want a snapshot with memory", snapshot, err)
 			}
 			id := s.request(t, "job")
-			if err := s.Start(id.template, id.build, Spec{FromTemplate: "snapshot", Steps: steps}); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, s.Start(id.template, id.build, Spec{FromTemplate: "snapshot", Steps: steps}))
 			if status, log := s.end(t, id); status.Failure != nil {
 				t.Fatalf("%+v:\n%s", status.Failure, log)
 			}
@@ -467,9 +450,7 @@ func TestFromMemory(t *testing.T) {
 				t.Errorf("got the layers %q and error %v, want the files only", built.Layers, err)
 			}
 			for _, name := range []string{"snapshot", "job"} {
-				if err := s.all.Delete(templates.ParseReference(name), func(string) bool { return false }); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, s.all.Delete(templates.ParseReference(name), func(string) bool { return false }))
 			}
 			if _, left := s.layers.Split(memory); left != "" {
 				t.Error("the memory is left after its snapshot")

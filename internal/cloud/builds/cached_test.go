@@ -12,6 +12,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/image"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestCachedStepThatCannotBeUsed checks that a cached step with unusable layers runs again.
@@ -23,15 +24,11 @@ func TestCachedStepThatCannotBeUsed(t *testing.T) {
 	other, err := s.layers.Add(func(dir string, share bool) (bool, error) {
 		return share, os.WriteFile(filepath.Join(dir, "files"), nil, 0o600)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for key, entry := range s.options.Cache.entries { // two layers that are not shared
 		state := entry.State
 		state.Layers = append(state.Layers[:1:1], other)
-		if err := s.options.Cache.put(key, state); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.options.Cache.put(key, state))
 	}
 	s.layers.Release(other)
 	if _, log := s.built(t, "job", running("print one")); strings.Contains(log, "CACHED") || len(w.ran) != 2 {
@@ -51,9 +48,7 @@ func TestStepAfterACachedOne(t *testing.T) {
 	s.built(t, "job", spec)
 	for key, entry := range s.options.Cache.entries {
 		if len(entry.State.Layers) == 0 {
-			if err := s.options.Cache.drop(key); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, s.options.Cache.drop(key))
 		}
 	}
 	w.begun = nil
@@ -109,9 +104,7 @@ func TestUserWithoutAHome(t *testing.T) {
 	t.Parallel()
 	s := newWorld().serve(t, t.TempDir())
 	id := s.request(t, "job")
-	if err := s.Start(id.template, id.build, Spec{FromImage: "e2bdev/base", Steps: []Step{{Type: "USER", Args: []string{"homeless"}}}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Start(id.template, id.build, Spec{FromImage: "e2bdev/base", Steps: []Step{{Type: "USER", Args: []string{"homeless"}}}}))
 	if status, _ := s.end(t, id); status.Failure == nil || !strings.Contains(status.Failure.Message, "it has no home") {
 		t.Errorf("got %s %+v, want that it has no home", status.Status, status.Failure)
 	}

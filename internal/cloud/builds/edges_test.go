@@ -14,6 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/image"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestRequestsSupersedeOnlyWhatWaits checks that a request supersedes only builds that wait for
@@ -74,9 +75,7 @@ func TestGivenUpIsNeverReady(t *testing.T) {
 	})
 	id = s.request(t, "job")
 	begins = true
-	if err := s.Start(id.template, id.build, Spec{FromImage: "e2bdev/base", Steps: []Step{{Type: "ENV", Args: []string{"A", "1"}}}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Start(id.template, id.build, Spec{FromImage: "e2bdev/base", Steps: []Step{{Type: "ENV", Args: []string{"A", "1"}}}}))
 	s.work.Wait()
 	begins = false
 	if status, log := s.end(t, id); status.Failure == nil || status.Failure.Message != errDeleted.Error() {
@@ -93,9 +92,7 @@ func TestOtherEngineSupersedes(t *testing.T) {
 		s := w.serve(t, t.TempDir())
 		request := func(name engine.Name) ids {
 			made, build, err := s.Request(templates.ParseReference("job"), nil, templates.Build{Content: templates.Content{Engine: name}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			return ids{made.ID, build.ID}
 		}
 		first := request(engine.Docker)
@@ -197,9 +194,7 @@ func TestEndedBuildForgetsItsSpec(t *testing.T) {
 	w := newWorld()
 	s, _ := w.withImages(t, map[string]image.Image{"python:3": {Digest: "sha256:1"}})
 	id := s.request(t, "job")
-	if err := s.Start(id.template, id.build, Spec{FromImage: "python:3", Auth: &image.Auth{Username: "me", Password: "word"}}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Start(id.template, id.build, Spec{FromImage: "python:3", Auth: &image.Auth{Username: "me", Password: "word"}}))
 	s.end(t, id)
 	if diff := cmp.Diff(Spec{}, s.jobs[id.build].spec); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -213,9 +208,7 @@ func TestResourcesAreOnlyRecorded(t *testing.T) {
 	for asked, want := range map[[2]int]bool{{0, 0}: false, {2, 0}: true, {0, 512}: true, {2, 512}: true} {
 		s := newWorld().serve(t, t.TempDir())
 		made, build, err := s.Request(templates.ParseReference("job"), nil, templates.Build{CPUs: asked[0], MemoryMB: asked[1]})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		id := ids{made.ID, build.ID}
 		s.begin(t, id, "print")
 		if _, log := s.end(t, id); strings.Contains(log, "sandboxes of this local cloud have few") != want {
@@ -263,9 +256,7 @@ func TestCachedStepsAreTheSame(t *testing.T) {
 	w := newWorld()
 	s := w.serve(t, t.TempDir())
 	for hash, text := range map[string]string{one: "first", two: "other"} {
-		if err := s.Uploads().Add(hash, strings.NewReader(text), 5); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Uploads().Add(hash, strings.NewReader(text), 5))
 	}
 	s.built(t, "copied", copied(one))
 	if _, log := s.built(t, "copied", copied(two)); strings.Contains(log, "CACHED") {
@@ -297,15 +288,11 @@ func TestCachedStepKeepsTheBuildsOwn(t *testing.T) {
 	})
 	for i, name := range []engine.Name{engine.Room, engine.Docker} {
 		made, build, err := s.Request(templates.ParseReference(string(name)), nil, templates.Build{Content: templates.Content{Engine: name}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		id := ids{made.ID, build.ID}
 		spec := running("print")
 		spec.Start, spec.Ready = fmt.Sprintf("print %d", i), "print ready"
-		if err := s.Start(id.template, id.build, spec); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Start(id.template, id.build, spec))
 		_, log := s.end(t, id)
 		if cached := strings.Contains(log, "CACHED [builder 1/1]"); cached != (i == 1) {
 			t.Errorf("%s: from the cache: %v\n%s", name, cached, log)

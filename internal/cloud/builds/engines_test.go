@@ -12,6 +12,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/image"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestEngines checks that a template has the requested engine, or its base's, or the cloud's,
@@ -26,13 +27,9 @@ func TestEngines(t *testing.T) {
 	build := func(name string, asked engine.Name, from string) (templates.Status, string) {
 		t.Helper()
 		made, build, err := s.Request(templates.ParseReference(name), nil, templates.Build{Content: templates.Content{Engine: asked}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		spec := Spec{FromTemplate: from, Steps: running("print " + name).Steps}
-		if err := s.Start(made.ID, build.ID, spec); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Start(made.ID, build.ID, spec))
 		status, log := s.end(t, ids{made.ID, build.ID})
 		return status.Status, log
 	}

@@ -27,6 +27,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -224,9 +225,7 @@ type server struct {
 func (w *world) serve(t *testing.T, dir string, change ...func(*Options)) *server {
 	t.Helper()
 	st, err := store.Open(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	quiet := slog.New(slog.DiscardHandler)
 	s := &server{store: st, layers: layers.Open(layers.Options{Store: st}), dir: dir}
 	o := Options{Store: st, Layers: s.layers, Cache: OpenCache(st, s.layers, quiet), Launch: w.launch, Limits: "few", Path: "/bin"}
@@ -293,18 +292,14 @@ type ids struct{ template, build string }
 func (s *server) request(t *testing.T, name string, tags ...string) ids {
 	t.Helper()
 	made, build, err := s.Request(templates.ParseReference(name), tags, templates.Build{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return ids{made.ID, build.ID}
 }
 
 // begin starts a build of RUN steps.
 func (s *server) begin(t *testing.T, id ids, lines ...string) {
 	t.Helper()
-	if err := s.Start(id.template, id.build, running(lines...)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Start(id.template, id.build, running(lines...)))
 }
 
 func running(lines ...string) Spec {
@@ -339,9 +334,7 @@ func (s *server) now(t *testing.T, id ids) (Status, string) {
 func (s *server) kept(t *testing.T) int {
 	t.Helper()
 	all, err := s.store.Records(store.Layers)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return len(all)
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/image"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // withImages starts a builder with these images.
@@ -28,17 +29,13 @@ func (w *world) withImages(t *testing.T, all map[string]image.Image) (*server, *
 func (s *server) built(t *testing.T, name string, spec Spec) (templates.Build, string) {
 	t.Helper()
 	id := s.request(t, name)
-	if err := s.Start(id.template, id.build, spec); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Start(id.template, id.build, spec))
 	status, log := s.end(t, id)
 	if status.Status != templates.Ready {
 		t.Fatalf("got %s %+v, want ready:\n%s", status.Status, status.Failure, log)
 	}
 	_, build, err := s.all.Find(templates.ParseReference(name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return build, log
 }
 
@@ -82,21 +79,15 @@ func TestFromImage(t *testing.T) {
 		t.Errorf("got %+v, want the defaults of E2B", plain.Content)
 	}
 	id := s.request(t, "missing")
-	if err := s.Start(id.template, id.build, Spec{FromImage: "gone"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Start(id.template, id.build, Spec{FromImage: "gone"}))
 	status, _ := s.end(t, id)
 	if status.Failure == nil || status.Failure.Step != "base" || status.Failure.Message != "pulling the image 'gone': there is no such image" {
 		t.Errorf("got %+v, want that it is not there", status.Failure)
 	}
 	for _, name := range []string{"job", "child", "plain"} {
-		if err := s.all.Delete(templates.ParseReference(name), func(string) bool { return false }); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.all.Delete(templates.ParseReference(name), func(string) bool { return false }))
 	}
-	if err := s.EmptyCache(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.EmptyCache())
 	if n := s.kept(t); n != 0 || w.running != 0 {
 		t.Errorf("%d layers and %d sandboxes are left", n, w.running)
 	}
@@ -150,9 +141,7 @@ func TestStages(t *testing.T) {
 		"1":       {FromImage: "small", Stages: spec.Stages, Steps: []Step{{Type: "COPY", Args: []string{"/missing", "/b", "", ""}, FromStage: "build"}}},
 	} {
 		id := s.request(t, "job")
-		if err := s.Start(id.template, id.build, spec); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Start(id.template, id.build, spec))
 		if status, log := s.end(t, id); status.Failure == nil || status.Failure.Step != step || !strings.Contains(log, step+" ERROR Build failed") {
 			t.Errorf("got %+v, want the failure of step %s:\n%s", status.Failure, step, log)
 		}

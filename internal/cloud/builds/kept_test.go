@@ -13,6 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/cloud/store/storetest"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestWhatIsKeptGoesWithTheCache checks that kept images are dropped with the cache, and
@@ -44,13 +45,10 @@ func TestDamagedUploads(t *testing.T) {
 	w, dir := newWorld(), t.TempDir()
 	s := w.serve(t, dir)
 	good, bare, garbage := strings.Repeat("1", 64), strings.Repeat("2", 64), strings.Repeat("3", 64)
-	if err := s.Uploads().Add(good, strings.NewReader("x"), 1); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Uploads().Add(good, strings.NewReader("x"), 1))
 	for hash, value := range map[string]string{bare: `{"Size":1}`, garbage: "{"} {
-		if _, err := s.store.Put(store.Uploads, hash, []byte(value), ""); err != nil {
-			t.Fatal(err)
-		}
+		_, err := s.store.Put(store.Uploads, hash, []byte(value), "")
+		must.Do(t, err)
 	}
 	s.kill(t)
 	s = w.serve(t, dir)
@@ -89,9 +87,8 @@ func TestDirectoryOfTheUser(t *testing.T) {
 	for from, want := range map[string]string{guest.UserWorkdir: guest.UserHome, "/srv": "/srv", "": ""} {
 		s := newWorld().serve(t, t.TempDir())
 		ref := templates.ParseReference("from")
-		if _, err := s.all.Add(&ref, templates.Build{Sandbox: "i1", Content: templates.Content{Workdir: from}}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := s.all.Add(&ref, templates.Build{Sandbox: "i1", Content: templates.Content{Workdir: from}})
+		must.Do(t, err)
 		build, _ := s.built(t, "job", Spec{FromTemplate: "from", Steps: slices.Clone(running("print").Steps)})
 		if build.Workdir != want {
 			t.Errorf("from %q: got %q, want %q", from, build.Workdir, want)

@@ -17,6 +17,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func TestExpand(t *testing.T) {
@@ -126,9 +127,7 @@ func TestUploads(t *testing.T) {
 	read := func() string {
 		t.Helper()
 		file, size, err := s.Uploads().open(hash)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer file.Close()
 		text, err := io.ReadAll(file)
 		if err != nil || int64(len(text)) != size {
@@ -143,9 +142,7 @@ func TestUploads(t *testing.T) {
 		t.Errorf("got %q and error %v, want as much as was said", read(), err)
 	}
 	file, _, err := s.Uploads().open(hash)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer file.Close()
 	var twice sync.WaitGroup
 	for range 2 {
@@ -189,13 +186,9 @@ func TestSpace(t *testing.T) {
 	if f := build("a", "a1", "a2"); f != nil { // a2 is in use
 		t.Fatal(f)
 	}
-	if err := s.Uploads().Add(strings.Repeat("0", 64), bytes.NewReader(make([]byte, 1<<20)), 1<<20); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Uploads().Add(strings.Repeat("0", 64), bytes.NewReader(make([]byte, 1<<20)), 1<<20))
 	space, err := s.Space(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	space.Bytes, space.Layers.Bytes, space.Cache.Bytes = space.Bytes>>20, space.Layers.Bytes>>20, space.Cache.Bytes>>20
 	if diff := cmp.Diff(Space{Bytes: 3, Cap: cap, Layers: Taken{1, 1}, Cache: Taken{2, 1}, Uploads: Taken{1, 1 << 20}}, space); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -232,9 +225,8 @@ func TestDamagedCache(t *testing.T) {
 	s.begin(t, id, "print")
 	s.end(t, id)
 	for key, value := range map[string]string{"a": "{", "b": `{"State":{"Layers":["gone"]}}`} {
-		if _, err := s.store.Put(store.Cache, key, []byte(value), ""); err != nil {
-			t.Fatal(err)
-		}
+		_, err := s.store.Put(store.Cache, key, []byte(value), "")
+		must.Do(t, err)
 	}
 	s.kill(t)
 	s = w.serve(t, dir)
@@ -256,9 +248,7 @@ func TestUsersByID(t *testing.T) {
 				o.Target = func(context.Context, engine.Name) (Target, error) { return Target{OneUser: oneUser}, nil }
 			})
 			id := s.request(t, "job")
-			if err := s.Start(id.template, id.build, Spec{FromImage: "e2bdev/base", Steps: []Step{{Type: "USER", Args: []string{name}}, {Type: "RUN", Args: []string{"print x"}}}}); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, s.Start(id.template, id.build, Spec{FromImage: "e2bdev/base", Steps: []Step{{Type: "USER", Args: []string{name}}, {Type: "RUN", Args: []string{"print x"}}}}))
 			status, log := s.end(t, id)
 			if oneUser != "" && want != "root" && want != "user" {
 				if status.Status != templates.Failed || !strings.Contains(status.Failure.Message, oneUser) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestUseKeeps checks that recently used steps and archives stay longest, and that
@@ -18,12 +19,8 @@ func TestUseKeeps(t *testing.T) {
 	s := w.serve(t, t.TempDir())
 	one, two := strings.Repeat("1", 64), strings.Repeat("2", 64)
 	for _, hash := range []string{one, two} {
-		if err := s.Uploads().Add(hash, strings.NewReader("x"), 1); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.options.Cache.put(hash, templates.Content{}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Uploads().Add(hash, strings.NewReader("x"), 1))
+		must.Do(t, s.options.Cache.put(hash, templates.Content{}))
 	}
 	oldest := func(all []layers.Use) string {
 		return slices.MinFunc(all, func(x, y layers.Use) int { return x.At.Compare(y.At) }).Name
@@ -32,9 +29,7 @@ func TestUseKeeps(t *testing.T) {
 		t.Errorf("of the archives %s is the oldest, want the first", got)
 	}
 	file, _, err := s.uploads.open(one)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if err := file.Close(); err != nil {
 		t.Error(err)
 	}
@@ -59,18 +54,14 @@ func TestNeededArchivesStay(t *testing.T) {
 	add := func() {
 		t.Helper()
 		for _, hash := range []string{needed, other} {
-			if err := s.Uploads().Add(hash, bytes.NewReader(make([]byte, 1<<10)), 1<<10); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, s.Uploads().Add(hash, bytes.NewReader(make([]byte, 1<<10)), 1<<10))
 		}
 	}
 	id := s.request(t, "job")
 	spec := running("block")
 	spec.Steps = append(spec.Steps, Step{Type: "COPY", Args: []string{"a", "b", "", ""}, FilesHash: needed})
 	add()
-	if err := s.Start(id.template, id.build, spec); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Start(id.template, id.build, spec))
 	<-w.blocked
 	for how, empty := range map[string]func() error{
 		"emptied": s.EmptyCache,
@@ -97,13 +88,9 @@ func TestRoomByTheByte(t *testing.T) {
 	for more, want := range map[int64]bool{-1: true, 0: true, 1: false} {
 		s := newWorld().serve(t, t.TempDir(), func(o *Options) { o.Cap = 4 * size })
 		hash := strings.Repeat("1", 64)
-		if err := s.Uploads().Add(hash, bytes.NewReader(make([]byte, size)), size); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Uploads().Add(hash, bytes.NewReader(make([]byte, size)), size))
 		space, err := s.Space(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if err := s.MakeRoom(t.Context(), space.Cap-space.Bytes+more); err != nil || s.Uploads().Has(hash) != want {
 			t.Errorf("%d bytes beyond what is free: got error %v, want the archive to stay: %v", more, err, want)
 		}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/child"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -23,9 +24,7 @@ import (
 // exit statuses of their own come and go: no orphan may stay, and no status may be
 // lost.
 func TestReap(t *testing.T) {
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 	ctx, cancel := context.WithCancel(t.Context())
 	reaped := make(chan error, 1)
 	go func() { reaped <- child.Reap(ctx) }()
@@ -70,16 +69,10 @@ func TestStartError(t *testing.T) {
 func TestStartIsPreferredVictim(t *testing.T) {
 	cmd := command("/bin/sh", "-c", "read line")
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Start(cmd); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, child.Start(cmd))
 	score, err := os.ReadFile("/proc/" + strconv.Itoa(cmd.Process.Pid) + "/oom_score_adj")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if got := strings.TrimSpace(string(score)); got != "100" {
 		t.Errorf("oom_score_adj = %s, want 100", got)
 	}
@@ -115,27 +108,17 @@ func awaitGone(t *testing.T, pid int) {
 // TestAdopt: an orphan keeps its exit status for the process that adopted it while
 // the reaper runs; a pid that is not a child, or already has an owner, is refused.
 func TestAdopt(t *testing.T) {
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 	name := filepath.Join(t.TempDir(), "pid")
 	parent := command("/bin/sh", "-c", "(read line; exit 7) <&3 & echo $! > "+name)
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	parent.ExtraFiles = []*os.File{r}
-	if err := child.Start(parent); err != nil {
-		t.Fatal(err)
-	}
-	if err := child.Wait(parent); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, child.Start(parent))
+	must.Do(t, child.Wait(parent))
 	r.Close()
 	p, err := child.Adopt(awaitPid(t, name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if _, err := child.Adopt(p.Pid); err == nil {
 		t.Error("it was adopted twice")
 	}

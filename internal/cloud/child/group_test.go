@@ -17,21 +17,18 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 func startGroup(t *testing.T, script string) (*Group, *bufio.Reader) {
 	t.Helper()
 	ours, theirs, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer theirs.Close()
 	t.Cleanup(func() { ours.Close() })
 	g, err := StartGroup(&exec.Cmd{Path: "/bin/sh", Args: []string{"sh", "-c", script}, Env: os.Environ(), Stdout: theirs})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() {
 		if err := g.Close(); err != nil {
 			t.Error(err)
@@ -43,9 +40,7 @@ func startGroup(t *testing.T, script string) (*Group, *bufio.Reader) {
 // reap reaps the orphans of a test.
 func reap(t *testing.T) {
 	t.Helper()
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 	ctx, cancel := context.WithCancel(context.Background())
 	reaped := make(chan error, 1)
 	go func() { reaped <- Reap(ctx) }()
@@ -63,9 +58,7 @@ func (g *Group) byNumber(t *testing.T) {
 	if g.leader == nil {
 		return
 	}
-	if err := g.leader.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, g.leader.Close())
 	g.leader = nil
 }
 
@@ -113,9 +106,7 @@ func TestSignalSparesSuccessor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g, _ := startGroup(t, `exit 0`)
 			prepare(g)
-			if err := g.Wait(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, g.Wait())
 			successor := successorOf(t, g.PID(), lastPID)
 			if err := g.Signal(unix.SIGKILL); !errors.Is(err, unix.ESRCH) {
 				t.Errorf("Signal: %v, want no such process", err)
@@ -140,9 +131,7 @@ func successorOf(t *testing.T, pid int, lastPID string) *exec.Cmd {
 			t.Skipf("this test chooses the number of a process: %v", err)
 		}
 		cmd := &exec.Cmd{Path: "/bin/sleep", Args: []string{"sleep", "600"}, SysProcAttr: &syscall.SysProcAttr{Setsid: true}}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, cmd.Start())
 		if cmd.Process.Pid == pid {
 			return cmd
 		}
@@ -185,8 +174,6 @@ func TestWaitTakesNoThread(t *testing.T) {
 func threads(t *testing.T) int {
 	t.Helper()
 	list, err := os.ReadDir("/proc/self/task")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return len(list)
 }

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func TestLookPath(t *testing.T) {
@@ -14,9 +16,7 @@ func TestLookPath(t *testing.T) {
 	first, second := t.TempDir(), t.TempDir()
 	program := filepath.Join(second, "program")
 	err := errors.Join(os.Mkdir(filepath.Join(first, "program"), 0o755), os.WriteFile(filepath.Join(first, "text"), nil, 0o644), os.WriteFile(program, nil, 0o755))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	environ := []string{"HOME=/", "PATH=" + first + ":relative:" + second}
 	for name, want := range map[string]string{"program": program, "text": "", "missing": "", "": "", "/a/path": "/a/path", "./program": "./program"} {
 		if got := LookPath(name, environ); got != want {

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -56,9 +57,7 @@ func start(t *testing.T, limit int, strangers time.Duration) *server {
 	t.Helper()
 	s := &server{hanging: make(chan struct{}, 100), hung: make(chan struct{}), log: &logged{}}
 	inner, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	l := New(inner.(*net.TCPListener), Options{Max: limit, Patience: strangers, Logger: slog.New(slog.NewTextHandler(s.log, nil))})
 	s.address = l.Addr().String()
 	var handlers sync.WaitGroup
@@ -123,13 +122,9 @@ type client struct {
 func (s *server) dial(t *testing.T) *client {
 	t.Helper()
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", s.address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	if err := conn.SetDeadline(patience.Deadline()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, conn.SetDeadline(patience.Deadline()))
 	return &client{conn, bufio.NewReader(conn)}
 }
 
@@ -168,9 +163,8 @@ func (c *client) mustEnd(t *testing.T, name string) {
 
 func (c *client) write(t *testing.T, text string) {
 	t.Helper()
-	if _, err := io.WriteString(c, text); err != nil {
-		t.Fatal(err)
-	}
+	_, err := io.WriteString(c, text)
+	must.Do(t, err)
 }
 
 // http2 sends the preface and settings.
@@ -178,9 +172,7 @@ func (c *client) http2(t *testing.T) *http2.Framer {
 	t.Helper()
 	c.write(t, http2.ClientPreface)
 	framer := http2.NewFramer(c, c.in)
-	if err := framer.WriteSettings(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, framer.WriteSettings())
 	return framer
 }
 
@@ -206,9 +198,7 @@ func TestStrangersEnd(t *testing.T) {
 	upgraded.write(t, "GET /upgrade HTTP/1.1\r\nHost: x\r\n\r\n")
 	multiplexed := s.dial(t)
 	framer := multiplexed.http2(t)
-	if err := framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: head("/hang"), EndStream: true, EndHeaders: true}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: head("/hang"), EndStream: true, EndHeaders: true}))
 	for range 3 {
 		<-s.hanging
 	}
@@ -249,9 +239,7 @@ func TestStrangersEnd(t *testing.T) {
 	}
 	waiting.Wait()
 	known.mustGet(t, "/known")
-	if err := framer.WritePing(false, [8]byte{1}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, framer.WritePing(false, [8]byte{1}))
 	for acknowledged := false; !acknowledged; {
 		frame, err := framer.ReadFrame()
 		if err != nil {

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 const someHash = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
@@ -21,9 +23,7 @@ func TestBuildCalls(t *testing.T) {
 	s := start(t)
 	var made struct{ TemplateID, BuildID string }
 	_, text := s.do(t, "POST", "/v3/templates", `{"name":"Local/Job:v1","tags":["V2","v1"],"cpuCount":4,"memoryMB":512,"minFreeDiskMb":0,"futureField":1}`)
-	if err := json.Unmarshal([]byte(text), &made); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal([]byte(text), &made))
 	if want := fmt.Sprintf(`{"templateID":"%s","buildID":"%s","public":false,"names":["local/job"],"tags":["v1","v2"],"aliases":["job"]}`, made.TemplateID, made.BuildID); text != want {
 		t.Errorf("got %s, want %s", text, want)
 	}
@@ -122,9 +122,7 @@ func TestBuildThatFails(t *testing.T) {
 	}
 	for status.Status != "error" {
 		_, text = s.do(t, "GET", build+"/status?logsOffset=0", ``)
-		if err := json.Unmarshal([]byte(text), &status); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal([]byte(text), &status))
 	}
 	n := len(status.LogEntries)
 	if status.Reason == nil || status.Reason.Step != "1" || !strings.Contains(status.Reason.Message, "no sandbox here") || len(status.Reason.LogEntries) == 0 {
@@ -153,9 +151,7 @@ func TestUpload(t *testing.T) {
 	link := func() *url.URL {
 		t.Helper()
 		address, err := url.Parse(s.must(t, "GET", "/templates/job/files/"+someHash, ``, 201)["url"].(string))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return address
 	}
 	with := func(change func(query url.Values)) string {
@@ -187,9 +183,7 @@ func TestUpload(t *testing.T) {
 		"too large":      {"PUT", link().String(), 3 << 30, 413, "may have"},
 	} {
 		r, err := http.NewRequestWithContext(t.Context(), tt.method, tt.address, io.NopCloser(strings.NewReader("text")))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		r.ContentLength = tt.length
 		if tt.length > 4 { // the rest of the body never comes
 			r.Header.Set("Expect", "100-continue")
@@ -204,9 +198,7 @@ func TestUpload(t *testing.T) {
 	}
 	for range 2 {
 		r, err := http.NewRequestWithContext(t.Context(), "PUT", link().String(), strings.NewReader("text"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if resp, text := send(t, r); resp.StatusCode != 200 || text != "" {
 			t.Errorf("got %d %s, want 200", resp.StatusCode, text)
 		}

@@ -33,6 +33,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/telemetry"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 	"github.com/e2bctl/e2bctl/internal/cloud/volumes"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -109,9 +110,7 @@ func templatesOf(st *store.Store) *templates.Registry {
 func (s *service) do(t *testing.T, method, path, body string) (*http.Response, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, s.url+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	r.Header.Set("X-API-KEY", testKey)
 	return send(t, r)
 }
@@ -121,14 +120,10 @@ func send(t *testing.T, r *http.Request) (*http.Response, string) {
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
 	resp, err := transport.RoundTrip(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return resp, string(text)
 }
 
@@ -408,9 +403,7 @@ func TestLifetime(t *testing.T) {
 		t.Helper()
 		now := time.Now()
 		end, err := time.Parse(time.RFC3339, s.must(t, "GET", "/sandboxes/"+id, "", 200)["endAt"].(string))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		end = end.Add(-advanced)
 		if first, last := from.Add(want), now.Add(want); end.Before(first.Add(-time.Second)) || end.After(last.Add(time.Second)) {
 			t.Errorf("after %s: got the end %v, want it from %v to %v", what, end, first, last)
@@ -572,9 +565,7 @@ func TestClose(t *testing.T) {
 	t.Parallel()
 	s := start(t)
 	id := s.mustCreate(t, `{"templateID":"base"}`)
-	if err := errors.Join(s.registry.Close(), s.registry.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(s.registry.Close(), s.registry.Close()))
 	if !s.fakes.Fake(id).Ended() {
 		t.Error("alive after Close")
 	}
@@ -598,9 +589,7 @@ func TestList(t *testing.T) {
 	}
 	var third struct{ StartedAt string }
 	_, text := s.do(t, "GET", "/sandboxes/"+ids[2], "")
-	if err := json.Unmarshal([]byte(text), &third); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal([]byte(text), &third))
 	filter := func(pairs ...string) string { // encoded as by the SDKs
 		form := url.Values{}
 		for i := 0; i < len(pairs); i += 2 {
@@ -707,9 +696,7 @@ func FuzzMetadata(f *testing.F) {
 	f.Fuzz(func(t *testing.T, key, value string) {
 		form := url.Values{url.QueryEscape(key): {url.QueryEscape(value)}}
 		query, err := url.ParseQuery("metadata=" + url.QueryEscape(form.Encode()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		got, err := parseMetadata(query.Get("metadata"))
 		if err != nil || len(got) != 1 || got[key] != value {
 			t.Errorf("%q=%q came as %q, %v", key, value, got, err)

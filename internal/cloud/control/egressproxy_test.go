@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestEgressProxy checks that the password and the certificates of a proxy are never read
@@ -29,9 +30,7 @@ func TestEgressProxy(t *testing.T) {
 			t.Errorf("%s: reported (-want +got):\n%s", when, diff)
 		}
 		sb, err := s.registry.Get(id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		text, err := json.Marshal(sb.Request)
 		if err != nil || strings.Contains(string(text), password) {
 			t.Errorf("%s: recorded is %s, %v, want no password", when, text, err)

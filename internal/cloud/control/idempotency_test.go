@@ -6,14 +6,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func (s *service) createWith(t *testing.T, key, body string) (int, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), "POST", s.url+"/v2/sandboxes", strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	r.Header.Set("X-API-KEY", testKey)
 	r.Header.Set("Idempotency-Key", key)
 	resp, text := send(t, r)

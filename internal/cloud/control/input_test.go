@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // kind is the type of a field in a request.
@@ -185,20 +187,14 @@ func (s *service) cutOff(t *testing.T, method, path string) {
 	t.Helper()
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(t.Context(), "tcp", strings.TrimPrefix(s.url, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer conn.Close()
 	if _, err := fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: a\r\nX-API-KEY: %s\r\nContent-Length: 100\r\n\r\n{\"templateID\":\"base\"}", method, path, testKey); err != nil {
 		t.Fatal(err)
 	}
-	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, conn.(*net.TCPConn).CloseWrite())
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	if err != nil || resp.StatusCode != 400 || !strings.Contains(string(text), "the body could not be read: unexpected EOF") {
@@ -268,9 +264,7 @@ func TestIgnoredParameters(t *testing.T) {
 	for call, want := range map[string][]string{"dir?path=/": nil, "dir?path=/&recursive=true": {"?recursive"}} {
 		name, query, _ := strings.Cut(call, "?")
 		values, err := url.ParseQuery(query)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		_, answer := s.content(t, token, "GET", volume, name, values, nil)
 		entries := s.log.Entries()
 		if last := entries[len(entries)-1]; !slices.Equal(last.Ignored, want) {

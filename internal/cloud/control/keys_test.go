@@ -16,6 +16,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // api is a service without a network.
@@ -61,9 +62,7 @@ func TestKeys(t *testing.T) {
 	dir := t.TempDir()
 	first := []string{"X-API-KEY", testKey}
 	st, err := store.Open(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	a := newAPI(t, st)
 	var made, other keyAnswer
 	a.call(t, "POST", "/api-keys", `{"name":"ci"}`, 201, &made, first...)
@@ -80,13 +79,10 @@ func TestKeys(t *testing.T) {
 	a.call(t, "DELETE", "/api-keys/"+other.ID, ``, 204, nil, "X-API-KEY", other.Key)
 	a.call(t, "GET", "/sandboxes", ``, 401, nil, "X-API-KEY", other.Key)
 	a.call(t, "GET", "/sandboxes", ``, 200, nil, "X-API-KEY", made.Key)
-	if err := st.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, st.Close())
 
-	if st, err = store.Open(t.Context(), dir); err != nil {
-		t.Fatal(err)
-	}
+	st, err = store.Open(t.Context(), dir)
+	must.Do(t, err)
 	defer st.Close()
 	a = newAPI(t, st, func(o *Options) { o.Key = "my own" })
 	own := []string{"X-API-KEY", "my own"}
@@ -208,9 +204,8 @@ func TestDamagedKeys(t *testing.T) {
 	t.Parallel()
 	st := store.Temporary(t.TempDir())
 	for i, value := range []string{``, `[]`, `{}`, `{"Version":2,"Hash":"$sha256$x"}`, `{"Version":1,"Hash":""}`} {
-		if _, err := st.Put(store.Keys, fmt.Sprintf("key-%d", i), []byte(value), ""); err != nil {
-			t.Fatal(err)
-		}
+		_, err := st.Put(store.Keys, fmt.Sprintf("key-%d", i), []byte(value), "")
+		must.Do(t, err)
 	}
 	a := newAPI(t, st)
 	var listed []keyAnswer

@@ -12,14 +12,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func rules(t *testing.T, internet bool, allow, deny []string) *network.Rules {
 	t.Helper()
 	r, err := network.ParseRules(internet, allow, deny)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return r
 }
 

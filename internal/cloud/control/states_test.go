@@ -15,6 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // Lists have running and paused sandboxes, and only the running ones are counted.
@@ -133,17 +134,12 @@ func TestReasons(t *testing.T) {
 	began := time.Now().Truncate(time.Second)
 	dir := t.TempDir()
 	st, err := store.Open(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	before := start(t, func(o *lifecycle.Options) { o.Store = st })
 	left := before.mustCreate(t, `{"templateID":"base"}`)
-	if err := errors.Join(before.registry.Close(), st.Close()); err != nil {
-		t.Fatal(err)
-	}
-	if st, err = store.Open(t.Context(), dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(before.registry.Close(), st.Close()))
+	st, err = store.Open(t.Context(), dir)
+	must.Do(t, err)
 	t.Cleanup(func() { _ = st.Close() })
 	s := start(t, func(o *lifecycle.Options) { o.Store = st })
 	ids := map[string]string{"server_gone": left}
@@ -188,9 +184,7 @@ func BenchmarkList10000(b *testing.B) {
 				i, time.Unix(int64(i), 0).UTC().Format(time.RFC3339))
 			_, err = st.Put(store.Sandboxes, fmt.Sprintf("i%020d", i), []byte(value), dir)
 		}
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, err)
 	}
 	r := lifecycle.New(lifecycle.Options{Store: st})
 	defer r.Close()
@@ -210,9 +204,8 @@ func BenchmarkList10000(b *testing.B) {
 	}
 	b.Run("one by id", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := r.Get(fmt.Sprintf("i%020d", 77)); err != nil {
-				b.Fatal(err)
-			}
+			_, err := r.Get(fmt.Sprintf("i%020d", 77))
+			must.Do(b, err)
 		}
 	})
 	b.Run("eviction", func(b *testing.B) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/telemetry"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -62,9 +63,7 @@ func TestLogs(t *testing.T) {
 		t.Fatalf("got %+v, want 4 entries, twice", first)
 	}
 	var line map[string]string
-	if err := json.Unmarshal([]byte(first.Logs[2].Line), &line); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal([]byte(first.Logs[2].Line), &line))
 	if diff := cmp.Diff(map[string]string{"level": "warn", "logger": "lifecycle", "message": "a WARN", "n": "1"}, line); diff != "" {
 		t.Errorf("line (-want +got):\n%s", diff)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/volumes"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func (s *service) createVolume(t *testing.T, name string) (id, token string) {
@@ -119,9 +120,7 @@ func TestVolumeMounts(t *testing.T) {
 func (s *service) content(t *testing.T, token, method, id, call string, query url.Values, body io.Reader) (*http.Response, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, s.url+"/volumecontent/"+id+"/"+call+"?"+query.Encode(), body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if token != "" {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
@@ -285,16 +284,12 @@ func TestVolumeTransfers(t *testing.T) { //nolint:paralleltest // it measures me
 		t.Errorf("deleting the volume meanwhile: %v", err)
 	}
 	r, err := http.NewRequestWithContext(t.Context(), "GET", s.url+"/volumecontent/"+id+"/file?"+query.Encode(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	r.Header.Set("Authorization", "Bearer "+token)
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
 	resp, err = transport.RoundTrip(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer resp.Body.Close()
 	n, err := io.Copy(io.Discard, resp.Body)
 	if n != size || err != nil || resp.ContentLength != size {

@@ -27,20 +27,17 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/secrets"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 	"github.com/e2bctl/e2bctl/internal/cloud/volumes"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // Nothing that a client says of a build is lost on the way.
 func TestSpecIsWhole(t *testing.T) {
 	t.Parallel()
 	var q startRequest
-	if err := json.Unmarshal([]byte(`{"fromImage":"a","fromImageRegistry":{"type":"registry","username":"u","password":"p"},"force":true,
-		"stages":[{"name":"s","fromImage":"b","steps":[{"type":"RUN","args":["x"]}]}],"steps":[{"type":"RUN","args":["y"],"force":true}],"startCmd":"start","readyCmd":"ready"}`), &q); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal([]byte(`{"fromImage":"a","fromImageRegistry":{"type":"registry","username":"u","password":"p"},"force":true,
+		"stages":[{"name":"s","fromImage":"b","steps":[{"type":"RUN","args":["x"]}]}],"steps":[{"type":"RUN","args":["y"],"force":true}],"startCmd":"start","readyCmd":"ready"}`), &q))
 	got, err := q.spec()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	want := builds.Spec{
 		FromImage: "a", Auth: &image.Auth{Username: "u", Password: "p"}, Force: true, Start: "start", Ready: "ready",
 		Stages: []builds.Stage{{Name: "s", FromImage: "b", Steps: []builds.Step{{Type: "RUN", Args: []string{"x"}}}}},
@@ -67,9 +64,7 @@ func TestSnapshotIsWhole(t *testing.T) {
 	id := s.mustCreate(t, `{"templateID":"source"}`)
 	s.must(t, "POST", "/sandboxes/"+id+"/snapshots", `{"name":"copy"}`, 201)
 	_, build, err := s.templates.Find(templates.ParseReference("copy"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	got := build.Content
 	if len(got.Layers) == 0 {
 		t.Error("the snapshot has no layers")
@@ -149,9 +144,7 @@ func TestRoomForUploads(t *testing.T) {
 		t.Helper()
 		link := s.must(t, "GET", "/templates/job/files/"+hash, ``, 201)["url"].(string)
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, link, strings.NewReader(strings.Repeat("x", bytes)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		resp, _ := send(t, r)
 		return resp.StatusCode
 	}
@@ -296,17 +289,13 @@ func TestSendersOfFilesAreAdmitted(t *testing.T) {
 	id, token := s.createVolume(t, "data")
 	s.must(t, "POST", "/v3/templates", `{"name":"job"}`, 202)
 	signed, err := url.Parse(s.must(t, "GET", "/templates/job/files/"+someHash, ``, 201)["url"].(string))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, tt := range []struct {
 		path   string
 		status int
 	}{{"/volumecontent/" + id + "/file?path=/f", 201}, {signed.RequestURI(), 200}} {
 		inner, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		l := connlimit.New(inner, connlimit.Options{Max: 1, Patience: time.Hour, Logger: slog.New(slog.DiscardHandler)})
 		server := &http.Server{Handler: connlimit.Handler(s.Service), ConnContext: connlimit.ConnContext, ReadHeaderTimeout: time.Hour}
 		served := make(chan error, 1)
@@ -329,9 +318,7 @@ func TestSendersOfFilesAreAdmitted(t *testing.T) {
 			ours.Close()
 		}()
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://"+l.Addr().String()+tt.path, body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		r.ContentLength = part * parts
 		r.Header.Set("Authorization", "Bearer "+token)
 		transport := &http.Transport{}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
@@ -42,9 +43,7 @@ func (c *cloud) fetch(t *testing.T, version int, a ask) fetched {
 		return nil
 	}})
 	r, err := http.NewRequestWithContext(ctx, a.method, c.url+a.path, a.body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for name, value := range a.header {
 		r.Header.Set(name, value)
 	}
@@ -58,9 +57,7 @@ func (c *cloud) fetch(t *testing.T, version int, a ask) fetched {
 	}
 	defer transport.CloseIdleConnections()
 	resp, err := transport.RoundTrip(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer resp.Body.Close()
 	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
 		t.Fatal(err)
@@ -187,13 +184,9 @@ func TestNoTypeIsGuessed(t *testing.T) {
 	}))
 	defer server.Close()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	resp, err := server.Client().Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer resp.Body.Close()
 	if got := resp.Header.Get("Content-Type"); got != "" {
 		t.Errorf("got type %q, want none", got)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/connlimit"
 	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
@@ -97,13 +98,9 @@ func TestAdmittedConnections(t *testing.T) {
 	defer server.Close()
 	connect := func() (net.Conn, *bufio.Reader) {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", server.Listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		t.Cleanup(func() { conn.Close() })
-		if err := conn.SetDeadline(patience.Deadline()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, conn.SetDeadline(patience.Deadline()))
 		return conn, bufio.NewReader(conn)
 	}
 	ask := func(conn net.Conn, token string) {

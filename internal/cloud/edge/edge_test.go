@@ -22,6 +22,7 @@ import (
 	"github.com/gorilla/websocket"
 	"go.uber.org/goleak"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
@@ -85,9 +86,7 @@ type ask struct {
 func (c *cloud) do(t *testing.T, a ask) (*http.Response, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), a.method, c.url+a.path, a.body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if a.host != "" {
 		r.Host = a.host
 	}
@@ -97,14 +96,10 @@ func (c *cloud) do(t *testing.T, a ask) (*http.Response, string) {
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
 	resp, err := transport.RoundTrip(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return resp, string(body)
 }
 
@@ -243,9 +238,7 @@ func TestAnswersStream(t *testing.T) {
 		r.Header.Set(name, value)
 	}
 	resp, err := http.DefaultTransport.RoundTrip(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer resp.Body.Close()
 	body := bufio.NewReader(resp.Body)
 	if line, err := body.ReadString('\n'); line != "one\n" {
@@ -278,9 +271,7 @@ func TestConversation(t *testing.T) {
 		}
 		transport := &http.Transport{}
 		resp, err := transport.RoundTrip(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		body := bufio.NewReader(resp.Body)
 		for _, want := range messages {
 			_, _ = io.WriteString(send, want)
@@ -329,15 +320,11 @@ func TestWebsocket(t *testing.T) {
 		header.Set(name, value)
 	}
 	conn, _, err := websocket.DefaultDialer.DialContext(t.Context(), "ws"+strings.TrimPrefix(c.url, "http"), header)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer conn.Close()
 	want := make([]byte, 1<<20)
 	_, _ = rand.Read(want)
-	if err := conn.WriteMessage(websocket.BinaryMessage, want); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, conn.WriteMessage(websocket.BinaryMessage, want))
 	if _, got, err := conn.ReadMessage(); err != nil || string(got) != string(want) {
 		t.Fatalf("got %d bytes, %v, want the %d that were sent", len(got), err, len(want))
 	}
@@ -373,9 +360,7 @@ func TestUpgradeEndsWithSandbox(t *testing.T) {
 				}
 				server := <-inside
 				defer server.Close()
-				if err := server.SetDeadline(patience.Deadline()); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, server.SetDeadline(patience.Deadline()))
 				if half {
 					err := server.(*net.TCPConn).CloseWrite()
 					if rest, readErr := io.ReadAll(in); err != nil || readErr != nil || len(rest) > 0 {

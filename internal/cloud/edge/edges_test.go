@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestWarnings checks that each class has at most one entry about refused requests in the log
@@ -166,9 +168,7 @@ func TestConnectionsAreForgotten(t *testing.T) {
 	s := u.spell()
 	first, err := s.dial(t.Context(), "tcp", "127.0.0.1:65535")
 	second, failed := s.dial(t.Context(), "tcp", "127.0.0.1:1")
-	if err := errors.Join(err, failed); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(err, failed))
 	for n, conn := range []net.Conn{first, second} {
 		_ = conn.Close()
 		if left := 1 - n; len(s.conns) != left || open.Load() != int64(left) {
@@ -179,9 +179,7 @@ func TestConnectionsAreForgotten(t *testing.T) {
 		t.Errorf("got %d connections open after the question whether the sandbox has ended, want none", open.Load())
 	}
 	inner, err := dial(t.Context(), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	u.pause()
 	if conn, err := s.add(inner); !errors.Is(err, errPaused) || conn != nil || open.Load() != 0 {
 		t.Errorf("after the pause: got %v, error %v and %d open, want %v and none", conn, err, open.Load(), errPaused)

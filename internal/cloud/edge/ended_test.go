@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -71,17 +72,13 @@ func TestBrokenByTheEnd(t *testing.T) {
 			return dial(ctx, port)
 		}})
 		r, err := http.NewRequestWithContext(t.Context(), "POST", c.url+"/process.Process/Start", strings.NewReader("{}"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for name, value := range by(id, "49983") {
 			r.Header.Set(name, value)
 		}
 		transport := &http.Transport{}
 		response, err := transport.RoundTrip(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		_ = response.Body.Close()
 		if response.StatusCode != want {
 			t.Errorf("the sandbox ended: %v: got %d, want %d", ended, response.StatusCode, want)

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -25,9 +26,7 @@ import (
 func hostile(t *testing.T, answer string) (dial func(context.Context, int) (net.Conn, error), heard <-chan string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
 	said := make(chan string, 16)
 	go func() {
@@ -76,19 +75,13 @@ func TestConnectionIsNotGivenAway(t *testing.T) {
 			c.Add(Sandbox{ID: id, Dial: dial})
 			defer c.Remove(id)
 			conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(c.url, "http://"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			defer conn.Close()
-			if err := conn.SetDeadline(patience.Deadline()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, conn.SetDeadline(patience.Deadline()))
 			fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nE2b-Sandbox-Id: %s\r\nE2b-Sandbox-Port: 3000\r\n%s\r\n", id, tt.header)
 			in := bufio.NewReader(conn)
 			res, err := http.ReadResponse(in, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			body, err := io.ReadAll(res.Body)
 			if err != nil || res.StatusCode != http.StatusServiceUnavailable {
 				t.Errorf("got %s %q, %v, want status http.StatusServiceUnavailable and no error", res.Status, body, err)

@@ -19,6 +19,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -120,9 +121,7 @@ func TestPauseEndsRequests(t *testing.T) {
 					method, body = "POST", strings.NewReader("part")
 				}
 				r, err := http.NewRequestWithContext(t.Context(), method, c.url+tt.path, body)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				if tt.upload { // the upload never ends
 					up, rest := io.Pipe()
 					defer rest.Close()
@@ -403,9 +402,7 @@ func TestLongExpiration(t *testing.T) {
 	for length, want := range map[int]bool{1: true, maxExpiration - 1: true, maxExpiration: true, maxExpiration + 1: false} {
 		expiration := strings.Repeat("1", length)
 		signature, err := url.QueryUnescape(sign("/a:read::"+token, expiration))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		s := signedURL(http.MethodGet, url.Values{"path": {"/a"}, "signature": {signature}, "signature_expiration": {expiration}})
 		if got := s != nil && s.with(token); got != want {
 			t.Errorf("%d digits: got signed %v, want %v", length, got, want)

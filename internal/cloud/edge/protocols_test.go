@@ -19,6 +19,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
@@ -41,9 +42,7 @@ func TestHTTP2Client(t *testing.T) {
 	r.Host = "3000-" + id + ".localhost"
 	r.Trailer = http.Header{"X-Part": {"six"}}
 	resp, err := transport.RoundTrip(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if want := "HTTP/1.1 POST body six"; err != nil || string(body) != want || resp.ProtoMajor != 2 {
@@ -111,9 +110,7 @@ func TestGRPC(t *testing.T) {
 				r.Header.Set("Content-Type", "application/grpc+proto")
 				r.Header.Set("Te", "trailers")
 				resp, err := transport.RoundTrip(r)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				if resp.StatusCode != 200 {
 					t.Fatalf("got %v, want status 200", resp.Status)
 				}
@@ -177,9 +174,7 @@ func TestHTTPSPorts(t *testing.T) {
 		}
 	}
 	conn, _, err := websocket.DefaultDialer.DialContext(t.Context(), "ws"+strings.TrimPrefix(c.url, "http"), http.Header{protocol.HeaderSandboxID: {id}, protocol.HeaderSandboxPort: {"8443"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer conn.Close()
 	_ = conn.WriteMessage(websocket.TextMessage, []byte("hello"))
 	if _, got, err := conn.ReadMessage(); string(got) != "hello" {
@@ -232,9 +227,7 @@ func TestMethods(t *testing.T) {
 	conn := c.dial(t)
 	fmt.Fprintf(conn, "CONNECT 3000-%s.localhost:80 HTTP/1.1\r\nHost: 3000-%[1]s.localhost:80\r\n\r\n", id)
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if body, err := io.ReadAll(resp.Body); resp.StatusCode != 405 || string(body) != refusedMethod {
 		t.Errorf("CONNECT: %s %s, %v, want status 405 and body %v", resp.Status, body, err, refusedMethod)
 	}
@@ -246,13 +239,9 @@ const refusedMethod = `{"sandboxId":"` + id + `","message":"` + messageMethod + 
 func (c *cloud) dial(t *testing.T) net.Conn {
 	t.Helper()
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(c.url, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { conn.Close() })
-	if err := conn.SetDeadline(patience.Deadline()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, conn.SetDeadline(patience.Deadline()))
 	return conn
 }
 
@@ -273,9 +262,7 @@ func TestExpectContinue(t *testing.T) {
 		fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: 3000-%s.localhost\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n", path, id)
 		in := bufio.NewReader(conn)
 		resp, err := http.ReadResponse(in, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return conn, in, resp
 	}
 	if _, _, resp := ask("/refuse"); resp.StatusCode != http.StatusRequestEntityTooLarge {
@@ -287,9 +274,7 @@ func TestExpectContinue(t *testing.T) {
 	}
 	_, _ = io.WriteString(conn, "body")
 	resp, err := http.ReadResponse(in, nil) // one 100 Continue, as without a server in between
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if body, err := io.ReadAll(resp.Body); resp.StatusCode != 200 || string(body) != "body" {
 		t.Errorf("taken: %s %q, %v, want status 200 and body %q", resp.Status, body, err, "body")
 	}
@@ -311,9 +296,7 @@ func TestOnePermission(t *testing.T) {
 	var got []int
 	for len(got) == 0 || got[len(got)-1] == http.StatusContinue {
 		resp, err := http.ReadResponse(in, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		got = append(got, resp.StatusCode)
 	}
 	if want := []int{http.StatusContinue, http.StatusOK}; !slices.Equal(got, want) {
@@ -350,9 +333,7 @@ func TestSilentStream(t *testing.T) {
 		up, send := io.Pipe()
 		r, _ := http.NewRequestWithContext(t.Context(), "POST", "http://3000-"+id+".localhost/", up)
 		resp, err := transport.RoundTrip(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer resp.Body.Close()
 		in := bufio.NewReader(resp.Body)
 		if line, err := in.ReadString('\n'); line != "data: begin\n" {
@@ -427,9 +408,7 @@ func TestKilledWhileAnswering(t *testing.T) {
 			transport := &http.Transport{}
 			defer transport.CloseIdleConnections()
 			resp, err := transport.RoundTrip(r)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			defer resp.Body.Close()
 			part := make([]byte, 4)
 			if _, err := io.ReadFull(resp.Body, part); err != nil || string(part) != "part" {
@@ -461,14 +440,10 @@ func TestKilledWhileAnsweringHTTP2(t *testing.T) {
 	defer transport.CloseIdleConnections()
 	get := func(host string) *http.Response {
 		r, err := http.NewRequestWithContext(t.Context(), "GET", c.url, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		r.Host = host
 		resp, err := transport.RoundTrip(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return resp
 	}
 	resp := get("3000-" + id + ".localhost")

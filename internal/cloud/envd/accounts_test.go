@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // Accounts that were added to a sandbox are found in its files, among any other lines.
@@ -22,9 +24,7 @@ func TestAccounts(t *testing.T) {
 		passwd: "root:x:0:0:root:/root:/bin/bash\nalice:x:1001:1002::/home//alice:/bin/sh\nbad:x:a:1::/:/\nnone:x:4294967295:1::/:/\nrelative:x:5:5::home:/\nshort:x:1\n\n:::\n" + strings.Repeat("x", 2<<20) + "\nlate:x:6:6::/:/\n",
 		group:  "alice:x:1002:\ndocker:x:27:bob,alice\nodd:x:x:alice\nagain:x:27:alice\n",
 	} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	want := &User{Name: "alice", UID: 1001, GID: 1002, Home: "/home/alice", Shell: "/bin/sh", Credential: &syscall.Credential{Uid: 1001, Gid: 1002, Groups: []uint32{1002, 27}}}
 	if diff := cmp.Diff(want, account("alice", passwd, group)); diff != "" {
@@ -52,9 +52,7 @@ func TestNamed(t *testing.T) {
 		passwd: "root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\napp:x:500:600::/srv:/bin/sh\n2000:x:501:601::/number:/bin/sh\nfar:x:100000:1::/:/\n",
 		group:  "staff:x:700:app\nbad:x:x:\n",
 	} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	list := []User{{Name: "root", Home: "/root"}, {Name: "user", UID: 1000, GID: 1000, Home: "/home/user", Credential: &syscall.Credential{Uid: 1000, Gid: 1000, Groups: []uint32{27}}}}
 	credential := func(uid, gid uint32, groups ...uint32) *syscall.Credential {
@@ -84,9 +82,7 @@ func TestNamed(t *testing.T) {
 		}
 	}
 	node := filepath.Join(dir, "passwd of an image")
-	if err := os.WriteFile(node, []byte("node:x:1000:100::/home/node:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(node, []byte("node:x:1000:100::/home/node:/bin/sh\nuser:x:1000:1000::/home/user:/bin/sh\n"), 0o600))
 	ofImage := &users{list: list, passwd: idNames{file: node}, group: idNames{file: group}}
 	for name, want := range map[string]uint32{"1000": 100, "user": 1000} {
 		if got, err := ofImage.named(name); err != nil || got.Credential.Gid != want {

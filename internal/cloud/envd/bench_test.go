@@ -14,6 +14,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func benchServe(b *testing.B) (url string, client *http.Client) {
@@ -22,9 +23,7 @@ func benchServe(b *testing.B) (url string, client *http.Client) {
 		Users: []User{{Name: "me", UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Home: b.TempDir()}},
 		Path:  "/usr/bin:/bin",
 	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	server := httptest.NewServer(a.Handler())
 	transport := &http.Transport{DisableCompression: true}
 	b.Cleanup(func() {
@@ -41,14 +40,10 @@ func BenchmarkRun(b *testing.B) {
 	processes := processconnect.NewProcessClient(client, url)
 	for b.Loop() {
 		s, err := processes.Start(b.Context(), connect.NewRequest(&process.StartRequest{Process: &process.ProcessConfig{Cmd: "echo", Args: []string{"hi"}}}))
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, err)
 		for s.Receive() {
 		}
-		if err := s.Err(); err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, s.Err())
 		s.Close()
 	}
 }
@@ -63,9 +58,7 @@ func BenchmarkOutput(b *testing.B) {
 		s, err := processes.Start(b.Context(), connect.NewRequest(&process.StartRequest{
 			Process: &process.ProcessConfig{Cmd: "head", Args: []string{"-c", fmt.Sprint(size), "/dev/zero"}},
 		}))
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, err)
 		n := 0
 		for s.Receive() {
 			n += len(s.Msg().GetEvent().GetData().GetStdout())
@@ -84,9 +77,7 @@ func BenchmarkUpload(b *testing.B) {
 	b.SetBytes(size)
 	for n := 0; b.Loop(); n++ {
 		req, err := http.NewRequestWithContext(b.Context(), http.MethodPost, fmt.Sprintf("%s/files?path=%d", url, n%4), bytes.NewReader(body))
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, err)
 		req.Header.Set("Content-Type", "application/octet-stream")
 		res, err := client.Do(req)
 		if err != nil || res.StatusCode != http.StatusOK {

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/e2bctl/e2bctl/internal/gen/process"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -79,9 +80,7 @@ func TestInputIsBounded(t *testing.T) {
 	var first sync.WaitGroup
 	first.Go(func() { _ = send(2 * maxWaiting) }) // a single message may be of any size
 	r, err := d.server.processes.find(byPid(pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	patience.Until(t, "input that waits", func() bool { return r.stdin.waiting.Load() == 2*maxWaiting })
 	if err := send(1); connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), "the bound of what may wait for it is 1048576 bytes") {
 		t.Errorf("SendInput: %v, want the bound named", err)
@@ -102,9 +101,7 @@ func TestTagIsBounded(t *testing.T) {
 	req := shell("true")
 	req.Tag = proto.String(strings.Repeat("x", maxTag+1))
 	s, err := d.processes().Start(t.Context(), connect.NewRequest(req))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer s.Close()
 	if s.Receive() || connect.CodeOf(s.Err()) != connect.CodeInvalidArgument || !strings.Contains(s.Err().Error(), "the bound is 4096") {
 		t.Errorf("%v, want the bound named", s.Err())

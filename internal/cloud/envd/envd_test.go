@@ -18,6 +18,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem/filesystemconnect"
 	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -43,9 +44,7 @@ func serve(t *testing.T, change ...func(*Options)) *daemon {
 		c(&o)
 	}
 	a, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	transport := &http.Transport{DisableCompression: true}
 	server := httptest.NewServer(a.Handler())
 	t.Cleanup(func() {
@@ -87,21 +86,15 @@ func (d *daemon) hesitate(t *testing.T) {
 func (d *daemon) do(t *testing.T, method, target, body string, header ...string) (*http.Response, string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, d.url+target, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
 	res, err := d.http.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return res, string(text)
 }
 
@@ -310,13 +303,9 @@ func TestEnviron(t *testing.T) {
 		Envs:   map[string]string{"A": "created", "B": "created", "E2B_SANDBOX": "no"},
 		System: map[string]string{"E2B_SANDBOX": "true"},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	got, err := a.Environ("user", map[string]string{"B": "given"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	want := "A=created B=given E2B_SANDBOX=true HOME=/home/user LOGNAME=user PATH=/bin USER=user"
 	if strings.Join(got, " ") != want {
 		t.Errorf("Environ: %q, want %q", got, want)

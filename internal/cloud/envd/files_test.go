@@ -26,21 +26,18 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func put(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte(text), 0o644))
 }
 
 func content(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return string(text)
 }
 
@@ -48,25 +45,18 @@ func zip(t *testing.T, text string) string {
 	t.Helper()
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
-	if _, err := io.WriteString(w, text); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	_, err := io.WriteString(w, text)
+	must.Do(t, err)
+	must.Do(t, w.Close())
 	return b.String()
 }
 
 func unzip(t *testing.T, body string) string {
 	t.Helper()
 	r, err := gzip.NewReader(strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	text, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return string(text)
 }
 
@@ -75,9 +65,7 @@ func TestDownload(t *testing.T) {
 	d := serve(t)
 	put(t, d.home+"/a.txt", "0123456789")
 	put(t, d.home+"/empty", "")
-	if err := unix.Mkfifo(d.home+"/pipe", 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Mkfifo(d.home+"/pipe", 0o600))
 	notFound := fmt.Sprintf(`{"code":404,"message":"path '%s/none' does not exist"}`+"\n", d.home)
 	for name, test := range map[string]struct {
 		target string
@@ -213,16 +201,12 @@ func form(t *testing.T, parts ...part) (contentType, body string) {
 	w := multipart.NewWriter(&b)
 	for _, p := range parts {
 		dst, err := w.CreatePart(textproto.MIMEHeader{"Content-Disposition": {`form-data; name="` + p.field + `"` + p.disposition}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if _, err := io.WriteString(dst, p.text); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Close())
 	return w.FormDataContentType(), b.String()
 }
 
@@ -329,13 +313,9 @@ func TestOverwrite(t *testing.T) {
 	d := serve(t)
 	for name, size := range map[string]int{"shorter": 3, "longer": 1000, "a block": block, "large": 3*block + 7} {
 		dir := filepath.Join(d.home, name)
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Mkdir(dir, 0o755))
 		put(t, dir+"/file", strings.Repeat("old", 10))
-		if err := errors.Join(os.Chmod(dir+"/file", 0o750), os.Link(dir+"/file", dir+"/link"), os.Symlink("file", dir+"/symlink")); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(os.Chmod(dir+"/file", 0o750), os.Link(dir+"/file", dir+"/link"), os.Symlink("file", dir+"/symlink")))
 		text := strings.Repeat("n", size)
 		if res, answer := d.do(t, "POST", "/files?path="+url.QueryEscape(dir+"/symlink"), text, "Content-Type", "application/octet-stream"); res.StatusCode != 200 {
 			t.Errorf("%s: got %d %s, want 200", name, res.StatusCode, answer)
@@ -363,14 +343,10 @@ func TestCutUpload(t *testing.T) {
 	for _, size := range []int{10, 2 * block} {
 		for _, name := range []string{"old", "new"} {
 			conn, err := net.Dial("tcp", address)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			fmt.Fprintf(conn, "POST /files?path=%s HTTP/1.1\r\nHost: x\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n%s",
 				name, size+1, strings.Repeat("n", size))
-			if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, conn.(*net.TCPConn).CloseWrite())
 			answer, err := io.ReadAll(conn) // the server has given up when it closes
 			if err != nil || !bytes.Contains(answer, []byte("400 Bad Request")) {
 				t.Errorf("%d bytes to %s: %s, %v, want %q in it and no error", size, name, answer, err, []byte("400 Bad Request"))
@@ -391,9 +367,7 @@ func TestMetadata(t *testing.T) {
 	d := serve(t)
 	stat := func() map[string]string {
 		res, err := d.files().Stat(t.Context(), connect.NewRequest(&filesystem.StatRequest{Path: "a"}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return res.Msg.GetEntry().GetMetadata()
 	}
 	upload := func(header ...string) []written {
@@ -459,9 +433,7 @@ func TestMetrics(t *testing.T) {
 	d := serve(t, func(o *Options) { o.MemoryBytes, o.CPUs = 512<<20, 2 })
 	_, body := d.do(t, "GET", "/metrics", "")
 	var got usage
-	if err := json.Unmarshal([]byte(body), &got); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal([]byte(body), &got))
 	if got.CPUCount != 2 || got.MemTotal != 512<<20 || got.MemTotalMiB != 512 {
 		t.Errorf("got %s, want 2 CPUs and 512 MiB", body)
 	}

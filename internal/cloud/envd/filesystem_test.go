@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 const (
@@ -26,9 +27,7 @@ func TestStat(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
 	put(t, d.home+"/file", "text")
-	if err := errors.Join(os.Symlink("file", d.home+"/link"), os.Symlink("none", d.home+"/broken"), unix.Mkfifo(d.home+"/pipe", 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.Symlink("file", d.home+"/link"), os.Symlink("none", d.home+"/broken"), unix.Mkfifo(d.home+"/pipe", 0o600)))
 	// Other groups with the same number may come first in the names, so the name
 	// comes from envd.
 	group := d.server.users.ownerGroup(uint32(os.Getgid()))
@@ -68,10 +67,8 @@ func TestStat(t *testing.T) {
 func TestListDir(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
-	if err := errors.Join(os.MkdirAll(d.home+"/b/c", 0o755), os.Mkdir(d.home+"/empty", 0o755),
-		os.Symlink("b", d.home+"/link"), os.Symlink("loop", d.home+"/loop")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.MkdirAll(d.home+"/b/c", 0o755), os.Mkdir(d.home+"/empty", 0o755),
+		os.Symlink("b", d.home+"/link"), os.Symlink("loop", d.home+"/loop")))
 	put(t, d.home+"/a", "")
 	put(t, d.home+"/b/c/d", "")
 	put(t, d.home+"/b.txt", "")

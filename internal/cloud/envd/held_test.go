@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/e2bctl/e2bctl/internal/gen/process"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -50,13 +51,9 @@ func wantHeld(t *testing.T, s trailed, r result, err error) {
 // another.
 func through(t *testing.T, dir string) string {
 	t.Helper()
-	if err := os.WriteFile(dir+"/go", []byte("go\n"), 0); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(dir+"/go", []byte("go\n"), 0))
 	answer, err := os.ReadFile(dir + "/answer")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return string(answer)
 }
 
@@ -100,9 +97,7 @@ func TestOutputHeldByDetached(t *testing.T) {
 	s, _ := d.begin(t, connect.NewRequest(shell(`mkfifo pid; setsid sh -c 'echo $$ >pid; exec sleep 600' & read pid <pid; echo $pid`)))
 	r := heldEnd(t, s)
 	detached, err := strconv.Atoi(strings.TrimSpace(r.stdout))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = syscall.Kill(detached, syscall.SIGKILL) })
 	ended := make(chan error, 1)
 	go func() { ended <- d.server.Close() }()

@@ -8,6 +8,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/e2bctl/e2bctl/internal/gen/process"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -29,16 +30,12 @@ func TestKillAnswersAtTheEnd(t *testing.T) {
 				_, err := d.processes().SendSignal(t.Context(), connect.NewRequest(&process.SendSignalRequest{
 					Process: byPid(pid), Signal: process.Signal_SIGNAL_SIGKILL,
 				}))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				if state := stateOf(int(pid)); state != "" {
 					t.Errorf("process %d is in state %s after it was killed", pid, state)
 				}
 				list, err := d.processes().List(t.Context(), connect.NewRequest(&process.ListRequest{}))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				for _, p := range list.Msg.GetProcesses() {
 					if p.GetPid() == pid {
 						t.Errorf("process %d is listed after it was killed", pid)

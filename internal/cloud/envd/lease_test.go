@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestOpenLeased: a file that another process has leased is opened when that
@@ -17,9 +19,7 @@ import (
 func TestOpenLeased(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "leased")
 	f, err := os.Create(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer f.Close()
 	opened := make(chan os.Signal, 1)
 	signal.Notify(opened, unix.SIGIO)
@@ -37,9 +37,7 @@ func TestOpenLeased(t *testing.T) {
 		done <- errors.Join(wrote, released)
 	}()
 	got, err := openRegular(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer got.Close()
 	text := make([]byte, 8)
 	if n, _ := got.Read(text); string(text[:n]) != "new" {

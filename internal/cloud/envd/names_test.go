@@ -14,6 +14,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestTwoPaths names one file by two paths in calls that take two: by ".", by "..", through
@@ -77,10 +78,8 @@ func serveNames(t *testing.T) *daemon {
 	err := os.Mkdir(d.home+"/dir", 0o755)
 	put(t, d.home+"/dir/a", "text")
 	put(t, d.home+"/b", " and more")
-	if err := errors.Join(err, os.Symlink("dir", d.home+"/linked"), os.Symlink("dir/a", d.home+"/link"),
-		os.Link(d.home+"/dir/a", d.home+"/second"), os.Link(d.home+"/dir/a", d.home+"/dir/second")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(err, os.Symlink("dir", d.home+"/linked"), os.Symlink("dir/a", d.home+"/link"),
+		os.Link(d.home+"/dir/a", d.home+"/second"), os.Link(d.home+"/dir/a", d.home+"/dir/second")))
 	return d
 }
 
@@ -89,17 +88,13 @@ func TestComposeOverDirectory(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
 	put(t, d.home+"/a", "text")
-	if err := os.Mkdir(d.home+"/dir", 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(d.home+"/dir", 0o755))
 	put(t, d.home+"/dir/b", "text")
 	if res, answer := d.do(t, "POST", "/files/compose", `{"source_paths":["a"],"destination":"dir"}`); res.StatusCode != http.StatusBadRequest || !strings.Contains(answer, "is a directory") {
 		t.Errorf("got %d %s, want 400 with %q", res.StatusCode, answer, "is a directory")
 	}
 	user, err := d.server.users.lookup("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if err := concatenate(d.home+"/dir", []string{d.home + "/a"}, user); err == nil {
 		t.Error("a directory was replaced by a file")
 	}

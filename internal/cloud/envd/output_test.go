@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func (o *output) put(of stream, text string) {
@@ -56,9 +58,7 @@ func TestStalledReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, first := newOutput()
 		stalled, err := o.subscribe()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		done := make(chan string)
 		go func() { done <- first.drain() }()
 		began := time.Now()
@@ -111,9 +111,7 @@ func TestSuccessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o, first := newOutput()
 		second, err := o.subscribe()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		o.unsubscribe(first)
 		published := make(chan struct{})
 		go func() {
@@ -136,9 +134,8 @@ func TestSubscribersAreBounded(t *testing.T) {
 	t.Parallel()
 	o, _ := newOutput()
 	for range maxSubscribers - 1 {
-		if _, err := o.subscribe(); err != nil {
-			t.Fatal(err)
-		}
+		_, err := o.subscribe()
+		must.Do(t, err)
 	}
 	if _, err := o.subscribe(); err == nil || !strings.Contains(err.Error(), "64") {
 		t.Errorf("subscribe: %v, want the bound named", err)

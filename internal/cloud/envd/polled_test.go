@@ -12,6 +12,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -20,9 +21,7 @@ func (d *daemon) poll(t *testing.T) func() ([]string, error) {
 	t.Helper()
 	client := d.files()
 	created, err := client.CreateWatcher(t.Context(), connect.NewRequest(&filesystem.CreateWatcherRequest{Recursive: true}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return func() ([]string, error) {
 		res, err := client.GetWatcherEvents(t.Context(), connect.NewRequest(&filesystem.GetWatcherEventsRequest{WatcherId: created.Msg.GetWatcherId()}))
 		if err != nil {
@@ -45,24 +44,18 @@ func TestPolledAtOnce(t *testing.T) {
 	ask := func() []string {
 		t.Helper()
 		events, err := poll()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return events
 	}
 	missing := 0
 	for i := range 300 {
 		dir := fmt.Sprint(i)
-		if err := os.MkdirAll(d.home+"/"+dir+"/below", 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(d.home+"/"+dir+"/below", 0o755))
 		put(t, d.home+"/"+dir+"/below/file", "text")
 		first := ask()
 		put(t, d.home+"/"+dir+"/below/file", "more")
 		second := ask()
-		if err := os.RemoveAll(d.home + "/" + dir); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.RemoveAll(d.home+"/"+dir))
 		third := ask()
 		if !slices.Contains(first, "CREATE "+dir+"/below/file") || !slices.Contains(second, "WRITE "+dir+"/below/file") || !slices.Contains(third, "REMOVE "+dir) {
 			missing++
@@ -82,18 +75,12 @@ func TestPolledMoved(t *testing.T) {
 	poll := d.poll(t)
 	for i := range 100 {
 		from, to := fmt.Sprint("from", i), fmt.Sprint("to", i)
-		if err := os.Mkdir(d.home+"/"+from, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Mkdir(d.home+"/"+from, 0o755))
 		if _, err := poll(); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Mkdir(d.home+"/"+to, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(d.home+"/"+from, d.home+"/"+to+"/sub"); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Mkdir(d.home+"/"+to, 0o755))
+		must.Do(t, os.Rename(d.home+"/"+from, d.home+"/"+to+"/sub"))
 		if _, err := poll(); err != nil {
 			t.Fatal(err)
 		}

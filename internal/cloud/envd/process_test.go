@@ -25,6 +25,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 
 	"github.com/e2bctl/e2bctl/internal/gen/process"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -65,9 +66,7 @@ func shell(script string) *process.StartRequest {
 func (d *daemon) begin(t *testing.T, req *connect.Request[process.StartRequest], options ...connect.ClientOption) (startStream, uint32) {
 	t.Helper()
 	s, err := d.processes(options...).Start(t.Context(), req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { s.Close() })
 	if !s.Receive() {
 		t.Fatalf("no start event: %v", s.Err())
@@ -79,9 +78,7 @@ func (d *daemon) begin(t *testing.T, req *connect.Request[process.StartRequest],
 func (d *daemon) attach(t *testing.T, ctx context.Context, selector *process.ProcessSelector) connectStream {
 	t.Helper()
 	s, err := d.processes().Connect(ctx, connect.NewRequest(&process.ConnectRequest{Process: selector}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { s.Close() })
 	if !s.Receive() {
 		t.Fatalf("no start event: %v", s.Err())
@@ -117,9 +114,7 @@ func (d *daemon) run(t *testing.T, req *process.StartRequest, options ...connect
 	t.Helper()
 	s, pid := d.begin(t, connect.NewRequest(req), options...)
 	r, err := collect(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	r.pid = pid
 	return r
 }
@@ -243,9 +238,7 @@ func TestWireBytes(t *testing.T) {
 func compact(t *testing.T, text []byte) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := json.Compact(&b, text); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Compact(&b, text))
 	return b.String()
 }
 
@@ -253,9 +246,7 @@ func TestStartRefused(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
 	file := d.home + "/file"
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, nil, 0o600))
 	for name, test := range map[string]struct {
 		config  *process.ProcessConfig
 		code    connect.Code
@@ -269,9 +260,7 @@ func TestStartRefused(t *testing.T) {
 		"too long":          {&process.ProcessConfig{Cmd: "true", Args: []string{strings.Repeat("x", 1<<20)}}, connect.CodeInvalidArgument, "argument list too long"},
 	} {
 		s, err := d.processes().Start(t.Context(), connect.NewRequest(&process.StartRequest{Process: test.config}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if s.Receive() {
 			t.Errorf("%s: an event came", name)
 		}
@@ -288,11 +277,10 @@ func TestInput(t *testing.T) {
 	ctx := t.Context()
 	s, pid := d.begin(t, connect.NewRequest(&process.StartRequest{Process: &process.ProcessConfig{Cmd: "cat"}, Tag: proto.String("echo")}))
 	for _, part := range []string{"one ", "two "} {
-		if _, err := d.processes().SendInput(ctx, connect.NewRequest(&process.SendInputRequest{
+		_, err := d.processes().SendInput(ctx, connect.NewRequest(&process.SendInputRequest{
 			Process: byPid(pid), Input: &process.ProcessInput{Input: &process.ProcessInput_Stdin{Stdin: []byte(part)}},
-		})); err != nil {
-			t.Fatal(err)
-		}
+		}))
+		must.Do(t, err)
 	}
 	in := d.processes().StreamInput(ctx)
 	for _, msg := range []*process.StreamInputRequest{
@@ -301,9 +289,7 @@ func TestInput(t *testing.T) {
 		{Event: &process.StreamInputRequest_Data{Data: &process.StreamInputRequest_DataEvent{
 			Input: &process.ProcessInput{Input: &process.ProcessInput_Stdin{Stdin: []byte("three")}}}}},
 	} {
-		if err := in.Send(msg); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, in.Send(msg))
 	}
 	if _, err := in.CloseAndReceive(); err != nil {
 		t.Fatal(err)
@@ -383,9 +369,8 @@ func TestInputGivesUp(t *testing.T) {
 
 func (d *daemon) kill(t *testing.T, pid uint32, signal process.Signal) {
 	t.Helper()
-	if _, err := d.processes().SendSignal(t.Context(), connect.NewRequest(&process.SendSignalRequest{Process: byPid(pid), Signal: signal})); err != nil {
-		t.Fatal(err)
-	}
+	_, err := d.processes().SendSignal(t.Context(), connect.NewRequest(&process.SendSignalRequest{Process: byPid(pid), Signal: signal}))
+	must.Do(t, err)
 }
 
 // TestKillReachesGroup ends a shell with a child that holds its output.
@@ -452,9 +437,7 @@ func TestDeadlineKills(t *testing.T) {
 		req := connect.NewRequest(shell(`echo $$; sleep 600; true`))
 		req.Header().Set("Connect-Timeout-Ms", strconv.FormatInt(limit.Milliseconds(), 10))
 		s, err := d.processes().Start(t.Context(), req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer s.Close()
 		if !s.Receive() {
 			return wantTimeUp(t, s.Err())
@@ -528,15 +511,11 @@ func TestDisconnect(t *testing.T) {
 		Process: &process.ProcessConfig{Cmd: "/bin/sh", Args: []string{"-c", "read x; echo got $x"}}, Tag: proto.String("waiting"),
 	}))
 	r, err := d.server.processes.find(byPid(pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	s.Close()
 	patience.Until(t, "the end of the subscription", func() bool { return len(r.output.current()) == 0 })
 	list, err := d.processes().List(t.Context(), connect.NewRequest(&process.ListRequest{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	want := []*process.ProcessInfo{{
 		Config: &process.ProcessConfig{Cmd: "/bin/sh", Args: []string{"-c", "read x; echo got $x"}}, Pid: pid, Tag: proto.String("waiting"),
 	}}
@@ -598,16 +577,12 @@ func TestCloseEndsEverything(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
 	_, pid := d.begin(t, connect.NewRequest(shell(`while :; do echo yes yes yes yes yes yes yes; done`)))
-	if err := d.server.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, d.server.Close())
 	if state := stateOf(int(pid)); state != "" {
 		t.Errorf("the process goes on, in state %s", state)
 	}
 	s, err := d.processes().Start(t.Context(), connect.NewRequest(shell(`true`)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer s.Close()
 	if s.Receive() || connect.CodeOf(s.Err()) != connect.CodeUnavailable {
 		t.Errorf("Start after Close: %v, want unavailable", s.Err())
@@ -653,9 +628,7 @@ func TestSlowReader(t *testing.T) {
 	marker := d.home + "/written"
 	s, pid := d.begin(t, connect.NewRequest(shell(fmt.Sprintf(`head -c %d /dev/zero; echo >%s`, size, marker))))
 	r, err := d.server.processes.find(byPid(pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	patience.Until(t, "a full queue", func() bool { return len(r.output.current()[0].chunks) == queuedChunks })
 	if _, err := os.Stat(marker); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the process wrote %d bytes that nobody read: %v, want os.ErrNotExist", size, err)
@@ -745,11 +718,10 @@ print("in order:", list(lines) == ["%d\n" % i for i in range(500)], "interrupted
 	}
 	send := func(text string) {
 		t.Helper()
-		if _, err := d.processes().SendInput(t.Context(), connect.NewRequest(&process.SendInputRequest{
+		_, err := d.processes().SendInput(t.Context(), connect.NewRequest(&process.SendInputRequest{
 			Process: byPid(pid), Input: &process.ProcessInput{Input: &process.ProcessInput_Pty{Pty: []byte(text)}},
-		})); err != nil {
-			t.Fatal(err)
-		}
+		}))
+		must.Do(t, err)
 	}
 	for i := range 500 {
 		if i%2 == 0 {
@@ -772,9 +744,7 @@ func TestCredential(t *testing.T) {
 		t.Skip("only root may run processes as somebody else")
 	}
 	home := t.TempDir()
-	if err := os.Chmod(filepath.Dir(home), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chmod(filepath.Dir(home), 0o755))
 	d := serve(t, func(o *Options) {
 		o.Users = append(o.Users, User{
 			Name: "user", UID: 1000, GID: 1001, Home: home,
@@ -794,9 +764,7 @@ func TestCredential(t *testing.T) {
 	}
 	for _, name := range []string{"a", "a/b", "a/b/c"} {
 		info, err := os.Stat(home + "/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if stat := info.Sys().(*syscall.Stat_t); stat.Uid != 1000 || stat.Gid != 1001 {
 			t.Errorf("%s belongs to %d:%d, want 1000:1001", name, stat.Uid, stat.Gid)
 		}
@@ -811,9 +779,7 @@ func TestProcessesAreBounded(t *testing.T) {
 	ps.starting += maxProcesses
 	ps.mu.Unlock()
 	s, err := d.processes().Start(t.Context(), connect.NewRequest(shell("true")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer s.Close()
 	if s.Receive() || connect.CodeOf(s.Err()) != connect.CodeResourceExhausted || !strings.Contains(s.Err().Error(), "1024") {
 		t.Errorf("Start: %v, want the bound named", s.Err())

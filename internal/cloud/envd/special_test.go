@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -23,9 +24,7 @@ func TestUploadToPipe(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
 	pipe := d.home + "/pipe"
-	if err := unix.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Mkfifo(pipe, 0o600))
 	upload := func(body string) (int, string) {
 		res, answer := d.do(t, "POST", "/files?path=pipe", body, "Content-Type", "application/octet-stream")
 		return res.StatusCode, answer
@@ -60,14 +59,10 @@ func TestUploadToPipe(t *testing.T) {
 	}
 	// One reader goes away, another stops reading.
 	reader, err := os.OpenFile(pipe, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer reader.Close()
 	f, _, err := openExisting(pipe)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer f.Close()
 	if n, err := (patient{f, 10 * time.Millisecond}).Write(make([]byte, block)); err == nil || n == block || !strings.Contains(err.Error(), "nobody reads") {
 		t.Errorf("%d bytes went into a pipe that is full: %v", n, err)
@@ -102,9 +97,7 @@ func TestPipesInTheWay(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
 	pipe := d.home + "/pipe"
-	if err := unix.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Mkfifo(pipe, 0o600))
 	for name, err := range map[string]error{
 		"compose": appendFile(nil, pipe),
 		"list":    func() error { _, err := readDir(pipe); return err }(),

@@ -9,15 +9,15 @@ import (
 	"io"
 	"os"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // Input that was given up, because the process did not read, does not keep later input out.
 func TestInputAfterOneThatWasGivenUp(t *testing.T) {
 	t.Parallel()
 	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer r.Close()
 	in := newInput(w)
 	full := make([]byte, maxWaiting) // more than a pipe holds
@@ -44,9 +44,7 @@ func TestInputAfterOneThatWasGivenUp(t *testing.T) {
 	if err := in.write(t.Context(), full); err != nil {
 		t.Errorf("a large one after it: %v", err)
 	}
-	if err := in.close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, in.close())
 	all := <-read
 	if _, after, _ := bytes.Cut(all, []byte("next")); len(after) != len(full) {
 		t.Errorf("%d bytes came after the next input, want %d", len(after), len(full))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/child"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestTell: the log has the start and the end of every process, and not its variables.
@@ -24,13 +25,9 @@ func TestTell(t *testing.T) {
 		config: &process.ProcessConfig{Cmd: "/bin/sh", Args: []string{"-c", "exit 3"}, Envs: map[string]string{"A": "hidden"}},
 		user:   &User{Name: "me"}, env: []string{"A=hidden"}, dir: "/",
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	<-r.ended
-	if err := ps.close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, ps.close())
 	text := said.String()
 	for _, want := range []string{`msg="process started" pid=`, `command="/bin/sh -c exit 3" cwd=/ user=me`, `msg="process ended" pid=`, `status="exit status 3" took=`} {
 		if !strings.Contains(text, want) {
@@ -54,17 +51,11 @@ func TestTellKilled(t *testing.T) {
 		r, _, err := ps.start(&launch{
 			config: &process.ProcessConfig{Cmd: "/bin/sh", Args: []string{"-c", "read line"}}, user: &User{Name: "me"}, dir: "/", stdin: true,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		counted.Store(int64(kills)) // as if children of the process were killed
-		if err := r.signal(unix.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.signal(unix.SIGTERM))
 		<-r.ended
-		if err := ps.close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, ps.close())
 		if got := strings.Contains(said.String(), `level=WARN msg="memory ran out while a process ran, and processes of the sandbox were killed" pid=`); got != want {
 			t.Errorf("%d killed: got %s, want a warning %t", kills, said.String(), want)
 		}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -101,9 +102,7 @@ func TestProcessTraps(t *testing.T) {
 func TestFileTraps(t *testing.T) {
 	t.Parallel()
 	d := serve(t, func(o *Options) { o.DefaultWorkdir = o.Users[0].Home + "/work" })
-	if err := os.Mkdir(d.home+"/work", 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(d.home+"/work", 0o755))
 	put(t, d.home+"/a", "of the home")
 	put(t, d.home+"/work/a", "of the workdir")
 	put(t, d.home+"/a\nb \u20ac", "odd")
@@ -225,12 +224,9 @@ func bomb(t *testing.T) string {
 	t.Helper()
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
-	if _, err := io.Copy(w, io.LimitReader(blanks{}, maxMessage+1)); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	_, err := io.Copy(w, io.LimitReader(blanks{}, maxMessage+1))
+	must.Do(t, err)
+	must.Do(t, w.Close())
 	return b.String()
 }
 
@@ -263,9 +259,7 @@ func TestVanishedClients(t *testing.T) {
 		"in a terminal's output": {terminal, len(terminal), 100 << 10},
 	} {
 		conn, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		head := "POST /process.Process/Start HTTP/1.1\r\nHost: x\r\nContent-Type: application/connect+json\r\nContent-Length: " + strconv.Itoa(len(test.body)) + "\r\n\r\n"
 		if _, err := io.WriteString(conn, head+test.body[:test.sent]); err != nil {
 			t.Fatal(err)
@@ -295,9 +289,7 @@ func TestVanishedClients(t *testing.T) {
 // methods starts or changes anything.
 func FuzzConnect(f *testing.F) {
 	a, err := New(Options{Users: []User{{Name: "me", Home: f.TempDir()}}})
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.Do(f, err)
 	f.Cleanup(func() { a.Close() })
 	h := a.Handler()
 	methods := []string{"/process.Process/Connect", "/process.Process/StreamInput", "/process.Process/SendInput", "/process.Process/Update", "/filesystem.Filesystem/Stat", "/filesystem.Filesystem/GetWatcherEvents"}
@@ -332,13 +324,9 @@ func FuzzConnect(f *testing.F) {
 func FuzzFiles(f *testing.F) {
 	home := f.TempDir()
 	a, err := New(Options{Users: []User{{Name: "me", UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Home: home}}})
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.Do(f, err)
 	f.Cleanup(func() { a.Close() })
-	if err := os.WriteFile(home+"/file", []byte("0123456789"), 0o644); err != nil {
-		f.Fatal(err)
-	}
+	must.Do(f, os.WriteFile(home+"/file", []byte("0123456789"), 0o644))
 	h := a.Handler()
 	f.Add("bytes=0-1,3-4", "Basic bWU6", "multipart/form-data; boundary=b", "", []byte("--b\r\nContent-Disposition: form-data; name=\"file\"\r\n\r\nx\r\n--b--\r\n"))
 	f.Add("bytes=-0", "Basic ====", "multipart/form-data", "gzip", []byte("\x1f\x8b\x08\x00"))
@@ -380,9 +368,7 @@ func TestTerminalNobodyReads(t *testing.T) {
 		Pty:     &process.PTY{Size: &process.PTY_Size{Cols: 80, Rows: 24}},
 	}))
 	r, err := d.server.processes.find(byPid(pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	patience.Until(t, "a full queue", func() bool {
 		all := r.output.current()
 		return len(all) == 1 && len(all[0].chunks) == queuedChunks

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -27,9 +28,7 @@ type slowUpload struct{ *net.TCPConn }
 func (d *daemon) beginUpload(t *testing.T, path string, size int64) slowUpload {
 	t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(d.url, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { conn.Close() })
 	if _, err := fmt.Fprintf(conn, "POST /files?path=%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n",
 		url.QueryEscape(path), size); err != nil {
@@ -40,17 +39,14 @@ func (d *daemon) beginUpload(t *testing.T, path string, size int64) slowUpload {
 
 func (u slowUpload) send(t *testing.T, text string) {
 	t.Helper()
-	if _, err := io.WriteString(u, text); err != nil {
-		t.Fatal(err)
-	}
+	_, err := io.WriteString(u, text)
+	must.Do(t, err)
 }
 
 func (u slowUpload) answer(t *testing.T) int {
 	t.Helper()
 	res, err := http.ReadResponse(bufio.NewReader(u), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer res.Body.Close()
 	if _, err := io.Copy(io.Discard, res.Body); err != nil {
 		t.Error(err)
@@ -69,9 +65,7 @@ func TestUploadInProgress(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, cut %v", path, cut), func(t *testing.T) {
 				t.Parallel()
 				d := serve(t, withScratch(t))
-				if err := os.Symlink("file", d.home+"/link"); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.Symlink("file", d.home+"/link"))
 				u := d.beginUpload(t, path, 3*block)
 				u.send(t, strings.Repeat("x", 2*block))
 				patience.Until(t, "two blocks of the upload", func() bool { return staged(t, d) >= 2*block })
@@ -79,9 +73,7 @@ func TestUploadInProgress(t *testing.T) {
 					t.Errorf("while it goes on: %v, want only the link", list)
 				}
 				if cut {
-					if err := u.CloseWrite(); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, u.CloseWrite())
 				} else {
 					u.send(t, strings.Repeat("x", block))
 				}
@@ -111,9 +103,7 @@ func withScratch(t *testing.T) func(*Options) {
 func staged(t *testing.T, d *daemon) (size int64) {
 	t.Helper()
 	list, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, fd := range list {
 		path := "/proc/self/fd/" + fd.Name()
 		if to, err := os.Readlink(path); err != nil || !strings.HasPrefix(to, d.server.scratch+"/") {
@@ -129,9 +119,7 @@ func staged(t *testing.T, d *daemon) (size int64) {
 func names(t *testing.T, dir string) (list []string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, e := range entries {
 		list = append(list, e.Name())
 	}
@@ -168,13 +156,9 @@ func TestStagedElsewhere(t *testing.T) {
 
 	// A file that cannot be linked there is staged anew beside its name.
 	c := &received{head: []byte("moved"), size: 5}
-	if err := c.stage(d.server.scratch); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, c.stage(d.server.scratch))
 	user, err := d.server.users.lookup("")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_, err = d.server.create(dir+"/moved", c, user, nil)
 	if err = errors.Join(err, c.close()); err != nil {
 		t.Error(err)
@@ -185,9 +169,7 @@ func TestStagedElsewhere(t *testing.T) {
 
 	named := &stagedFile{}
 	f, err := os.Create(dir + "/.upload-x")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	named.File, named.name = f, f.Name()
 	if err := named.link(dir + "/moved"); !errors.Is(err, os.ErrExist) {
 		t.Errorf("linked over a file: %v, want os.ErrExist", err)
@@ -231,9 +213,7 @@ func TestLastUploadRemains(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			d := serve(t, withScratch(t))
-			if err := os.Symlink("file", d.home+"/link"); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Symlink("file", d.home+"/link"))
 			older := d.beginUpload(t, "file", 3*block)
 			older.send(t, strings.Repeat("o", 2*block))
 			patience.Until(t, "two blocks of the older upload", func() bool { return staged(t, d) >= 2*block })
@@ -242,9 +222,7 @@ func TestLastUploadRemains(t *testing.T) {
 				t.Fatalf("the newer upload: %d %s, want 200", res.StatusCode, answer)
 			}
 			if test.cut {
-				if err := older.CloseWrite(); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, older.CloseWrite())
 			} else {
 				older.send(t, strings.Repeat("o", block))
 				want = strings.Repeat("o", 3*block)
@@ -339,9 +317,7 @@ func TestNoRoomInHoles(t *testing.T) {
 	path := dir + "/holes"
 	for _, old := range []int64{8 << 20, 6 << 20, 5 << 20} { // longer than the upload, as long, and shorter
 		put(t, path, "old")
-		if err := os.Truncate(path, old); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Truncate(path, old))
 		if res, answer := d.do(t, "POST", "/files?path="+url.QueryEscape(path), strings.Repeat("x", 6<<20), "Content-Type", "application/octet-stream"); res.StatusCode != http.StatusInsufficientStorage {
 			t.Errorf("into %d bytes: %d %s, want 507", old, res.StatusCode, answer)
 		}

@@ -12,6 +12,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -23,9 +24,7 @@ func TestBadNames(t *testing.T) {
 	w := d.watch(t, &filesystem.WatchDirRequest{IncludeEntry: true})
 	put(t, d.home+"/bad\xff", "")
 	put(t, d.home+"/new\nline \u20ac", "")
-	if err := os.Symlink("bad\xff", d.home+"/link"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink("bad\xff", d.home+"/link"))
 	put(t, d.home+"/end", "")
 	if got := strings.Join(w.until(t, "end"), "|"); !strings.Contains(got, "CREATE bad\uFFFD|") || !strings.Contains(got, "CREATE new\nline \u20ac|") {
 		t.Errorf("events %q, want %q in it and %q in it", got, "CREATE bad\uFFFD|", "CREATE new\nline \u20ac|")
@@ -64,19 +63,13 @@ func TestWatchReplaced(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
 	elsewhere := t.TempDir()
-	if err := os.Mkdir(elsewhere+"/tree", 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(elsewhere+"/tree", 0o755))
 	put(t, elsewhere+"/tree/file", "old")
 	w := d.watch(t, &filesystem.WatchDirRequest{Recursive: true})
-	if err := os.Rename(elsewhere+"/tree", d.home+"/tree"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Rename(elsewhere+"/tree", d.home+"/tree"))
 	w.until(t, "tree/file")
 	put(t, d.home+"/tree/file.new", "new")
-	if err := os.Rename(d.home+"/tree/file.new", d.home+"/tree/file"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Rename(d.home+"/tree/file.new", d.home+"/tree/file"))
 	put(t, d.home+"/end", "")
 	if got := strings.Join(w.until(t, "end"), "|"); !strings.HasSuffix(got, "RENAME tree/file.new|CREATE tree/file") {
 		t.Errorf("events %q, want the creation of tree/file at the end", got)
@@ -89,13 +82,9 @@ func TestWatchedDirectoryRemoved(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
 	for _, recursive := range []bool{false, true} {
-		if err := os.MkdirAll(d.home+"/dir/sub", 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(d.home+"/dir/sub", 0o755))
 		w := d.watch(t, &filesystem.WatchDirRequest{Path: "dir", Recursive: recursive})
-		if err := os.RemoveAll(d.home + "/dir"); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.RemoveAll(d.home+"/dir"))
 		if got := w.until(t, "."); len(got) == 0 || got[0] != "REMOVE sub" {
 			t.Errorf("recursive %v: events %q, want the removal of sub first", recursive, got)
 		}
@@ -127,9 +116,7 @@ func TestWatchOverflow(t *testing.T) {
 	put(t, long+"0", "")
 	// The server's socket buffers some megabytes that the client does not read.
 	for i := range limit + 16<<10 {
-		if err := os.Rename(long+strconv.Itoa(i), long+strconv.Itoa(i+1)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Rename(long+strconv.Itoa(i), long+strconv.Itoa(i+1)))
 	}
 	for w.Receive() {
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -23,9 +24,7 @@ type watching struct {
 func (d *daemon) watch(t *testing.T, req *filesystem.WatchDirRequest) watching {
 	t.Helper()
 	s, err := d.files().WatchDir(t.Context(), connect.NewRequest(req))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { s.Close() })
 	if !s.Receive() || s.Msg().GetStart() == nil {
 		t.Fatalf("no start event: %v, want a message", s.Err())
@@ -72,9 +71,7 @@ func TestWatch(t *testing.T) {
 		"below, deep": {true, func(t *testing.T, d *daemon) { put(t, d.home+"/sub/x", "") }, []string{"CREATE sub/x"}},
 		"new tree": {true, func(t *testing.T, d *daemon) {
 			// Made elsewhere, so that nobody sees it happen.
-			if err := os.MkdirAll(d.home+"-else/n1/n2", 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.MkdirAll(d.home+"-else/n1/n2", 0o755))
 			put(t, d.home+"-else/n1/n2/q", "")
 			_ = os.Rename(d.home+"-else/n1", d.home+"/n1")
 		}, []string{"CREATE n1", "CREATE n1/n2", "CREATE n1/n2/q"}},
@@ -89,9 +86,7 @@ func TestWatch(t *testing.T) {
 			t.Parallel()
 			d := serve(t)
 			put(t, d.home+"/old", "")
-			if err := os.Mkdir(d.home+"/sub", 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Mkdir(d.home+"/sub", 0o755))
 			w := d.watch(t, &filesystem.WatchDirRequest{Recursive: test.recursive})
 			test.do(t, d)
 			put(t, d.home+"/end", "")
@@ -112,9 +107,7 @@ func TestWatchNewTrees(t *testing.T) {
 	var want []string
 	for _, top := range strings.Split("abcdefghijklmnopqrstuvwxyz", "") {
 		dir := d.home + "/" + top + "/1/2/3"
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(dir, 0o755))
 		put(t, dir+"/file", "")
 		for _, name := range []string{"", "/1", "/1/2", "/1/2/3", "/1/2/3/file"} {
 			want = append(want, "CREATE "+top+name)
@@ -131,9 +124,7 @@ func TestWatchNewTrees(t *testing.T) {
 		}
 	}
 	// The moved tree is still watched, under its new name.
-	if err := os.Rename(d.home+"/a", d.home+"/A"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Rename(d.home+"/a", d.home+"/A"))
 	put(t, d.home+"/A/1/2/3/more", "")
 	w.until(t, "A/1/2/3/more")
 }
@@ -157,9 +148,7 @@ func TestWatchRefused(t *testing.T) {
 	put(t, d.home+"/file", "")
 	for path, want := range map[string]connect.Code{"none": connect.CodeNotFound, "file": connect.CodeInvalidArgument} {
 		s, err := d.files().WatchDir(t.Context(), connect.NewRequest(&filesystem.WatchDirRequest{Path: path}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if s.Receive() || connect.CodeOf(s.Err()) != want {
 			t.Errorf("%s: %v, want %v", path, s.Err(), want)
 		}
@@ -172,9 +161,7 @@ func TestPolledWatch(t *testing.T) {
 	d := serve(t)
 	client := d.files()
 	created, err := client.CreateWatcher(t.Context(), connect.NewRequest(&filesystem.CreateWatcherRequest{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	id := created.Msg.GetWatcherId()
 	if len(id) != 21 || id[0] != 'w' {
 		t.Errorf("id %q, want w and 20 characters", id)
@@ -183,9 +170,7 @@ func TestPolledWatch(t *testing.T) {
 	var got []*filesystem.FilesystemEvent
 	patience.Until(t, "the event", func() bool {
 		res, err := client.GetWatcherEvents(t.Context(), connect.NewRequest(&filesystem.GetWatcherEventsRequest{WatcherId: id}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		got = append(got, res.Msg.GetEvents()...)
 		return len(got) > 0
 	})

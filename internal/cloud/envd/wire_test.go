@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // exchange is a request on the wire, and the answer of envd 0.6.13.
@@ -62,9 +64,7 @@ func (d *daemon) check(t *testing.T, exchanges []exchange) {
 func (d *daemon) exchange(t *testing.T, of exchange) exchange {
 	t.Helper()
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(d.url, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer conn.Close()
 	if _, err := io.WriteString(conn, of.request); err != nil {
 		t.Fatal(err)
@@ -110,9 +110,7 @@ func readable(t *testing.T, res *http.Response, body string) string {
 func (d *daemon) names(t *testing.T) string {
 	t.Helper()
 	list, err := os.ReadDir(d.home)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var names []string
 	for _, entry := range list {
 		names = append(names, entry.Name())

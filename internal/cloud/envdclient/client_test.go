@@ -19,6 +19,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/envd"
 	"github.com/e2bctl/e2bctl/internal/cloud/envdclient"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -32,9 +33,7 @@ func serve(t *testing.T) (*envdclient.Client, *envd.Server, string) {
 	home := t.TempDir()
 	me := envd.User{Name: "me", UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Home: home, Shell: "/bin/sh"}
 	daemon, err := envd.New(envd.Options{Users: []envd.User{me}, Token: token, Path: os.Getenv("PATH"), Envs: map[string]string{"FROM": "envd"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	server := httptest.NewServer(daemon.Handler())
 	t.Cleanup(func() {
 		if err := daemon.Close(); err != nil {
@@ -114,13 +113,9 @@ func TestEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop()
-	if err := os.WriteFile(filepath.Join(home, "go"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(home, "go"), nil, 0o600))
 	patience.Until(t, "it has run on", func() bool { return exists(filepath.Join(home, "went")) })
-	if err := daemon.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, daemon.Close())
 	if _, err := client.Start(t.Context(), envdclient.Shell("true")); err == nil {
 		t.Error("got no error from an envd that is closed")
 	}
@@ -142,19 +137,13 @@ func (f onWrite) Write(p []byte) (int, error) {
 func TestBuilding(t *testing.T) {
 	t.Parallel()
 	client, _, home := serve(t)
-	if err := os.MkdirAll(filepath.Join(home, "from", "in"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(home, "from", "in", "file"), []byte("text"), 0o640); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(filepath.Join(home, "from", "in"), 0o755))
+	must.Do(t, os.WriteFile(filepath.Join(home, "from", "in", "file"), []byte("text"), 0o640))
 	to := filepath.Join(home, "to")
 	place := func(p envdclient.Placement) func(io.Reader) error {
 		return func(archive io.Reader) error { return client.Place(t.Context(), archive, -1, p) }
 	}
-	if err := client.Pack(t.Context(), home+"/from", place(envdclient.Placement{Target: to, User: "me"})); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, client.Pack(t.Context(), home+"/from", place(envdclient.Placement{Target: to, User: "me"})))
 	if text, err := os.ReadFile(filepath.Join(to, "in", "file")); string(text) != "text" || err != nil {
 		t.Errorf("got %q and error %v, want text", text, err)
 	}

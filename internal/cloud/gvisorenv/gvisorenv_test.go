@@ -12,15 +12,15 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // program writes a script that is executed as a program.
 func program(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o755))
 	return path
 }
 
@@ -93,9 +93,7 @@ chmod 755 $GOBIN/runsc`)
 func TestDamaged(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	built, err := Setup(t.Context(), nil, builds(t, "first", ""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	given, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := Find(given, ""); errors.Is(err, ErrDamaged) || !errors.Is(err, context.Canceled) {
@@ -107,9 +105,7 @@ func TestDamaged(t *testing.T) {
 		"another":  func() error { return os.WriteFile(built.Path, []byte("#!/bin/sh\necho other"), 0o755) },
 		"no modes": func() error { return os.Chmod(built.Path, 0o600) },
 	} {
-		if err := damage(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, damage())
 		if _, err := Find(t.Context(), ""); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "run `e2bctl local setup --engine gvisor`") || !strings.Contains(err.Error(), built.Path) {
 			t.Errorf("%s: got %v, want %v with the path and what to do", name, err, ErrDamaged)
 		}
@@ -118,9 +114,7 @@ func TestDamaged(t *testing.T) {
 			t.Errorf("%s: got %+v, %v, want another one at %s\n%s", name, again, err, built.Path, &progress)
 		}
 	}
-	if err := os.WriteFile(built.Path, []byte("#!/bin/sh\necho runtime: failed to create new OS thread >&2; exit 2"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(built.Path, []byte("#!/bin/sh\necho runtime: failed to create new OS thread >&2; exit 2"), 0o755))
 	if _, err := Find(t.Context(), ""); err == nil || errors.Is(err, ErrDamaged) {
 		t.Errorf("got %v where there can be no more threads, want an error that is not %v", err, ErrDamaged)
 	}
@@ -131,18 +125,14 @@ func TestDamaged(t *testing.T) {
 func TestTidying(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	version, err := home()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	cache := filepath.Dir(version)
 	const day = 24 * time.Hour
 	place := func(dir string, age time.Duration) Program {
 		t.Helper()
 		p := Program{Path: filepath.Join(cache, dir, name), dir: filepath.Join(cache, dir)}
 		then := time.Now().Add(-age)
-		if err := errors.Join(os.Mkdir(p.dir, 0o755), os.WriteFile(p.Path, nil, 0o755), os.Chtimes(p.Path, then, then), os.Chtimes(p.dir, then, then)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(os.Mkdir(p.dir, 0o755), os.WriteFile(p.Path, nil, 0o755), os.Chtimes(p.Path, then, then), os.Chtimes(p.dir, then, then)))
 		return p
 	}
 	place("unused", 31*day)
@@ -154,9 +144,7 @@ func TestTidying(t *testing.T) {
 	own.NoteUse()
 
 	pipe := filepath.Join(t.TempDir(), "pipe")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, syscall.Mkfifo(pipe, 0o600))
 	slow, finished := builds(t, "slow", "echo began >"+pipe+"; read line <"+pipe), make(chan error, 1)
 	go func() {
 		_, err := Setup(t.Context(), nil, slow)
@@ -172,9 +160,7 @@ func TestTidying(t *testing.T) {
 	if err != nil || len(running) != 1 {
 		t.Errorf("got %v, %v, want the directory of the setup that is running", running, err)
 	}
-	if err := os.WriteFile(pipe, []byte("go on\n"), 0); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(pipe, []byte("go on\n"), 0))
 	if err := <-finished; err != nil {
 		t.Errorf("the setup that was running: %v", err)
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestCertificates checks that the certificate of an authority only signs those of hosts, and
@@ -16,15 +18,11 @@ func TestCertificates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
 		a, err := NewAuthority("i1")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		<-time.After(24 * time.Hour)
 		made := time.Now()
 		leaf, err := a.certificate("api.test")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		root, host := a.cert, leaf.Leaf
 		if !root.IsCA || root.MaxPathLen != 0 || !root.MaxPathLenZero || root.KeyUsage != x509.KeyUsageCertSign {
 			t.Errorf("got an authority that may %v, with a path of %d (%v), want one that signs hosts alone", root.KeyUsage, root.MaxPathLen, root.MaxPathLenZero)
@@ -72,15 +70,11 @@ func TestLeavesAreKept(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a, err := NewAuthority("i1")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		serial := func(host string) string {
 			t.Helper()
 			made, err := a.certificate(host)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			return made.Leaf.SerialNumber.String()
 		}
 		first := serial("api.test")

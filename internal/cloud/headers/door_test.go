@@ -24,6 +24,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -52,9 +53,7 @@ func rules(t *testing.T, headers map[string]map[string]string) *network.Rules {
 	if err == nil {
 		r, err = r.WithHeaders(headers)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return r
 }
 
@@ -65,9 +64,7 @@ func newHouse(t *testing.T, handler http.HandlerFunc, change ...func(*Options)) 
 	t.Helper()
 	h := &house{t: t, roots: x509.NewCertPool(), secrets: map[string]string{"key": secret}}
 	ca, err := NewAuthority("the internet")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	h.server = httptest.NewUnstartedServer(handler)
 	h.server.EnableHTTP2 = true
 	h.server.Config.ErrorLog = silence()
@@ -77,9 +74,7 @@ func newHouse(t *testing.T, handler http.HandlerFunc, change ...func(*Options)) 
 	h.server.StartTLS()
 	h.server.TLS.Certificates = nil
 	authority, err := NewAuthority("i1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	h.roots.AppendCertsFromPEM(authority.PEM())
 	o := Options{Authority: authority, Secret: h.secret, Roots: x509.NewCertPool()}
 	o.Roots.AppendCertsFromPEM(ca.PEM())
@@ -153,9 +148,7 @@ func (h *house) raw(name, request string) string {
 func get(t *testing.T, client *http.Client, url string, header ...string) (int, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Add(header[i], header[i+1])
 	}
@@ -244,14 +237,10 @@ func TestMisdirected(t *testing.T) {
 	// One connection of HTTP/2 is not for another host of the same certificate either.
 	client := h.client("h2")
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://api.test/", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	r.Host = "a.wild.test"
 	res, err := client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusMisdirectedRequest || requests.Load() > 0 {
 		t.Errorf("another authority: got %d, want 421", res.StatusCode)
@@ -287,9 +276,7 @@ func TestMethods(t *testing.T) {
 			"TRACE": 405, "trace": 405, "Trace": 405, "TRACK": 405, "PROPFIND": 405, "get": 405, "X": 405, strings.Repeat("M", 1000): 405,
 		} {
 			r, err := http.NewRequestWithContext(t.Context(), method, "https://api.test/", strings.NewReader("a body"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			res, err := client.Do(r)
 			if err != nil {
 				t.Errorf("%s, %.20s: %v", protocol, method, err)
@@ -426,14 +413,10 @@ func TestTrailersOfRules(t *testing.T) {
 	for _, protocol := range []string{"h1", "h2"} {
 		for _, name := range []string{"X-Key", "x-key"} {
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://api.test/", io.MultiReader(strings.NewReader("body")))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			r.Trailer = http.Header{name: {"from inside"}, "X-Sent": {"a trailer"}}
 			res, err := h.client(protocol).Do(r)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			text, err := io.ReadAll(res.Body)
 			if want := `["from the rule"] [] ["a trailer"]`; string(text) != want || err != nil {
 				t.Errorf("%s, %s: got %s and error %v, want %s", protocol, name, text, err, want)
@@ -456,14 +439,10 @@ func TestTrailers(t *testing.T) {
 	})
 	for _, protocol := range []string{"h1", "h2"} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://api.test/", io.MultiReader(strings.NewReader("body")))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		r.Trailer = http.Header{"X-Sent": {"a trailer"}}
 		res, err := h.client(protocol).Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		text, err := io.ReadAll(res.Body)
 		if got := res.Trailer.Get("X-After"); got != "got a trailer" || string(text) != "text" || err != nil {
 			t.Errorf("%s: got %q after %q, %v, want the trailers of both", protocol, got, text, err)
@@ -494,17 +473,13 @@ func TestWebsocket(t *testing.T) {
 	})
 	dialer := websocket.Dialer{NetDialContext: h.dial, TLSClientConfig: &tls.Config{RootCAs: h.roots}}
 	conn, res, err := dialer.DialContext(t.Context(), "wss://api.test/", http.Header{"Authorization": {"dummy"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer conn.Close()
 	if got := res.Header.Get("X-Seen"); got != "Bearer "+secret {
 		t.Errorf("the host saw %q, want the secret", got)
 	}
 	for _, text := range []string{"one", strings.Repeat("two", 100_000)} {
-		if err := conn.WriteMessage(websocket.TextMessage, []byte(text)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, conn.WriteMessage(websocket.TextMessage, []byte(text)))
 		if _, got, err := conn.ReadMessage(); err != nil || string(got) != text {
 			t.Errorf("got %.20q, %v, want %.20q", got, err, text)
 		}
@@ -531,9 +506,7 @@ func TestStreams(t *testing.T) {
 	})
 	client := h.client("h1")
 	res, err := client.Get("https://api.test/")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer res.Body.Close()
 	lines := bufio.NewReader(res.Body)
 	for _, want := range []string{"one\n", "two\n"} {
@@ -563,9 +536,7 @@ func TestStreams(t *testing.T) {
 func TestSilentConnectionsEnd(t *testing.T) {
 	t.Parallel()
 	authority, err := NewAuthority("i1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, greeting := range []string{"", "\x16\x03\x01\x02\x00\x01"} {
 		synctest.Test(t, func(t *testing.T) {
 			d := New(Options{Authority: authority})
@@ -596,9 +567,7 @@ func TestSilentConnectionsEnd(t *testing.T) {
 func TestCloseEndsConnections(t *testing.T) {
 	t.Parallel()
 	authority, err := NewAuthority("i1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	synctest.Test(t, func(t *testing.T) {
 		d := New(Options{Authority: authority})
 		d.Set(rules(t, bearer), nil)
@@ -649,9 +618,7 @@ func TestNoConnectionsAreLeft(t *testing.T) {
 func inside(t *testing.T, reach Reach) (d *Door, client *tls.Conn) {
 	t.Helper()
 	authority, err := NewAuthority("i1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	d = New(Options{Authority: authority, Secret: func(string) (string, error) { return secret, nil }})
 	d.Set(rules(t, bearer), reach)
 	near, far := net.Pipe()
@@ -671,9 +638,7 @@ func TestIdleConnectionsEnd(t *testing.T) {
 			go func() { _, _ = io.WriteString(client, "GET / HTTP/1.1\r\nHost: api.test\r\n\r\n"+next) }()
 			in := bufio.NewReader(client)
 			res, err := http.ReadResponse(in, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if text, err := io.ReadAll(res.Body); res.StatusCode != http.StatusBadGateway || err != nil {
 				t.Errorf("got %s %s and error %v, want 502", res.Status, text, err)
 			}
@@ -757,9 +722,7 @@ func TestNothingIsAdded(t *testing.T) {
 	for _, sent := range []http.Header{{}, own} {
 		var request strings.Builder
 		request.WriteString("GET / HTTP/1.1\r\nHost: api.test\r\nConnection: close\r\n")
-		if err := sent.Write(&request); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, sent.Write(&request))
 		if answer := h.raw("api.test", request.String()+"\r\n"); !strings.HasPrefix(answer, "HTTP/1.1 200") {
 			t.Fatalf("got %q", answer)
 		}
@@ -796,13 +759,9 @@ func TestLengthOfHead(t *testing.T) {
 	for _, protocol := range []string{"h1", "h2"} {
 		for _, path := range []string{"/", "/trailers"} {
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodHead, "https://api.test"+path, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			res, err := h.client(protocol).Do(r)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			res.Body.Close()
 			if res.ContentLength != 4 {
 				t.Errorf("%s, %s: got the length %d, want 4", protocol, path, res.ContentLength)
@@ -870,9 +829,7 @@ func TestStreamsAreBounded(t *testing.T) {
 	framer := http2.NewFramer(secured, secured)
 	go func() { _ = framer.WriteSettings() }()
 	frame, err := framer.ReadFrame()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	settings, ok := frame.(*http2.SettingsFrame)
 	if !ok {
 		t.Fatalf("got %v, want the settings", frame)

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestFind checks that no directory of PATH that depends on the caller's is searched.
@@ -16,12 +18,8 @@ func TestFind(t *testing.T) {
 	}
 	caller, system := t.TempDir(), t.TempDir()
 	for _, path := range []string{filepath.Join(caller, "tool"), filepath.Join(caller, "bin", "tool"), filepath.Join(system, "tool")} {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte("#!/bin/sh\npwd; echo \"$PATH\"\n"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must.Do(t, os.WriteFile(path, []byte("#!/bin/sh\npwd; echo \"$PATH\"\n"), 0o755))
 	}
 	t.Chdir(caller)
 	t.Setenv("GODEBUG", "execerrdot=0")

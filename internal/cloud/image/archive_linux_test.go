@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // keeper keeps images as the files of their archives.
@@ -77,17 +79,13 @@ func TestGive(t *testing.T) {
 	for _, unpacked := range []bool{false, true} { // here, too
 		if unpacked {
 			pulled, err := w.Pull(t.Context(), ref, nil, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			w.layers.Release(pulled.Layers...)
 			k.all = nil
 		}
 		var lines []string
 		got, err := w.Give(t.Context(), ref, nil, k, func(line string) { lines = append(lines, line) })
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if got.Digest != digestOf(t, img) || got.Reference != ref || got.Config.User != "33:44" || len(got.Layers) != 0 {
 			t.Errorf("got %+v, want what the image says", got)
 		}
@@ -100,9 +98,7 @@ func TestGive(t *testing.T) {
 	var config map[string]json.RawMessage
 	var inner v1.ConfigFile
 	err := errors.Join(json.Unmarshal([]byte(given["manifest.json"]), &manifest), json.Unmarshal([]byte(given["config.json"]), &config), json.Unmarshal([]byte(given["config.json"]), &inner))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if diff := cmp.Diff([]saved{{Config: "config.json", RepoTags: []string{"localhost/kept:1"}, Layers: []string{"0.tar", "1.tar", "2.tar"}}}, manifest); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -129,9 +125,7 @@ func TestGiveNothing(t *testing.T) {
 	t.Parallel()
 	w, k := newWorld(t, nil), &keeper{}
 	got, err := w.Give(t.Context(), Scratch, nil, k, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	r := tar.NewReader(bytes.NewReader([]byte(k.all[got.Digest]["0.tar"])))
 	if _, err := r.Next(); !errors.Is(err, io.EOF) {
 		t.Errorf("got a layer with something in it, %v", err)
@@ -148,9 +142,7 @@ func TestGiveDamaged(t *testing.T) {
 	w := newWorld(t, nil)
 	good := layerOf(t, types.OCILayer, "a", "1")
 	other, err := layerOf(t, types.OCIUncompressedLayer, "a", "2").DiffID()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for name, tt := range map[string]struct {
 		img  v1.Image
 		k    keeper

@@ -14,6 +14,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // writeArchive writes images in the format of docker save.
@@ -22,26 +24,18 @@ func writeArchive(t testing.TB, path string, images map[string]v1.Image) {
 	all := map[name.Tag]v1.Image{}
 	for tag, img := range images {
 		ref, err := name.NewTag(tag)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		all[ref] = img
 	}
-	if err := tarball.MultiWriteToFile(path, all); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, tarball.MultiWriteToFile(path, all))
 }
 
 func writeLayout(t testing.TB, dir string, tags map[string]v1.Image) {
 	t.Helper()
 	to, err := layout.Write(dir, empty.Index)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for tag, img := range tags {
-		if err := to.AppendImage(img, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": tag}), layout.WithPlatform(platform)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, to.AppendImage(img, layout.WithAnnotations(map[string]string{"org.opencontainers.image.ref.name": tag}), layout.WithPlatform(platform)))
 	}
 }
 
@@ -60,9 +54,7 @@ func TestFiles(t *testing.T) {
 	writeLayout(t, at("one"), map[string]v1.Image{"latest": one})
 	writeLayout(t, at("both"), map[string]v1.Image{"one": one, "two": two})
 	config, err := one.ConfigName()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for ref, want := range map[string]struct{ digest, files string }{
 		"docker-archive:" + at("one.tar"):                         {config.String(), "a=1 b=2"},
 		"docker-archive:" + at("both.tar:localhost:1/one:latest"): {config.String(), "a=1 b=2"},
@@ -81,17 +73,11 @@ func TestFiles(t *testing.T) {
 	if n := len(w.left(t)); n != 3 {
 		t.Errorf("got %d layers, want those of all images once", n)
 	}
-	if err := unix.Mkfifo(at("fifo"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Mkfifo(at("fifo"), 0o600))
 	for name, target := range map[string]string{"link.tar": filepath.Join(outside, "one.tar"), "up.tar": "../" + filepath.Base(outside) + "/one.tar"} {
-		if err := os.Symlink(target, at(name)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Symlink(target, at(name)))
 	}
-	if err := os.WriteFile(at("text"), []byte(strings.Repeat("text", 1000)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(at("text"), []byte(strings.Repeat("text", 1000)), 0o600))
 	three := imageOf(t, layerOf(t, types.OCILayer, "a", "4"), layerOf(t, types.OCILayer, "b", "5"))
 	writeLayout(t, at("damaged"), map[string]v1.Image{"latest": three})
 	writeLayout(t, at("linked"), map[string]v1.Image{"latest": three})
@@ -102,19 +88,11 @@ func TestFiles(t *testing.T) {
 	} else {
 		blob := filepath.Join("blobs", "sha256", digest.Hex)
 		text, err := os.ReadFile(filepath.Join(at("damaged"), blob))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		text[len(text)-1] ^= 1
-		if err := os.WriteFile(filepath.Join(at("damaged"), blob), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Remove(filepath.Join(at("linked"), blob)); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink("/etc/passwd", filepath.Join(at("linked"), blob)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(at("damaged"), blob), text, 0o600))
+		must.Do(t, os.Remove(filepath.Join(at("linked"), blob)))
+		must.Do(t, os.Symlink("/etc/passwd", filepath.Join(at("linked"), blob)))
 	}
 	w = newWorld(t, func(_ *world, o *Options) { o.Archives = []string{"/nowhere", allowed} }) // with an empty cache
 	for ref, want := range map[string]string{

@@ -39,6 +39,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/layer"
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func TestMain(m *testing.M) {
@@ -96,9 +97,7 @@ func (w *world) open(t testing.TB, change func(w *world, o *Options)) {
 		change(w, &o)
 	}
 	p, err := Open(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(p.Close)
 	w.Puller = p
 }
@@ -193,16 +192,11 @@ func tarOf(t testing.TB, files ...string) []byte {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	for i := 0; i < len(files); i += 2 {
-		if err := w.WriteHeader(&tar.Header{Name: files[i], Mode: 0o644, Size: int64(len(files[i+1])), ModTime: time.Unix(1e9, 0)}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.WriteString(w, files[i+1]); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.WriteHeader(&tar.Header{Name: files[i], Mode: 0o644, Size: int64(len(files[i+1])), ModTime: time.Unix(1e9, 0)}))
+		_, err := io.WriteString(w, files[i+1])
+		must.Do(t, err)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Close())
 	return b.Bytes()
 }
 
@@ -218,25 +212,21 @@ func layerOf(t testing.TB, kind types.MediaType, files ...string) v1.Layer {
 	t.Helper()
 	text := tarOf(t, files...)
 	diffID, _, err := v1.SHA256(bytes.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var b bytes.Buffer
 	var w io.WriteCloser
 	switch kind {
 	case types.OCILayerZStd:
-		if w, err = zstd.NewWriter(&b); err != nil {
-			t.Fatal(err)
-		}
+		w, err = zstd.NewWriter(&b)
+		must.Do(t, err)
 	case types.OCILayer, types.DockerLayer:
 		w = gzip.NewWriter(&b)
 	default:
 		return compressed{static.NewLayer(text, kind), diffID}
 	}
 	_, err = w.Write(text)
-	if err = errors.Join(err, w.Close()); err != nil {
-		t.Fatal(err)
-	}
+	err = errors.Join(err, w.Close())
+	must.Do(t, err)
 	return compressed{static.NewLayer(b.Bytes(), kind), diffID}
 }
 
@@ -244,22 +234,17 @@ func layerOf(t testing.TB, kind types.MediaType, files ...string) v1.Layer {
 func imageOf(t testing.TB, layers ...v1.Layer) v1.Image {
 	t.Helper()
 	img, err := mutate.AppendLayers(empty.Image, layers...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	config, err := img.ConfigFile()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	config = config.DeepCopy()
 	config.OS, config.Architecture = platform.OS, platform.Architecture
 	config.Config = v1.Config{
 		Env: []string{"PATH=/bin", "A=b=c"}, User: "33:44", WorkingDir: "/srv", Entrypoint: []string{"/init", "-x"}, Cmd: []string{"run"},
 		Shell: []string{"/bin/ash", "-c"}, ExposedPorts: map[string]struct{}{"80/tcp": {}, "53/udp": {}}, Labels: map[string]string{"a": "b"},
 	}
-	if img, err = mutate.ConfigFile(img, config); err != nil {
-		t.Fatal(err)
-	}
+	img, err = mutate.ConfigFile(img, config)
+	must.Do(t, err)
 	return img
 }
 
@@ -271,9 +256,7 @@ func (w *world) push(t testing.TB, path string, img v1.Image) (reference string)
 	if err == nil {
 		err = remote.Write(ref, img, remote.WithTransport(http.DefaultTransport))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	w.asked()
 	return reference
@@ -282,9 +265,7 @@ func (w *world) push(t testing.TB, path string, img v1.Image) (reference string)
 func digestOf(t testing.TB, img v1.Image) string {
 	t.Helper()
 	d, err := img.Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return d.String()
 }
 
@@ -292,18 +273,14 @@ func digestOf(t testing.TB, img v1.Image) string {
 func (w *world) files(t testing.TB, ids []string) (all []string) {
 	t.Helper()
 	dirs, err := w.layers.Hold(ids...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer w.layers.Release(ids...)
 	to := filepath.Join(w.dir, "seen-"+rand.Text()) // on the same file system, for links
 	err = os.Mkdir(to, 0o700)
 	if err == nil {
 		err = sharing{}.Merge(t.Context(), dirs, to)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer os.RemoveAll(to)
 	root := filepath.Join(to, "root")
 	err = filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
@@ -314,9 +291,7 @@ func (w *world) files(t testing.TB, ids []string) (all []string) {
 		all = append(all, strings.TrimPrefix(name, root+"/")+"="+string(text))
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return all
 }
 
@@ -325,9 +300,7 @@ func (w *world) left(t testing.TB) (ids []string) {
 	t.Helper()
 	w.store.Wait()
 	all, err := w.store.Records(store.Layers)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, r := range all {
 		ids = append(ids, r.ID)
 	}
@@ -349,9 +322,7 @@ func TestPull(t *testing.T) {
 	ref := w.push(t, "some/image:tag", img)
 	var lines []string
 	got, err := w.Pull(t.Context(), ref, nil, func(line string) { lines = append(lines, line) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	want := Image{Reference: ref, Digest: digestOf(t, img), Layers: got.Layers, Config: Config{
 		Env: []string{"PATH=/bin", "A=b=c"}, User: "33:44", Workdir: "/srv", Entrypoint: []string{"/init", "-x"}, Cmd: []string{"run"},
 		Shell: []string{"/bin/ash", "-c"}, ExposedPorts: []string{"53/udp", "80/tcp"}, Labels: map[string]string{"a": "b"},
@@ -369,9 +340,7 @@ func TestPull(t *testing.T) {
 		t.Errorf("got %d blobs fetched, want 4", n)
 	}
 	again, err := w.Pull(t.Context(), ref, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if diff := cmp.Diff(got, again); diff != "" {
 		t.Errorf("the second time (-first +second):\n%s", diff)
 	}
@@ -381,9 +350,7 @@ func TestPull(t *testing.T) {
 	other := imageOf(t, base, layerOf(t, types.DockerLayer, "other", "5"))
 	moved := w.push(t, "some/image:tag", other)
 	next, err := w.Pull(t.Context(), moved, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if next.Digest != digestOf(t, other) || next.Layers[0] != got.Layers[0] || len(w.left(t)) != 4 {
 		t.Errorf("the tag moved: got %+v, want %s above the layer %s", next, digestOf(t, other), got.Layers[0])
 	}
@@ -453,13 +420,9 @@ func TestManyLayers(t *testing.T) {
 	}
 	ref := w.push(t, "many", imageOf(t, all...))
 	first, err := w.Pull(t.Context(), ref, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	second, err := w.Pull(t.Context(), ref, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if len(first.Layers) != 1 || !slices.Equal(first.Layers, second.Layers) {
 		t.Errorf("got %q, then %q, want one layer twice", first.Layers, second.Layers)
 	}
@@ -475,9 +438,7 @@ func TestReopened(t *testing.T) {
 	dir := t.TempDir()
 	for n := range 2 {
 		durable, err := store.Open(t.Context(), dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		w.store, w.dir = durable, dir
 		w.open(t, nil)
 		w.layers.Sweep()
@@ -486,9 +447,7 @@ func TestReopened(t *testing.T) {
 			ref = w.push(t, "image", imageOf(t, layerOf(t, types.OCILayer, "a", "1")))
 		}
 		img, err := w.Pull(t.Context(), ref, nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if got := w.files(t, img.Layers); !slices.Equal(got, []string{"a=1"}) {
 			t.Errorf("got %q", got)
 		}
@@ -508,9 +467,7 @@ func TestDamaged(t *testing.T) {
 	base := layerOf(t, types.OCILayer, "a", strings.Repeat("a", 100_000))
 	plain := layerOf(t, types.OCIUncompressedLayer, "b", strings.Repeat("b", 100_000))
 	last, err := plain.Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	text := tarOf(t, "b", strings.Repeat("b", 100_000))
 	changed := bytes.Clone(text)
 	changed[len(changed)-1] ^= 1 // in the end of a tar, which nobody reads
@@ -623,9 +580,7 @@ func TestCredentials(t *testing.T) {
 	}))
 	t.Cleanup(other.Close)
 	u, err := url.Parse(other.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	w.answers(func(a http.ResponseWriter, r *http.Request) bool {
 		user, password, _ := r.BasicAuth()
 		if user != "somebody" || password != "secret" {
@@ -703,9 +658,7 @@ func TestInsecure(t *testing.T) {
 	w := newWorld(t, func(_ *world, o *Options) { o.Insecure = []string{"10.1.2.3:5000"} })
 	for _, u := range []string{"http://10.1.2.3/v2/", "http://192.168.1.1:5000/v2/", "http://registry.local/v2/", "http://10.1.2.4:5000/v2/"} {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, u, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if a, err := w.remote.transport.RoundTrip(r); err == nil || !strings.Contains(err.Error(), "no HTTPS") {
 			t.Errorf("%s: got %v, %v, want that it is not allowed", u, a, err)
 		}

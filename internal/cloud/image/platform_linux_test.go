@@ -14,6 +14,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestPlatforms: from an index, Pull takes the image for this machine and Give the one for
@@ -29,9 +31,7 @@ func TestPlatforms(t *testing.T) {
 			config.OS, config.Architecture = os, arch
 			img, err = mutate.ConfigFile(img, config)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return img
 	}
 	add := func(img v1.Image, os, arch string) mutate.IndexAddendum {
@@ -43,18 +43,14 @@ func TestPlatforms(t *testing.T) {
 		if err == nil {
 			err = remote.WriteIndex(ref, index, remote.WithTransport(http.DefaultTransport))
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 		return ref.String()
 	}
 	others := []mutate.IndexAddendum{add(foreign("linux", "s390x"), "linux", "s390x"), add(foreign("windows", platform.Architecture), "windows", platform.Architecture), add(foreign("unknown", "unknown"), "unknown", "unknown")}
 	for range 2 { // the second time everything is here already
 		img, err := w.Pull(t.Context(), push("index", mutate.AppendManifests(empty.Index, append(others, add(mine, platform.OS, platform.Architecture))...)), nil, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if img.Digest != digestOf(t, mine) || !slices.Equal(w.files(t, img.Layers), []string{"a=mine"}) {
 			t.Errorf("got %+v, want %s", img, digestOf(t, mine))
 		}

@@ -15,6 +15,7 @@ import (
 	gorilla "github.com/gorilla/websocket"
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -29,9 +30,7 @@ func (p *ports) dial(t testing.TB, id, query string, options *coder.DialOptions)
 	t.Helper()
 	url := "ws" + strings.TrimPrefix(p.jupyter, "http") + "/api/kernels/" + id + "/channels" + query
 	ws, _, err := coder.Dial(t.Context(), url, options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	ws.SetReadLimit(-1)
 	t.Cleanup(func() { ws.CloseNow() })
 	return &peer{t: t, ws: ws, v1: ws.Subprotocol() == jupyter.SubprotocolV1}
@@ -40,9 +39,7 @@ func (p *ports) dial(t testing.TB, id, query string, options *coder.DialOptions)
 func (p *peer) send(channel, msgType string, content any, parent jupyter.Header) jupyter.Header {
 	p.t.Helper()
 	data, err := json.Marshal(content)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must.Do(p.t, err)
 	m := &jupyter.Message{Channel: channel, Header: jupyter.NewHeader(msgType, "peer", "e2b"), Parent: parent, Content: data}
 	kind, frame := coder.MessageBinary, []byte(nil)
 	if p.v1 {
@@ -51,12 +48,8 @@ func (p *peer) send(channel, msgType string, content any, parent jupyter.Header)
 		kind = coder.MessageText
 		frame, _, err = jupyter.Marshal(m)
 	}
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	if err := p.ws.Write(p.t.Context(), kind, frame); err != nil {
-		p.t.Fatal(err)
-	}
+	must.Do(p.t, err)
+	must.Do(p.t, p.ws.Write(p.t.Context(), kind, frame))
 	return m.Header
 }
 
@@ -65,18 +58,14 @@ func (p *peer) receive() *jupyter.Message {
 	ctx, cancel := context.WithTimeout(p.t.Context(), patience.Limit)
 	defer cancel()
 	kind, frame, err := p.ws.Read(ctx)
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must.Do(p.t, err)
 	var m *jupyter.Message
 	if p.v1 {
 		m, err = jupyter.UnmarshalV1(frame)
 	} else {
 		m, err = jupyter.Unmarshal(frame, kind == coder.MessageBinary)
 	}
-	if err != nil {
-		p.t.Fatal(err)
-	}
+	must.Do(p.t, err)
 	return m
 }
 
@@ -321,9 +310,7 @@ func TestMalformedMessageEndsTheConnection(t *testing.T) {
 	p := serve(t, "")
 	for _, frame := range []string{"{", `{"channel":"nowhere","header":{}}`, `{"channel":"shell","header":{}}`} {
 		ws := p.dial(t, p.defaultID(t), "", nil)
-		if err := ws.ws.Write(t.Context(), coder.MessageText, []byte(frame)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, ws.ws.Write(t.Context(), coder.MessageText, []byte(frame)))
 		if _, _, err := ws.ws.Read(t.Context()); coder.CloseStatus(err) != coder.StatusInvalidFramePayloadData {
 			t.Errorf("%s: got %v, want close status coder.StatusInvalidFramePayloadData", frame, err)
 		}
@@ -338,9 +325,7 @@ func TestMessageWithoutChannelAndDate(t *testing.T) {
 	ws := p.dial(t, p.defaultID(t), "", nil)
 	text := `{"header":{"msg_id":"m1","username":"anonymous","session":"s1","msg_type":"execute_request","version":"5.0"},` +
 		`"parent_header":{},"metadata":{},"content":{"code":"6*7","silent":false,"store_history":true,"user_expressions":{},"allow_stdin":false}}`
-	if err := ws.ws.Write(t.Context(), coder.MessageText, []byte(text)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, ws.ws.Write(t.Context(), coder.MessageText, []byte(text)))
 	if got := ws.until(jupyter.Header{MsgID: "m1"}); !strings.Contains(types(got), "execute_result") {
 		t.Errorf("got %s, want %q in it", types(got), "execute_result")
 	}
@@ -358,9 +343,7 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	for _, m := range ws.until(ws.execute("import sys; sys.stdout.write('x' * (32 << 20)); None", false)) {
 		if m.Header.MsgType == "stream" {
 			var c jupyter.StreamContent
-			if err := json.Unmarshal(m.Content, &c); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, json.Unmarshal(m.Content, &c))
 			size += len(c.Text)
 		}
 	}
@@ -519,9 +502,8 @@ func testSessionsOfRemovedKernels(t *testing.T, do restCall) {
 func BenchmarkExecute(b *testing.B) {
 	p := serve(b, "")
 	k := p.listKernels()[0]
-	if _, err := k.Start(b.Context()); err != nil {
-		b.Fatal(err)
-	}
+	_, err := k.Start(b.Context())
+	must.Do(b, err)
 	b.Run("websocket", func(b *testing.B) {
 		ws := p.dial(b, k.id, "", nil)
 		for b.Loop() {

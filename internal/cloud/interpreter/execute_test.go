@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -74,14 +75,10 @@ func TestContexts(t *testing.T) {
 	if got := merged(p.run(t, map[string]any{"code": "x = 1; import os; os.getcwd()", "context_id": made.ID}), "result"); got != "/" {
 		t.Errorf("cwd %q, want %q", got, "/")
 	}
-	if err := os.Mkdir(filepath.Join(p.options.Dir, "below"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(filepath.Join(p.options.Dir, "below"), 0o755))
 	for cwd, want := range map[string]string{"below": filepath.Join(p.options.Dir, "below"), "/nowhere": p.options.Dir} {
 		k, err := p.newContext("python", cwd, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if got := merged(p.run(t, map[string]any{"code": "import os; print(os.getcwd(), end='')", "context_id": k.id}), "stdout"); got != want || k.contextModel().CWD != cwd {
 			t.Errorf("%s: runs in %q", cwd, got)
 		}
@@ -112,9 +109,8 @@ func TestContexts(t *testing.T) {
 		t.Errorf("delete: %d %q, want status 200 and body %q", status, body, "null")
 	}
 	for len(p.listKernels()) < maxKernels {
-		if _, err := p.addKernel(&runningKernel{isContext: true, language: "python"}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := p.addKernel(&runningKernel{isContext: true, language: "python"})
+		must.Do(t, err)
 	}
 	status, body = p.call(t, t.Context(), http.MethodPost, p.interpreter+"/contexts", `{}`)
 	if status != 500 || !strings.Contains(body, "Failed to create context") || !strings.Contains(body, "the limit of a sandbox is 64") {
@@ -148,18 +144,14 @@ func TestCrossOrigin(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "")
 	preflight, err := http.NewRequestWithContext(t.Context(), http.MethodOptions, p.interpreter+"/execute", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for name, value := range map[string]string{
 		"Origin": "http://page.example", "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "x-access-token,content-type",
 	} {
 		preflight.Header.Set(name, value)
 	}
 	response, err := p.client.Do(preflight)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	response.Body.Close()
 	if response.StatusCode != 200 {
 		t.Errorf("preflight: %s, want 200", response.Status)
@@ -251,18 +243,14 @@ const gate = "while not __import__('os').path.exists('open'): pass"
 
 func (p *ports) openGate(t testing.TB) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(p.options.Dir, "open"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(p.options.Dir, "open"), nil, 0o600))
 }
 
 // ask posts code and returns a function that returns the lines as they arrive.
 func (p *ports) ask(t testing.TB, code string) func() (line, bool) {
 	t.Helper()
 	body, err := json.Marshal(map[string]string{"code": code})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	response := p.open(t, t.Context(), http.MethodPost, p.interpreter+"/execute", string(body))
 	t.Cleanup(func() { response.Body.Close() })
 	decoder := json.NewDecoder(response.Body)
@@ -404,9 +392,7 @@ func FuzzASCIILine(f *testing.F) {
 	f.Add("é\u2028\U0001f600\xff<&>")
 	f.Fuzz(func(t *testing.T, text string) {
 		line, err := asciiLine(text)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		var back string
 		if err := json.Unmarshal(line, &back); err != nil || back != strings.ToValidUTF8(text, "\ufffd") && strings.ToValidUTF8(text, "") == text {
 			t.Errorf("%q became %q: %v", text, back, err)

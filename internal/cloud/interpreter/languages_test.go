@@ -14,6 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel/kerneltest"
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel/zmq"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // withKernels installs the kernels bash, deno and python3 (ipykernel).
@@ -88,13 +89,9 @@ func TestKernelOfR(t *testing.T) {
 	environ := kerneltest.Environ(t)
 	specs := zmq.Dirs(environ, "/nowhere")
 	spec, err := specs.Find("bash")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	home := t.TempDir()
-	if err := os.CopyFS(filepath.Join(home, ".local/share/jupyter/kernels/ir"), os.DirFS(spec.Dir)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.CopyFS(filepath.Join(home, ".local/share/jupyter/kernels/ir"), os.DirFS(spec.Dir)))
 	p := serve(t, "", func(o *Options) {
 		o.Environ = func() ([]string, error) { return environ, nil }
 		o.Dir = home
@@ -108,9 +105,7 @@ func TestBashAfterInterruptIsAborted(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "", withKernels(t))
 	k, err := p.newContext("bash", p.options.Dir, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	ws := p.dial(t, k.id, "", nil)
 	ended := make(chan []line, 1)
 	go func() {
@@ -141,9 +136,7 @@ func TestJupyterWithInstalledKernels(t *testing.T) {
 			} `json:"spec"`
 		} `json:"kernelspecs"`
 	}
-	if err := json.Unmarshal([]byte(body), &specs); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal([]byte(body), &specs))
 	for name, language := range map[string]string{"python3": "python", "bash": "bash", "deno": "typescript"} {
 		got := specs.Kernelspecs[name]
 		if got.Name != name || got.Spec.Language != language || got.Spec.InterruptMode != "signal" {

@@ -19,6 +19,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -51,9 +53,7 @@ func serve(t testing.TB, token string, options ...func(*Options)) *ports {
 		t.Skip("no python3 here")
 	}
 	home := filepath.Join(t.TempDir(), "home")
-	if err := os.Mkdir(home, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(home, 0o755))
 	o := Options{
 		Python: []string{python()}, Dir: home, Scratch: t.TempDir(), Token: func() string { return token }, Logger: slog.New(slog.DiscardHandler),
 		Environ: func() ([]string, error) {
@@ -64,9 +64,7 @@ func serve(t testing.TB, token string, options ...func(*Options)) *ports {
 		option(&o)
 	}
 	s, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	interpreter, jupyter := httptest.NewServer(s.Interpreter()), httptest.NewServer(s.Jupyter())
 	p := &ports{Server: s, interpreter: interpreter.URL, jupyter: jupyter.URL, client: interpreter.Client()}
 	t.Cleanup(func() {
@@ -85,25 +83,19 @@ func (p *ports) call(t testing.TB, ctx context.Context, method, url, body string
 	response := p.open(t, ctx, method, url, body, header...)
 	defer response.Body.Close()
 	data, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return response.StatusCode, string(data)
 }
 
 func (p *ports) open(t testing.TB, ctx context.Context, method, url, body string, header ...string) *http.Response {
 	t.Helper()
 	request, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for i := 0; i+1 < len(header); i += 2 {
 		request.Header.Set(header[i], header[i+1])
 	}
 	response, err := p.client.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return response
 }
 
@@ -124,9 +116,7 @@ type line struct {
 func (p *ports) run(t testing.TB, body map[string]any) (lines []line) {
 	t.Helper()
 	data, err := json.Marshal(body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	response := p.open(t, t.Context(), http.MethodPost, p.interpreter+"/execute", string(data))
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {

@@ -15,6 +15,7 @@ import (
 	gorilla "github.com/gorilla/websocket"
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // cut ends the connection without a close message, like a network failure.
@@ -30,9 +31,7 @@ func text(t testing.TB, messages map[string]bool, all []*jupyter.Message) string
 		}
 		messages[m.Header.MsgID] = true
 		var c jupyter.StreamContent
-		if err := json.Unmarshal(m.Content, &c); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal(m.Content, &c))
 		out.WriteString(c.Text)
 	}
 	return out.String()
@@ -181,9 +180,7 @@ func TestSessionsOfRemovedKernels(t *testing.T) {
 		}
 		break
 	}
-	if err := p.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, p.Close())
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.buffers) != 0 {
@@ -199,9 +196,7 @@ func TestSocketOfARemovedKernel(t *testing.T) {
 	for _, session := range []string{"", "session"} {
 		so := &socket{server: p.Server, kernel: k, session: session, ctx: t.Context(), shut: func() {}}
 		b, err := p.openBuffer(so)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		b.detach()
 	}
 	p.removeKernel(k)
@@ -284,9 +279,7 @@ func FuzzFrames(f *testing.F) {
 			dialer.Subprotocols = []string{jupyter.SubprotocolV1}
 		}
 		ws, _, err := dialer.DialContext(context.Background(), url, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer ws.Close()
 		kind := gorilla.TextMessage
 		if isBinary {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -21,9 +22,7 @@ import (
 func printed(t *testing.T, text string) kernel.Event {
 	t.Helper()
 	content, err := json.Marshal(jupyter.StreamContent{Name: "stdout", Text: text})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return kernel.Event{Type: "stream", Content: content}
 }
 
@@ -49,9 +48,7 @@ func slowReader(t *testing.T, ending string, events []kernel.Event) {
 	defer readerLeaves()
 	e := &execution{outbox: newOutbox()}
 	data, err := asciiLine(e.lines(events[0])[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	// The number that fits: a frame of less than outboxFrame counts as one of that size, and
 	// one that is larger than the whole bound is alone.
 	fit := max(1, outboxBytes/max(len(data), outboxFrame))
@@ -104,9 +101,7 @@ func TestOutputThatIsReadAtTheEnd(t *testing.T) {
 	t.Parallel()
 	p := serve(t, "")
 	k, err := p.defaultContext(normalLanguage(""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	w := gatedWriter{httptest.NewRecorder(), make(chan struct{})}
 	stream := func(code string) <-chan struct{} {
 		over := make(chan struct{})

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // since311 matches names that only Python 3.11 and newer have.
@@ -104,9 +105,7 @@ func TestUnknownCommIsClosed(t *testing.T) {
 	engines(t, func(t *testing.T, python string) {
 		s := attach(t, newKernel(t, python))
 		r := &Request{Header: jupyter.NewHeader("comm_open", "", ""), Content: json.RawMessage(`{"comm_id":"c1","target_name":"widget","data":{}}`)}
-		if err := s.client.Submit(r); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.client.Submit(r))
 		for e := s.next(); e.Type != "comm_close"; e = s.next() {
 			if strings.Contains(string(e.Content), `"idle"`) {
 				t.Fatal("no comm_close came")

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func FuzzParseLine(f *testing.F) {
@@ -129,13 +130,9 @@ u = uuid.UUID(int=1)`); len(o.errors) > 0 {
 		got := string(o.results[0].Data["application/json"])
 		var plain any
 		if got != "" {
-			if err := json.Unmarshal([]byte(got), &plain); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, json.Unmarshal([]byte(got), &plain))
 			sorted, err := json.Marshal(plain)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			got = string(sorted)
 		}
 		if got != want {
@@ -225,9 +222,7 @@ func TestSurrogateInCode(t *testing.T) {
 	engines(t, func(t *testing.T, python string) {
 		s := attach(t, newKernel(t, python))
 		r := &Request{Header: jupyter.NewHeader("execute_request", "", ""), Content: json.RawMessage(`{"code":"'\ud800'"}`)}
-		if err := s.client.Submit(r); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.client.Submit(r))
 		if o := s.wait(r); o.reply.Status != "error" {
 			t.Errorf("got %+v, want reply status %q", o.reply, "error")
 		}
@@ -244,13 +239,10 @@ func TestWorkingDirectoryIsNotImported(t *testing.T) {
 	engines(t, func(t *testing.T, python string) {
 		k := newKernel(t, python)
 		for _, name := range []string{"json.py", "socket.py", "random.py"} {
-			if err := os.WriteFile(k.spec.Dir+"/"+name, []byte("raise SystemExit"), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(k.spec.Dir+"/"+name, []byte("raise SystemExit"), 0o644))
 		}
-		if _, err := k.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		_, err := k.Start(t.Context())
+		must.Do(t, err)
 	})
 }
 

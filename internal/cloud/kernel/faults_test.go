@@ -15,6 +15,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel/link"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -179,9 +180,7 @@ func TestDeath(t *testing.T) {
 		s := attach(t, k)
 		s.run("x = 1")
 		pid, err := strconv.Atoi(s.run("import os, subprocess; child = subprocess.Popen(['sleep', '600']); child.pid").text())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		r := s.submit("print('last words', flush=True)\nos.write(2, b'raw words')\nos.kill(os.getpid(), 9)")
 		o := s.wait(r)
 		if o.stdout != "last words\n" || o.stderr != "raw words" {
@@ -254,9 +253,7 @@ func TestRestart(t *testing.T) {
 	running := s.submit("x = 1; print('here'); import time; time.sleep(60)")
 	s.started(running, "here")
 	waiting := s.submit("'x' in globals()")
-	if err := k.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, k.Restart(t.Context()))
 	if o := s.wait(running); o.reply.Name != Ended.Name {
 		t.Errorf("running: %+v, want the reply %q", o.reply, Ended.Name)
 	}
@@ -272,9 +269,7 @@ func TestCloseEndsWhatRunsAndWaits(t *testing.T) {
 	running := s.submit("print('here'); import time; time.sleep(60)")
 	s.started(running, "here")
 	waiting := s.submit("1")
-	if err := k.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, k.Close())
 	for _, r := range []*Request{running, waiting} {
 		if o := s.wait(r); o.reply.Name != Ended.Name {
 			t.Errorf("got %+v, want the reply %q", o.reply, Ended.Name)
@@ -338,9 +333,7 @@ func TestStdin(t *testing.T) {
 				if e := s.next(); e.Channel == jupyter.Stdin && e.Request == r {
 					var c jupyter.InputRequest
 					s.decode(e, &c)
-					if err := s.client.Answer(fmt.Sprintf("%s/%v", c.Prompt, c.Password)); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, s.client.Answer(fmt.Sprintf("%s/%v", c.Prompt, c.Password)))
 					n--
 				}
 			}
@@ -392,9 +385,7 @@ func TestEnvOfOneExecution(t *testing.T) {
 		Header: jupyter.NewHeader("execute_request", "", ""), Env: map[string]string{"A": "it's\n\"a\"", "HOME": "elsewhere"},
 		Content: jupyter.Encode(jupyter.ExecuteRequest{Code: "import os; os.environ['A'], os.environ['HOME']"}),
 	}
-	if err := s.client.Submit(r); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.client.Submit(r))
 	if o := s.wait(r); o.text() != `('it\'s\n"a"', 'elsewhere')` {
 		t.Errorf("got %+v, want text %q", o, `('it\'s\n"a"', 'elsewhere')`)
 	}
@@ -411,9 +402,7 @@ func TestEnvThatCannotBe(t *testing.T) {
 		s := attach(t, newKernel(t, python))
 		in := func(env map[string]string, code string) outcome {
 			r := &Request{Header: jupyter.NewHeader("execute_request", "", ""), Env: env, Content: jupyter.Encode(jupyter.ExecuteRequest{Code: code})}
-			if err := s.client.Submit(r); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, s.client.Submit(r))
 			return s.wait(r)
 		}
 		s.run("x = 1; import os; environ = os.environ")
@@ -494,9 +483,7 @@ if os.fork() == 0:
 time.sleep(3600)`, hijacker))
 		s.started(r, "here")
 		stopped(t, k)
-		if err := k.Restart(patience.Context(t)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, k.Restart(patience.Context(t)))
 		s.wait(r)
 		if o := s.run("6 * 7"); o.text() != "42" {
 			t.Errorf("after the restart: %+v, want text %q", o, "42")
@@ -526,9 +513,7 @@ func stopped(t *testing.T, k *Kernel) {
 	k.mu.Unlock()
 	patience.Until(t, "the process is stopped", func() bool {
 		stat, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return strings.Contains(string(stat), ") T ")
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // A thread that asks a question after its cell has ended is told at once that
@@ -30,9 +31,7 @@ def late():
     except EOFError:
         print('nobody answers')
 threading.Thread(target=late).start()`, file), allow))
-		if err := os.WriteFile(file, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, nil, 0o600))
 		for e := s.next(); !strings.Contains(string(e.Content), "nobody answers"); e = s.next() {
 			if e.Channel == jupyter.Stdin {
 				t.Fatal("the client was asked")

@@ -13,6 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel/kerneltest"
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel/zmq"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -76,8 +77,6 @@ IPKernelApp.launch_instance(kernel_class=Forgetful)`
 		}
 	}
 	r := &Request{Header: jupyter.NewHeader("kernel_info_request", "test", "test")}
-	if err := s.client.Submit(r); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.client.Submit(r))
 	s.wait(r)
 }

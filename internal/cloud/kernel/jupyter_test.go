@@ -17,6 +17,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel/kerneltest"
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel/zmq"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // newJupyter runs an installed kernel. It returns the directory of the kernel's
@@ -25,9 +26,7 @@ func newJupyter(t testing.TB, name string, options ...func(*Spec)) (*Kernel, str
 	t.Helper()
 	environ := kerneltest.Environ(t)
 	spec, err := zmq.Dirs(environ, "/nowhere").Find(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return newForeign(t, spec, append(environ, "GLOBAL=global"), options...)
 }
 
@@ -57,9 +56,7 @@ func (s *session) runWith(env map[string]string, code string) outcome {
 		Header: jupyter.NewHeader("execute_request", "test", "test"), Env: env,
 		Content: jupyter.Encode(jupyter.ExecuteRequest{Code: code, StoreHistory: true, StopOnError: true}),
 	}
-	if err := s.client.Submit(r); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Do(s.t, s.client.Submit(r))
 	return s.wait(r)
 }
 
@@ -110,9 +107,7 @@ func TestJupyterKernels(t *testing.T) {
 			// The first one fails while the second one waits.
 			gate := filepath.Join(t.TempDir(), "gate")
 			failed, aborted := s.submit(fmt.Sprintf(words.wait, gate)+words.fail), s.submit(words.show)
-			if err := os.WriteFile(gate, nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(gate, nil, 0o600))
 			if o := s.wait(failed); len(o.errors) != 1 || o.errors[0].Name != words.failure || o.reply.Status != "error" {
 				t.Errorf("%q: got %+v, want one error, the exception %v and reply status %q", words.fail, o, words.failure, "error")
 			}
@@ -133,17 +128,13 @@ func TestJupyterKernels(t *testing.T) {
 			}
 			for _, request := range []string{"kernel_info_request", "is_complete_request", "nonsense_request"} {
 				r := &Request{Header: jupyter.NewHeader(request, "test", "test"), Content: []byte(`{"code":"1"}`)}
-				if err := s.client.Submit(r); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, s.client.Submit(r))
 				o := s.wait(r)
 				if want := []string{"status", ReplyType(request), "status"}; !slices.Equal(o.order, want) {
 					t.Errorf("%s: got %v, want %v", request, o.order, want)
 				}
 			}
-			if err := k.Restart(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, k.Restart(t.Context()))
 			if o := s.run(words.show); o.stdout == "42\n" {
 				t.Errorf("state survived a restart: %+v", o)
 			}
@@ -188,9 +179,7 @@ func TestJupyterStdinAndDisplays(t *testing.T) {
 	r := s.submit("print('hello ' + input('who? '))", func(e *jupyter.ExecuteRequest) { e.AllowStdin = true })
 	for e := s.next(); e.Channel != jupyter.Stdin; e = s.next() {
 	}
-	if err := s.client.Answer("world"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.client.Answer("world"))
 	if o := s.wait(r); o.stdout != "hello world\n" {
 		t.Errorf("got %+v, want stdout %q", o, "hello world\n")
 	}
@@ -252,9 +241,7 @@ func TestJupyterKernelDies(t *testing.T) {
 	r = s.submit("echo here; sleep 4242")
 	s.started(r, "here")
 	pid := k.proc.process.Pid
-	if err := k.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, k.Restart(t.Context()))
 	if o := s.wait(r); len(o.errors) != 1 || o.errors[0].Name != Ended.Name {
 		t.Errorf("got %+v, want one error and the exception %q", o, Ended.Name)
 	}
@@ -268,16 +255,10 @@ func writeSpec(t testing.TB, script, more string) *zmq.Spec {
 	t.Helper()
 	dir := t.TempDir()
 	data := `{"argv":["/bin/sh","-c",` + string(jupyter.Encode(script)) + `,"{connection_file}"],"display_name":"Script","language":"script"` + more + `}`
-	if err := os.MkdirAll(filepath.Join(dir, "script"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "script", "kernel.json"), []byte(data), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(filepath.Join(dir, "script"), 0o755))
+	must.Do(t, os.WriteFile(filepath.Join(dir, "script", "kernel.json"), []byte(data), 0o644))
 	spec, err := zmq.Specs{dir}.Find("SCRIPT")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return spec
 }
 

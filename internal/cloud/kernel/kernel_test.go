@@ -18,6 +18,7 @@ import (
 
 	pydriver "github.com/e2bctl/e2bctl/internal/cloud/kernel/python"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -72,13 +73,9 @@ func newKernel(t testing.TB, python string) *Kernel {
 	t.Helper()
 	dir := t.TempDir()
 	driver, err := pydriver.WriteDriver(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	home := filepath.Join(dir, "home")
-	if err := os.Mkdir(home, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(home, 0o755))
 	k := New(Spec{
 		Python: []string{python}, Driver: driver, Dir: home, Logger: slog.New(slog.DiscardHandler),
 		Environ: func() ([]string, error) { return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home}, nil },
@@ -118,9 +115,7 @@ func (s *session) submit(code string, options ...func(*jupyter.ExecuteRequest)) 
 		o(&content)
 	}
 	r := &Request{Header: jupyter.NewHeader("execute_request", "test", "test"), Content: jupyter.Encode(content)}
-	if err := s.client.Submit(r); err != nil {
-		s.t.Fatal(err)
-	}
+	must.Do(s.t, s.client.Submit(r))
 	return r
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	pydriver "github.com/e2bctl/e2bctl/internal/cloud/kernel/python"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // A Python that cannot run the driver reports the reason, and a Python whose IPython
@@ -42,9 +43,7 @@ func TestStartPython(t *testing.T) {
 			if err == nil {
 				err = os.WriteFile(filepath.Join(dir, "sitecustomize.py"), []byte(test.first), 0o644)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			spec := Spec{Driver: driver, Dir: dir, Logger: slog.New(slog.DiscardHandler), Environ: func() ([]string, error) {
 				return []string{"PATH=" + filepath.Dir(plain), "PYTHONPATH=" + dir, "HOME=" + dir}, nil
 			}}

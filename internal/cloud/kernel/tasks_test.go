@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -19,24 +20,16 @@ import (
 func listen(t *testing.T) (port int, hear func() string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.(*net.TCPListener).SetDeadline(patience.Deadline()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, l.(*net.TCPListener).SetDeadline(patience.Deadline()))
 	t.Cleanup(func() { l.Close() })
 	return l.Addr().(*net.TCPAddr).Port, func() string {
 		t.Helper()
 		conn, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer conn.Close()
 		said, err := bufio.NewReader(conn).ReadString('\n')
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return strings.TrimSpace(said)
 	}
 }
@@ -114,9 +107,7 @@ func TestServerBetweenCells(t *testing.T) {
 		o := s.run("import asyncio\nasync def answer(reader, writer):\n    writer.write(b'hello ' + await reader.readline())\n    writer.close()\nserver = await asyncio.start_server(answer, '127.0.0.1', 0)\nserver.sockets[0].getsockname()[1]")
 		for range 3 {
 			conn, err := net.Dial("tcp", "127.0.0.1:"+o.text())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			fmt.Fprintln(conn, "you")
 			if got, err := io.ReadAll(conn); string(got) != "hello you\n" {
 				t.Errorf("got %q, %v, want %q and no error", got, err, "hello you\n")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/child"
 	pydriver "github.com/e2bctl/e2bctl/internal/cloud/kernel/python"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func TestWarmFits(t *testing.T) {
@@ -76,9 +77,7 @@ func checkWarm(t *testing.T, w *Warm) string {
 	t.Helper()
 	dir := t.TempDir()
 	driver, err := pydriver.WriteDriver(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	k := New(Spec{
 		Python: []string{richPython(t)}, Driver: driver, Dir: dir, Warm: w, Logger: slog.New(slog.DiscardHandler),
 		Environ: func() ([]string, error) { return []string{"PATH=/usr/bin:/bin", "HOME=" + dir}, nil },

@@ -9,6 +9,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestChainHolds checks that the caller holds exactly the returned layers, each once, for any
@@ -25,14 +26,10 @@ func TestChainHolds(t *testing.T) {
 				below = append(below, add(t, s))
 			}
 			dirs, err := s.Hold(below...)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			s.Release(below...) // their first holder remains
 			if damage == "no files" {
-				if err := os.Remove(filepath.Join(dirs[0], "files")); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.Remove(filepath.Join(dirs[0], "files")))
 			}
 			named, merges := below, length > layers.MaxChain
 			if damage == "gone" {

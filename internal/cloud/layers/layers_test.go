@@ -10,14 +10,13 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func open(t *testing.T, dir string) (*layers.Set, *store.Store) {
 	t.Helper()
 	st, err := store.Open(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = st.Close() })
 	s := layers.Open(layers.Options{Store: st})
 	t.Cleanup(func() { balanced(t, s, st, dir) })
@@ -50,9 +49,7 @@ func add(t *testing.T, s *layers.Set) string {
 	id, err := s.Add(func(dir string, share bool) (bool, error) {
 		return share, os.WriteFile(filepath.Join(dir, "files"), []byte("text"), 0o600)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return id
 }
 
@@ -62,9 +59,7 @@ func left(t *testing.T, st *store.Store, dir string) int {
 	var all []string
 	for _, parent := range []string{"files", "new", "trash"} {
 		names, err := filepath.Glob(filepath.Join(dir, parent, "*"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		all = append(all, names...)
 	}
 	return len(all)
@@ -108,17 +103,13 @@ func TestOutside(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	st, err := store.Open(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	told := 0
 	s := layers.Open(layers.Options{Store: st, Unneeded: func() { told++ }})
 	outside := func() string {
 		t.Helper()
 		id, err := s.Outside("an image")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return id
 	}
 	id := outside()
@@ -130,9 +121,7 @@ func TestOutside(t *testing.T) {
 		t.Errorf("without files: got %+v and error %v", only, err)
 	}
 	chain, err := s.Chain(t.Context(), only.IDs, add(t, s))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	both, err := s.Use(chain...)
 	if err != nil || both.Files == "" || len(both.Layers) != 0 || !slices.Equal(both.IDs, []string{id}) {
 		t.Errorf("with files: got %+v and error %v", both, err)
@@ -150,9 +139,7 @@ func TestOutside(t *testing.T) {
 	}
 
 	id, lost := outside(), outside()
-	if err := st.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, st.Close())
 	s, _ = open(t, dir)
 	if _, err := s.Hold(id); err != nil || id != lost {
 		t.Fatalf("after a restart: got error %v", err)
@@ -166,9 +153,7 @@ func TestOutside(t *testing.T) {
 func addMemory(t *testing.T, s *layers.Set) string {
 	t.Helper()
 	id, err := s.AddMemory(func(dir string) error { return os.WriteFile(filepath.Join(dir, "pages"), []byte("pages"), 0o600) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return id
 }
 
@@ -181,23 +166,17 @@ func TestMemory(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			st, err := store.Open(t.Context(), dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			t.Cleanup(func() { _ = st.Close() })
 			s := layers.Open(layers.Options{Store: st, Sharing: sharing})
 			outside, err := s.Outside("an image")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			files, memory := add(t, s), addMemory(t, s)
 			chain := []string{outside, files, memory}
 			var bases []layers.Base
 			for range 3 { // at the same time
 				b, err := s.Use(chain...)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				if text, err := os.ReadFile(filepath.Join(b.Memory, "pages")); err != nil || string(text) != "pages" {
 					t.Errorf("got %q and error %v, want the memory", text, err)
 				}
@@ -262,9 +241,7 @@ func TestSweep(t *testing.T) {
 	dir := t.TempDir()
 	s, st := open(t, dir)
 	named, lost := []string{add(t, s), addMemory(t, s)}, []string{add(t, s), addMemory(t, s)}
-	if err := st.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, st.Close())
 	s, st = open(t, dir)
 	if _, err := s.Hold(named...); err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func autoPause(q *lifecycle.Request) { q.AutoPause = true }
@@ -23,9 +24,7 @@ func dropMemory(q *lifecycle.Request) { q.AutoPause, q.KeepMemory, q.AutoResume 
 func (s *stage) get(t *testing.T, id string) lifecycle.Sandbox {
 	t.Helper()
 	sb, err := s.Get(id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return sb
 }
 
@@ -242,9 +241,7 @@ func TestEarlierPause(t *testing.T) {
 					if _, _, err := s.Connect(t.Context(), id, day); err != nil {
 						t.Fatal(err)
 					}
-					if err := s.SetEgress(id, lifecycle.Network{DenyOut: []string{"10.0.0.0/8"}}, nil); err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, s.SetEgress(id, lifecycle.Network{DenyOut: []string{"10.0.0.0/8"}}, nil))
 					end(s, id)
 					synctest.Wait()
 					if got, want := fmt.Sprintf("%+v", s.get(t, id)), fmt.Sprintf("%+v", first); got != want {
@@ -286,9 +283,7 @@ func TestReasonsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t)
 		id := s.create(t)
-		if err := s.Kill(id); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Kill(id))
 		<-time.After(time.Hour)
 		for _, want := range []string{"gone killed", "gone "} {
 			if _, err := s.Get(id); outcome("", err) != want {
@@ -366,9 +361,7 @@ func TestPauseWithoutSavedFiles(t *testing.T) {
 	s := serve(t, t.TempDir())
 	s.fakes.Lacks = map[engine.Feature]string{engine.SavedFiles: "it is untidy"}
 	id := s.create(t)
-	if err := s.Pause(t.Context(), id, lifecycle.PauseOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Pause(t.Context(), id, lifecycle.PauseOptions{}))
 	_, err := s.Resume(t.Context(), id, lifecycle.ResumeOptions{Lifetime: time.Hour, DropMemory: true})
 	if _, ok := errors.AsType[*lifecycle.RefusedError](err); !ok {
 		t.Errorf("got error %v, want a *RefusedError", err)

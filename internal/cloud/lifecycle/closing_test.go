@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // Where nothing outlives the server, its end takes no copies of files that nobody would have.
@@ -22,9 +23,7 @@ func TestCloseOfStoreThatIsNotDurable(t *testing.T) {
 		return hook(ctx, id, op)
 	}
 	s.create(t, autoPause)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Close())
 	close(closing)
 	var done []lifecycletest.Operation
 	for op := range closing {

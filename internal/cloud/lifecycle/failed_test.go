@@ -12,6 +12,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestFailedKeepsNothing checks that a failed operation takes no place, no memory and no
@@ -100,16 +101,12 @@ func TestMergeFails(t *testing.T) {
 	var chain []string
 	for {
 		made, err := v.Snapshot(t.Context(), id, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		v.layers.Release(chain...)
 		chain = made.Layers
 		kill(t, v, id)
 		sb, err := v.Create(t.Context(), lifecycle.Request{Template: base, Lifetime: time.Hour, Layers: chain})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if id = sb.ID; len(sb.Layers) == 12 {
 			break
 		}
@@ -118,9 +115,7 @@ func TestMergeFails(t *testing.T) {
 	if err == nil {
 		err = os.Remove(filepath.Join(dirs[0], "files"))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	v.layers.Release(chain[0])
 	_, err = v.Snapshot(t.Context(), id, nil)
 	if _, ok := errors.AsType[*lifecycle.SaveError](err); !ok || !errors.Is(err, os.ErrNotExist) {
@@ -164,9 +159,7 @@ func TestSetEgressKeepsTheRest(t *testing.T) {
 			if err == nil {
 				err = s.SetEgress(id, asked, rules)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			all := cmp.FilterValues(func(_, _ *network.Rules) bool { return true }, cmp.Ignore())
 			if diff := cmp.Diff(want, s.get(t, id), all); diff != "" {
 				t.Errorf("the record (-want +got):\n%s", diff)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // change changes a value.
@@ -44,9 +45,7 @@ func TestFingerprint(t *testing.T) {
 	}
 	plain, parts := request()
 	before, err := plain.fingerprint()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for i, part := range parts {
 		of := reflect.TypeOf(part).Elem()
 		for n := range of.NumField() {

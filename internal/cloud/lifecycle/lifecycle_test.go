@@ -14,6 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -25,9 +26,7 @@ func everything(*lifecycle.Sandbox) bool { return true }
 func create(t *testing.T, r *lifecycle.Registry, lifetime time.Duration) lifecycle.Sandbox {
 	t.Helper()
 	sb, err := r.Create(t.Context(), lifecycle.Request{Template: base, Lifetime: lifetime})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return sb
 }
 
@@ -123,19 +122,11 @@ func TestRecordsAreSnapshots(t *testing.T) {
 	r := lifecycle.New(lifecycle.Options{Store: store.Temporary(t.TempDir()), Launch: f.Launch})
 	defer end(t, r)
 	sb, err := r.Create(t.Context(), lifecycle.Request{Template: base, Lifetime: time.Hour, Network: &lifecycle.Network{DenyOut: []string{"10.0.0.0/8"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := r.SetEgress(sb.ID, lifecycle.Network{DenyOut: []string{"0.0.0.0/0"}}, nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Extend(sb.ID, 2*time.Hour); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, r.SetEgress(sb.ID, lifecycle.Network{DenyOut: []string{"0.0.0.0/0"}}, nil))
+	must.Do(t, r.Extend(sb.ID, 2*time.Hour))
 	after, err := r.Get(sb.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if got := sb.Network.DenyOut[0]; got != "10.0.0.0/8" {
 		t.Errorf("the old record says %s is denied now, want %q", got, "10.0.0.0/8")
 	}
@@ -157,9 +148,7 @@ func TestIdempotencyIsBounded(t *testing.T) {
 	defer end(t, r)
 	once := func(i int) string {
 		sb, err := r.CreateOnce(t.Context(), fmt.Sprint("key-", i), lifecycle.Request{Template: base, Lifetime: time.Hour})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return sb.ID
 	}
 	first, second := once(0), once(1)

@@ -16,6 +16,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 var reboot = lifecycle.ResumeOptions{Lifetime: time.Hour, DropMemory: true}
@@ -58,9 +59,7 @@ func (v *server) wantDirs(t *testing.T, want int) {
 	var all []string
 	for _, parent := range []string{"files", "new", "trash"} {
 		names, err := filepath.Glob(filepath.Join(v.dir, parent, "*"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		all = append(all, names...)
 	}
 	if len(all) != want {
@@ -160,9 +159,7 @@ func TestResumeSavedMemory(t *testing.T) {
 			{func() error { _, err := v.Resume(t.Context(), id, day); return err }, "memory before"},
 			{func() error { _, _, err := v.Connect(t.Context(), id, day); return err }, "memory before"},
 		} {
-			if err := do.resume(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, do.resume())
 			v.wantTaught(t, id, "files before", do.memory)
 			if sb := v.get(t, id); !sb.Runs() || sb.Memory {
 				t.Errorf("%d: resumed: got %+v", i, sb)
@@ -241,9 +238,8 @@ func TestSavedMemoryWhileFrozen(t *testing.T) {
 				if sb := v.get(t, id); sb.State != lifecycle.Paused || !sb.Memory {
 					t.Fatalf("got %+v, want it paused with its memory", sb)
 				}
-				if _, err := v.Resume(t.Context(), id, tt.o); err != nil {
-					t.Fatal(err)
-				}
+				_, err := v.Resume(t.Context(), id, tt.o)
+				must.Do(t, err)
 				if (v.fakes.Fake(id) == f) != tt.same || f.Ended() == tt.same {
 					t.Errorf("the same instance: %v, ended: %v, want %v", v.fakes.Fake(id) == f, f.Ended(), tt.same)
 				}
@@ -272,9 +268,7 @@ func TestSavedMemoryBeyondLimit(t *testing.T) {
 			if sb := v.get(t, id); sb.State != lifecycle.Paused || !sb.Memory || !first.Ended() {
 				t.Errorf("got %+v, ended: %v, want it paused, with its memory and without processes", sb, first.Ended())
 			}
-			if err := v.Wake(t.Context(), id); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, v.Wake(t.Context(), id))
 			v.wantTaught(t, id, "files before", "memory before")
 			v.end(t)
 		})
@@ -355,9 +349,7 @@ func TestOtherMachine(t *testing.T) {
 	v := remember(t, dir, shared)
 	id := v.taught(t)
 	made, err := v.Snapshot(t.Context(), id, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	pauseFull(t, v, id)
 	v.fakes.Fail(other)
 	_, err = v.Create(t.Context(), lifecycle.Request{Template: base, Lifetime: time.Hour, Layers: made.Layers})
@@ -454,9 +446,7 @@ func testMemoryOfSnapshots(t *testing.T, sharing bool, memory *bool, want bool, 
 	}
 	for range 2 {
 		sb, err := v.Create(t.Context(), lifecycle.Request{Template: base, Lifetime: time.Hour, Layers: made.Layers})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		children = append(children, sb.ID)
 	}
 	for _, child := range children {
@@ -492,9 +482,7 @@ func TestOlderRecord(t *testing.T) {
 		t.Fatalf("got %v and error %v", all, err)
 	}
 	var fields map[string]any
-	if err := json.Unmarshal(all[0].Value, &fields); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.Unmarshal(all[0].Value, &fields))
 	if fields["Version"] != 1.0 || fields["Memory"] != true || fields["SavedMemory"] != true {
 		t.Errorf("got the record %s", all[0].Value)
 	}
@@ -506,9 +494,7 @@ func TestOlderRecord(t *testing.T) {
 	if err == nil {
 		_, err = v.store.Put(store.Sandboxes, id, value, all[0].Dir)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	v.crash(t)
 	v = remember(t, dir)
 	if sb := v.get(t, id); sb.Memory || !strings.Contains(v.log.String(), "ended with the local cloud") {

@@ -10,6 +10,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestPageCostsAPage checks that a list in pages looks at each sandbox once, for any number of
@@ -23,25 +24,17 @@ func TestPageCostsAPage(t *testing.T) {
 	var all []string // newest first
 	for i := range running + paused {
 		sb, err := r.Create(t.Context(), lifecycle.Request{Template: base, Lifetime: time.Hour, Metadata: map[string]string{"n": strconv.Itoa(i)}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if i < paused {
-			if err := r.Pause(t.Context(), sb.ID, lifecycle.PauseOptions{DropMemory: true}); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, r.Pause(t.Context(), sb.ID, lifecycle.PauseOptions{DropMemory: true}))
 		}
 		all = slices.Insert(all, 0, sb.ID)
 		r.Advance(time.Millisecond)
 	}
 	begin, err := r.Get(all[running+paused/2])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	young, err := r.Get(all[9])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for name, tt := range map[string]struct {
 		query lifecycle.Query
 		want  []string
@@ -99,9 +92,7 @@ func TestPageCostsAPage(t *testing.T) {
 func TestListFollowsTheStates(t *testing.T) {
 	t.Parallel()
 	st, err := store.Open(t.Context(), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer st.Close()
 	f := &lifecycletest.Fakes{}
 	options := lifecycle.Options{Store: st, Launch: f.Launch}
@@ -125,9 +116,7 @@ func TestListFollowsTheStates(t *testing.T) {
 	check("created", []string{young.ID, old.ID}, nil)
 	pause := func(id string) {
 		t.Helper()
-		if err := r.Pause(t.Context(), id, lifecycle.PauseOptions{DropMemory: true}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.Pause(t.Context(), id, lifecycle.PauseOptions{DropMemory: true}))
 	}
 	pause(old.ID)
 	check("one paused", []string{young.ID}, []string{old.ID})
@@ -141,13 +130,9 @@ func TestListFollowsTheStates(t *testing.T) {
 	third := create(t, r, time.Hour)
 	pause(third.ID)
 	pause(old.ID)
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.Close())
 	r = lifecycle.New(options)
 	check("after a restart", nil, []string{third.ID, old.ID})
-	if err := r.Kill(third.ID); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.Kill(third.ID))
 	check("killed", nil, []string{old.ID})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -52,9 +53,7 @@ func shared(o *lifecycle.Options) {
 func serve(t *testing.T, dir string, change ...func(*lifecycle.Options)) *server {
 	t.Helper()
 	st, err := store.Open(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	v := &server{dir: dir, store: st}
 	t.Cleanup(func() { _ = st.Close() }) // after the registry
 	durable := func(o *lifecycle.Options) { o.Store, o.Logger = st, slog.New(slog.NewTextHandler(&v.log, nil)) }
@@ -67,16 +66,12 @@ func serve(t *testing.T, dir string, change ...func(*lifecycle.Options)) *server
 // its store.
 func (v *server) end(t *testing.T) {
 	t.Helper()
-	if err := errors.Join(v.Close(), v.store.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(v.Close(), v.store.Close()))
 }
 
 func (v *server) crash(t *testing.T) {
 	t.Helper()
-	if err := v.store.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, v.store.Close())
 }
 
 // TestRestart checks that the next server has everything that a server left, whether it
@@ -165,16 +160,13 @@ func pauseFiles(t *testing.T, v *server, id string) {
 
 func resume(t *testing.T, v *server, id string) {
 	t.Helper()
-	if _, err := v.Resume(t.Context(), id, day); err != nil {
-		t.Fatal(err)
-	}
+	_, err := v.Resume(t.Context(), id, day)
+	must.Do(t, err)
 }
 
 func kill(t *testing.T, v *server, id string) {
 	t.Helper()
-	if err := v.Kill(id); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, v.Kill(id))
 }
 
 func specText(t *testing.T, s lifecycle.Spec) string {
@@ -182,9 +174,7 @@ func specText(t *testing.T, s lifecycle.Spec) string {
 	rules := fmt.Sprintf("%+v", *s.Egress)
 	s.Egress = nil
 	text, err := json.Marshal(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return string(text) + rules
 }
 
@@ -228,9 +218,7 @@ func TestDamagedRecords(t *testing.T) {
 		if err == nil {
 			_, err = v.store.Put(store.Sandboxes, id(i), []byte(value), files)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 	}
 	if _, err := v.store.Put(store.Sandboxes, id(len(values)), []byte(`{"Version":1,"Request":{"Template":{"ID":"a"}}}`), ""); err != nil {
 		t.Fatal(err)
@@ -270,9 +258,7 @@ func TestCloseDuringTransitions(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- v.Close() }()
 	release()
-	if err := errors.Join(<-paused, <-ended, v.store.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(<-paused, <-ended, v.store.Close()))
 	next := serve(t, dir)
 	for _, id := range ids {
 		if sb := next.get(t, id); sb.State != lifecycle.Paused {

@@ -14,6 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/cloud/store/storetest"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // wantLayers checks the number of layers.
@@ -145,9 +146,7 @@ func TestPausedChild(t *testing.T) {
 	id := v.create(t)
 	v.fakes.Fake(id).Write("text")
 	made, err := v.Snapshot(t.Context(), id, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	chain := made.Layers
 	child, err := v.Create(t.Context(), lifecycle.Request{Template: lifecycle.Template{ID: "snapshot"}, Lifetime: time.Hour, Layers: chain})
 	if err != nil || child.Layers != nil {
@@ -178,9 +177,7 @@ func TestSharedLayers(t *testing.T) {
 	from := func(v *server, chain []string) string {
 		t.Helper()
 		sb, err := v.Create(t.Context(), lifecycle.Request{Template: lifecycle.Template{ID: "snapshot"}, Lifetime: time.Hour, Layers: chain})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return sb.ID
 	}
 	id := v.create(t)
@@ -189,14 +186,10 @@ func TestSharedLayers(t *testing.T) {
 	for i := range generations {
 		v.fakes.Fake(id).Write(string(rune('a' + i)))
 		made, err := v.Snapshot(t.Context(), id, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		v.layers.Release(chain...)
 		chain = made.Layers
-		if err := v.Kill(id); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, v.Kill(id))
 		id = from(v, chain)
 	}
 	const all = "abcdefghijklmno"
@@ -221,23 +214,15 @@ func TestSharedLayers(t *testing.T) {
 		t.Errorf("it was resumed with the files %q, want %q", got, all+"own")
 	}
 	forks, err := v.Fork(t.Context(), id, 3, time.Hour, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := v.Kill(id); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, v.Kill(id))
 	wantLayers(t, v, len(chain)+1)
 	for _, fork := range forks {
-		if fork.Err != nil {
-			t.Fatal(fork.Err)
-		}
+		must.Do(t, fork.Err)
 		if got := v.fakes.Fake(fork.Sandbox.ID).Files(); got != all+"own" {
 			t.Errorf("a child has the files %q, want %q", got, all+"own")
 		}
-		if err := v.Kill(fork.Sandbox.ID); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, v.Kill(fork.Sandbox.ID))
 	}
 	wantLayers(t, v, 0)
 	v.end(t)
@@ -251,14 +236,10 @@ func TestNoLongerShared(t *testing.T) {
 	v := serve(t, dir, shared)
 	id := v.create(t)
 	made, err := v.Snapshot(t.Context(), id, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	chain := made.Layers
 	child, err := v.Create(t.Context(), lifecycle.Request{Template: base, Lifetime: time.Hour, Layers: chain})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	v.pause(t, child.ID, lifecycle.PauseOptions{DropMemory: true})
 	v.end(t)
 	v = serve(t, dir)
@@ -282,17 +263,11 @@ func TestLayersOfTheResumed(t *testing.T) {
 	v := serve(t, dir, shared)
 	id := v.create(t)
 	made, err := v.Snapshot(t.Context(), id, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	child, err := v.Create(t.Context(), lifecycle.Request{Template: base, Lifetime: time.Hour, Layers: made.Layers})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	v.layers.Release(made.Layers...)
-	if err := v.Kill(id); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, v.Kill(id))
 	v.pause(t, child.ID, lifecycle.PauseOptions{DropMemory: true})
 	if _, _, err := v.Connect(t.Context(), child.ID, day); err != nil {
 		t.Fatal(err)
@@ -325,9 +300,7 @@ func TestUnreadableKeepsLayers(t *testing.T) {
 			if err == nil {
 				err = st.Close()
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -335,26 +308,18 @@ func TestUnreadableKeepsLayers(t *testing.T) {
 			dir := t.TempDir()
 			v := serve(t, dir, shared)
 			made, err := v.Snapshot(t.Context(), v.create(t), nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			var ids []string
 			for range 2 {
 				child, err := v.Create(t.Context(), lifecycle.Request{Template: base, Lifetime: time.Hour, Layers: made.Layers})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				made, err = v.Snapshot(t.Context(), child.ID, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				v.pause(t, child.ID, lifecycle.PauseOptions{DropMemory: true})
 				ids = append(ids, child.ID)
 			}
 			upper, err := v.Create(t.Context(), lifecycle.Request{Template: base, Lifetime: time.Hour, Layers: made.Layers})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			v.pause(t, upper.ID, lifecycle.PauseOptions{DropMemory: true})
 			v.crash(t)
 			damage(t, dir, upper.ID)

@@ -13,6 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // stage is a registry of fakes in which operations can be held up.
@@ -89,17 +90,13 @@ func (s *stage) create(t *testing.T, change ...func(*lifecycle.Request)) string 
 		c(&q)
 	}
 	sb, err := s.Create(t.Context(), q)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return sb.ID
 }
 
 func (s *stage) pause(t *testing.T, id string, o lifecycle.PauseOptions) {
 	t.Helper()
-	if err := s.Pause(t.Context(), id, o); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Pause(t.Context(), id, o))
 }
 
 // outcome names the result of a call.
@@ -255,9 +252,7 @@ func TestPauseWithMemory(t *testing.T) {
 		<-time.After(time.Minute)
 		s.pause(t, id, lifecycle.PauseOptions{})
 		paused, err := s.Get(id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if !f.Paused() || paused.State != lifecycle.Paused || !paused.Memory || !paused.EndAt.Equal(time.Now()) {
 			t.Errorf("paused: %v, %+v, want it paused now, with its memory", f.Paused(), paused)
 		}

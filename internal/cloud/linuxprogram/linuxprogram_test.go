@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func TestModuleOf(t *testing.T) {
@@ -43,9 +45,7 @@ func TestModuleOf(t *testing.T) {
 func TestTree(t *testing.T) {
 	t.Parallel()
 	own, err := ownSource()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if _, err := os.Stat(filepath.Join(own.dir, "internal/cloud/linuxprogram/contained/main.go")); err != nil || own.version != "" {
 		t.Errorf("got %+v, %v, want the working tree", own, err)
 	}
@@ -61,16 +61,12 @@ func TestKeyOfTree(t *testing.T) {
 	write := func(path, text string) {
 		t.Helper()
 		path = filepath.Join(s.dir, path)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)))
 	}
 	key := func() string {
 		t.Helper()
 		key, err := s.key()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return key
 	}
 	write("go.mod", "module "+modulePath)
@@ -127,9 +123,7 @@ func TestPacked(t *testing.T) {
 	const day = 24 * time.Hour
 	for path, age := range map[string]time.Duration{old: 31 * day, young: 2 * day, left: 2 * day} {
 		then := time.Now().Add(-age)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600), os.Chtimes(path, then, then), os.Chtimes(filepath.Dir(path), then, then)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600), os.Chtimes(path, then, then), os.Chtimes(filepath.Dir(path), then, then)))
 	}
 	program := []byte(strings.Repeat("program", 1000))
 	var packed bytes.Buffer

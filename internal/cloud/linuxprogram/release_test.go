@@ -22,6 +22,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/enginetest"
 	"github.com/e2bctl/e2bctl/internal/cloud/linuxprogram"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // other returns an architecture other than this machine's, by the names of Go and of daemons.
@@ -36,9 +37,7 @@ func other() (golang, daemon string) {
 func root(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.Abs("../../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return dir
 }
 
@@ -46,9 +45,7 @@ func root(t *testing.T) string {
 func goEnv(t *testing.T, name string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "env", name).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return strings.TrimSpace(string(out))
 }
 
@@ -85,15 +82,11 @@ func TestRelease(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	carried, err := os.ReadFile(prepared.Program)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Setenv("GOCACHE", goEnv(t, "GOCACHE"))
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	path, err := linuxprogram.Make(t.Context(), io.Discard, golang)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	compiled, err := os.ReadFile(path)
 	if err != nil || !bytes.Equal(carried, compiled) {
 		t.Errorf("the release carries %d bytes, %d are compiled (%v), want the same bytes", len(carried), len(compiled), err)
@@ -102,9 +95,7 @@ func TestRelease(t *testing.T) {
 		t.Errorf("got %q, %v once it was made, want %s", found, err, path)
 	}
 	file, err := elf.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer file.Close()
 	if want := map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[golang]; file.Machine != want {
 		t.Errorf("got a program for %v, want %v", file.Machine, want)
@@ -127,9 +118,7 @@ func TestVersion(t *testing.T) {
 		}
 	}()
 	program := filepath.Join(t.TempDir(), "program")
-	if err := linuxprogram.Build(t.Context(), version, runtime.GOARCH, program); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, linuxprogram.Build(t.Context(), version, runtime.GOARCH, program))
 	out, err := exec.CommandContext(t.Context(), program).CombinedOutput()
 	if ended, ok := errors.AsType[*exec.ExitError](err); !ok || ended.ExitCode() != 2 || !strings.Contains(string(out), "in containers") {
 		t.Errorf("got %v: %s, want that it says what it is", err, out)
@@ -144,9 +133,7 @@ func TestVersion(t *testing.T) {
 func writeVersion(t *testing.T, tree, to, version string) {
 	t.Helper()
 	mod, err := os.ReadFile(filepath.Join(tree, "go.mod"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var packed bytes.Buffer
 	archive := zip.NewWriter(&packed)
 	add := func(path string) error {
@@ -177,7 +164,5 @@ func writeVersion(t *testing.T, tree, to, version string) {
 	for name, text := range map[string][]byte{".info": []byte(`{"Version":"` + version + `"}`), ".mod": mod, ".zip": packed.Bytes()} {
 		err = errors.Join(err, os.WriteFile(filepath.Join(to, version+name), text, 0o600))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 }

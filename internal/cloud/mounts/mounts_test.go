@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // tree makes a directory with what is inside and outside of what is allowed.
@@ -25,18 +27,14 @@ func tree(t *testing.T) string {
 		os.Symlink(in, filepath.Join(top, "link")), os.Symlink("../out", filepath.Join(in, "climbs")), os.Symlink("/", filepath.Join(in, "root")),
 		os.Symlink("a", filepath.Join(in, "stays")), os.Symlink("../../out", filepath.Join(in, "a", "deep")), syscall.Mkfifo(filepath.Join(in, "pipe"), 0o600),
 	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return top
 }
 
 func open(t *testing.T, o Options) *Set {
 	t.Helper()
 	s, err := Open(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -49,15 +47,11 @@ func open(t *testing.T, o Options) *Set {
 func nameIn(t *testing.T, dir *os.File) string {
 	t.Helper()
 	fd, err := unix.Openat(int(dir.Fd()), "name", unix.O_RDONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	f := os.NewFile(uintptr(fd), "name")
 	defer f.Close()
 	text, err := io.ReadAll(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return string(text)
 }
 
@@ -104,13 +98,9 @@ func TestRenamed(t *testing.T) {
 	top := tree(t)
 	in := filepath.Join(top, "in")
 	s := open(t, Options{All: []Mount{{Dir: filepath.Join(in, "a"), Path: "/a"}}, Allow: []Allowed{{Dir: in}}})
-	if err := errors.Join(os.Rename(in, in+".moved"), os.Symlink("out", in)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.Rename(in, in+".moved"), os.Symlink("out", in)))
 	got, err := s.Find(Mount{Dir: filepath.Join(in, "a"), Path: "/x"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer got.File.Close()
 	for _, f := range []*os.File{got.File, s.All()[0].File} {
 		if text := nameIn(t, f); text != "a" {

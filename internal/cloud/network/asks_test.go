@@ -15,6 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // program answers questions for a test.
@@ -64,9 +66,7 @@ func (l *lookups) LookupNetIP(ctx context.Context, network, host string) ([]neti
 func askingEgress(t *testing.T, policy Policy, allow, deny string) (*Egress, *lookups) {
 	t.Helper()
 	rules, err := mustRules(t, true, allow, "0.0.0.0/0 "+deny).WithAsking()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	seen := &lookups{}
 	d := &Dialer{Policy: policy, Resolver: seen}
 	recording(t, d)

@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -146,9 +148,7 @@ func TestDenials(t *testing.T) {
 			var denials Denials
 			conn, err := (&Egress{Dialer: d, Denials: &denials}).Dial(t.Context(), tt.host, 443)
 			if tt.rule == "" {
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				_ = conn.Close()
 				if diff := cmp.Diff([]string{tt.dialled}, *dialled); diff != "" {
 					t.Error(diff)
@@ -214,9 +214,7 @@ func TestFailures(t *testing.T) {
 func TestThisMachine(t *testing.T) {
 	t.Parallel()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer listener.Close()
 	port := listener.Addr().(*net.TCPAddr).AddrPort().Port()
 	hosts := []string{"localhost", "127.0.0.1", "::ffff:127.0.0.1"}

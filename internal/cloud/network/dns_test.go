@@ -10,22 +10,20 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func question(t testing.TB, name string, typ dnsmessage.Type) []byte {
 	t.Helper()
 	n, err := dnsmessage.NewName(name + ".")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	m := dnsmessage.Message{
 		Header:    dnsmessage.Header{ID: 77, RecursionDesired: true},
 		Questions: []dnsmessage.Question{{Name: n, Type: typ, Class: dnsmessage.ClassINET}},
 	}
 	data, err := m.Pack()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return data
 }
 

@@ -17,6 +17,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestNetworksByTheirEdges checks that every network with rules of its own is treated by them
@@ -62,9 +64,7 @@ func TestNetworksByTheirEdges(t *testing.T) {
 		d := &Dialer{}
 		recording(t, d)
 		own, err := d.own()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for address, want := range map[string]string{tt.before: tt.beside, tt.first: tt.rule, tt.last: tt.rule, tt.after: tt.behind} {
 			if address == "" {
 				continue
@@ -371,9 +371,7 @@ func TestUnreadableMessageEndsTheConnection(t *testing.T) {
 		recording(t, d)
 		e := &Egress{Dialer: d, Rules: mustRules(t, true, "public.test", allTraffic), Denials: &Denials{}}
 		conn, err := e.Dial(t.Context(), "public.test", portHTTP)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer conn.Close()
 		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost : public.test\r\n\r\n")
 		start := time.Now()

@@ -19,14 +19,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func mustRules(t *testing.T, internet bool, allow, deny string) *Rules {
 	t.Helper()
 	r, err := ParseRules(internet, strings.Fields(allow), strings.Fields(deny))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return r
 }
 
@@ -161,9 +161,7 @@ func TestDenialsAreBounded(t *testing.T) {
 func from(t *testing.T, e *Egress, address string, talks bool, client func(net.Conn)) error {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer l.Close()
 	var talking sync.WaitGroup
 	talking.Go(func() {
@@ -177,9 +175,7 @@ func from(t *testing.T, e *Egress, address string, talks bool, client func(net.C
 	})
 	defer talking.Wait()
 	inside, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer inside.Close()
 	outside, err := e.connect(t.Context(), inside.(*net.TCPConn), netip.MustParseAddrPort(address))
 	if err != nil {
@@ -331,9 +327,7 @@ func TestUpstreamProxy(t *testing.T) {
 	}))
 	defer proxy.Close()
 	u, err := url.Parse(proxy.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	u.User = url.UserPassword("me", "secret")
 	d := &Dialer{Resolver: world, ProxyNames: true, Proxy: func(address string) (*url.URL, error) {
 		switch {
@@ -396,9 +390,7 @@ func asking(t *testing.T, status int) (proxy *url.URL, asked func() []string) {
 	}))
 	t.Cleanup(server.Close)
 	u, err := url.Parse(server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return u, func() []string {
 		mu.Lock()
 		defer mu.Unlock()
@@ -588,9 +580,8 @@ func BenchmarkDial(b *testing.B) {
 	}}
 	e := &Egress{Dialer: d, Denials: &Denials{}}
 	for b.Loop() {
-		if _, err := e.Dial(b.Context(), "203.0.113.5", 443); err != nil {
-			b.Fatal(err)
-		}
+		_, err := e.Dial(b.Context(), "203.0.113.5", 443)
+		must.Do(b, err)
 	}
 }
 

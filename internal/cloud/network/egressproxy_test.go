@@ -19,6 +19,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 const testPassword = "open sesame"
@@ -34,9 +36,7 @@ type proxyServer struct {
 func startEgressProxy(t *testing.T, p *proxyServer, secure *tls.Config) string {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_, port, _ := net.SplitHostPort(listener.Addr().String())
 	if secure != nil {
 		listener = tls.NewListener(listener, secure)
@@ -168,9 +168,7 @@ func certified(t *testing.T) (secure *tls.Config, ca string) {
 func proxied(t *testing.T, rules *Rules, asked EgressProxy) (*Egress, *[]string) {
 	t.Helper()
 	with, err := rules.WithProxy(&asked)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	d := &Dialer{Resolver: world, Unseal: func(p *EgressProxy) (string, error) { return string(p.Sealed), nil }}
 	return &Egress{Dialer: d, Rules: with, Denials: &Denials{}}, recording(t, d)
 }

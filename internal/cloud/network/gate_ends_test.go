@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestLateConnectionEndsWithClient checks that the connection for a request ends with the
@@ -38,14 +40,10 @@ func TestLateConnectionEndsWithClient(t *testing.T) {
 		})
 		e := &Egress{Dialer: d, Rules: mustRules(t, true, "*.public.test public.test", allTraffic), Denials: &Denials{}}
 		conn, err := e.Dial(t.Context(), "public.test", portHTTP)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: public.test\r\n\r\n")
 		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		_ = answer.Body.Close()
 		go fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: api.public.test\r\n\r\n")
 		<-begun
@@ -89,9 +87,7 @@ func TestGateForgets(t *testing.T) {
 	dial := g.proxy(true).Transport.(*http.Transport).DialContext
 	before := ctx.by.Load()
 	conn, err := dial(t.Context(), "tcp", "public.test:80")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if n := ctx.by.Load() - before; n != 1 {
 		t.Errorf("%d things wait for the end of the gate with a connection, want 1", n)
 	}

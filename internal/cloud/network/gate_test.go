@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // website answers plain HTTP at every address, and records the requests.
@@ -85,9 +87,7 @@ var ways = map[string]func(t *testing.T, e *Egress) net.Conn{
 	},
 	"by proxy": func(t *testing.T, e *Egress) net.Conn {
 		conn, err := e.Dial(t.Context(), "public.test", 80)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
 		return conn
 	},
@@ -217,9 +217,7 @@ func TestAskAboutEachRequest(t *testing.T) {
 			}{{"203.0.113.5", 200}, {"public.test", 200}, {"other.test", 403}, {"203.0.113.9", 200}} {
 				fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: %s\r\n\r\n", tt.host)
 				answer, err := http.ReadResponse(from, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				_, _ = io.Copy(io.Discard, answer.Body)
 				_ = answer.Body.Close()
 				if answer.StatusCode != tt.status {
@@ -254,9 +252,7 @@ func TestGatePasses(t *testing.T) {
 				_, _ = io.WriteString(conn, tt.request)
 				from := bufio.NewReader(conn)
 				answer, err := http.ReadResponse(from, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				defer answer.Body.Close()
 				_, _ = io.WriteString(conn, tt.after)
 				_ = conn.(interface{ CloseWrite() error }).CloseWrite()
@@ -284,9 +280,7 @@ func TestUpstreamEndsWithClient(t *testing.T) {
 		})
 		e := &Egress{Dialer: d, Rules: mustRules(t, true, "public.test", allTraffic), Denials: &Denials{}}
 		conn, err := e.Dial(t.Context(), "public.test", portHTTP)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		server := <-servers
 		defer server.Close()
 		fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: public.test\r\n\r\n")
@@ -295,9 +289,7 @@ func TestUpstreamEndsWithClient(t *testing.T) {
 		}
 		go fmt.Fprint(server, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 		answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		_ = answer.Body.Close()
 		synctest.Wait() // the gate keeps the connection
 		start := time.Now()

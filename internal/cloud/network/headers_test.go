@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func withHeaders(t *testing.T, r *Rules, hosts ...string) *Rules {
@@ -18,9 +20,7 @@ func withHeaders(t *testing.T, r *Rules, hosts ...string) *Rules {
 		asked[host] = map[string]string{"X": host}
 	}
 	with, err := r.WithHeaders(asked)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return with
 }
 
@@ -28,9 +28,7 @@ func TestWhichHeaders(t *testing.T) {
 	t.Parallel()
 	r := withHeaders(t, nil, "API.test", "*.wild.test", "*.deep.wild.test", "exact.wild.test")
 	empty, err := r.WithHeaders(map[string]map[string]string{"*.test": {"X": "y"}, "not.test": nil})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, tt := range []struct {
 		rules      *Rules
 		host, want string
@@ -101,9 +99,7 @@ func TestDoor(t *testing.T) {
 	} {
 		*dialled = nil
 		conn, err := e.Dial(t.Context(), tt.host, tt.port)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if tt.door {
 			if _, err := io.WriteString(conn, hello); err != nil {
 				t.Error(err)
@@ -122,17 +118,13 @@ func TestDoor(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn, err := e.connect(t.Context(), far, netip.MustParseAddrPort("203.0.113.6:443"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if got := <-door.said; got != "16 <nil>" {
 		t.Errorf("by address: the door read %s, want what was sent", got)
 	}
 	_ = conn.Close()
 	closed, err := ParseRules(false, nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var denials Denials
 	e = &Egress{Dialer: d, Rules: withHeaders(t, closed, "api.test"), Denials: &denials, Door: door}
 	_, err = e.Dial(t.Context(), "api.test", 443)
@@ -146,9 +138,7 @@ func TestDoor(t *testing.T) {
 func TestPassOn(t *testing.T) {
 	t.Parallel()
 	origin, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer origin.Close()
 	got := make(chan string, 1)
 	go func() {
@@ -173,9 +163,7 @@ func TestPassOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	outside, err := e.connect(t.Context(), far, netip.MustParseAddrPort("203.0.113.5:443"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if err := near.CloseWrite(); err != nil {
 		t.Error(err)
 	}
@@ -192,18 +180,12 @@ func TestPassOn(t *testing.T) {
 func pair(t *testing.T) (near, far *net.TCPConn) {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer l.Close()
 	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	accepted, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { conn.Close(); accepted.Close() })
 	return conn.(*net.TCPConn), accepted.(*net.TCPConn)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestDenialsAfterAnAnswerNameTheirRule checks that if a program allows a name, an address
@@ -12,9 +14,7 @@ func TestDenialsAfterAnAnswerNameTheirRule(t *testing.T) {
 	t.Parallel()
 	for _, internet := range []bool{true, false} {
 		rules, err := mustRules(t, internet, "", "0.0.0.0/0 198.51.100.0/24").WithAsking()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		d := &Dialer{Resolver: world}
 		recording(t, d)
 		e := &Egress{Dialer: d, Rules: rules, Denials: &Denials{}, Asks: new(Asks)}

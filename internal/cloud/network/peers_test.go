@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 const (
@@ -91,14 +93,10 @@ func TestPeerHeaders(t *testing.T) {
 	rules, err := none.WithHeaders(map[string]map[string]string{
 		peerName + ":4000": {"A": "b"}, "*.cloud.test": {"C": "d"},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for host, want := range map[string]string{peerName: peerName + " A", "9-i1a2.cloud.test": "9-i1a2.cloud.test C"} {
 		conn, err := peering(rules).Dial(t.Context(), host, peerPort)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if got, _ := io.ReadAll(conn); string(got) != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
@@ -134,9 +132,7 @@ func TestRelay(t *testing.T) {
 		return near, nil
 	}}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	served := make(chan error)
 	go func() { served <- relay.Serve(l) }()
 	t.Cleanup(func() {
@@ -148,9 +144,7 @@ func TestRelay(t *testing.T) {
 		r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+l.Addr().String()+"/path", nil)
 		r.Host = host
 		response, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(r)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer response.Body.Close()
 		body, _ := io.ReadAll(response.Body)
 		return response.Status + " " + string(body)

@@ -12,6 +12,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // startProxy runs a proxy that sends every allowed host to one address.
@@ -37,9 +39,7 @@ func startProxy(t *testing.T, address string) string {
 func through(t *testing.T, proxy string) *http.Client {
 	t.Helper()
 	u, err := url.Parse(proxy)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	transport := &http.Transport{Proxy: http.ProxyURL(u)}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport}
@@ -65,9 +65,7 @@ func TestProxyForwardsPlainHTTP(t *testing.T) {
 	r.Header.Set("Proxy-Authorization", "secret")
 	r.Header.Set("X-End", "1")
 	resp, err := client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer resp.Body.Close()
 	body, _ := io.ReadAll(resp.Body)
 	if want := "allowed.test/a%2Fb?c=d;e"; string(body) != want {
@@ -92,9 +90,7 @@ func TestProxyTunnels(t *testing.T) {
 	client.Transport.(*http.Transport).TLSClientConfig.InsecureSkipVerify = true
 	r, _ := http.NewRequestWithContext(t.Context(), "GET", "https://allowed.test/", nil)
 	resp, err := client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer resp.Body.Close()
 	if body, _ := io.ReadAll(resp.Body); string(body) != "hello" {
 		t.Errorf("body %q, want %q", body, "hello")
@@ -121,14 +117,10 @@ func TestProxyRefusals(t *testing.T) {
 	}
 	for _, tt := range tests {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(proxy, "http://"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		_, _ = io.WriteString(conn, tt.request)
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		body, _ := io.ReadAll(resp.Body)
 		if resp.StatusCode != tt.status || string(body) != tt.body {
 			t.Errorf("%.30q: %d %q, want %d %q", tt.request, resp.StatusCode, body, tt.status, tt.body)
@@ -142,9 +134,7 @@ func TestProxyRefusals(t *testing.T) {
 func TestTunnelHalfClose(t *testing.T) {
 	t.Parallel()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer listener.Close()
 	go func() {
 		conn, err := listener.Accept()
@@ -156,9 +146,7 @@ func TestTunnelHalfClose(t *testing.T) {
 		_, _ = io.WriteString(conn, "you said "+string(said))
 	}()
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(startProxy(t, listener.Addr().String()), "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer conn.Close()
 	_, _ = io.WriteString(conn, "CONNECT a.test:1 HTTP/1.1\r\nHost: a.test:1\r\n\r\nearly ")
 	const established = "HTTP/1.1 200 Connection Established\r\n\r\n"
@@ -178,9 +166,7 @@ func TestTunnelHalfClose(t *testing.T) {
 func TestTunnelGoesOnAfterTheServer(t *testing.T) {
 	t.Parallel()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer listener.Close()
 	read := make(chan string, 1)
 	go func() {
@@ -195,9 +181,7 @@ func TestTunnelGoesOnAfterTheServer(t *testing.T) {
 		read <- string(all)
 	}()
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(startProxy(t, listener.Addr().String()), "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer conn.Close()
 	_, _ = io.WriteString(conn, "CONNECT a.test:1 HTTP/1.1\r\nHost: a.test:1\r\n\r\n")
 	if _, err := io.ReadAll(conn); err != nil {

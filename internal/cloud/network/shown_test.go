@@ -16,6 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // sends returns a client that only sends text.
@@ -152,9 +154,7 @@ func hello(t *testing.T, name string) string {
 	go func() { defer close(done); defer near.Close(); greets(t.Context(), name)(near) }()
 	message := make([]byte, maxPeek)
 	n, err := far.Read(message)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_ = far.Close()
 	return string(message[:n])
 }
@@ -209,9 +209,7 @@ func TestProxiedConnectionsShowTheirName(t *testing.T) {
 				if asking {
 					rules, err = mustRules(t, true, "203.0.113.77", allTraffic).WithAsking()
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				servers := &origins{}
 				d := &Dialer{Resolver: resolverFunc(func(host string) []string {
 					if host == "listed.test" {
@@ -227,16 +225,12 @@ func TestProxiedConnectionsShowTheirName(t *testing.T) {
 				go func() { defer close(done); (&program{}).serve(ctx, e.Asks, allowed...) }()
 				defer func() { end(); <-done }()
 				conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", serveProxy(t, NewProxy(e.Dial)))
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				defer conn.Close()
 				fmt.Fprintf(conn, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", tt.to, tt.to)
 				from := bufio.NewReader(conn)
 				answer, err := http.ReadResponse(from, &http.Request{Method: http.MethodConnect})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				_ = answer.Body.Close()
 				if answer.StatusCode == http.StatusOK {
 					_, _ = io.WriteString(conn, tt.sent)

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // wheel returns an empty wheel.
@@ -29,13 +31,9 @@ func wheel(t *testing.T, name string) string {
 		if err == nil {
 			_, err = io.WriteString(w, file.content)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 	}
-	if err := files.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, files.Close())
 	return packed.String()
 }
 
@@ -46,12 +44,8 @@ func writeFiles(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	for name, content := range files {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must.Do(t, os.WriteFile(path, []byte(content), 0o755))
 	}
 }
 
@@ -88,12 +82,8 @@ func TestCallersDirectory(t *testing.T) {
 	}
 	directory := filepath.Join(t.TempDir(), "environment")
 	b := builder{choice: choice{Packages: Packages{File: filepath.Join(caller, "list.txt")}}, directory: directory, scratch: t.TempDir(), report: newReporter(nil)}
-	if err := b.command(t.Context(), nil, base.Base, "-I", "-m", "venv", directory); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.installFile(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, b.command(t.Context(), nil, base.Base, "-I", "-m", "venv", directory))
+	must.Do(t, b.installFile(t.Context()))
 	for _, name := range []string{"one", "two", "three", "four", "five", "six"} {
 		if found, err := filepath.Glob(filepath.Join(directory, "lib/python3*/site-packages", name+"-1.0.dist-info")); err != nil || len(found) != 1 {
 			t.Errorf("the package %s is not installed", name)

@@ -20,6 +20,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // emptyWheel returns a package of empty modules.
@@ -41,13 +43,9 @@ func emptyWheel(t *testing.T, name string, files ...string) []byte {
 		if err == nil {
 			_, err = w.Write([]byte(text))
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 	}
-	if err := archive.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, archive.Close())
 	return buffer.Bytes()
 }
 

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // service is the list of packages of the service's template.
@@ -76,9 +78,7 @@ func skip(t *testing.T, format string, arguments ...any) {
 func hasKernels(t *testing.T, env *Env, want ...string) {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(kernelspecs(filepath.Dir(filepath.Dir(env.Python))), "*", "kernel.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var got []string
 	for _, file := range found {
 		got = append(got, filepath.Base(filepath.Dir(file)))
@@ -93,9 +93,7 @@ func TestPackagesAreChosen(t *testing.T) {
 	ensure := func(p Packages) *Env {
 		t.Helper()
 		env, err := EnsurePackages(t.Context(), nil, p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return env
 	}
 	found := func(step string, want *Env) {
@@ -109,9 +107,7 @@ func TestPackagesAreChosen(t *testing.T) {
 		}
 	}
 	short, err := Ensure(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	hasKernels(t, short, "bash")
 	full := ensure(Packages{Full: true})
 	if full.Python == short.Python || full.Level != Venv {
@@ -122,9 +118,7 @@ func TestPackagesAreChosen(t *testing.T) {
 	list := filepath.Join(cache, "mine.txt")
 	write := func(content string) {
 		t.Helper()
-		if err := os.WriteFile(list, []byte(content), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(list, []byte(content), 0o644))
 	}
 	write("humanize==4.*\n")
 	mine := ensure(Packages{File: list})
@@ -142,14 +136,10 @@ func TestPackagesAreChosen(t *testing.T) {
 	if err != nil || changed.Python == mine.Python {
 		t.Errorf("Ensure after the file changed: got %+v, %v; want another environment", changed, err)
 	}
-	if err := os.Remove(list); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(list))
 	found("after the file went", changed)
 	// The chosen environment may be missing, as after an update of this program.
-	if err := os.Remove(filepath.Join(filepath.Dir(filepath.Dir(changed.Python)), marker)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(filepath.Join(filepath.Dir(filepath.Dir(changed.Python)), marker)))
 	if env, err := Find(t.Context()); err != nil || env.Python != short.Python || !strings.Contains(env.Note, "run `e2bctl local setup --packages "+list) {
 		t.Errorf("Find without what was chosen: got %+v, %v; want %s and what to run", env, err, short.Python)
 	}
@@ -160,12 +150,8 @@ func TestPackagesAreChosen(t *testing.T) {
 func TestPackagesAreRefused(t *testing.T) {
 	cache, _ := pretend(t, "")
 	empty := filepath.Join(cache, "empty.txt")
-	if err := os.MkdirAll(cache, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(empty, []byte("\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(cache, 0o755))
+	must.Do(t, os.WriteFile(empty, []byte("\n"), 0o644))
 	tests := []struct {
 		variable string
 		packages Packages
@@ -186,12 +172,8 @@ func TestPackagesAreRefused(t *testing.T) {
 	}
 	t.Setenv(Variable, "")
 	directory := filepath.Join(cache, "e2bctl", "python")
-	if err := os.MkdirAll(directory, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(directory, chosen), []byte("{"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(directory, 0o755))
+	must.Do(t, os.WriteFile(filepath.Join(directory, chosen), []byte("{"), 0o644))
 	if env, err := Find(t.Context()); err == nil || !strings.Contains(err.Error(), chosen+": unexpected end of JSON input; remove it") {
 		t.Errorf("Find with half a choice = %+v, %v; want an error that names the file", env, err)
 	}
@@ -204,22 +186,16 @@ func TestKernelsAreCopied(t *testing.T) {
 	home := filepath.Join(cache, "home")
 	t.Setenv("HOME", home)
 	java := filepath.Join(home, ".local/share/jupyter/kernels/java")
-	if err := os.MkdirAll(java, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(java, 0o755))
 	for name, content := range map[string]string{
 		"kernel.json": `{"argv": ["java", "-jar", "` + java + `/ijava.jar", "{connection_file}"], "language": "java"}`,
 		"ijava.jar":   "PK",
 	} {
-		if err := os.WriteFile(filepath.Join(java, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(java, name), []byte(content), 0o600))
 	}
 	for range 2 { // a kernel may have changed between the calls
 		env, err := EnsurePackages(t.Context(), nil, Packages{Full: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		copied := filepath.Join(kernelspecs(filepath.Dir(filepath.Dir(env.Python))), "java")
 		want := `{"argv": ["java", "-jar", "` + copied + `/ijava.jar", "{connection_file}"], "language": "java"}`
 		if got, err := os.ReadFile(filepath.Join(copied, "kernel.json")); err != nil || string(got) != want {

@@ -16,6 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func TestMain(m *testing.M) {
@@ -67,12 +69,8 @@ func pretend(t *testing.T, behaviour string) (cache, runs string) {
 	}
 	directory := t.TempDir()
 	python := filepath.Join(directory, "opt", "bin", "python3")
-	if err := os.MkdirAll(filepath.Dir(python), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(python, []byte(pretender), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(filepath.Dir(python), 0o755))
+	must.Do(t, os.WriteFile(python, []byte(pretender), 0o755))
 	cache, runs = filepath.Join(directory, "cache"), filepath.Join(directory, "runs")
 	t.Setenv("PATH", filepath.Dir(python)+":/usr/bin:/bin")
 	t.Setenv("XDG_CACHE_HOME", cache)
@@ -85,9 +83,7 @@ func pretend(t *testing.T, behaviour string) (cache, runs string) {
 func environments(t *testing.T, cache string) []string {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(cache, "e2bctl", "python", "*-*"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return found
 }
 
@@ -133,17 +129,11 @@ func TestEnsureMakesOneEnvironment(t *testing.T) {
 func TestEnsureReplacesHalfMade(t *testing.T) {
 	cache, runs := pretend(t, "")
 	env, err := Ensure(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	directory := environments(t, cache)[0]
 	ruin := filepath.Join(directory, "ruin")
-	if err := os.WriteFile(ruin, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(filepath.Join(directory, marker)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(ruin, nil, 0o644))
+	must.Do(t, os.Remove(filepath.Join(directory, marker)))
 	if found, err := Find(t.Context()); err != nil || found.Level == Venv {
 		t.Errorf("Find = %+v, %v; want no environment without its marker", found, err)
 	}
@@ -248,26 +238,16 @@ func TestEnsureCancelled(t *testing.T) {
 func TestVariable(t *testing.T) {
 	cache, _ := pretend(t, "")
 	real, err := exec.LookPath("python3")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(cache, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, os.MkdirAll(cache, 0o755))
 	shim := filepath.Join(cache, "shim")
-	if err := os.WriteFile(shim, []byte("#!/bin/sh\nexec "+real+" \"$@\"\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(shim, []byte("#!/bin/sh\nexec "+real+" \"$@\"\n"), 0o755))
 	broken := filepath.Join(cache, "broken")
-	if err := os.WriteFile(broken, []byte("#!/bin/sh\necho hello\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(broken, []byte("#!/bin/sh\necho hello\n"), 0o755))
 	t.Run("shim", func(t *testing.T) {
 		t.Setenv(Variable, shim)
 		env, err := Ensure(t.Context(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if env.Python != real {
 			t.Errorf("Python = %s, want %s behind the shim", env.Python, real)
 		}
@@ -294,9 +274,7 @@ func TestMachine(t *testing.T) {
 	if errors.Is(err, ErrNoPython) {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	trees := append([]string{"/usr"}, env.Trees...)
 	if !slices.ContainsFunc(trees, func(tree string) bool { return below(env.Python, tree) }) {
 		t.Errorf("%s is in none of %q", env.Python, trees)

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 var entryForm = regexp.MustCompile(`(?m)^([\w.-]+)==(\S+?)(?: ; (.*?))? \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)`)
@@ -119,9 +121,7 @@ func TestLineWriter(t *testing.T) {
 func TestAdvice(t *testing.T) {
 	t.Parallel()
 	driver, err := os.ReadFile(filepath.Join("..", "kernel", "python", "_e2bctl_kernel", "errors.py"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var pairs []string
 	for _, module := range modules {
 		pairs = append(pairs, fmt.Sprintf("%q: %q", module.name, cmp.Or(module.distribution, strings.ToLower(module.name))))

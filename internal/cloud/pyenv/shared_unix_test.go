@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // writable returns the paths below directory to which users other than this one
@@ -25,9 +27,7 @@ func writable(t *testing.T, directory string) (found []string) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return found
 }
 
@@ -56,9 +56,7 @@ func TestEnsureUnderUmask000(t *testing.T) {
 		if err != nil || info.Mode().Perm() != want {
 			t.Errorf("the cache has mode %v, %v; want %v", info.Mode(), err, want)
 		}
-		if err := os.Chmod(filepath.Join(cache, "e2bctl", "python"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Chmod(filepath.Join(cache, "e2bctl", "python"), 0o755))
 		if _, err := Ensure(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
@@ -71,9 +69,7 @@ func openEnvironment(t *testing.T) (env *Env, cache, runs string) {
 	t.Helper()
 	_, runs = pretend(t, `mkdir -p "$prefix/lib/packages" && touch "$prefix/lib/packages/module.py" && ln -sfn python3 "$prefix/bin/link"`)
 	home, err := os.MkdirTemp("/tmp", "e2bctl-test-") //nolint:usetesting // others may be unable to reach t.TempDir
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() {
 		if err := os.RemoveAll(home); err != nil {
 			t.Error(err)
@@ -86,9 +82,7 @@ func openEnvironment(t *testing.T) (env *Env, cache, runs string) {
 	}
 	cache = filepath.Join(home, "e2bctl", "python")
 	for _, directory := range []string{home, filepath.Dir(cache), cache} {
-		if err := os.Chmod(directory, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Chmod(directory, 0o755))
 	}
 	if found, err := Find(t.Context()); err != nil || found.Level != Venv {
 		t.Fatalf("Find = %+v, %v; want the environment that others can only read", found, err)
@@ -122,16 +116,10 @@ func TestSharedEnvironmentIsNotRun(t *testing.T) {
 			// A program that another user has put there must not run.
 			directory, trap := filepath.Dir(filepath.Dir(made.Python)), filepath.Join(t.TempDir(), "trap")
 			script, err := os.ReadFile(made.Python)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			changed := strings.Replace(string(script), "\n", "\ntouch "+trap+"\n", 1)
-			if err := os.WriteFile(made.Python, []byte(changed), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := test.change(filepath.Join(directory, test.path)); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(made.Python, []byte(changed), 0o755))
+			must.Do(t, test.change(filepath.Join(directory, test.path)))
 			found, err := Find(t.Context())
 			if err != nil || found.Level == Venv || !strings.Contains(found.Note, "e2bctl local setup") {
 				t.Errorf("Find = %+v, %v; want another Python and a note", found, err)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // place makes a directory in the cache that was finished at the given time or,
@@ -15,16 +17,12 @@ import (
 func place(t *testing.T, cache, name string, finished time.Time) string {
 	t.Helper()
 	directory := filepath.Join(cache, "e2bctl", "python", name)
-	if err := os.MkdirAll(filepath.Join(directory, "lib"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(filepath.Join(directory, "lib"), 0o755))
 	if finished.IsZero() {
 		return directory
 	}
 	name = filepath.Join(directory, marker)
-	if err := errors.Join(os.WriteFile(name, nil, 0o644), os.Chtimes(name, finished, finished)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.WriteFile(name, nil, 0o644), os.Chtimes(name, finished, finished)))
 	return directory
 }
 
@@ -40,9 +38,7 @@ func TestUnusedEnvironmentsAreRemoved(t *testing.T) {
 	}
 	var progress strings.Builder
 	env, err := Ensure(t.Context(), &progress)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if _, err := os.Stat(unused); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(progress.String(), "removing the Python environment "+unused) {
 		t.Errorf("the unused one: %v\n%s, want fs.ErrNotExist and %q in it", err, progress.String(), "removing the Python environment "+unused)
 	}
@@ -59,9 +55,7 @@ func TestUnusedEnvironmentsAreRemoved(t *testing.T) {
 		func() (*Env, error) { return Ensure(t.Context(), nil) },
 		func() (*Env, error) { env.NoteUse(); return env, nil },
 	} {
-		if err := os.Chtimes(own, old, old); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Chtimes(own, old, old))
 		if got, err := use(); err != nil || got.Python != env.Python {
 			t.Errorf("got %+v, %v, want the Python %s and no error", got, err, env.Python)
 		}

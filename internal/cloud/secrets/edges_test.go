@@ -18,6 +18,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/cloud/store/storetest"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // metadata returns metadata with a number of entries and a total number of bytes.
@@ -97,9 +98,8 @@ func TestLimits(t *testing.T) {
 			continue
 		}
 		r = registry(t)
-		if made, err = r.Create("a", "old", nil); err != nil {
-			t.Fatal(err)
-		}
+		made, err = r.Create("a", "old", nil)
+		must.Do(t, err)
 		_, err = r.Update("A", tt.value, tt.metadata)
 		if _, invalid := errors.AsType[*InvalidError](err); (err == nil) != tt.want || invalid == tt.want {
 			t.Errorf("%s, of one that is there: got error %v, want allowed %v", tt.what, err, tt.want)
@@ -144,9 +144,7 @@ func TestMax(t *testing.T) {
 	if _, err := r.Update("last", "w", nil); err != nil {
 		t.Errorf("a change: got error %v, want none", err)
 	}
-	if err := r.Delete("last"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.Delete("last"))
 	if _, err := r.Create("more", "v", nil); err != nil {
 		t.Errorf("after one was deleted: got error %v, want none", err)
 	}
@@ -167,9 +165,7 @@ func TestKeyFiles(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		path := filepath.Join(dir, "key")
-		if err := os.WriteFile(path, []byte(tt.text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, []byte(tt.text), 0o600))
 		key, err := KeyIn(func() (string, error) { return dir, nil })()
 		taken := err == nil && hex.EncodeToString(key) == digits
 		if refused := key == nil && err != nil && strings.Contains(err.Error(), "damaged"); taken != tt.want || refused == tt.want {
@@ -214,9 +210,7 @@ func TestKeyFiles(t *testing.T) {
 		t.Errorf("got error %v, want that there is no directory", err)
 	}
 	dir := t.TempDir()
-	if err := os.Mkdir(filepath.Join(dir, "key"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(filepath.Join(dir, "key"), 0o700))
 	if key, err := KeyIn(func() (string, error) { return dir, nil })(); err == nil {
 		t.Errorf("got %d bytes of a directory, want an error", len(key))
 	}
@@ -253,9 +247,7 @@ func TestDiskFails(t *testing.T) {
 		if err := do(r); err != nil {
 			t.Errorf("%s again: %v", what, err)
 		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Close())
 	}
 }
 
@@ -272,17 +264,13 @@ func TestChanges(t *testing.T) {
 		begun := time.Now().UTC()
 		asked := map[string]string{"k": "v"}
 		first, err := r.Create("first", "one", asked)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if diff := cmp.Diff(Secret{ID: first.ID, Name: "first", Version: 1, Metadata: asked, CreatedAt: begun, UpdatedAt: begun}, first); diff != "" {
 			t.Errorf("a new one (-want +got):\n%s", diff)
 		}
 		<-time.After(time.Hour)
 		other, err := r.Create("other", "v", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		old := r.byID[first.ID].Sealed
 		<-time.After(time.Hour)
 		if _, err := r.Update("FIRST", "two", nil); err != nil {
@@ -301,18 +289,14 @@ func TestChanges(t *testing.T) {
 		if value, err := r.Value("first"); !errors.Is(err, ErrSealed) {
 			t.Errorf("got %q and error %v for the value of an earlier version, want ErrSealed", value, err)
 		}
-		if err := r.Delete("first"); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.Delete("first"))
 		if diff := cmp.Diff([]Secret{other}, r.Page(nil, 10)); diff != "" {
 			t.Errorf("after one was deleted (-want +got):\n%s", diff)
 		}
 		if _, err := r.Create("first", "three", nil); err != nil {
 			t.Errorf("a name that was deleted: got error %v, want that it can be used", err)
 		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Close())
 	})
 }
 
@@ -324,9 +308,7 @@ func TestUnreadable(t *testing.T) {
 	key := NewKey()
 	r := New(Options{Store: s, Key: key})
 	good, err := r.Create("good", "v", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for id, change := range map[string]func(*record){
 		"sec_newer": func(rec *record) { rec.Version = recordVersion + 1; rec.Secret.ID = "sec_newer" },
 		"sec_none":  func(rec *record) { rec.Version = 0; rec.Secret.ID = "sec_none" },
@@ -339,9 +321,7 @@ func TestUnreadable(t *testing.T) {
 		if err == nil {
 			_, err = s.Put(store.Secrets, id, text, "")
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 	}
 	if _, err := s.Put(store.Secrets, "sec_garbage", []byte("{"), ""); err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func registry(t *testing.T) *Registry {
@@ -26,9 +27,7 @@ func TestSecrets(t *testing.T) {
 	t.Parallel()
 	r := registry(t)
 	made, err := r.Create("OpenAI", "sk-1", map[string]string{"team": "a"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if made.Name != "openai" || made.Version != 1 || len(made.ID) != len("sec_")+26 || !strings.HasPrefix(made.ID, "sec_") {
 		t.Errorf("got %+v, want openai, version 1, an id of sec_ and 26 characters", made)
 	}
@@ -57,9 +56,7 @@ func TestSecrets(t *testing.T) {
 	if all := r.Page(nil, 10); len(all) != 2 || all[0].Name != "other" {
 		t.Errorf("got %+v, want two, the newest first", all)
 	}
-	if err := r.Delete("openai"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.Delete("openai"))
 	for what, err := range map[string]error{
 		"delete": r.Delete("openai"),
 		"get":    second(r.Get("openai")),
@@ -83,9 +80,7 @@ func TestSealed(t *testing.T) {
 	inKeys := KeyIn(func() (string, error) { return keys, nil })
 	open := func() *store.Store {
 		s, err := store.Open(t.Context(), dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return s
 	}
 	s := open()
@@ -94,16 +89,10 @@ func TestSealed(t *testing.T) {
 		t.Error("there is a key before there is a secret")
 	}
 	a, err := r.Create("a", value, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	b, err := r.Create("b", "other", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, s.Close())
 	err = filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
@@ -114,9 +103,7 @@ func TestSealed(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	info, err := os.Stat(filepath.Join(keys, "key"))
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the key: got %v, %v, want mode 0600", info.Mode(), err)
@@ -137,32 +124,24 @@ func TestSealed(t *testing.T) {
 	var from, to record
 	for _, one := range records {
 		target := map[string]*record{a.ID: &from, b.ID: &to}[one.ID]
-		if err := json.Unmarshal(one.Value, target); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal(one.Value, target))
 	}
 	to.Sealed = from.Sealed
 	text, err := json.Marshal(to)
 	if err == nil {
 		_, err = s.Put(store.Secrets, b.ID, text, "")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if _, err := New(Options{Store: s, Key: inKeys}).Value("b"); !errors.Is(err, ErrSealed) {
 		t.Errorf("a value in another record: got %v, want ErrSealed", err)
 	}
 	for _, mode := range []os.FileMode{0o640, 0o620, 0o610, 0o604, 0o602, 0o601} {
-		if err := os.Chmod(filepath.Join(keys, "key"), mode); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Chmod(filepath.Join(keys, "key"), mode))
 		if _, err := New(Options{Store: s, Key: inKeys}).Value("a"); err == nil || !strings.Contains(err.Error(), "chmod 600") {
 			t.Errorf("a key with mode %o: got %v, want an error that says chmod 600", mode, err)
 		}
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Close())
 }
 
 // TestDeletedForGood checks that a deleted secret does not come back with the next server.
@@ -172,20 +151,15 @@ func TestDeletedForGood(t *testing.T) {
 	key := NewKey()
 	open := func() (*Registry, *store.Store) {
 		s, err := store.Open(t.Context(), dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return New(Options{Store: s, Key: key}), s
 	}
 	r, s := open()
 	for _, name := range []string{"deleted", "kept"} {
-		if _, err := r.Create(name, name, nil); err != nil {
-			t.Fatal(err)
-		}
+		_, err := r.Create(name, name, nil)
+		must.Do(t, err)
 	}
-	if err := errors.Join(r.Delete("deleted"), s.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(r.Delete("deleted"), s.Close()))
 	r, s = open()
 	if got, err := r.Value("deleted"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("the deleted one: got %q, %v, want ErrNotFound", got, err)
@@ -193,9 +167,7 @@ func TestDeletedForGood(t *testing.T) {
 	if got, err := r.Value("kept"); got != "kept" || err != nil {
 		t.Errorf("the other one: got %q, %v", got, err)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Close())
 }
 
 func TestKeyOfTheEnvironment(t *testing.T) {

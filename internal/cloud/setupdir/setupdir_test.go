@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 const marker = Marker("program")
@@ -38,9 +40,7 @@ func place(t *testing.T, cache, name string, age time.Duration) string {
 	then := time.Now().Add(-age)
 	program := filepath.Join(dir, string(marker))
 	err := errors.Join(os.Mkdir(dir, 0o755), fill(dir, ""), os.Chtimes(program, then, then), os.Chtimes(dir, then, then))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return dir
 }
 
@@ -69,9 +69,7 @@ func TestUnused(t *testing.T) {
 	}
 	dir := filepath.Join(cache, "4")
 	var progress strings.Builder
-	if err := marker.Make(dir, &progress, works, fill); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, marker.Make(dir, &progress, works, fill))
 	checkLeft(t, cache, used, young, running, dir)
 	if !strings.Contains(progress.String(), "removing "+unused+", unused since ") || strings.Count(progress.String(), "\n") != 1 {
 		t.Errorf("got %q, want that %s is removed, and nothing else", progress.String(), unused)
@@ -122,9 +120,7 @@ func TestMakeFails(t *testing.T) {
 		var want []string
 		if there {
 			want = append(want, place(t, cache, "1", 0))
-			if err := os.Truncate(filepath.Join(dir, string(marker)), 1); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Truncate(filepath.Join(dir, string(marker)), 1))
 		}
 		var progress strings.Builder
 		if err := marker.Make(dir, &progress, works, func(made, scratch string) error {
@@ -148,17 +144,13 @@ func TestDamaged(t *testing.T) {
 	cache := t.TempDir()
 	dir := place(t, cache, "1", 0)
 	stray := filepath.Join(dir, "stray")
-	if err := errors.Join(os.Truncate(filepath.Join(dir, string(marker)), 1), os.WriteFile(stray, nil, 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.Truncate(filepath.Join(dir, string(marker)), 1), os.WriteFile(stray, nil, 0o600)))
 	var progress strings.Builder
 	if err := marker.Make(dir, &progress, works, fill); err != nil || !strings.Contains(progress.String(), "replacing "+dir) {
 		t.Errorf("got %v and %q, want that it is replaced", err, &progress)
 	}
 	before, err := os.Stat(dir)
-	if err := errors.Join(err, marker.Make(dir, &progress, works, fill)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(err, marker.Make(dir, &progress, works, fill)))
 	if after, err := os.Stat(dir); err != nil || !os.SameFile(before, after) {
 		t.Errorf("got another directory, %v, want the one that works", err)
 	}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // used returns a directory with a store that was closed, and its database.
@@ -27,13 +29,9 @@ func used(t *testing.T) (dir, path string) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	put(t, s, Sandboxes, "a", "1", fill(t, s, "of a"))
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Close())
 	return dir, filepath.Join(dir, databaseFile)
 }
 
@@ -44,9 +42,7 @@ func change(t *testing.T, path string, how func(text []byte) []byte) {
 	if err == nil {
 		err = os.WriteFile(path, how(text), 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 }
 
 // TestDamaged checks that a damaged store is refused, and is left as it is.
@@ -72,9 +68,7 @@ func TestDamaged(t *testing.T) {
 			if err == nil {
 				err = errors.Join(base.Update(do), base.Close())
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 		}
 	}
 	about := []byte(about)
@@ -91,9 +85,7 @@ func TestDamaged(t *testing.T) {
 		"garbage":         {garbage(0, 1<<30), errDamaged.Error()},
 		"garbage in data": {garbage(2*os.Getpagesize(), 1<<30), errDamaged.Error()},
 		"directory": {func(t *testing.T, path string) {
-			if err := errors.Join(os.Remove(path), os.Mkdir(path, 0o700)); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, errors.Join(os.Remove(path), os.Mkdir(path, 0o700)))
 		}, "is a directory"},
 		"missing":       {func(t *testing.T, path string) { _ = os.Remove(path) }, errDamaged.Error()},
 		"no seed":       {inBolt(func(tx *bolt.Tx) error { return tx.Bucket(about).Delete(seedKey) }), errDamaged.Error()},
@@ -157,12 +149,8 @@ func TestDamagedRecord(t *testing.T) {
 	s := open(t, dir)
 	kept := put(t, s, Sandboxes, "a", "1", fill(t, s, "of a"))
 	lost := put(t, s, Sandboxes, "b", "2", fill(t, s, "of b"))
-	if err := s.records.put(Sandboxes, "b", []byte("{")); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.records.put(Sandboxes, "b", []byte("{")))
+	must.Do(t, s.Close())
 	s = open(t, dir)
 	got, err := s.Records(Sandboxes)
 	if err == nil || !strings.Contains(err.Error(), `"b"`) {
@@ -180,9 +168,7 @@ func TestDamagedRecord(t *testing.T) {
 	if _, err := s.Put(Sandboxes, "b", nil, ""); err == nil {
 		t.Error("the damaged record was replaced")
 	}
-	if err := errors.Join(s.Delete(Sandboxes, "b"), s.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(s.Delete(Sandboxes, "b"), s.Close()))
 	s = open(t, dir)
 	wantFiles(t, s, kept)
 	if notes := strings.Join(s.Notes(), "; "); strings.Contains(notes, "record") {
@@ -198,17 +184,11 @@ func TestMigration(t *testing.T) {
 		return err
 	})
 	d := &database{dir: dir}
-	if err := d.open(path); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, d.open(path))
 	for range 2 { // the second time there is nothing to do
-		if err := d.migrate(steps); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, d.migrate(steps))
 	}
-	if err := d.close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, d.close())
 	if _, err := Open(t.Context(), dir); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("a newer e2bctl wrote it (version %d", len(steps))) {
 		t.Errorf("got error %v, want the older program to be refused", err)
 	}
@@ -219,21 +199,15 @@ func TestFirstVersion(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	d := &database{dir: dir}
-	if err := d.open(filepath.Join(dir, databaseFile)); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.update(func(tx *bolt.Tx) error {
+	must.Do(t, d.open(filepath.Join(dir, databaseFile)))
+	must.Do(t, d.update(func(tx *bolt.Tx) error {
 		err := tx.Bucket([]byte(about)).Put(schemaKey, []byte("1"))
 		for _, table := range tables[3:] { // the first version had three
 			err = errors.Join(err, tx.DeleteBucket([]byte(table)))
 		}
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(d.put(Keys, "a", entry{value: []byte("text")}.encode()), d.close()); err != nil {
-		t.Fatal(err)
-	}
+	}))
+	must.Do(t, errors.Join(d.put(Keys, "a", entry{value: []byte("text")}.encode()), d.close()))
 	s := open(t, dir)
 	put(t, s, Layers, "layer-a", "", fill(t, s, "text"))
 	if keys, err := s.Records(Keys); err != nil || len(keys) != 1 || string(keys[0].Value) != "text" {

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	bolt "go.etcd.io/bbolt"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestNames tries each kind of name with every call that takes one: what is refused makes no
@@ -107,9 +109,7 @@ func TestValuesAreNotShared(t *testing.T) {
 		clear(s.Seed())
 		clear(s.Notes())
 		all, err := s.Records(Keys)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		clear(all[0].Value)
 		wantRecords(t, s, Keys, Record{ID: "a", Value: []byte("value")})
 		if !bytes.Equal(seed, s.Seed()) {
@@ -175,9 +175,7 @@ func TestUnfinishedDatabase(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "garbage", strings.Repeat("garbage", 10_000)} {
 		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, unfinished), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, unfinished), []byte(text), 0o600))
 		s := open(t, dir)
 		put(t, s, Keys, "a", "1", "")
 		if _, err := os.Lstat(s.path(unfinished)); !errors.Is(err, fs.ErrNotExist) {
@@ -192,9 +190,7 @@ func TestDatabaseOpenElsewhere(t *testing.T) {
 	t.Parallel()
 	dir, path := used(t)
 	base, err := bolt.Open(path, 0o600, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_, err = Open(t.Context(), dir)
 	if err == nil || !strings.Contains(err.Error(), "another program has the database open") || errors.Is(err, errDamaged) {
 		t.Errorf("got error %v, want one that says that another program has it open", err)
@@ -212,14 +208,10 @@ func TestForeignNotes(t *testing.T) {
 	s := open(t, t.TempDir())
 	s.Note(Running, "a", []byte("1"))
 	for _, name := range []string{"running", "running.", "running.a~", "running.a.b", "others.a", "keys.c"} {
-		if err := os.WriteFile(filepath.Join(s.path(noted), name), []byte("{}\nother"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(s.path(noted), name), []byte("{}\nother"), 0o600))
 	}
 	wantRecords(t, s, Running, Record{ID: "a", Value: []byte("1")})
-	if err := os.Mkdir(s.records.(*database).notePath(Running, "b"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(s.records.(*database).notePath(Running, "b"), 0o700))
 	all, err := s.Records(Running)
 	if err == nil || len(all) != 1 {
 		t.Errorf("got %v and error %v, want the readable note, and the error of the other one", all, err)
@@ -234,9 +226,7 @@ func TestSweepTells(t *testing.T) {
 	s := open(t, dir)
 	lost := put(t, s, Sandboxes, "a", "", fill(t, s, "lost"))
 	left := fill(t, s, "of no record")
-	if err := errors.Join(s.Close(), os.RemoveAll(lost)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(s.Close(), os.RemoveAll(lost)))
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := Open(ended, dir); !errors.Is(err, context.Canceled) {
@@ -245,9 +235,7 @@ func TestSweepTells(t *testing.T) {
 	if _, err := os.Stat(left); err != nil {
 		t.Errorf("with an ended context: %v, want nothing to be removed", err)
 	}
-	if err := os.Mkdir(filepath.Join(dir, trash, "left"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(filepath.Join(dir, trash, "left"), 0o700))
 	s = open(t, dir)
 	wantFiles(t, s)
 	if notes := strings.Join(s.Notes(), "; "); !strings.Contains(notes, "files of a record are gone") || !strings.Contains(notes, lost) {
@@ -266,13 +254,9 @@ func TestSurveyOfForeignNames(t *testing.T) {
 		t.Fatalf("got %v and error %v, want one", once, err)
 	}
 	for _, name := range []string{".X", "lost+found", "a b.X", "a.other"} {
-		if err := os.Mkdir(filepath.Join(s.path(published), name), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Mkdir(filepath.Join(s.path(published), name), 0o700))
 	}
-	if err := os.WriteFile(filepath.Join(s.path(published), "a.other", "file"), make([]byte, 1<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(s.path(published), "a.other", "file"), make([]byte, 1<<20), 0o600))
 	both, err := Survey(t.Context(), s.dir, Sandboxes)
 	if err != nil || len(both) != 1 || both[0].ID != "a" {
 		t.Fatalf("got %v and error %v, want only a", both, err)
@@ -292,16 +276,12 @@ func TestUsage(t *testing.T) {
 	if err != nil || len(first) != 1 || first["a"] == 0 {
 		t.Fatalf("got %v and error %v, want what a takes", first, err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "large"), make([]byte, 1<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "large"), make([]byte, 1<<20), 0o600))
 	again, err := s.Usage(t.Context(), Layers)
 	if err != nil || again["a"] != first["a"] {
 		t.Errorf("got %v and error %v, want %v as before", again, err, first)
 	}
-	if err := s.Delete(Layers, "a"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Delete(Layers, "a"))
 	if len(s.sizes) != 0 {
 		t.Errorf("after it was deleted the sizes are %v", s.sizes)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/cloud/store/storetest"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // written returns a new directory of a store with a file.
@@ -21,9 +22,7 @@ func written(t *testing.T, s *store.Store, text string) string {
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, "text"), []byte(text), 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return dir
 }
 
@@ -70,17 +69,14 @@ func TestFaultAtEachChange(t *testing.T) {
 					s := store.Temporary(home)
 					if durable {
 						var err error
-						if s, err = store.Open(t.Context(), home); err != nil {
-							t.Fatal(err)
-						}
+						s, err = store.Open(t.Context(), home)
+						must.Do(t, err)
 					}
 					old, err := s.Put(store.Sandboxes, "a", []byte("old"), written(t, s, "old"))
 					if err == nil {
 						_, err = s.Put(store.Keys, "other", []byte("old"), "")
 					}
-					if err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, err)
 					dir := written(t, s, "new")
 					was := storetest.Take(t, s, home)
 					fault := storetest.FailNth(s, n)
@@ -115,9 +111,7 @@ func TestFaultAtEachChange(t *testing.T) {
 						continue
 					}
 					next, err := store.Open(t.Context(), home)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, err)
 					now := storetest.Take(t, next, home)
 					if !cmp.Equal(want.Records, now.Records, ignored) || len(now.Unnamed) > 0 {
 						t.Errorf("after %q the next start has %+v, want %+v and nothing else", fault.Which(), now, want.Records)

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func TestClaim(t *testing.T) {
@@ -25,9 +27,7 @@ func TestClaim(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := filepath.Join(t.TempDir(), "state")
-			if err := tt.make(t, dir); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, tt.make(t, dir))
 			if name == "nowhere" {
 				if _, err := Open(t.Context(), dir); err == nil {
 					t.Error("a link to nowhere was opened")
@@ -45,9 +45,7 @@ func TestClaim(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			defer s.Close()
 			if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
 				t.Errorf("got %v and error %v, want mode 0700", info.Mode(), err)
@@ -71,9 +69,7 @@ func TestForeignDirectory(t *testing.T) {
 	dir := "/" // root's
 	if os.Geteuid() == 0 {
 		dir = t.TempDir()
-		if err := os.Chown(dir, 4711, 4711); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Chown(dir, 4711, 4711))
 	}
 	if _, err := Open(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "a directory of this user") {
 		t.Errorf("%s: got error %v, want it to be refused", dir, err)
@@ -84,9 +80,7 @@ func TestForeignDirectory(t *testing.T) {
 func TestLockFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, lockFile), []byte("999999999999999\npid:[123456789012345]\nand more\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, lockFile), []byte("999999999999999\npid:[123456789012345]\nand more\n"), 0o600))
 	open(t, dir)
 	_, err := Open(t.Context(), dir)
 	if inUse, ok := errors.AsType[*InUseError](err); !ok || inUse.Elsewhere || inUse.PID != os.Getpid() {
@@ -99,9 +93,7 @@ func TestLockFile(t *testing.T) {
 
 	dir, target := t.TempDir(), filepath.Join(t.TempDir(), "file")
 	err = errors.Join(os.WriteFile(target, []byte("text"), 0o600), os.Symlink(target, filepath.Join(dir, lockFile)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if _, err := Open(t.Context(), dir); err == nil {
 		t.Error("a link was taken for the lock")
 	}

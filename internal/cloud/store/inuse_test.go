@@ -11,6 +11,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // hold has the store open until its input ends.
@@ -55,16 +57,12 @@ func TestInUse(t *testing.T) {
 	dir = t.TempDir()
 	holder := other(t, "holder", dir)
 	stdin, err := holder.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	stdout, err := holder.StdoutPipe()
 	if err == nil {
 		err = holder.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if line, err := bufio.NewReader(stdout).ReadString('\n'); line != "open\n" {
 		t.Errorf("the other process says %q and error %v, want open", line, err)
 	}

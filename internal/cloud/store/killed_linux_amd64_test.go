@@ -19,6 +19,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // kills is the number of writes at which a process is killed; SOAK=1 takes all.
@@ -134,16 +136,11 @@ func leftover(t *testing.T) (string, content) {
 	dir := t.TempDir()
 	s := open(t, dir)
 	put(t, s, Sandboxes, "kept", "", fill(t, s, "kept"))
-	if _, err := save(s, "unfinished"); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	_, err := save(s, "unfinished")
+	must.Do(t, err)
+	must.Do(t, s.Close())
 	for _, left := range []string{published + "/kept.other/full", trash + "/left/full"} {
-		if err := os.MkdirAll(filepath.Join(dir, left), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Join(dir, left), 0o700))
 	}
 	return dir, content{"sandboxes kept": "kept"}
 }
@@ -206,9 +203,7 @@ func wantOne(t *testing.T, dir string, at int, want ...content) {
 		t.Errorf("killed at %d: got notes %q", at, notes)
 	}
 	notes, err := os.ReadDir(s.path(noted))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, note := range notes {
 		if table, id, _ := strings.Cut(note.Name(), "."); got[table+" "+id] == "" {
 			t.Errorf("killed at %d: the note %s is of no record", at, note.Name())

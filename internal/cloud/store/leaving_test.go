@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestFreed checks that a caller that waits for a deleted directory finds its space
@@ -12,9 +14,7 @@ import (
 func TestFreed(t *testing.T) {
 	t.Parallel()
 	s, err := Open(t.Context(), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	dir, err := s.NewDir()
 	if err == nil {
@@ -23,9 +23,7 @@ func TestFreed(t *testing.T) {
 	if err == nil {
 		_, err = s.Put(Sandboxes, "a", nil, dir)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	s.emptying.Lock() // the removal has to wait
 	if err := s.Delete(Sandboxes, "a"); err != nil {
 		t.Error(err)

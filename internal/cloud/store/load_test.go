@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // Many records are found again, in their order.
@@ -18,9 +20,7 @@ func TestManyRecords(t *testing.T) {
 	for n := range count {
 		put(t, s, Sandboxes, fmt.Sprintf("s%04d", (n*7)%count), "value", "")
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Close())
 	started := time.Now()
 	s = open(t, dir)
 	all, err := s.Records(Sandboxes)
@@ -66,9 +66,7 @@ func TestConcurrency(t *testing.T) {
 	}
 	wait.Wait()
 	all, err := s.Records(Sandboxes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var files []string
 	for _, record := range all {
 		files = append(files, record.Dir)
@@ -81,23 +79,18 @@ func TestConcurrency(t *testing.T) {
 
 func BenchmarkPut(b *testing.B) {
 	s, err := Open(b.Context(), b.TempDir())
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	defer s.Close()
 	value := make([]byte, 1000)
 	for b.Loop() {
-		if _, err := s.Put(Sandboxes, "a", value, ""); err != nil {
-			b.Fatal(err)
-		}
+		_, err := s.Put(Sandboxes, "a", value, "")
+		must.Do(b, err)
 	}
 }
 
 func BenchmarkNote(b *testing.B) {
 	s, err := Open(b.Context(), b.TempDir())
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	defer s.Close()
 	for n := 0; b.Loop(); n++ {
 		s.Note(Running, fmt.Sprint(n), nil)

@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestFailedNoteLeavesNothing checks that a note that cannot be written, as on a full disk, leaves
@@ -11,15 +13,11 @@ import (
 func TestFailedNoteLeavesNothing(t *testing.T) {
 	t.Parallel()
 	s, err := Open(t.Context(), t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer s.Close()
 	notes := filepath.Join(s.dir, noted)
 	// A directory that is not empty cannot be replaced.
-	if err := os.MkdirAll(filepath.Join(notes, string(Running)+".a", "b"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(filepath.Join(notes, string(Running)+".a", "b"), 0o700))
 	if err := s.records.note(Running, "a", []byte("{}")); err == nil {
 		t.Error("a note took the place of a directory")
 	}
@@ -27,7 +25,5 @@ func TestFailedNoteLeavesNothing(t *testing.T) {
 	if left, err := os.ReadDir(notes); err != nil || len(left) != 1 {
 		t.Errorf("left %v, %v, want only what was there", left, err)
 	}
-	if err := os.RemoveAll(filepath.Join(notes, string(Running)+".a")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.RemoveAll(filepath.Join(notes, string(Running)+".a")))
 }

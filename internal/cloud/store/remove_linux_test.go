@@ -8,15 +8,15 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // hostile makes files in dir by which a sandbox can try to prevent their removal.
 func hostile(t *testing.T, dir, outside string) {
 	t.Helper()
 	for n := range 3 * batch {
-		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("file%d", n)), nil, 0o000); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("file%d", n)), nil, 0o000))
 	}
 	locked := filepath.Join(dir, "locked")
 	err := errors.Join(
@@ -39,24 +39,19 @@ func hostile(t *testing.T, dir, outside string) {
 	for range 1500 {
 		err = errors.Join(err, os.Mkdir(deep+"er", 0o700), os.Rename(deep, filepath.Join(deep+"er", "deeper")), os.Rename(deep+"er", deep))
 	}
-	if err = errors.Join(err, os.Chmod(deep, 0o500)); err != nil {
-		t.Fatal(err)
-	}
+	err = errors.Join(err, os.Chmod(deep, 0o500))
+	must.Do(t, err)
 }
 
 func TestRemoveHostile(t *testing.T) {
 	t.Parallel()
 	outside := t.TempDir()
-	if err := os.WriteFile(filepath.Join(outside, "file"), []byte("of this user"), 0o640); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(outside, "file"), []byte("of this user"), 0o640))
 	dir := t.TempDir()
 	s := open(t, dir)
 	of := func() string {
 		made, err := s.NewDir()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		hostile(t, made, outside)
 		return made
 	}

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestInUseElsewhere checks that a lock that was taken in another container is not attributed
@@ -22,13 +24,9 @@ func TestInUseElsewhere(t *testing.T) {
 		"":                 "another process:",
 	} {
 		lock := filepath.Join(t.TempDir(), "lock")
-		if err := os.WriteFile(lock, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(lock, []byte(text), 0o600))
 		file, err := os.Open(lock)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer file.Close()
 		got := inUse("/state", file).Error()
 		if !strings.Contains(got, want) || !strings.Contains(got, "use another directory") {

@@ -11,6 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.uber.org/goleak"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // variable has the role of another process of this binary, followed by its directory.
@@ -42,9 +44,7 @@ func other(t *testing.T, role, dir string) *exec.Cmd {
 func open(t *testing.T, dir string) *Store {
 	t.Helper()
 	s, err := Open(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -57,27 +57,21 @@ func open(t *testing.T, dir string) *Store {
 func fill(t *testing.T, s *Store, text string) string {
 	t.Helper()
 	dir, err := save(s, text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return dir
 }
 
 func put(t *testing.T, s *Store, table Table, id, value, dir string) string {
 	t.Helper()
 	to, err := s.Put(table, id, []byte(value), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return to
 }
 
 func wantRecords(t *testing.T, s *Store, table Table, want ...Record) {
 	t.Helper()
 	got, err := s.Records(table)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(Record{}, "Saved")); diff != "" {
 		t.Errorf("records of %s (-want +got):\n%s", table, diff)
 	}
@@ -95,9 +89,7 @@ func wantFiles(t *testing.T, s *Store, want ...string) {
 	got := []string{}
 	for _, parent := range []string{published, staging, trash} {
 		names, err := filepath.Glob(filepath.Join(s.path(parent), "*"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		got = append(got, names...)
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
@@ -199,12 +191,8 @@ func TestRestart(t *testing.T) {
 	s.Note(Running, "c", []byte("3"))
 	fill(t, s, "of no record")
 	seed := s.Seed()
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(filepath.Join(dir, published, "a.other", "full"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Close())
+	must.Do(t, os.MkdirAll(filepath.Join(dir, published, "a.other", "full"), 0o700))
 
 	s = open(t, dir)
 	wantRecords(t, s, Sandboxes, Record{ID: "a", Value: []byte("1"), Dir: kept})

@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func TestSurvey(t *testing.T) {
@@ -21,13 +23,11 @@ func TestSurvey(t *testing.T) {
 	}
 	s := open(t, dir)
 	locked := fill(t, s, "text")
-	if err := errors.Join(
+	must.Do(t, errors.Join(
 		os.WriteFile(filepath.Join(locked, "large"), make([]byte, 1<<20), 0o600),
 		os.Truncate(filepath.Join(locked, "text"), 1<<40), // no space for a hole
 		os.Mkdir(filepath.Join(locked, "locked"), 0),
-	); err != nil {
-		t.Fatal(err)
-	}
+	))
 	put(t, s, Sandboxes, "b", "", locked)
 	put(t, s, Sandboxes, "a", "", fill(t, s, "text"))
 	put(t, s, Sandboxes, "c", "", "")
@@ -37,9 +37,7 @@ func TestSurvey(t *testing.T) {
 	}
 	volume := put(t, s, Volumes, "a", "", fill(t, s, "text"))
 	kept, err := Survey(t.Context(), dir, Sandboxes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	want := []Kept{{ID: "a"}, {ID: "b"}}
 	if diff := cmp.Diff(want, kept, cmpopts.IgnoreFields(Kept{}, "Saved", "Bytes", "Dir")); diff != "" {
 		t.Fatalf("(-want +got):\n%s", diff)
@@ -56,9 +54,7 @@ func TestSurvey(t *testing.T) {
 	if got, err := Survey(t.Context(), dir, Volumes); err != nil || len(got) != 1 || got[0].ID != "a" {
 		t.Errorf("volumes: got %v and error %v, want only a", got, err)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Close())
 	wantRecords(t, open(t, dir), Volumes, Record{ID: "a", Value: []byte{}, Dir: volume})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

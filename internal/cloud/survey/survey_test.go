@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // write creates the files, with their modes, and the directories, whose names end in
@@ -24,17 +26,11 @@ func write(t *testing.T, root string, files map[string]os.FileMode) {
 		if name[len(name)-1] != '/' {
 			directory = filepath.Dir(path)
 		}
-		if err := os.MkdirAll(directory, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(directory, 0o755))
 		if directory != path {
-			if err := os.WriteFile(path, []byte("x"), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(path, []byte("x"), 0o644))
 		}
-		if err := os.Chmod(path, mode); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Chmod(path, mode))
 	}
 }
 
@@ -43,9 +39,7 @@ func age(s *Snapshot, root string, t *testing.T) {
 	t.Helper()
 	for i, d := range s.directories {
 		info, err := os.Lstat(filepath.Join(root, d.path))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		s.directories[i].changed = changeOf(info)
 	}
 }
@@ -53,14 +47,10 @@ func age(s *Snapshot, root string, t *testing.T) {
 func find(t *testing.T, root string, before *Snapshot) *Snapshot {
 	t.Helper()
 	f, err := os.Open(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer f.Close()
 	s, err := Find(t.Context(), f, before)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return s
 }
 
@@ -79,17 +69,13 @@ func TestFind(t *testing.T) {
 		"closed/in": 0o644, "deep/er/key": 0o400, "deep/er/cert": 0o444, "passage/hidden": 0o600, "passage/known": 0o644,
 	})
 	write(t, root, map[string]os.FileMode{"closed/": 0o770, "passage/": 0o711})
-	if err := os.Symlink("/", filepath.Join(root, "deep", "link")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink("/", filepath.Join(root, "deep", "link")))
 	s := find(t, root, nil)
 	want(t, s, "closed", "deep/er/key", "group", "helper", "passage/hidden", "secret")
 	if s.Closed() {
 		t.Error("the root is closed")
 	}
-	if err := os.Chmod(root, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chmod(root, 0o700))
 	if s := find(t, root, nil); !s.Closed() || len(s.Private()) != 6 {
 		t.Errorf("closed: %v, %q", s.Closed(), s.Private())
 	}
@@ -111,19 +97,13 @@ func TestSince(t *testing.T) {
 	want(t, find(t, root, nil), "a/file", "a/secret", "d/key", "e/x/key")
 
 	write(t, root, map[string]os.FileMode{"b/c/new": 0o600, "b/f/g/new": 0o600, "d/": 0o700})
-	if err := os.Rename(filepath.Join(root, "e"), filepath.Join(root, "b", "e")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Rename(filepath.Join(root, "e"), filepath.Join(root, "b", "e")))
 	after := find(t, root, before)
 	want(t, after, "a/secret", "b/c/new", "b/e/x/key", "b/f/g/new", "d")
 	age(after, root, t)
-	if err := errors.Join(os.RemoveAll(filepath.Join(root, "b")), os.Chmod(filepath.Join(root, "d"), 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.RemoveAll(filepath.Join(root, "b")), os.Chmod(filepath.Join(root, "d"), 0o755)))
 	// A link that has replaced a directory is not followed.
-	if err := os.Symlink("d", filepath.Join(root, "b")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink("d", filepath.Join(root, "b")))
 	want(t, find(t, root, after), "a/secret", "d/key")
 	if !after.Made.Equal(before.Made) {
 		t.Error("a survey that did not look at all files says so")
@@ -146,15 +126,11 @@ func TestTooMany(t *testing.T) {
 	root := t.TempDir()
 	for n := range MaxPrivate + 1 {
 		f, err := os.OpenFile(filepath.Join(root, fmt.Sprint(n)), os.O_CREATE|os.O_WRONLY, 0o600)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		f.Close()
 	}
 	f, err := os.Open(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer f.Close()
 	if _, err := Find(t.Context(), f, nil); !errors.Is(err, ErrTooMany) {
 		t.Errorf("got %v", err)
@@ -166,9 +142,7 @@ func TestCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	f, err := os.Open("/usr")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer f.Close()
 	if _, err := Find(ctx, f, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
@@ -181,13 +155,9 @@ func TestMarshal(t *testing.T) {
 		{path: ".", inode: 2, changed: 1 << 60}, {path: "a/b\n", inode: 1 << 63, changed: -1, private: true}, {path: "c", files: []string{"x", "y\x00"}},
 	}}
 	data, err := s.MarshalBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var got Snapshot
-	if err := got.UnmarshalBinary(data); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, got.UnmarshalBinary(data))
 	if diff := cmp.Diff(*s, got, cmp.AllowUnexported(Snapshot{}, directory{})); diff != "" {
 		t.Error(diff)
 	}
@@ -200,9 +170,7 @@ func TestMarshal(t *testing.T) {
 // length.
 func FuzzUnmarshal(f *testing.F) {
 	data, err := (&Snapshot{directories: []directory{{path: "a", files: []string{"x"}}}}).MarshalBinary()
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.Do(f, err)
 	f.Add(data)
 	f.Add([]byte(magic + "\x00\x01a\x01\x02\x00\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -217,35 +185,27 @@ func FuzzUnmarshal(f *testing.F) {
 // BenchmarkFind surveys the machine's programs, with and without a snapshot.
 func BenchmarkFind(b *testing.B) {
 	root, err := os.Open("/usr")
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	defer root.Close()
 	var s *Snapshot
 	b.Run("anew", func(b *testing.B) {
 		for b.Loop() {
-			if s, err = Find(b.Context(), root, nil); err != nil {
-				b.Fatal(err)
-			}
+			s, err = Find(b.Context(), root, nil)
+			must.Do(b, err)
 		}
 	})
 	b.Run("again", func(b *testing.B) {
 		for b.Loop() {
-			if s, err = Find(b.Context(), root, s); err != nil {
-				b.Fatal(err)
-			}
+			s, err = Find(b.Context(), root, s)
+			must.Do(b, err)
 		}
 	})
 	b.Run("read", func(b *testing.B) {
 		data, err := s.MarshalBinary()
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, err)
 		for b.Loop() {
 			var read Snapshot
-			if err := read.UnmarshalBinary(data); err != nil {
-				b.Fatal(err)
-			}
+			must.Do(b, read.UnmarshalBinary(data))
 		}
 	})
 }

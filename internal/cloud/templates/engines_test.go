@@ -8,6 +8,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // Each engine has the built-in templates under names of its own, which no list shows and
@@ -50,9 +51,7 @@ func TestEngineIsStored(t *testing.T) {
 	s := serve(t, dir)
 	ref := templates.ParseReference("job")
 	made, err := s.Add(&ref, templates.Build{Content: templates.Content{Engine: engine.Docker}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	old := made
 	old.ID, old.Name = "older000000000000000", "base-docker"
 	old.Builds = slices.Clone(old.Builds)
@@ -61,9 +60,7 @@ func TestEngineIsStored(t *testing.T) {
 	if err == nil {
 		_, err = s.store.Put(store.Templates, old.ID, value, "")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	s = s.restart(t, dir)
 	for reference, want := range map[string]engine.Name{"job": engine.Docker, old.ID: engine.Room, "base-docker": engine.Room} {
 		if _, build, err := s.Find(templates.ParseReference(reference)); err != nil || build.Engine != want {

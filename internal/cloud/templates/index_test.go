@@ -9,6 +9,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/ordered"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // pages returns all entries of a list, in pages, and how often it looked at one of them.
@@ -75,15 +76,11 @@ func TestListsCostAPage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Unassign(templates.ParseReference("job"), []string{"other", "v3"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Unassign(templates.ParseReference("job"), []string{"other", "v3"}))
 	check("tags have moved")
 	for i, one := range s.All() {
 		if i%3 == 0 && !one.BuiltIn && one.Name != "job" {
-			if err := s.Delete(templates.ParseReference(one.ID), func(string) bool { return false }); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, s.Delete(templates.ParseReference(one.ID), func(string) bool { return false }))
 		}
 	}
 	check("templates are deleted")
@@ -94,9 +91,7 @@ func TestListsCostAPage(t *testing.T) {
 		t.Errorf("after a restart there are %d snapshots, want %d", len(after), len(before))
 	}
 	job, err := s.Get(templates.ParseReference("local/job"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var builds []templates.Build
 	for after := (*ordered.Position)(nil); ; after = new(builds[len(builds)-1].Position()) {
 		page := job.Newest(after, 7)

@@ -13,6 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/cloud/store/storetest"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // server is a registry in a durable store.
@@ -25,9 +26,7 @@ type server struct {
 func serve(t *testing.T, dir string) *server {
 	t.Helper()
 	st, err := store.Open(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = st.Close() })
 	set := layers.Open(layers.Options{Store: st})
 	all := templates.Open(templates.Options{Store: st, Layers: set})
@@ -38,9 +37,7 @@ func serve(t *testing.T, dir string) *server {
 // restart does the same as killing and starting a server: nothing is written at its end.
 func (s *server) restart(t *testing.T, dir string) *server {
 	t.Helper()
-	if err := s.store.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.store.Close())
 	return serve(t, dir)
 }
 
@@ -48,18 +45,14 @@ func (s *server) restart(t *testing.T, dir string) *server {
 func (s *server) snapshot(t *testing.T, name string) templates.Template {
 	t.Helper()
 	layer, err := s.layers.Add(func(string, bool) (bool, error) { return false, nil })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var ref *templates.Reference
 	if name != "" {
 		parsed := templates.ParseReference(name)
 		ref = &parsed
 	}
 	made, err := s.Add(ref, templates.Build{Sandbox: "isource", Content: templates.Content{Layers: []string{layer}, Engine: engine.Room}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return made
 }
 
@@ -67,9 +60,7 @@ func (s *server) snapshot(t *testing.T, name string) templates.Template {
 func (s *server) kept(t *testing.T) int {
 	t.Helper()
 	all, err := s.store.Records(store.Layers)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return len(all)
 }
 
@@ -97,9 +88,7 @@ func TestFind(t *testing.T) {
 		t.Fatalf("got %+v, want a second build of %s", two, one.ID)
 	}
 	base, _, err := s.Find(templates.ParseReference("base"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for reference, want := range map[string]string{
 		"base": base.Builds[0].ID, " BASE:default ": base.Builds[0].ID, base.ID: base.Builds[0].ID,
 		"local/base": "", "other/base": "", "base:v1": "",
@@ -129,17 +118,13 @@ func TestFindBuild(t *testing.T) {
 	s := serve(t, t.TempDir())
 	job := templates.ParseReference("job")
 	made, waiting, err := s.Request(job, []string{"v1"}, templates.Build{Content: templates.Content{Engine: engine.Room}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	byID := func() string { _, err := s.find("job:" + waiting.ID); return fmt.Sprint(err) }
 	missing := fmt.Sprintf("tag '%s' does not exist for template 'job'", waiting.ID)
 	if got := byID(); !strings.HasPrefix(got, missing+": it is not ready yet") || !strings.HasSuffix(got, "is waiting") {
 		t.Errorf("while it waits: got %s, want %s and that it waits", got, missing)
 	}
-	if err := s.Fail(made.ID, waiting.ID, templates.Failure{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Fail(made.ID, waiting.ID, templates.Failure{}))
 	if got := byID(); got != missing {
 		t.Errorf("after it failed: got %s, want %s", got, missing)
 	}
@@ -171,9 +156,7 @@ func TestRestart(t *testing.T) {
 	}
 	gone := s.snapshot(t, "gone")
 	unused := func(string) bool { return false }
-	if err := s.Delete(templates.ParseReference("local/gone:whatever"), unused); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Delete(templates.ParseReference("local/gone:whatever"), unused))
 	if _, err := s.Publish(templates.ParseReference("job"), true); err != nil {
 		t.Fatal(err)
 	}
@@ -225,9 +208,7 @@ func TestUnreadable(t *testing.T) {
 			if _, err := s.store.Put(store.Templates, "damaged", []byte(value), ""); err != nil {
 				t.Fatal(err)
 			}
-			if err := s.store.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, s.store.Close())
 			if value == "" {
 				storetest.Damage(t, dir, store.Templates, "damaged")
 			}
@@ -259,9 +240,7 @@ func TestTags(t *testing.T) {
 		t.Errorf("got build %s and error %v, want %s; tags (-want +got):\n%s", build.ID, err, first.ID, diff)
 	}
 	second := s.snapshot(t, "job").Builds[1]
-	if err := assign("job:default", "stable"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, assign("job:default", "stable"))
 	for reference, want := range map[string]string{"job:v1": first.ID, "job:stable": second.ID, "job": second.ID} {
 		if got, err := s.find(reference); got != want {
 			t.Errorf("%s: got %s and error %v, want %s", reference, got, err, want)
@@ -296,9 +275,7 @@ func TestTags(t *testing.T) {
 			t.Errorf("%s: got %v, want kind %v", name, tt.err, tt.want)
 		}
 	}
-	if err := unassign("job", "v1", "nope"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unassign("job", "v1", "nope"))
 	if n := s.kept(t); n != 1 {
 		t.Errorf("got %d layers, want only the one that tags still point to", n)
 	}
@@ -317,17 +294,13 @@ func TestBuildStates(t *testing.T) {
 	request := func(tags ...string) (template, build string) {
 		t.Helper()
 		made, b, err := s.Request(ref, tags, templates.Build{CPUs: 4, MemoryMB: 512})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return made.ID, b.ID
 	}
 	layer := func() []string {
 		t.Helper()
 		id, err := s.layers.Add(func(string, bool) (bool, error) { return false, nil })
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return []string{id}
 	}
 	template, first := request("stable")
@@ -343,9 +316,7 @@ func TestBuildStates(t *testing.T) {
 		}
 	}
 	content := templates.Content{Layers: layer(), Envs: map[string]string{"A": "1"}, User: "root", Home: "/root", Workdir: "/app", Start: "serve", Ready: "true"}
-	if err := s.Finish(template, first, content); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Finish(template, first, content))
 	_, got, err := s.Find(templates.ParseReference("job:stable"))
 	if err != nil || got.ID != first || got.CPUs != 4 || got.FinishedAt.IsZero() {
 		t.Errorf("got %+v and error %v, want the build", got, err)
@@ -355,17 +326,13 @@ func TestBuildStates(t *testing.T) {
 	}
 	for range 12 { // only the last ones stay
 		_, failed := request()
-		if err := s.Fail(template, failed, templates.Failure{Step: "1", Message: "broken"}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Fail(template, failed, templates.Failure{Step: "1", Message: "broken"}))
 		if err := s.Fail(template, failed, templates.Failure{}); kindOf(t, err) != templates.Invalid {
 			t.Errorf("failed twice: got %v, want an error", err)
 		}
 	}
 	_, begun := request()
-	if err := s.Begin(template, begun); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Begin(template, begun))
 	all, err := s.Get(ref)
 	if err != nil || len(all.Builds) != 12 || all.Latest().ID != begun || all.Snapshot() {
 		t.Fatalf("got %d builds and error %v, want the ready one, 10 that failed, and the one that runs", len(all.Builds), err)
@@ -384,9 +351,7 @@ func TestBuildStates(t *testing.T) {
 		t.Errorf("after another restart (-before +after):\n%s", diff)
 	}
 	_, second := request()
-	if err := errors.Join(s.Begin(template, second), s.Finish(template, second, templates.Content{Layers: layer()})); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(s.Begin(template, second), s.Finish(template, second, templates.Content{Layers: layer()})))
 	if got, _ := s.find("job:v1"); got != second {
 		t.Errorf("got %q, want the new build %q", got, second)
 	}

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // fixed dials one address for every name.
@@ -66,9 +68,7 @@ func TestAuthorityThatCannotBeUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(filepath.Join(good, keyFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, tt := range []struct {
 		name, text, domain, want string
 		mode                     os.FileMode
@@ -80,9 +80,7 @@ func TestAuthorityThatCannotBeUsed(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), keyFile)
-			if err := os.WriteFile(path, []byte(tt.text), tt.mode); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(path, []byte(tt.text), tt.mode))
 			_, err := Open(filepath.Dir(path), tt.domain)
 			if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "remove it") {
 				t.Errorf("got error %v, want %q and what to do", err, tt.want)
@@ -95,9 +93,7 @@ func TestAuthorityThatCannotBeUsed(t *testing.T) {
 // its key could sign for others.
 func TestNameConstraints(t *testing.T) {
 	a, err := New(domain)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if !a.cert.PermittedDNSDomainsCritical {
 		t.Error("the constraints are not critical, want critical")
 	}
@@ -106,9 +102,7 @@ func TestNameConstraints(t *testing.T) {
 		"example.com": false, "cloud.test.example.com": false, "notcloud.test": false,
 	} {
 		cert, err := a.issue(name, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		cert.Leaf.DNSNames = []string{name}
 		if !a.serves(name) { // a certificate that a thief of the key would make
 			cert = stolen(t, a, name, nil)
@@ -134,27 +128,19 @@ func stolen(t *testing.T, a *Authority, name string, address net.IP) *tls.Certif
 		template.IPAddresses = []net.IP{address}
 	}
 	der, err := sign(template, a.cert, a.leaf.Public(), a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return &tls.Certificate{Leaf: leaf}
 }
 
 func TestLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, err := New(domain)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		leaf := func(name string) *x509.Certificate {
 			cert, err := a.certificate(&tls.ClientHelloInfo{ServerName: name})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			return cert.Leaf
 		}
 		first := leaf("api.cloud.test")
@@ -185,9 +171,7 @@ func TestExpiringAuthorityIsReplaced(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		first, err := Open(dir, domain)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		time.Sleep(authorityLife - leafLife/2) //nolint:forbidigo // in a bubble, whose clock it moves
 		second, err := Open(dir, domain)
 		if err != nil || second.cert.Equal(first.cert) {
@@ -215,13 +199,9 @@ func TestCheckDomain(t *testing.T) {
 
 func TestTrust(t *testing.T) {
 	a, err := New(domain)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	other, err := New("other.test")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	company := filepath.Join(t.TempDir(), "company.pem")
 	if err := os.WriteFile(company, other.PEM()[:len(other.PEM())-1], 0o600); err != nil { // no final newline
 		t.Fatal(err)
@@ -239,13 +219,9 @@ func TestTrust(t *testing.T) {
 			t.Setenv(envRequests, tt.requests)
 			t.Setenv(envExtra, tt.extra)
 			trust, err := a.WriteTrust(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			bundle, err := os.ReadFile(trust.Bundle)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if tt.bundle == company && string(bundle) != both || strings.Count(string(bundle), string(a.PEM())) != 1 {
 				t.Errorf("the bundle has %d bytes, want the certificates of before and the authority's once", len(bundle))
 			}
@@ -271,9 +247,7 @@ func TestTrust(t *testing.T) {
 // has nothing else.
 func TestCheckAuthority(t *testing.T) {
 	good, err := New(domain)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, tt := range []struct {
 		name   string
 		loosen func(*x509.Certificate)
@@ -300,9 +274,7 @@ func TestCheckAuthority(t *testing.T) {
 			template.RawSubject, template.ExtraExtensions = nil, nil
 			tt.loosen(&template)
 			der, err := sign(&template, nil, good.key.Public(), good.key)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			err = CheckAuthority(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), domain)
 			if (tt.want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got error %v, want %q in it", err, tt.want)

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/connlimit"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -35,13 +36,9 @@ type door struct {
 func open(t *testing.T, limit int, silence time.Duration) *door {
 	t.Helper()
 	authority, err := New(domain)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	four, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	_, port, _ := net.SplitHostPort(four.Addr().String())
 	bounded := connlimit.New(four.(*net.TCPListener), connlimit.Options{Max: limit, Patience: silence, Logger: slog.New(slog.DiscardHandler)})
 	inner := []*connlimit.Listener{bounded}
@@ -85,9 +82,7 @@ func (d *door) get(t *testing.T, address, url string, p *http.Protocols) (string
 		DialContext: (&fixed{net.JoinHostPort(address, d.port)}).dial,
 	}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	res, err := transport.RoundTrip(r)
 	if err != nil {
 		return "", err
@@ -141,9 +136,7 @@ func TestSilentClients(t *testing.T) {
 	var silent []net.Conn
 	for i := range 8 { // more than there is room for
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", "127.0.0.1:"+d.port)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer conn.Close()
 		if i%2 == 1 {
 			_, _ = conn.Write([]byte{Handshake, 3, 1})
@@ -165,18 +158,12 @@ func TestSilentClients(t *testing.T) {
 // The end of the listener ends connections that the server has not seen.
 func TestCloseEndsWaitingConnections(t *testing.T) {
 	authority, err := New(Localhost)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	inner, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	l := Listen(authority.Config(), connlimit.New(inner.(*net.TCPListener), connlimit.Options{Max: 10, Patience: time.Minute, Logger: slog.New(slog.DiscardHandler)}))
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer conn.Close()
 	for range 2 {
 		if err := l.Close(); err != nil {

@@ -19,6 +19,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 var me = Owner{uint32(os.Geteuid()), uint32(os.Getegid())}
@@ -41,18 +43,13 @@ func packed(t testing.TB, files ...string) *bytes.Buffer {
 		} else if strings.HasSuffix(files[i], "/") {
 			h.Typeflag, h.Mode, h.Size = tar.TypeDir, 0o750, 0
 		}
-		if err := w.WriteHeader(h); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.WriteHeader(h))
 		if h.Size > 0 {
-			if _, err := io.WriteString(w, files[i+1]); err != nil {
-				t.Fatal(err)
-			}
+			_, err := io.WriteString(w, files[i+1])
+			must.Do(t, err)
 		}
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Close())
 	return &b
 }
 
@@ -60,7 +57,7 @@ func packed(t testing.TB, files ...string) *bytes.Buffer {
 func tree(t *testing.T, dir string) string {
 	t.Helper()
 	var b strings.Builder
-	if err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+	must.Do(t, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || path == dir {
 			return err
 		}
@@ -79,9 +76,7 @@ func tree(t *testing.T, dir string) string {
 		}
 		fmt.Fprintf(&b, "%s %v %s\n", name, info.Mode(), text)
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return b.String()
 }
 
@@ -121,9 +116,7 @@ func TestPlace(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			target := dir + "/" + tt.target
-			if err := Place(packed(t, files...), Placement{Source: tt.source, Target: target, Mode: tt.mode, Parents: me, Owner: &me}); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, Place(packed(t, files...), Placement{Source: tt.source, Target: target, Mode: tt.mode, Parents: me, Owner: &me}))
 			want := strings.ReplaceAll(strings.ReplaceAll(tt.want, "dDIR", shared), "DIR", shared)
 			if diff := cmp.Diff(want, tree(t, dir)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -139,20 +132,14 @@ func TestPlaceInClosedDirectories(t *testing.T) {
 	to := t.TempDir() + "/to"
 	mode := uint32(0o600)
 	p := Placement{Source: ".", Target: to, Mode: &mode, Parents: me, Owner: &me}
-	if err := Place(packed(t, "dir/", "", "dir/deep/", "", "dir/deep/file", "1"), p); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, Place(packed(t, "dir/", "", "dir/deep/", "", "dir/deep/file", "1"), p))
 	for _, name := range []string{"/dir", "/dir/deep"} {
 		info, err := os.Stat(to + name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if got := info.Mode(); got != fs.ModeDir|0o600 {
 			t.Errorf("%s has the mode %v, want 0600", name, got)
 		}
-		if err := os.Chmod(to+name, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Chmod(to+name, 0o700))
 	}
 	if text, err := os.ReadFile(to + "/dir/deep/file"); err != nil || string(text) != "1" {
 		t.Errorf("the file has %q, %v", text, err)
@@ -164,15 +151,9 @@ func TestPlaceInClosedDirectories(t *testing.T) {
 func TestPlaceOver(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := Place(packed(t, "x/", "", "x/kept", "kept", "x/over", "old", "x/link", "->kept", "x/sub/", "", "x/alias", "->sub"), Placement{Source: "x", Target: dir}); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(dir+"/sub", 0o711); err != nil {
-		t.Fatal(err)
-	}
-	if err := Place(packed(t, "y/", "", "y/over", "new", "y/link", "file", "y/sub/", "", "y/sub/in", "in", "y/alias/", "", "y/alias/too", "too"), Placement{Source: "y", Target: dir}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, Place(packed(t, "x/", "", "x/kept", "kept", "x/over", "old", "x/link", "->kept", "x/sub/", "", "x/alias", "->sub"), Placement{Source: "x", Target: dir}))
+	must.Do(t, os.Chmod(dir+"/sub", 0o711))
+	must.Do(t, Place(packed(t, "y/", "", "y/over", "new", "y/link", "file", "y/sub/", "", "y/sub/in", "in", "y/alias/", "", "y/alias/too", "too"), Placement{Source: "y", Target: dir}))
 	want := "alias Lrwxrwxrwx sub\nkept -rw-r----- kept\nlink -rw-r----- file\nover -rw-r----- new\nsub drwxr-x--- \nsub/in -rw-r----- in\nsub/too -rw-r----- too\n"
 	if diff := cmp.Diff(want, tree(t, dir)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -180,9 +161,7 @@ func TestPlaceOver(t *testing.T) {
 	if info, err := os.Stat(dir + "/over"); err != nil || !info.ModTime().Equal(at) {
 		t.Errorf("got %v and error %v, want the time of the archive", info.ModTime(), err)
 	}
-	if err := Place(packed(t, "one", "1"), Placement{Source: "one", Target: dir + "/sub"}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, Place(packed(t, "one", "1"), Placement{Source: "one", Target: dir + "/sub"}))
 	if _, err := os.Stat(dir + "/sub/one"); err != nil {
 		t.Errorf("a file copied to a directory: got %v, want it inside", err)
 	}
@@ -201,9 +180,7 @@ func TestPlaceRefuses(t *testing.T) {
 	special := func(kind byte) *bytes.Buffer {
 		var b bytes.Buffer
 		w := tar.NewWriter(&b)
-		if err := errors.Join(w.WriteHeader(&tar.Header{Name: "a", Typeflag: kind}), w.Close()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(w.WriteHeader(&tar.Header{Name: "a", Typeflag: kind}), w.Close()))
 		return &b
 	}
 	for name, tt := range map[string]struct {
@@ -235,9 +212,7 @@ func TestPlaceRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			if err := errors.Join(os.Mkdir(dir+"/dir", 0o755), os.WriteFile(dir+"/file", nil, 0o644)); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, errors.Join(os.Mkdir(dir+"/dir", 0o755), os.WriteFile(dir+"/file", nil, 0o644)))
 			err := Place(tt.archive, Placement{Source: tt.source, Target: dir + "/" + tt.target, Parents: me, Owner: &me})
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, want an error with %q", err, tt.want)
@@ -255,16 +230,10 @@ func TestPack(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	from := dir + "/from"
-	if err := Place(packed(t, "f/", "", "f/a", "a", "f/b", "=>f/a", "f/l", "->a", "f/d/", "", "f/d/e", "", "f/out", "->../other"), Placement{Source: "f", Target: from, Owner: &me, Parents: me}); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(os.Mkdir(dir+"/other", 0o755), os.WriteFile(dir+"/other/o", []byte("o"), 0o600), unix.Chmod(dir+"/other/o", 0o4711), unix.Mkfifo(from+"/pipe", 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, Place(packed(t, "f/", "", "f/a", "a", "f/b", "=>f/a", "f/l", "->a", "f/d/", "", "f/d/e", "", "f/out", "->../other"), Placement{Source: "f", Target: from, Owner: &me, Parents: me}))
+	must.Do(t, errors.Join(os.Mkdir(dir+"/other", 0o755), os.WriteFile(dir+"/other/o", []byte("o"), 0o600), unix.Chmod(dir+"/other/o", 0o4711), unix.Mkfifo(from+"/pipe", 0o600)))
 	socket, err := net.Listen("unix", from+"/socket")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer socket.Close()
 	capability := []byte{1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 	capable := unix.Setxattr(from+"/a", "security.capability", capability, 0) == nil
@@ -333,26 +302,17 @@ func TestSparse(t *testing.T) {
 	} {
 		from := filepath.Join(dir, name)
 		file, err := os.Create(from)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for at, text := range tt.text {
-			if _, err := file.WriteAt([]byte(text), at); err != nil {
-				t.Fatal(err)
-			}
+			_, err := file.WriteAt([]byte(text), at)
+			must.Do(t, err)
 		}
-		if err := errors.Join(file.Truncate(tt.size), file.Close()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(file.Truncate(tt.size), file.Close()))
 		var archive bytes.Buffer
 		to := filepath.Join(dir, "to", name)
-		if err := errors.Join(Pack(&archive, []string{from}), Place(&archive, Placement{Target: to, Parents: me})); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(Pack(&archive, []string{from}), Place(&archive, Placement{Target: to, Parents: me})))
 		want, err := os.ReadFile(from)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if got, err := os.ReadFile(to); err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%s: got %d bytes and error %v, want those of the file", name, len(got), err)
 		}

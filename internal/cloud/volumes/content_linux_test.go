@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // opened returns the content of a new volume, and the directory with its files.
@@ -23,9 +25,7 @@ func opened(t *testing.T) (*Content, string) {
 	r := open(openStore(t, t.TempDir()))
 	v := create(t, r, "1", "data")
 	c, err := r.Open(v.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(c.Close)
 	return c, filepath.Join(c.dir, filesName)
 }
@@ -33,21 +33,16 @@ func opened(t *testing.T) (*Content, string) {
 func write(t *testing.T, r *Registry, id, name, text string) {
 	t.Helper()
 	c, err := r.Open(id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer c.Close()
-	if _, err = c.Write(name, strings.NewReader(text), Attributes{}, true); err != nil {
-		t.Fatal(err)
-	}
+	_, err = c.Write(name, strings.NewReader(text), Attributes{}, true)
+	must.Do(t, err)
 }
 
 func wantFile(t *testing.T, r *Registry, id, name, want string) {
 	t.Helper()
 	c, err := r.Open(id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer c.Close()
 	if got, err := readAll(c, name); err != nil || got != want {
 		t.Errorf("%s: got %q and error %v, want %q", name, got, err, want)
@@ -177,9 +172,8 @@ func TestWriteBreaks(t *testing.T) {
 	broken := errors.New("broken")
 	for _, before := range []string{"", "old"} {
 		if before != "" {
-			if _, err := c.Write("a", strings.NewReader(before), Attributes{}, true); err != nil {
-				t.Fatal(err)
-			}
+			_, err := c.Write("a", strings.NewReader(before), Attributes{}, true)
+			must.Do(t, err)
 		}
 		r := io.MultiReader(strings.NewReader("new"), errorReader{broken})
 		if _, err := c.Write("a", r, Attributes{}, true); !errors.Is(err, broken) {
@@ -218,13 +212,9 @@ func TestHostileContent(t *testing.T) {
 		os.WriteFile(at("\xff\n\x1b"), nil, 0o600),
 		os.WriteFile(at("sparse"), nil, 0o600), os.Truncate(at("sparse"), 1<<40),
 	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	socket, err := listen(at("socket"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer unix.Close(socket)
 	for name, want := range map[string]error{
 		"link": ErrPath, "dirlink/secret": ErrPath, "up": ErrPath, "up/etc/passwd": ErrPath, "loop": ErrPath, "dangling": fs.ErrNotExist,
@@ -308,14 +298,12 @@ func TestRenameGames(t *testing.T) {
 	c, dir := opened(t)
 	outside := t.TempDir()
 	secret := filepath.Join(outside, "f")
-	if err := errors.Join(
+	must.Do(t, errors.Join(
 		os.WriteFile(secret, []byte("secret"), 0o600),
 		os.Mkdir(filepath.Join(dir, "x"), 0o755), os.WriteFile(filepath.Join(dir, "x", "f"), []byte("x"), 0o644),
 		os.Symlink(outside, filepath.Join(dir, "y")),
 		os.Mkdir(filepath.Join(dir, "d"), 0o755), os.Symlink(secret, filepath.Join(dir, "d", "link")), os.WriteFile(filepath.Join(dir, "d", "file"), nil, 0o644),
-	); err != nil {
-		t.Fatal(err)
-	}
+	))
 	ctx, cancel := context.WithCancel(t.Context())
 	var sandbox sync.WaitGroup
 	for _, pair := range [][2]string{{"x", "y"}, {"d/link", "d/file"}} {
@@ -344,9 +332,7 @@ func TestRenameGames(t *testing.T) {
 	text, err := os.ReadFile(secret)
 	info, statErr := os.Stat(secret)
 	left, listErr := os.ReadDir(outside)
-	if err := cmp.Or(err, statErr, listErr); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmp.Or(err, statErr, listErr))
 	if string(text) != "secret" || info.Mode() != 0o600 || len(left) != 1 {
 		t.Errorf("outside: got %q, %v, %v, want it untouched", text, info.Mode(), left)
 	}
@@ -368,13 +354,10 @@ func TestRemoveDeep(t *testing.T) {
 		}
 	}
 	held, openErr := os.Open(deep) // as a sandbox's working directory
-	if err = errors.Join(err, openErr); err != nil {
-		t.Fatal(err)
-	}
+	err = errors.Join(err, openErr)
+	must.Do(t, err)
 	defer held.Close()
-	if err := os.Chmod(deep, 0o500); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chmod(deep, 0o500))
 	ctx, cancel := context.WithCancel(t.Context())
 	var sandbox sync.WaitGroup
 	sandbox.Go(func() {
@@ -386,9 +369,7 @@ func TestRemoveDeep(t *testing.T) {
 	err = c.Remove(t.Context(), "deep")
 	cancel()
 	sandbox.Wait()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	wantList(t, c, "/", 1)
 	wantNothingLeft(t, c)
 	file, _ := os.Stat(secret)
@@ -408,16 +389,12 @@ func TestSweep(t *testing.T) {
 		create(t, r, "1", "data")
 		return r.Open("1")
 	}()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	removed := filepath.Join(c.dir, removedName, "a")
-	if err := errors.Join(
+	must.Do(t, errors.Join(
 		os.WriteFile(filepath.Join(c.dir, newName, "a"), nil, 0o600),
 		os.MkdirAll(filepath.Join(removed, "b", "c"), 0o700), os.WriteFile(filepath.Join(removed, "b", "d"), nil, 0), os.Chmod(removed, 0),
-	); err != nil {
-		t.Fatal(err)
-	}
+	))
 	r := open(s)
 	wantNothingLeft(t, c)
 	c.Close()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/cloud/store/storetest"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // Each bound of a path, a name, a mode and an id: one below, at, and one above.
@@ -55,9 +56,7 @@ func TestVolumesAreBounded(t *testing.T) {
 	if _, err := r.Create("more", "more"); !errors.Is(err, ErrTooMany) {
 		t.Errorf("got error %v, want %v", err, ErrTooMany)
 	}
-	if err := r.Delete("first", never); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.Delete("first", never))
 	create(t, r, "more", "more")
 }
 
@@ -66,9 +65,7 @@ func TestListIsBounded(t *testing.T) {
 	t.Parallel()
 	c, dir := opened(t)
 	for _, name := range []string{"a", "b"} {
-		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
 	for before, want := range map[int]error{0: nil, maxEntries - 3: nil, maxEntries - 2: nil, maxEntries - 1: ErrTooLong, maxEntries: ErrTooLong} {
 		all, err := c.appendDir(t.Context(), make([]Entry, before), ".") // after those of other directories
@@ -93,9 +90,7 @@ func TestRemoveWithoutTime(t *testing.T) {
 	create(t, r, "1", "data")
 	write(t, r, "1", "a/b/c", "text")
 	c, err := r.Open("1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer c.Close()
 	ctx, end := context.WithCancel(t.Context())
 	end()
@@ -120,13 +115,9 @@ func TestAttributesOfEntries(t *testing.T) {
 	if _, err := c.Write("a", strings.NewReader("text"), Attributes{}, false); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink("a", filepath.Join(dir, "link")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink("a", filepath.Join(dir, "link")))
 	before, err := c.Stat("a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	mode := uint32(0o600)
 	if e, err := c.SetAttributes("link", Attributes{Mode: &mode}); !errors.Is(err, ErrNotFile) {
 		t.Errorf("of a link: got %+v and error %v, want %v", e, err, ErrNotFile)
@@ -135,9 +126,7 @@ func TestAttributesOfEntries(t *testing.T) {
 		t.Errorf("got %+v and error %v, want %+v", now, err, before)
 	}
 	old := time.Date(2001, 2, 3, 4, 5, 6, 7, time.UTC)
-	if err := os.Chtimes(filepath.Join(dir, "a"), old.Add(time.Hour), old); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chtimes(filepath.Join(dir, "a"), old.Add(time.Hour), old))
 	e, err := c.SetAttributes("a", Attributes{Mode: &mode})
 	if err != nil || e.Mode != mode || e.Owner != before.Owner {
 		t.Errorf("got %+v and error %v, want the mode changed and nothing else", e, err)
@@ -170,9 +159,7 @@ func TestOpenFailsWithoutHolding(t *testing.T) {
 	t.Parallel()
 	r := open(openStore(t, t.TempDir()))
 	create(t, r, "1", "data")
-	if err := os.Remove(filepath.Join(r.byID["1"].dir, filesName)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Remove(filepath.Join(r.byID["1"].dir, filesName)))
 	if _, err := r.Open("1"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got error %v, want %v", err, fs.ErrNotExist)
 	}
@@ -192,9 +179,7 @@ func TestRecordsOfVolumes(t *testing.T) {
 		"named": `{"Version":1,"Name":"../x"}`, "garbage": `{`, "empty": ``,
 	} {
 		files, err := s.NewDir()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if _, err := s.Put(store.Volumes, id, []byte(value), files); err != nil {
 			t.Fatal(err)
 		}
@@ -256,9 +241,7 @@ func TestDiskFails(t *testing.T) {
 func TestWriteReplaces(t *testing.T) {
 	t.Parallel()
 	c, dir := opened(t)
-	if err := errors.Join(unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600), os.Symlink("gone", filepath.Join(dir, "link"))); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600), os.Symlink("gone", filepath.Join(dir, "link"))))
 	for _, name := range []string{"pipe", "link", "new"} {
 		if e, err := c.Write(name, strings.NewReader("text"), Attributes{}, true); err != nil || e.Mode != defaultFileMode || e.Kind != File {
 			t.Errorf("%s: got %+v and error %v, want a file with the default mode", name, e, err)

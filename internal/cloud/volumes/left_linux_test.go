@@ -16,6 +16,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/cloud/store/storetest"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // A volume that cannot be mounted is not held by the attempts, and can be deleted.
@@ -23,9 +24,7 @@ func TestMountFailsWithoutHolding(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, t.TempDir())
 	files, err := s.NewDir()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if _, err := s.Put(store.Volumes, "1", []byte(`{"Version":1,"Name":"a","Size":16777216}`), files); err != nil {
 		t.Fatal(err)
 	}
@@ -94,9 +93,7 @@ func TestLevelsOfLists(t *testing.T) {
 	if _, err := c.Write("a/b/c", strings.NewReader("text"), Attributes{}, true); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(os.Symlink("a/b/c", filepath.Join(dir, "link")), os.Symlink("a", filepath.Join(dir, "to")), unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.Symlink("a/b/c", filepath.Join(dir, "link")), os.Symlink("a", filepath.Join(dir, "to")), unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600)))
 	top := []string{"/a", "/link", "/pipe", "/to"}
 	for depth, inside := range map[int][]string{-1: nil, 0: nil, 1: nil, 2: {"/a/b"}, 3: {"/a/b", "/a/b/c"}, 4: {"/a/b", "/a/b/c"}} {
 		wantList(t, c, "/", depth, append(append([]string{"/a"}, inside...), top[1:]...)...)
@@ -116,9 +113,7 @@ func TestReplacedKeepsAttributes(t *testing.T) {
 	mode, id, other := uint32(0o640), uint32(1234), uint32(0o604)
 	first := Attributes{Mode: &mode, UID: &id, GID: &id}
 	made, err := c.Write("a", strings.NewReader("old"), first, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, step := range []struct {
 		asked Attributes
 		mode  uint32
@@ -135,12 +130,9 @@ func TestReplacedKeepsAttributes(t *testing.T) {
 func TestNothingStaysOpen(t *testing.T) {
 	t.Parallel()
 	c, dir := opened(t)
-	if _, err := c.Write("d/e/file", strings.NewReader("text"), Attributes{}, true); err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600), os.Symlink("d", filepath.Join(dir, "link"))); err != nil {
-		t.Fatal(err)
-	}
+	_, err := c.Write("d/e/file", strings.NewReader("text"), Attributes{}, true)
+	must.Do(t, err)
+	must.Do(t, errors.Join(unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600), os.Symlink("d", filepath.Join(dir, "link"))))
 	mode := uint32(0o600)
 	names := []string{"", "/", "d", "d/e", "d/e/file", "pipe", "link", "link/e/file", "gone", "gone/x", "d/e/file/x"}
 	before := openBelow(t, c.dir)
@@ -172,9 +164,7 @@ func TestNothingStaysOpen(t *testing.T) {
 func openBelow(t *testing.T, dir string) map[string]int {
 	t.Helper()
 	all, err := filepath.Glob("/proc/self/fd/*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	found := map[string]int{}
 	for _, file := range all {
 		if name, err := os.Readlink(file); err == nil && strings.HasPrefix(name, dir+"/") {
@@ -192,22 +182,16 @@ func TestSizedGivesNoRights(t *testing.T) {
 	for _, id := range []string{"1", "2"} {
 		create(t, r, id, "n"+id)
 		held, release, err := r.Hold(id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		clone, err := held.Clone()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		var stat unix.Statfs_t
 		const flags = unix.ST_NOSUID | unix.ST_NODEV
 		if err := unix.Fstatfs(int(clone.Fd()), &stat); err != nil || stat.Flags&flags != flags {
 			t.Errorf("got the flags %#x and error %v, want %#x among them", stat.Flags, err, flags)
 		}
 		release()
-		if err := errors.Join(clone.Close(), r.Close(), r.Close()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(clone.Close(), r.Close(), r.Close()))
 	}
 }
 
@@ -243,13 +227,9 @@ func TestListEndsAtTheLongestPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	parent, err := openDir(c.root, strings.TrimPrefix(deep, "/"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer parent.Close()
-	if err := unix.Mkdirat(int(parent.Fd()), "below", 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Mkdirat(int(parent.Fd()), "below", 0o700))
 	all, err := c.List(t.Context(), "/", maxPath)
 	if err != nil || len(all) != maxPath/201+1 || all[len(all)-1].Path != deep {
 		t.Errorf("got %d entries and error %v, want %d, the last one with the longest path", len(all), err, maxPath/201+1)

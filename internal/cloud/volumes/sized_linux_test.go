@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -46,9 +47,7 @@ func (zero) Read(p []byte) (int, error) {
 func put(t *testing.T, r *Registry, id, name string, n int64) error {
 	t.Helper()
 	c, err := r.Open(id)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer c.Close()
 	_, err = c.Write(name, zeros(n), Attributes{}, true)
 	return err
@@ -61,9 +60,7 @@ func TestSize(t *testing.T) {
 	s := openStore(t, dir)
 	r := sized(t, s, MinSize)
 	v := create(t, r, "1", "small")
-	if err := put(t, r, v.ID, "first", MinSize/4); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, put(t, r, v.ID, "first", MinSize/4))
 	if err := put(t, r, v.ID, "second", MinSize); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("more than the size: got error %v, want %v", err, syscall.ENOSPC)
 	}
@@ -71,9 +68,7 @@ func TestSize(t *testing.T) {
 		t.Errorf("what fits after it: %v", err)
 	}
 	c, err := r.Open(v.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer c.Close()
 	entries, err := c.List(t.Context(), "/", 1)
 	if err != nil || len(entries) != 2 {
@@ -92,9 +87,7 @@ func TestSizeStays(t *testing.T) {
 	write(t, bounded, "1", "kept", "text")
 	mode := uint32(0o1777)
 	c, err := bounded.Open("1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if _, err := c.SetAttributes("/", Attributes{Mode: &mode}); err != nil {
 		t.Error(err)
 	}
@@ -107,9 +100,8 @@ func TestSizeStays(t *testing.T) {
 	unbounded := sized(t, s, 0)
 	create(t, unbounded, "2", "large")
 	wantFile(t, unbounded, "1", "kept", "text")
-	if c, err = unbounded.Open("1"); err != nil {
-		t.Fatal(err)
-	}
+	c, err = unbounded.Open("1")
+	must.Do(t, err)
 	defer c.Close()
 	if e, err := c.Stat("/"); err != nil || e.Mode != mode || e.Owner != DefaultOwner {
 		t.Errorf("the root after a restart: got %+v and error %v, want mode %#o of %v", e, err, mode, DefaultOwner)
@@ -133,16 +125,12 @@ func TestSizeLeavesNothing(t *testing.T) {
 	r := sized(t, openStore(t, dir), MinSize)
 	create(t, r, "1", "a")
 	held, release, err := r.Hold("1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if text, err := os.ReadFile("/proc/self/mountinfo"); err != nil || bytes.Contains(text, []byte(dir)) {
 		t.Errorf("got mounts %s and error %v, want none in %s", text, err, dir)
 	}
 	clone, err := held.Clone()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(clone.Fd()), &stat); err != nil || stat.Uid != DefaultOwner.UID {
 		t.Errorf("the clone: got %+v and error %v, want the directory with the files", stat, err)
@@ -151,9 +139,7 @@ func TestSizeLeavesNothing(t *testing.T) {
 		t.Error(err)
 	}
 	release()
-	if err := r.Delete("1", never); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.Delete("1", never))
 	wantNoDevice(t, dir)
 	if left, err := filepath.Glob(filepath.Join(dir, "files", "*")); err != nil || len(left) > 0 {
 		t.Errorf("got %v and error %v, want nothing of the deleted volume", left, err)
@@ -179,9 +165,7 @@ func wantNoDevice(t *testing.T, dir string) {
 func devices(t *testing.T, dir string) (left []string) {
 	t.Helper()
 	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, file := range files {
 		if text, err := os.ReadFile(file); err == nil && strings.HasPrefix(string(text), dir) {
 			left = append(left, fmt.Sprintf("%s: %s", file, bytes.TrimSpace(text)))

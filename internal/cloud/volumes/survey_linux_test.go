@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // A survey counts all volumes, those with a size apart, and what they take, also while a
@@ -18,9 +20,7 @@ func TestSurvey(t *testing.T) {
 	}
 	write(t, r, "1", "large", strings.Repeat("x", 1<<20))
 	for _, id := range []string{"2", "3"} { // as those with a size have
-		if err := os.WriteFile(filepath.Join(r.byID[id].dir, imageName), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(r.byID[id].dir, imageName), nil, 0o600))
 	}
 	got, err := Survey(t.Context(), dir)
 	if err != nil || got.Count != 3 || got.Sized != 2 || got.Bytes < 1<<20 {

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -21,9 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func openStore(t *testing.T, dir string) *store.Store {
 	t.Helper()
 	s, err := store.Open(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -37,9 +36,7 @@ func openStore(t *testing.T, dir string) *store.Store {
 func wantClosed(t *testing.T, dir string) {
 	t.Helper()
 	open, err := filepath.Glob("/proc/self/fd/*")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, file := range open {
 		if name, err := os.Readlink(file); err == nil && strings.HasPrefix(name, dir+"/") {
 			t.Errorf("%s is open", name)
@@ -54,9 +51,7 @@ func open(s *store.Store) *Registry { return New(Options{Store: s, OneID: os.Get
 func create(t *testing.T, r *Registry, id, name string) Volume {
 	t.Helper()
 	v, err := r.Create(id, name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return v
 }
 
@@ -92,9 +87,7 @@ func TestVolumes(t *testing.T) {
 	token := r.Token("1")
 
 	// All of it is there after a restart.
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Close())
 	r = open(openStore(t, dir))
 	if diff := cmp.Diff([]Volume{a, b}, r.List()); diff != "" {
 		t.Errorf("list after a restart (-want +got):\n%s", diff)
@@ -116,17 +109,13 @@ func TestDelete(t *testing.T) {
 	create(t, r, "1", "a")
 	write(t, r, "1", "x/y/z", "text")
 	held, release, err := r.Hold("1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if err := r.Delete("1", never); !errors.Is(err, ErrInUse) {
 		t.Errorf("held: got error %v, want %v", err, ErrInUse)
 	}
 	release()
 	content, err := r.Open("1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for range 2 { // twice is as once
 		release()
 		if err := r.Delete("1", never); !errors.Is(err, ErrInUse) {
@@ -138,9 +127,7 @@ func TestDelete(t *testing.T) {
 	if err := r.Delete("1", func() bool { return true }); !errors.Is(err, ErrInUse) {
 		t.Errorf("wanted: got error %v, want %v", err, ErrInUse)
 	}
-	if err := r.Delete("1", never); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.Delete("1", never))
 	if _, err := os.Lstat(held.Dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the files of a deleted volume: got error %v, want them gone", err)
 	}

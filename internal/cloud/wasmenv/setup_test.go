@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestSetupRefuses checks that nothing is taken but what lock.json has, that a machine without
@@ -34,9 +36,7 @@ func TestSetupRefuses(t *testing.T) {
 	if _, err := Setup(t.Context(), io.Discard, from); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), all[0].archive()) {
 		t.Errorf("an empty directory: got %v, want the name of what is not there", err)
 	}
-	if err := os.WriteFile(filepath.Join(from, all[0].archive()), []byte("other"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(from, all[0].archive()), []byte("other"), 0o600))
 	if _, err := Setup(t.Context(), io.Discard, from); err == nil || !strings.Contains(err.Error(), "want "+all[0].Integrity) {
 		t.Errorf("another file: got %v, want its digest and the right one", err)
 	}
@@ -50,9 +50,7 @@ func TestCheck(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	name := filepath.Join(dir, pyodideName, "file")
-	if err := errors.Join(os.Mkdir(filepath.Dir(name), 0o755), os.WriteFile(name, []byte("four"), 0o600), writeSizes(dir), Check(dir)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.Mkdir(filepath.Dir(name), 0o755), os.WriteFile(name, []byte("four"), 0o600), writeSizes(dir), Check(dir)))
 	for _, damage := range []struct {
 		do   func() error
 		want string
@@ -62,9 +60,7 @@ func TestCheck(t *testing.T) {
 		{func() error { return os.Truncate(filepath.Join(dir, sizesName), 1) }, "JSON"},
 		{func() error { return os.RemoveAll(dir) }, sizesName},
 	} {
-		if err := damage.do(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, damage.do())
 		if err := Check(dir); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), damage.want) {
 			t.Errorf("got %v, want %v with %q", err, ErrDamaged, damage.want)
 		}
@@ -77,9 +73,7 @@ func TestPackages(t *testing.T) {
 		t.Errorf("got %v, want the systems that there are, and this one", err)
 	}
 	all, err := packages("linux/amd64")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, p := range all {
 		if !strings.HasPrefix(p.Integrity, "sha512-") || len(wanted(p)) == 0 {
 			t.Errorf("%v: got %+v with the files %v, want a digest and files", p, p, wanted(p))
@@ -122,17 +116,13 @@ func TestUnused(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	t.Setenv("PATH", t.TempDir()) // without npm it gets no further
 	version, err := home()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	cache := filepath.Dir(version)
 	unused, used := filepath.Join(cache, "1111"), filepath.Join(cache, "2222")
 	then := time.Now().Add(-31 * 24 * time.Hour)
 	for _, dir := range []string{unused, used} {
 		snapshot := filepath.Join(dir, snapshotName)
-		if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(snapshot, nil, 0o644), os.Chtimes(snapshot, then, then)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(snapshot, nil, 0o644), os.Chtimes(snapshot, then, then)))
 	}
 	(&Env{used}).NoteUse()
 	var progress strings.Builder

@@ -12,6 +12,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv"
 	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv/wasmtest"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestWritesNothing checks that Deno, which keeps what it compiled wherever it may, leaves
@@ -20,9 +21,7 @@ func TestWritesNothing(t *testing.T) {
 	t.Parallel()
 	env := wasmtest.Need(t)
 	command, err := wasmenv.Command(env.Dir, []string{t.TempDir()}, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	chosen := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
 	cmd.Env = append(wasmenv.Environ(), "HOME="+chosen, "XDG_CACHE_HOME="+filepath.Join(chosen, "cache"), "TMPDIR="+chosen)
@@ -51,9 +50,7 @@ func TestStartsUnderLimit(t *testing.T) {
 	env := wasmtest.Need(t)
 	const memory = 512 << 20
 	command, err := wasmenv.Command(env.Dir, nil, memory)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	limited := []string{"-c", `ulimit -d "$1" && shift && exec "$@"`, "sh", fmt.Sprint((memory + wasmenv.ReservedBytes) >> 10)}
 	cmd := exec.CommandContext(t.Context(), "/bin/sh", append(limited, command...)...)
 	cmd.Env, cmd.Dir = wasmenv.Environ(), "/"
@@ -65,16 +62,10 @@ func start(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	cmd.Stderr = t.Output()
 	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, cmd.Start())
 	_, err = stdin.Write([]byte(`{"type":"start","env":{},"content":{"places":[],"directory":"/"}}` + "\n"))
 	line, failed := bufio.NewReader(stdout).ReadString('\n')
 	if err = errors.Join(err, failed, stdin.Close(), cmd.Wait()); err != nil || !strings.Contains(line, `"ready"`) {

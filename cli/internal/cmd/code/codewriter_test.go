@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func TestCodeWriter(t *testing.T) {
@@ -46,9 +47,7 @@ func written(t *testing.T, text string, each int) string {
 		}
 		rest = rest[n:]
 	}
-	if err := w.println("end"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.println("end"))
 	return screen.String()
 }
 

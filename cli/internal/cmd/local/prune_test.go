@@ -19,6 +19,7 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/cli/internal/localcloud"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // keep makes a state directory with the files of sandboxes, which get 3, 2 and 1 hours
@@ -27,9 +28,7 @@ func keep(t *testing.T, ids ...string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "state")
 	s, err := store.Open(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer s.Close()
 	for n, id := range ids {
 		files, err := s.NewDir()
@@ -43,9 +42,7 @@ func keep(t *testing.T, ids ...string) string {
 			then := time.Now().Add(time.Duration(n-len(ids)) * time.Hour)
 			err = os.Chtimes(files, then, then)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 	}
 	if _, err := s.NewDir(); err != nil {
 		t.Fatal(err)
@@ -64,16 +61,12 @@ func prune(ctx context.Context, input string, opts *pruneOptions) (stdout, stder
 
 func TestPrune(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir()) // no local cloud runs in it
-	if err := os.Chmod(os.Getenv("XDG_RUNTIME_DIR"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chmod(os.Getenv("XDG_RUNTIME_DIR"), 0o700))
 	dir := keep(t, "a", "b", "c")
 	ids := func() string {
 		t.Helper()
 		out, _, err := prune(t.Context(), "", &pruneOptions{State: dir, Quiet: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return strings.Join(strings.Fields(out), " ")
 	}
 	out, _, err := prune(t.Context(), "", &pruneOptions{State: dir, JSON: true})
@@ -118,9 +111,7 @@ func TestPrune(t *testing.T) {
 	}
 
 	s, err := store.Open(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if got := ids(); got != "c" {
 		t.Errorf("in use: got %s, want c to be listed", got)
 	}
@@ -144,9 +135,7 @@ func TestPruneRunning(t *testing.T) {
 	t.Parallel()
 	dir := keep(t, "paused", "resumed")
 	s, err := store.Open(t.Context(), dir) // as the cloud opens it
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer s.Close()
 	var killed []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -164,9 +153,7 @@ func TestPruneRunning(t *testing.T) {
 	}))
 	defer server.Close()
 	k, err := runningKeeper(t.Context(), localcloud.Record{URL: server.URL, Key: "e2b_" + strings.Repeat("0", 40), State: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer k.close()
 	if len(k.kept) != 1 || k.kept[0].ID != "paused" || k.kept[0].Bytes < 1<<20 {
 		t.Errorf("got %+v, want the paused one with the size of its files", k.kept)
@@ -188,14 +175,10 @@ func TestPruneRunning(t *testing.T) {
 // Without a running cloud, the cache is removed with the layers that only it needs.
 func TestPruneCache(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir()) // no local cloud runs in it
-	if err := os.Chmod(os.Getenv("XDG_RUNTIME_DIR"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chmod(os.Getenv("XDG_RUNTIME_DIR"), 0o700))
 	dir := keep(t, "a")
 	s, err := store.Open(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	put := func(table store.Table, id, value string, size int) {
 		t.Helper()
 		files := ""
@@ -207,9 +190,7 @@ func TestPruneCache(t *testing.T) {
 		if err == nil {
 			_, err = s.Put(table, id, []byte(value), files)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 	}
 	put(store.Layers, "layertemplate", "{}", 1<<20)
 	put(store.Layers, "layersandbox", "{}", 1<<20)
@@ -218,9 +199,7 @@ func TestPruneCache(t *testing.T) {
 	put(store.Sandboxes, "b", `{"Layers":["layersandbox"]}`, 1)
 	put(store.Cache, "step", `{"Layers":["layertemplate","layercached"]}`, 0)
 	put(store.Uploads, "archive", "{}", 3<<20)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Close())
 	sizes := func() (view keptView) {
 		t.Helper()
 		out, _, err := prune(t.Context(), "", &pruneOptions{State: dir, JSON: true})

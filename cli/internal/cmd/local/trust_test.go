@@ -12,6 +12,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/internal/cloud/tlsdoor"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // authorities makes a directory with authorities of two domains.
@@ -19,16 +20,12 @@ func authorities(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, domain := range []string{"localhost", "cloud.test"} {
-		if err := os.MkdirAll(filepath.Join(dir, domain), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(filepath.Join(dir, domain), 0o700))
 		authority, err := tlsdoor.New(domain)
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, domain, "ca.pem"), authority.PEM(), 0o600)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 	}
 	return dir
 }
@@ -46,9 +43,7 @@ func TestTrust(t *testing.T) {
 		return found
 	}
 	for range 2 { // the second time changes nothing
-		if err := trustRun(t.Context(), opts); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, trustRun(t.Context(), opts))
 		if got := files(); len(got) != 2 {
 			t.Fatalf("in the store: got %q, want one file for each domain", got)
 		}
@@ -68,9 +63,7 @@ func TestTrust(t *testing.T) {
 	opts.JSON = false
 	opts.Remove, opts.Dir = true, t.TempDir() // the clouds may no longer exist
 	for range 2 {
-		if err := trustRun(t.Context(), opts); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, trustRun(t.Context(), opts))
 		if got := files(); len(got) != 0 {
 			t.Errorf("after the removal: got %q, want nothing", got)
 		}
@@ -83,9 +76,7 @@ func TestTrust(t *testing.T) {
 func TestTrustThatIsNotPossible(t *testing.T) {
 	t.Parallel()
 	readOnly := filepath.Join(t.TempDir(), "certificates")
-	if err := os.Mkdir(readOnly, 0o500); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(readOnly, 0o500))
 	for _, tt := range []struct {
 		name, dir string
 		stores    []trustStore
@@ -117,9 +108,7 @@ func TestTrustOfTooMuch(t *testing.T) {
 		if domain == of {
 			text = append(text, text...)
 		}
-		if err := errors.Join(err, os.Mkdir(filepath.Join(dir, domain), 0o700), os.WriteFile(filepath.Join(dir, domain, "ca.pem"), text, 0o600)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(err, os.Mkdir(filepath.Join(dir, domain), 0o700), os.WriteFile(filepath.Join(dir, domain, "ca.pem"), text, 0o600)))
 	}
 	err := trustRun(t.Context(), &trustOptions{IO: &cmdutil.IOStreams{Err: io.Discard}, Dir: dir, Stores: []trustStore{{kept, ".crt", []string{"true"}}}})
 	for _, want := range []string{"not for other.test", "co.uk\" is a public suffix", "two.test/ca.pem: it is not one certificate", "e2bctl local up makes another"} {

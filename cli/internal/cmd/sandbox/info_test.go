@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -28,9 +29,7 @@ func TestInfoOfLocalCloud(t *testing.T) {
 	}
 	for info, want := range map[*sandbox.Info]bool{info: true, {ID: "i1"}: false} {
 		text, err := json.Marshal(viewOf(info))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if got := strings.Contains(string(text), `"engine":"docker","mounts":[{"dir":"/data","path":"/in"},{"dir":"/out","path":"/made","writable":true}]`); got != want {
 			t.Errorf("got %s, want engine and mounts: %v", text, want)
 		}

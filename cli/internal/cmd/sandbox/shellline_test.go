@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestShellLineSurvivesSh lets a real shell parse what shellLine returns.
@@ -26,13 +28,9 @@ func TestShellLineSurvivesSh(t *testing.T) {
 		words = append(words, string(word))
 	}
 	line, err := shellLine(append([]string{"printf", `%s\0`}, words...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	out, err := exec.CommandContext(t.Context(), sh, "-c", line).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	got := strings.Split(string(bytes.TrimSuffix(out, []byte{0})), "\x00")
 	if len(got) != len(words) {
 		t.Fatalf("%d words came back, want %d", len(got), len(words))

@@ -15,6 +15,7 @@ import (
 	"github.com/moby/moby/client"
 	"go.uber.org/goleak"
 
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -24,9 +25,7 @@ func withDaemon(t *testing.T, handle http.HandlerFunc) *Engine {
 	server := httptest.NewServer(handle)
 	t.Cleanup(server.Close)
 	daemon, err := client.New(client.WithHost("tcp://"+server.Listener.Addr().String()), client.WithAPIVersion("1.44"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { daemon.Close() })
 	return &Engine{client: daemon, options: Options{Logger: slog.New(slog.DiscardHandler)}}
 }

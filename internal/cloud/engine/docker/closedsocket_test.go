@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestClosedSocket checks that a daemon whose socket this user may not open is not said to be
@@ -23,13 +24,9 @@ func TestClosedSocket(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "docker.sock")
 	listener, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer listener.Close()
-	if err := errors.Join(os.Chmod(path, 0), os.Chmod(dir, 0o755), os.Chmod(filepath.Dir(dir), 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.Chmod(path, 0), os.Chmod(dir, 0o755), os.Chmod(filepath.Dir(dir), 0o755)))
 	if os.Geteuid() == 0 { // root may open all: this thread is somebody else for a while
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()

@@ -15,6 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
@@ -22,19 +23,13 @@ import (
 func execute(t *testing.T, s engine.Sandbox, code string) string {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://interpreter/execute", strings.NewReader(`{"code":`+code+`}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	request.Header.Set("Content-Type", "application/json")
 	answer, err := client(t, s, protocol.PortInterpreter).Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return string(body)
 }
 
@@ -67,9 +62,7 @@ func TestTerminal(t *testing.T) {
 	})
 	request.Header().Set("Authorization", basic("user"))
 	stream, err := c.Start(t.Context(), request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer stream.Close()
 	var out strings.Builder
 	for stream.Receive() {

@@ -23,6 +23,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
@@ -45,9 +46,7 @@ func open(t *testing.T, o docker.Options) engine.Engine {
 	}
 	o.Binary = dockertest.Program(t)
 	e, err := docker.Open(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() {
 		if err := e.Close(); err != nil {
 			t.Errorf("close the engine: %v", err)
@@ -63,9 +62,7 @@ func options(t *testing.T, o engine.SandboxOptions) engine.SandboxOptions {
 		o.ID = strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))
 	}
 	config, err := json.Marshal(guest.Config{SandboxID: o.ID, TemplateID: "base", Path: "/nowhere", Proxy: true, Python: []string{"/no/such/python"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	o.Config = config
 	return o
 }
@@ -73,9 +70,7 @@ func options(t *testing.T, o engine.SandboxOptions) engine.SandboxOptions {
 func start(t *testing.T, e engine.Engine, o engine.SandboxOptions) engine.Sandbox {
 	t.Helper()
 	s, err := e.NewSandbox(t.Context(), options(t, o))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return s
 }
 
@@ -159,28 +154,21 @@ func TestFiles(t *testing.T) {
 	data := bytes.Repeat([]byte("0123456789abcdef"), 1<<18) // 4 MiB: many windows of the tunnel
 	c := client(t, s, protocol.PortEnvd)
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://envd/files?path=in.bin", bytes.NewReader(data))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	request.Header.Set("Content-Type", "application/octet-stream")
 	request.Header.Set("Authorization", basic("user"))
 	answer, err := c.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	body, _ := io.ReadAll(answer.Body)
 	answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
 		t.Fatalf("upload: %s: %s", answer.Status, body)
 	}
 	request, err = http.NewRequestWithContext(t.Context(), http.MethodGet, "http://envd/files?path=/home/user/in.bin", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	request.Header.Set("Authorization", basic("user"))
-	if answer, err = c.Do(request); err != nil {
-		t.Fatal(err)
-	}
+	answer, err = c.Do(request)
+	must.Do(t, err)
 	defer answer.Body.Close()
 	if got, err := io.ReadAll(answer.Body); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("got %d bytes, %v, want %d that are the same", len(got), err, len(data))

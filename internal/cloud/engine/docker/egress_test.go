@@ -14,6 +14,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // toServer is an egress that leads to one server, whatever is asked for, except to
@@ -100,9 +101,7 @@ func TestNetworkDisabled(t *testing.T) {
 func TestCutEgress(t *testing.T) {
 	t.Parallel()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer listener.Close()
 	accepted := make(chan net.Conn, 1)
 	go func() {

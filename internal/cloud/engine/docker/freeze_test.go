@@ -9,6 +9,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
@@ -18,14 +19,10 @@ func TestFreeze(t *testing.T) {
 	s := start(t, open(t, docker.Options{}), engine.SandboxOptions{})
 	run(t, s, `(while true; do date +%s%N > /tmp/clock; sleep 0.01; done) > /dev/null 2>&1 &`)
 	conn, err := s.Dial(t.Context(), protocol.PortEnvd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer conn.Close()
 	for range 2 { // both are idempotent
-		if err := s.Freeze(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Freeze(t.Context()))
 	}
 	if _, err := io.ReadAll(conn); err == nil {
 		t.Error("a connection outlived the freeze")
@@ -34,20 +31,14 @@ func TestFreeze(t *testing.T) {
 		t.Errorf("dial: got %v, want frozen", err)
 	}
 	for range 2 {
-		if err := s.Thaw(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Thaw(t.Context()))
 	}
 	run(t, s, `a=$(cat /tmp/clock); while [ "$(cat /tmp/clock)" = "$a" ]; do sleep 0.01; done`)
 	if usage, ok := s.Usage(); !ok || usage.Memory == 0 || usage.CPU == 0 || s.Memory() == 0 {
 		t.Errorf("usage: got %+v, %v", usage, ok)
 	}
-	if err := s.Hold(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Freeze(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Hold(t.Context()))
+	must.Do(t, s.Freeze(t.Context()))
 	if err := s.Close(); err != nil {
 		t.Errorf("close a frozen sandbox: %v", err)
 	}

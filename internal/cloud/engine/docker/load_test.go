@@ -18,6 +18,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // digest is that of an image, which nobody has.
@@ -73,9 +74,7 @@ func TestLoad(t *testing.T) {
 	}
 	has(kept, false)
 	for _, e := range []*docker.Engine{kept, passes} {
-		if err := e.Load(t.Context(), digest, archiveOf(e, digest, 1)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, e.Load(t.Context(), digest, archiveOf(e, digest, 1)))
 		has(e, true)
 	}
 	remove := func(needed bool) {
@@ -95,9 +94,7 @@ func TestLoad(t *testing.T) {
 	s := start(t, kept, engine.SandboxOptions{Image: &engine.Image{Reference: "the/image", Digest: digest}})
 	remove(false)
 	has(kept, true)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Close())
 	tag, _ := kept.Name(digest)
 	d.Docker(t, "tag", tag, "someones:own")
 	remove(false)
@@ -155,18 +152,14 @@ func TestLoadOntoFullDisk(t *testing.T) {
 	t.Parallel()
 	dockertest.Shared(t) // or the test is skipped
 	dir := t.TempDir()
-	if err := unix.Mount("none", dir, "tmpfs", 0, "size=48m,mode=700"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Mount("none", dir, "tmpfs", 0, "size=48m,mode=700"))
 	t.Cleanup(func() {
 		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
 			t.Error(err)
 		}
 	})
 	d, err := dockertest.Start(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(d.Stop)
 	e := open(t, docker.Options{Host: d.Host(), Image: dockertest.Bare}).(*docker.Engine)
 	err = e.Load(t.Context(), digest, archiveOf(e, digest, 64<<20))

@@ -15,6 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // owner is the host's id that owns what tests show.
@@ -33,17 +34,13 @@ func hostDir(t *testing.T) string {
 	if err == nil {
 		err = unix.Mount("none", below, "tmpfs", 0, "mode=777")
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() {
 		if err := unix.Unmount(below, unix.MNT_DETACH); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := os.WriteFile(filepath.Join(below, "hidden"), []byte("hidden"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(below, "hidden"), []byte("hidden"), 0o644))
 	return dir
 }
 
@@ -162,9 +159,7 @@ func TestMountsUnseen(t *testing.T) {
 	e := open(t, docker.Options{Host: daemon.Host(), Image: dockertest.Bare})
 	for _, files := range []string{"the same files", "other files"} {
 		if files == "other files" {
-			if err := unix.Mount("none", temporary, "tmpfs", 0, ""); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, unix.Mount("none", temporary, "tmpfs", 0, ""))
 			defer func() {
 				if err := unix.Unmount(temporary, unix.MNT_DETACH); err != nil {
 					t.Error(err)
@@ -188,14 +183,10 @@ func TestMountsAfterRename(t *testing.T) {
 	t.Parallel()
 	dir := hostDir(t)
 	opened, err := os.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer opened.Close()
 	link := filepath.Join(filepath.Dir(dir), "link")
-	if err := os.Symlink("/etc", link); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink("/etc", link))
 	s := start(t, open(t, docker.Options{Image: dockertest.Bare}), engine.SandboxOptions{Mounts: []engine.Mount{{Dir: link, Path: "/shown", File: opened}}})
 	if got := run(t, s, "cat /shown/own"); got != "own" {
 		t.Errorf("got %q, want the directory that was opened", got)
@@ -223,9 +214,7 @@ func TestMountsOfDeadServer(t *testing.T) {
 			err = errors.Join(err, unix.Mount(dir, at, "", unix.MS_BIND|unix.MS_REC, ""), unix.Mount("", at, "", unix.MS_REC|unix.MS_PRIVATE, ""))
 		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	open(t, docker.Options{})
 	wantNoHandover(t, temporary, docker.HandoverOf(s))
 	if text, err := os.ReadFile(filepath.Join(dir, "own")); string(text) != "own" {
@@ -243,9 +232,7 @@ func TestMountsSaved(t *testing.T) {
 	s := start(t, e, engine.SandboxOptions{ID: "saved-mounts", Mounts: mounts})
 	save := func(s engine.Sandbox) string {
 		files := t.TempDir()
-		if err := errors.Join(s.Freeze(t.Context()), s.Save(t.Context(), files)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(s.Freeze(t.Context()), s.Save(t.Context(), files)))
 		return files
 	}
 	run(t, s, "echo mine >/mine")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker"
 	"github.com/e2bctl/e2bctl/internal/cloud/linuxprogram"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestOtherProcessor checks what is said of a daemon on another processor than this machine's,
@@ -42,9 +43,7 @@ func TestNoProgram(t *testing.T) {
 	daemon := newFake(t, runtime.GOARCH)
 	for text, want := range map[string]string{"": "it is no Linux program", "#!/bin/sh\n": "it is no Linux program"} {
 		path := filepath.Join(t.TempDir(), "program")
-		if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(path, []byte(text), 0o700))
 		e, err := docker.Open(t.Context(), docker.Options{Host: daemon, Binary: path})
 		if err == nil {
 			t.Fatal(errors.Join(fmt.Errorf("it opened with the program %q", text), e.Close()))

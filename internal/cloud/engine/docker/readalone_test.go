@@ -19,6 +19,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/moby/moby/api/types/container"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestSaveReadsAlone checks that the daemon is asked for all files of a container only where the
@@ -117,9 +119,7 @@ func TestSaveReadsAlone(t *testing.T) {
 func sizesIn(t *testing.T, archive string) map[string]int64 {
 	t.Helper()
 	f, err := os.Open(archive)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer f.Close()
 	got := map[string]int64{}
 	for in := tar.NewReader(f); ; {
@@ -127,9 +127,7 @@ func sizesIn(t *testing.T, archive string) map[string]int64 {
 		if errors.Is(err, io.EOF) {
 			return got
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		got[path.Join("/", h.Name)] = h.Size
 	}
 }

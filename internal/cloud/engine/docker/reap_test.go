@@ -17,6 +17,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -57,12 +58,8 @@ func startServer(t *testing.T, d *dockertest.Daemon) *exec.Cmd {
 	command := exec.CommandContext(t.Context(), "/proc/self/exe")
 	command.Env = append(os.Environ(), serverVariable+"="+d.Host(), "E2BCTL_TEST_PROGRAM="+dockertest.Program(t))
 	out, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, command.Start())
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if strings.TrimSpace(line) != "started <nil>" {
 		_ = command.Process.Kill()
@@ -87,9 +84,7 @@ func TestKilledServer(t *testing.T) {
 	t.Parallel()
 	d := dockertest.Own(t, t.TempDir())
 	command := startServer(t, d)
-	if err := command.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, command.Process.Kill())
 	_ = command.Wait()
 	awaitContainers(t, d, "frozen paused")
 	if got := images(t, d); got != digest {
@@ -122,9 +117,7 @@ func TestKilledDaemon(t *testing.T) {
 	_ = server.Process.Kill()
 	_ = server.Wait()
 	again, err := dockertest.Start(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(again.Stop)
 	second := start(t, e, engine.SandboxOptions{ID: "second"})
 	if got := run(t, second, "echo again"); got != "again" {
@@ -163,9 +156,7 @@ func TestNoDaemon(t *testing.T) {
 	t.Setenv("DOCKER_HOST", "")
 	dir := t.TempDir()
 	t.Setenv("DOCKER_CONFIG", dir)
-	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(`{"currentContext":"far"}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(`{"currentContext":"far"}`), 0o600))
 	if _, err := docker.Open(t.Context(), docker.Options{}); !errors.Is(err, docker.ErrNoDaemon) || !strings.Contains(err.Error(), `the context "far"`) {
 		t.Errorf("a context that is not there: got %v", err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // look prints what TestSave changes.
@@ -27,13 +28,9 @@ func TestSave(t *testing.T) {
 echo added >>/etc/passwd; rmdir /usr/bin; echo file >/usr/bin; rm /bin/cat; ln -s busybox /bin/tac2`)
 	want := run(t, s, look)
 	for _, id := range []string{"second", "third"} {
-		if err := s.Freeze(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Freeze(t.Context()))
 		dir := t.TempDir()
-		if err := s.Save(t.Context(), dir); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Save(t.Context(), dir))
 		if _, err := s.SaveLayer(t.Context(), dir); !errors.Is(err, engine.ErrNoLayers) {
 			t.Errorf("a layer: got %v, want %v", err, engine.ErrNoLayers)
 		}
@@ -45,14 +42,10 @@ echo added >>/etc/passwd; rmdir /usr/bin; echo file >/usr/bin; rm /bin/cat; ln -
 			t.Errorf("%s: got %q, want %q", id, got, want)
 		}
 	}
-	if err := s.Freeze(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Freeze(t.Context()))
 	small := start(t, e, engine.SandboxOptions{ID: "small", Limits: engine.Limits{DiskBytes: 1 << 20}})
 	run(t, small, "truncate -s 3M /sparse")
-	if err := small.Freeze(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, small.Freeze(t.Context()))
 	if err := small.Save(t.Context(), t.TempDir()); err == nil || !strings.Contains(err.Error(), "limit of disk") {
 		t.Errorf("more than its limit: got %v", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestSaveLittle checks that a sandbox that wrote little begins again with just that, and so does
@@ -24,13 +25,9 @@ func TestSaveLittle(t *testing.T) {
 		const look = "cd; ls -lnR --full-time . 2>/dev/null | grep -v total; stat -c '%a %u %g' /usr; ls /bin | wc -l"
 		run(t, s, writes)
 		want := run(t, s, look)
-		if err := s.Freeze(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Freeze(t.Context()))
 		dir := t.TempDir()
-		if err := s.Save(t.Context(), dir); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Save(t.Context(), dir))
 		s = start(t, e, engine.SandboxOptions{ID: id + "-2", Files: dir})
 		if got := run(t, s, look); got != want {
 			t.Errorf("%s: got\n%s\nwant\n%s", id, got, want)

@@ -11,6 +11,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker/dockertest"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestPathTaken checks that an image may have a directory where a program is copied to, with
@@ -20,9 +21,7 @@ func TestPathTaken(t *testing.T) {
 	d := dockertest.Shared(t)
 	const image, maker = "e2bctl-test:taken", "e2bctl-test-taken"
 	dir := filepath.Join(t.TempDir(), ".e2bctl")
-	if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "theirs"), []byte("theirs"), 0o644)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "theirs"), []byte("theirs"), 0o644)))
 	d.Docker(t, "create", "--name", maker, dockertest.Bare, "sh")
 	t.Cleanup(func() { d.Docker(t, "rm", maker) })
 	d.Docker(t, "cp", dir, maker+":/")

@@ -24,6 +24,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
 	"github.com/e2bctl/e2bctl/internal/cloud/envdclient"
 	"github.com/e2bctl/e2bctl/internal/cloud/gvisorenv/gvisortest"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/pinned"
 )
 
@@ -45,17 +46,11 @@ func open(t *testing.T) engine.Engine {
 	t.Helper()
 	program := gvisortest.Need(t)
 	dir := t.TempDir() + "/instance"
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(dir, 0o700))
 	r, err := room.Start(t.Context(), room.Options{Dir: dir, Binary: dockertest.Program(t), Isolation: engine.Full, Runsc: program.Path})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	e, err := gvisor.New(t.Context(), roomEngine{r}, gvisor.Options{Runsc: program, Binary: dockertest.Program(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() {
 		if err := e.Close(); err != nil {
 			t.Errorf("close the engine: %v", err)
@@ -69,13 +64,9 @@ func start(t *testing.T, e engine.Engine, egress engine.Egress) (engine.Sandbox,
 	t.Helper()
 	id := strings.ToLower(t.Name())
 	config, err := json.Marshal(guest.Config{SandboxID: id, TemplateID: "base", Path: room.SearchPath()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	s, err := e.NewSandbox(t.Context(), engine.SandboxOptions{ID: id, Config: config, Egress: egress})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return s, shellOf(t, s)
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/pinned"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
@@ -26,9 +27,7 @@ import (
 func empty(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "saved")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(dir, 0o700))
 	return dir
 }
 
@@ -39,9 +38,7 @@ func save(t *testing.T, s engine.Sandbox, stop func(context.Context) error) (fil
 	for _, err := range []error{
 		stop(t.Context()), s.SaveMemory(t.Context(), memory), s.Save(t.Context(), files), s.Thaw(t.Context()),
 	} {
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 	}
 	return files, memory
 }
@@ -50,9 +47,7 @@ func save(t *testing.T, s engine.Sandbox, stop func(context.Context) error) (fil
 func restore(t *testing.T, e engine.Engine, id, files, memory string) (engine.Sandbox, error) {
 	t.Helper()
 	config, err := json.Marshal(guest.Config{SandboxID: id, TemplateID: "base", Path: room.SearchPath(), Envs: map[string]string{"WHO": id}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return e.NewSandbox(t.Context(), engine.SandboxOptions{ID: id, Config: config, Egress: &echo{}, Files: files, Memory: memory})
 }
 
@@ -89,9 +84,7 @@ func TestMemory(t *testing.T) {
 		t.Fatalf("got %q, want 1 kept\n%s", got, run("cat /tmp/count.log"))
 	}
 	conn, err := s.Dial(t.Context(), protocol.PortEnvd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer conn.Close()
 	files, memory := save(t, s, s.Hold)
 	if _, err := io.WriteString(conn, "GET /health HTTP/1.0\r\n\r\n"); err != nil {
@@ -108,9 +101,7 @@ func TestMemory(t *testing.T) {
 		t.Run(id, func(t *testing.T) {
 			t.Parallel()
 			child, err := restore(t, e, id, files, memory)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			run := shellOf(t, child)
 			if got := run(count) + " " + run(count); got != "2 kept 3 kept" {
 				t.Errorf("got %q, want 2 kept 3 kept", got)
@@ -125,9 +116,7 @@ func TestMemory(t *testing.T) {
 				t.Errorf("after it was saved: got %q, want 4 kept", got)
 			}
 			again, err := restore(t, e, id+"-again", files, memory)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			if got := shellOf(t, again)(count); got != "4 kept" {
 				t.Errorf("its child: got %q, want 4 kept", got)
 			}
@@ -163,9 +152,7 @@ END
 setsid python3 /tmp/connect.py >/tmp/log 2>&1 & until [ -e /tmp/connected ]; do sleep 0.05; done`)
 	files, memory := save(t, s, s.Freeze)
 	child, err := restore(t, e, "child", files, memory)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	run = shellOf(t, child)
 	got := run("echo > /tmp/go; until [ -e /tmp/told ]; do sleep 0.05; done; cat /tmp/told")
 	if strings.Contains(got, "hello") {
@@ -192,9 +179,7 @@ func TestMemoryRefused(t *testing.T) {
 	files, memory := save(t, s, s.Freeze)
 	name := filepath.Join(memory, "machine.json")
 	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, tt := range []struct{ field, value, want string }{
 		{"Runsc", `"runsc of another year"`, "it was saved by runsc of another year"},
 		{"Kernel", `"2.6.1"`, "on the kernel 2.6.1"},
@@ -202,28 +187,20 @@ func TestMemoryRefused(t *testing.T) {
 		{"Programs", `{"e2bctl": "x", "/bin/other": "y"}`, "/bin/other is another one now; e2bctl is another one now"},
 	} {
 		var fields map[string]json.RawMessage
-		if err := json.Unmarshal(text, &fields); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, json.Unmarshal(text, &fields))
 		fields[tt.field] = json.RawMessage(tt.value)
 		changed, err := json.Marshal(fields)
 		if err == nil {
 			err = os.WriteFile(name, changed, 0o600)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if _, err := restore(t, e, "child", files, memory); !errors.Is(err, engine.ErrOtherMachine) || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: got %v, want %q", tt.field, err, tt.want)
 		}
 	}
-	if err := os.WriteFile(name, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(name, text, 0o600))
 	image := filepath.Join(memory, "checkpoint.img")
-	if err := os.Truncate(image, 1000); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Truncate(image, 1000))
 	if s, err := restore(t, e, "child", files, memory); err == nil {
 		t.Error("a damaged image was restored")
 		_ = s.Close()
@@ -245,9 +222,7 @@ import signal
 signal.pause()' >/dev/null 2>&1 & cat /tmp/full`)
 	for {
 		dir := empty(t)
-		if err := s.Freeze(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Freeze(t.Context()))
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
 			defer cancel()
@@ -260,9 +235,7 @@ signal.pause()' >/dev/null 2>&1 & cat /tmp/full`)
 		err := s.SaveMemory(ctx, dir)
 		cancelled := ctx.Err() != nil
 		cancel()
-		if err := s.Thaw(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Thaw(t.Context()))
 		if got := run("echo alive"); got != "alive" {
 			t.Errorf("got %q, want alive", got)
 		}
@@ -291,16 +264,10 @@ func TestMemoryEnds(t *testing.T) {
 	e := open(t)
 	for _, during := range []bool{true, false} {
 		config, err := json.Marshal(guest.Config{SandboxID: "ends", TemplateID: "base", Path: room.SearchPath()})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		s, err := e.NewSandbox(t.Context(), engine.SandboxOptions{ID: "ends", Config: config})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Freeze(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
+		must.Do(t, s.Freeze(t.Context()))
 		saved := make(chan error, 1)
 		go func() { saved <- s.SaveMemory(t.Context(), empty(t)) }()
 		if !during {
@@ -335,15 +302,9 @@ while True:
 END
 setsid python3 /tmp/busy.py >/tmp/busy.log 2>&1 & until [ -e /tmp/codes ]; do sleep 0.05; done`)
 	for range 8 {
-		if err := s.Freeze(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Save(t.Context(), empty(t)); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Thaw(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Freeze(t.Context()))
+		must.Do(t, s.Save(t.Context(), empty(t)))
+		must.Do(t, s.Thaw(t.Context()))
 		run(`a=$(wc -l < /tmp/codes); until [ $(wc -l < /tmp/codes) -gt $((a + 3)) ]; do sleep 0.02; done`)
 	}
 	if got := run(`grep -v " 0$" /tmp/codes; cat /tmp/busy.log`); got != "" {

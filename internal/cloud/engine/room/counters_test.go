@@ -21,6 +21,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/counter"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -106,34 +107,22 @@ func takeInside(t *testing.T, s *Sandbox, inotify bool, most, users int) (got ta
 func takeHere(t *testing.T) (got taken) {
 	t.Helper()
 	script := filepath.Join(t.TempDir(), "take.py")
-	if err := os.WriteFile(script, []byte(takeScript), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(script, []byte(takeScript), 0o644))
 	cmd := exec.CommandContext(t.Context(), "python3", append([]string{script}, takeArguments(true, modest, 1)...)...)
 	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, cmd.Start())
 	line, err := bufio.NewReader(out).ReadBytes('\n')
 	in.Close()
 	if wait := cmd.Wait(); wait != nil {
 		t.Error(wait)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(line, &got); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, json.Unmarshal(line, &got))
 	return got
 }
 
@@ -179,9 +168,7 @@ func TestUninherited(t *testing.T) {
 		}
 	}
 	machine, err := cgroup.ReadNumber("/proc/sys/fs/file-max")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, level := range []engine.Isolation{engine.Full, engine.Restricted} {
 		s := newSandbox(t, newRoomOn(t, level), engine.SandboxOptions{Limits: engine.Limits{MaxProcesses: 500}})
 		got := sh(t, s, "python3 -c 'import resource as r; print(*[r.getrlimit(n)[1] for n in (r.RLIMIT_RTPRIO, r.RLIMIT_NICE, r.RLIMIT_MEMLOCK, r.RLIMIT_SIGPENDING, r.RLIMIT_MSGQUEUE, r.RLIMIT_NOFILE)])'")
@@ -284,9 +271,7 @@ func TestBoots(t *testing.T) {
 	t.Parallel()
 	r := newRoomOn(t, engine.Full)
 	host, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	seen := map[string]bool{string(host): true}
 	for range 2 {
 		s := newSandbox(t, r, engine.SandboxOptions{})

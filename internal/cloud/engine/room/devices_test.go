@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestDevices checks that a sandbox has nodes that work. If the server may make
@@ -28,21 +29,15 @@ func TestDevices(t *testing.T) {
 		t.Skip("only root can make nodes; see the package's comment")
 	}
 	made, err := makeDevices()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if made == nil {
 		t.Skip("this root may not make nodes; see the package's comment")
 	}
 	made.Close()
 	null, err := os.Open(os.DevNull)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer null.Close()
-	if err := unix.Flock(int(null.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Flock(int(null.Fd()), unix.LOCK_EX|unix.LOCK_NB))
 	const lock = `python3 -c 'import fcntl, sys; f = open("/dev/null"); fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB); print("locked", flush=True); sys.stdin.read()'`
 	if got := sh(t, one, "cd $TMPDIR && mkfifo hold && (exec 5<>hold; setsid "+lock+" <hold >out 2>&1 &); until [ -s out ]; do sleep 0.01; done; cat out"); got.Output != "locked\n" {
 		t.Errorf("the host's lock is seen inside: %+v", got)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // BenchmarkEgress compares the cost of the egress path for a program with the
@@ -69,9 +70,7 @@ took = sorted(took); print(took[len(took) // 2][0] * 1e6, sorted(t[1] for t in t
 			}
 			for i, unit := range []string{"us-median-connect", "us-median-request"} {
 				value, err := strconv.ParseFloat(fields[i], 64)
-				if err != nil {
-					b.Fatal(err)
-				}
+				must.Do(b, err)
 				b.ReportMetric(value, unit)
 			}
 		})
@@ -95,13 +94,9 @@ func BenchmarkWay(b *testing.B) {
 			r.egressPath = w
 			for b.Loop() {
 				s, err := r.NewSandbox(b.Context(), engine.SandboxOptions{ID: "bench"})
-				if err != nil {
-					b.Fatal(err)
-				}
+				must.Do(b, err)
 				b.StopTimer()
-				if err := s.Close(); err != nil {
-					b.Fatal(err)
-				}
+				must.Do(b, s.Close())
 				b.StartTimer()
 			}
 		})

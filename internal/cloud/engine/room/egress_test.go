@@ -16,6 +16,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // testEgress is an egress for tests.
@@ -97,9 +98,7 @@ func TestWithoutWay(t *testing.T) {
 func origin(t testing.TB, handler http.Handler) *testEgress {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	server := &http.Server{Handler: handler}
 	done := make(chan struct{})
 	go func() { defer close(done); _ = server.Serve(l) }()

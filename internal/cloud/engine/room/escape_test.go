@@ -13,6 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/escapetest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/imagetest"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/pinned"
 )
 
@@ -82,9 +83,7 @@ func TestUserMap(t *testing.T) {
 	r := newRoom(t)
 	newSandbox(t, r, engine.SandboxOptions{})
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/uid_map", envdPID(r)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	ranges := parseIDMap(data)
 	if len(ranges) == 0 {
 		t.Fatalf("no map in %q", data)

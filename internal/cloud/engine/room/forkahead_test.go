@@ -13,6 +13,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/internal/pinned"
 )
@@ -27,9 +28,7 @@ type forking struct {
 func forkingRoom(t *testing.T, count int) forking {
 	t.Helper()
 	env, err := pyenv.Find(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if env.Level == pyenv.Plain {
 		pinned.Skip(t, "%s", env.Note)
 	}
@@ -150,9 +149,7 @@ func TestForkAheadRefit(t *testing.T) {
 	if !r.ranged() {
 		t.Skip("layers of this user cannot be mounted later")
 	}
-	if err := r.CheckLayers(t.Context(), t.TempDir()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.CheckLayers(t.Context(), t.TempDir()))
 	layers := []string{layerOf(t, newSandbox(t, r.Room, engine.SandboxOptions{}))}
 	r.awaitOrders(t, 1)
 	s := newSandbox(t, r.Room, engine.SandboxOptions{ID: "refitted", Layers: layers})
@@ -183,12 +180,8 @@ func TestForkAheadFrozen(t *testing.T) {
 	if pids, known, err := s.group.Processes(); known && (err != nil || len(pids) < 2) {
 		t.Errorf("got processes %v, %v in its group, want envd and the kernel", pids, err)
 	}
-	if err := s.Freeze(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Thaw(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Freeze(t.Context()))
+	must.Do(t, s.Thaw(t.Context()))
 	awaitKernels(t, s, "1")
 	if hungUp(s.forked) {
 		t.Error("the kernel is gone")
@@ -223,9 +216,7 @@ func TestForkAheadAfterCommands(t *testing.T) {
 		t.Error("code was run, and nobody knows")
 	}
 	s = newSandbox(t, r.Room, engine.SandboxOptions{ID: "commands"})
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Close())
 	if r.warm.codeRuns.Load() {
 		t.Error("only commands were run, and the next sandbox gets a kernel at once")
 	}

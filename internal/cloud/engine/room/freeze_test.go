@@ -22,6 +22,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/chaintest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/internal/pinned"
 )
@@ -63,16 +64,12 @@ func eachFreezeWithin(t *testing.T, limits engine.Limits, test func(t *testing.T
 
 func freeze(t testing.TB, s *Sandbox) {
 	t.Helper()
-	if err := s.Freeze(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Freeze(t.Context()))
 }
 
 func thaw(t testing.TB, s *Sandbox) {
 	t.Helper()
-	if err := s.Thaw(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Thaw(t.Context()))
 }
 
 // background starts a command that outlives the request.
@@ -87,9 +84,7 @@ func background(t testing.TB, s *Sandbox, command string) {
 func timeUsed(t testing.TB, s *Sandbox) (used time.Duration) {
 	t.Helper()
 	pids, err := s.processes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, pid := range pids {
 		used += processorTime(pid)
 	}
@@ -176,9 +171,7 @@ func TestFreeze(t *testing.T) {
 		startCrowd(t, s)
 		before := sh(t, s, "ls -l /proc/[0-9]*/exe 2>/dev/null | grep -c python")
 		open, err := s.Dial(t.Context(), 49983)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer open.Close()
 		for range 3 {
 			began := time.Now()
@@ -236,15 +229,11 @@ func TestHold(t *testing.T) {
 	eachFreeze(t, func(t *testing.T, s *Sandbox, _ string) {
 		hold := func() {
 			t.Helper()
-			if err := s.Hold(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, s.Hold(t.Context()))
 		}
 		startCrowd(t, s)
 		open, err := s.Dial(t.Context(), 49983)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer open.Close()
 		hold()
 		isStill(t, s)
@@ -312,9 +301,7 @@ func TestFreezeBomb(t *testing.T) {
 		}
 		background(t, s, "exec python3 -c '"+bomb+"'")
 		envd, err := pidOf(s.pidfd)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		patience.Until(t, "the sandbox is full", func() bool {
 			pids, err := members{Sandbox: s, envd: envd}.List()
 			return err == nil && len(pids) > 500
@@ -351,9 +338,7 @@ func TestFreezeAndClose(t *testing.T) {
 			s = another("frozen")
 			background(t, s, "while :; do sleep 0.01; done")
 			freeze(t, s)
-			if err := s.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, s.Close())
 		})
 		for name, f := range map[string]func(context.Context) error{"freeze": s.Freeze, "thaw": s.Thaw} {
 			if err := f(t.Context()); !errors.Is(err, engine.ErrGone) {
@@ -414,17 +399,13 @@ func TestCloseWhileForking(t *testing.T) {
 				t.Skip(r.Report().Pause)
 			}
 			envd, err := pidOf(s.pidfd)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			var joins strings.Builder
 			for _, h := range s.group.Dirs {
 				fmt.Fprintf(&joins, "echo 0 >%s/cgroup.procs; ", h.Dir)
 			}
 			forking := exec.Command("sh", "-c", fmt.Sprintf("%sexec nsenter --pid --target %d sleep 1000", &joins, envd))
-			if err := forking.Start(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, forking.Start())
 			t.Cleanup(func() {
 				_ = forking.Process.Kill()
 				_ = forking.Wait()
@@ -477,9 +458,7 @@ func TestFreezeEgress(t *testing.T) {
 		return near, nil
 	}}})
 	conn, err := s.Dial(t.Context(), 49983)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer conn.Close()
 	const body = `{"Host":"example.com","Port":443}`
 	fmt.Fprintf(conn, "POST /egress HTTP/1.0\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
@@ -517,9 +496,7 @@ func TestFreezeKernel(t *testing.T) {
 			for range 5 {
 				asked := make(chan struct{})
 				conn, err := s.Dial(t.Context(), 49983)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				fmt.Fprint(conn, "GET /kernels?n=8 HTTP/1.0\r\n\r\n")
 				go func() {
 					defer close(asked)

@@ -11,6 +11,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/imagetest"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // BenchmarkImage measures how long a sandbox takes from its start to the output of a first
@@ -18,9 +19,7 @@ import (
 // from a warm sandbox and not.
 func BenchmarkImage(b *testing.B) {
 	env, err := pyenv.Find(b.Context())
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	r := startRoom(b, Options{Trees: env.Trees, Warm: &engine.Limits{}})
 	defer r.Close()
 	layers := busyboxImage(b, r, nil)
@@ -41,16 +40,12 @@ func BenchmarkImage(b *testing.B) {
 				o.ID, o.Limits.MaxProcesses = "started", from.processes
 				for b.Loop() {
 					s, err := r.NewSandbox(b.Context(), o)
-					if err != nil {
-						b.Fatal(err)
-					}
+					must.Do(b, err)
 					if got := sh(b, s, "echo"); got.Output != "\n" {
 						b.Fatalf("%+v", got)
 					}
 					b.StopTimer()
-					if err := s.Close(); err != nil {
-						b.Fatal(err)
-					}
+					must.Do(b, s.Close())
 					readyWarm(b, r)
 					b.StartTimer()
 				}

@@ -19,6 +19,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/imagetest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/layer"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 var anImage = &engine.Image{Reference: "localhost/test"}
@@ -90,9 +91,7 @@ func TestImageHostile(t *testing.T) {
 	r := newImageRoom(t)
 	outside := t.TempDir()
 	secret := filepath.Join(outside, "secret")
-	if err := errors.Join(os.Chmod(outside, 0o777), os.WriteFile(secret, []byte("user:x:4242:4242::/outside:/bin/false\n"), 0o666), os.Chmod(secret, 0o666)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.Chmod(outside, 0o777), os.WriteFile(secret, []byte("user:x:4242:4242::/outside:/bin/false\n"), 0o666), os.Chmod(secret, 0o666)))
 	before := onHost(t, outside)
 	up := strings.Repeat("../", 40)
 	places := [][]string{
@@ -301,9 +300,7 @@ func TestImageRefused(t *testing.T) {
 	}
 	other := layer.Manifest{Layout: full.layout(), Trees: []string{"", "/usr"}}
 	mixed := imageLayer(t, full, false, func(root string) error { return os.Mkdir(filepath.Join(root, "..", "1"), 0o755) })
-	if err := errors.Join(os.Remove(layer.Name(mixed)), other.Write(mixed)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.Remove(layer.Name(mixed)), other.Write(mixed)))
 	for want, o := range map[string]engine.SandboxOptions{
 		"has no layers":                         {},
 		"not of an image":                       {Layers: []string{layers[0], mixed}},

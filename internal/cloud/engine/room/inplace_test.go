@@ -18,6 +18,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -27,13 +28,9 @@ func TestRestricted(t *testing.T) {
 	s := newSandbox(t, r, engine.SandboxOptions{})
 	t.Logf("%+v", r.Report())
 	secret := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(secret, []byte("ESCAPED"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(secret, []byte("ESCAPED"), 0o644))
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer listener.Close()
 	victim := r.keeper.running().Cmd.Process.Pid
 	tests := []struct{ name, command string }{
@@ -95,9 +92,7 @@ func TestOwnProcess(t *testing.T) {
 func niceness(t *testing.T, steps int) string {
 	t.Helper()
 	priority, err := unix.Getpriority(unix.PRIO_PROCESS, 0) // 20 less the nice value
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return strconv.Itoa(min(20-priority+steps, 19))
 }
 
@@ -269,9 +264,7 @@ func TestMakeRoots(t *testing.T) {
 		takes["another user's"] = func() error { return errors.Join(os.Mkdir(r.roots, 0o700), os.Chown(r.roots, 1, 1)) }
 	}
 	for name, take := range takes {
-		if err := errors.Join(os.Remove(r.roots), take()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(os.Remove(r.roots), take()))
 		if err := r.makeRoots(); !errors.Is(err, fs.ErrExist) {
 			t.Errorf("%s: got error %v, want one that it exists", name, err)
 		}

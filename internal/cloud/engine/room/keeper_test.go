@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -24,9 +25,7 @@ func (w saidWriter) Write(p []byte) (int, error) { w <- string(p); return len(p)
 // killKeeper kills the process of a keeper and returns the server's log line about it.
 func killKeeper(t *testing.T, k *Keeper, said saidWriter) string {
 	t.Helper()
-	if err := k.running().Cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, k.running().Cmd.Process.Kill())
 	for {
 		select {
 		case line := <-said:
@@ -43,9 +42,7 @@ func newKeeper(t *testing.T) (*Keeper, saidWriter) {
 	t.Helper()
 	said := make(saidWriter, 10)
 	k, err := StartKeeper(t.Context(), KeeperOptions{Dir: instanceDir(t), Logger: slog.New(slog.NewTextHandler(said, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return k, said
 }
 
@@ -75,9 +72,7 @@ func TestKeepersKilled(t *testing.T) {
 	t.Parallel()
 	k, said := newKeeper(t)
 	r, err := Start(t.Context(), Options{Keeper: k, Isolation: engine.None})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	s := newSandbox(t, r, engine.SandboxOptions{})
 	var line string
 	for range engine.MaxDeaths {
@@ -106,21 +101,15 @@ func TestNextRoom(t *testing.T) {
 			t.Parallel()
 			newRoomOn(t, level) // skips if the machine does not support the level
 			k, err := StartKeeper(t.Context(), KeeperOptions{Dir: instanceDir(t)})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			for range 2 {
 				r, err := Start(t.Context(), Options{Keeper: k, Isolation: level})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, err)
 				s := newSandbox(t, r, engine.SandboxOptions{})
 				if got := sh(t, s, "echo alive"); got.Output != "alive\n" {
 					t.Errorf("%+v", got)
 				}
-				if err := unix.Kill(roomPID(t, r), unix.SIGKILL); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, unix.Kill(roomPID(t, r), unix.SIGKILL))
 				<-r.Done()
 				if err := s.Err(); !errors.Is(err, ErrRoomEnded) || !strings.Contains(err.Error(), "signal 9") {
 					t.Errorf("the sandbox ended by %v", err)

@@ -9,15 +9,14 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // BenchmarkLayers compares how long a sandbox takes to start with and without layers, with the
 // trees of a cloud: from a warm sandbox, and not.
 func BenchmarkLayers(b *testing.B) {
 	env, err := pyenv.Find(b.Context())
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	warm := engine.Limits{}
 	r := startRoom(b, Options{Trees: env.Trees, Warm: &warm})
 	defer r.Close()
@@ -32,18 +31,12 @@ func BenchmarkLayers(b *testing.B) {
 		for b.Loop() {
 			o.ID = "started"
 			s, err := r.NewSandbox(b.Context(), o)
-			if err != nil {
-				b.Fatal(err)
-			}
+			must.Do(b, err)
 			conn, err := s.Dial(b.Context(), 49983)
-			if err != nil {
-				b.Fatal(err)
-			}
+			must.Do(b, err)
 			b.StopTimer()
 			conn.Close()
-			if err := s.Close(); err != nil {
-				b.Fatal(err)
-			}
+			must.Do(b, s.Close())
 			readyWarm(b, r)
 			b.StartTimer()
 		}
@@ -80,9 +73,7 @@ func BenchmarkSaveLayer(b *testing.B) {
 				if err == nil {
 					err = complete()
 				}
-				if err != nil {
-					b.Fatal(err)
-				}
+				must.Do(b, err)
 				b.StopTimer()
 				began = time.Now()
 				mergeOf(b, r, dir)

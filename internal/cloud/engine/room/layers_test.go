@@ -23,6 +23,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/layer"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/saved"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/pinned"
 )
 
@@ -34,13 +35,9 @@ var mutateScript string
 func newLayeredRoom(t testing.TB) (r *Room, tree string) {
 	t.Helper()
 	tree = filepath.Join(t.TempDir(), "environment", "venv")
-	if err := os.MkdirAll(filepath.Join(tree, "lib", "package"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(filepath.Join(tree, "lib", "package"), 0o755))
 	for _, name := range []string{"lib/package/code.py", "lib/package/old.py", "lib/other.py"} {
-		if err := os.WriteFile(filepath.Join(tree, name), []byte(name), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(tree, name), []byte(name), 0o644))
 	}
 	r = startRoom(t, Options{Trees: []string{tree}, Warm: &engine.Limits{}})
 	t.Cleanup(func() {
@@ -48,9 +45,7 @@ func newLayeredRoom(t testing.TB) (r *Room, tree string) {
 			t.Error(err)
 		}
 	})
-	if err := r.CheckLayers(t.Context(), t.TempDir()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.CheckLayers(t.Context(), t.TempDir()))
 	return r, tree
 }
 
@@ -73,13 +68,9 @@ func layerOf(t testing.TB, s *Sandbox) (dir string) {
 	dir = layerDir(t)
 	freeze(t, s)
 	complete, err := s.SaveLayer(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	thaw(t, s)
-	if err := complete(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, complete())
 	return dir
 }
 
@@ -156,9 +147,7 @@ func TestLayerChain(t *testing.T) {
 		s, want := see(engine.SandboxOptions{ID: fmt.Sprintf("number%d", n), Limits: limits, Layers: chain}, n)
 		freeze(t, s)
 		files := t.TempDir()
-		if err := s.Save(t.Context(), files); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Save(t.Context(), files))
 		thaw(t, s)
 		_, got := see(engine.SandboxOptions{ID: "copy", Layers: chain, Files: files}, -1)
 		same(fmt.Sprintf("above %d layers and saved files", n), want, got)
@@ -182,9 +171,7 @@ func TestLayerChain(t *testing.T) {
 func mergeOf(t testing.TB, r *Room, layers ...string) (dir string) {
 	t.Helper()
 	dir = layerDir(t)
-	if err := r.Merge(t.Context(), layers, dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.Merge(t.Context(), layers, dir))
 	return dir
 }
 
@@ -229,9 +216,7 @@ func TestLayersApart(t *testing.T) {
 func onHost(t *testing.T, dir string) string {
 	t.Helper()
 	out, err := exec.Command("find", dir, "-printf", "%P %i %s %m %U %G %T@ %l\n").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	lines := strings.Split(string(out), "\n")
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
@@ -246,15 +231,12 @@ func TestLayersRefused(t *testing.T) {
 	first, files := layerOf(t, s), saveTo(t, s)
 	second := layerOf(t, newSandbox(t, r, engine.SandboxOptions{ID: "next", Layers: []string{first}}))
 	text, err := os.ReadFile(filepath.Join(second, "layer.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	damaged := func(change func(dir string) error) string {
 		dir := layerDir(t)
 		err := errors.Join(os.WriteFile(filepath.Join(dir, "layer.json"), text, 0o600), os.MkdirAll(filepath.Join(dir, "trees", "0"), 0o755))
-		if err = errors.Join(err, change(dir)); err != nil {
-			t.Fatal(err)
-		}
+		err = errors.Join(err, change(dir))
+		must.Do(t, err)
 		return dir
 	}
 	manifest := func(text string) func(string) error {
@@ -347,13 +329,9 @@ func TestSaveLayerFails(t *testing.T) {
 	text := readSavedFile(t, saveTo(t, s))
 	unpack := func(ctx context.Context, dir string, text []byte) error {
 		name := filepath.Join(t.TempDir(), savedName)
-		if err := os.WriteFile(name, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(name, text, 0o600))
 		from, err := os.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer from.Close()
 		_, err = r.unpack(ctx, dir, r.layout(), from)
 		return err
@@ -395,9 +373,7 @@ func TestSaveLayerFails(t *testing.T) {
 	}
 	disk := func(size string) string {
 		dir := t.TempDir()
-		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=0700,size="+size); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=0700,size="+size))
 		t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
 		return dir
 	}
@@ -486,9 +462,7 @@ func TestLayersElsewhere(t *testing.T) {
 	parent := t.TempDir()
 	trees := []string{filepath.Join(parent, "one"), filepath.Join(parent, "two"), filepath.Join(parent, "three")}
 	for _, tree := range trees {
-		if err := errors.Join(os.Mkdir(tree, 0o755), os.WriteFile(filepath.Join(tree, "host"), nil, 0o644)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(os.Mkdir(tree, 0o755), os.WriteFile(filepath.Join(tree, "host"), nil, 0o644)))
 	}
 	var chain []string
 	var files string
@@ -513,21 +487,15 @@ func TestLayersElsewhere(t *testing.T) {
 				s = newSandbox(t, r, engine.SandboxOptions{ID: "again", Layers: append(chain, layerOf(t, s))})
 			}
 		}
-		if err := r.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.Close())
 	}
 	for _, inTheWay := range []string{parent, filepath.Join(trees[0], "below")} {
-		if err := os.MkdirAll(inTheWay, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(inTheWay, 0o755))
 		r := startRoom(t, Options{Trees: []string{inTheWay}})
 		_, err := r.NewSandbox(t.Context(), engine.SandboxOptions{ID: "bad", Layers: chain})
 		if err == nil || !strings.Contains(err.Error(), "shows as a part of something else") {
 			t.Errorf("%s in the way of %s: got %v, want that it is named", inTheWay, trees[0], err)
 		}
-		if err := r.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.Close())
 	}
 }

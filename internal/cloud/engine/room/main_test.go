@@ -32,6 +32,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -229,9 +230,7 @@ func call(t testing.TB, s *Sandbox, path string, q testRequest) testResponse {
 	}
 	defer res.Body.Close()
 	var a testResponse
-	if err := json.NewDecoder(res.Body).Decode(&a); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.NewDecoder(res.Body).Decode(&a))
 	return a
 }
 
@@ -243,9 +242,7 @@ func sh(t testing.TB, s *Sandbox, command string) testResponse {
 func instanceDir(t testing.TB) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "instance")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(dir, 0o700))
 	return dir
 }
 
@@ -268,9 +265,7 @@ func startRoom(t testing.TB, o Options) *Room {
 	if errors.Is(err, engine.ErrNoIsolation) && os.Getenv("CI") != "true" {
 		t.Skipf("this machine does not give it: %v", err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return r
 }
 
@@ -296,9 +291,7 @@ func newSandbox(t testing.TB, r *Room, o engine.SandboxOptions) *Sandbox {
 		o.ID = "test"
 	}
 	s, err := r.NewSandbox(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)

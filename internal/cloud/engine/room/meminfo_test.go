@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -112,9 +113,7 @@ func TestMemoryInfoIdle(t *testing.T) {
 	r := newRoom(t)
 	s := newSandbox(t, r, engine.SandboxOptions{Limits: engine.Limits{MemoryBytes: 512 << 20}})
 	envd, err := pidOf(s.pidfd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	quiet := func(when string) {
 		t.Helper()
 		before, looks := -1, 0

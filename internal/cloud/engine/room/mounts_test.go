@@ -14,6 +14,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/mounts"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // ordinary is the host's id that owns the directories that tests mount: this user's, if it is
@@ -34,9 +35,7 @@ func newHostDir(t testing.TB, text string) string {
 	if err == nil && os.Geteuid() == 0 {
 		err = errors.Join(os.Chown(dir, ordinary(), ordinary()), os.Chown(file, ordinary(), ordinary()))
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return dir
 }
 
@@ -71,14 +70,10 @@ func TestMounts(t *testing.T) {
 	wantOutput(t, s, "root", "ls -d /shown/../.. && ls /home/user/own/..", "/shown/../..\nown")
 
 	entries, err := os.ReadDir(own)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, e := range entries {
 		var stat unix.Stat_t
-		if err := unix.Lstat(filepath.Join(own, e.Name()), &stat); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, unix.Lstat(filepath.Join(own, e.Name()), &stat))
 		if stat.Uid == mounts.StrangerID && stat.Gid == mounts.StrangerID && r.ranged() {
 			continue // it is root's
 		}
@@ -129,21 +124,15 @@ func TestMountsAfterRename(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := newHostDir(t, "the one that was meant")
 			opened, err := os.Open(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			defer opened.Close()
-			if err := errors.Join(os.Rename(dir, dir+".moved"), replace(dir)); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, errors.Join(os.Rename(dir, dir+".moved"), replace(dir)))
 			s := newSandbox(t, r, engine.SandboxOptions{Mounts: []engine.Mount{{Dir: dir, Path: "/shown", File: opened}}})
 			wantOutput(t, s, "user", "cat /shown/file; ls /shown", "the one that was meantfile")
 		})
 	}
 	dir := newHostDir(t, "")
-	if err := errors.Join(os.Rename(dir, dir+".moved"), os.Symlink("/", dir)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.Rename(dir, dir+".moved"), os.Symlink("/", dir)))
 	if _, err := r.NewSandbox(t.Context(), engine.SandboxOptions{ID: "link", Mounts: []engine.Mount{{Dir: dir, Path: "/shown"}}}); err == nil {
 		t.Error("a link was followed that nothing was opened through")
 	}
@@ -156,18 +145,14 @@ func TestMountsLater(t *testing.T) {
 		t.Skip("only root mounts anything in a directory of the host")
 	}
 	dir := newHostDir(t, "text")
-	if err := errors.Join(unix.Mount(dir, dir, "", unix.MS_BIND, ""), unix.Mount("", dir, "", unix.MS_SHARED, ""), os.Mkdir(filepath.Join(dir, "below"), 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(unix.Mount(dir, dir, "", unix.MS_BIND, ""), unix.Mount("", dir, "", unix.MS_SHARED, ""), os.Mkdir(filepath.Join(dir, "below"), 0o755)))
 	defer func() {
 		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
 			t.Error(err)
 		}
 	}()
 	s := newSandbox(t, newRoom(t), engine.SandboxOptions{Mounts: []engine.Mount{{Dir: dir, Path: "/shown"}}})
-	if err := unix.Mount("none", filepath.Join(dir, "below"), "tmpfs", 0, ""); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Mount("none", filepath.Join(dir, "below"), "tmpfs", 0, ""))
 	wantOutput(t, s, "root", "cat /shown/file; grep -c /shown /proc/mounts", "text1")
 }
 

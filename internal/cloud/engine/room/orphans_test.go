@@ -15,6 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/chaintest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func startChain(t *testing.T, s *Sandbox) *os.File {
@@ -46,9 +47,7 @@ func holdLock(t *testing.T, s *Sandbox, command string) *os.File {
 		t.Fatalf("%+v", got)
 	}
 	f, err := os.Open(filepath.Join(s.root.Home(), "lock"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { f.Close() })
 	if chaintest.IsFree(f) {
 		t.Fatal("nobody holds the lock")
@@ -85,9 +84,7 @@ func TestChain(t *testing.T) {
 				lock := startChain(t, s)
 				if !closed {
 					conn, err := s.Dial(t.Context(), 49983)
-					if err != nil {
-						t.Fatal(err)
-					}
+					must.Do(t, err)
 					fmt.Fprint(conn, "POST /run HTTP/1.0\r\nContent-Length: 30\r\n\r\n"+`{"Command":"kill -KILL $PPID"}`)
 					_, _ = io.Copy(io.Discard, conn) // until envd is gone
 					conn.Close()
@@ -120,9 +117,7 @@ func TestRoomKilled(t *testing.T) {
 			r := newRoomOn(t, level)
 			s := newSandbox(t, r, engine.SandboxOptions{})
 			lock := startDetached(t, s)
-			if err := unix.Kill(roomPID(t, r), unix.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, unix.Kill(roomPID(t, r), unix.SIGKILL))
 			<-s.Done()
 			if err := s.Err(); !errors.Is(err, ErrRoomEnded) {
 				t.Errorf("it ended by %v", err)
@@ -143,17 +138,13 @@ func TestProcessesLeft(t *testing.T) {
 	t.Parallel()
 	r := startRoom(t, Options{Isolation: engine.Restricted})
 	s, err := r.NewSandbox(t.Context(), engine.SandboxOptions{ID: "test"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	// The process that this starts lives for seconds.
 	if got := sh(t, s, "setsid sleep 20 >/dev/null 2>&1 & echo started"); got.Output != "started\n" {
 		t.Errorf("%+v", got)
 	}
 	room := roomPID(t, r)
-	if err := errors.Join(unix.Kill(r.room.Cmd.Process.Pid, unix.SIGKILL), unix.Kill(room, unix.SIGKILL)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(unix.Kill(r.room.Cmd.Process.Pid, unix.SIGKILL), unix.Kill(room, unix.SIGKILL)))
 	<-s.Done()
 	// A group that could be removed had no process in it.
 	if err := s.Close(); errors.Is(err, engine.ErrProcessesLeft) != (len(s.group.Dirs) == 0) {

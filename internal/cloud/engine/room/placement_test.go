@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestPlacement checks that the processes of a sandbox are in its groups, and
@@ -28,9 +29,7 @@ func TestPlacement(t *testing.T) {
 		t.Skip("no control group that this user may make")
 	}
 	pid, err := pidOf(s.pidfd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", r.room.Cmd.Process.Pid))
 	if err != nil || len(threads) == 0 {
 		t.Fatalf("threads of the room: %q, %v", threads, err)
@@ -41,9 +40,7 @@ func TestPlacement(t *testing.T) {
 			name = "tasks"
 		}
 		text, err := os.ReadFile(filepath.Join(h.Dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		members := strings.Fields(string(text))
 		if !slices.Contains(members, strconv.Itoa(pid)) {
 			t.Errorf("%s has %v, without the first process, %d", h.Dir, members, pid)

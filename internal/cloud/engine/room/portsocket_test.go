@@ -14,6 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -150,9 +151,7 @@ time.sleep(1000)'`)
 func fewFiles(t *testing.T) engine.SandboxOptions {
 	t.Helper()
 	machine, err := cgroup.ReadNumber("/proc/sys/fs/file-max")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	const files = 800_000 / 2 / 1024
 	return engine.SandboxOptions{Limits: engine.Limits{MaxProcesses: int(min(machine/2/files, 30_000))}}
 }

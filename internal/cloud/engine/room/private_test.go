@@ -14,6 +14,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/survey"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -25,19 +26,13 @@ func privateTree(t *testing.T) string {
 		"public": 0o644, "program": 0o711, "secret": 0o600, "deep/er/group": 0o640, "deep/er/public": 0o644, "closed/in": 0o644,
 	} {
 		path := filepath.Join(tree, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(name), 0o644), os.Chmod(path, mode)); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(name), 0o644), os.Chmod(path, mode)))
 	}
 	then := time.Unix(1e9, 0)
 	for _, dir := range []string{"deep/er", "deep", "."} {
-		if err := os.Chtimes(filepath.Join(tree, dir), then, then); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Chtimes(filepath.Join(tree, dir), then, then))
 	}
-	if err := os.Chmod(filepath.Join(tree, "closed"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chmod(filepath.Join(tree, "closed"), 0o700))
 	return tree
 }
 
@@ -82,9 +77,7 @@ func TestPrivateLater(t *testing.T) {
 	if err := r.private.wait(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if err := r.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.Close())
 	if !r.ranged() {
 		t.Skip("files of the host's root are nobody's here")
 	}
@@ -92,13 +85,9 @@ func TestPrivateLater(t *testing.T) {
 		t.Errorf("the survey that was kept is %+v", s)
 	}
 	// A new secret is not shown, regardless of an earlier survey.
-	if err := os.WriteFile(filepath.Join(tree, "later"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(tree, "later"), nil, 0o600))
 	next, err := Start(t.Context(), Options{Dir: mkdir(t, filepath.Join(filepath.Dir(dir), "next")), Isolation: engine.Full, Trees: []string{tree}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer next.Close()
 	if got := sh(t, newSandbox(t, next, engine.SandboxOptions{}), "ls "+tree); got.Output != "deep\nprogram\npublic\n" {
 		t.Errorf("got %+v", got)
@@ -109,9 +98,7 @@ func TestPrivateLater(t *testing.T) {
 func TestClosedTree(t *testing.T) {
 	t.Parallel()
 	tree := privateTree(t)
-	if err := os.Chmod(tree, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chmod(tree, 0o700))
 	r := startRoom(t, Options{Trees: []string{tree}})
 	defer r.Close()
 	if got := sh(t, newSandbox(t, r, engine.SandboxOptions{}), "cat "+tree+"/secret"); got.Output != "secret" {
@@ -126,9 +113,7 @@ func TestTooPrivate(t *testing.T) {
 	tree := t.TempDir()
 	for n := range survey.MaxPrivate + 1 {
 		f, err := os.OpenFile(filepath.Join(tree, "file"+strings.Repeat("x", n%100)+string(rune('a'+n/100%26))+string(rune('a'+n/2600))), os.O_CREATE|os.O_WRONLY, 0o600)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		f.Close()
 	}
 	r, err := Start(t.Context(), Options{Dir: instanceDir(t), Trees: []string{tree}})
@@ -150,21 +135,15 @@ func TestReadSurvey(t *testing.T) {
 	r := &Room{options: Options{Dir: instanceDir(t)}}
 	tree := t.TempDir()
 	file := r.surveyFile(tree)
-	if err := saveSurvey(file, &survey.Snapshot{Made: time.Now()}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, saveSurvey(file, &survey.Snapshot{Made: time.Now()}))
 	if r.latestSurvey(tree) == nil {
 		t.Error("a survey is not read")
 	}
-	if err := os.Chmod(file, 0o622); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Chmod(file, 0o622))
 	if r.latestSurvey(tree) != nil {
 		t.Error("a survey that others can write is read")
 	}
-	if err := saveSurvey(file, &survey.Snapshot{Made: time.Now().Add(-2 * surveyExpires)}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, saveSurvey(file, &survey.Snapshot{Made: time.Now().Add(-2 * surveyExpires)}))
 	if r.latestSurvey(tree) != nil {
 		t.Error("a survey is relied on for ever")
 	}
@@ -180,17 +159,11 @@ func TestPrivateRenewed(t *testing.T) {
 	tree, dir := privateTree(t), instanceDir(t)
 	synctest.Test(t, func(t *testing.T) {
 		r := &Room{options: Options{Dir: dir, Logger: slog.New(slog.DiscardHandler)}, trees: []string{tree}}
-		if err := r.findPrivate(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.findPrivate(t.Context()))
 		defer r.private.end()
-		if err := r.private.wait(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.private.wait(t.Context()))
 		for _, name := range []string{"public", "program"} {
-			if err := os.Chmod(filepath.Join(tree, name), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Chmod(filepath.Join(tree, name), 0o600))
 			time.Sleep(surveyExpires - time.Second) //nolint:forbidigo // in a bubble, whose clock it moves
 			synctest.Wait()
 			if list := string(r.private.result.Load().list); !strings.Contains(list, filepath.Join(tree, name)+"\x00") {
@@ -210,9 +183,7 @@ func TestPrivateRenewed(t *testing.T) {
 			t.Errorf("the survey is %v old, want a new one", age)
 		}
 		// A tree that cannot be searched is shown for a day, and not longer.
-		if err := os.RemoveAll(tree); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.RemoveAll(tree))
 		time.Sleep(surveyExpires - r.private.result.Load().age() - time.Second) //nolint:forbidigo // in a bubble, whose clock it moves
 		if err := r.private.wait(t.Context()); err != nil {
 			t.Errorf("within a day: %v", err)
@@ -238,12 +209,8 @@ func TestPrivateRenewedShown(t *testing.T) {
 	}
 	patience.Until(t, "two warm sandboxes are ready", func() bool { return len(r.warm.ready) == 2 })
 	before, err := os.Stat(filepath.Join(tree, "deep/er"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(filepath.Join(tree, "deep/er/public"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, os.Chmod(filepath.Join(tree, "deep/er/public"), 0o600))
 	if after, err := os.Stat(filepath.Join(tree, "deep/er")); err != nil || !after.ModTime().Equal(before.ModTime()) {
 		t.Fatalf("the directory has changed: %v", err)
 	}

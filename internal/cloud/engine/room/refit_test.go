@@ -13,6 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/escapetest"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -98,18 +99,14 @@ func TestRefitEscape(t *testing.T) {
 func TestRefitKernel(t *testing.T) {
 	t.Parallel()
 	env, err := pyenv.Find(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if env.Level == pyenv.Plain {
 		t.Skip(env.Note)
 	}
 	r := startRoom(t, Options{Trees: env.Trees, Zygote: zygoteOf(env), Warm: &engine.Limits{}})
 	defer r.Close()
 	patience.Until(t, "the zygote is warm", r.zygote.isWarm)
-	if err := r.CheckLayers(t.Context(), t.TempDir()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.CheckLayers(t.Context(), t.TempDir()))
 	layers := []string{layerOf(t, newSandbox(t, r, engine.SandboxOptions{}))}
 	readyWarm(t, r)
 	s := newSandbox(t, r, engine.SandboxOptions{ID: "next", Layers: layers})

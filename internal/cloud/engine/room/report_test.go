@@ -12,6 +12,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestNoexec checks the note about sandboxes in a directory where no program can be executed.
@@ -31,9 +32,7 @@ func TestNoexec(t *testing.T) {
 		}
 	})
 	roots := filepath.Join(dir, "sandboxes")
-	if err := os.Mkdir(roots, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(roots, 0o700))
 	for _, tt := range []struct {
 		level engine.Isolation
 		roots string

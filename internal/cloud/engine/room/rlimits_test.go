@@ -13,6 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/cloud/shortage"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestLimitsTooLow checks that the error of a limit that this process cannot set names the
@@ -20,9 +21,7 @@ import (
 func TestLimitsTooLow(t *testing.T) {
 	t.Parallel()
 	var own unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &own); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &own))
 	if err := checkLimits([]wire.Rlimit{{unix.RLIMIT_NOFILE, own.Max}}); err != nil {
 		t.Errorf("got %v, want no error for what this process has", err)
 	}
@@ -71,9 +70,7 @@ func TestReservedData(t *testing.T) {
 		limits: s.limits,
 	}
 	limits, err := without.rlimits()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if !slices.Contains(limits, wire.Rlimit{unix.RLIMIT_DATA, memory + reserved}) {
 		t.Errorf("got %v, want data of %d bytes", limits, memory+reserved)
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -105,13 +106,9 @@ func TestSudo(t *testing.T) {
 func TestTemplate(t *testing.T) {
 	t.Parallel()
 	tree := filepath.Join(t.TempDir(), "home", "venv")
-	if err := os.MkdirAll(filepath.Join(tree, "bin"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(filepath.Join(tree, "bin"), 0o755))
 	for path, text := range map[string]string{"bin/tool": "#!/bin/sh\necho tool\n", "../neighbour": "private"} {
-		if err := os.WriteFile(filepath.Join(tree, path), []byte(text), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(tree, path), []byte(text), 0o755))
 	}
 	r := startRoom(t, Options{Trees: []string{tree, "/usr", tree + "/bin"}, Path: tree + "/bin:" + DefaultPath})
 	defer r.Close()
@@ -183,9 +180,7 @@ s.serve_forever()" $(hostname) > /tmp/log 2>&1 & until grep -q up /tmp/log; do s
 	}
 	for _, s := range all {
 		conn, err := s.Dial(t.Context(), 3000)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		fmt.Fprint(conn, "GET / HTTP/1.0\r\n\r\n")
 		data, err := io.ReadAll(conn)
 		conn.Close()
@@ -217,9 +212,7 @@ func TestConfig(t *testing.T) {
 	big, _ := json.Marshal(strings.Repeat("x", guest.MaxConfig-2))
 	s := newSandbox(t, r, engine.SandboxOptions{Config: big})
 	conn, err := s.Dial(t.Context(), 49983)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer conn.Close()
 	fmt.Fprint(conn, "GET /config HTTP/1.0\r\n\r\n")
 	data, err := io.ReadAll(conn)
@@ -282,9 +275,7 @@ func TestHijackedEnvd(t *testing.T) {
 		t.Run(path, func(t *testing.T) {
 			s := newSandbox(t, r, engine.SandboxOptions{})
 			conn, err := s.Dial(t.Context(), 49983)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			defer conn.Close()
 			fmt.Fprintf(conn, "GET %s HTTP/1.0\r\n\r\n", path)
 			patience.Receive(t, "the end of the sandbox", s.Done())
@@ -299,9 +290,7 @@ func TestHijackedEnvd(t *testing.T) {
 func TestOpenFiles(t *testing.T) {
 	t.Parallel()
 	var server unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &server); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &server))
 	for _, level := range []engine.Isolation{engine.Full, engine.Restricted} {
 		s := newSandbox(t, newRoomOn(t, level), engine.SandboxOptions{})
 		got := strings.TrimSpace(sh(t, s, "ulimit -Hn").Output)
@@ -371,9 +360,7 @@ func TestEnvdOutOfMemory(t *testing.T) {
 	}
 	s := newSandbox(t, r, engine.SandboxOptions{Limits: engine.Limits{MemoryBytes: 64 << 20}})
 	conn, err := s.Dial(t.Context(), 49983)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer conn.Close()
 	fmt.Fprint(conn, "GET /eat HTTP/1.0\r\n\r\n")
 	if data, err := io.ReadAll(conn); err != nil || len(data) > 0 {
@@ -392,13 +379,9 @@ func TestCheckDir(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for name, mode := range map[string]os.FileMode{"open": 0o755, "closed": 0o700} {
-		if err := os.Mkdir(filepath.Join(dir, name), mode); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Mkdir(filepath.Join(dir, name), mode))
 	}
-	if err := os.Symlink("closed", filepath.Join(dir, "link")); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Symlink("closed", filepath.Join(dir, "link")))
 	for _, path := range []string{"", "/", "relative", dir + "/open", dir + "/link", dir + "/closed/", dir + "/missing"} {
 		if err := checkDir(path); err == nil {
 			t.Errorf("%q was taken", path)
@@ -434,12 +417,8 @@ func TestInARow(t *testing.T) {
 	r := startRoom(t, Options{Warm: &engine.Limits{}})
 	for i := range 100 {
 		s, err := r.NewSandbox(t.Context(), engine.SandboxOptions{ID: fmt.Sprintf("n-%d", i)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
+		must.Do(t, s.Close())
 	}
 	r.warm.end() // so that none is being made
 	r.mu.Lock()
@@ -468,9 +447,7 @@ func TestClose(t *testing.T) {
 		t.Fatal("no envd to look for")
 	}
 	for range 2 {
-		if err := r.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.Close())
 	}
 	if what := l.remains(); what != "" {
 		t.Errorf("%s is left", what)
@@ -490,9 +467,7 @@ func TestClose(t *testing.T) {
 func TestInherited(t *testing.T) {
 	// Not parallel: programs that other tests start would inherit it too.
 	from, to, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer from.Close()
 	// The write end is not marked close-on-exec from here on, as a careless caller
 	// leaves it; no process of the room may hold it open.
@@ -551,16 +526,10 @@ func killServer(t *testing.T, level engine.Isolation, both bool, freeze string) 
 	cmd.Env = append(os.Environ(), "ROOM_TEST_SERVER="+dir, "ROOM_TEST_LEVEL="+string(level), "ROOM_TEST_FREEZE="+freeze)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, cmd.Start())
 	var l left
-	if err := json.NewDecoder(out).Decode(&l); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, json.NewDecoder(out).Decode(&l))
 	if len(l.Pids) < 3 {
 		t.Fatalf("the server says %+v", l)
 	}
@@ -577,9 +546,7 @@ func killServer(t *testing.T, level engine.Isolation, both bool, freeze string) 
 			t.Fatal("there is nothing to reap")
 		}
 		r, err := Start(t.Context(), Options{Dir: mkdir(t, filepath.Join(parent, "next")), Isolation: level})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer r.Close()
 	}
 	patience.Until(t, fmt.Sprintf("nothing is left of %+v", l), func() bool { return l.remains() == "" })
@@ -587,9 +554,7 @@ func killServer(t *testing.T, level engine.Isolation, both bool, freeze string) 
 
 func mkdir(t testing.TB, dir string) string {
 	t.Helper()
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(dir, 0o700))
 	return dir
 }
 
@@ -619,13 +584,9 @@ func benchmarkNewSandbox(b *testing.B, warm *engine.Limits) {
 		}
 		b.StartTimer()
 		s, err := r.NewSandbox(b.Context(), engine.SandboxOptions{ID: "bench"})
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, err)
 		conn, err := s.Dial(b.Context(), 49983)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must.Do(b, err)
 		conn.Close()
 		b.StopTimer()
 		s.Close()

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -36,9 +37,7 @@ func saveTo(t testing.TB, s *Sandbox) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	freeze(t, s)
-	if err := s.Save(t.Context(), dir); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, s.Save(t.Context(), dir))
 	thaw(t, s)
 	return dir
 }
@@ -58,13 +57,9 @@ func eachKind(t *testing.T, test func(t *testing.T, r *Room)) {
 		t.Run(string(level), func(t *testing.T) {
 			t.Parallel()
 			tree := filepath.Join(t.TempDir(), "environment", "venv")
-			if err := os.MkdirAll(filepath.Join(tree, "lib", "package"), 0o755); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.MkdirAll(filepath.Join(tree, "lib", "package"), 0o755))
 			for _, name := range []string{"lib/package/code.py", "lib/package/old.py", "lib/other.py"} {
-				if err := os.WriteFile(filepath.Join(tree, name), []byte(name), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.WriteFile(filepath.Join(tree, name), []byte(name), 0o644))
 			}
 			r := startRoom(t, Options{Isolation: level, Trees: []string{tree}})
 			t.Cleanup(func() {
@@ -103,9 +98,7 @@ func TestSave(t *testing.T) {
 		first, again := t.TempDir(), t.TempDir()
 		freeze(t, s)
 		for _, dir := range []string{first, again} {
-			if err := s.Save(t.Context(), dir); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, s.Save(t.Context(), dir))
 		}
 		thaw(t, s)
 		if !bytes.Equal(readSavedFile(t, first), readSavedFile(t, again)) {
@@ -128,9 +121,7 @@ func TestSave(t *testing.T) {
 func readSavedFile(t testing.TB, dir string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(dir, savedName))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return data
 }
 
@@ -159,9 +150,7 @@ func TestSaveRefused(t *testing.T) {
 		if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
 			t.Errorf("a save that failed left %v, %v", entries, err)
 		}
-		if err := s.Save(t.Context(), dir); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Save(t.Context(), dir))
 		thaw(t, s)
 		if got := sh(t, s, "echo alive"); got.Output != "alive\n" {
 			t.Errorf("after the thaw: got %+v", got)
@@ -182,9 +171,7 @@ func TestSaveRefused(t *testing.T) {
 				continue // no disk of its own
 			}
 			files := t.TempDir()
-			if err := os.WriteFile(filepath.Join(files, savedName), tt.text, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.WriteFile(filepath.Join(files, savedName), tt.text, 0o600))
 			bad, err := r.NewSandbox(t.Context(), engine.SandboxOptions{ID: "bad", Files: files, Limits: tt.limits})
 			if err == nil {
 				bad.Close()
@@ -206,9 +193,7 @@ func TestSaveCapability(t *testing.T) {
 	t.Parallel()
 	tree := t.TempDir()
 	program := filepath.Join(tree, "program")
-	if err := os.WriteFile(program, []byte("text"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(program, []byte("text"), 0o755))
 	value := append([]byte{1, 0, 0, 2, 0, 0x20}, make([]byte, 14)...) // cap_net_raw=ep
 	if err := unix.Setxattr(program, "security.capability", value, 0); err != nil {
 		t.Skipf("this user gives no capabilities: %v", err)
@@ -226,9 +211,7 @@ func TestSaveCapability(t *testing.T) {
 	if got := call(t, next, "/run", testRequest{User: "root", Command: show + program}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if err := r.CheckLayers(t.Context(), t.TempDir()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.CheckLayers(t.Context(), t.TempDir()))
 	above := newSandbox(t, r, engine.SandboxOptions{ID: "above", Layers: []string{layerOf(t, s)}})
 	if got := call(t, above, "/run", testRequest{User: "root", Command: show + program}); got != want {
 		t.Errorf("above a layer: got %+v, want %+v", got, want)
@@ -289,9 +272,7 @@ func TestRestoreElsewhere(t *testing.T) {
 	trees := [2]string{filepath.Join(t.TempDir(), "old"), filepath.Join(t.TempDir(), "new")}
 	var dir string
 	for i, tree := range trees {
-		if err := os.Mkdir(tree, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Mkdir(tree, 0o755))
 		r := startRoom(t, Options{Trees: []string{tree}})
 		if i == 0 {
 			s := newSandbox(t, r, engine.SandboxOptions{})
@@ -305,9 +286,7 @@ func TestRestoreElsewhere(t *testing.T) {
 				t.Errorf("got %+v", got)
 			}
 		}
-		if err := r.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, r.Close())
 	}
 }
 
@@ -379,19 +358,13 @@ func BenchmarkSave(b *testing.B) {
 			var restored time.Duration
 			for b.Loop() {
 				dir := b.TempDir()
-				if err := s.Save(b.Context(), dir); err != nil {
-					b.Fatal(err)
-				}
+				must.Do(b, s.Save(b.Context(), dir))
 				b.StopTimer()
 				began := time.Now()
 				next, err := r.NewSandbox(b.Context(), engine.SandboxOptions{ID: "next", Files: dir})
 				restored += time.Since(began)
-				if err != nil {
-					b.Fatal(err)
-				}
-				if err := next.Close(); err != nil {
-					b.Fatal(err)
-				}
+				must.Do(b, err)
+				must.Do(b, next.Close())
 				b.StartTimer()
 			}
 			b.ReportMetric(float64(restored.Milliseconds())/float64(b.N), "restore-ms")

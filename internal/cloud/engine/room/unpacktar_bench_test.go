@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // BenchmarkUnpackTar compares how long unpacking a pulled, compressed layer of an image takes
@@ -51,47 +53,32 @@ func BenchmarkUnpackTar(b *testing.B) {
 func unpackPacked(b *testing.B, r *Room, packed string) {
 	b.Helper()
 	f, err := os.Open(packed)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	defer f.Close()
 	plain, err := gzip.NewReader(f)
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := r.UnpackTar(b.Context(), nil, plain, layerDir(b)); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
+	must.Do(b, r.UnpackTar(b.Context(), nil, plain, layerDir(b)))
 }
 
 func writePacked(b *testing.B, to string, write func(b *testing.B, w *tar.Writer)) {
 	b.Helper()
 	f, err := os.Create(to)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 	defer f.Close()
 	packed := gzip.NewWriter(f)
 	w := tar.NewWriter(packed)
 	write(b, w)
-	if err := w.Close(); err != nil {
-		b.Fatal(err)
-	}
-	if err := packed.Close(); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, w.Close())
+	must.Do(b, packed.Close())
 }
 
 func writeOne(b *testing.B, w *tar.Writer) {
 	line := bytes.Repeat([]byte("0123456789abcdef"), 4)
-	if err := w.WriteHeader(&tar.Header{Name: "big", Mode: 0o644, Size: 100 << 20}); err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, w.WriteHeader(&tar.Header{Name: "big", Mode: 0o644, Size: 100 << 20}))
 	for n := range 100 << 20 / len(line) {
 		copy(line, fmt.Sprintf("%d ", n*7919))
-		if _, err := w.Write(line); err != nil {
-			b.Fatal(err)
-		}
+		_, err := w.Write(line)
+		must.Do(b, err)
 	}
 }
 
@@ -121,9 +108,7 @@ func writeLibrary(b *testing.B, w *tar.Writer) {
 		_, err = io.Copy(w, f)
 		return err
 	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.Do(b, err)
 }
 
 func goRoot(b *testing.B) string {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/layer"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // imageTar returns a layer of an image: each name with its content. Those that end with a
@@ -34,16 +35,11 @@ func imageTar(t testing.TB, owner int, files ...string) []byte {
 		if name, is := strings.CutSuffix(h.Name, "@"); is {
 			h.Name, h.Typeflag, h.Linkname, h.Size = name, tar.TypeLink, files[i+1], 0
 		}
-		if err := w.WriteHeader(&h); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.WriteString(w, files[i+1][:h.Size]); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.WriteHeader(&h))
+		_, err := io.WriteString(w, files[i+1][:h.Size])
+		must.Do(t, err)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Close())
 	return b.Bytes()
 }
 
@@ -53,13 +49,9 @@ func TestUnpackTar(t *testing.T) {
 	t.Parallel()
 	r, _ := newLayeredRoom(t)
 	first, second := layerDir(t), layerDir(t)
-	if err := r.UnpackTar(t.Context(), nil, bytes.NewReader(imageTar(t, 33, "home/user/", "", "srv/", "", "srv/kept", "1", "srv/removed", "2", "srv/many", strings.Repeat("x", 5<<20))), first); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.UnpackTar(t.Context(), nil, bytes.NewReader(imageTar(t, 33, "home/user/", "", "srv/", "", "srv/kept", "1", "srv/removed", "2", "srv/many", strings.Repeat("x", 5<<20))), first))
 	rest := strings.NewReader("what is after the end is read, too")
-	if err := r.UnpackTar(t.Context(), []string{first}, io.MultiReader(bytes.NewReader(imageTar(t, 1<<20, "srv/.wh.removed", "", "srv/added", "3", "srv/linked@", "srv/kept")), rest), second); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, r.UnpackTar(t.Context(), []string{first}, io.MultiReader(bytes.NewReader(imageTar(t, 1<<20, "srv/.wh.removed", "", "srv/added", "3", "srv/linked@", "srv/kept")), rest), second))
 	if rest.Len() > 0 {
 		t.Errorf("%d bytes were not read", rest.Len())
 	}
@@ -142,14 +134,10 @@ func TestUnpackTarFails(t *testing.T) {
 		return // this user cannot make a small disk
 	}
 	small := t.TempDir()
-	if err := unix.Mount("tmpfs", small, "tmpfs", 0, "mode=0700,size=2m"); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Mount("tmpfs", small, "tmpfs", 0, "mode=0700,size=2m"))
 	defer unix.Unmount(small, unix.MNT_DETACH)
 	dir = filepath.Join(small, "layer")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(dir, 0o700))
 	if err := r.UnpackTar(t.Context(), nil, bytes.NewReader(good), dir); err == nil || !strings.Contains(err.Error(), "the disk is full") {
 		t.Errorf("a full disk: got %v, want that it is full", err)
 	}

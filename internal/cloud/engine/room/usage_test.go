@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -47,9 +48,7 @@ func TestUsage(t *testing.T) {
 					t.Errorf("the disk has %+v with 8 MiB more, before %+v", now, before)
 				}
 			}
-			if err := s.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, s.Close())
 			if now, ok := s.Usage(); ok {
 				t.Errorf("got %+v of a sandbox that has ended, want nothing", now)
 			}

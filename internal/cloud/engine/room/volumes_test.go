@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
@@ -21,13 +22,9 @@ import (
 func newVolume(t testing.TB) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "files")
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(dir, 0o755))
 	if os.Geteuid() == 0 {
-		if err := os.Chown(dir, protocol.UserID, protocol.UserID); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Chown(dir, protocol.UserID, protocol.UserID))
 	}
 	return dir
 }
@@ -58,9 +55,7 @@ func TestVolumes(t *testing.T) {
 	}
 	for name, want := range map[string]uint32{"file": protocol.UserID, "roots": 0} {
 		var stat unix.Stat_t
-		if err := unix.Lstat(filepath.Join(dir, name), &stat); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, unix.Lstat(filepath.Join(dir, name), &stat))
 		if !r.ranged() {
 			want = uint32(os.Geteuid())
 		}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -155,9 +156,7 @@ func TestWarmYields(t *testing.T) {
 			name, usual = "cpu.shares", "1024\n"
 		}
 		text, err := os.ReadFile(filepath.Join(h.Dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		return string(text) != usual
 	}
 	if !yields() {

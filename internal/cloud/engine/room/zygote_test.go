@@ -15,6 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -32,9 +33,7 @@ func zygoteOf(env *pyenv.Env) *guest.Config {
 func warmRoom(t *testing.T) *Room {
 	t.Helper()
 	env, err := pyenv.Find(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if env.Level == pyenv.Plain {
 		t.Skip(env.Note)
 	}
@@ -69,9 +68,7 @@ func getKernel(t *testing.T, s *Sandbox) {
 func TestZygoteLater(t *testing.T) {
 	t.Parallel()
 	env, err := pyenv.Find(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if env.Level == pyenv.Plain {
 		t.Skip(env.Note)
 	}
@@ -154,9 +151,7 @@ func TestZygoteComesBack(t *testing.T) {
 func TestZygoteThatTakesNothing(t *testing.T) {
 	t.Parallel()
 	conn, peer, err := wire.Pair(wire.MaxEnvdMessage)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer peer.Close()
 	defer conn.Close()
 	var z zygote

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // deaf is the connection of an inner end that can stop reading.
@@ -115,9 +117,7 @@ func flood(t *testing.T, reads bool, many uint32, goes bool, frame func(i uint32
 		joined <- g
 	})
 	s, err := Open(t.Context(), ours, Options{stuck: time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	g := <-joined
 	if !reads {
 		theirs.listensNoLonger()

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // movable is a connection of a guest that leads to another server when it was moved.
@@ -64,9 +66,7 @@ func TestPark(t *testing.T) {
 	t.Parallel()
 	s := tunnel(t, Options{}, echoes)
 	conn, err := s.Dial(t.Context(), 7)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	data := bytes.Repeat([]byte("some data "), 1<<17)
 	written := make(chan error, 1)
 	go func() {
@@ -75,15 +75,10 @@ func TestPark(t *testing.T) {
 	}()
 	got := make([]byte, len(data))
 	for from := 0; from < len(got); from += 1 << 16 { // in the middle of the data, time and again
-		if err := s.Park(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.GoOn(); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.ReadFull(conn, got[from:min(from+1<<16, len(got))]); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, s.Park(t.Context()))
+		must.Do(t, s.GoOn())
+		_, err := io.ReadFull(conn, got[from:min(from+1<<16, len(got))])
+		must.Do(t, err)
 	}
 	if err := <-written; err != nil || !bytes.Equal(got, data) {
 		t.Errorf("got other data than was written, %v", err)
@@ -156,30 +151,20 @@ func TestMove(t *testing.T) {
 		}
 	})
 	s, err := Open(t.Context(), first, Options{Hello: Hello{ID: "first"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	<-joined
 	old, err := s.Dial(t.Context(), 7)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Park(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, s.Park(t.Context()))
 	second, theirs := net.Pipe()
 	guest.move(theirs)
 	again, err := Open(t.Context(), second, Options{Restored: true, Hello: Hello{ID: "second"}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if g := <-joined; g.Hello.ID != "second" {
 		t.Errorf("the guest is that of %q, want second", g.Hello.ID)
 	}
 	conn, err := again.Dial(t.Context(), 7)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	go func() { _, _ = conn.Write([]byte("hello")) }()
 	got := make([]byte, 5)
 	if _, err := io.ReadFull(conn, got); err != nil || string(got) != "hello" {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
@@ -41,9 +42,7 @@ func tunnel(t *testing.T, o Options, do inside) *Server {
 		do(t, g)
 	})
 	s, err := Open(t.Context(), ours, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() {
 		s.Close()
 		_ = theirs.Close()
@@ -175,9 +174,7 @@ func TestAbandoned(t *testing.T) {
 	})
 	for _, half := range []bool{false, true} {
 		conn, err := s.Dial(t.Context(), 7)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if half {
 			_ = conn.(*dialled).CloseWrite()
 		}
@@ -214,9 +211,7 @@ func TestReadAfterClose(t *testing.T) {
 				}
 			})
 			conn, err := s.Dial(t.Context(), 7)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			_ = conn.Close()
 			<-answered
 			if _, err := s.Dial(t.Context(), 7); err != nil { // its answer comes after everything else
@@ -234,9 +229,7 @@ func TestShut(t *testing.T) {
 	t.Parallel()
 	s := tunnel(t, Options{}, echoes)
 	conn, err := s.Dial(t.Context(), 7)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	s.Shut()
 	if _, err := conn.Read(make([]byte, 1)); err == nil {
 		t.Error("a connection outlived the freeze")
@@ -245,9 +238,8 @@ func TestShut(t *testing.T) {
 		t.Errorf("got %v, want frozen", err)
 	}
 	s.Reopen()
-	if conn, err = s.Dial(t.Context(), 7); err != nil {
-		t.Fatal(err)
-	}
+	conn, err = s.Dial(t.Context(), 7)
+	must.Do(t, err)
 	s.Close()
 	if _, err := conn.Read(make([]byte, 1)); err == nil {
 		t.Error("a connection outlived the tunnel")

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func TestKernelspecs(t *testing.T) {
@@ -19,12 +21,8 @@ func TestKernelspecs(t *testing.T) {
 	write := func(root, name, data string) string {
 		t.Helper()
 		dir := filepath.Join(root, "share/jupyter/kernels", name)
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, "kernel.json"), []byte(data), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.MkdirAll(dir, 0o755))
+		must.Do(t, os.WriteFile(filepath.Join(dir, "kernel.json"), []byte(data), 0o644))
 		return dir
 	}
 	mine := write(filepath.Join(home, ".local"), "Mine", `{"argv":["x","{connection_file}","{resource_dir}/y"],"language":"l","env":{"A":"${B}c${UNKNOWN}$B"}}`)
@@ -33,12 +31,8 @@ func TestKernelspecs(t *testing.T) {
 	write(prefix, "broken", `{`)
 	write(prefix, "other", `{"argv":["/bin/true"],"interrupt_mode":"message"}`)
 	pipe := filepath.Join(prefix, "share/jupyter/kernels/pipe")
-	if err := os.Mkdir(pipe, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mkfifo(filepath.Join(pipe, "kernel.json"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(pipe, 0o755))
+	must.Do(t, unix.Mkfifo(filepath.Join(pipe, "kernel.json"), 0o644))
 	specs := Dirs([]string{"HOME=" + home, "JUPYTER_PATH=relative"}, prefix)
 	for name, want := range map[string]string{
 		"empty": "argv is empty", "broken": "unexpected end", "pipe": "is not a file",
@@ -52,9 +46,7 @@ func TestKernelspecs(t *testing.T) {
 		t.Errorf("got %v, want ErrNotInstalled", err)
 	}
 	spec, err := specs.Find("MINE")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if spec.Dir != mine || spec.Name != "mine" || spec.InterruptMode != "signal" {
 		t.Fatalf("got %+v, want %q in %s, interrupted by signal", spec, "mine", mine)
 	}
@@ -65,9 +57,7 @@ func TestKernelspecs(t *testing.T) {
 	if _, err := spec.command(environ, "/c"); err == nil {
 		t.Error("a program that is not there was found, want an error")
 	}
-	if err := os.WriteFile(filepath.Join(home, "x"), []byte("#!/bin/sh\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(home, "x"), []byte("#!/bin/sh\n"), 0o755))
 	argv, err := spec.command(environ, "/c")
 	if want := []string{filepath.Join(home, "x"), "/c", mine + "/y"}; err != nil || !slices.Equal(argv, want) {
 		t.Errorf("got %q, %v, want %q and no error", argv, err, want)

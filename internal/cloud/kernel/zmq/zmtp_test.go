@@ -10,6 +10,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/child"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // fed is a connection that returns data to readers and discards writes.
@@ -75,15 +76,11 @@ func FuzzJupyterMessage(f *testing.F) {
 func TestZMTPSpeaksToItself(t *testing.T) {
 	t.Parallel()
 	ours, theirs, err := child.SocketPair()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer ours.Close()
 	conn, err := net.FileConn(theirs)
 	theirs.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer conn.Close()
 	opened := make(chan *zmtp, 1)
 	go func() {

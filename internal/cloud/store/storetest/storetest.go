@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // ErrFault is the error of the change that fails.
@@ -81,9 +82,7 @@ func Take(t *testing.T, s *store.Store, dir string) State {
 	var named []string
 	for _, table := range tables {
 		records, err := s.Records(table)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for _, r := range records {
 			named = append(named, r.Dir)
 			all.Records[string(table)+" "+r.ID] = Record{string(r.Value), r.Dir, r.Saved, files(t, r.Dir)}
@@ -91,9 +90,7 @@ func Take(t *testing.T, s *store.Store, dir string) State {
 	}
 	for _, parent := range []string{"files", "new", "trash"} {
 		paths, err := filepath.Glob(filepath.Join(dir, parent, "*"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for _, path := range paths {
 			if !slices.Contains(named, path) {
 				all.Unnamed = append(all.Unnamed, strings.TrimPrefix(path, dir))
@@ -119,9 +116,7 @@ func files(t *testing.T, dir string) map[string]string {
 		found[path] = string(text)
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return found
 }
 

@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // client is Debian's, which has BuildKit itself. Other clients want a plugin for it.
@@ -16,9 +18,7 @@ const client = "/usr/bin/docker"
 func (d *Daemon) Build(t testing.TB, context, file, to string, args map[string]string) {
 	t.Helper()
 	named := filepath.Join(t.TempDir(), "Dockerfile")
-	if err := os.WriteFile(named, []byte(file), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(named, []byte(file), 0o600))
 	words := []string{"--host", d.Host(), "build", "--network=none", "--progress=plain", "--file", named, "--output", "type=local,dest=" + to}
 	for name, value := range args {
 		words = append(words, "--build-arg", name+"="+value)

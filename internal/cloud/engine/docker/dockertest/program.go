@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 var program struct {
@@ -37,8 +39,6 @@ func Program(t testing.TB) string {
 			program.err = fmt.Errorf("go build: %w\n%s", err, out)
 		}
 	})
-	if program.err != nil {
-		t.Fatal(program.err)
-	}
+	must.Do(t, program.err)
 	return program.path
 }

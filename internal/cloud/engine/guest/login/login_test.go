@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest/login"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // shells are those that are tried, of the machine's.
@@ -36,9 +37,7 @@ func TestProfilePath(t *testing.T) {
 	const own = "/own dir/bin:/bin:/usr/bin"
 	directory := t.TempDir()
 	write := func(name, text string) {
-		if err := os.WriteFile(filepath.Join(directory, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(directory, name), []byte(text), 0o644))
 	}
 	write(filepath.Base(login.PathFile), login.PathText(own))
 	write("aa.sh", "PATH=/added:$PATH\n")
@@ -80,13 +79,9 @@ func TestHomeFiles(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
 	for name, text := range map[string]string{".bashrc": "echo rc\n" + login.UserBashrc, ".profile": login.UserProfile} {
-		if err := os.WriteFile(filepath.Join(home, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(home, name), []byte(text), 0o644))
 	}
-	if err := os.MkdirAll(filepath.Join(home, ".local/bin"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(filepath.Join(home, ".local/bin"), 0o755))
 	environment := []string{"PATH=/usr/bin:/bin", "E2B_SANDBOX=true", "HOME=" + home}
 	for shell, want := range map[string]string{"bash": "rc\nrc\n", "dash": ""} {
 		want += home + "/.local/bin:/usr/bin:/bin\n"

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestBounds checks that the lowest limit of the groups upwards counts, in files of either
@@ -56,9 +57,7 @@ func TestKillsAbove(t *testing.T) {
 		putGroup(t, dir, file, "oom 3\noom_kill 3\n")
 		g := &Groups{above: memoryGroup([]mount{{dir, dir, version, []string{"memory"}}})}
 		s, err := g.Create("1", engine.Limits{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		if n := s.OOMKills(); n != 0 {
 			t.Errorf("version %d: %d kills before the first", version, n)
 		}
@@ -81,12 +80,8 @@ func TestKillsAbove(t *testing.T) {
 func putGroup(t *testing.T, dir, name, text string) {
 	t.Helper()
 	path := filepath.Join(dir, name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(filepath.Dir(path), 0o700))
 	for file, text := range map[string]string{path: text + "\n", filepath.Join(filepath.Dir(path), "cgroup.procs"): "", filepath.Join(dir, "cgroup.procs"): ""} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func TestParseCgroupMounts(t *testing.T) {
@@ -69,9 +70,7 @@ func TestParseCgroupMounts(t *testing.T) {
 func unifiedMount(t *testing.T) (m mount, controller string) {
 	t.Helper()
 	mounts, err := mounts()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	i := slices.IndexFunc(mounts, func(m mount) bool { return m.version == 2 })
 	if i < 0 || os.Geteuid() != 0 {
 		t.Skip("no version 2 hierarchy that this user may change")
@@ -111,13 +110,9 @@ func unifiedMount(t *testing.T) (m mount, controller string) {
 	}
 	m.own = dir
 	cmd := exec.CommandContext(t.Context(), "sleep", "1000")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Wait() }) // the end of the test's context killed it
-	if err := (&Group{Dirs: []Hierarchy{{Dir: dir, Version: 2}}}).Add(cmd.Process.Pid); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, (&Group{Dirs: []Hierarchy{{Dir: dir, Version: 2}}}).Add(cmd.Process.Pid))
 	return m, controller
 }
 
@@ -139,9 +134,7 @@ func TestUnified(t *testing.T) {
 		t.Error("groups are left elsewhere")
 	}
 	s, err := g.Create("1", engine.Limits{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	text, err := os.ReadFile(filepath.Join(want, "1", "cgroup.controllers"))
 	if err != nil || !slices.Contains(strings.Fields(string(text)), controller) {
 		t.Errorf("the sandbox's group has %q, %v", text, err)
@@ -225,13 +218,9 @@ func TestReadMemory(t *testing.T) {
 func fileOf(t *testing.T, text string) *os.File {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(name, []byte(text), 0o600))
 	f, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { f.Close() })
 	return f
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // freezing returns a new group whose processes are moved to be frozen, and the groups
@@ -29,9 +30,7 @@ func freezing(t *testing.T) (*Groups, *Group) {
 		t.Skipf("no processes are moved to be frozen here: %v", why)
 	}
 	s, err := g.Create("1", engine.Limits{}.WithDefaults())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() {
 		if err := s.Remove(); err != nil {
 			t.Error(err)
@@ -44,17 +43,13 @@ func freezing(t *testing.T) (*Groups, *Group) {
 func sleeper(t *testing.T, groups ...string) int {
 	t.Helper()
 	cmd := exec.Command("sleep", "1000")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
 	for _, group := range groups {
-		if err := os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(cmd.Process.Pid)), 0); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(cmd.Process.Pid)), 0))
 	}
 	return cmd.Process.Pid
 }
@@ -74,18 +69,12 @@ func TestFreezer(t *testing.T) {
 	}
 	want := []int{sleeper(t, own...)}
 	for range 2 {
-		if err := f.Freeze(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err := f.Thaw(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, f.Freeze(t.Context()))
+		must.Do(t, f.Thaw())
 		want = append(want, sleeper(t, own...))
 	}
 	foreign := sleeper(t, f.dir)
-	if err := f.Freeze(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, f.Freeze(t.Context()))
 	got, err := numbersIn(filepath.Join(f.dir, "cgroup.procs"))
 	if slices.Sort(got); err != nil || !slices.Equal(got, want) {
 		t.Errorf("frozen are %v, want %v, without %d: %v", got, want, foreign, err)
@@ -110,18 +99,14 @@ func TestSlowDown(t *testing.T) {
 	values := func() (text string) {
 		for _, name := range []string{"cpu.cfs_quota_us", "cpu.cfs_period_us"} {
 			data, err := os.ReadFile(filepath.Join(f.cpu, name))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			text += strings.TrimSpace(string(data)) + " "
 		}
 		return text
 	}
 	before := values()
 	restore, err := f.slowDown()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if got := values(); got != "1000 1000000 " {
 		t.Errorf("slowed down to %s", got)
 	}

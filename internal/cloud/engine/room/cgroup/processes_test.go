@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // The limits of all groups above count, also above a group without a limit and one that
@@ -17,9 +19,7 @@ func TestProcessLimits(t *testing.T) {
 	above := t.TempDir()
 	point := filepath.Join(above, "mount")
 	own := filepath.Join(point, "slice", "scope", "leaf")
-	if err := os.MkdirAll(own, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.MkdirAll(own, 0o755))
 	for name, text := range map[string]string{
 		"pids.max":                            "1\n",
 		"mount/cgroup.procs":                  "",
@@ -32,9 +32,7 @@ func TestProcessLimits(t *testing.T) {
 		"mount/slice/scope/leaf/pids.max":     "800\n",
 		"mount/slice/scope/leaf/pids.current": "7\n",
 	} {
-		if err := os.WriteFile(filepath.Join(above, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(filepath.Join(above, name), []byte(text), 0o600))
 	}
 	want := []ProcessLimit{{Dir: own, Max: 800, Used: 7}, {Dir: point, Max: 512, Used: 100}}
 	if diff := cmp.Diff(want, processLimits(own)); diff != "" {

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/chaintest"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestRemoveGroup checks that removing a group ends its processes, without any
@@ -20,9 +21,7 @@ import (
 func TestRemoveGroup(t *testing.T) {
 	t.Parallel()
 	mounts, err := mounts()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	tried := 0
 	for _, m := range mounts {
 		if m.version == 1 && !slices.Contains(m.controllers, "pids") {
@@ -44,9 +43,7 @@ func TestRemoveGroup(t *testing.T) {
 			t.Errorf("version %d: %v", m.version, err)
 		}
 		lock, err := os.Open(filepath.Join(home, "lock"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer lock.Close()
 		if !chaintest.IsFree(lock) {
 			t.Errorf("version %d: the chain goes on", m.version)

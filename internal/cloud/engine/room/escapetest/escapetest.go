@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // Escape is an act that a sandbox must prevent. It prints ESCAPED if it succeeds.
@@ -39,18 +41,13 @@ type host struct {
 func newHost(t testing.TB, process int) host {
 	t.Helper()
 	h := host{secret: filepath.Join(t.TempDir(), "secret"), process: process}
-	if err := os.WriteFile(h.secret, []byte("ESCAPED"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(h.secret, []byte("ESCAPED"), 0o644))
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
 	h.port = listener.Addr().(*net.TCPAddr).Port
-	if h.segment, err = unix.SysvShmGet(unix.IPC_PRIVATE, 4096, unix.IPC_CREAT|0o666); err != nil {
-		t.Fatal(err)
-	}
+	h.segment, err = unix.SysvShmGet(unix.IPC_PRIVATE, 4096, unix.IPC_CREAT|0o666)
+	must.Do(t, err)
 	t.Cleanup(func() {
 		if _, err := unix.SysvShmCtl(h.segment, unix.IPC_RMID, nil); err != nil {
 			t.Error(err)
@@ -65,37 +62,27 @@ func newHost(t testing.TB, process int) host {
 func (h *host) listen(t testing.TB) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "escape") //nolint:usetesting // a test's own directory has too long a name for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	h.socket = filepath.Join(dir, "socket")
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: h.socket, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	if err := errors.Join(os.Chmod(dir, 0o755), os.Chmod(h.socket, 0o666)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.Chmod(dir, 0o755), os.Chmod(h.socket, 0o666)))
 }
 
 // openTerminal makes a terminal that every id of the host may open.
 func (h *host) openTerminal(t testing.TB) {
 	t.Helper()
 	controller, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = controller.Close() })
 	number, err := unix.IoctlGetUint32(int(controller.Fd()), unix.TIOCGPTN)
 	if err == nil {
 		err = unix.IoctlSetPointerInt(int(controller.Fd()), unix.TIOCSPTLCK, 0)
 	}
 	h.tty = fmt.Sprintf("/dev/pts/%d", number)
-	if err := errors.Join(err, os.Chmod(h.tty, 0o666)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(err, os.Chmod(h.tty, 0o666)))
 }
 
 // inPython runs a script that has escaped if it raises no exception.

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // InPlace returns further escapes that a sandbox without namespaces must prevent, because its files
@@ -39,14 +41,10 @@ assert ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer
 func newVictim(t testing.TB) (path string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "escape") //nolint:usetesting // other ids may not enter a test's own directory
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	path = filepath.Join(dir, "victim")
-	if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Chmod(path, 0o666), os.Chmod(dir, 0o755)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.WriteFile(path, nil, 0o600), os.Chmod(path, 0o666), os.Chmod(dir, 0o755)))
 	return path
 }
 

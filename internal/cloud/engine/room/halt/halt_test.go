@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // family is members that grow by one each time that they are listed, if grow is set.
@@ -31,9 +33,7 @@ func (f *family) Has(pid int) bool { return slices.Contains(f.pids, pid) }
 func (f *family) add() (pid int) {
 	f.t.Helper()
 	cmd := exec.Command("sleep", "1000")
-	if err := cmd.Start(); err != nil {
-		f.t.Fatal(err)
-	}
+	must.Do(f.t, cmd.Start())
 	f.t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -45,9 +45,7 @@ func (f *family) add() (pid int) {
 func state(t *testing.T, pid int) byte {
 	t.Helper()
 	s, err := look(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return s.state
 }
 
@@ -56,23 +54,17 @@ func TestStop(t *testing.T) {
 	t.Parallel()
 	f := &family{t: t}
 	last, running, before := f.add(), f.add(), f.add()
-	if err := unix.Kill(before, unix.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, unix.Kill(before, unix.SIGSTOP))
 	for state(t, before) != stopped {
 	}
 	h, err := Stop(t.Context(), f, last)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for _, pid := range f.pids {
 		if got := state(t, pid); got != stopped {
 			t.Errorf("process %d is in state %c, want T", pid, got)
 		}
 	}
-	if err := h.Continue(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, h.Continue())
 	for _, pid := range []int{last, running} {
 		for state(t, pid) == stopped {
 		}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/layer"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/pinned"
 )
 
@@ -46,9 +47,7 @@ func Layer(t testing.TB, ids uint32, whole bool, fill func(root string) error) (
 	if err == nil {
 		err = layer.Manifest{Layout: layout, Whole: whole, Trees: []string{""}}.Write(dir)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return dir
 }
 
@@ -57,9 +56,7 @@ func busybox(t testing.TB) string {
 	t.Helper()
 	path := pinned.Program(t, "busybox", "busybox-static")
 	f, err := elf.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer func() { _ = f.Close() }()
 	if slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
 		pinned.Skip(t, "busybox-static is needed: %s is linked to libraries", path)

@@ -5,6 +5,8 @@ package inside
 import (
 	"os"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestKeepThreads checks that the threads exist, and stay.
@@ -12,9 +14,7 @@ func TestKeepThreads(t *testing.T) {
 	const n = 40 // more than a test has
 	keepThreads(n)
 	tasks, err := os.ReadDir("/proc/self/task")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	if len(tasks) < n {
 		t.Errorf("got %d threads, want %d at least", len(tasks), n)
 	}

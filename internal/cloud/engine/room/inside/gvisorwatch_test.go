@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // silent is an envd that never answers.
@@ -55,9 +57,8 @@ func TestHeadForgets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &head{}
 		write := func(text string) {
-			if _, err := h.Write([]byte(text)); err != nil {
-				t.Fatal(err)
-			}
+			_, err := h.Write([]byte(text))
+			must.Do(t, err)
 		}
 		write("a warning\n")
 		time.Sleep(time.Minute) //nolint:forbidigo // in a bubble, whose clock it moves

@@ -11,15 +11,15 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // groupIn makes a control group with a name wherever this process may, and returns it.
 func groupIn(t *testing.T, name string) string {
 	t.Helper()
 	own, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for line := range strings.Lines(string(own)) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
 		for _, hierarchy := range []string{strings.TrimPrefix(parts[1], "name="), "unified", ""} {
@@ -76,16 +76,12 @@ func TestReapNothingOfOthers(t *testing.T) {
 				filepath.Join(base, "run", "cloud-own"), SandboxesIn(m.dir), SandboxesIn(m.other), SandboxesBeside(m.dir, m.temp) + "/kept", SandboxesBeside(m.dir, m.temp) + "x",
 				SandboxesBeside(m.other, m.temp), filepath.Join(m.temp, Group(m.dir)),
 			} {
-				if err := os.MkdirAll(dir, 0o700); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, os.MkdirAll(dir, 0o700))
 			}
 			spec := tt.spec(t, m)
 			spec.Dir = m.dir
 			lock := filepath.Join(m.dir, lockName)
-			if err := errors.Join(os.WriteFile(lock, []byte(text(spec)), 0o600), os.WriteFile(SandboxesBeside(m.dir, m.other), nil, 0o600)); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, errors.Join(os.WriteFile(lock, []byte(text(spec)), 0o600), os.WriteFile(SandboxesBeside(m.dir, m.other), nil, 0o600)))
 			want := tree(t, base)
 			err := ReapStale(t.Context(), filepath.Join(base, "run", "cloud-own"))
 			if tt.kept {
@@ -133,17 +129,11 @@ func TestReapNothingOfOtherUsers(t *testing.T) {
 		makes["another user's"] = func() error { return errors.Join(os.Mkdir(beside, 0o700), os.Chown(beside, 1, 1)) }
 	}
 	for _, path := range []string{dir, temp, other} {
-		if err := os.Mkdir(path, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Mkdir(path, 0o700))
 	}
-	if err := os.WriteFile(filepath.Join(dir, lockName), []byte(text(Spec{Dir: dir, Roots: beside})), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, lockName), []byte(text(Spec{Dir: dir, Roots: beside})), 0o600))
 	for name, mk := range makes {
-		if err := mk(); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, mk())
 		want := tree(t, base)
 		if err := ReapStale(t.Context(), filepath.Join(base, "cloud-own")); err == nil {
 			t.Errorf("%s: no error", name)
@@ -151,8 +141,6 @@ func TestReapNothingOfOtherUsers(t *testing.T) {
 		if diff := cmp.Diff(want, tree(t, base)); diff != "" {
 			t.Errorf("%s: what there is (-want +got):\n%s", name, diff)
 		}
-		if err := os.RemoveAll(beside); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.RemoveAll(beside))
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // What a sandbox closed to its owner, in a volume of a cloud that keeps nothing, is removed
@@ -16,9 +18,7 @@ func TestCleanClosed(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "cloud-1")
 	closed := filepath.Join(dir, "state", "files", "closed")
-	if err := errors.Join(os.MkdirAll(closed, 0o700), os.WriteFile(filepath.Join(closed, "file"), nil, 0o600), os.Chmod(closed, 0)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.MkdirAll(closed, 0o700), os.WriteFile(filepath.Join(closed, "file"), nil, 0o600), os.Chmod(closed, 0)))
 	if err := (Spec{Dir: dir, Roots: filepath.Join(dir, "sandboxes")}).Clean(t.Context()); err != nil {
 		t.Error(err)
 	}

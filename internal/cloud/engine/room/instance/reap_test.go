@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // tree lists what is in a directory, with the content of its files.
@@ -34,9 +36,7 @@ func tree(t *testing.T, dir string) map[string]string {
 		got[name] = content
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return got
 }
 
@@ -54,14 +54,10 @@ func text(spec Spec) string {
 func TestReapStale(t *testing.T) {
 	t.Parallel()
 	regular := func(t *testing.T, lock, content string) {
-		if err := os.WriteFile(lock, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(lock, []byte(content), 0o600))
 	}
 	fifo := func(t *testing.T, lock string) {
-		if err := unix.Mkfifo(lock, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, unix.Mkfifo(lock, 0o600))
 	}
 	// Each row writes the lock file of the instance in old, with the instance of this
 	// process in own and a bystander's directory beside both.
@@ -73,9 +69,7 @@ func TestReapStale(t *testing.T) {
 		"stale": {func(t *testing.T, p place, lock string) { regular(t, lock, text(Spec{Dir: p.old})) }, true},
 		"in use": {func(t *testing.T, p place, _ string) {
 			f, err := Lock(Spec{Dir: p.old})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			t.Cleanup(func() { f.Close() })
 		}, false},
 		"none":    {func(*testing.T, place, string) {}, false},
@@ -92,24 +86,18 @@ func TestReapStale(t *testing.T) {
 			regular(t, filepath.Join(p.own, lockName), text(Spec{Dir: p.own}))
 		}, false},
 		"a directory": {func(t *testing.T, _ place, lock string) {
-			if err := os.Mkdir(lock, 0o700); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Mkdir(lock, 0o700))
 		}, false},
 		"a link": {func(t *testing.T, p place, lock string) {
 			elsewhere := filepath.Join(p.bystander, "text")
 			regular(t, elsewhere, text(Spec{Dir: p.old}))
-			if err := os.Symlink(elsewhere, lock); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Symlink(elsewhere, lock))
 		}, false},
 		"a FIFO without a writer": {func(t *testing.T, _ place, lock string) { fifo(t, lock) }, false},
 		"a FIFO": {func(t *testing.T, p place, lock string) {
 			fifo(t, lock)
 			writer, err := os.OpenFile(lock, os.O_RDWR, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			t.Cleanup(func() { writer.Close() })
 			content := make([]byte, maxSpec) // so much that a reader would not wait for more
 			for i := range content {
@@ -124,9 +112,7 @@ func TestReapStale(t *testing.T) {
 		"in a directory that is a link": {func(t *testing.T, p place, _ string) {
 			link := filepath.Join(p.parent, "cloud-link")
 			regular(t, filepath.Join(p.bystander, lockName), text(Spec{Dir: link}))
-			if err := os.Symlink(p.bystander, link); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Symlink(p.bystander, link))
 		}, false},
 	}
 	if os.Geteuid() == 0 {
@@ -135,9 +121,7 @@ func TestReapStale(t *testing.T) {
 			stale bool
 		}{func(t *testing.T, p place, lock string) {
 			regular(t, lock, text(Spec{Dir: p.old}))
-			if err := os.Chown(lock, 1, 1); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Chown(lock, 1, 1))
 		}, false}
 	}
 	for name, tt := range rows {
@@ -148,9 +132,7 @@ func TestReapStale(t *testing.T) {
 			p.own, p.old = filepath.Join(p.parent, "cloud-own"), filepath.Join(p.parent, "cloud-old")
 			p.bystander = filepath.Join(base, "bystander")
 			for _, dir := range []string{p.own, p.old, p.bystander} {
-				if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "file"), []byte("kept"), 0o600)); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, "file"), []byte("kept"), 0o600)))
 			}
 			tt.write(t, p, filepath.Join(p.old, lockName))
 			want := tree(t, base)
@@ -177,9 +159,7 @@ func TestReapStaleBesideThatDirectory(t *testing.T) {
 		base := t.TempDir()
 		stale, other := filepath.Join(base, name, "cloud-old"), filepath.Join(base, "run1", "cloud-old")
 		for _, dir := range []string{stale, other} {
-			if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, lockName), []byte(text(Spec{Dir: dir})), 0o600)); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, lockName), []byte(text(Spec{Dir: dir})), 0o600)))
 		}
 		if err := ReapStale(t.Context(), filepath.Join(base, name, "cloud-own")); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -199,12 +179,8 @@ func TestCleanKeepsTheLock(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	f, err := Lock(Spec{Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
+	must.Do(t, f.Close())
 	if err := (Spec{Dir: dir, Roots: dir + "/."}).Clean(t.Context()); err == nil {
 		t.Error("no error for a directory that cannot be removed")
 	}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/capability"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // restricted calls f on a thread that has no capability and only that access. The thread then
@@ -40,9 +41,7 @@ func restricted(t *testing.T, access Access, f func()) {
 		}
 		failed <- err
 	}()
-	if err := <-failed; err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, <-failed)
 }
 
 // operations are the operations on a file, and in its directory. Each is tried with a file
@@ -125,9 +124,7 @@ func TestAccess(t *testing.T) {
 			for _, file := range []string{dir + ".file", filepath.Join(beside, op.name+".file.in")} {
 				err = errors.Join(err, os.WriteFile(file, []byte("text"), 0o700))
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			switch class {
 			case "execute file":
 				access.Execute = append(access.Execute, dir+".file")
@@ -167,9 +164,7 @@ func programOf(t *testing.T, file string, wanted bool) int {
 		file = "/proc/self/exe"
 	}
 	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { _ = f.Close() })
 	return int(f.Fd())
 }
@@ -200,14 +195,10 @@ func TestAccessToTheOutside(t *testing.T) {
 		version = signals // restricted reports why this is skipped
 	}
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer listener.Close()
 	abstract, err := net.Listen("unix", "@e2bctl-test-"+strings.ReplaceAll(t.TempDir(), "/", "-"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer abstract.Close()
 	socket := func(domain int, try func(fd int) error) error {
 		fd, err := unix.Socket(domain, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -262,9 +253,7 @@ func TestApplyFails(t *testing.T) {
 		t.Error("no error without a program")
 	}
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(file, nil, 0o600))
 	for _, access := range []Access{{Own: file + "/x"}, {Own: "/", Read: []string{file + "/x"}}, {Own: "/", Execute: []string{file + "/x"}}, {Own: "/", Devices: []string{file + "/x"}}} {
 		access.Program = programOf(t, "", false)
 		if err := Apply(access); !errors.Is(err, unix.ENOTDIR) || errors.Is(err, fs.ErrNotExist) {

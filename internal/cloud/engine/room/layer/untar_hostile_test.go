@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/layer"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/pinned"
 )
 
@@ -65,9 +66,7 @@ func TestUntarRefused(t *testing.T) {
 	} {
 		in := closed(t)
 		outside := filepath.Join(in, "outside")
-		if err := os.Mkdir(filepath.Join(in, "1"), 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Mkdir(filepath.Join(in, "1"), 0o700))
 		err := layer.Untar(bytes.NewReader(tt.text), layer.TarOptions{To: open(t, filepath.Join(in, "1")), IDs: ids()})
 		if !strings.Contains(fmt.Sprint(err), tt.want) || tt.want != "" && !errors.Is(err, layer.ErrImage) {
 			t.Errorf("%s: got %v, want %s", name, err, tt.want)
@@ -132,9 +131,7 @@ func TestUntarAttributes(t *testing.T) {
 		file("program", "x").owned(1, 1, 0o755).with("SCHILY.xattr.security.capability", capability),
 		dir("d", 0o755), file("d/late", ""), of(tar.TypeFifo, "fifo").owned(7, 8, 0o604),
 	))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	want := []string{
 		". 40755 0:0 0", "attributed 100644 0:0 \"\"", "d 40755 0:0", "d/late 100644 0:0 \"\"", "fifo 10604 7:8", "foreign 100755 65534:65534 \"\"", "foreigndir 42755 65534:3", "group 104755 1:65534 \"\"",
 		"link 120777 5:6 -> x", "marked 40755 0:0", "own 106755 65535:65535 \"\"", "program 100755 1:1 \"x\"",
@@ -160,9 +157,7 @@ func TestUntarSparse(t *testing.T) {
 	in := closed(t)
 	text := strings.Repeat("\x00", 3<<20) + "x" + strings.Repeat("\x00", 3<<20)
 	dirs, err := stack(t, in, archive(t, file("sparse", text), file("zeros", text[:2<<20]), file("little", "\x00")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for name, want := range map[string]string{"sparse": text, "zeros": text[:2<<20], "little": "\x00"} {
 		at := filepath.Join(dirs[0].Name(), name)
 		got, err := os.ReadFile(at)
@@ -184,9 +179,7 @@ func TestUntarManyEntries(t *testing.T) {
 		entries = append(entries, file(fmt.Sprintf("%d/%d", i%1000, i), ""))
 	}
 	dirs, err := stack(t, closed(t), archive(t, entries...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	n := 0
 	err = filepath.WalkDir(dirs[0].Name(), func(_ string, d fs.DirEntry, err error) error {
 		if !d.IsDir() {
@@ -213,13 +206,9 @@ func TestUntarLikeTar(t *testing.T) {
 	)
 	in := closed(t)
 	dirs, err := stack(t, in, text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	to := filepath.Join(in, "tar")
-	if err := os.Mkdir(to, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(to, 0o700))
 	cmd := exec.Command("tar", "-xpf", "-", "-C", to)
 	cmd.Stdin = bytes.NewReader(text)
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -240,9 +229,7 @@ func TestUntarLikeTar(t *testing.T) {
 func sameInode(t *testing.T, root, a, b string) {
 	t.Helper()
 	x, err := os.Stat(filepath.Join(root, a))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	y, err := os.Stat(filepath.Join(root, b))
 	if err != nil || !os.SameFile(x, y) {
 		t.Errorf("%s and %s are two files, %v", a, b, err)
@@ -259,21 +246,15 @@ func TestUntarOverlay(t *testing.T) {
 	in := closed(t)
 	for seed := range uint64(20) {
 		at := filepath.Join(in, fmt.Sprint(seed))
-		if err := os.Mkdir(at, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Mkdir(at, 0o700))
 		dirs, err := stack(t, at, randomLayers(t, seed)...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		var names []string
 		for _, d := range dirs {
 			names = append(names, d.Name())
 		}
 		to := filepath.Join(at, "overlay")
-		if err := os.Mkdir(to, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Mkdir(to, 0o700))
 		if len(names) == 1 {
 			names = append(names, to)
 		}
@@ -298,9 +279,7 @@ func TestUntarRandom(t *testing.T) {
 	for seed := range uint64(150) {
 		layers, want := randomLayersAndModel(t, seed)
 		at := filepath.Join(in, fmt.Sprint(seed))
-		if err := os.Mkdir(at, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Mkdir(at, 0o700))
 		dirs, err := stack(t, at, layers...)
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
@@ -451,15 +430,11 @@ func FuzzUntar(f *testing.F) {
 			in = closed(t)
 		}
 		outside := filepath.Join(in, "outside")
-		if err := os.WriteFile(outside, []byte("outside"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.WriteFile(outside, []byte("outside"), 0o600))
 		var below []*os.File
 		for i, text := range [][]byte{first, second} {
 			at := filepath.Join(in, fmt.Sprint(i))
-			if err := os.Mkdir(at, 0o700); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, os.Mkdir(at, 0o700))
 			to := open(t, at)
 			if err := layer.Untar(bytes.NewReader(text), layer.TarOptions{To: to, Below: below, IDs: 1}); err != nil {
 				break
@@ -468,9 +443,7 @@ func FuzzUntar(f *testing.F) {
 			check(t, at)
 		}
 		entries, err := os.ReadDir(in)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for _, e := range entries {
 			if e.Name() != "0" && e.Name() != "1" && e.Name() != "outside" {
 				t.Errorf("it made %s outside", e.Name())

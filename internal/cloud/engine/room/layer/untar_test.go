@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/layer"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func TestMain(m *testing.M) {
@@ -70,16 +71,11 @@ func archive(t testing.TB, entries ...entry) []byte {
 		if e.h.ModTime.IsZero() && e.h.Typeflag != tar.TypeXGlobalHeader {
 			e.h.ModTime = stamp
 		}
-		if err := w.WriteHeader(&e.h); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.WriteString(w, e.text); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, w.WriteHeader(&e.h))
+		_, err := io.WriteString(w, e.text)
+		must.Do(t, err)
 	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, w.Close())
 	return b.Bytes()
 }
 
@@ -106,9 +102,7 @@ func closed(t testing.TB) string {
 func open(t testing.TB, name string) *os.File {
 	t.Helper()
 	f, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	t.Cleanup(func() { f.Close() })
 	return f
 }
@@ -118,9 +112,7 @@ func stack(t testing.TB, in string, archives ...[]byte) (dirs []*os.File, err er
 	t.Helper()
 	for i, a := range archives {
 		at := filepath.Join(in, fmt.Sprint(i))
-		if err := os.Mkdir(at, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, os.Mkdir(at, 0o700))
 		to := open(t, at)
 		if err := layer.Untar(bytes.NewReader(a), layer.TarOptions{To: to, Below: dirs, IDs: ids()}); err != nil {
 			return nil, err
@@ -134,12 +126,8 @@ func stack(t testing.TB, in string, archives ...[]byte) (dirs []*os.File, err er
 func shown(t testing.TB, in string, dirs []*os.File) []string {
 	t.Helper()
 	all := filepath.Join(in, "all")
-	if err := os.Mkdir(all, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := layer.Merge(open(t, all), dirs, false); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.Mkdir(all, 0o700))
+	must.Do(t, layer.Merge(open(t, all), dirs, false))
 	return list(t, all)
 }
 
@@ -177,9 +165,7 @@ func list(t testing.TB, root string) (lines []string) {
 		lines = append(lines, fmt.Sprintf("%s %d", line, stat.Mtim.Sec))
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return lines
 }
 

@@ -7,6 +7,8 @@ import (
 	"bytes"
 	"os"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestUntarBytesOfTheWhole checks that the bound is on the bytes of all files of a layer
@@ -18,24 +20,15 @@ func TestUntarBytesOfTheWhole(t *testing.T) {
 			var text bytes.Buffer
 			w := tar.NewWriter(&text)
 			for i, length := range []int64{5, size} {
-				if err := w.WriteHeader(&tar.Header{Name: names[i], Typeflag: tar.TypeReg, Mode: 0o600, Size: length}); err != nil {
-					t.Fatal(err)
-				}
-				if _, err := w.Write(make([]byte, length)); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t, w.WriteHeader(&tar.Header{Name: names[i], Typeflag: tar.TypeReg, Mode: 0o600, Size: length}))
+				_, err := w.Write(make([]byte, length))
+				must.Do(t, err)
 			}
-			if err := w.Close(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, w.Close())
 			to, err := os.Open(t.TempDir())
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			u := &untar{o: TarOptions{To: to, IDs: 1}, buffer: make([]byte, 1<<20), left: 8}
-			if err := u.openRoot(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, u.openRoot())
 			if err := u.entries(tar.NewReader(&text)); (err != nil) != (5+size > 8) {
 				t.Errorf("%s of %d bytes: got %v, want an error above 8", what, 5+size, err)
 			}

@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"slices"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestChildrenOf: children are found in both ways, and it is an error if they
@@ -15,9 +17,7 @@ import (
 func TestChildrenOf(t *testing.T) {
 	t.Parallel()
 	cmd := exec.CommandContext(t.Context(), "sleep", "1000")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, cmd.Start())
 	defer func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()

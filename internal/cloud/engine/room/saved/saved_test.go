@@ -13,14 +13,14 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 func write(t testing.TB, w io.Writer, dir string) error {
 	t.Helper()
 	f, err := os.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer f.Close()
 	return Write(w, "test", []Section{{Dir: f, Skip: []string{"skipped"}}})
 }
@@ -31,13 +31,9 @@ func read(t testing.TB, data []byte) (dir string, err error) {
 	parent := t.TempDir()
 	dir = filepath.Join(parent, "to")
 	links := filepath.Join(parent, "links")
-	if err := errors.Join(os.Mkdir(dir, 0o700), os.Mkdir(links, 0o700)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, errors.Join(os.Mkdir(dir, 0o700), os.Mkdir(links, 0o700)))
 	l, err := os.Open(links)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	defer l.Close()
 	err = Read(bytes.NewReader(data), Options{Layout: "test", Links: l, Owned: true, Place: func(string) (Place, error) {
 		f, err := os.Open(dir)
@@ -61,22 +57,16 @@ func sample(t testing.TB) (dir string) {
 		os.Symlink("/etc/passwd", filepath.Join(dir, "link")),
 		unix.Mkfifo(filepath.Join(dir, "fifo"), 0o600),
 	)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return dir
 }
 
 func TestRoundTrip(t *testing.T) {
 	t.Parallel()
 	var data bytes.Buffer
-	if err := write(t, &data, sample(t)); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, write(t, &data, sample(t)))
 	dir, err := read(t, data.Bytes())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	var again bytes.Buffer
 	text, err := os.ReadFile(filepath.Join(dir, "sub", "name"))
 	if err != nil || string(text) != "content" {
@@ -96,18 +86,12 @@ func TestSetIDs(t *testing.T) {
 	t.Parallel()
 	from := sample(t)
 	for name, mode := range map[string]uint32{"file": 0o6755, "sub": 0o2750, "fifo": 0o4600} {
-		if err := unix.Chmod(filepath.Join(from, name), mode); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, unix.Chmod(filepath.Join(from, name), mode))
 	}
 	var data bytes.Buffer
-	if err := write(t, &data, from); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, write(t, &data, from))
 	dir, err := read(t, data.Bytes())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	for name, want := range map[string]uint32{"file": 0o755, "sub": 0o750, "fifo": 0o600} {
 		var stat unix.Stat_t
 		if err := unix.Lstat(filepath.Join(dir, name), &stat); err != nil || stat.Mode&0o7777 != want {
@@ -121,9 +105,7 @@ func TestSetIDs(t *testing.T) {
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "big"), make([]byte, 4<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, os.WriteFile(filepath.Join(dir, "big"), make([]byte, 4<<20), 0o600))
 	if err := write(t, full{}, dir); !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "big") {
 		t.Errorf("got %v, want %v of big", err, unix.ENOSPC)
 	}
@@ -142,17 +124,11 @@ func TestDeep(t *testing.T) {
 	}{{maxDepth, false}, {maxDepth + 10, true}} {
 		top := t.TempDir()
 		dir, err := os.Open(top)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		for range tt.depth {
-			if err := unix.Mkdirat(int(dir.Fd()), "d", 0o700); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, unix.Mkdirat(int(dir.Fd()), "d", 0o700))
 			fd, err := unix.Openat(int(dir.Fd()), "d", unix.O_RDONLY|unix.O_DIRECTORY, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, err)
 			dir.Close()
 			dir = os.NewFile(uintptr(fd), "d")
 		}
@@ -178,9 +154,7 @@ func TestHostileNames(t *testing.T) {
 			var data bytes.Buffer
 			e := forge(&data)
 			e.record(&record{kind: k, name: name, target: "x", link: 1, names: 2})
-			if err := e.finish(); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t, e.finish())
 			if _, err := read(t, data.Bytes()); !errors.Is(err, ErrDamaged) {
 				t.Errorf("%c %q: got %v, want %v", k, name, err, ErrDamaged)
 			}
@@ -200,9 +174,7 @@ func TestThroughLink(t *testing.T) {
 	e.extent(0, 0)
 	e.record(&record{kind: leave})
 	e.record(&record{kind: leave})
-	if err := e.finish(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, e.finish())
 	if _, err := read(t, data.Bytes()); err == nil {
 		t.Error("it was entered")
 	}
@@ -223,9 +195,7 @@ func forge(w io.Writer) *encoder {
 // FuzzRead checks that Read ends for every input, and makes no file outside.
 func FuzzRead(f *testing.F) {
 	var data bytes.Buffer
-	if err := write(f, &data, sample(f)); err != nil {
-		f.Fatal(err)
-	}
+	must.Do(f, write(f, &data, sample(f)))
 	f.Add(data.Bytes())
 	f.Add([]byte(magic))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -245,9 +215,7 @@ func TestOverlayAttributes(t *testing.T) {
 		t.Skipf("no attributes here: %v", err)
 	}
 	var written bytes.Buffer
-	if err := write(t, &written, from); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, write(t, &written, from))
 	var forged bytes.Buffer
 	e := newEncoder(&forged)
 	e.bytes([]byte(magic))
@@ -257,9 +225,7 @@ func TestOverlayAttributes(t *testing.T) {
 	}})
 	e.record(&record{kind: whiteout, name: "gone"})
 	e.record(&record{kind: leave})
-	if err := e.finish(); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, e.finish())
 	for name, tt := range map[string]struct {
 		data  []byte
 		plain bool
@@ -272,9 +238,7 @@ func TestOverlayAttributes(t *testing.T) {
 	} {
 		dir, links := t.TempDir(), t.TempDir()
 		l, err := os.Open(links)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		defer l.Close()
 		err = Read(bytes.NewReader(tt.data), Options{Layout: "test", Links: l, Owned: true, Place: func(string) (Place, error) {
 			f, err := os.Open(dir)
@@ -285,9 +249,7 @@ func TestOverlayAttributes(t *testing.T) {
 		}
 		list := make([]byte, 1<<10)
 		n, err := unix.Listxattr(dir, list)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		names := strings.Split(strings.TrimSuffix(string(list[:n]), "\x00"), "\x00")
 		slices.Sort(names)
 		if got := strings.Join(names, " "); got != tt.want {

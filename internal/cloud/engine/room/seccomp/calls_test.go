@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestCalls checks that the table has the calls and numbers of testdata/calls.txt.
@@ -55,9 +57,7 @@ func TestNumbers(t *testing.T) {
 	for _, arch := range []string{"amd64", "arm64"} {
 		path := filepath.Join(strings.TrimSpace(string(directory)), "zsysnum_linux_"+arch+".go")
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t, err)
 		want := map[string]int{}
 		ast.Inspect(file, func(n ast.Node) bool {
 			spec, ok := n.(*ast.ValueSpec)
@@ -147,9 +147,7 @@ func (a answer) strictness() strictness {
 func TestDocker(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("testdata/docker.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	docker, section := map[string]strictness{}, refuses
 	for text := range strings.Lines(string(data)) {
 		switch text = strings.TrimSpace(text); {

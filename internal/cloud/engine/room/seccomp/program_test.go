@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // machine runs a filter.
@@ -58,9 +60,7 @@ func newVM(t testing.TB, program filter) *bpf.VM {
 		t.Fatal("the filter has unknown instructions")
 	}
 	vm, err := bpf.NewVM(instructions)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t, err)
 	return vm
 }
 
