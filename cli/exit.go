@@ -261,7 +261,7 @@ func classify(err error) class {
 	return class{code: "failed", exit: exitFailed}
 }
 
-// whereToLook says how to find what there is where err says that something is not there.
+// whereToLook returns a hint for an error that something does not exist: the command that lists such things.
 func whereToLook(err error) string {
 	switch {
 	case !errors.Is(err, api.ErrNotFound):

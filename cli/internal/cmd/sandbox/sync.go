@@ -44,7 +44,7 @@ What .gitignore files ignore, and .git, is neither sent nor removed; --exclude a
 patterns of the same form, and exceptions that begin with !. With --pull, the .gitignore
 files on both sides count, and links that lead out of the directory are skipped and named
 on stderr. Without --delete, nothing is removed, and no directory is replaced by a file. A
-transfer that is cut off changes no file. A sandbox that is paused is resumed.
+transfer that is cut off on its way changes no file. A sandbox that is paused is resumed.
 
 --watch goes on and sends what changes, until it is interrupted, or until the sandbox or
 the directory in it is gone; with -o json each change is an object on a line.`,

@@ -91,7 +91,7 @@ func (o *waitOptions) add(condition string) error {
 	return nil
 }
 
-// waitView is what was waited for, as -o json shows it.
+// waitView has the conditions that were seen, as -o json shows them.
 type waitView struct {
 	SandboxID string   `json:"sandboxID"`
 	For       []string `json:"for"`
