@@ -68,6 +68,7 @@ func Run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, args []
 }
 
 func run(ctx context.Context, ios *cmdutil.IOStreams, args []string) int {
+	args = translate(args)
 	f := cmdutil.NewFactory(ios, describe)
 	root := newCmdRoot(f, args)
 	addCompletion(root, args)

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -40,6 +42,59 @@ func newCmdOfficialAuth(*cmdutil.Factory) *cobra.Command {
 
 func newCmdCopying(*cmdutil.Factory) *cobra.Command { return newCmdOfficial("upload", "download") }
 
+// verbs are the commands below sandbox of the official CLI that are here at the top, by their names
+// and aliases there. Flags that both have mean the same.
+var verbs = map[string]string{
+	"create": "create", "cr": "create", "spawn": "create", "sp": "create",
+	"list": "ls", "ls": "ls",
+	"info": "info", "in": "info",
+	"exec": "exec", "ex": "exec",
+	"kill": "kill", "kl": "kill",
+	"pause": "pause", "ps": "pause",
+	"resume": "resume", "rs": "resume",
+	"fork": "fork", "fk": "fork",
+	"snapshot": "snapshot", "snap": "snapshot",
+	"logs": "logs", "lg": "logs",
+	"metrics": "metrics", "mt": "metrics",
+}
+
+// translate returns a command line of the official CLI in the words of this one: sandbox list is
+// ls. Other command lines stay as they are.
+func translate(args []string) []string {
+	at := firstWord(args)
+	if at+1 >= len(args) || args[at] != "sandbox" && args[at] != "sbx" {
+		return args
+	}
+	verb, ok := verbs[args[at+1]]
+	if !ok {
+		return args
+	}
+	return slices.Concat(args[:at], []string{verb}, args[at+2:])
+}
+
+// firstWord returns the index of the first argument that is neither a global flag nor the value
+// of one.
+func firstWord(args []string) (at int) {
+	if len(args) == 0 || !strings.HasPrefix(args[0], "-") {
+		return 0
+	}
+	root := &cobra.Command{}
+	cmdutil.NewFactory(cmdutil.NewIOStreams(nil, io.Discard, io.Discard), describe).AddFlags(root)
+	flags := root.PersistentFlags()
+	for at < len(args) && strings.HasPrefix(args[at], "-") {
+		name, isLong := strings.CutPrefix(args[at], "--")
+		flag := flags.Lookup(name)
+		if !isLong && len(args[at]) == 2 {
+			flag = flags.ShorthandLookup(args[at][1:])
+		}
+		at++
+		if flag != nil && flag.NoOptDefVal == "" {
+			at++ // its value
+		}
+	}
+	return at
+}
+
 // insteadOf returns the replacement for a command of the official CLI.
 func insteadOf(group, verb string) string {
 	switch group {
@@ -49,30 +104,8 @@ func insteadOf(group, verb string) string {
 		return "use e2bctl cp, or e2bctl volume cp for the files of a volume"
 	}
 	switch verb {
-	case "create", "cr", "spawn", "sp":
-		return "use e2bctl create"
-	case "list", "ls":
-		return "use e2bctl ls"
-	case "info", "in":
-		return "use e2bctl info"
-	case "exec", "ex":
-		return "use e2bctl exec"
-	case "kill", "kl":
-		return "use e2bctl kill"
-	case "pause", "ps":
-		return "use e2bctl pause"
-	case "resume", "rs":
-		return "use e2bctl resume"
 	case "connect", "cn":
 		return "use e2bctl exec -it <id> bash"
-	case "fork", "fk":
-		return "use e2bctl fork"
-	case "snapshot", "snap":
-		return "use e2bctl snapshot"
-	case "logs", "lg":
-		return "use e2bctl logs"
-	case "metrics", "mt":
-		return "use e2bctl metrics"
 	}
 	return "its commands stand at the top: e2bctl create, exec, fork, info, kill, logs, ls, metrics, pause, resume, snapshot"
 }

@@ -65,6 +65,8 @@ of the local cloud that this command starts; on a service the template decides.`
 	flags.Var(&opts.Sandbox.Lifetime, "timeout", "the name of --lifetime in the official CLI")
 	flags.VarP(&opts.Sandbox.Envs, "env", "e", "environment variable for every process in the sandbox, repeatable")
 	opts.Sandbox.addTimeoutFlags(cmd)
+	flags.BoolP("detach", "d", false, "of the official CLI, which otherwise opens a terminal; this command never does")
+	flags.Lookup("detach").Hidden = true
 	cmdutil.AddLocalFlag(cmd, &isLocal)
 	cmd.MarkFlagsMutuallyExclusive("lifetime", "timeout")
 	return cmd

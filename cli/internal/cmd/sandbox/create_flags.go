@@ -24,12 +24,8 @@ func (c *createFlags) addTimeoutFlags(cmd *cobra.Command) {
 	flags.Var(&c.OnTimeout, "on-timeout", "when the lifetime is over: kill or pause (default kill)")
 	flags.BoolVar(&c.AutoResume, "auto-resume", false, "with --on-timeout pause: any request for the sandbox\nresumes it")
 	flags.Var(&c.AutoPauseMode, "auto-pause-mode", "with --on-timeout pause, what is kept: full, or filesystem\nfor the files alone (default full)")
-	for _, name := range [][2]string{{"on-timeout", "lifecycle.ontimeout"}, {"auto-resume", "lifecycle.autoresume"}} {
-		official := *flags.Lookup(name[0])
-		official.Name, official.Hidden = name[1], true
-		flags.AddFlag(&official)
-		cmd.MarkFlagsMutuallyExclusive(name[0], name[1])
-	}
+	cmdutil.AddOfficialName(cmd, "on-timeout", "lifecycle.ontimeout", "")
+	cmdutil.AddOfficialName(cmd, "auto-resume", "lifecycle.autoresume", "")
 }
 
 // checkTimeoutFlags refuses flags that would have no effect.

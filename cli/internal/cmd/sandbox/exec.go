@@ -57,6 +57,7 @@ waits for that output to end. See e2bctl help exit-codes.`,
 	opts.Process.add(cmd)
 	opts.Process.addTerminal(cmd)
 	cmd.Flags().Var(&opts.Timeout, "timeout", "end the command after this time")
+	cmdutil.AddOfficialName(cmd, "workdir", "cwd", "c")
 	cmdutil.AddLocalFlag(cmd, &isLocal)
 	return cmd
 }

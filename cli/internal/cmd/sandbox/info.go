@@ -37,6 +37,7 @@ func NewCmdInfo(f *cmdutil.Factory) *cobra.Command {
 			return infoRun(cmd.Context(), opts)
 		},
 	}
+	f.AddOfficialFormat(cmd, "f")
 	cmdutil.AddLocalFlag(cmd, &isLocal)
 	return cmd
 }

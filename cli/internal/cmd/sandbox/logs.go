@@ -65,6 +65,7 @@ them say anything.`,
 	flags.Var(&opts.Level, "level", "only entries at least as serious: debug, info, warn, error")
 	flags.StringVar(&opts.Params.Search, "search", "", "only entries whose message contains this")
 	flags.StringSliceVar(&opts.Loggers, "loggers", nil, "only entries of these `LOGGERS` (network,kernel); --tail counts the others, too")
+	f.AddOfficialFormat(cmd, "")
 	cmdutil.AddLocalFlag(cmd, &isLocal)
 	return cmd
 }

@@ -47,6 +47,7 @@ sandbox.`,
 	}
 	cmd.Flags().BoolVarP(&opts.Follow, "follow", "f", false, "go on until the sandbox has ended")
 	cmd.Flags().Var(&opts.Since, "since", "all samples from that time on, or so long ago (10m)")
+	f.AddOfficialFormat(cmd, "")
 	cmdutil.AddLocalFlag(cmd, &isLocal)
 	return cmd
 }

@@ -1,0 +1,38 @@
+package cmdutil
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+)
+
+// AddOfficialName lets a flag of cmd be given by the name, and the shorthand unless that is "",
+// that it has in the official CLI, too. Help does not show them.
+func AddOfficialName(cmd *cobra.Command, flag, name, shorthand string) {
+	known := cmd.Flags().Lookup(flag)
+	alias := cmd.Flags().VarPF(known.Value, name, shorthand, known.Usage)
+	alias.NoOptDefVal, alias.Hidden = known.NoOptDefVal, true
+	cmd.MarkFlagsMutuallyExclusive(flag, name)
+}
+
+// AddOfficialFormat adds --format of the official CLI to cmd, with this shorthand unless it is "".
+// Help does not show it.
+func (f *Factory) AddOfficialFormat(cmd *cobra.Command, shorthand string) {
+	cmd.Flags().VarPF(&officialFormat{&f.flags.output}, "format", shorthand, "json, or pretty for a table").Hidden = true
+}
+
+// officialFormat sets -o by the words of the official CLI.
+type officialFormat struct{ output *outputFormat }
+
+func (o *officialFormat) String() string { return "" }
+func (o *officialFormat) Type() string   { return "json|pretty" }
+
+func (o *officialFormat) Set(value string) error {
+	switch value {
+	case "json":
+		return o.output.Set(string(outputJSON))
+	case "pretty":
+		return o.output.Set(string(outputTable))
+	}
+	return errors.New("want json or pretty")
+}
