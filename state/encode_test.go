@@ -81,6 +81,7 @@ func TestRefused(t *testing.T) {
 		{"negative shape", state.Array{Dtype: "<f8", Shape: []int{-1}}, "the side -1"},
 		{"overflowing shape", state.Array{Dtype: "<f8", Shape: []int{math.MaxInt, math.MaxInt}}, "MaxElements"},
 		{"short buffer", state.Array{Dtype: "<f8", Shape: []int{2}, Data: make([]byte, 15)}, "2 elements of 8 bytes with a buffer of 15"},
+		{"long buffer", state.Array{Dtype: "<f8", Shape: []int{2}, Data: make([]byte, 17)}, "2 elements of 8 bytes with a buffer of 17"},
 		{"columns of two lengths", state.Table{Columns: []state.Column{mustColumn("a", []int{1}), mustColumn("b", []int{1, 2})}}, "a table of 1 rows with a column or index of 2"},
 		{"array as a key", state.Dict{{state.Array{}, 1}}, "dtype"},
 		{"deque in a set", state.Set{state.Deque{}}, "cannot have a deque as a key"},
