@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -22,6 +23,8 @@ type killOptions struct {
 	All           bool
 	Metadata      cmdutil.KeyValues
 	States        states
+	OlderThan     cmdutil.Duration
+	DryRun        bool
 	IgnoreMissing bool
 	Yes           bool
 }
@@ -35,22 +38,25 @@ func NewCmdKill(f *cmdutil.Factory) *cobra.Command {
 		Aliases: []string{"rm"}, SuggestFor: []string{"stop", "delete", "destroy", "terminate", "down"},
 		Short: "Kill sandboxes",
 		Long: `Kill sandboxes by ID, running or paused, or with --all every sandbox of your key;
--m and -s select some of these. The IDs of killed sandboxes are printed. --all lists
-them and asks first; without a terminal it needs --yes.`,
+-m, -s and --older-than select some of these. The IDs of killed sandboxes are printed.
+--all lists them and asks first; without a terminal it needs --yes. With --dry-run the IDs
+are printed, and nothing is killed.`,
 		Example: `  e2bctl kill "$ID"
   e2bctl kill --all -m job=42 --yes
+  e2bctl kill --all --older-than 2h --dry-run
   e2bctl kill --ignore-missing "$ID"`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			opts.Quiet, opts.IDs = f.Quiet(), args
 			switch {
 			case opts.All == (len(args) > 0):
 				return cmdutil.Usagef(cmd, "want the IDs of sandboxes, or --all")
-			case len(opts.Metadata) > 0 && !opts.All:
-				return cmdutil.Usagef(cmd, "--metadata needs --all")
-			case len(opts.States) > 0 && !opts.All:
-				return cmdutil.Usagef(cmd, "--state needs --all")
-			case opts.All && !opts.Yes && !f.IO.InIsTerminal:
+			case opts.All && !opts.Yes && !opts.DryRun && !f.IO.InIsTerminal:
 				return cmdutil.Usagef(cmd, "--all asks first, but there is no terminal: add --yes")
+			}
+			for _, name := range []string{"metadata", "state", "older-than", "dry-run"} {
+				if !opts.All && cmd.Flags().Changed(name) {
+					return cmdutil.Usagef(cmd, "--%s needs --all", name)
+				}
 			}
 			if opts.All {
 				if opts.Open, err = f.Opener(cmd, isLocal, cmdutil.LocalRunning, nil); err != nil {
@@ -68,6 +74,8 @@ them and asks first; without a terminal it needs --yes.`,
 	flags.BoolVarP(&opts.All, "all", "a", false, "all sandboxes of your key")
 	flags.VarP(&opts.Metadata, "metadata", "m", "with --all: only sandboxes with this metadata, repeatable")
 	flags.VarP(&opts.States, "state", "s", "with --all: only sandboxes in these states, running or paused")
+	flags.Var(&opts.OlderThan, "older-than", "with --all: only sandboxes that started, or were resumed, longer ago")
+	flags.BoolVar(&opts.DryRun, "dry-run", false, "with --all: print the IDs, and kill nothing")
 	flags.BoolVar(&opts.IgnoreMissing, "ignore-missing", false, "a sandbox that does not exist counts as killed")
 	flags.BoolVarP(&opts.Yes, "yes", "y", false, "do not ask")
 	cmdutil.AddLocalFlag(cmd, &isLocal)
@@ -95,6 +103,9 @@ func killListed(ctx context.Context, opts *killOptions) (err error) {
 		if err != nil {
 			return err
 		}
+		if time.Since(info.StartedAt) < time.Duration(opts.OlderThan) {
+			continue
+		}
 		infos = append(infos, info)
 		targets = append(targets, &target{id: info.ID, conn: conn})
 	}
@@ -102,7 +113,10 @@ func killListed(ctx context.Context, opts *killOptions) (err error) {
 		if !opts.Quiet {
 			fmt.Fprintln(opts.IO.Err, "No sandboxes.")
 		}
-		return nil
+		return opts.Report(nil)
+	}
+	if opts.DryRun {
+		return opts.Report(outcomes(targets))
 	}
 	if !opts.Yes {
 		if err := writeSandboxes(opts.IO.Err, opts.IO.ErrWidth, infos, opts.IO.ErrIsTerminal); err != nil {
