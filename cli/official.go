@@ -64,7 +64,7 @@ func insteadOf(group, verb string) string {
 	case "resume", "rs":
 		return "use e2bctl resume"
 	case "connect", "cn":
-		return "use e2bctl exec -it <id> bash"
+		return "use e2bctl connect"
 	case "fork", "fk":
 		return "use e2bctl fork"
 	case "snapshot", "snap":
@@ -74,5 +74,5 @@ func insteadOf(group, verb string) string {
 	case "metrics", "mt":
 		return "use e2bctl metrics"
 	}
-	return "its commands stand at the top: e2bctl create, exec, fork, info, kill, logs, ls, metrics, pause, resume, snapshot"
+	return "its commands stand at the top: e2bctl connect, create, exec, fork, info, kill, logs, ls, metrics, pause, resume, snapshot"
 }
