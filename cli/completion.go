@@ -30,7 +30,7 @@ type liveArgument struct {
 // liveArguments returns how the arguments of a command are completed.
 func liveArguments(command string) (liveArgument, bool) {
 	switch command {
-	case "info", "exec", "fork", "logs", "metrics", "port-forward", "open", "wait", "timeout", "snapshot create", "snapshot ls":
+	case "info", "exec", "connect", "fork", "logs", "metrics", "port-forward", "open", "wait", "timeout", "snapshot create", "snapshot ls":
 		return liveArgument{list: sandboxes()}, true
 	case "kill":
 		return liveArgument{list: sandboxes(), isMany: true}, true
@@ -83,7 +83,9 @@ func addLiveCompletion(f *cmdutil.Factory, root *cobra.Command) {
 		if flags := cmd.LocalNonPersistentFlags(); flags.Lookup("state") != nil {
 			complete(cmd, "state", fixed(string(api.StateRunning), string(api.StatePaused)))
 		}
-		complete(cmd, "template", liveArgument{list: templates, isMany: true}.complete(f))
+		for _, flag := range []string{"template", "new"} {
+			complete(cmd, flag, liveArgument{list: templates, isMany: true}.complete(f))
+		}
 		complete(cmd, "sandbox", liveArgument{list: sandboxes(), isMany: true}.complete(f))
 	})
 }

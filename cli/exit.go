@@ -61,8 +61,8 @@ const exitCodesHelp = `  0     success; an empty list is success
   141   the reader of standard output has gone
   143   terminated (128 + signal)
 
-exec, run and code run return the status of the remote command as it is (code
-run: 1 when Python raised). Their own failures are:
+exec, connect, run and code run return the status of the remote command as it is
+(code run: 1 when Python raised). Their own failures are:
 
   124   the command or the sandbox reached its time limit
   125   e2bctl failed before or around the command; the reason is on stderr

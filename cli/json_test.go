@@ -36,6 +36,7 @@ func withoutResult() map[string]string {
 		"cp":                    "the files are the result",
 		"fs cat":                "the files are the result",
 		"fs watch":              "it runs until it is stopped: fs.txtar reads its lines",
+		"connect":               "a terminal shows its output",
 		"port-forward":          "it runs until it is stopped: port-forward.txtar reads its line",
 		"template migrate":      "only fails: of the official command",
 	}

@@ -48,6 +48,7 @@ var verbs = map[string]string{
 	"create": "create", "cr": "create", "spawn": "create", "sp": "create",
 	"list": "ls", "ls": "ls",
 	"info": "info", "in": "info",
+	"connect": "connect", "cn": "connect",
 	"exec": "exec", "ex": "exec",
 	"kill": "kill", "kl": "kill",
 	"pause": "pause", "ps": "pause",
@@ -103,9 +104,5 @@ func insteadOf(group, verb string) string {
 	case "upload":
 		return "use e2bctl cp, or e2bctl volume cp for the files of a volume"
 	}
-	switch verb {
-	case "connect", "cn":
-		return "use e2bctl exec -it <id> bash"
-	}
-	return "its commands stand at the top: e2bctl create, exec, fork, info, kill, logs, ls, metrics, pause, resume, snapshot"
+	return "its commands stand at the top: e2bctl connect, create, exec, fork, info, kill, logs, ls, metrics, pause, resume, snapshot"
 }

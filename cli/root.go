@@ -36,6 +36,7 @@ var commands = []struct {
 	{[]string{"ls", "list"}, sandbox.NewCmdList},
 	{[]string{"info", "inspect"}, sandbox.NewCmdInfo},
 	{[]string{"exec"}, sandbox.NewCmdExec},
+	{[]string{"connect", "shell", "attach", "cn"}, sandbox.NewCmdConnect},
 	{[]string{"cp"}, sandbox.NewCmdCopy},
 	{[]string{"sync"}, sandbox.NewCmdSync},
 	{[]string{"fs"}, files.NewCmdFiles},

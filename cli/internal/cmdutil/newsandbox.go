@@ -32,6 +32,18 @@ type NewSandboxFlags struct {
 func (n *NewSandboxFlags) Add(cmd *cobra.Command, lifetime string) {
 	n.all = pflag.NewFlagSet(cmd.Name(), pflag.ContinueOnError)
 	n.all.StringVarP(&n.Template, "template", "t", "", "create the sandbox from template `NAME`")
+	n.add(cmd, lifetime)
+}
+
+// AddNew is Add for a command that uses an existing sandbox unless --new names the template
+// of a new one.
+func (n *NewSandboxFlags) AddNew(cmd *cobra.Command, lifetime string) {
+	n.all = pflag.NewFlagSet(cmd.Name(), pflag.ContinueOnError)
+	n.all.StringVar(&n.Template, "new", "", "create a sandbox from `TEMPLATE`")
+	n.add(cmd, lifetime)
+}
+
+func (n *NewSandboxFlags) add(cmd *cobra.Command, lifetime string) {
 	n.all.Var(&n.Lifetime, "lifetime", lifetime)
 	n.all.VarP(&n.metadata, "metadata", "m", "metadata of the sandbox, repeatable")
 	n.all.Var(&n.volumes, "volume", "show a volume as a directory of the sandbox, repeatable")

@@ -25,12 +25,18 @@ type processFlags struct {
 }
 
 func (p *processFlags) add(cmd *cobra.Command) {
+	p.addStart(cmd)
+	flags := cmd.Flags()
+	flags.BoolVarP(&p.NoStdin, "no-stdin", "n", false, "do not pass standard input on, even if it is a pipe or a file")
+	flags.SetInterspersed(false) // flags after the command belong to the command
+}
+
+// addStart adds the flags that every program has that is started in a sandbox.
+func (p *processFlags) addStart(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVarP(&p.User, "user", "u", "", "run as user `NAME` (default: user)")
 	flags.StringVarP(&p.Cwd, "workdir", "w", "", "run in `DIR`, relative to the user's home")
 	flags.VarP(&p.Envs, "env", "e", "environment variable for the command, repeatable")
-	flags.BoolVarP(&p.NoStdin, "no-stdin", "n", false, "do not pass standard input on, even if it is a pipe or a file")
-	flags.SetInterspersed(false) // flags after the command belong to the command
 }
 
 // addTerminal adds the flags for an interactive command.

@@ -24,16 +24,15 @@ func NewCmdExec(f *cmdutil.Factory) *cobra.Command {
 	opts := &execOptions{IO: f.IO}
 	var isLocal bool
 	cmd := &cobra.Command{
-		Use:        "exec [flags] <id> [--] <command>...",
-		SuggestFor: []string{"shell", "attach", "connect", "ssh", "terminal"},
-		Short:      "Run a command in a sandbox",
+		Use:   "exec [flags] <id> [--] <command>...",
+		Short: "Run a command in a sandbox",
 		Long: `Run a command in a sandbox, show its output as it comes, and return its status. A
 sandbox that is paused is resumed, and it is kept alive while the command runs.
 
 A single word is a line for the shell; several words reach the command unchanged.
 Flags come before the ID. A sandbox of the local cloud is found without --local.
 Standard input is passed on if it is a pipe or a file; -it is for a session in this
-terminal. Redirect the output of what the command leaves running: a remote service
+terminal, and e2bctl connect for a shell that can be left. Redirect the output of what the command leaves running: a remote service
 waits for that output to end. See e2bctl help exit-codes.`,
 		Example: `  e2bctl exec "$ID" -- ls -la /srv
   e2bctl exec "$ID" 'echo $HOME | wc -c'

@@ -3,14 +3,34 @@ package sandbox
 import (
 	"context"
 	"os"
+	"time"
 
 	"golang.org/x/sys/windows"
+	"golang.org/x/term"
 
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// followSize does nothing: this system does not report when a terminal changes its size.
-func followSize(context.Context, *os.File, *sandbox.Terminal) {}
+// followSize gives the terminal in the sandbox the size of this one until ctx ends. This system
+// does not report changes, so it looks four times a second.
+func followSize(ctx context.Context, screen *os.File, terminal *sandbox.Terminal) {
+	cols, rows, _ := term.GetSize(int(screen.Fd()))
+	look := time.NewTicker(time.Second / 4)
+	defer look.Stop()
+	for {
+		select {
+		case <-look.C:
+			newCols, newRows, err := term.GetSize(int(screen.Fd()))
+			if err != nil || newCols == cols && newRows == rows {
+				continue
+			}
+			cols, rows = newCols, newRows
+			_ = terminal.Resize(ctx, cols, rows) // a wrong size is no reason to end the session
+		case <-ctx.Done():
+			return
+		}
+	}
+}
 
 // screenOf returns the output of this process: only a console's output has a size.
 func screenOf(*os.File) *os.File { return os.Stdout }

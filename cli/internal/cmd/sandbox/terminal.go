@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 
+	detach "github.com/moby/term"
 	"golang.org/x/term"
 
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
@@ -16,50 +17,127 @@ import (
 // runTerminal runs line in a terminal of the sandbox. The terminal of this process
 // shows it and types into it: Ctrl-C is a key for the program there. If the status
 // of the line is not 0 it returns a cmdutil.RemoteStatus.
-func runTerminal(ctx context.Context, ios *cmdutil.IOStreams, sb *sandbox.Sandbox, line string, process processFlags) (err error) {
-	keyboard, ok := ios.In.(*os.File)
+func runTerminal(ctx context.Context, ios *cmdutil.IOStreams, sb *sandbox.Sandbox, line string, process processFlags) error {
+	session := terminalSession{IO: ios, Open: func(ctx context.Context, cols, rows int) (*sandbox.Terminal, error) {
+		return sb.PTY.Open(ctx, &sandbox.PTYParams{
+			Cols: cols, Rows: rows, Command: line, User: process.User, Cwd: process.Cwd, Envs: process.Envs,
+		})
+	}}
+	return session.run(ctx)
+}
+
+// terminalSession shows a terminal of a sandbox in the terminal of this process, and types
+// into it.
+type terminalSession struct {
+	IO *cmdutil.IOStreams
+	// Open opens the terminal. A size of 0 means that this one has none.
+	Open func(ctx context.Context, cols, rows int) (*sandbox.Terminal, error)
+	// DetachKeys are the keys that end the session. Without any, all keys are typed.
+	DetachKeys []byte
+	// Keep leaves the program running if the session ends before it.
+	Keep bool
+}
+
+// errLeft is the error of a session that somebody left before its program ended.
+var errLeft = errors.New("the terminal was left")
+
+// run lasts until the program ends, somebody leaves it, or ctx ends. If the status of the
+// program is not 0 it returns a cmdutil.RemoteStatus.
+func (s *terminalSession) run(ctx context.Context) (err error) {
+	keyboard, ok := s.IO.In.(*os.File)
 	if !ok {
 		return errors.New("standard input is no terminal")
 	}
-	cols, rows, err := term.GetSize(int(screenOf(keyboard).Fd()))
+	screen := screenOf(keyboard)
+	cols, rows, err := term.GetSize(int(screen.Fd()))
 	if err != nil || cols < 1 || rows < 1 {
 		cols, rows = 0, 0 // a terminal without a size gets the default one
 	}
-	terminal, err := sb.PTY.Open(ctx, &sandbox.PTYParams{
-		Cols: cols, Rows: rows, Command: line, User: process.User, Cwd: process.Cwd, Envs: process.Envs,
-	})
+	terminal, err := s.Open(ctx, cols, rows)
 	if err != nil {
 		return &cmdutil.OwnError{Err: err, Running: true}
 	}
 	defer cmdutil.Closing(terminal, &err)
-	before, err := term.MakeRaw(int(keyboard.Fd()))
+	if s.Keep {
+		defer terminal.Disconnect()
+	}
+	restore, err := makeRaw(keyboard)
 	if err != nil {
 		return err
 	}
-	forget, err := obeyEscapes()
-	if err != nil {
-		return errors.Join(fmt.Errorf("have the console obey escape sequences: %w", err), term.Restore(int(keyboard.Fd()), before))
-	}
-	restore := func() error { return errors.Join(term.Restore(int(keyboard.Fd()), before), forget()) }
 	defer func() { err = cmdutil.KeepStatus(err, restore()) }()
+
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
 	stop := context.AfterFunc(ctx, func() {
 		_ = restore() // now, because the remaining steps may take longer than the process lives
-		_ = terminal.Close()
+		s.leave(terminal)
 	})
 	defer stop()
-	ctx, ended := context.WithCancel(ctx)
-	defer ended()
-	go followSize(ctx, keyboard, terminal)
-	go func() { _, _ = io.Copy(terminal, keyboard) }() // until the process ends: this read cannot be cancelled
+	go func() {
+		defer restoreInPanic(restore)
+		followSize(ctx, screen, terminal)
+	}()
+	go func() { // until the process ends: this read cannot be cancelled
+		defer restoreInPanic(restore)
+		end(s.typeInto(terminal, keyboard))
+	}()
+	return s.show(ctx, terminal)
+}
 
-	_, shown := io.Copy(ios.Out, terminal)
-	if ctx.Err() != nil {
+// makeRaw lets the terminal pass every key on, and obey the escape sequences of programs in
+// the sandbox. restore may be called more than once.
+func makeRaw(keyboard *os.File) (restore func() error, err error) {
+	before, err := term.MakeRaw(int(keyboard.Fd()))
+	if err != nil {
+		return nil, err
+	}
+	forget, err := obeyEscapes()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("have the console obey escape sequences: %w", err), term.Restore(int(keyboard.Fd()), before))
+	}
+	return func() error { return errors.Join(term.Restore(int(keyboard.Fd()), before), forget()) }, nil
+}
+
+// restoreInPanic is deferred by goroutines: their panic ends the process, and no other
+// goroutine restores the terminal then.
+func restoreInPanic(restore func() error) {
+	if cause := recover(); cause != nil {
+		_ = restore()
+		panic(cause)
+	}
+}
+
+func (s *terminalSession) leave(terminal *sandbox.Terminal) {
+	if s.Keep {
+		terminal.Disconnect()
+	}
+	_ = terminal.Close() // its error is that of the call in run
+}
+
+// typeInto passes keys on. It returns the reason for the end: the detach keys, the end of the
+// keyboard, or a failure.
+func (s *terminalSession) typeInto(terminal io.Writer, keyboard io.Reader) error {
+	_, err := io.Copy(terminal, detach.NewEscapeProxy(keyboard, s.DetachKeys))
+	if _, isDetached := errors.AsType[detach.EscapeError](err); err == nil || isDetached {
+		return errLeft
+	}
+	return &cmdutil.OwnError{Err: err, Running: true}
+}
+
+// show shows what the terminal shows, and returns how the session ended.
+func (s *terminalSession) show(ctx context.Context, terminal *sandbox.Terminal) error {
+	_, shown := io.Copy(s.IO.Out, terminal)
+	if shown != nil && s.IO.OutIsTerminal {
+		_, _ = io.WriteString(s.IO.Out, ordinaryScreen)
+	}
+	if shown != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	if shown != nil {
 		return &cmdutil.OwnError{Err: shown, Running: true}
 	}
-	err = terminal.Wait(ctx)
+	err := terminal.Wait(context.WithoutCancel(ctx)) // it has ended
 	if exit, ok := errors.AsType[*sandbox.ExitError](err); ok {
 		return cmdutil.RemoteStatus(exitStatus(exit.Result))
 	}
@@ -68,3 +146,8 @@ func runTerminal(ctx context.Context, ios *cmdutil.IOStreams, sb *sandbox.Sandbo
 	}
 	return nil
 }
+
+// ordinaryScreen undoes what a program that is left, such as an editor, did to the screen: the
+// other screen, the keys of the mouse, of pasted text and of the cursor, a cursor that is
+// hidden, and colors.
+const ordinaryScreen = "\x1b[?1047l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1004l\x1b[?1006l\x1b[?2004l\x1b[?1l\x1b>\x1b[?25h\x1b[0m"
