@@ -68,6 +68,8 @@ func TestStream(t *testing.T) {
 	if got := next(events); !strings.HasPrefix(got, "error ") || !strings.Contains(got, "ZeroDivisionError") {
 		t.Errorf("got %s, want the traceback", got)
 	}
+	for next(events) != "" { // the answer ends after the sandbox
+	}
 	for range client.List(t.Context(), nil) {
 		t.Error("a sandbox is left")
 	}

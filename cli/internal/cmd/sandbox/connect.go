@@ -81,13 +81,12 @@ was meant. All other keys, such as Ctrl-C, are for the program in the sandbox.`,
 	opts.New.AddNew(cmd, "with --new, how long the sandbox lives (default 5m)")
 	opts.Process.addStart(cmd)
 	flags := cmd.Flags()
-	flags.StringVarP(&opts.Process.Cwd, "cwd", "c", "", "the name of --workdir in the official CLI")
+	cmdutil.AddOfficialName(cmd, "workdir", "cwd", "c")
 	flags.StringVar(&opts.Shell, "shell", "", "run `PROGRAM`, a name or a path (default bash)")
 	flags.IntVar(&opts.PID, "pid", 0, "come back to the terminal of process `N`")
 	flags.StringVar(&detachKeys, "detach-keys", "ctrl-p,ctrl-q", "these `KEYS` leave the shell; '' for none")
 	flags.BoolVar(&opts.Remove, "rm", false, "with --new, kill the sandbox at the end")
 	cmdutil.AddLocalFlag(cmd, &isLocal)
-	cmd.MarkFlagsMutuallyExclusive("workdir", "cwd")
 	for _, name := range []string{"workdir", "cwd", "env", "shell", "new"} {
 		cmd.MarkFlagsMutuallyExclusive("pid", name) // a terminal that is there has them already
 	}
