@@ -185,16 +185,21 @@ type Timestamp struct {
 	Time time.Time
 	// Unit is the resolution: "s", "ms", "us" or "ns". "" means "ns".
 	Unit string
+	// Pytz is set if Python's zone is one of the package pytz, which pandas 2 makes of a name.
+	// Otherwise it is one of zoneinfo. pandas compares the two as different types.
+	Pytz bool
 }
 
 type timestampPayload struct {
 	Value int64  `py:"value"`
 	Unit  string `py:"unit"`
 	Zone  string `py:"zone,omitempty"`
+	Pytz  bool   `py:"pytz,omitempty"`
 }
 
 func (t Timestamp) form() (Kind, any, error) {
 	p := timestampPayload{Unit: t.Unit, Zone: zoneText(t.Time)}
+	p.Pytz = t.Pytz && p.Zone != ""
 	if p.Unit == "" {
 		p.Unit = "ns"
 	}
@@ -226,7 +231,7 @@ func timestampOf(p timestampPayload) (Timestamp, error) {
 	if !ok {
 		return Timestamp{}, errors.New("a Timestamp out of range")
 	}
-	return Timestamp{t.In(location), p.Unit}, nil
+	return Timestamp{t.In(location), p.Unit, p.Pytz}, nil
 }
 
 func floorDiv(a, b int64) int64 {

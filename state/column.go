@@ -20,6 +20,8 @@ type Column struct {
 	// Data has the values. For a category it has the codes, for a time with a zone
 	// the time in UTC, and for a str strings and nil.
 	Data Array
+	// Pytz is that of [Timestamp], for the times of a column with a zone.
+	Pytz bool
 	// Mask tells which values are missing, for the dtypes that have a mask; otherwise it is
 	// nil.
 	Mask []bool
@@ -38,6 +40,7 @@ type columnPayload struct {
 	Freq       string         `py:"freq,omitempty"`
 	Dtype      string         `py:"dtype"`
 	Data       Array          `py:"data,omitempty"`
+	Pytz       bool           `py:"pytz,omitempty"`
 	Mask       []byte         `py:"mask,omitempty"`
 	Categories *columnPayload `py:"categories,omitempty"`
 	Ordered    bool           `py:"ordered,omitempty"`
@@ -48,7 +51,7 @@ func (c Column) payload() (columnPayload, error) {
 	if _, err := c.check(DefaultMaxElements); err != nil {
 		return columnPayload{}, fmt.Errorf("column %.40v: %w", c.Name, err)
 	}
-	p := columnPayload{Name: c.Name, Freq: c.Freq, Dtype: c.Dtype, Data: c.Data, Ordered: c.Ordered, Range: c.Range}
+	p := columnPayload{Name: c.Name, Freq: c.Freq, Dtype: c.Dtype, Data: c.Data, Pytz: c.Pytz, Ordered: c.Ordered, Range: c.Range}
 	if c.Mask != nil {
 		p.Mask = raw(c.Mask)
 	}
@@ -63,7 +66,7 @@ func (c Column) payload() (columnPayload, error) {
 }
 
 func (p columnPayload) column() Column {
-	c := Column{Name: p.Name, Freq: p.Freq, Dtype: p.Dtype, Data: p.Data, Ordered: p.Ordered, Range: p.Range}
+	c := Column{Name: p.Name, Freq: p.Freq, Dtype: p.Dtype, Data: p.Data, Pytz: p.Pytz, Ordered: p.Ordered, Range: p.Range}
 	if p.Mask != nil {
 		c.Mask = make([]bool, len(p.Mask))
 		for i, missing := range p.Mask {

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -185,11 +186,11 @@ func TestFirstMessageHasADeadline(t *testing.T) {
 // failing is a connection that cannot be written to.
 type failing struct {
 	net.Conn
-	closed bool
+	closed atomic.Bool
 }
 
 func (*failing) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
-func (f *failing) Close() error            { f.closed = true; return f.Conn.Close() }
+func (f *failing) Close() error            { f.closed.Store(true); return f.Conn.Close() }
 
 // TestUnusedConnectionsEnd checks that a connection is closed if it does not take the first
 // message, or if it was made for another name than the client shows.
@@ -216,7 +217,7 @@ func TestUnusedConnectionsEnd(t *testing.T) {
 				_ = conn.Close()
 			}
 			_ = inside.Close()
-			if _, err := far.Read(make([]byte, 1)); err == nil || !outside.closed {
+			if _, err := far.Read(make([]byte, 1)); err == nil || !outside.closed.Load() {
 				t.Errorf("%s on port %d: the connection is open", shown, port)
 			}
 		}
