@@ -42,21 +42,36 @@ func newCmdOfficialAuth(*cmdutil.Factory) *cobra.Command {
 
 func newCmdCopying(*cmdutil.Factory) *cobra.Command { return newCmdOfficial("upload", "download") }
 
-// verbs are the commands below sandbox of the official CLI that are here at the top, by their names
-// and aliases there. Flags that both have mean the same.
-var verbs = map[string]string{
-	"create": "create", "cr": "create", "spawn": "create", "sp": "create",
-	"list": "ls", "ls": "ls",
-	"info": "info", "in": "info",
-	"connect": "connect", "cn": "connect",
-	"exec": "exec", "ex": "exec",
-	"kill": "kill", "kl": "kill",
-	"pause": "pause", "ps": "pause",
-	"resume": "resume", "rs": "resume",
-	"fork": "fork", "fk": "fork",
-	"snapshot": "snapshot", "snap": "snapshot",
-	"logs": "logs", "lg": "logs",
-	"metrics": "metrics", "mt": "metrics",
+// hereOf returns the name that a command below sandbox of the official CLI, by its name or alias
+// there, has here at the top, or "" if there is none. Flags that both have mean the same.
+func hereOf(verb string) string {
+	switch verb {
+	case "create", "cr", "spawn", "sp":
+		return "create"
+	case "list", "ls":
+		return "ls"
+	case "info", "in":
+		return "info"
+	case "connect", "cn":
+		return "connect"
+	case "exec", "ex":
+		return "exec"
+	case "kill", "kl":
+		return "kill"
+	case "pause", "ps":
+		return "pause"
+	case "resume", "rs":
+		return "resume"
+	case "fork", "fk":
+		return "fork"
+	case "snapshot", "snap":
+		return "snapshot"
+	case "logs", "lg":
+		return "logs"
+	case "metrics", "mt":
+		return "metrics"
+	}
+	return ""
 }
 
 // translate returns a command line of the official CLI in the words of this one: sandbox list is
@@ -66,8 +81,8 @@ func translate(args []string) []string {
 	if at+1 >= len(args) || args[at] != "sandbox" && args[at] != "sbx" {
 		return args
 	}
-	verb, ok := verbs[args[at+1]]
-	if !ok {
+	verb := hereOf(args[at+1])
+	if verb == "" {
 		return args
 	}
 	return slices.Concat(args[:at], []string{verb}, args[at+2:])
