@@ -37,7 +37,8 @@ func (a *asleep) begin() (settle func(paused bool)) {
 	}
 }
 
-// end ends the handle's own pause.
+// end ends the pause that this handle asked for: calls that wait for its end continue. Without such
+// a pause it does nothing.
 func (a *asleep) end() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

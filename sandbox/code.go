@@ -177,8 +177,8 @@ func (sb *Sandbox) collectCode(ctx context.Context, code string, p *RunCodeParam
 	return &c.execution, nil
 }
 
-// run runs code over the transport there is, which it finds out first. started
-// reports that the code may have run.
+// run runs code over the websocket or over HTTP. It first finds out which of them the sandbox has.
+// If started is true, the code may have run.
 func (r *codeRunner) run(ctx context.Context, code string, p *RunCodeParams, c *collector) (started bool, err error) {
 	python := func() *RunCodeParams {
 		there := *p

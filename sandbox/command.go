@@ -19,10 +19,11 @@ import (
 // missing reader. Only a bounded part of the output is kept. All methods are safe for concurrent
 // use.
 //
-// If the sandbox is paused, the command goes on with it. This handle then connects
-// to it again, when the sandbox has been resumed or, if requests may resume it, as
-// soon as Wait or Events waits; see [CommandResult].OutputCut. If nothing resumes
-// the sandbox, the error is [ErrCommandLost] and [ErrGone], with [GonePaused].
+// If the sandbox is paused, the command goes on with it. After the sandbox has been resumed, this
+// handle connects to the command again. If requests may resume the sandbox, the handle connects as
+// soon as Wait or Events waits. Output may be lost then, see [CommandResult].OutputCut. If nothing
+// resumes the sandbox, the error matches both [ErrCommandLost] and [ErrGone], and the state is
+// [GonePaused].
 type Command struct {
 	process        *attachment
 	tag            string

@@ -98,10 +98,9 @@ func (c *Contexts) Remove(ctx context.Context, id ContextID) error {
 	return c.end(ctx, "remove", string(id), c.sb.code.kernels.Remove)
 }
 
-// Interrupt interrupts the code that runs in a context, no matter which client
-// runs it; an empty id means the default context. Python code sees a
-// KeyboardInterrupt. It needs the websocket's port. If no code runs, nothing
-// happens.
+// Interrupt interrupts the code that runs in a context, no matter which client runs it. An empty id
+// means the default context. Python code sees a KeyboardInterrupt. Interrupt needs the port of the
+// kernel's websocket. If no code runs, nothing happens.
 func (c *Contexts) Interrupt(ctx context.Context, id ContextID) error {
 	sb := c.sb
 	ctx, end, err := sb.begin(ctx)

@@ -37,7 +37,7 @@ type GitParams struct {
 	Envs map[string]string
 }
 
-// GitInitParams sets what repository to create.
+// GitInitParams are the optional parameters of [Git.Init].
 type GitInitParams struct {
 	GitParams
 	// InitialBranch is the name of its first branch; empty means git's default. It

@@ -26,7 +26,7 @@ func (o *pipOutput) Write(p []byte) (int, error) {
 	return len(p), o.pass(end)
 }
 
-// flush passes on a last line that has no end.
+// flush passes on the last line if it does not end with a newline.
 func (o *pipOutput) flush() error { return o.pass(len(o.rest)) }
 
 func (o *pipOutput) pass(end int) error {

@@ -184,8 +184,8 @@ func (p *Packages) known(ctx context.Context, key string) *Installation {
 	return again
 }
 
-// remember records what was done, for known. left is the directory of packages as
-// it was before they were listed.
+// remember stores an installation under key, so that known can find it. left is the state of the
+// directory of packages before the packages were listed. If left is zero, nothing is stored.
 func (p *Packages) remember(key string, done *Installation, left siteDirectory) {
 	if left == (siteDirectory{}) {
 		return

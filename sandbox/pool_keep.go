@@ -47,7 +47,8 @@ func (p *Pool) keep() {
 	}
 }
 
-// tend begins what there is to do, and returns when there will be more at the latest.
+// tend starts the sandboxes that are missing, and discards those whose life is nearly over. It
+// returns the longest time until it must be called again.
 func (p *Pool) tend() (next time.Duration) {
 	p.mu.Lock()
 	now := time.Now()

@@ -47,7 +47,8 @@ func (sb *Sandbox) WaitPort(ctx context.Context, port int) error {
 	}
 }
 
-// closedUntil returns the error of a wait that err ended, with what was found before it.
+// closedUntil returns the error of a wait for a port. err ended the wait. closed is the last error
+// that said that the port was closed. If it is nil, closedUntil returns err alone.
 func closedUntil(err, closed error) error {
 	if closed == nil {
 		return err

@@ -15,9 +15,10 @@ var questions = map[string]bool{
 	processconnect.ProcessListProcedure:          true,
 }
 
-// repeat makes a request again that ended without an answer because the sandbox was
-// paused. ok is false if that is not the reason, or if the request may have changed
-// something.
+// repeat returns a copy of a request that ended without an answer because the sandbox was paused.
+// The caller can send the copy. If this handle asked for the pause, repeat first waits until the
+// pause is over. ok is false if a pause was not the reason, if the request may have changed
+// something, or if its body cannot be read again.
 func (p portClient) repeat(r *http.Request, begun time.Time) (again *http.Request, ok bool) {
 	ctx := r.Context()
 	question := r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodPost && questions[r.URL.Path]

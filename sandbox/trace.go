@@ -50,7 +50,8 @@ func tracing[R any](ctx context.Context, hook func(context.Context, string) (con
 	return hook(ctx, about)
 }
 
-// tracingIn calls a hook about something in a sandbox, which may be nil.
+// tracingIn calls hook with the sandbox and a text about the call. hook may be nil. Then tracingIn
+// returns ctx, and a function that does nothing.
 func tracingIn[R any](ctx context.Context, hook func(context.Context, *Sandbox, string) (context.Context, func(R, error)), sb *Sandbox, about string) (context.Context, func(R, error)) {
 	if hook == nil {
 		return ctx, func(R, error) {}

@@ -107,7 +107,8 @@ func (s *watched) ask(ctx context.Context) (c counter, err error) {
 	return c, json.Unmarshal(body, &c)
 }
 
-// goesOn checks that the variables and processes have the last known values.
+// goesOn checks that the sandbox continued from its last known state. The variables must have the
+// same values. The counter must be the same process, and must have counted one more question.
 func (s *watched) goesOn(ctx context.Context) error {
 	v, err := s.evaluate(ctx, "state()")
 	if err != nil {

@@ -155,7 +155,8 @@ func (b *bench) transferRows() []row {
 	}
 }
 
-// eventRows measure how soon the other side has what one side said.
+// eventRows returns the rows about events that cross the border of a sandbox. Each row measures the
+// time until the other side has noticed or answered an event.
 func (b *bench) eventRows() []row {
 	return []row{
 		{

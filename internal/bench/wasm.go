@@ -14,8 +14,8 @@ import (
 // wasmRow is the beginning of the names of the rows about WebAssembly.
 const wasmRow = "WebAssembly: "
 
-// wasmRows are the rows about Python in WebAssembly. Their floors are the same in usual
-// sandboxes.
+// wasmRows returns the rows about Python in WebAssembly. The floor of each row is the same
+// measurement in a usual sandbox.
 func (b *bench) wasmRows() []row {
 	const floor = "the usual sandbox"
 	w := *b

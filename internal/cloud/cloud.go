@@ -219,7 +219,7 @@ func (c *Cloud) avoidHidden(ctx context.Context, hidden []string) (err error) {
 	return nil
 }
 
-// assemble makes the parts that answer requests, which cannot fail.
+// assemble makes the parts of the cloud that answer requests. It cannot fail.
 func (c *Cloud) assemble(authority *tlsdoor.Authority) {
 	o := c.options
 	cache := builds.OpenCache(c.store, c.kept, o.Logger)

@@ -8,8 +8,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 )
 
-// check refuses a feature that an engine does not promise, before it is used. Clients know
-// the feature by the name what.
+// check refuses a feature that an engine does not promise. It must be called before the feature is
+// used. The error is a [*lifecycle.RefusedError]. It calls the feature by the name in what, which
+// clients know.
 func check(by engine.Report, f engine.Feature, what string) error {
 	why := by.Promises[f]
 	if why == "" {

@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// openFiles returns the maximum number of open files of this process, which has no limit.
+// openFiles returns the maximum number of open files of this process. Windows has no such limit, so
+// the number is the largest there is.
 func openFiles() (uint64, error) { return math.MaxUint64, nil }
 
 // lacksAddress reports whether listening failed because this machine has no such address.

@@ -240,10 +240,12 @@ func (k *Kernel) note(e *execution, m *jupyter.Message) error {
 	return nil
 }
 
-// noteBarrier handles an answer to the barrier that was sent after the execution. On
-// the same channel, messages that have not arrived before it are lost. If the kernel
-// has also sent nothing in between, it never received the request: the sandbox was
-// paused before this program noticed.
+// noteBarrier handles an answer to the barrier, a request that was sent after the execution. On
+// each channel the kernel answers in order. So a message of the execution is lost if it did not
+// arrive before the barrier's answer on the same channel. Then noteBarrier returns an error, with
+// one exception. If the kernel has sent nothing about the execution, and no message is missing, it
+// never received the request: the sandbox was paused before this program noticed. Then the
+// execution counts as not sent.
 func (k *Kernel) noteBarrier(e *execution, m *jupyter.Message, state string) error {
 	switch {
 	case m.Header.MsgType == "kernel_info_reply":

@@ -131,8 +131,8 @@ func (ks *Kernels) Open(ctx context.Context, id, language string) (*Kernel, erro
 	}
 }
 
-// openUnlessEnding is Open without the wait: if the context is being ended it returns
-// the id of the context.
+// openUnlessEnding does the work of Open, but does not wait. If the context is being ended, it
+// returns no kernel, and the id of the context as ending.
 func (ks *Kernels) openUnlessEnding(ctx context.Context, id, language string) (k *Kernel, ending string, err error) {
 	release, err := ks.exclusively(ctx)
 	if err != nil {

@@ -75,8 +75,9 @@ const complete = "complete"
 
 const used = setupdir.Marker(complete)
 
-// directory returns the directory of the set once it is fetched. Other pins, other
-// commands or another Python have another directory.
+// directory returns the path of the set's directory in the user's cache. The directory exists once
+// the set was fetched. The path depends on the pins, the commands and, if a command needs it, the
+// version of Python.
 func (s Set) directory() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {

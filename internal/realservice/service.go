@@ -139,7 +139,8 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// routed writes an answer of the part that routes requests.
+// routed writes an answer of the service's router, the part that passes requests on to sandboxes.
+// The status is the code in body.
 func routed(w http.ResponseWriter, body map[string]any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(body["code"].(int))

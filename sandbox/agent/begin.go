@@ -37,7 +37,7 @@ func Begin(ctx context.Context, sb *sandbox.Sandbox, p *Params) (*Run, error) {
 	return r, redact.err(err)
 }
 
-// begin is Begin, with errors that may have values of Params.Redact.
+// begin does the work of Begin. Its errors may contain values of Params.Redact.
 func begin(ctx context.Context, sb *sandbox.Sandbox, p *Params) (*Run, error) {
 	if _, err := p.Guard.config(p.Packages); err != nil {
 		return nil, err
@@ -82,7 +82,8 @@ func install(ctx context.Context, packages *sandbox.Packages, p *Params) (*sandb
 	return nil, nil
 }
 
-// adviseImport adds to the refusal of an import the advice to name it in Guard.Allow.
+// adviseImport extends the error of a refused import. It advises to name the import in Guard.Allow.
+// Other errors are returned unchanged.
 func adviseImport(err error) error {
 	if refused, ok := errors.AsType[*sandbox.RequirementError](err); ok && refused.Import {
 		return fmt.Errorf("%w; to allow the import, name it in Guard.Allow", err)

@@ -293,7 +293,8 @@ func (t Tool) check(arguments state.Value) error {
 	return nil
 }
 
-// opaqueIn describes the first argument without a Go form, and the reason.
+// opaqueIn describes the first argument that has no Go form, and says why it has none. Arguments
+// with names are taken in the order of their names.
 func opaqueIn(arguments any) string {
 	switch arguments := arguments.(type) {
 	case map[string]any:

@@ -101,7 +101,7 @@ type Pie struct {
 	Slices []PieData
 }
 
-// PieData is a slice; Angle is how many degrees it spans.
+// PieData is a slice of a pie chart. Angle is its size in degrees.
 type PieData struct {
 	Label         string
 	Angle, Radius float64

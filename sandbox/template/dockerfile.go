@@ -196,8 +196,9 @@ func values(n *parser.Node) []string {
 // isList reports whether the arguments were written as a list in JSON.
 func isList(n *parser.Node) bool { return n.Attributes["json"] }
 
-// flags returns the flags of an instruction, each with a value unless it is one of bare.
-// Those of refused are errors that say what to use.
+// flags returns the flags of an instruction, by name. A flag must be known or bare. A known flag
+// needs a value. A bare flag without a value has the value "true". A flag in refused is an error,
+// with the advice that refused has for it.
 func flags(n *parser.Node, known, bare []string, refused map[string]string) (map[string]string, error) {
 	found := map[string]string{}
 	for _, text := range n.Flags {

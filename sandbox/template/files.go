@@ -178,7 +178,8 @@ type walk struct {
 	walked []string // directories
 }
 
-// add adds what a pattern stands for, unless it is ignored.
+// add adds the file or directory called name, unless it is ignored. A directory is added with its
+// content. A name inside a directory that was already added is skipped.
 func (w *walk) add(name string) error {
 	for _, dir := range w.walked {
 		if dir == "." || strings.HasPrefix(name, dir+"/") {

@@ -64,8 +64,8 @@ func withHeredocs(command string, documents []parser.Heredoc) string {
 	return command
 }
 
-// script returns the command that does what a here-document says: itself, unless it begins
-// with "#!".
+// script returns the shell command that runs a here-document. A text that begins with "#!" is
+// written to a file in /tmp, which is run and then removed. Any other text is the command itself.
 func script(h parser.Heredoc) string {
 	text := content(h)
 	if !strings.HasPrefix(text, "#!") {

@@ -176,8 +176,8 @@ func columns(text string) (n int) {
 	return n
 }
 
-// longestWord returns how many columns of a terminal the longest word in the last column takes.
-// Words that take more than limit do not count.
+// longestWord returns the width of the longest word in the last column, in columns of a terminal.
+// The header counts, too. Words that are wider than limit do not count.
 func longestWord(header []string, cells [][]string, limit int) (longest int) {
 	last := len(header) - 1
 	for _, row := range append([][]string{header}, cells...) {

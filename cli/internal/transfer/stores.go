@@ -31,7 +31,7 @@ func InSandbox(sb *sandbox.Sandbox, user, path string) End {
 	return End{Store: &sandboxStore{sb, user}, Path: fromHome(path)}
 }
 
-// InVolume returns the end of a copy for a path of a volume.
+// InVolume returns an End for a path of a volume.
 func InVolume(v *sandbox.Volume, path string) End { return End{Store: volumeStore{v}, Path: path} }
 
 // sandboxStore is the files of a sandbox as one of its users.

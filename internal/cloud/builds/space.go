@@ -107,8 +107,9 @@ func (e *SpaceError) Error() string {
 	return fmt.Sprintf("no space: templates and snapshots take %d MiB of the %d MiB that they may take: delete those that are no longer needed, or start the local cloud with more", e.Space.Bytes/mib, e.Space.Cap/mib)
 }
 
-// MakeRoom drops cached steps, images and archives, least recently used first, until bytes more
-// have room. Layers of templates stay, and so do cached steps that have only such layers.
+// MakeRoom drops cached steps, images and archives until there is space for the given number of
+// bytes. It drops the least recently used first. Layers of templates stay, and so do cached steps
+// that have only such layers. If the space is still too small, the error is a [*SpaceError].
 func (b *Builder) MakeRoom(ctx context.Context, bytes int64) error {
 	space, err := b.Space(ctx)
 	if err != nil {

@@ -47,7 +47,7 @@ func Start(cmd *exec.Cmd) error {
 	return nil
 }
 
-// Wait waits for a command started with [Start] and returns what its own Wait does.
+// Wait waits for a command that was started with [Start]. It returns the error of [exec.Cmd.Wait].
 func Wait(cmd *exec.Cmd) error {
 	err := cmd.Wait()
 	started.forget(cmd.Process)
@@ -80,7 +80,8 @@ func Adopt(pid int) (*os.Process, error) {
 	return p, nil
 }
 
-// WaitAdopted waits for a process that [Adopt] returned, and returns what [Wait] does.
+// WaitAdopted waits for a process that [Adopt] returned. It returns the same errors as [Wait]: an
+// exit status other than 0 is an [*exec.ExitError].
 func WaitAdopted(p *os.Process) error {
 	state, err := p.Wait()
 	started.forget(p)

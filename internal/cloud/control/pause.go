@@ -69,7 +69,8 @@ func (s *Service) connect(d dialect) handler {
 	}
 }
 
-// resume is the first generation's call before it had connect.
+// resume answers the call that resumes a sandbox in the first generation of the API. Clients used
+// it before that generation had connect.
 func (s *Service) resume(w http.ResponseWriter, r *http.Request) error {
 	var q struct {
 		connectRequest

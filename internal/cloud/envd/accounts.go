@@ -29,7 +29,9 @@ var ErrNoID = errors.New("the sandbox does not have such an id")
 // because nobody reports changes to them.
 func account(name, passwd, group string) *User { return accountWith(0, name, passwd, group) }
 
-// accountWith returns the account whose line has text in a field.
+// accountWith returns the account of the first line of passwd whose field has the given text. The
+// fields of a line are counted from 0. The account's groups come from group. Without such a line,
+// or if the line is invalid, accountWith returns nil.
 func accountWith(field int, text, passwd, group string) *User {
 	var user *User
 	eachLine(passwd, func(fields []string) bool {
@@ -50,8 +52,9 @@ func accountWith(field int, text, passwd, group string) *User {
 	return user
 }
 
-// AsInFiles returns a user of a sandbox as the sandbox's own files define it, because an
-// image may have accounts of these names. Without such an account it returns user.
+// AsInFiles returns the account that has the user's name in the sandbox's own files. An image may
+// have such an account, with other ids or another home. Without such an account AsInFiles returns
+// user. If user has no credential, the account gets the ids of user and no credential.
 func AsInFiles(user User) User {
 	found := account(user.Name, passwdFile, groupFile)
 	if found == nil {

@@ -198,8 +198,8 @@ func (k *Kernel) start(ctx context.Context) (link.Info, error) {
 	return info, nil
 }
 
-// startReady starts a process and waits until it is ready. A process returned together
-// with an error is nil or has ended.
+// startReady starts a process and waits until it is ready. If err is not nil, p is nil or has
+// ended.
 func (k *Kernel) startReady(ctx context.Context) (p *process, info link.Info, err error) {
 	const tries = 3 // in case another program takes a port that was found free
 	for range tries {

@@ -113,8 +113,8 @@ func Open(o Options) *Set {
 	return set
 }
 
-// Add makes a layer of the files that save saves. The caller holds it. After an error nothing
-// is left of it.
+// Add makes a layer of the files of a sandbox, which save saves. The caller holds the layer. If Add
+// fails, nothing of the layer is left.
 func (s *Set) Add(save Save) (id string, err error) {
 	return s.add(record{}, func(dir string) (bool, error) { return save(dir, s.sharing() != nil) })
 }
@@ -128,8 +128,8 @@ func (s *Set) Make(fill func(dir string) error) (id string, err error) {
 	return s.add(record{}, func(dir string) (bool, error) { return true, fill(dir) })
 }
 
-// AddMemory makes a layer of the memory that save saves to an empty directory. The caller holds
-// it. After an error nothing is left of it.
+// AddMemory makes a layer of a sandbox's memory. save saves the memory to dir, an empty directory.
+// The caller holds the layer. If AddMemory fails, nothing of the layer is left.
 func (s *Set) AddMemory(save func(dir string) error) (id string, err error) {
 	return s.add(record{Memory: true}, func(dir string) (bool, error) { return false, save(dir) })
 }

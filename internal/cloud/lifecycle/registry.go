@@ -347,7 +347,9 @@ func (r *Registry) findLocked(id string) (*record, error) {
 	return rec, nil
 }
 
-// notFoundLocked returns the error for a sandbox that is as good as not there.
+// notFoundLocked returns the error for a sandbox that has a record, but is answered for as if it
+// did not exist. The error says that the sandbox is paused, or why it ended if that is known. r.mu
+// is held.
 func (r *Registry) notFoundLocked(rec *record) error {
 	if rec.State == Paused {
 		return &NotFoundError{ID: rec.ID, Paused: true}

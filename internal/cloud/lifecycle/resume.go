@@ -18,9 +18,9 @@ type ResumeOptions struct {
 }
 
 // Connect extends the lifetime of a running sandbox, or resumes a paused one. It returns the
-// record, and whether the sandbox was paused. Errors are a [*NotFoundError], a
-// [*StateError], a [*LimitError], a [*LaunchError], [ErrUnresponsive], [ErrClosed], and
-// ctx's, after which a resume goes on.
+// record, and reports whether the sandbox was paused. The error is a [*NotFoundError], a
+// [*StateError], a [*LimitError], a [*LaunchError], [ErrUnresponsive], [ErrClosed] or the error of
+// ctx. If ctx ends, a resume that has begun goes on.
 func (r *Registry) Connect(ctx context.Context, id string, o ResumeOptions) (sb Sandbox, resumed bool, err error) {
 	resumed = true
 	err = r.on(ctx, id, onConnect, func(rec *record) (*transition, error) {

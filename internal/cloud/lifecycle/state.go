@@ -1,6 +1,6 @@
 package lifecycle
 
-// State is the state of a sandbox that can be found.
+// State is the state of a sandbox. Only a sandbox that can be found has a state.
 type State int
 
 // The states.

@@ -144,7 +144,8 @@ func (e *egressProxyError) Error() string {
 
 func (e *egressProxyError) Unwrap() error { return e.err }
 
-// throughEgressProxy connects to a checked target through the proxy of rules.
+// throughEgressProxy connects to target through the egress proxy that rules name. The target must
+// have been checked.
 func (d *Dialer) throughEgressProxy(ctx context.Context, rules *Rules, target string) (_ net.Conn, err error) {
 	p := rules.proxy
 	defer func() {

@@ -88,8 +88,9 @@ func Routed(ctx context.Context, sandbox string, port int) {
 	}
 }
 
-// Ignored records that fields of the body of the request of ctx are unknown, or parameters of
-// its query.
+// Ignored records the names of fields that a request's body has and that the service does not know.
+// The names may also be those of parameters of the request's query. ctx is the context of the
+// request. Of many names only the first are kept.
 func Ignored(ctx context.Context, fields ...string) {
 	if n, ok := ctx.Value(noteKey{}).(*note); ok {
 		n.mu.Lock()

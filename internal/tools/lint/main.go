@@ -1,11 +1,11 @@
-// Lint finds what is wrong, unclear or unused in Go packages. It is run by
+// Lint finds mistakes, unclear text and unused things in Go packages. It is run by
 //
 //	go vet -vettool=.tmp/bin/lint -every-package ./...
 //
-// which keeps what it found of a package until the package, or what it imports,
-// changes. linters.go has the list of what is looked for, with the reasons.
+// go vet keeps the findings of a package until the package or one of its imports changes.
+// linters.go lists the checks, with their reasons.
 //
-// Findings are mended, not silenced. Where one is wrong, a comment says why:
+// Findings are mended, not silenced. If a finding is wrong, a comment says why:
 //
 //	ctx context.Context //nolint:containedctx // the request's
 package main

@@ -215,7 +215,8 @@ func (o *runOptions) begin(ctx context.Context, sb *sandbox.Sandbox, prelude str
 	return nil
 }
 
-// params returns the place in which the code runs.
+// params returns the context and the language of the run. A context that was made for --workdir
+// takes precedence.
 func (o *runOptions) params() sandbox.RunCodeParams {
 	if o.made != "" {
 		return sandbox.RunCodeParams{Context: o.made}

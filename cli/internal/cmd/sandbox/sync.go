@@ -139,7 +139,8 @@ func (o *syncOptions) source() string {
 	return o.Local
 }
 
-// print prints each change on a line, whatever characters a name has.
+// print prints each change on a line of its own. A name cannot break the line: its line breaks
+// become spaces, and its control characters are left out.
 func (o *syncOptions) print(changes []mirror.Change) error {
 	for _, c := range changes {
 		if o.JSON {

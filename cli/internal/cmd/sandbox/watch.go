@@ -21,7 +21,8 @@ type listChange struct {
 	Sandbox sandboxView `json:"sandbox"`
 }
 
-// listWatch calls show with the sandboxes until ctx ends.
+// listWatch lists the sandboxes and calls show with them, again and again, until ctx ends. It
+// returns the first error of list or show, or the cause of ctx's end.
 func listWatch(ctx context.Context, list func(context.Context) ([]sandbox.Info, error), show func([]sandbox.Info) error) error {
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()

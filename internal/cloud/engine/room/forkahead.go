@@ -20,9 +20,9 @@ const (
 	unusedTime = time.Minute
 )
 
-// forkAhead orders a kernel for a warm sandbox. The kernel waits there for the first message of
-// envd: until then it has no owner, no variables and no directory. If there is none, the
-// sandbox's first kernel is ordered on demand.
+// forkAhead orders a kernel for a warm sandbox. The kernel waits in the sandbox for the first
+// message of envd. Until then it has no owner, no variables and no directory. If forkAhead orders
+// no kernel, the sandbox's first kernel is ordered on demand.
 func (s *Sandbox) forkAhead(ctx context.Context) {
 	if s.forked != nil || !s.room.zygote.isWarm() {
 		return
@@ -80,8 +80,9 @@ func (s *Sandbox) endForked() {
 	}
 }
 
-// noteCode records whether code was run in a used sandbox that has ended. If not, the next use is
-// most likely a command again, and the fork of a kernel would slow it down.
+// noteCode notes, when a used sandbox has ended, that no code was run in it. The next sandbox then
+// most likely runs a command, too, and the fork of a kernel would slow it down. noteCode does
+// nothing if code was run.
 func (s *Sandbox) noteCode() {
 	if s.endLife != nil && !s.ranCode {
 		s.room.warm.codeRuns.Store(false)

@@ -50,8 +50,8 @@ func newPause() pause {
 // it and out of it. If it fails, or ctx ends, all processes continue.
 func (s *Sandbox) Freeze(ctx context.Context) error { return s.stop(ctx, true) }
 
-// Hold stops every process of the sandbox until [Sandbox.Thaw], and keeps its connections, which
-// wait. If it fails, or ctx ends, all processes continue.
+// Hold stops every process of the sandbox until [Sandbox.Thaw]. It does not cut the sandbox's
+// connections: they wait. If Hold fails, or ctx ends, all processes continue.
 func (s *Sandbox) Hold(ctx context.Context) error { return s.stop(ctx, false) }
 
 func (s *Sandbox) stop(ctx context.Context, cut bool) error {

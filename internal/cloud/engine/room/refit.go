@@ -87,8 +87,9 @@ func (s *Sandbox) showAuthority(ctx context.Context) error {
 	return nil
 }
 
-// awaitMounter waits for the end of the mounter, because that has all rights in the sandbox. The
-// mounter was told to end, or ends by itself.
+// awaitMounter waits for the end of the mounter. The mounter has all rights in the sandbox, so it
+// must end before the sandbox is used. It was told to end, or ends by itself. Without a mounter
+// awaitMounter returns at once.
 func (s *Sandbox) awaitMounter(ctx context.Context) error {
 	if s.mounter == nil {
 		return nil

@@ -20,10 +20,11 @@ import (
 )
 
 // UnpackTar makes a layer in dir from a layer of a container image, see [layer.Untar]. The layers
-// below and dir are on one mount. UnpackTar waits for a blocked Read of tar; its caller must end
-// such a Read.
+// below and dir are on one mount. UnpackTar cannot return while a Read of tar is blocked. The
+// caller must end such a Read.
 //
-// With a single id sandboxes have no other owners: all files belong to root, who is user.
+// If sandboxes have a single id, they have no other owners: all files belong to root, and user is
+// the same account.
 func (r *Room) UnpackTar(ctx context.Context, below []string, tar io.Reader, dir string) error {
 	if err := r.unpackTar(ctx, below, tar, dir); err != nil {
 		return fmt.Errorf("room: unpack a layer of an image to %s: %w", dir, err)

@@ -56,7 +56,8 @@ type Server struct {
 	close  func()
 }
 
-// passage is one setting of the egress, while it is in force.
+// passage is one setting of a sandbox's egress. Its context ends when the setting is no longer in
+// force.
 type passage struct {
 	egress engine.Egress
 	ctx    context.Context //nolint:containedctx // it ends with the passage, not with a call

@@ -249,10 +249,11 @@ func preferAsVictim(pid int) {
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("1000"), 0)
 }
 
-// runscFlags are the flags of all runsc commands. The sandbox's limits apply to all of runsc.
-// Files are this machine's, so that the room can save them, and others may write to volumes. A
-// restored sandbox is described by the same program that described it when it was saved, so runsc
-// need not compare the descriptions: it would reject options that it has added itself.
+// runscFlags returns the flags of all runsc commands. The sandbox's limits apply to all of runsc,
+// so runsc sets none. Files are written to this machine's file system, so that the room can save
+// them. They are shared, because others may write to volumes. runsc does not compare the
+// description of a restored sandbox with the saved one: it would reject options that it has added
+// itself. The comparison is not needed, because the same program made both descriptions.
 func runscFlags(spec *wire.EnvdSpec) []string {
 	network := "none"
 	if spec.Network {
@@ -270,9 +271,10 @@ func runscFlags(spec *wire.EnvdSpec) []string {
 	return append(flags, fmt.Sprintf("--dcache=%d", rememberedNames()))
 }
 
-// rememberedNames returns the number of names that gVisor caches of files not open in the sandbox.
-// For each it holds up to two files of this machine open, in addition to those open in the sandbox,
-// all under the limit of one process. By default it caches a thousand, and then opening fails.
+// rememberedNames returns the number of file names that gVisor caches. The cached names are those
+// of files that the sandbox does not have open. For each of them gVisor holds up to two files of
+// this machine open. They count against the limit of one process, together with the files that the
+// sandbox has open. gVisor's default is a thousand names: then opening files fails.
 func rememberedNames() uint64 {
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {

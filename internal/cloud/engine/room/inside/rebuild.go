@@ -64,8 +64,8 @@ func runMounter(c *wire.Conn, raw json.RawMessage, mounts []*os.File) error {
 	return leaveOldRoot() // while envd starts
 }
 
-// runEnterer moves all processes of the sandbox into the root that the first stage made without
-// entering it. None of the sandbox's code has run yet.
+// runEnterer moves all processes of the sandbox into the root that the first stage made. The first
+// stage has not entered that root itself. None of the sandbox's code has run yet.
 func runEnterer(c *wire.Conn, raw json.RawMessage, files []*os.File) error {
 	if err := restrictEnvd(); err != nil {
 		return err

@@ -48,7 +48,9 @@ type decision struct {
 	often bool // programs make the call all the time
 }
 
-// decisions returns the decisions for all numbers, in order.
+// decisions returns the decisions for all numbers of calls, in ascending order. Neighbouring
+// numbers with the same code share one decision. Unknown numbers are refused with ENOSYS. The last
+// decision also applies to all higher numbers.
 func decisions(arch architecture, calls []call) []decision {
 	unknown := decision{code: refuse(unix.ENOSYS).compile()}
 	var all []decision // by number
