@@ -32,7 +32,8 @@ type plan struct {
 	remove  []string // what only the destination has, in the same order
 }
 
-// newPlan compares two trees. Only with remove, what the source lacks is removed.
+// newPlan compares two trees. Only with remove, what the source lacks is removed. A directory in
+// which something is ignored stays.
 func newPlan(from, to tree, remove bool) (*plan, error) {
 	p, send := &plan{}, map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(from)) {
@@ -41,6 +42,8 @@ func newPlan(from, to tree, remove bool) (*plan, error) {
 		switch {
 		case e.kind == unsendable, exists && e.same(there):
 			continue
+		case exists && there.keeps && !e.isDir():
+			return nil, &fs.PathError{Op: "replace", Path: name, Err: fmt.Errorf("%w: something in it is ignored, and stays", syscall.EISDIR)}
 		case exists && there.isDir() && !e.isDir() && !remove:
 			return nil, &fs.PathError{Op: "replace", Path: name, Err: fmt.Errorf("%w: --delete removes it with what is in it", syscall.EISDIR)}
 		case exists && there.isDir() != e.isDir():
@@ -61,7 +64,7 @@ func newPlan(from, to tree, remove bool) (*plan, error) {
 	}
 	if remove {
 		for _, name := range slices.Sorted(maps.Keys(to)) {
-			if _, ok := from[name]; !ok {
+			if _, ok := from[name]; !ok && !to[name].keeps {
 				p.changes = append(p.changes, Change{Type: Remove, Name: name})
 				p.remove = append(p.remove, name)
 			}

@@ -134,6 +134,7 @@ func (r *remote) scan(ctx context.Context, ignore []*rules, maxFiles int64, insi
 				return fmt.Errorf("the sandbox lists a file that cannot be: %q (%q)", name, facts)
 			}
 			if ignoredBy(ignore, name, e.isDir()) {
+				all.ignored(name)
 				continue
 			}
 			switch {

@@ -16,6 +16,7 @@ type entry struct {
 	size    int64
 	modTime time.Time
 	target  string // of a symbolic link
+	keeps   bool   // of a directory: something in it is ignored, so it is not removed
 }
 
 // unsendable is the kind of what cannot be sent. What has its name at the destination stays.
@@ -44,6 +45,20 @@ func (e entry) same(other entry) bool {
 // tree has the entries of a directory by their paths, with slashes, without those that are ignored.
 type tree map[string]entry
 
+// ignored notes that an entry is left out: the directories above it have to stay.
+func (t tree) ignored(name string) {
+	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+		e, ok := t[dir]
+		if e.keeps {
+			return
+		}
+		if ok {
+			e.keeps = true
+			t[dir] = e
+		}
+	}
+}
+
 // scanLocal reads a directory of this machine. It adds the .gitignore files to rules, and leaves out
 // what they or one of others ignore. It calls visit before it reads a directory, unless visit is nil.
 func scanLocal(root *os.Root, rules *rules, others []*rules, visit func(dir string) error, skipped func(name, why string)) (tree, error) {
@@ -65,6 +80,7 @@ func scanLocal(root *os.Root, rules *rules, others []*rules, visit func(dir stri
 		case name == ".":
 			return enter(name)
 		case ignoredBy(append(others, rules), name, d.IsDir()):
+			all.ignored(name)
 			if d.IsDir() {
 				return fs.SkipDir
 			}
