@@ -21,7 +21,7 @@ type Packer struct {
 	Exclude func(name string, entry fs.DirEntry) bool // reports whether to leave an entry out; may be nil
 	Skipped func(name, why string)                    // is called for entries of any other kind
 
-	tar *tar.Writer
+	tar *Writer
 
 	// closed are the parent directories of the last entry that do not allow writing. They
 	// are written after their contents: otherwise tar could not write into them if it
@@ -31,7 +31,7 @@ type Packer struct {
 
 // Pack writes the whole directory to w.
 func (p *Packer) Pack(ctx context.Context, w io.Writer) error {
-	p.tar = tar.NewWriter(w)
+	p.tar = NewWriter(w)
 	err := fs.WalkDir(p.Root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:

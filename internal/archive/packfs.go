@@ -13,7 +13,7 @@ import (
 // that unpacks it applies. Times and owners are left out. A device, a socket or a pipe is
 // the error [fs.ErrInvalid].
 func PackFS(ctx context.Context, fsys fs.FS, w io.Writer) error {
-	archive := tar.NewWriter(w)
+	archive := NewWriter(w)
 	err := fs.WalkDir(fsys, ".", func(name string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -43,14 +43,14 @@ func PackFS(ctx context.Context, fsys fs.FS, w io.Writer) error {
 
 // writeHeader begins an entry. It adds the name to the error, because tar's error does not
 // have it.
-func writeHeader(archive *tar.Writer, name string, header *tar.Header) error {
+func writeHeader(archive *Writer, name string, header *tar.Header) error {
 	if err := archive.WriteHeader(header); err != nil {
 		return &fs.PathError{Op: "copy", Path: name, Err: err}
 	}
 	return nil
 }
 
-func packFile(archive *tar.Writer, fsys fs.FS, name string) error {
+func packFile(archive *Writer, fsys fs.FS, name string) error {
 	file, err := fsys.Open(name)
 	if err != nil {
 		return err

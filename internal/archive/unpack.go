@@ -2,6 +2,7 @@ package archive
 
 import (
 	"archive/tar"
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -62,7 +63,7 @@ func (u *Unpacker) Unpack(ctx context.Context, r io.Reader) error {
 			u.close(i)
 		}
 	}()
-	tr := tar.NewReader(r)
+	tr := tar.NewReader(bufio.NewReaderSize(r, gathered))
 	for {
 		header, err := tr.Next()
 		if errors.Is(err, io.EOF) {

@@ -21,28 +21,28 @@ var errShrunk = errors.New("the file became shorter while it was read")
 
 // pack writes entries of this machine as a tar stream.
 func pack(ctx context.Context, root *os.Root, names []string, entries tree, w io.Writer) error {
-	archive := tar.NewWriter(w)
+	stream := archive.NewWriter(w)
 	for _, name := range names {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if err := packEntry(archive, root, name, entries[name]); err != nil {
+		if err := packEntry(stream, root, name, entries[name]); err != nil {
 			return err
 		}
 	}
-	return archive.Close()
+	return stream.Close()
 }
 
-func packEntry(archive *tar.Writer, root *os.Root, name string, e entry) error {
+func packEntry(stream *archive.Writer, root *os.Root, name string, e entry) error {
 	// The format keeps fractions of a second.
 	header := &tar.Header{Name: name, Mode: int64(e.perm), ModTime: e.modTime, Format: tar.FormatPAX}
 	switch e.kind {
 	case fs.ModeDir:
 		header.Typeflag, header.Name = tar.TypeDir, name+"/"
-		return archive.WriteHeader(header)
+		return stream.WriteHeader(header)
 	case fs.ModeSymlink:
 		header.Typeflag, header.Linkname = tar.TypeSymlink, e.target
-		return archive.WriteHeader(header)
+		return stream.WriteHeader(header)
 	}
 	file, err := root.Open(name)
 	if errors.Is(err, fs.ErrNotExist) { // removed meanwhile
@@ -53,10 +53,10 @@ func packEntry(archive *tar.Writer, root *os.Root, name string, e entry) error {
 	}
 	defer func() { _ = file.Close() }() // it was read only
 	header.Typeflag, header.Size = tar.TypeReg, e.size
-	if err := archive.WriteHeader(header); err != nil {
+	if err := stream.WriteHeader(header); err != nil {
 		return err
 	}
-	n, err := io.Copy(archive, io.LimitReader(file, e.size))
+	n, err := io.Copy(stream, io.LimitReader(file, e.size))
 	if err == nil && n < e.size {
 		err = &fs.PathError{Op: "read", Path: name, Err: errShrunk}
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"syscall"
 
+	"github.com/e2bctl/e2bctl/cli/internal/transfer"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -174,22 +175,8 @@ func (m *Mirror) upload(ctx context.Context, root *os.Root, p *plan, from tree) 
 func (m *Mirror) download(ctx context.Context, root *os.Root, p *plan, from tree) error {
 	return m.remote().read(ctx, packLine, listOf(p.send), func(stream io.Reader) error {
 		if m.Progress != nil {
-			stream = &counted{r: stream, tell: m.Progress}
+			stream = transfer.Counted(stream, m.Progress)
 		}
 		return m.receive(ctx, root, p, from, stream)
 	})
-}
-
-// counted is a reader that reports how many bytes were read.
-type counted struct {
-	r    io.Reader
-	read int64
-	tell func(int64)
-}
-
-func (c *counted) Read(p []byte) (int, error) {
-	n, err := c.r.Read(p)
-	c.read += int64(n)
-	c.tell(c.read)
-	return n, err
 }

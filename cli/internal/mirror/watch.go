@@ -3,8 +3,10 @@ package mirror
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -37,7 +39,13 @@ func (m *Mirror) Watch(ctx context.Context, report func([]Change) error) (err er
 		if err := m.Sandbox.Files.MakeDir(ctx, m.Dir, &sandbox.PathParams{User: m.User}); err != nil {
 			return err
 		}
-		m.visit = func(dir string) error { return local.Add(filepath.Join(m.Local, filepath.FromSlash(dir))) }
+		m.visit = func(dir string) error {
+			err := local.Add(filepath.Join(m.Local, filepath.FromSlash(dir)))
+			if errors.Is(err, syscall.ENOSPC) {
+				err = fmt.Errorf("this user watches as many directories as the system allows: leave some out with --exclude, or raise fs.inotify.max_user_watches: %w", err)
+			}
+			return err
+		}
 	}
 	// In both directions the watch in the sandbox also says when the sandbox ends.
 	there, err := m.Sandbox.Files.Watch(ctx, m.Dir, &sandbox.WatchParams{User: m.User, Recursive: m.Pull})

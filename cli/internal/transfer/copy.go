@@ -141,7 +141,7 @@ func (c *Copy) file(ctx context.Context, from, to End, mode fs.FileMode) error {
 	}
 	defer end()
 	if c.Progress != nil {
-		r = &counting{r: r, tell: c.Progress}
+		r = Counted(r, c.Progress)
 	}
 	if c.BoundFiles && from.Store != nil {
 		r = &bounded{r: r, left: int64(c.MaxBytes), limit: c.MaxBytes}
@@ -228,20 +228,6 @@ func (e End) name() string {
 
 func (e End) endsInSlash() bool {
 	return strings.HasSuffix(e.Path, "/") || e.Store == nil && strings.HasSuffix(e.Path, string(filepath.Separator))
-}
-
-// counting is a reader that reports how many bytes were read.
-type counting struct {
-	r    io.Reader
-	read int64
-	tell func(int64)
-}
-
-func (c *counting) Read(p []byte) (int, error) {
-	n, err := c.r.Read(p)
-	c.read += int64(n)
-	c.tell(c.read)
-	return n, err
 }
 
 // bounded is a reader that fails after too many bytes.

@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -65,4 +66,20 @@ func amount(bytes int64) string {
 		return fmt.Sprintf("%d bytes", bytes)
 	}
 	return fmt.Sprintf("%.1f %s", size, unit)
+}
+
+// Counted returns r, and calls tell after each Read with the number of bytes that were read so far.
+func Counted(r io.Reader, tell func(bytes int64)) io.Reader { return &counted{r: r, tell: tell} }
+
+type counted struct {
+	r    io.Reader
+	read int64
+	tell func(int64)
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.read += int64(n)
+	c.tell(c.read)
+	return n, err
 }
