@@ -174,8 +174,8 @@ func openBelow(t *testing.T, dir string) map[string]int {
 	return found
 }
 
-// A file system of a volume never gives rights to those who run programs or open devices
-// there, and its thread starts again after its end.
+// The file system of a volume ignores set-user-ID bits and devices, also one that was mounted
+// after the thread for mounts had ended and started again.
 func TestSizedGivesNoRights(t *testing.T) {
 	t.Parallel()
 	r := sized(t, openStore(t, t.TempDir()), MinSize)

@@ -13,8 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// followSize gives the terminal in the sandbox the size of this one, at every change, until
-// ctx ends.
+// followSize resizes the terminal in the sandbox whenever this one is resized, until ctx ends.
 func followSize(ctx context.Context, screen *os.File, terminal *sandbox.Terminal) {
 	resized := make(chan os.Signal, 1)
 	signal.Notify(resized, syscall.SIGWINCH)

@@ -11,8 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// followSize gives the terminal in the sandbox the size of this one until ctx ends. This system
-// does not report changes, so it looks four times a second.
+// followSize resizes the terminal in the sandbox whenever this one is resized, until ctx ends.
+// Windows reports no such changes, so followSize asks for the size four times a second.
 func followSize(ctx context.Context, screen *os.File, terminal *sandbox.Terminal) {
 	cols, rows, _ := term.GetSize(int(screen.Fd()))
 	look := time.NewTicker(time.Second / 4)

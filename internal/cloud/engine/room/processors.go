@@ -63,7 +63,7 @@ func (p *processors) choose(n int, all []int, core func(cpu int) string) (chosen
 	return chosen
 }
 
-// release gives back processors that a call of take reserved.
+// release frees the processors that take returned.
 func (p *processors) release(taken []int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
