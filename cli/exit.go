@@ -261,7 +261,8 @@ func classify(err error) class {
 	return class{code: "failed", exit: exitFailed}
 }
 
-// whereToLook returns a hint for an error that something does not exist: the command that lists such things.
+// whereToLook returns a hint for an error that something does not exist: the command that lists
+// such things.
 func whereToLook(err error) string {
 	switch {
 	case !errors.Is(err, api.ErrNotFound):
