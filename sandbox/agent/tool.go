@@ -30,10 +30,10 @@ type Tool struct {
 	approve    func(context.Context, ToolCall) error
 }
 
-// ToolLimits bound the calls of a tool in one run. A zero field sets no limit
-// of its own.
+// ToolLimits bound the calls of a tool in one run, or of one [Toolbox]. A zero field sets
+// no limit of its own.
 type ToolLimits struct {
-	// MaxCalls limits the calls in a run; further calls fail.
+	// MaxCalls limits the calls; further calls fail.
 	MaxCalls int
 	// MaxConcurrency limits the calls under way at once; further calls wait.
 	MaxConcurrency int
@@ -47,7 +47,8 @@ type ToolLimits struct {
 
 // ToolCall describes a call to a function that approves or traces it.
 type ToolCall struct {
-	// Run and Step are the run and the step that the call came from.
+	// Run and Step are the run and the step that the call came from. They are zero for a call
+	// of a [Toolbox].
 	Run  string
 	Step int
 	// Tool is the name of the tool.

@@ -42,9 +42,9 @@ func NewToolbox(tools ...Tool) (*Toolbox, error) {
 // one that JSON cannot hold, such as a set, is a string of what Python writes for it. In
 // the [ToolCall] that an approval is given, Run is "" and Step is 0.
 //
-// An error is a [*ToolError] with what the code of a run would see. If ctx ends, Call
-// returns at once, and the tool's own context has ended. A panic is an error without its
-// value, which goes to [slog.Default] at level error.
+// An error is a [*ToolError] with what the code of a run would see. When ctx ends, so does the
+// context of the tool's function, and Call no longer waits for that. A panic is an error
+// without its value, which goes to [slog.Default] at level error.
 func (b *Toolbox) Call(ctx context.Context, name string, arguments json.RawMessage) (json.RawMessage, error) {
 	result, err := b.call(ctx, name, arguments)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 const (
 	// maxTools bounds the tools of a server, and the pages in which it lists them.
 	maxTools = 1000
-	// maxListBytes bounds the descriptions and schemas of all tools of a server.
+	// maxListBytes bounds the list of a server, with all of its texts.
 	maxListBytes = 16 << 20
 	// maxName, maxDescription and maxSchema bound the texts of one tool.
 	maxName, maxDescription, maxSchema = 256, 16 << 10, 256 << 10
@@ -36,8 +36,8 @@ type ToolsParams struct {
 	Allow []string
 	// Approve is called before each call of any other tool; tool is the name that the
 	// server gives it. If it returns an error, the call is refused, and code sees the text
-	// of the error: see [agent.WithApproval]. If Approve is nil, only the tools in Allow are
-	// taken.
+	// of the error: see [agent.WithApproval]. It is called from several goroutines. If Approve
+	// is nil, only the tools in Allow are taken.
 	Approve func(ctx context.Context, tool string, call agent.ToolCall) error
 	// Limits are the limits of each tool. A MaxResultBytes of 0 means 16 MiB.
 	Limits agent.ToolLimits
@@ -75,8 +75,7 @@ type ToolsParams struct {
 // the type is "ConnectionError", then and in all later calls. The end of a step cancels its
 // calls, which the server is told.
 //
-// Tools refuses a server with more than 1,000 tools or with more than 16 MiB of descriptions
-// and schemas. A description is cut after 16 KiB. A tool is unusable if its schema has more
+// Tools refuses a server whose list has more than 1,000 tools or 16 MiB. A description is cut after 16 KiB. A tool is unusable if its schema has more
 // than 256 KiB, or its name more than 256 bytes.
 func Tools(ctx context.Context, session *mcp.ClientSession, p *ToolsParams) ([]agent.Tool, error) {
 	if p == nil {
@@ -133,14 +132,12 @@ func list(ctx context.Context, session *mcp.ClientSession) ([]*mcp.Tool, error) 
 		if err != nil {
 			return nil, err
 		}
-		for _, t := range page.Tools {
-			schema, err := json.Marshal(t.InputSchema)
-			if err != nil {
-				return nil, err
-			}
-			if size += len(t.Description) + len(schema); size > maxListBytes {
-				return nil, fmt.Errorf("it has more than %d bytes of descriptions and schemas", maxListBytes)
-			}
+		text, err := json.Marshal(page)
+		if err != nil {
+			return nil, err
+		}
+		if size += len(text); size > maxListBytes {
+			return nil, fmt.Errorf("the list has more than %d bytes", maxListBytes)
 		}
 		if all = append(all, page.Tools...); len(all) > maxTools {
 			return nil, fmt.Errorf("it has more than %d tools", maxTools)

@@ -76,7 +76,7 @@ func TestToolsOfHostileServers(t *testing.T) {
 	property := func(schema string) string { return `{"type":"object","properties":{"a":` + schema + `}}` }
 	for want, list := range map[string][]*mcp.Tool{
 		"more than 1000 tools":                             many,
-		"more than 16777216 bytes of descriptions":         large,
+		"the list has more than 16777216 bytes":            large,
 		"its name has 300 bytes":                           {offered(strings.Repeat("a", 300), nothing)},
 		"bytes, more than 262144":                          {offered("a", property(`{"description":"`+strings.Repeat("x", 300<<10)+`"}`))},
 		"only references within it":                        {offered("a", property(`{"$ref":"http://127.0.0.1:1/x"}`))},
@@ -139,6 +139,17 @@ func TestDescriptionsShowThemselves(t *testing.T) {
 	}
 	if at := strings.IndexAny(doc+tools[0].Prompt()+tools[0].Description(), "\r\x00\x07\x1b\u200b\u202e\u2066\U000e0041"); at >= 0 {
 		t.Errorf("there is a hidden character at %d of %q", at, doc)
+	}
+}
+
+// TestParametersAreOrdered checks the order of parameters, which positional arguments have.
+func TestParametersAreOrdered(t *testing.T) {
+	t.Parallel()
+	tool := offered("a", `{"type":"object","properties":{"z":{"type":"string"},"y":{"type":"integer"},"b":{},"a":{}},"required":["z","y"]}`)
+	tools, err := agentmcp.Tools(t.Context(), connect(t, offering([]*mcp.Tool{tool}, nil)), &agentmcp.ToolsParams{Approve: all})
+	must.Do(t, err)
+	if got, want := tools[0].Signature(), "a(y: int, z: str, a: Any = None, b: Any = None) -> Any"; got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }
 
