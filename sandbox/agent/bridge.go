@@ -51,7 +51,7 @@ type bridge struct {
 
 func newBridge(r *Run, tools []Tool) *bridge {
 	b := &bridge{run: r}
-	b.caller.init(tools)
+	b.init(tools)
 	b.trace = func(ctx context.Context, call ToolCall) (context.Context, func(error)) {
 		ctx, end := r.params.Trace.tool(ctx, call)
 		return ctx, func(err error) { end(r.redact.err(err)) }

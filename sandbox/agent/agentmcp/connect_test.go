@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"strconv"
 	"testing"
@@ -23,8 +22,7 @@ const serveVariable = "AGENTMCP_TEST_SERVE"
 func TestMain(m *testing.M) {
 	if os.Getenv(serveVariable) != "" {
 		if err := serve(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+			panic(err)
 		}
 		return
 	}
@@ -36,7 +34,10 @@ func serve() error {
 	server := mcp.NewServer(&mcp.Implementation{Name: "pair"}, nil)
 	err := agentmcp.AddTools(server,
 		agent.MustTool("add", "Adds two numbers.", func(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil }),
-		agent.MustTool("die", "", func(context.Context, struct{}) (int, error) { os.Exit(3); return 0, nil }))
+		agent.MustTool("die", "", func(context.Context, struct{}) (int, error) {
+			os.Exit(3) //nolint:forbidigo // it plays a server that ends in the middle of a call
+			return 0, nil
+		}))
 	if err != nil {
 		return err
 	}

@@ -51,10 +51,7 @@ func addTool(server *mcp.Server, box *agent.Toolbox, t agent.Tool) (err error) {
 	server.AddTool(&mcp.Tool{Name: t.Name(), Description: t.Description(), InputSchema: t.Schema()},
 		func(ctx context.Context, request *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			result, err := box.Call(ctx, t.Name(), request.Params.Arguments)
-			if err != nil {
-				return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: err.Error()}}}, nil
-			}
-			return answer(result, anyStructured(request.Session)), nil
+			return answer(result, err, anyStructured(request.Session)), nil
 		})
 	return nil
 }
@@ -65,11 +62,13 @@ func anyStructured(session *mcp.ServerSession) bool {
 	return begun == nil || begun.ProtocolVersion >= structuredSince
 }
 
-// answer converts a result for a client.
-func answer(result json.RawMessage, anyStructured bool) *mcp.CallToolResult {
-	converted := &mcp.CallToolResult{Content: []mcp.Content{}}
+// answer converts the result or the error of a call for a client.
+func answer(result json.RawMessage, err error, anyStructured bool) *mcp.CallToolResult {
+	converted := &mcp.CallToolResult{Content: []mcp.Content{}, IsError: err != nil}
 	var text string
 	switch {
+	case err != nil:
+		text = err.Error()
 	case string(result) == "null":
 		return converted
 	case json.Unmarshal(result, &text) != nil: // no string
