@@ -25,6 +25,6 @@
 // others) decide nothing: [ToolsParams] says which tools code may call. Names, descriptions
 // and schemas are bounded, characters that cannot be seen are left out of what models read,
 // references of schemas to other documents are refused, and arguments are checked against
-// the schema before they are sent. A description may still tell a model to do harm, and so
-// may a result: what code may do with all of its tools is what such a text may do.
+// the schema before they are sent. A description may still ask a model to do harm, and so
+// may a result: allow no tool whose harm you could not bear.
 package agentmcp
