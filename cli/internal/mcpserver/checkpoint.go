@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -88,4 +87,4 @@ func (e *endpoint) restore(ctx context.Context, session *sdk.ServerSession, id s
 	return a.result()
 }
 
-var errNoCheckpoint = fmt.Errorf("there is no such checkpoint of this server: checkpoint answers with the id of a new one")
+var errNoCheckpoint = errors.New("there is no such checkpoint of this server: checkpoint answers with the id of a new one")

@@ -44,5 +44,5 @@ func (s *Server) Handler(token string) http.Handler {
 	return http.NewCrossOriginProtection().Handler(authorised(byVersion))
 }
 
-// tokenValidity is what the library wants to know of each request; the token itself does not expire.
+// tokenValidity is for the library, which refuses tokens without an end. The token itself has none.
 const tokenValidity = time.Hour

@@ -12,11 +12,11 @@ import (
 	"github.com/e2bctl/e2bctl/internal/privatedir"
 )
 
-// identity is what servers of one user share. It is in a file that only this user can read.
+// identity has the secrets that the servers of one user share. It is in a file that only this user can read.
 type identity struct {
 	// Owner marks the user's sandboxes and checkpoints.
 	Owner string `json:"owner"`
-	// Token is what clients send over HTTP.
+	// Token is the bearer token of clients over HTTP.
 	Token string `json:"token"`
 
 	path string

@@ -71,10 +71,10 @@ later session goes on there by its id. A sandbox that nothing uses ends after --
 		},
 	}
 	flags := cmd.Flags()
-	flags.Var(&opts.Network, "network", "what sandboxes reach: none, pypi for its packages, all, or ask,\nwhich asks the client's user about each host (local sandboxes)")
-	flags.StringVar(&opts.HTTP, "http", "", "serve HTTP at `ADDRESS` of this machine's loopback, such as 127.0.0.1:8930")
+	flags.Var(&opts.Network, "network", "what sandboxes reach: none, pypi for its packages, all, or\nask, which has the client ask its user about each host, with\nlocal sandboxes")
+	flags.StringVar(&opts.HTTP, "http", "", "serve HTTP at `ADDRESS`, on loopback, such as 127.0.0.1:8930")
 	flags.BoolVar(&opts.Keep, "keep", false, "let sandboxes and checkpoints stay after the session")
-	flags.BoolVar(&opts.Publish, "publish", false, "serve publish_port on a service, too, where whoever knows the address reaches the port")
+	flags.BoolVar(&opts.Publish, "publish", false, "serve publish_port with sandboxes of a service, too, where\nwhoever knows the address reaches the port")
 	flags.StringSliceVar(&opts.Sandboxes, "sandbox", nil, "let calls use the running sandbox `ID`, repeatable; the first is\nused by calls that name none")
 	flags.StringSliceVar(&opts.Tools, "tools", nil, "serve only these `TOOLS` (default: all)")
 	flags.Var(&opts.Idle, "idle", "end a sandbox that nothing used for this long")
@@ -89,9 +89,6 @@ later session goes on there by its id. A sandbox that nothing uses ends after --
 func (o *options) check(cmd *cobra.Command) error {
 	if o.New.Network.Given() && cmd.Flags().Changed("network") {
 		return cmdutil.Usagef(cmd, "--network and the flags for single rules (--no-internet, --allow-out, --deny-out, --header) exclude each other")
-	}
-	if o.Idle <= 0 || o.Max <= 0 {
-		return cmdutil.Usagef(cmd, "--idle and --max-sandboxes must be more than 0")
 	}
 	for _, name := range o.Tools {
 		if !slices.Contains(mcpserver.Tools(), name) {
@@ -118,7 +115,7 @@ func (o *options) place(cmd *cobra.Command) (err error) {
 	if o.Keep && own != "" {
 		return cmdutil.Usagef(cmd, "--keep and --%s exclude each other: --%s is for a local cloud that ends with the client", own, own)
 	}
-	if !o.isLocal && (own != "" || o.factory.LacksKey()) {
+	if !o.isLocal && (own != "" || o.New.Resources.Engine() != "" || o.factory.LacksKey()) {
 		o.isLocal = true
 		fmt.Fprintln(o.Progress, "e2bctl mcp: sandboxes are on this machine, in a local cloud")
 	}
