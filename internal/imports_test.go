@@ -33,7 +33,8 @@ var imports = map[string]string{
 		" internal/runhost internal/shell",
 	"sandbox/agent": "api sandbox state internal/boundjson internal/clip internal/jupyter internal/kernelconn internal/lazyregexp internal/pip" +
 		" internal/pyshim internal/runhost",
-	"sandbox/chart": "api internal/boundjson internal/jupyter",
+	"sandbox/agent/agentmcp": "sandbox/agent state internal/clip",
+	"sandbox/chart":          "api internal/boundjson internal/jupyter",
 	"sandbox/local": "api sandbox internal/cloud internal/cloud/engine internal/cloud/engine/docker internal/cloud/mounts internal/cloud/network internal/cloud/pyenv" +
 		" internal/cloud/gvisorenv internal/cloud/requestlog internal/cloud/secrets internal/cloud/wasmenv",
 	"sandbox/otel":        "sandbox sandbox/agent",
@@ -294,23 +295,19 @@ func TestClientLinksNoCloud(t *testing.T) {
 	}
 }
 
-// tracing are the packages that know OpenTelemetry; all others have hooks.
-var tracing = []string{"cli/internal/tracing", "examples/observability", "sandbox/otel"}
+// optional lists what only few packages of this module may know, by what its import paths begin
+// with: all others have hooks, so that most programs link nothing of it.
+var optional = map[string][]string{
+	"go.opentelemetry.io/":                    {"cli/internal/tracing", "examples/observability", "sandbox/otel"},
+	"github.com/modelcontextprotocol/go-sdk/": {"sandbox/agent/agentmcp"},
+}
 
-// TestOnlyTracingImportsOTel checks that a program that traces nothing links nothing
-// of OpenTelemetry.
-func TestOnlyTracingImportsOTel(t *testing.T) {
+// TestOnlyFewImportTheOptional checks that a program that traces nothing links nothing of
+// OpenTelemetry, and one without package agentmcp nothing of the Model Context Protocol.
+func TestOnlyFewImportTheOptional(t *testing.T) {
 	t.Parallel()
 	statSources(t)
-	var found []string
-	for _, p := range list(t, "linux") {
-		if slices.ContainsFunc(p.Imports, func(path string) bool { return strings.HasPrefix(path, "go.opentelemetry.io/") }) {
-			found = append(found, relative(p.ImportPath))
-		}
-	}
-	if slices.Sort(found); !slices.Equal(found, tracing) {
-		t.Errorf("%v import OpenTelemetry, want %v", found, tracing)
-	}
+	packages := list(t, "linux")
 	var reach func(name string)
 	reached := map[string]bool{}
 	reach = func(name string) {
@@ -324,9 +321,20 @@ func TestOnlyTracingImportsOTel(t *testing.T) {
 	for _, core := range []string{"api", "sandbox", "sandbox/agent", "sandbox/local", "sandbox/sandboxtest", "state"} {
 		reach(core)
 	}
-	for _, name := range tracing {
-		if reached[name] {
-			t.Errorf("the core links %s, want only hooks there", name)
+	for prefix, few := range optional {
+		var found []string
+		for _, p := range packages {
+			if slices.ContainsFunc(p.Imports, func(path string) bool { return strings.HasPrefix(path, prefix) }) {
+				found = append(found, relative(p.ImportPath))
+			}
+		}
+		if slices.Sort(found); !slices.Equal(found, few) {
+			t.Errorf("%v import %s, want %v", found, prefix, few)
+		}
+		for _, name := range few {
+			if reached[name] {
+				t.Errorf("the core links %s, want only hooks there", name)
+			}
 		}
 	}
 }

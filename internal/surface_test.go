@@ -136,6 +136,7 @@ var withoutParams = map[string]string{
 	"agent.Run.Pull":                   "as Changed",
 	"agent.Run.SpendTokens":            "counts",
 	"agent.SpendTokens":                "counts",
+	"agent.Toolbox.Call":               "what bounds a call is in the options of its tool",
 	"local.FindPython":                 "looks at everything",
 }
 
@@ -150,6 +151,8 @@ var foreign = map[string]string{
 	"sandbox.Sandbox.DialWebsocket": "github.com/gorilla/websocket",
 	"otel.WithTracing":              "go.opentelemetry.io/otel/trace",
 	"otel.AgentTrace":               "go.opentelemetry.io/otel/trace",
+	"agentmcp.Tools":                "github.com/modelcontextprotocol/go-sdk/mcp",
+	"agentmcp.AddTools":             "github.com/modelcontextprotocol/go-sdk/mcp",
 }
 
 // anything lists the places that take a value of any type on purpose. Package state, whose

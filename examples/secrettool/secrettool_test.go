@@ -136,7 +136,7 @@ import urllib.request
 print(attempt(urllib.request.urlopen, "` + s.URL + `"))
 final_answer(None)`})
 	must.Do(t, err)
-	for _, want := range []string{"TypeError: ", "ToolError: issues: the API answered 502", " bytes, more than 4096", "as often as the run may call it", "URLError: "} {
+	for _, want := range []string{"TypeError: ", "ToolError: issues: the API answered 502", " bytes, more than 4096", "as often as it may be", "URLError: "} {
 		if !strings.Contains(shown.String(), want) {
 			t.Errorf("no %q in:\n%s", want, shown.String())
 		}

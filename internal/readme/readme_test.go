@@ -43,7 +43,7 @@ func TestReadmePieces(t *testing.T) {
 	out := buildAndRun(t, pieceProgram(pieces), cloud.Env()...)
 	for _, want := range []string{
 		"different lines: 2\n", "matching lines: 1\n", "rows: 10\n", "copied: true\n", "written: out.csv\n", "for everybody who has it: http://127.0.0.1:", "30 100\r\n",
-		"committed ", "200 OK\n", "forwarded: 200 OK\n", "mean: 4 plot: true\n0\n1\n2\n", "answer: 21.5\n", "after the pause: 42\n",
+		"committed ", "200 OK\n", "forwarded: 200 OK\n", "mean: 4 plot: true\n0\n1\n2\n", "answer: 21.5\n", "prices: 3.0\n", "after the pause: 42\n",
 		"copy 1 has the first\n", "of the snapshot: first\n", "greeter: built once\n",
 		"lifecycle: sandbox created\n", " processors, memory ",
 	} {
@@ -101,6 +101,7 @@ func pieceProgram(pieces []piece) string {
 	for _, path := range []string{
 		"context", "errors", "fmt", "io", "io/fs", "log", "net/http", "os", "path/filepath", "strings", "time",
 		"github.com/e2bctl/e2bctl/api", "github.com/e2bctl/e2bctl/sandbox", "github.com/e2bctl/e2bctl/sandbox/agent",
+		"github.com/e2bctl/e2bctl/sandbox/agent/agentmcp", "github.com/modelcontextprotocol/go-sdk/mcp",
 		"github.com/e2bctl/e2bctl/sandbox/template", "github.com/e2bctl/e2bctl/state",
 	} {
 		if regexp.MustCompile(`\b` + path[strings.LastIndex(path, "/")+1:] + `\.[A-Z]`).MatchString(source) {

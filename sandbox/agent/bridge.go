@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -23,9 +22,6 @@ const (
 	bridgePrefix = "\x00e2bctl:"
 	// maxExchange bounds the size of the calls that arrive together, and so their memory.
 	maxExchange = 64 << 20
-	// maxCalls bounds how many calls may be under way, including abandoned ones whose function
-	// has not returned.
-	maxCalls = 1024
 	// maxWaiting bounds the size of the finished replies that the code has not taken yet.
 	maxWaiting = 4 * maxExchange
 	// replyPart is the maximum length of a part of a reply.
@@ -45,32 +41,23 @@ const (
 
 // bridge is the host's end of the tools of a run.
 type bridge struct {
-	run   *Run
-	tools map[string]*boundTool
-	work  sync.WaitGroup // functions that have not returned
-	slots chan struct{}  // one for each function in work
+	caller
+
+	run *Run
 
 	mu    sync.Mutex
 	final *state.Value
 }
 
-// boundTool is a tool with the counters of its limits in a run.
-type boundTool struct {
-	Tool
-	slots chan struct{} // nil if there is no limit
-
-	mu    sync.Mutex
-	calls int
-}
-
 func newBridge(r *Run, tools []Tool) *bridge {
-	b := &bridge{run: r, tools: map[string]*boundTool{}, slots: make(chan struct{}, maxCalls)}
-	for _, t := range tools {
-		bound := &boundTool{Tool: t}
-		if n := t.limits.MaxConcurrency; n > 0 {
-			bound.slots = make(chan struct{}, n)
-		}
-		b.tools[t.name] = bound
+	b := &bridge{run: r}
+	b.caller.init(tools)
+	b.trace = func(ctx context.Context, call ToolCall) (context.Context, func(error)) {
+		ctx, end := r.params.Trace.tool(ctx, call)
+		return ctx, func(err error) { end(r.redact.err(err)) }
+	}
+	b.panicked = func(ctx context.Context, call ToolCall, value any, stack []byte) {
+		r.log.panicked(ctx, call.Step, call.Tool, value, stack)
 	}
 	return b
 }
@@ -360,22 +347,10 @@ func (s *stepCalls) made(ctx context.Context, name string, document []byte) (sta
 	if t == nil {
 		return "", nil, &ToolError{Type: "NameError", Message: fmt.Sprintf("the run has no tool %q", b.run.redact.short(name, maxToolName))}
 	}
-	if most := t.limits.MaxArgumentBytes; most > 0 && int64(len(document)) > most {
-		return "", nil, errToolLimit("the arguments of %s have %d bytes, more than %d", name, len(document), most)
-	}
-	if err := t.check(arguments); err != nil {
-		return "", nil, fmt.Errorf("%s: %w", name, err)
-	}
-	v, err := s.limited(ctx, t, arguments)
+	ctx = kernelconn.WithWaiting(ctx, b.run.about.sandbox, b.run.context.id)
+	v, err := b.call(ctx, t, ToolCall{Run: b.run.id, Step: s.n, Tool: name, Arguments: arguments}, len(document))
 	if err != nil {
-		return "", nil, fmt.Errorf("%s: %w", name, err)
-	}
-	most := int64(maxExchange)
-	if t.limits.MaxResultBytes > 0 {
-		most = min(most, t.limits.MaxResultBytes)
-	}
-	if n := int64(len(v.Bytes())); n > most {
-		return "", nil, errToolLimit("the result of %s has %d bytes, more than %d", name, n, most)
+		return "", nil, err
 	}
 	return "ok", b.run.redact.value(v).Bytes(), nil
 }
@@ -404,105 +379,7 @@ func (s *stepCalls) record(arguments state.Value) (string, []byte, error) {
 // finalTool describes final_answer, which every run has, to the code.
 var finalTool = Tool{
 	name: finalAnswer, doc: "Gives the final answer of the task and ends the run.",
-	parameters: []toolParameter{{anyType, "answer", "", true}}, returns: plainType("None", ""),
-}
-
-// limited makes a call within the limits of its tool and of the agents within
-// which it is made.
-func (s *stepCalls) limited(ctx context.Context, t *boundTool, arguments state.Value) (state.Value, error) {
-	t.mu.Lock()
-	t.calls++
-	over := t.limits.MaxCalls > 0 && t.calls > t.limits.MaxCalls
-	t.mu.Unlock()
-	if over {
-		return state.Value{}, errToolLimit("it was called %d times, as often as the run may call it", t.limits.MaxCalls)
-	}
-	if err := chargeCall(ctx); err != nil {
-		return state.Value{}, err
-	}
-	select {
-	case s.bridge.slots <- struct{}{}:
-	default:
-		return state.Value{}, errToolLimit("more than %d calls are under way", maxCalls)
-	}
-	begun := false
-	defer func() {
-		if !begun {
-			<-s.bridge.slots
-		}
-	}()
-	call := ToolCall{Run: s.bridge.run.id, Step: s.n, Tool: t.name, Arguments: arguments}
-	ctx = kernelconn.WithWaiting(ctx, s.bridge.run.about.sandbox, s.bridge.run.context.id)
-	if t.approve != nil {
-		err := s.protected(ctx, t, func() error { return t.approve(ctx, call) })
-		switch {
-		case ctx.Err() != nil: // the code no longer waits for the call
-			return state.Value{}, context.Cause(ctx)
-		case err != nil:
-			return state.Value{}, &ToolError{Type: "Refused", Message: "the call was not approved: " + err.Error()}
-		}
-	}
-	if t.slots != nil {
-		select {
-		case t.slots <- struct{}{}:
-		case <-ctx.Done():
-			return state.Value{}, context.Cause(ctx)
-		}
-	}
-	ctx, traced := s.bridge.run.params.Trace.tool(ctx, call)
-	cancel := func() {}
-	if t.limits.Timeout > 0 {
-		ctx, cancel = context.WithTimeoutCause(ctx, t.limits.Timeout, &ToolError{
-			Type: "TimeoutError", Message: fmt.Sprintf("it took longer than %v", t.limits.Timeout), Retryable: true,
-		})
-	}
-	type outcome struct {
-		value state.Value
-		err   error
-	}
-	outcomes := make(chan outcome, 1)
-	begun = true
-	s.bridge.work.Go(func() {
-		defer cancel()
-		defer func() { <-s.bridge.slots }()
-		var o outcome
-		o.err = s.protected(ctx, t, func() (err error) {
-			o.value, err = t.call(ctx, arguments)
-			return err
-		})
-		if ctx.Err() != nil && errors.Is(o.err, ctx.Err()) {
-			o.err = context.Cause(ctx) // the cause says more
-		}
-		if t.slots != nil {
-			<-t.slots
-		}
-		outcomes <- o
-	})
-	var o outcome
-	select {
-	case o = <-outcomes:
-	case <-ctx.Done():
-		select {
-		case o = <-outcomes: // its context ended because the function returned
-		default:
-			// A function that ignores the end of its context is not waited for.
-			o.err = context.Cause(ctx)
-		}
-	}
-	traced(s.bridge.run.redact.err(o.err))
-	return o.value, o.err
-}
-
-// protected returns a panic as an error. The value of the panic is for this program's
-// log and the audit, not for the sandbox.
-func (s *stepCalls) protected(ctx context.Context, t *boundTool, call func() error) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			s.bridge.run.log.panicked(ctx, s.n, t.name, p, debug.Stack())
-			err = &ToolError{Type: "InternalError", Message: "it panicked; the log of the program that runs the tool says more"}
-		}
-	}()
-	return call()
+	parameters: []toolParameter{{anyType, "answer", "answer", "", true}}, returns: plainType("None", ""),
 }
 
 // end accepts no more calls, and returns those that have ended.

@@ -14,7 +14,9 @@
 // The model, its client and its key stay in this program. A [Tool] ([NewTool]) and
 // a managed agent ([NewManaged]) are functions of this program that code calls by
 // name. The loop of a managed agent runs here, with its credentials; the code that
-// it executes runs in a context or sandbox of its own.
+// it executes runs in a context or sandbox of its own. Package agentmcp makes tools of
+// those that a server of the Model Context Protocol offers, and serves tools. A [Toolbox]
+// calls tools without a run.
 //
 // # What bounds a run
 //

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/state"
@@ -29,10 +30,10 @@ type Tool struct {
 	approve    func(context.Context, ToolCall) error
 }
 
-// ToolLimits bound the calls of a tool in one run. A zero field sets no limit
-// of its own.
+// ToolLimits bound the calls of a tool in one run, or of one [Toolbox]. A zero field sets
+// no limit of its own.
 type ToolLimits struct {
-	// MaxCalls limits the calls in a run; further calls fail.
+	// MaxCalls limits the calls; further calls fail.
 	MaxCalls int
 	// MaxConcurrency limits the calls under way at once; further calls wait.
 	MaxConcurrency int
@@ -46,7 +47,8 @@ type ToolLimits struct {
 
 // ToolCall describes a call to a function that approves or traces it.
 type ToolCall struct {
-	// Run and Step are the run and the step that the call came from.
+	// Run and Step are the run and the step that the call came from. They are zero for a call
+	// of a [Toolbox].
 	Run  string
 	Step int
 	// Tool is the name of the tool.
@@ -202,7 +204,25 @@ func (t Tool) Signature() string {
 	return t.name + "(" + strings.Join(list, ", ") + ") -> " + t.returns.annotation
 }
 
-// Doc returns the docstring: the text given to NewTool, the parameters and the result.
+// Description returns the text given to NewTool, without white space around it and
+// without characters that cannot be seen.
+func (t Tool) Description() string { return visible(t.doc) }
+
+// visible returns text without characters that cannot be seen: they could hide a part of it
+// from people, or command a terminal. A description may come from another program.
+func visible(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t' || unicode.IsPrint(r):
+			return r
+		case unicode.IsSpace(r) && r != '\r':
+			return ' '
+		}
+		return -1
+	}, text)
+}
+
+// Doc returns the docstring: the description, the parameters and the result.
 func (t Tool) Doc() string {
 	var b strings.Builder
 	b.WriteString(t.doc)
@@ -222,7 +242,7 @@ func (t Tool) Doc() string {
 	if t.returns.annotation != "None" {
 		b.WriteString("\n\nReturns:\n    " + t.returns.detail)
 	}
-	return b.String()
+	return visible(b.String())
 }
 
 // Prompt returns the tool as a Python stub, for the prompt of a model.

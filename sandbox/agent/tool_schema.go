@@ -109,7 +109,7 @@ func readSchema(text json.RawMessage) (*objectSchema, error) {
 			return nil, fmt.Errorf("the properties %.64q and %.64q would both be the parameter %s", other, own, name)
 		}
 		o.own[name] = own
-		o.parameters = append(o.parameters, toolParameter{schemaType(property), name, property.Description, slices.Contains(schema.Required, own)})
+		o.parameters = append(o.parameters, toolParameter{schemaType(property), name, own, property.Description, slices.Contains(schema.Required, own)})
 	}
 	requiredFirst(o.parameters)
 	return o, nil

@@ -149,7 +149,7 @@ func TestToolCalls(t *testing.T) {
 			"panics()":                               "ToolError: panics: it panicked; the log of the program that runs the tool says more: InternalErrorFalse",
 			"odd()":                                  "ToolError: odd: the tool's result has no Python form",
 			"hangs()":                                "ToolError: hangs: it took longer than 1ms: TimeoutErrorTrue",
-			"(twice(), twice(), twice())":            "ToolError: twice: it was called 2 times, as often as the run may call it: LimitErrorFalse",
+			"(twice(), twice(), twice())":            "ToolError: twice: it was called 2 times, as often as it may be: LimitErrorFalse",
 			"small('x' * 200)":                       "ToolError: the arguments of small have",
 			"small('x' * 60)":                        "ToolError: the result of small has",
 			"asks(12)":                               "1",

@@ -23,8 +23,10 @@ type pythonType struct {
 // toolParameter is one parameter of a tool.
 type toolParameter struct {
 	pythonType
-	name, doc string
-	required  bool
+	name     string
+	property string // its name in the schema
+	doc      string
+	required bool
 }
 
 // parametersOf returns the parameters for a struct's fields, the required ones
@@ -55,7 +57,7 @@ func parametersOf(t reflect.Type) ([]toolParameter, error) {
 		if err != nil {
 			return nil, fmt.Errorf("field %s: %w", f.Name, err)
 		}
-		list = append(list, toolParameter{shape, name, f.Tag.Get("doc"), !omitempty && f.Type.Kind() != reflect.Pointer})
+		list = append(list, toolParameter{shape, name, name, f.Tag.Get("doc"), !omitempty && f.Type.Kind() != reflect.Pointer})
 	}
 	requiredFirst(list)
 	return list, nil

@@ -1,0 +1,178 @@
+package agentmcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/sandbox/agent"
+)
+
+const (
+	// maxTools bounds the tools of a server, and the pages in which it lists them.
+	maxTools = 1000
+	// maxListBytes bounds the list of a server, with all of its texts.
+	maxListBytes = 16 << 20
+	// maxName, maxDescription and maxSchema bound the texts of one tool.
+	maxName, maxDescription, maxSchema = 256, 16 << 10, 256 << 10
+	// maxResult bounds a result if ToolsParams.Limits does not. No transport of the protocol's
+	// library carries a longer line.
+	maxResult = 16 << 20
+)
+
+// ToolsParams are the optional parameters of [Tools].
+type ToolsParams struct {
+	// Prefix begins the name of each tool, such as "github_": tools of several servers
+	// then have different names.
+	Prefix string
+	// Allow has the tools that code may call without approval, by the names that the
+	// server gives them. A name that the server does not have is an error.
+	Allow []string
+	// Approve is called before each call of any other tool; tool is the name that the
+	// server gives it. If it returns an error, the call is refused, and code sees the text
+	// of the error: see [agent.WithApproval]. It is called from several goroutines. If Approve
+	// is nil, only the tools in Allow are taken.
+	Approve func(ctx context.Context, tool string, call agent.ToolCall) error
+	// Limits are the limits of each tool. A MaxResultBytes of 0 means 16 MiB.
+	Limits agent.ToolLimits
+	// Unusable is called with each tool that cannot become one of this program, which is
+	// then left out, and the reason: its schema is invalid or too large, or its name. If
+	// Unusable is nil, Tools returns the reason as an error. The name may have any
+	// characters.
+	Unusable func(tool string, err error)
+	// Logger receives the errors of the connection at level warn. Code does not see them,
+	// because they may have addresses and tokens in them. The default is [slog.Default].
+	Logger *slog.Logger
+}
+
+// Tools returns the tools of the server at the other end of session, in the server's order, for
+// [agent.Params].Tools. With neither Allow nor Approve there are none, and Tools returns an
+// error. The session stays the caller's: close it after the runs that use the tools. A change
+// of the server's list needs another call of Tools.
+//
+// A tool has the name that the server gives it, after Prefix, if Python can use that. Otherwise
+// each character other than a letter or digit becomes "_", and a name that Python, a builtin
+// or the run has taken gets "_" at its end, or "tool_" at its beginning. Of tools that would then have
+// one name the second gets "_2" at its end, and so on, in the order of the names that the server
+// gives them; a tool that needs no change keeps its name.
+//
+// The parameters are those of [agent.ToolFromSchema], which checks the arguments before they are
+// sent. The required ones come first, each in alphabetical order, because the order of the
+// server is not passed on.
+//
+// The result of a call is the structured content as Python values, or the text as str;
+// several texts are joined by newlines. With no content it is None. With images, sounds or
+// resources it is a list: the structured content if there is any, otherwise the texts, and
+// each other part as the dict that the protocol has for it, such as {"type": "image",
+// "mimeType": "image/png", "data": …} with the data in base64. An error of the tool is an
+// exception with its text, of the type "MCPError"; when the connection breaks or the server ends
+// the type is "ConnectionError", then and in all later calls. The end of a step cancels its
+// calls, which the server is told.
+//
+// Tools refuses a server whose list has more than 1,000 tools or 16 MiB. A description is cut after 16 KiB. A tool is unusable if its schema has more
+// than 256 KiB, or its name more than 256 bytes.
+func Tools(ctx context.Context, session *mcp.ClientSession, p *ToolsParams) ([]agent.Tool, error) {
+	if p == nil {
+		p = &ToolsParams{}
+	}
+	if p.Approve == nil && len(p.Allow) == 0 {
+		return nil, errors.New("agentmcp: take the tools of a server: no tool would be allowed: name those that code may call, or set a function that approves calls")
+	}
+	if !usable(p.Prefix + "x") {
+		return nil, fmt.Errorf("agentmcp: take the tools of a server: the prefix %q cannot begin the name of a tool: begin with a letter, and use letters, digits and underscores", p.Prefix)
+	}
+	offered, err := list(ctx, session)
+	if err != nil {
+		return nil, fmt.Errorf("agentmcp: list the tools of the server: %w", err)
+	}
+	for _, name := range p.Allow {
+		if !slices.ContainsFunc(offered, func(t *mcp.Tool) bool { return t.Name == name }) {
+			return nil, fmt.Errorf("agentmcp: take the tools of a server: it has no tool %q, which was to be allowed", name)
+		}
+	}
+	caller := &caller{session: session, logger: p.Logger}
+	if caller.logger == nil {
+		caller.logger = slog.Default()
+	}
+	var tools []agent.Tool
+	names := pythonNames(p.Prefix, offered)
+	for i, t := range offered {
+		if p.Approve == nil && !slices.Contains(p.Allow, t.Name) {
+			continue
+		}
+		tool, err := caller.tool(names[i], t, p)
+		if slices.ContainsFunc(offered[:i], func(earlier *mcp.Tool) bool { return earlier.Name == t.Name }) {
+			err = errors.New("the server lists it twice")
+		}
+		switch {
+		case err == nil:
+			tools = append(tools, tool)
+		case p.Unusable != nil:
+			p.Unusable(t.Name, err)
+		default:
+			return nil, fmt.Errorf("agentmcp: take the tool %q of the server: %w", clip.Text(t.Name, maxName), err)
+		}
+	}
+	return tools, nil
+}
+
+// list returns all tools of a server.
+func list(ctx context.Context, session *mcp.ClientSession) ([]*mcp.Tool, error) {
+	var all []*mcp.Tool
+	params := &mcp.ListToolsParams{}
+	size := 0
+	for range maxTools {
+		page, err := session.ListTools(ctx, params)
+		if err != nil {
+			return nil, err
+		}
+		text, err := json.Marshal(page)
+		if err != nil {
+			return nil, err
+		}
+		if size += len(text); size > maxListBytes {
+			return nil, fmt.Errorf("the list has more than %d bytes", maxListBytes)
+		}
+		if all = append(all, page.Tools...); len(all) > maxTools {
+			return nil, fmt.Errorf("it has more than %d tools", maxTools)
+		}
+		if page.NextCursor == "" {
+			return all, nil
+		}
+		params = &mcp.ListToolsParams{Cursor: page.NextCursor}
+	}
+	return nil, fmt.Errorf("the list has more than %d pages", maxTools)
+}
+
+// tool makes a tool of a server one of this program.
+func (c *caller) tool(name string, t *mcp.Tool, p *ToolsParams) (agent.Tool, error) {
+	if len(t.Name) > maxName {
+		return agent.Tool{}, fmt.Errorf("its name has %d bytes, more than %d", len(t.Name), maxName)
+	}
+	schema, err := json.Marshal(t.InputSchema)
+	if err != nil {
+		return agent.Tool{}, err
+	}
+	if len(schema) > maxSchema {
+		return agent.Tool{}, fmt.Errorf("its schema has %d bytes, more than %d", len(schema), maxSchema)
+	}
+	limits := p.Limits
+	if limits.MaxResultBytes == 0 {
+		limits.MaxResultBytes = maxResult
+	}
+	options := []agent.ToolOption{agent.WithToolLimits(limits)}
+	if !slices.Contains(p.Allow, t.Name) {
+		options = append(options, agent.WithApproval(func(ctx context.Context, call agent.ToolCall) error {
+			return p.Approve(ctx, t.Name, call)
+		}))
+	}
+	return agent.ToolFromSchema(name, clip.Text(t.Description, maxDescription), schema, func(ctx context.Context, arguments json.RawMessage) (any, error) {
+		return c.call(ctx, t.Name, arguments)
+	}, options...)
+}

@@ -1,0 +1,135 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"math/big"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
+)
+
+type parcel struct {
+	At    time.Time           `py:"at,omitempty"`
+	Wait  time.Duration       `py:"wait,omitempty"`
+	Data  []byte              `py:"data,omitempty"`
+	Tags  map[string]struct{} `py:"tags,omitempty"`
+	Parts []struct {
+		Blobs map[string][]byte `py:"blobs"`
+	} `py:"parts,omitempty"`
+	Big  *big.Int `py:"big"`
+	Rate float64  `py:"rate,omitempty"`
+}
+
+func TestToolboxConverts(t *testing.T) {
+	t.Parallel()
+	var got parcel
+	send, err := NewTool("send", "", func(_ context.Context, p parcel) (any, error) { got = p; return p.Data, nil })
+	must.Do(t, err)
+	box, err := NewToolbox(send)
+	must.Do(t, err)
+	result, err := box.Call(t.Context(), "send", json.RawMessage(`{"at":"2026-11-28T08:00:00Z","wait":"PT1H0.5S","data":"YWI=","tags":["x","y"],
+		"parts":[{"blobs":{"a":"Yw=="}}],"big":123456789012345678901234567890,"rate":2}`))
+	must.Do(t, err)
+	if string(result) != `"YWI="` {
+		t.Errorf("result %s", result)
+	}
+	if !got.At.Equal(time.Date(2026, 11, 28, 8, 0, 0, 0, time.UTC)) || got.Wait != time.Hour+time.Second/2 || string(got.Data) != "ab" {
+		t.Errorf("got %v, %v, %q", got.At, got.Wait, got.Data)
+	}
+	if tags := slices.Sorted(maps.Keys(got.Tags)); !slices.Equal(tags, []string{"x", "y"}) || string(got.Parts[0].Blobs["a"]) != "c" {
+		t.Errorf("got %v, %v", tags, got.Parts)
+	}
+	if got.Big.String() != "123456789012345678901234567890" || got.Rate != 2 {
+		t.Errorf("got %v, %v", got.Big, got.Rate)
+	}
+	for arguments, want := range map[string]string{
+		`{"data":"%"}`:                    "TypeError: send: wrong arguments: data: read base64: illegal base64",
+		`{"wait":"1h"}`:                   `TypeError: send: wrong arguments: wait: "1h" is no duration`,
+		`{"wait":"PTx"}`:                  `TypeError: send: wrong arguments: wait: "PTx" is no duration`,
+		`{"tags":["x","x"]}`:              `TypeError: send: wrong arguments: state: ["tags"]: a set that has "x" twice`,
+		`{"at":"now"}`:                    `TypeError: send: wrong arguments: ["at"]`,
+		`{"parts":[{"blobs":{"a":"%"}}]}`: `TypeError: send: wrong arguments: parts: [0]: blobs: a: read base64`,
+		`{`:                               "TypeError: send: wrong arguments: state: read JSON",
+		`null`:                            "TypeError: send: wrong arguments: they have to be a JSON object",
+	} {
+		_, err := box.Call(t.Context(), "send", json.RawMessage(arguments))
+		failed, ok := errors.AsType[*ToolError](err)
+		if !ok || !strings.HasPrefix(failed.Type+": "+failed.Message, want) {
+			t.Errorf("%s: %v, want %s", arguments, err, want)
+		}
+	}
+	if _, err := box.Call(t.Context(), "other", nil); err == nil || err.Error() != `there is no tool "other"` {
+		t.Errorf("a tool that is not there: %v", err)
+	}
+}
+
+// TestToolboxOfSchemas checks that arguments have the names of the schema, of which only one is
+// that of the parameter.
+func TestToolboxOfSchemas(t *testing.T) {
+	t.Parallel()
+	var got string
+	tool, err := ToolFromSchema("issues", "", json.RawMessage(issues), func(_ context.Context, arguments json.RawMessage) (any, error) {
+		got = string(arguments)
+		return json.RawMessage(`[1.5, {"a": null}]`), nil
+	})
+	must.Do(t, err)
+	box, err := NewToolbox(tool)
+	must.Do(t, err)
+	result, err := box.Call(t.Context(), "issues", json.RawMessage(`{"repo":"r","per-page":9007199254740993,"from":null,"2fa":true}`))
+	if want := `{"2fa":true,"from":null,"per-page":9007199254740993,"repo":"r"}`; err != nil || got != want || string(result) != `[1.5,{"a":null}]` {
+		t.Errorf("called with %s, %s, %v, want %s", got, result, err, want)
+	}
+	if _, err := box.Call(t.Context(), "issues", json.RawMessage(`{"repo":"r","per_page":1}`)); err == nil || !strings.Contains(err.Error(), `there is no parameter "per_page"`) {
+		t.Errorf("the parameter's name: %v", err)
+	}
+}
+
+// TestToolboxLimits checks that limits hold across concurrent calls, and that a call which ignores
+// its context is not waited for.
+func TestToolboxLimits(t *testing.T) {
+	t.Parallel()
+	begun, release := make(chan struct{}, 2), make(chan struct{})
+	stuck := MustTool("stuck", "", func(context.Context, struct{}) (int, error) {
+		begun <- struct{}{}
+		<-release
+		return 1, nil
+	}, WithToolLimits(ToolLimits{MaxConcurrency: 1, MaxCalls: 2}))
+	box, err := NewToolbox(stuck)
+	must.Do(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ends := make(chan error, 2)
+	for range 2 {
+		go func() {
+			_, err := box.Call(ctx, "stuck", nil)
+			ends <- err
+		}()
+	}
+	patience.Receive(t, "the call that may begin", begun)
+	patience.Until(t, "the call that waits", func() bool {
+		bound := box.caller.tools["stuck"]
+		bound.mu.Lock()
+		defer bound.mu.Unlock()
+		return bound.calls == 2
+	})
+	if _, err := box.Call(t.Context(), "stuck", nil); err == nil || !strings.Contains(err.Error(), "it was called 2 times") {
+		t.Errorf("a third call: %v", err)
+	}
+	cancel()
+	for range 2 {
+		if err := patience.Receive(t, "the end of a call", ends); err == nil || !strings.Contains(err.Error(), "context canceled") {
+			t.Errorf("a call that was given up: %v", err)
+		}
+	}
+	close(release)
+	box.caller.work.Wait()
+	if len(begun) > 0 {
+		t.Error("two calls were made at once")
+	}
+}
