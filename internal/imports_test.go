@@ -58,7 +58,7 @@ var imports = map[string]string{
 	"cli/internal/cmd/volume":   "api cli/internal/cmdutil cli/internal/transfer sandbox",
 	"cli/internal/cmdutil":      "api cli/internal/localcloud cli/internal/tracing sandbox sandbox/local",
 	"cli/internal/localcloud":   "api sandbox internal/cloud/store internal/cloud/volumes internal/privatedir",
-	"cli/internal/mcpserver":    "cli/internal/cmdutil sandbox internal/clip internal/lazyregexp",
+	"cli/internal/mcpserver":    "cli/internal/cmdutil sandbox sandbox/agent sandbox/agent/agentmcp internal/clip internal/lazyregexp",
 	"cli/internal/mirror":       "cli/internal/transfer sandbox internal/archive",
 	"cli/internal/tracing":      "sandbox sandbox/otel",
 	"cli/internal/transfer":     "cli/internal/cmdutil sandbox internal/shell",

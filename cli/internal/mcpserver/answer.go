@@ -14,6 +14,7 @@ import (
 // server. Text of the sandbox cannot pass for the server's, which has content of its own.
 type answer struct {
 	text  []string
+	size  int // bytes of text
 	media []sdk.Content
 	notes []string
 }
@@ -22,6 +23,7 @@ type answer struct {
 func (a *answer) print(text string) {
 	if text != "" {
 		a.text = append(a.text, strings.TrimSuffix(text, "\n"))
+		a.size += len(text)
 	}
 }
 
@@ -35,7 +37,7 @@ func (a *answer) attach(content sdk.Content) { a.media = append(a.media, content
 
 func (a *answer) result() *sdk.CallToolResult {
 	r := &sdk.CallToolResult{Content: []sdk.Content{}}
-	if text := strings.Join(a.text, "\n"); text != "" {
+	if text := shortened(strings.Join(a.text, "\n")); text != "" {
 		r.Content = append(r.Content, &sdk.TextContent{Text: text})
 	}
 	r.Content = append(r.Content, a.media...)

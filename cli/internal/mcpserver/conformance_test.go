@@ -51,7 +51,7 @@ func TestInspector(t *testing.T) {
 		must.Do(t, json.Unmarshal([]byte(out), &result))
 		return result
 	}
-	if got := inspect("--method", "tools/list"); len(got.Tools) != len(Tools())-1 {
+	if got := inspect("--method", "tools/list"); len(got.Tools) != len(Tools())-2 {
 		t.Errorf("got the tools %v", got.Tools)
 	}
 	if got := inspect("--method", "tools/call", "--tool-name", "run_python", "--tool-arg", "code=6 * 7"); got.IsError || len(got.Content) == 0 || got.Content[0].Text != "42" {

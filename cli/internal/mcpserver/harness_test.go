@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 
@@ -16,7 +17,13 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(proxied) != "" {
+		serveTools()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // versions are the protocol that most clients speak, and the one without sessions over HTTP.
 var versions = []string{"2025-06-18", roundTrips}

@@ -18,9 +18,10 @@ var errNotYours = errors.New("there is no such sandbox of this server: it may ha
 
 // holdings are the sandboxes that a server holds open.
 type holdings struct {
-	config *Config
-	life   context.Context // ends with the server
-	end    context.CancelFunc
+	config  *Config
+	proxies *proxies
+	life    context.Context // ends with the server
+	end     context.CancelFunc
 
 	connect   func() (*sandbox.Client, error) // waits for the client
 	connected chan struct{}
@@ -51,14 +52,17 @@ type held struct {
 	shell     *shell // nil: none is started
 	shellDir  string // where the next one starts; "" is the home
 
+	codeTurn turn // of code that may call tools
+
 	mu       sync.Mutex
 	calls    int
 	idle     *time.Timer
 	forwards map[int]published
+	code     *codeRun // nil: none has begun; only who has the codeTurn changes it
 }
 
 func newHeld(sb *sandbox.Sandbox, isOwn bool) *held {
-	return &held{Sandbox: sb, isOwn: isOwn, shellTurn: newTurn(), forwards: map[int]published{}}
+	return &held{Sandbox: sb, isOwn: isOwn, shellTurn: newTurn(), codeTurn: newTurn(), forwards: map[int]published{}}
 }
 
 type published struct {
@@ -66,10 +70,10 @@ type published struct {
 	end     func() error
 }
 
-func newHoldings(config *Config) *holdings {
+func newHoldings(config *Config, proxies *proxies) *holdings {
 	life, end := context.WithCancel(context.Background())
 	h := &holdings{
-		config: config, life: life, end: end, connected: make(chan struct{}),
+		config: config, proxies: proxies, life: life, end: end, connected: make(chan struct{}),
 		held: map[string]*held{}, own: map[*sdk.ServerSession]*pending{}, checkpoints: map[string]struct{}{},
 	}
 	h.connect = sync.OnceValues(func() (*sandbox.Client, error) {
@@ -238,6 +242,9 @@ func (h *holdings) create(options []sandbox.CreateOption, prepare func(context.C
 	}
 	box := newHeld(nil, true)
 	options = append(slices.Clone(options), sandbox.WithMetadata(map[string]string{OwnerLabel: h.config.Owner}))
+	if len(h.config.Proxies) > 0 {
+		options = append(options, sandbox.WithPrivateTraffic()) // only this program may reach the kernels that call tools
+	}
 	if h.config.Ask {
 		options = append(options, sandbox.WithAsk(box.asked.host))
 	}
@@ -322,6 +329,9 @@ func (h *holdings) release(box *held) error {
 		box.idle.Stop()
 	}
 	var errs []error
+	if box.code != nil {
+		errs = append(errs, box.code.run.Close())
+	}
 	for _, p := range box.forwards {
 		errs = append(errs, p.end())
 	}

@@ -35,7 +35,7 @@ func runPython(ctx context.Context, c *call, in pythonArguments) error {
 	}
 	defer cancel()
 	printed := newStream()
-	execution, err := c.box.RunCode(ctx, in.Code, &sandbox.RunCodeParams{Stdout: printed, Stderr: printed, MaxOutputBytes: -1})
+	execution, err := c.execute(ctx, in.Code, printed)
 	printed.into(c, "output.txt")
 	if execution != nil {
 		c.addResults(execution.Results)

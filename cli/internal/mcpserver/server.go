@@ -54,9 +54,16 @@ type Config struct {
 	MaxSandboxes int
 	// Ask makes sandboxes ask the user, through the client, before they reach a host.
 	Ask bool
-	// Tools are the names of the tools to serve. Empty means all but publish_port, whose default is
-	// Publish.
+	// Tools are the names of the tools to serve. Empty means all: publish_port only with Publish, and
+	// search_tools only with Proxies.
 	Tools []string
+	// Proxies are servers whose tools code may call. AllowTools names those that it may call without a question
+	// to the user, as SERVER.TOOL.
+	Proxies    []Proxy
+	AllowTools []string
+	// Audit receives a line of JSON for each piece of code and each call of a tool of Proxies. It is called by
+	// several goroutines. May be nil.
+	Audit io.Writer
 	// Publish returns the address at which a port of a sandbox is reached, and a function that ends it. Nil leaves
 	// publish_port out.
 	Publish func(ctx context.Context, sb *sandbox.Sandbox, port int) (address string, end func() error, err error)
@@ -77,6 +84,7 @@ type Server struct {
 	sandboxes *holdings
 	outputs   *outputs
 	questions *parking
+	proxies   *proxies
 	schemas   *sdk.SchemaCache
 	tools     []tool
 
@@ -102,22 +110,33 @@ func New(config Config) (*Server, error) {
 		if !slices.ContainsFunc(all, func(t tool) bool { return t.name == name }) {
 			return nil, fmt.Errorf("there is no tool %q: the tools are %s", name, strings.Join(Tools(), ", "))
 		}
-		if name == publishName && config.Publish == nil {
-			return nil, fmt.Errorf("%s is not served: %w", publishName, ErrNotPublished)
+		if !config.has(name) {
+			return nil, fmt.Errorf("%s is not served: %w", name, ErrNotConfigured)
 		}
 	}
 	for _, t := range all {
-		chosen := slices.Contains(config.Tools, t.name)
-		if chosen || len(config.Tools) == 0 && (t.name != publishName || config.Publish != nil) {
+		if config.has(t.name) && (len(config.Tools) == 0 || slices.Contains(config.Tools, t.name)) {
 			s.tools = append(s.tools, t)
 		}
 	}
-	s.sandboxes = newHoldings(&s.config)
+	s.proxies = newProxies(&s.config)
+	s.sandboxes = newHoldings(&s.config, s.proxies)
 	return s, nil
 }
 
-// ErrNotPublished means that [Config.Publish] is nil.
-var ErrNotPublished = errors.New("ports are not published")
+// ErrNotConfigured means that the configuration lacks what a tool needs.
+var ErrNotConfigured = errors.New("it needs Publish, or Proxies")
+
+// has reports whether the configuration has what a tool needs.
+func (c *Config) has(tool string) bool {
+	switch tool {
+	case publishName:
+		return c.Publish != nil
+	case searchName:
+		return len(c.Proxies) > 0
+	}
+	return true
+}
 
 // Tools returns the names of all tools.
 func Tools() []string {
@@ -140,7 +159,7 @@ func (s *Server) Close() error {
 			_ = session.Close() // the client may have ended it
 		}
 	}
-	return s.sandboxes.close()
+	return errors.Join(s.sandboxes.close(), s.proxies.close())
 }
 
 // Serve serves one client over in and out until in ends, out fails, or ctx ends. Calls that are under way when in
@@ -189,6 +208,9 @@ func (s *Server) instructions(sessions bool) string {
 		lines = append(lines, "Without an id, calls use the one sandbox of this session, which is made at the first call.")
 	} else {
 		lines = append(lines, "A call without an id makes a new, empty sandbox: name the sandbox in every call but the first.")
+	}
+	if len(s.config.Proxies) > 0 {
+		lines = append(lines, "Code of run_python can call functions of other servers: find them with "+searchName+".")
 	}
 	if s.config.Keep {
 		lines = append(lines, "Sandboxes stay after the session, until their lifetime ends.")

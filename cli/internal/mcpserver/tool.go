@@ -19,7 +19,7 @@ type tool struct {
 }
 
 func allTools() []tool {
-	return []tool{pythonTool(), bashTool(), readTool(), editTool(), writeTool(), publishTool(), checkpointTool(), restoreTool()}
+	return []tool{pythonTool(), bashTool(), readTool(), editTool(), writeTool(), publishTool(), checkpointTool(), restoreTool(), searchTool()}
 }
 
 // arguments are those of every tool.
@@ -60,7 +60,7 @@ func (e *endpoint) run(ctx context.Context, req *sdk.CallToolRequest, id string,
 	c.box = box
 	defer release()
 	defer box.asked.by(ask)()
-	err = do(ctx, c)
+	err = do(context.WithValue(ctx, questionKey{}, ask), c)
 	if errors.Is(err, sandbox.ErrGone) {
 		e.sandboxes.letGo(box)
 		err = fmt.Errorf("%w. Its files and variables are lost; a call without \"sandbox\" goes on in a new one", err)

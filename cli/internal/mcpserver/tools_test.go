@@ -165,8 +165,8 @@ func TestNoOutputSchema(t *testing.T) {
 	c := serve(t, func(config *Config) { config.Publish = nil }).connect(t, roundTrips, nil)
 	list, err := c.ListTools(t.Context(), nil)
 	must.Do(t, err)
-	if len(list.Tools) != len(Tools())-1 {
-		t.Errorf("got %d tools, want all but %s", len(list.Tools), publishName)
+	if len(list.Tools) != len(Tools())-2 {
+		t.Errorf("got %d tools, want all but %s and %s", len(list.Tools), publishName, searchName)
 	}
 	for _, tool := range list.Tools {
 		if tool.OutputSchema != nil || tool.Annotations == nil || tool.Description == "" {

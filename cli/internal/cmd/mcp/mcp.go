@@ -34,6 +34,11 @@ type options struct {
 	Max       cmdutil.Count
 	Sandboxes []string
 	Tools     []string
+
+	Proxies    proxies
+	ProxyEnv   proxyVariables
+	AllowTools []string
+	Audit      string
 }
 
 // NewCmdMCP returns e2bctl mcp.
@@ -60,6 +65,7 @@ later session goes on there by its id. A sandbox that nothing uses ends after --
 		Example: `  e2bctl mcp install claude
   e2bctl mcp --mount .:/work --network none
   e2bctl mcp --keep --package pandas --package polars
+  e2bctl mcp --proxy 'github=github-mcp-server stdio' --proxy-env github:GITHUB_TOKEN --allow-tool github.list_issues
   e2bctl mcp --http 127.0.0.1:8930`,
 		Args: cmdutil.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -77,6 +83,10 @@ later session goes on there by its id. A sandbox that nothing uses ends after --
 	flags.BoolVar(&opts.Publish, "publish", false, "serve publish_port with sandboxes of a service, too, where\nwhoever knows the address reaches the port")
 	flags.StringSliceVar(&opts.Sandboxes, "sandbox", nil, "let calls use the running sandbox `ID`, repeatable; the first is\nused by calls that name none")
 	flags.StringSliceVar(&opts.Tools, "tools", nil, "serve only these `TOOLS` (default: all)")
+	flags.Var(&opts.Proxies, "proxy", "make the tools of an MCP server that COMMAND starts on this\nmachine callable from code, as NAME_TOOL, repeatable")
+	flags.Var(&opts.ProxyEnv, "proxy-env", "give a proxied command this variable; it gets no others")
+	flags.StringSliceVar(&opts.AllowTools, "allow-tool", nil, "let code call the proxied tool `NAME.TOOL` without a question to\nthe client's user, repeatable")
+	flags.StringVar(&opts.Audit, "audit", "", "append code and calls of proxied tools to `FILE`, as JSON\n(default: audit.jsonl beside the token)")
 	flags.Var(&opts.Idle, "idle", "end a sandbox that nothing used for this long")
 	flags.Var(&opts.Max, "max-sandboxes", "most sandboxes at once")
 	opts.New.Add(cmd, "how long a sandbox may live (default: as long as it is used,\nwith --keep an hour)")
@@ -89,6 +99,9 @@ later session goes on there by its id. A sandbox that nothing uses ends after --
 func (o *options) check(cmd *cobra.Command) error {
 	if o.New.Network.Given() && cmd.Flags().Changed("network") {
 		return cmdutil.Usagef(cmd, "--network and the flags for single rules (--no-internet, --allow-out, --deny-out, --header) exclude each other")
+	}
+	if len(o.Proxies) == 0 && (len(o.AllowTools) > 0 || len(o.ProxyEnv) > 0 || o.Audit != "") {
+		return cmdutil.Usagef(cmd, "--allow-tool, --proxy-env and --audit are about proxied tools: they need --proxy")
 	}
 	for _, name := range o.Tools {
 		if !slices.Contains(mcpserver.Tools(), name) {
@@ -147,6 +160,17 @@ func run(ctx context.Context, opts *options) (err error) {
 		Idle: time.Duration(opts.Idle), MaxSandboxes: int(opts.Max),
 		Ask: opts.Network == networkAsk && !opts.New.Network.Given(), Tools: opts.Tools,
 		Place: opts.describe(), Version: version.Number(), Logger: opts.factory.Logger(),
+	}
+	if len(opts.Proxies) > 0 {
+		if config.Proxies, err = opts.Proxies.resolved(opts.ProxyEnv); err != nil {
+			return err
+		}
+		audit, err := openAudit(opts.Audit, identity)
+		if err != nil {
+			return fmt.Errorf("opening the audit: %w", err)
+		}
+		defer audit.Close()
+		config.Audit, config.AllowTools = audit, opts.AllowTools
 	}
 	if opts.isLocal {
 		config.Publish = forward
