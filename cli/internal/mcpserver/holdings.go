@@ -20,7 +20,7 @@ var errNotYours = errors.New("there is no such sandbox of this server: it may ha
 type holdings struct {
 	config  *Config
 	proxies *proxies
-	life    context.Context // ends with the server
+	life    context.Context //nolint:containedctx // the server's: sandboxes outlive the calls that make them
 	end     context.CancelFunc
 
 	connect   func() (*sandbox.Client, error) // waits for the client
@@ -318,7 +318,7 @@ func (h *holdings) letGo(box *held) {
 	h.mu.Unlock()
 	defer h.work.Done()
 	if err := h.release(box); err != nil {
-		h.config.Logger.Warn("a sandbox could not be ended", "sandbox", box.ID(), "error", err)
+		h.config.Logger.WarnContext(h.life, "a sandbox could not be ended", "sandbox", box.ID(), "error", err)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// maxPicture and maxEdge are what models take of a picture: a larger one costs more and shows no more.
+	// maxPicture and maxEdge bound a picture: models scale larger ones down, and bill them.
 	maxPicture = 1 << 20
 	maxEdge    = 1568
 	// maxPixels bounds the memory for a picture, whatever its header says.

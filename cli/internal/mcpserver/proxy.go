@@ -110,7 +110,7 @@ func (p *proxies) connectOne(ctx context.Context, proxy Proxy) ([]agent.Tool, er
 	return agentmcp.Tools(ctx, session, &agentmcp.ToolsParams{
 		Prefix: proxy.Name + "_", Allow: allow, Approve: p.approve(proxy.Name), Logger: p.config.Logger,
 		Unusable: func(tool string, err error) {
-			p.config.Logger.Warn("a tool cannot be used", "server", proxy.Name, "tool", clip.Line(tool, 100), "error", err)
+			p.config.Logger.WarnContext(ctx, "a tool cannot be used", "server", proxy.Name, "tool", clip.Line(tool, 100), "error", err)
 		},
 	})
 }

@@ -35,7 +35,7 @@ func serveTools() {
 		return nil, nil, errors.New("it failed")
 	})
 	if err := server.Run(context.Background(), &sdk.StdioTransport{}); err != nil {
-		os.Exit(1)
+		panic(err)
 	}
 }
 

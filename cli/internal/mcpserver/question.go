@@ -47,7 +47,7 @@ func (e *endpoint) answered(ctx context.Context, req *sdk.CallToolRequest, run f
 // parking has the calls that wait for the answer of a user. They run on meanwhile: the sandbox
 // decides how long it waits for an answer.
 type parking struct {
-	life context.Context // ends with the server
+	life context.Context //nolint:containedctx // the server's: a call that asks outlives its request
 	end  context.CancelFunc
 
 	mu     sync.Mutex

@@ -42,9 +42,10 @@ func TestSessionsOverHTTP(t *testing.T) {
 	s := serve(t, nil)
 	for _, version := range versions {
 		c := s.connectHTTP(t, version)
-		same := c.works(t, "bash", args{"command": "ls"}).sandbox(t) == c.works(t, "bash", args{"command": "ls"}).sandbox(t)
-		if want := version < roundTrips; same != want {
-			t.Errorf("%s: got the same sandbox %v, want %v", version, same, want)
+		first := c.works(t, "bash", args{"command": "ls"}).sandbox(t)
+		second := c.works(t, "bash", args{"command": "ls"}).sandbox(t)
+		if want := version < roundTrips; (first == second) != want {
+			t.Errorf("%s: got the sandboxes %s and %s, want the same: %v", version, first, second, want)
 		}
 	}
 }

@@ -26,5 +26,5 @@
 // and schemas are bounded, characters that cannot be seen are left out of what models read,
 // references of schemas to other documents are refused, and arguments are checked against
 // the schema before they are sent. A description may still tell a model to do harm, and so
-// may a result: what code may do with all of its tools is what such a text may do.
+// may a result: such a text can do all that code may do with its tools.
 package agentmcp

@@ -41,7 +41,7 @@ func openIdentity() (identity, error) {
 	if err != nil {
 		return identity{}, err
 	}
-	defer os.Remove(file.Name())
+	defer func() { _ = os.Remove(file.Name()) }() // its link, made below, stays
 	_, err = file.Write(append(content, '\n'))
 	if err = errors.Join(err, file.Close()); err != nil {
 		return identity{}, err
