@@ -37,6 +37,7 @@ func withoutResult() map[string]string {
 		"fs cat":                "the files are the result",
 		"fs watch":              "it runs until it is stopped: fs.txtar reads its lines",
 		"connect":               "a terminal shows its output",
+		"mcp":                   "its output is the protocol",
 		"port-forward":          "it runs until it is stopped: port-forward.txtar reads its line",
 		"template migrate":      "only fails: of the official command",
 	}

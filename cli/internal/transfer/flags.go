@@ -37,12 +37,17 @@ type Flags struct {
 // Add adds the flags to cmd. what is the name of the program that cmd runs in the flags'
 // help, such as "the command".
 func (f *Flags) Add(cmd *cobra.Command, what string) {
-	f.maxBytes, f.maxFiles = sandbox.DefaultMaxBytes, sandbox.DefaultMaxFiles
+	f.AddUploads(cmd, what)
 	flags := cmd.Flags()
-	flags.Var(&f.uploads, "upload", "copy into the sandbox before "+what+", repeatable")
 	flags.Var(&f.downloads, "download", "copy out of the sandbox after "+what+", repeatable")
 	flags.Var(&f.maxBytes, "max-download", "most bytes of one --download; of a directory, what came until\nthen stays")
 	flags.Var(&f.maxFiles, "max-files", "most files, directories and links of one --download")
+}
+
+// AddUploads adds only those of the flags that copy into a sandbox.
+func (f *Flags) AddUploads(cmd *cobra.Command, what string) {
+	f.maxBytes, f.maxFiles = sandbox.DefaultMaxBytes, sandbox.DefaultMaxFiles
+	cmd.Flags().Var(&f.uploads, "upload", "copy into the sandbox before "+what+", repeatable")
 }
 
 func (u *uploads) Type() string     { return "LOCAL:REMOTE" }

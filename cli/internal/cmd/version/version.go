@@ -67,6 +67,9 @@ func versionRun(opts *versionOptions) error {
 	return err
 }
 
+// Number returns the version alone, such as "v1.2.3".
+func Number() string { return readBuildVersion().Version }
+
 // Line returns the version in one line.
 func Line() string { return readBuildVersion().line() }
 

@@ -1,0 +1,83 @@
+package mcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/e2bctl/e2bctl/cli/internal/mcpserver"
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+// serveStdio serves the client that started the command.
+func serveStdio(ctx context.Context, opts *options, server *mcpserver.Server) error {
+	if opts.IO.InIsTerminal {
+		fmt.Fprintln(opts.Progress, "e2bctl mcp: waiting for a client on stdin. Clients start this command themselves: see e2bctl mcp install --help")
+	}
+	err := server.Serve(ctx, io.NopCloser(opts.IO.In), nopCloser{opts.IO.Out})
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+type nopCloser struct{ io.Writer }
+
+func (nopCloser) Close() error { return nil }
+
+// checkAddress returns an error unless address is a port of the loopback interface.
+func checkAddress(address string) error {
+	to, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return errors.New("want an IP address and a port, such as 127.0.0.1:8930")
+	}
+	if !to.Addr().IsLoopback() {
+		return errors.New("only this machine may connect: want an address of loopback, such as 127.0.0.1:8930; from another machine, use ssh -L")
+	}
+	return nil
+}
+
+// serveHTTP serves clients over HTTP until ctx ends.
+func serveHTTP(ctx context.Context, opts *options, server *mcpserver.Server, id identity) error {
+	var lc net.ListenConfig
+	listener, err := lc.Listen(ctx, "tcp", opts.HTTP)
+	if err != nil {
+		return err
+	}
+	service := &http.Server{Handler: server.Handler(id.Token), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+	fmt.Fprintf(opts.IO.Err, "e2bctl mcp: at http://%s/mcp, for clients with the header \"Authorization: Bearer TOKEN\"; the token is in %s\n", listener.Addr(), id.path)
+	stop := context.AfterFunc(ctx, func() {
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endPatience)
+		defer cancel()
+		if service.Shutdown(ending) != nil {
+			_ = service.Close() // it ends the connections that Shutdown waited for
+		}
+	})
+	defer stop()
+	if err := service.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return context.Cause(ctx)
+}
+
+// endPatience limits the time for calls to end when the server ends.
+const endPatience = 2 * time.Second
+
+// forward publishes a port on loopback: names below localhost resolve only in browsers.
+func forward(ctx context.Context, sb *sandbox.Sandbox, port int) (string, func() error, error) {
+	f, err := sb.Forward(ctx, "127.0.0.1:0", port, nil)
+	if err != nil {
+		return "", nil, err
+	}
+	return "http://" + f.Addr().String(), f.Close, nil
+}
+
+// publicAddress is the address that the service gives a port.
+func publicAddress(_ context.Context, sb *sandbox.Sandbox, port int) (string, func() error, error) {
+	return sb.URL(port), func() error { return nil }, nil
+}

@@ -1,0 +1,387 @@
+package mcpserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+// errNotYours is the answer for all sandboxes that calls may not name, whether or not they exist.
+var errNotYours = errors.New("there is no such sandbox of this server: it may have ended. Leave \"sandbox\" out for a new one")
+
+// holdings are the sandboxes that a server holds open.
+type holdings struct {
+	config  *Config
+	proxies *proxies
+	life    context.Context //nolint:containedctx // the server's: sandboxes outlive the calls that make them
+	end     context.CancelFunc
+
+	connect   func() (*sandbox.Client, error) // waits for the client
+	connected chan struct{}
+
+	mu          sync.Mutex
+	closed      bool
+	held        map[string]*held                // by the id
+	own         map[*sdk.ServerSession]*pending // the sandbox of each session
+	making      int                             // sandboxes that are being made
+	checkpoints map[string]struct{}             // ids of snapshots
+	work        sync.WaitGroup
+}
+
+// pending is a sandbox that is being made, or was.
+type pending struct {
+	done    chan struct{}
+	sandbox *held
+	err     error
+}
+
+// held is a sandbox with what the server has in it.
+type held struct {
+	*sandbox.Sandbox
+	isOwn bool // it ends with the server
+	asked asking
+
+	shellTurn turn   // protects the next two
+	shell     *shell // nil: none is started
+	shellDir  string // where the next one starts; "" is the home
+
+	codeTurn turn // of code that may call tools
+
+	mu       sync.Mutex
+	calls    int
+	idle     *time.Timer
+	forwards map[int]published
+	code     *codeRun // nil: none has begun; only who has the codeTurn changes it
+}
+
+func newHeld(sb *sandbox.Sandbox, isOwn bool) *held {
+	return &held{Sandbox: sb, isOwn: isOwn, shellTurn: newTurn(), codeTurn: newTurn(), forwards: map[int]published{}}
+}
+
+type published struct {
+	address string
+	end     func() error
+}
+
+func newHoldings(config *Config, proxies *proxies) *holdings {
+	life, end := context.WithCancel(context.Background())
+	h := &holdings{
+		config: config, proxies: proxies, life: life, end: end, connected: make(chan struct{}),
+		held: map[string]*held{}, own: map[*sdk.ServerSession]*pending{}, checkpoints: map[string]struct{}{},
+	}
+	h.connect = sync.OnceValues(func() (*sandbox.Client, error) {
+		defer close(h.connected)
+		return config.Open(life)
+	})
+	return h
+}
+
+// warm connects with the service in the background, so that the first call need not wait for it.
+func (h *holdings) warm() {
+	h.work.Go(func() { _, _ = h.connect() }) // the first call reports the error
+}
+
+// client returns the client of the service.
+func (h *holdings) client(ctx context.Context) (*sandbox.Client, error) {
+	h.warm()
+	if err := wait(ctx, h.connected); err != nil {
+		return nil, err
+	}
+	return h.connect()
+}
+
+// named returns the sandbox with the id, for a call that is done when release is called.
+func (h *holdings) named(ctx context.Context, id string) (box *held, release func(), err error) {
+	h.mu.Lock()
+	box = h.held[id]
+	h.mu.Unlock()
+	if box == nil {
+		if box, err = h.adopt(ctx, id); err != nil {
+			return nil, nil, err
+		}
+	}
+	return box, h.use(box), nil
+}
+
+// adopt connects to a sandbox that the server does not hold, if calls may name it.
+func (h *holdings) adopt(ctx context.Context, id string) (*held, error) {
+	client, err := h.client(ctx)
+	if err != nil {
+		return nil, err
+	}
+	given := slices.Contains(h.config.Sandboxes, id)
+	if !given {
+		info, err := client.Info(ctx, id)
+		if errors.Is(err, sandbox.ErrNotFound) || errors.Is(err, sandbox.ErrInvalidArgument) || err == nil && info.Metadata[OwnerLabel] != h.config.Owner {
+			return nil, errNotYours
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	sb, err := client.Connect(ctx, id, sandbox.WithExpiry(sandbox.Expiry{Renew: true}))
+	if err != nil {
+		return nil, err
+	}
+	return h.hold(newHeld(sb, !given))
+}
+
+// ofSession returns the sandbox of a session, which is made if there is none. It stays after the
+// session, until it is idle: another client may name it.
+func (h *holdings) ofSession(ctx context.Context, session *sdk.ServerSession) (*held, func(), error) {
+	if len(h.config.Sandboxes) > 0 {
+		return h.named(ctx, h.config.Sandboxes[0])
+	}
+	h.mu.Lock()
+	p := h.own[session]
+	if p == nil {
+		p = h.make(h.config.Options, h.config.Prepare)
+		if p.err == nil {
+			h.own[session] = p
+		}
+	}
+	h.mu.Unlock()
+	return h.await(ctx, p)
+}
+
+// fresh returns a new sandbox.
+func (h *holdings) fresh(ctx context.Context) (*held, func(), error) {
+	h.mu.Lock()
+	p := h.make(h.config.Options, h.config.Prepare)
+	h.mu.Unlock()
+	return h.await(ctx, p)
+}
+
+// restored returns a new sandbox from a checkpoint, which options name. It is prepared already.
+func (h *holdings) restored(ctx context.Context, options []sandbox.CreateOption) (*held, func(), error) {
+	h.mu.Lock()
+	p := h.make(options, nil)
+	h.mu.Unlock()
+	return h.await(ctx, p)
+}
+
+// replace makes box the sandbox of a session.
+func (h *holdings) replace(session *sdk.ServerSession, box *held) {
+	done := make(chan struct{})
+	close(done)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.own[session] = &pending{done: done, sandbox: box}
+}
+
+func (h *holdings) await(ctx context.Context, p *pending) (*held, func(), error) {
+	if err := wait(ctx, p.done); err != nil {
+		return nil, nil, err
+	}
+	if p.err != nil {
+		return nil, nil, p.err
+	}
+	return p.sandbox, h.use(p.sandbox), nil
+}
+
+// make begins to make a sandbox. The call that needs it first may be cancelled while others wait for it, so the
+// sandbox is made for the server, not for the call. The caller holds h.mu.
+func (h *holdings) make(options []sandbox.CreateOption, prepare func(context.Context, *sandbox.Sandbox) error) *pending {
+	p := &pending{done: make(chan struct{})}
+	if err := h.room(); err != nil {
+		p.err = err
+		close(p.done)
+		return p
+	}
+	h.making++
+	h.work.Go(func() {
+		box, err := h.create(options, prepare)
+		h.mu.Lock()
+		h.making--
+		h.mu.Unlock()
+		if err == nil {
+			box, err = h.hold(box)
+		}
+		p.sandbox, p.err = box, err
+		if err != nil {
+			h.mu.Lock()
+			h.drop(p)
+			h.mu.Unlock()
+		}
+		close(p.done)
+	})
+	return p
+}
+
+// room returns an error if the server holds as many sandboxes as it may. The caller holds h.mu.
+func (h *holdings) room() error {
+	if h.closed {
+		return errors.New("the server is ending")
+	}
+	if len(h.held)+h.making >= h.config.MaxSandboxes {
+		return fmt.Errorf("this server has %d sandboxes already, its limit: pass the id of one of them as \"sandbox\"", h.config.MaxSandboxes)
+	}
+	return nil
+}
+
+// drop removes p from the session that has it. The caller holds h.mu.
+func (h *holdings) drop(p *pending) {
+	for session, one := range h.own {
+		if one == p {
+			delete(h.own, session)
+		}
+	}
+}
+
+func (h *holdings) create(options []sandbox.CreateOption, prepare func(context.Context, *sandbox.Sandbox) error) (*held, error) {
+	client, err := h.client(h.life)
+	if err != nil {
+		return nil, err
+	}
+	box := newHeld(nil, true)
+	options = append(slices.Clone(options), sandbox.WithMetadata(map[string]string{OwnerLabel: h.config.Owner}))
+	if len(h.config.Proxies) > 0 {
+		options = append(options, sandbox.WithPrivateTraffic()) // only this program may reach the kernels that call tools
+	}
+	if h.config.Ask {
+		options = append(options, sandbox.WithAsk(box.asked.host))
+	}
+	sb, err := client.Create(h.life, options...)
+	if err != nil {
+		return nil, err
+	}
+	box.Sandbox = sb
+	if prepare != nil {
+		if err := prepare(h.life, sb); err != nil {
+			return nil, errors.Join(err, sb.Close())
+		}
+	}
+	return box, nil
+}
+
+// hold adds a sandbox to those that the server holds. If another call connected to the same one first, hold
+// returns that.
+func (h *holdings) hold(box *held) (*held, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return nil, errors.Join(errors.New("the server is ending"), h.release(box))
+	}
+	if other := h.held[box.ID()]; other != nil {
+		return other, box.Detach()
+	}
+	box.idle = time.AfterFunc(h.config.Idle, func() { h.expire(box) })
+	h.held[box.ID()] = box
+	return box, nil
+}
+
+// use marks the sandbox as used until the function that it returns is called.
+func (h *holdings) use(box *held) func() {
+	box.mu.Lock()
+	defer box.mu.Unlock()
+	box.calls++
+	return func() {
+		box.mu.Lock()
+		defer box.mu.Unlock()
+		box.calls--
+		box.idle.Reset(h.config.Idle)
+	}
+}
+
+// expire lets a sandbox go that nothing has used for the time of [Config.Idle].
+func (h *holdings) expire(box *held) {
+	box.mu.Lock()
+	busy := box.calls > 0
+	box.mu.Unlock()
+	if busy {
+		return // the end of the call sets the timer again
+	}
+	h.letGo(box)
+}
+
+// letGo ends the server's hold of a sandbox, and the sandbox itself unless it is to stay.
+func (h *holdings) letGo(box *held) {
+	h.mu.Lock()
+	if h.closed || h.held[box.ID()] != box {
+		h.mu.Unlock()
+		return
+	}
+	delete(h.held, box.ID())
+	for _, p := range h.own {
+		if p.sandbox == box {
+			h.drop(p)
+		}
+	}
+	h.work.Add(1)
+	h.mu.Unlock()
+	defer h.work.Done()
+	if err := h.release(box); err != nil {
+		h.config.Logger.WarnContext(h.life, "a sandbox could not be ended", "sandbox", box.ID(), "error", err)
+	}
+}
+
+func (h *holdings) release(box *held) error {
+	box.mu.Lock()
+	defer box.mu.Unlock()
+	if box.idle != nil {
+		box.idle.Stop()
+	}
+	var errs []error
+	if box.code != nil {
+		errs = append(errs, box.code.run.Close())
+	}
+	for _, p := range box.forwards {
+		errs = append(errs, p.end())
+	}
+	switch {
+	case !box.isOwn || h.config.Keep:
+		errs = append(errs, box.Detach())
+	case box.Owned():
+		errs = append(errs, box.Close())
+	default: // an earlier server of the same owner made it
+		ctx, cancel := context.WithTimeout(context.Background(), endPatience)
+		defer cancel()
+		errs = append(errs, box.Kill(ctx), box.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// endPatience limits the time of each request at the end of a server.
+const endPatience = 10 * time.Second
+
+func (h *holdings) addCheckpoint(id string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.checkpoints[id] = struct{}{}
+}
+
+func (h *holdings) close() error {
+	h.mu.Lock()
+	if h.closed {
+		h.mu.Unlock()
+		h.work.Wait()
+		return nil
+	}
+	h.closed = true
+	boxes := make([]*held, 0, len(h.held))
+	for _, box := range h.held {
+		boxes = append(boxes, box)
+	}
+	checkpoints := make([]string, 0, len(h.checkpoints))
+	for id := range h.checkpoints {
+		checkpoints = append(checkpoints, id)
+	}
+	h.mu.Unlock()
+	h.end()
+	err := each(boxes, h.release)
+	h.work.Wait()
+	if len(checkpoints) == 0 || h.config.Keep {
+		return err
+	}
+	client, _ := h.connect() // it made the checkpoints, so it is connected
+	ctx, cancel := context.WithTimeout(context.Background(), endPatience)
+	defer cancel()
+	return errors.Join(err, each(checkpoints, func(id string) error { return client.Snapshots.Delete(ctx, id) }))
+}

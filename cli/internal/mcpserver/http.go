@@ -1,0 +1,48 @@
+package mcpserver
+
+import (
+	"context"
+	"crypto/subtle"
+	"net/http"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/auth"
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// MaxRequestBytes bounds a request over HTTP, and with it the content of a write_file.
+const MaxRequestBytes = 4 << 20
+
+// Handler serves clients over HTTP, at any path, that send the token as a bearer token. Requests of web pages are
+// refused: those with an Origin of another host, and those whose Host is not loopback while they
+// arrive there, as after DNS rebinding.
+//
+// Since its version of 2026-07-28 the protocol has no sessions over HTTP. Clients of earlier versions have one, which
+// ends when nothing has used it for [Config.Idle].
+func (s *Server) Handler(token string) http.Handler {
+	s.sandboxes.warm()
+	without, with := s.endpoint(false), s.endpoint(true)
+	stateless := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return without }, &sdk.StreamableHTTPOptions{
+		Stateless: true, Logger: s.config.Logger, MaxRequestBodyBytes: MaxRequestBytes, PropagateRequestCancellation: true,
+	})
+	stateful := sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return with }, &sdk.StreamableHTTPOptions{
+		Logger: s.config.Logger, MaxRequestBodyBytes: MaxRequestBytes, SessionTimeout: s.config.Idle,
+	})
+	byVersion := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Mcp-Protocol-Version") >= roundTrips {
+			stateless.ServeHTTP(w, r)
+		} else {
+			stateful.ServeHTTP(w, r)
+		}
+	})
+	authorised := auth.RequireBearerToken(func(_ context.Context, given string, _ *http.Request) (*auth.TokenInfo, error) {
+		if subtle.ConstantTimeCompare([]byte(given), []byte(token)) != 1 {
+			return nil, auth.ErrInvalidToken
+		}
+		return &auth.TokenInfo{Expiration: time.Now().Add(tokenValidity)}, nil
+	}, nil)
+	return http.NewCrossOriginProtection().Handler(authorised(byVersion))
+}
+
+// tokenValidity is for the library, which refuses tokens without an end. The token itself has none.
+const tokenValidity = time.Hour

@@ -1,0 +1,125 @@
+package mcpserver
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"strings"
+	"sync"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/e2bctl/e2bctl/internal/clip"
+)
+
+const (
+	// maxText bounds the text of an answer. Clients refuse answers of more than 25,000 tokens, and
+	// dense text has a token every one and a half bytes.
+	maxText = 32 << 10
+	// maxKept bounds what is kept of one output for clients that read all of it. Escaped as JSON it
+	// must fit a line of the protocol, of which clients read 16 MiB.
+	maxKept = 4 << 20
+	// maxKeptPicture is the same for pictures, which travel as base64.
+	maxKeptPicture = 8 << 20
+	// maxOutputs bounds all that is kept. The oldest goes first.
+	maxOutputs = 64 << 20
+)
+
+// outputPrefix begins the address of a kept output.
+const outputPrefix = "e2bctl://output/"
+
+// outputs keeps what did not fit into answers, in memory.
+type outputs struct {
+	mu    sync.Mutex
+	kept  map[string]keptOutput
+	order []string
+	bytes int
+}
+
+type keptOutput struct {
+	mimeType string
+	content  []byte
+}
+
+func newOutputs() *outputs { return &outputs{kept: map[string]keptOutput{}} }
+
+// keep keeps an output and returns the link to it.
+func (o *outputs) keep(name, mimeType string, content []byte) *sdk.ResourceLink {
+	uri := outputPrefix + rand.Text() + "/" + name
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.kept[uri] = keptOutput{mimeType, content}
+	o.order = append(o.order, uri)
+	o.bytes += len(content)
+	for o.bytes > maxOutputs {
+		oldest := o.order[0]
+		o.order = o.order[1:]
+		o.bytes -= len(o.kept[oldest].content)
+		delete(o.kept, oldest)
+	}
+	size := int64(len(content))
+	return &sdk.ResourceLink{URI: uri, Name: name, MIMEType: mimeType, Size: &size}
+}
+
+func outputTemplate() *sdk.ResourceTemplate {
+	return &sdk.ResourceTemplate{
+		Name: "output", Title: "Whole outputs", URITemplate: outputPrefix + "{id}/{name}",
+		Description: "What did not fit into the answer of a tool, by the link in that answer. The newest 64 MiB are kept.",
+	}
+}
+
+// read answers a request for an output.
+func (o *outputs) read(_ context.Context, req *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
+	o.mu.Lock()
+	kept, ok := o.kept[req.Params.URI]
+	o.mu.Unlock()
+	if !ok {
+		return nil, sdk.ResourceNotFoundError(req.Params.URI)
+	}
+	content := &sdk.ResourceContents{URI: req.Params.URI, MIMEType: kept.mimeType}
+	if strings.HasPrefix(kept.mimeType, "text/") {
+		content.Text = string(kept.content)
+	} else {
+		content.Blob = kept.content
+	}
+	return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{content}}, nil
+}
+
+// stream takes the output of a program as it arrives: the head and the tail for the answer, and the
+// beginning for whoever reads the whole. Memory does not grow with the output. It is not safe for
+// concurrent use.
+type stream struct {
+	ends  *clip.Output
+	whole bytes.Buffer
+	total int64
+}
+
+func newStream() *stream { return &stream{ends: clip.NewOutput(maxText)} }
+
+// Write implements [io.Writer]. It never fails.
+func (s *stream) Write(p []byte) (int, error) {
+	s.total += int64(len(p))
+	if room := maxKept - s.whole.Len(); room > 0 {
+		s.whole.Write(p[:min(room, len(p))])
+	}
+	return s.ends.Write(p)
+}
+
+// into adds the output to an answer. name is that of the whole, if the answer has only a part.
+func (s *stream) into(c *call, name string) {
+	text := plain(s.ends.Text())
+	if s.total == 0 {
+		return
+	}
+	c.answer.print(text)
+	if s.total <= maxText {
+		return
+	}
+	c.answer.attach(c.server.outputs.keep(name, "text/plain", []byte(plain(s.whole.String()))))
+	kept := "all of it is at the link"
+	if s.total > maxKept {
+		kept = fmt.Sprintf("its first %d MiB are at the link", maxKept>>20)
+	}
+	c.answer.note("the output has %d bytes: %s. Write such output to a file, and read the part that you need", s.total, kept)
+}

@@ -1,0 +1,102 @@
+package mcpserver
+
+import (
+	"bytes"
+	"image"
+	"image/color"
+	"image/jpeg"
+	"image/png"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"golang.org/x/image/draw"
+)
+
+const (
+	// maxPicture and maxEdge bound a picture: models scale larger ones down, and bill them.
+	maxPicture = 1 << 20
+	maxEdge    = 1568
+	// maxPixels bounds the memory for a picture, whatever its header says.
+	maxPixels = 40 << 20
+)
+
+// attachPicture adds a PNG or JPEG to the answer, scaled to what models take. If that changed it, the file itself
+// is at a link.
+func (c *call) attachPicture(name, mimeType string, content []byte) {
+	shown, shownType, err := fitted(content, mimeType)
+	if err != nil {
+		c.answer.note("%s is no picture that can be shown: %s", name, message(err))
+		c.attachFile(name, mimeType, content)
+		return
+	}
+	c.answer.attach(&sdk.ImageContent{MIMEType: shownType, Data: shown})
+	if !bytes.Equal(shown, content) {
+		c.attachFile(name, mimeType, content)
+	}
+}
+
+// attachFile adds a link to a file.
+func (c *call) attachFile(name, mimeType string, content []byte) {
+	if len(content) > maxKeptPicture {
+		c.answer.note("%s has %d bytes, too many to keep: write it to a file in the sandbox", name, len(content))
+		return
+	}
+	c.answer.attach(c.server.outputs.keep(name, mimeType, content))
+}
+
+// fitted returns a picture that a model takes.
+func fitted(content []byte, mimeType string) ([]byte, string, error) {
+	config, _, err := image.DecodeConfig(bytes.NewReader(content))
+	if err != nil {
+		return nil, "", err
+	}
+	if config.Width <= 0 || config.Height <= 0 || config.Width > maxPixels/config.Height {
+		return nil, "", errTooManyPixels
+	}
+	if len(content) <= maxPicture && max(config.Width, config.Height) <= maxEdge {
+		return content, mimeType, nil
+	}
+	picture, _, err := image.Decode(bytes.NewReader(content))
+	if err != nil {
+		return nil, "", err
+	}
+	for edge := maxEdge; ; edge /= 2 {
+		if shown, shownType, err := encoded(scaled(picture, edge)); err != nil || len(shown) <= maxPicture || edge < 64 {
+			return shown, shownType, err
+		}
+	}
+}
+
+var errTooManyPixels = pictureError("it has more than 40 million pixels, or none")
+
+type pictureError string
+
+func (e pictureError) Error() string { return string(e) }
+
+// scaled returns the picture with no edge longer than edge.
+func scaled(picture image.Image, edge int) image.Image {
+	size := picture.Bounds().Size()
+	longest := max(size.X, size.Y)
+	if longest <= edge {
+		return picture
+	}
+	small := image.NewRGBA(image.Rect(0, 0, max(1, size.X*edge/longest), max(1, size.Y*edge/longest)))
+	draw.CatmullRom.Scale(small, small.Bounds(), picture, picture.Bounds(), draw.Src, nil)
+	return small
+}
+
+// encoded returns the picture as PNG, which keeps the lines of plots sharp, or if that is too large as JPEG on white.
+func encoded(picture image.Image) ([]byte, string, error) {
+	var out bytes.Buffer
+	if err := png.Encode(&out, picture); err != nil {
+		return nil, "", err
+	}
+	if out.Len() <= maxPicture {
+		return out.Bytes(), "image/png", nil
+	}
+	out.Reset()
+	page := image.NewRGBA(picture.Bounds())
+	draw.Draw(page, page.Bounds(), image.NewUniform(color.White), image.Point{}, draw.Src)
+	draw.Draw(page, page.Bounds(), picture, picture.Bounds().Min, draw.Over)
+	err := jpeg.Encode(&out, page, &jpeg.Options{Quality: 85})
+	return out.Bytes(), "image/jpeg", err
+}

@@ -1,0 +1,164 @@
+package mcpserver
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+// shell is a bash in a sandbox that takes one command after the other, so that its directory, variables and
+// background jobs stay. Its output is a stream without borders: each command ends with a line that
+// has a word nobody can guess.
+type shell struct {
+	command *sandbox.Command
+	ended   chan struct{} // closed when bash has ended
+
+	mu      sync.Mutex
+	running *shellCall   // nil between commands
+	between *clip.Output // what background jobs printed between commands
+}
+
+// shellCall is the command that runs.
+type shellCall struct {
+	mark  []byte // begins the line at the end
+	out   *stream
+	line  []byte // what has arrived that may be the line at the end
+	found bool   // line begins with mark
+	done  chan shellStatus
+}
+
+type shellStatus struct {
+	code int
+	dir  string
+}
+
+// startShell starts bash as root, as which code runs, in the home of the sandbox's user, or in dir.
+func startShell(ctx context.Context, sb *sandbox.Sandbox, dir string) (*shell, error) {
+	home, err := sb.Files.Stat(ctx, ".", nil)
+	if err != nil {
+		return nil, err
+	}
+	if dir == "" {
+		dir = home.Path
+	}
+	s := &shell{ended: make(chan struct{}), between: clip.NewOutput(maxText)}
+	s.command, err = sb.Commands.Start(context.WithoutCancel(ctx), "exec bash --norc --noprofile", &sandbox.CommandParams{
+		User: "root", Cwd: dir, Input: true, Stdout: s, Stderr: s, MaxOutputBytes: -1,
+		Envs: map[string]string{"HOME": home.Path, "TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat"},
+	})
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		defer close(s.ended)
+		_, _ = s.command.Wait(context.Background()) // that it ended is all that matters; it ends with the sandbox's handle
+	}()
+	return s, nil
+}
+
+var errShellEnded = errors.New("the shell has ended")
+
+// run runs a command, and adds its output to out.
+func (s *shell) run(ctx context.Context, line string, out *stream) (shellStatus, error) {
+	word := rand.Text()
+	call := &shellCall{mark: []byte("\n" + word + " "), out: out, done: make(chan shellStatus, 1)}
+	s.mu.Lock()
+	s.running = call
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		s.running = nil
+		s.mu.Unlock()
+	}()
+	// The command has no input: the shell's own would be the commands that follow.
+	script := fmt.Sprintf("eval %s </dev/null 2>&1; printf '\\n%%s %%d %%s\\n' %s $? \"$PWD\"\n", sandbox.Quote(line), word)
+	if err := s.command.SendInput(ctx, []byte(script)); err != nil {
+		return shellStatus{}, err
+	}
+	select {
+	case status := <-call.done:
+		return status, nil
+	case <-s.ended:
+		return shellStatus{}, errShellEnded
+	case <-ctx.Done():
+		return shellStatus{}, context.Cause(ctx)
+	}
+}
+
+// Write takes the output of bash.
+func (s *shell) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.running == nil {
+		return s.between.Write(p)
+	}
+	if rest := s.running.take(p); len(rest) > 0 {
+		_, _ = s.between.Write(rest) // it never fails
+	}
+	return len(p), nil
+}
+
+// takeBetween returns what was printed between commands.
+func (s *shell) takeBetween() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	text := s.between.Text()
+	s.between = clip.NewOutput(maxText)
+	return text
+}
+
+// take takes output of the command, up to the line at its end. It returns what came after that.
+func (c *shellCall) take(p []byte) []byte {
+	c.line = append(c.line, p...)
+	if !c.found {
+		at := bytes.Index(c.line, c.mark)
+		if at < 0 {
+			sure := len(c.line) - overlap(c.line, c.mark)
+			_, _ = c.out.Write(c.line[:sure]) // it never fails
+			c.line = append(c.line[:0], c.line[sure:]...)
+			return nil
+		}
+		_, _ = c.out.Write(c.line[:at])
+		c.line, c.found = c.line[at+len(c.mark):], true
+	}
+	text, rest, ok := bytes.Cut(c.line, []byte("\n"))
+	if !ok {
+		return nil
+	}
+	code, dir, _ := strings.Cut(string(text), " ")
+	status := shellStatus{dir: dir}
+	status.code, _ = strconv.Atoi(code) // bash wrote a number
+	select {
+	case c.done <- status:
+	default: // the command printed the line itself
+	}
+	c.line = nil
+	return rest
+}
+
+// overlap returns how many bytes at the end of text begin mark.
+func overlap(text, mark []byte) int {
+	for n := min(len(mark)-1, len(text)); n > 0; n-- {
+		if bytes.HasSuffix(text, mark[:n]) {
+			return n
+		}
+	}
+	return 0
+}
+
+// stop ends bash, and with it what runs in the foreground.
+func (s *shell) stop(ctx context.Context) error {
+	err := s.command.Kill(context.WithoutCancel(ctx))
+	if err == nil || errors.Is(err, sandbox.ErrNotFound) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,119 @@
+package mcpserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+// tool is one of the tools, before it is added to a server of the library.
+type tool struct {
+	name string
+	add  func(*endpoint, *sdk.Server)
+}
+
+func allTools() []tool {
+	return []tool{pythonTool(), bashTool(), readTool(), editTool(), writeTool(), publishTool(), checkpointTool(), restoreTool(), searchTool()}
+}
+
+// arguments are those of every tool.
+type arguments struct {
+	Sandbox string `json:"sandbox,omitempty" jsonschema:"id of the sandbox; without it, the one of this session"`
+}
+
+func (a arguments) sandbox() string { return a.Sandbox }
+
+// call is one call of a tool.
+type call struct {
+	server  *endpoint
+	session *sdk.ServerSession
+	box     *held
+	answer  answer
+}
+
+// newTool returns a tool that runs in a sandbox. Its answer has the id of that sandbox.
+func newTool[In interface{ sandbox() string }](declared *sdk.Tool, run func(context.Context, *call, In) error) tool {
+	return tool{declared.Name, func(e *endpoint, server *sdk.Server) {
+		sdk.AddTool(server, declared, func(ctx context.Context, req *sdk.CallToolRequest, in In) (*sdk.CallToolResult, any, error) {
+			result, err := e.answered(ctx, req, func(ctx context.Context, ask question) *sdk.CallToolResult {
+				return e.run(ctx, req, in.sandbox(), ask, func(ctx context.Context, c *call) error { return run(ctx, c, in) })
+			})
+			return result, nil, err
+		})
+	}}
+}
+
+// run calls a tool in the sandbox with the id, or in that of the session, and returns its answer.
+func (e *endpoint) run(ctx context.Context, req *sdk.CallToolRequest, id string, ask question, do func(context.Context, *call) error) *sdk.CallToolResult {
+	began := time.Now()
+	c := &call{server: e, session: req.Session}
+	box, release, err := e.find(ctx, req.Session, id)
+	if err != nil {
+		return c.answer.failed(err)
+	}
+	c.box = box
+	defer release()
+	defer box.asked.by(ask)()
+	err = do(context.WithValue(ctx, questionKey{}, ask), c)
+	if errors.Is(err, sandbox.ErrGone) {
+		e.sandboxes.letGo(box)
+		err = fmt.Errorf("%w. Its files and variables are lost; a call without \"sandbox\" goes on in a new one", err)
+	}
+	c.answer.note("sandbox %s · %v", c.box.ID(), roundTime(time.Since(began)))
+	for _, host := range box.asked.refused() {
+		c.answer.note("%s could not be reached: nobody allowed it", host)
+	}
+	if err != nil {
+		return c.answer.failed(err)
+	}
+	return c.answer.result()
+}
+
+func (e *endpoint) find(ctx context.Context, session *sdk.ServerSession, id string) (*held, func(), error) {
+	switch {
+	case id != "":
+		return e.sandboxes.named(ctx, id)
+	case e.sessions:
+		return e.sandboxes.ofSession(ctx, session)
+	case len(e.config.Sandboxes) > 0:
+		return e.sandboxes.named(ctx, e.config.Sandboxes[0])
+	}
+	return e.sandboxes.fresh(ctx)
+}
+
+func roundTime(d time.Duration) time.Duration {
+	if d < time.Second {
+		return d.Round(time.Millisecond)
+	}
+	return d.Round(100 * time.Millisecond)
+}
+
+// limit returns ctx with a time limit in seconds. Without one it is usual.
+func limit(ctx context.Context, seconds int, usual time.Duration) (context.Context, context.CancelFunc, time.Duration, error) {
+	const most = 3600
+	if seconds < 0 || seconds > most {
+		return nil, nil, 0, fmt.Errorf("timeout_seconds is %d: want 1 to %d", seconds, most)
+	}
+	d := usual
+	if seconds > 0 {
+		d = time.Duration(seconds) * time.Second
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, d, errTooLong)
+	return ctx, cancel, d, nil
+}
+
+var errTooLong = errors.New("it took too long")
+
+// message returns the text of err for a model.
+func message(err error) string { return plain(cmdutil.Message(err)) }
+
+// hints of a tool to the client.
+func hints(title string, readOnly, destructive, openWorld bool) *sdk.ToolAnnotations {
+	return &sdk.ToolAnnotations{Title: title, ReadOnlyHint: readOnly, DestructiveHint: &destructive, OpenWorldHint: &openWorld}
+}
