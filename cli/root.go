@@ -10,6 +10,7 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/doctor"
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/files"
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/local"
+	"github.com/e2bctl/e2bctl/cli/internal/cmd/mcp"
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/sandbox"
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/secret"
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/snapshot"
@@ -58,6 +59,7 @@ var commands = []struct {
 	{[]string{"volume"}, volume.NewCmdVolume},
 	{[]string{"secret"}, secret.NewCmdSecret},
 	{[]string{"local"}, local.NewCmdLocal},
+	{[]string{"mcp"}, mcp.NewCmdMCP},
 	{[]string{"doctor"}, doctor.NewCmdDoctor},
 	{[]string{"version"}, version.NewCmdVersion},
 	{[]string{"sandbox", "sbx"}, newCmdOfficialSandbox},
