@@ -5,6 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+
+	"github.com/rogpeppe/go-internal/diff"
+
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
 // server is what a client has to know to start a server.
@@ -32,9 +36,15 @@ var byteOrderMark = []byte("\uFEFF")
 
 // change is a change of one server in a text.
 type change struct {
-	text    []byte // with the change
-	existed bool   // there was a server of that name
-	hidden  []string
+	text    []byte   // with the change
+	existed bool     // there was a server of that name
+	secrets []string // of the text before
+}
+
+// shown returns the change as a unified diff for a terminal, with stars for secrets of others.
+func (c change) shown(path string, before []byte, s server) string {
+	_, text, _ := bytes.Cut(diff.Diff(path, before, path, c.text), []byte("\n")) // the first line is that of the program diff
+	return cmdutil.Printable(string(hide(text, c.secrets, append([]string{s.Command}, s.Args...))))
 }
 
 // changed returns the change that makes a server of a text be s. A text that has that server
@@ -49,7 +59,7 @@ func changed(f format, text []byte, name string, s server) (change, error) {
 	if bytes.Equal(edited, body) {
 		return made, nil
 	}
-	if made.hidden, err = checked(f, body, edited, name); err != nil {
+	if made.secrets, err = checked(f, body, edited, name); err != nil {
 		return change{}, err
 	}
 	made.text = edited
@@ -79,4 +89,6 @@ func checked(f format, before, after []byte, name string) (secrets []string, err
 	return secrets, nil
 }
 
-func sameValues(a, b map[string]any) bool { return len(a) == 0 && len(b) == 0 || reflect.DeepEqual(a, b) }
+func sameValues(a, b map[string]any) bool {
+	return len(a) == 0 && len(b) == 0 || reflect.DeepEqual(a, b)
+}

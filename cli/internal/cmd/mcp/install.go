@@ -9,7 +9,6 @@ import (
 	"os"
 	"strings"
 
-	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/cobra"
 
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
@@ -223,9 +222,7 @@ func install(ctx context.Context, opts *installOptions, file string, s server) (
 		return "", false, nil
 	}
 	if !opts.Quiet || !opts.Yes {
-		_, shown, _ := bytes.Cut(diff.Diff(config.path, config.text, config.path, made.text), []byte("\n")) // but for "diff a b"
-		shown = hide(shown, made.hidden, append([]string{s.Command}, s.Args...))
-		fmt.Fprint(opts.IO.Err, cmdutil.Printable(string(shown)))
+		fmt.Fprint(opts.IO.Err, made.shown(config.path, config.text, s))
 	}
 	if !opts.Yes {
 		question := fmt.Sprintf("Write %s?", file)

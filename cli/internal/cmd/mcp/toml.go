@@ -105,14 +105,12 @@ func (f *tomlFormat) find(text []byte, name string) (parts []tomlPart, err error
 		expression := parser.Expression()
 		key, start, end := keyOf(&parser, expression)
 		isTable := expression.Kind != unstable.KeyValue
+		path := slices.Concat(table, key)
 		if isTable {
-			table = nil
+			table, path = key, key
 		}
-		path := append(slices.Clone(table), key...)
-		if isTable {
-			table = key
-		} else if len(path) == 1 && path[0] == f.servers {
-			return nil, fmt.Errorf("%s: %s is no table but a value, which e2bctl does not change: add what --print shows by hand", position(text, start), f.servers)
+		if len(path) == 1 && path[0] == f.servers && expression.Kind != unstable.Table {
+			return nil, fmt.Errorf("%s: %s is no table but a value or a list, which e2bctl does not change: add what --print shows by hand", position(text, start), f.servers)
 		}
 		isPart := len(path) > 1 && path[0] == f.servers && path[1] == name
 		part := tomlPart{lineStart(text, start), lineEnd(text, end), isTable}
