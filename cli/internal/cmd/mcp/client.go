@@ -15,8 +15,8 @@ type client struct {
 	format      format
 	home        func() (string, error) // the file of its user
 	project     string                 // the file of a project, below the project's directory
-	// next is what the user does then; nextProject is for the file of a project.
-	next, nextProject string
+	next        string                 // the user's next step
+	nextProject string                 // the same for the file of a project
 	// isolated means that its servers get no environment but the variables that their entries
 	// name.
 	isolated bool

@@ -11,7 +11,7 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
-// server is what a client has to know to start a server.
+// server has everything that a client needs to start a server.
 type server struct {
 	Command   string
 	Args      []string

@@ -58,7 +58,7 @@ func TestQuestion(t *testing.T) {
 	}
 }
 
-// The files are where the clients look for them.
+// The clients read files at these places.
 func TestPlaces(t *testing.T) {
 	home := ownDirectories(t)
 	t.Chdir(t.TempDir())

@@ -103,7 +103,7 @@ func (f *tomlFormat) find(text []byte, name string) (parts []tomlPart, err error
 	inTable := false // the line before belongs to a table of the server
 	for parser.NextExpression() {
 		expression := parser.Expression()
-		key, start, end := keyOf(&parser, expression)
+		key, start, end := keyOf(expression)
 		isTable := expression.Kind != unstable.KeyValue
 		path := slices.Concat(table, key)
 		if isTable {
@@ -127,7 +127,7 @@ func (f *tomlFormat) find(text []byte, name string) (parts []tomlPart, err error
 
 // keyOf returns the key of a line, and the offsets of its beginning and of its end without a
 // comment.
-func keyOf(parser *unstable.Parser, expression *unstable.Node) (key []string, start, end int) {
+func keyOf(expression *unstable.Node) (key []string, start, end int) {
 	start = -1
 	for keys := expression.Key(); keys.Next(); {
 		node := keys.Node()
