@@ -104,7 +104,7 @@ func (c configFile) write(name string, text []byte, mode fs.FileMode) error {
 	beside := filepath.Join(filepath.Dir(name), "."+filepath.Base(name)+"."+rand.Text())
 	file, err := os.OpenFile(beside, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return err
+		return fmt.Errorf("write %s: %w", name, err)
 	}
 	_, err = file.Write(text)
 	if err == nil {
