@@ -21,6 +21,8 @@ func insteadOfFlag(cmd *cobra.Command, name string) string {
 		return "each command has its own directory: e2bctl exec -w DIR"
 	case path == "e2bctl code run" && isUser:
 		return "a kernel runs as the user of the template; a command has its own user: e2bctl run -u NAME -- python3 FILE"
+	case path == "e2bctl mcp install":
+		return "flags of e2bctl mcp come after --"
 	}
 	return ""
 }

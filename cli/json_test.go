@@ -59,6 +59,7 @@ var jsonRuns = []jsonRun{
 	{command: "local env"},
 	{command: "local prune"},
 	{command: "local setup"},
+	{command: "mcp install", rest: []string{"cursor", "--yes"}},
 	{command: "version"},
 	{command: "doctor"},
 	{command: "create", keep: "sandboxID"},

@@ -49,7 +49,7 @@ var imports = map[string]string{
 	"cli/internal/cmd/doctor":   "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/cloud/hostprogram internal/cloud/volumes",
 	"cli/internal/cmd/files":    "cli/internal/cmdutil sandbox",
 	"cli/internal/cmd/local":    "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/cloud/hostprogram internal/cloud/tlsdoor internal/shell",
-	"cli/internal/cmd/mcp":      "cli/internal/cmd/version cli/internal/cmdutil cli/internal/mcpserver cli/internal/transfer sandbox internal/privatedir",
+	"cli/internal/cmd/mcp":      "api cli/internal/cmd/version cli/internal/cmdutil cli/internal/mcpserver cli/internal/transfer sandbox internal/cloud/hostprogram internal/privatedir",
 	"cli/internal/cmd/sandbox":  "api cli/internal/cmdutil cli/internal/mirror cli/internal/transfer sandbox internal/shell",
 	"cli/internal/cmd/secret":   "cli/internal/cmdutil sandbox",
 	"cli/internal/cmd/snapshot": "cli/internal/cmdutil sandbox",

@@ -83,6 +83,8 @@ func nameKeys(command string) []string {
 		return []string{"volumeID", "path"} // volumes, or what is in one
 	case "fs ls", "fs stat":
 		return []string{"path"}
+	case "mcp install":
+		return []string{"file"}
 	case "kill", "snapshot rm", "template rm", "api-key delete", "volume rm", "secret rm":
 		return []string{"name"}
 	}

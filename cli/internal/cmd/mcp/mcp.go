@@ -92,6 +92,7 @@ later session goes on there by its id. A sandbox that nothing uses ends after --
 	opts.New.Add(cmd, "how long a sandbox may live (default: as long as it is used,\nwith --keep an hour)")
 	opts.Uploads.AddUploads(cmd, "its first call")
 	cmdutil.AddLocalFlag(cmd, &opts.isLocal)
+	cmd.AddCommand(newCmdInstall(f))
 	return cmd
 }
 

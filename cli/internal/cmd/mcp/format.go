@@ -1,0 +1,94 @@
+package mcp
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"reflect"
+
+	"github.com/rogpeppe/go-internal/diff"
+
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+)
+
+// server has everything that a client needs to start a server.
+type server struct {
+	Command   string
+	Args      []string
+	Variables []string // the names of the variables to pass on
+}
+
+// format is the form of a client's configuration. Its errors name the line and the column.
+type format interface {
+	// entry returns the text that adds a server to an empty file.
+	entry(name string, s server) (string, error)
+
+	// edit returns the text with the server of that name added or replaced, and whether there
+	// was one. It keeps all other bytes. The text has no byte order mark.
+	edit(text []byte, name string, s server) (edited []byte, existed bool, err error)
+
+	// values returns the servers of a text by their names, and all else that it has.
+	values(text []byte) (servers, rest map[string]any, err error)
+}
+
+// byteOrderMark begins files of some editors on Windows.
+var byteOrderMark = []byte("\uFEFF")
+
+// change is a change of one server in a text.
+type change struct {
+	text    []byte   // with the change
+	existed bool     // there was a server of that name
+	secrets []string // of the text before
+}
+
+// shown returns the change as a unified diff for a terminal, with stars for secrets of others.
+func (c change) shown(path string, before []byte, s server) string {
+	_, text, _ := bytes.Cut(diff.Diff(path, before, path, c.text), []byte("\n")) // the first line is that of the program diff
+	return cmdutil.Printable(string(hide(text, c.secrets, append([]string{s.Command}, s.Args...))))
+}
+
+// changed returns the change that makes a server of a text be s. A text that has that server
+// already is unchanged.
+func changed(f format, text []byte, name string, s server) (change, error) {
+	body, marked := bytes.CutPrefix(text, byteOrderMark)
+	edited, existed, err := f.edit(body, name, s)
+	if err != nil {
+		return change{}, err
+	}
+	made := change{text: text, existed: existed}
+	if bytes.Equal(edited, body) {
+		return made, nil
+	}
+	if made.secrets, err = checked(f, body, edited, name); err != nil {
+		return change{}, err
+	}
+	made.text = edited
+	if marked {
+		made.text = append(bytes.Clone(byteOrderMark), edited...)
+	}
+	return made, nil
+}
+
+// checked returns an error unless two texts differ in that server alone. It also returns the
+// secrets of the earlier text.
+func checked(f format, before, after []byte, name string) (secrets []string, err error) {
+	old, oldRest, err := f.values(before)
+	if err != nil {
+		return nil, err
+	}
+	made, madeRest, err := f.values(after)
+	if err != nil {
+		return nil, fmt.Errorf("the file with the server in it could not be read: %w; nothing was written, add what --print shows by hand", err)
+	}
+	secrets = append(secretsIn(old, false), secretsIn(oldRest, false)...)
+	delete(old, name)
+	delete(made, name)
+	if !sameValues(old, made) || !sameValues(oldRest, madeRest) {
+		return nil, errors.New("more than the server would change; nothing was written, add what --print shows by hand")
+	}
+	return secrets, nil
+}
+
+func sameValues(a, b map[string]any) bool {
+	return len(a) == 0 && len(b) == 0 || reflect.DeepEqual(a, b)
+}
