@@ -83,6 +83,27 @@ func TestGivenUpIsNeverReady(t *testing.T) {
 	}
 }
 
+// TestRefuse checks that a refused build has failed with the reason, as if its base had, and that
+// it cannot be refused or started again.
+func TestRefuse(t *testing.T) {
+	t.Parallel()
+	s := newWorld().serve(t, t.TempDir())
+	id, reason := s.request(t, "job"), errors.New("there is no such image")
+	must.Is(t, s.Refuse(id.template, id.build, reason), reason)
+	status, _ := s.now(t, id)
+	want := Status{Status: templates.Failed, Failure: &templates.Failure{Step: stepBase, Message: reason.Error()}}
+	status.Log = nil
+	if diff := cmp.Diff(want, status); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if err := s.Refuse(id.template, id.build, reason); err == nil || errors.Is(err, reason) {
+		t.Errorf("again: got %v, want that it does not wait", err)
+	}
+	if err := s.Start(id.template, id.build, running("print")); err == nil {
+		t.Error("it was started")
+	}
+}
+
 // TestOtherEngineSupersedes checks that the same steps on another engine are another build,
 // which supersedes running ones.
 func TestOtherEngineSupersedes(t *testing.T) {

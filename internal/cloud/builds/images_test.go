@@ -93,6 +93,36 @@ func TestFromImage(t *testing.T) {
 	}
 }
 
+// TestWhereImagesBegin checks that commands begin where the image says: an image with a user and
+// without a directory begins at the root, as in Docker, and one without a user as E2B's do.
+func TestWhereImagesBegin(t *testing.T) {
+	t.Parallel()
+	for has, want := range map[[2]string]string{{"", ""}: "", {"app", ""}: "/", {"", "/srv"}: "/srv", {"app", "/srv"}: "/srv"} {
+		s, _ := newWorld().withImages(t, map[string]image.Image{"python": {Digest: "sha256:1", Config: image.Config{User: has[0], Workdir: has[1]}}})
+		if build, _ := s.built(t, "job", Spec{FromImage: "python"}); build.User != has[0] || build.Workdir != want {
+			t.Errorf("the user %q and the directory %q: got %q and %q, want the directory %q", has[0], has[1], build.User, build.Workdir, want)
+		}
+	}
+}
+
+// TestVariablesOfImages checks that a build takes the variables of an image that processes can
+// have, and names the others in its log.
+func TestVariablesOfImages(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]map[string]string{
+		"A=1": {"A": "1"}, "A=": {"A": ""}, "A": {"A": ""}, "A=1=2": {"A": "1=2"}, "_a0=x y": {"_a0": "x y"}, "A=\xff": {"A": "\xff"},
+		"=1": {}, "0A=1": {}, "A B=1": {}, "A\x00=1": {}, "A=1\x002": {}, "": {},
+	} {
+		r := &run{job: &job{log: &Log{}}, step: stepBase}
+		if diff := cmp.Diff(want, r.envsOf(image.Config{Env: []string{line}})); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", line, diff)
+		}
+		if said := len(r.job.log.Lines(Select{Limit: 9})); said != 1-len(want) {
+			t.Errorf("%q: got %d lines in the log, want %d", line, said, 1-len(want))
+		}
+	}
+}
+
 // Stages are built before the steps that copy from them, and again when they change.
 func TestStages(t *testing.T) {
 	t.Parallel()
