@@ -192,6 +192,7 @@ func TestCheck(t *testing.T) {
 		"stages[0].name must be a name":      {Stages: []Stage{{FromImage: "x"}}},
 		"stages[1].name must be a name that": {Stages: []Stage{{Name: "a", FromImage: "x"}, {Name: "a", FromImage: "x"}}},
 		"stages[0].fromImage is missing":     {Stages: []Stage{{Name: "a"}}},
+		"stages[1].name must be":             {Stages: []Stage{{Name: strings.Repeat("a", maxRepeated), FromImage: "x"}, {Name: strings.Repeat("a", maxRepeated+1), FromImage: "x"}}},
 	} {
 		if err := spec.Check(); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)

@@ -422,6 +422,12 @@ func TestLifetime(t *testing.T) {
 		{"/sandboxes/%s/timeout", `{"timeout":60}`, 204, 60 * time.Second, false},
 		{"/sandboxes/%s/refreshes", ``, 204, 60 * time.Second, false},
 		{"/sandboxes/%s/refreshes", `{"duration":90}`, 204, 90 * time.Second, false},
+		{"/sandboxes/%s/timeout", `{"timeout":5}`, 204, 5 * time.Second, false},
+		{"/sandboxes/%s/refreshes", ``, 204, 15 * time.Second, false},
+		{"/sandboxes/%s/timeout", `{"timeout":5}`, 204, 5 * time.Second, false},
+		{"/sandboxes/%s/refreshes", `{"duration":14}`, 204, 15 * time.Second, false},
+		{"/sandboxes/%s/refreshes", `{"duration":20}`, 204, 20 * time.Second, false},
+		{"/sandboxes/%s/refreshes", `{"duration":3600}`, 204, time.Hour, false},
 		{"/sandboxes/%s/timeout", `{"timeout":2000000000}`, 204, 24 * time.Hour, true},
 	}
 	for _, step := range steps {

@@ -76,6 +76,10 @@ func TestKeys(t *testing.T) {
 		t.Errorf("teams (-want +got):\n%s", diff)
 	}
 	a.call(t, "PATCH", "/api-keys/"+made.ID, `{"name":"CI"}`, 200, nil, first...)
+	var renamed []keyAnswer
+	if a.call(t, "GET", "/api-keys", ``, 200, &renamed, first...); len(renamed) != 3 || renamed[1].Name != "CI" || renamed[2].Name != "laptop" {
+		t.Errorf("after it was renamed: got %+v, want the first key, CI and laptop", renamed)
+	}
 	a.call(t, "DELETE", "/api-keys/"+other.ID, ``, 204, nil, "X-API-KEY", other.Key)
 	a.call(t, "GET", "/sandboxes", ``, 401, nil, "X-API-KEY", other.Key)
 	a.call(t, "GET", "/sandboxes", ``, 200, nil, "X-API-KEY", made.Key)

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -10,6 +11,12 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/builds"
+	"github.com/e2bctl/e2bctl/internal/cloud/layers"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // TestTemplates checks that every template has all fields that clients require.
@@ -129,6 +136,31 @@ func TestTemplateCalls(t *testing.T) {
 		if tt.status == http.StatusNoContent && text != "" {
 			t.Errorf("%s: got %q with 204", tt.path, text)
 		}
+	}
+}
+
+// TestDeletedTemplateEndsItsBuilds checks that a build of a deleted template does not go on.
+func TestDeletedTemplateEndsItsBuilds(t *testing.T) {
+	t.Parallel()
+	st := store.Temporary(t.TempDir())
+	set, all := layers.Open(layers.Options{Store: st}), templatesOf(st)
+	runs, ended := make(chan struct{}), make(chan error, 1)
+	builder := newBuilder(t, st, set, all, func(o *builds.Options) {
+		o.Launch = func(ctx context.Context, _ lifecycle.Spec) (builds.Sandbox, error) {
+			close(runs)
+			<-ctx.Done()
+			ended <- context.Cause(ctx)
+			return nil, context.Cause(ctx)
+		}
+	})
+	a := newAPI(t, st, func(o *Options) { o.Templates, o.Builds = all, builder })
+	var made struct{ TemplateID, BuildID string }
+	a.call(t, "POST", "/v3/templates", `{"name":"job"}`, 202, &made, "X-API-KEY", testKey)
+	a.call(t, "POST", "/v2/templates/"+made.TemplateID+"/builds/"+made.BuildID, `{"fromImage":"e2bdev/base","steps":[{"type":"RUN","args":["x"]}]}`, 202, nil, "X-API-KEY", testKey)
+	<-runs
+	a.call(t, "DELETE", "/templates/job", "", 204, nil, "X-API-KEY", testKey)
+	if err := patience.Receive(t, "the build of a deleted template ends", ended); err == nil || !strings.Contains(err.Error(), "deleted") {
+		t.Errorf("the build ended with %v, want that the template was deleted", err)
 	}
 }
 
