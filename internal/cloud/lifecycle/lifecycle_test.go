@@ -15,6 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -160,6 +161,27 @@ func TestIdempotencyIsBounded(t *testing.T) {
 	}
 	if got := once(0); got == first {
 		t.Error("the key of the first request is still remembered")
+	}
+}
+
+// TestIdempotencyOfFailures checks that a request that failed may be repeated with its key, or with
+// another request.
+func TestIdempotencyOfFailures(t *testing.T) {
+	t.Parallel()
+	f := &lifecycletest.Fakes{}
+	r := lifecycle.New(lifecycle.Options{Store: store.Temporary(t.TempDir()), Launch: f.Launch})
+	defer end(t, r)
+	for name, again := range map[string]lifecycle.Request{"the same": {Template: base, Lifetime: time.Hour}, "another": {Template: base, Lifetime: time.Minute}} {
+		cause := errors.New("no namespaces left")
+		f.Fail(cause)
+		_, err := r.CreateOnce(t.Context(), name, lifecycle.Request{Template: base, Lifetime: time.Hour})
+		must.Is(t, err, cause)
+		f.Fail(nil)
+		made, err := r.CreateOnce(patience.Context(t), name, again)
+		must.Do(t, err)
+		if repeated, err := r.CreateOnce(t.Context(), name, again); err != nil || repeated.ID != made.ID {
+			t.Errorf("%s: got %s and error %v, want the sandbox %s that was made", name, repeated.ID, err, made.ID)
+		}
 	}
 }
 

@@ -235,3 +235,40 @@ func TestListEndsAtTheLongestPath(t *testing.T) {
 		t.Errorf("got %d entries and error %v, want %d, the last one with the longest path", len(all), err, maxPath/201+1)
 	}
 }
+
+// A directory is removed as a whole, also if a sandbox that has it open goes on to write and to
+// delete there.
+func TestRemoveWhileOthersWrite(t *testing.T) {
+	t.Parallel()
+	c, dir := opened(t)
+	for range 10 {
+		must.Do(t, second(c.MakeDir("a", Attributes{}, true)))
+		inside, err := os.Open(filepath.Join(dir, "a"))
+		must.Do(t, err)
+		begun, done := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(done)
+			for i := range 3000 {
+				name := strconv.Itoa(i)
+				fd, err := unix.Openat(int(inside.Fd()), name, unix.O_CREAT|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
+				if err == nil {
+					err = unix.Close(fd)
+				}
+				if i == 0 {
+					close(begun)
+				}
+				if err != nil {
+					return // it is gone
+				}
+				if i%3 == 0 {
+					_ = unix.Unlinkat(int(inside.Fd()), name, 0)
+				}
+			}
+		}()
+		<-begun
+		err = c.Remove(t.Context(), "a")
+		<-done
+		must.Do(t, errors.Join(err, inside.Close()))
+		wantNothingLeft(t, c)
+	}
+}
