@@ -190,8 +190,19 @@ func TestIdempotencyOfFailures(t *testing.T) {
 func TestFailedLaunches(t *testing.T) {
 	t.Parallel()
 	f := &lifecycletest.Fakes{}
-	r := lifecycle.New(lifecycle.Options{Store: store.Temporary(t.TempDir()), Launch: f.Launch, MaxSandboxes: 1})
-	defer end(t, r)
+	ended := map[string]int{}
+	wantEnded := func(what string, want int) {
+		t.Helper()
+		if len(ended) != want {
+			t.Errorf("after %s: got told of the ends of %v, want of %d", what, ended, want)
+		}
+		for id, n := range ended {
+			if n != 1 {
+				t.Errorf("after %s: got told %d times that %s has ended", what, n, id)
+			}
+		}
+	}
+	r := lifecycle.New(lifecycle.Options{Store: store.Temporary(t.TempDir()), Launch: f.Launch, MaxSandboxes: 1, Ended: func(id string) { ended[id]++ }})
 	cause := errors.New("no namespaces left")
 	f.Fail(cause)
 	request := lifecycle.Request{Template: base, Lifetime: time.Hour}
@@ -199,6 +210,7 @@ func TestFailedLaunches(t *testing.T) {
 	if _, ok := errors.AsType[*lifecycle.LaunchError](err); !ok || !errors.Is(err, cause) {
 		t.Errorf("got %v, want a LaunchError that wraps the cause", err)
 	}
+	wantEnded("a failed launch", 1)
 	f.Fail(nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	f.Before = func(context.Context) { cancel() }
@@ -206,8 +218,15 @@ func TestFailedLaunches(t *testing.T) {
 		t.Errorf("got %v, want context.Canceled", err)
 	}
 	f.Before = nil
+	wantEnded("a launch that was given up", 2)
 	if left := r.List(everything); len(left) != 0 {
 		t.Errorf("%d sandboxes are left, want none", len(left))
 	}
 	create(t, r, time.Hour)
+	if _, err := r.Create(t.Context(), request); !isLimit(err) {
+		t.Errorf("got %v, want a LimitError", err)
+	}
+	wantEnded("one that was not launched", 2)
+	must.Do(t, end(t, r))
+	wantEnded("the end", 3)
 }
