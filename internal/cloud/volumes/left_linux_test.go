@@ -2,11 +2,13 @@ package volumes
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -245,29 +247,28 @@ func TestRemoveWhileOthersWrite(t *testing.T) {
 		must.Do(t, second(c.MakeDir("a", Attributes{}, true)))
 		inside, err := os.Open(filepath.Join(dir, "a"))
 		must.Do(t, err)
-		begun, done := make(chan struct{}), make(chan struct{})
-		go func() {
-			defer close(done)
-			for i := range 3000 {
-				name := strconv.Itoa(i)
-				fd, err := unix.Openat(int(inside.Fd()), name, unix.O_CREAT|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
-				if err == nil {
-					err = unix.Close(fd)
+		var writers sync.WaitGroup
+		begun := make(chan struct{}, 1)
+		for n := range 4 {
+			writers.Go(func() {
+				for i := range 1000 { // until it is gone
+					name := fmt.Sprint(n, "-", i)
+					if unix.Mknodat(int(inside.Fd()), name, unix.S_IFREG|0o600, 0) != nil {
+						return
+					}
+					select {
+					case begun <- struct{}{}:
+					default:
+					}
+					if i%3 == 0 {
+						_ = unix.Unlinkat(int(inside.Fd()), name, 0)
+					}
 				}
-				if i == 0 {
-					close(begun)
-				}
-				if err != nil {
-					return // it is gone
-				}
-				if i%3 == 0 {
-					_ = unix.Unlinkat(int(inside.Fd()), name, 0)
-				}
-			}
-		}()
+			})
+		}
 		<-begun
 		err = c.Remove(t.Context(), "a")
-		<-done
+		writers.Wait()
 		must.Do(t, errors.Join(err, inside.Close()))
 		wantNothingLeft(t, c)
 	}
