@@ -403,6 +403,24 @@ func TestLogBounds(t *testing.T) {
 	}
 }
 
+// TestLinesAreBounded checks that each line of a log is, the build's own as well.
+func TestLinesAreBounded(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int]int{maxLine: maxLine, maxLine + 1: maxLine + len("…")} {
+		var l Log
+		l.add(slog.LevelInfo, "1", strings.Repeat("x", n))
+		l.output(slog.LevelInfo, "1", strings.Repeat("x", n))
+		for _, e := range l.entries {
+			if len(e.Message) != want {
+				t.Errorf("a line of %d bytes: got %d, want %d", n, len(e.Message), want)
+			}
+		}
+		if l.size() != 2*want {
+			t.Errorf("got the size %d, want %d", l.size(), 2*want)
+		}
+	}
+}
+
 // TestTail checks that a failure repeats the last lines of its own step, in order.
 func TestTail(t *testing.T) {
 	t.Parallel()

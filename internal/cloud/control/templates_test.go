@@ -16,6 +16,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/cloud/templates"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -136,6 +138,43 @@ func TestTemplateCalls(t *testing.T) {
 		if tt.status == http.StatusNoContent && text != "" {
 			t.Errorf("%s: got %q with 204", tt.path, text)
 		}
+	}
+}
+
+// TestBuildAnswersAreWhole checks all that is answered of a build, before and after its end.
+func TestBuildAnswersAreWhole(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	made := s.must(t, "POST", "/v3/templates", `{"name":"job","tags":["a"],"cpuCount":3,"memoryMB":1000}`, 202)
+	template, id := made["templateID"].(string), made["buildID"].(string)
+	want := buildAnswer{BuildID: id, Status: "waiting", CPUCount: 3, MemoryMB: 1000, DiskSizeMB: 1024, EnvdVersion: "0.6.13"}
+	check := func() {
+		t.Helper()
+		_, text := s.do(t, "GET", "/templates/job", "")
+		var got struct{ Builds []buildAnswer }
+		if err := json.Unmarshal([]byte(text), &got); err != nil || len(got.Builds) != 1 {
+			t.Fatalf("got %s and error %v, want one build", text, err)
+		}
+		known, err := s.templates.Get(templates.ParseReference("job"))
+		must.Do(t, err)
+		build, _ := known.Build(id)
+		want.CreatedAt, want.FinishedAt = build.CreatedAt, build.FinishedAt
+		want.UpdatedAt = build.CreatedAt
+		if !build.FinishedAt.IsZero() {
+			want.UpdatedAt = build.FinishedAt
+		}
+		if diff := cmp.Diff(want, got.Builds[0]); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", want.Status, diff)
+		}
+	}
+	check()
+	must.Do(t, s.templates.Begin(template, id))
+	want.Status = "building"
+	check()
+	must.Do(t, s.templates.Finish(template, id, templates.Content{}))
+	want.Status = "ready"
+	if check(); want.FinishedAt.IsZero() || !want.FinishedAt.After(want.CreatedAt) {
+		t.Errorf("got the end %v of what began at %v", want.FinishedAt, want.CreatedAt)
 	}
 }
 
