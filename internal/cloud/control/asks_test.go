@@ -44,6 +44,21 @@ func TestAsksWait(t *testing.T) {
 	}
 }
 
+// TestNoAsks checks that an answer without questions has an empty list.
+func TestNoAsks(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.mustCreate(t, `{"templateID":"base"}`)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := httptest.NewRequestWithContext(ctx, "GET", "/local/sandboxes/"+id+"/asks", nil)
+	r.SetPathValue("id", id)
+	w := httptest.NewRecorder()
+	if err := s.asks(w, r); err != nil || w.Body.String() != `{"questions":[]}` {
+		t.Errorf("got %s and error %v, want an empty list", w.Body, err)
+	}
+}
+
 // TestAsks checks that a question about a sandbox reaches each client that asks for it,
 // and that the answer holds for the sandbox.
 func TestAsks(t *testing.T) {

@@ -1,10 +1,14 @@
 package control
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"syscall"
@@ -102,6 +106,35 @@ func TestAnswersToErrors(t *testing.T) {
 	for _, refused := range []error{&lifecycle.RefusedError{Reason: "no"}, &lifecycle.RefusedError{Reason: "no", Forbidden: true}} {
 		if got := answerFor(&lifecycle.LaunchError{Err: refused}); got.Code >= 500 {
 			t.Errorf("%v: a launch that is refused is answered with %d, as a failure", refused, got.Code)
+		}
+	}
+}
+
+// TestLoggedErrors checks that the log has the failures of this program, for which somebody has to
+// look at it, and no others.
+func TestLoggedErrors(t *testing.T) {
+	t.Parallel()
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, tt := range []struct {
+		ctx  context.Context //nolint:containedctx // of a request
+		err  error
+		want bool
+	}{
+		{t.Context(), errors.New("broken"), true}, {gone, errors.New("broken"), false}, {t.Context(), &lifecycle.LaunchError{Err: errors.New("broken")}, true},
+		{t.Context(), lifecycle.ErrClosed, false}, {t.Context(), &lifecycle.LimitError{Max: 1}, false}, {t.Context(), errors.ErrUnsupported, false},
+		{t.Context(), context.DeadlineExceeded, false}, {t.Context(), invalid("x"), false}, {t.Context(), &lifecycle.NotFoundError{ID: "i1"}, false},
+	} {
+		var log bytes.Buffer
+		s := &Service{options: Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}}
+		w := httptest.NewRecorder()
+		s.fail(w, httptest.NewRequestWithContext(tt.ctx, "GET", "/sandboxes", nil), tt.err)
+		if logged := log.Len() > 0; logged != tt.want {
+			t.Errorf("%v: the log has %q, want the failure there: %v", tt.err, log.String(), tt.want)
+		}
+		var body apiError
+		if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil || body.Code != w.Code || w.Header().Get("Should-Retry") != "false" {
+			t.Errorf("%v: got %d %s with %v, want the status in the body, and that it is not retried", tt.err, w.Code, w.Body, w.Header())
 		}
 	}
 }
