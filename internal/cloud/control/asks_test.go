@@ -14,7 +14,7 @@ import (
 
 // seenContext calls seen when it is first asked for its end.
 type seenContext struct {
-	context.Context
+	context.Context //nolint:containedctx // it is one
 
 	seen func()
 }
