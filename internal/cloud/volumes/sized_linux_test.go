@@ -196,14 +196,16 @@ func TestSizeKeepsNothingOpen(t *testing.T) { //nolint:paralleltest // it counts
 	wantNoDevice(t, dir)
 	image := filepath.Join(r.byID["1"].dir, imageName)
 	var attempts sync.WaitGroup
-	for range 16 {
+	for range 4 { // a machine may have few such devices
 		attempts.Go(func() {
-			device, err := attach(image)
-			if err != nil {
-				t.Error(err)
-				return
+			for range 4 {
+				device, err := attach(image)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_ = device.Close()
 			}
-			_ = device.Close()
 		})
 	}
 	attempts.Wait()
