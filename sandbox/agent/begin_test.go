@@ -1,11 +1,17 @@
 package agent
 
 import (
+	"context"
 	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -45,5 +51,57 @@ func TestBeginRedactsErrors(t *testing.T) {
 		if !errors.Is(err, api.ErrInvalidArgument) {
 			t.Errorf("%s: got %v, want an invalid argument", name, err)
 		}
+	}
+}
+
+// Packages beside a lock are requirements on it.
+func TestPackagesBesideALock(t *testing.T) {
+	t.Parallel()
+	_, err := install(t.Context(), new(sandbox.Packages), &Params{Lock: new(sandbox.LockFile), Packages: []string{"--pre"}})
+	if refused, ok := errors.AsType[*sandbox.RequirementError](err); !ok || refused.Requirement != "--pre" {
+		t.Errorf("got %v, want the refusal of the requirement", err)
+	}
+}
+
+// Begin refuses a run with tools, be it one, if others could call them, and changes nothing. It asks
+// the kernels only then.
+func TestToolsNeedPrivateKernels(t *testing.T) {
+	t.Parallel()
+	tool := func(name string) Tool {
+		return MustTool(name, "", func(context.Context, struct{}) (struct{}, error) { return struct{}{}, nil })
+	}
+	for n, tools := range [][]Tool{nil, {tool("f")}, {tool("f"), tool("g")}} {
+		var mu sync.Mutex
+		asked := 0
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch {
+			case r.URL.Path == "/api/kernels":
+				mu.Lock()
+				asked++
+				mu.Unlock()
+				_, _ = io.WriteString(w, "[]")
+			case r.Header.Get("E2b-Sandbox-Port") != "": // the run itself does not get far
+				w.WriteHeader(http.StatusNotFound)
+			default:
+				w.WriteHeader(http.StatusCreated)
+				_, _ = io.WriteString(w, `{"sandboxID":"i1","templateID":"t","clientID":"c","envdVersion":"0.6.13"}`)
+			}
+		}))
+		t.Cleanup(server.Close)
+		client, err := sandbox.NewClient(sandbox.WithAPIKey("e2b_00000000"), sandbox.WithAPIURL(server.URL), sandbox.WithSandboxURL(server.URL), sandbox.WithMaxRetries(0))
+		must.Do(t, err)
+		t.Cleanup(func() { client.Close() })
+		sb, err := client.Create(t.Context())
+		must.Do(t, err)
+		t.Cleanup(func() { sb.Close() })
+		_, err = Begin(t.Context(), sb, &Params{Tools: tools})
+		if err == nil || errors.Is(err, sandbox.ErrPublicKernel) != (n > 0) {
+			t.Errorf("%d tools: got %v, want the refusal: %v", n, err, n > 0)
+		}
+		mu.Lock()
+		if (asked > 0) != (n > 0) {
+			t.Errorf("%d tools: the kernels were asked %d times", n, asked)
+		}
+		mu.Unlock()
 	}
 }

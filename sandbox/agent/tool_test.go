@@ -20,6 +20,7 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/kernelconn"
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/state"
 )
@@ -578,6 +579,99 @@ func TestCallsGivenUp(t *testing.T) {
 		t.Errorf("%d ran at once", n)
 	}
 }
+
+// TestPlacesOfCallsBecomeFree checks that a call takes no place of its tool and of the run after its
+// end, whatever that was.
+func TestPlacesOfCallsBecomeFree(t *testing.T) {
+	t.Parallel()
+	none := func(context.Context, struct{}) (struct{}, error) { return struct{}{}, nil }
+	ended := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+	refuse := func(context.Context, ToolCall) error { return errors.New("no") }
+	for name, tool := range map[string]Tool{
+		"it returns":         MustTool("f", "", none),
+		"it fails":           MustTool("f", "", func(context.Context, struct{}) (int, error) { return 0, errors.New("no") }),
+		"it panics":          MustTool("f", "", func(context.Context, struct{}) (int, error) { panic("no") }),
+		"it takes too long":  MustTool("f", "", func(ctx context.Context, _ struct{}) (int, error) { return 0, ended(ctx) }),
+		"it is refused":      MustTool("f", "", none, WithApproval(refuse)),
+		"approving panics":   MustTool("f", "", none, WithApproval(func(context.Context, ToolCall) error { panic("no") })),
+		"it is given up":     MustTool("f", "", func(ctx context.Context, _ struct{}) (int, error) { return 0, ended(ctx) }),
+		"approved too late":  MustTool("f", "", none, WithApproval(func(ctx context.Context, _ ToolCall) error { _ = ended(ctx); return nil })),
+		"it is not its turn": MustTool("f", "", none),
+		"it was called once": MustTool("f", "", none),
+	} {
+		tool.limits.MaxConcurrency = 1
+		switch name {
+		case "it takes too long":
+			tool.limits.Timeout = time.Millisecond
+		case "it was called once":
+			tool.limits.MaxCalls = 1
+		}
+		r := &Run{context: &runContext{}, about: discarding}
+		r.bridge, r.log = newBridge(r, []Tool{tool}), newRunLog(r)
+		bound := r.bridge.tools["f"]
+		if name == "it is not its turn" {
+			bound.slots <- struct{}{}
+		}
+		s := r.bridge.step(t.Context(), 1, func() {})
+		arguments, err := state.NewValue(map[string]any{})
+		must.Do(t, err)
+		for range 3 {
+			ctx, cancel := context.WithCancel(patience.Context(t))
+			if name == "it is given up" || name == "approved too late" || name == "it is not its turn" {
+				cancel()
+			}
+			if _, err := s.limited(ctx, bound, arguments); errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s: a call never ended: %v", name, err)
+			}
+			cancel()
+		}
+		r.bridge.work.Wait()
+		if name == "it is not its turn" {
+			<-bound.slots
+		}
+		if own, all := len(bound.slots), len(r.bridge.slots); own > 0 || all > 0 {
+			t.Errorf("%s: afterwards %d places of the tool and %d of the run are taken", name, own, all)
+		}
+	}
+}
+
+// TestGivenUpCallsEnd checks that the context of a call ends when the code no longer waits for it,
+// and that of no other call.
+func TestGivenUpCallsEnd(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	contexts := map[int]context.Context{}
+	wait := MustTool("wait", "", func(ctx context.Context, in struct {
+		N int `py:"n"`
+	},
+	) (int, error) {
+		mu.Lock()
+		contexts[in.N] = ctx
+		mu.Unlock()
+		<-ctx.Done()
+		return 0, ctx.Err()
+	})
+	of := func(n int) context.Context {
+		mu.Lock()
+		defer mu.Unlock()
+		return contexts[n]
+	}
+	r := &Run{context: &runContext{}, about: discarding}
+	r.bridge, r.log = newBridge(r, []Tool{wait}), newRunLog(r)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer r.bridge.work.Wait()
+	defer cancel()
+	s := r.bridge.step(ctx, 1, func() {})
+	must.Do(t, second(s.exchange(ctx, []byte("{\"calls\":[[1,\"wait\"],[2,\"wait\"]],\"waiting\":[]}\n{\"v\":1,\"value\":{\"n\":1}}\n{\"v\":1,\"value\":{\"n\":2}}"))))
+	patience.Until(t, "both calls are under way", func() bool { return of(1) != nil && of(2) != nil })
+	must.Do(t, second(s.exchange(ctx, []byte(`{"calls":[],"waiting":[2]}`))))
+	patience.Receive(t, "the end of the call that was given up", of(1).Done())
+	if err := of(2).Err(); err != nil {
+		t.Errorf("the other call ended: %v", err)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
 
 // TestToolThatEndsAtOnce checks that a call that ended before anything waited for it has its
 // result, although its context ended together with it.

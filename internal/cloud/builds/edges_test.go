@@ -83,6 +83,27 @@ func TestGivenUpIsNeverReady(t *testing.T) {
 	}
 }
 
+// TestRefuse checks that a refused build has failed with the reason, as if its base had, and that
+// it cannot be refused or started again.
+func TestRefuse(t *testing.T) {
+	t.Parallel()
+	s := newWorld().serve(t, t.TempDir())
+	id, reason := s.request(t, "job"), errors.New("there is no such image")
+	must.Is(t, s.Refuse(id.template, id.build, reason), reason)
+	status, _ := s.now(t, id)
+	want := Status{Status: templates.Failed, Failure: &templates.Failure{Step: stepBase, Message: reason.Error()}}
+	status.Log = nil
+	if diff := cmp.Diff(want, status); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if err := s.Refuse(id.template, id.build, reason); err == nil || errors.Is(err, reason) {
+		t.Errorf("again: got %v, want that it does not wait", err)
+	}
+	if err := s.Start(id.template, id.build, running("print")); err == nil {
+		t.Error("it was started")
+	}
+}
+
 // TestOtherEngineSupersedes checks that the same steps on another engine are another build,
 // which supersedes running ones.
 func TestOtherEngineSupersedes(t *testing.T) {
@@ -378,6 +399,24 @@ func TestLogBounds(t *testing.T) {
 		l.add(slog.LevelInfo, "1", "the end")
 		if n := len(l.entries); n != tt.lines+2 || !strings.HasPrefix(l.entries[n-2].Message, "there is more output") || l.entries[n-1].Message != "the end" {
 			t.Errorf("%s beyond it: got %d lines, want %d, the last but one saying so", name, n, tt.lines+2)
+		}
+	}
+}
+
+// TestLinesAreBounded checks that each line of a log is, the build's own as well.
+func TestLinesAreBounded(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int]int{maxLine: maxLine, maxLine + 1: maxLine + len("…")} {
+		var l Log
+		l.add(slog.LevelInfo, "1", strings.Repeat("x", n))
+		l.output(slog.LevelInfo, "1", strings.Repeat("x", n))
+		for _, e := range l.entries {
+			if len(e.Message) != want {
+				t.Errorf("a line of %d bytes: got %d, want %d", n, len(e.Message), want)
+			}
+		}
+		if l.size() != 2*want {
+			t.Errorf("got the size %d, want %d", l.size(), 2*want)
 		}
 	}
 }

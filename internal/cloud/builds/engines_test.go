@@ -108,3 +108,41 @@ func TestEngineRefuses(t *testing.T) {
 		}
 	}
 }
+
+// TestEngineThatIsMissing checks that a build whose engine is missing, or has no images, fails with
+// the reason, also if the engine was there when the build was requested.
+func TestEngineThatIsMissing(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		target Target
+		err    error
+		want   string
+	}{
+		"it is missing":   {Target{}, errors.New("no docker here"), "no docker here"},
+		"builds nothing":  {Target{Refusal: "it has no files"}, nil, "it has no files"},
+		"it has no image": {Target{NoImages: "no way to fetch any"}, nil, "no way to fetch any"},
+	} {
+		for _, from := range []Spec{{FromImage: "python"}, {FromTemplate: "parent"}} {
+			from.Steps = running("print").Steps
+			var target Target
+			var missing error
+			s := newWorld().serve(t, t.TempDir(), func(o *Options) {
+				o.Target = func(context.Context, engine.Name) (Target, error) { return target, missing }
+			})
+			s.built(t, "parent", running("print parent"))
+			id := s.request(t, "job")
+			target, missing = tt.target, tt.err
+			must.Do(t, s.Start(id.template, id.build, from))
+			status, log := s.end(t, id)
+			if from.FromTemplate != "" && tt.target.NoImages != "" {
+				if status.Failure != nil {
+					t.Errorf("%s, from a template: got %+v, want it to need no images", name, status.Failure)
+				}
+				continue
+			}
+			if status.Failure == nil || status.Failure.Step != stepBase || !strings.Contains(status.Failure.Message, tt.want) {
+				t.Errorf("%s: got %s %+v, want %q:\n%s", name, status.Status, status.Failure, tt.want, log)
+			}
+		}
+	}
+}

@@ -93,6 +93,109 @@ func TestFromImage(t *testing.T) {
 	}
 }
 
+// TestWhereImagesBegin checks that commands begin where the image says: an image with a user and
+// without a directory begins at the root, as in Docker, and one without a user as E2B's do.
+func TestWhereImagesBegin(t *testing.T) {
+	t.Parallel()
+	for has, want := range map[[2]string]string{{"", ""}: "", {"app", ""}: "/", {"", "/srv"}: "/srv", {"app", "/srv"}: "/srv"} {
+		s, _ := newWorld().withImages(t, map[string]image.Image{"python": {Digest: "sha256:1", Config: image.Config{User: has[0], Workdir: has[1]}}})
+		if build, _ := s.built(t, "job", Spec{FromImage: "python"}); build.User != has[0] || build.Workdir != want {
+			t.Errorf("the user %q and the directory %q: got %q and %q, want the directory %q", has[0], has[1], build.User, build.Workdir, want)
+		}
+	}
+}
+
+// TestImageWithTooMuchEnvironment checks that an image whose variables no sandbox can take is refused.
+func TestImageWithTooMuchEnvironment(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int]string{maxEnvs - 1: "", maxEnvs: "the image 'big': the variables are too large"} {
+		s, _ := newWorld().withImages(t, map[string]image.Image{"big": {Digest: "sha256:1", Config: image.Config{Env: []string{"A=" + strings.Repeat("x", n)}}}})
+		id := s.request(t, "job")
+		must.Do(t, s.Start(id.template, id.build, Spec{FromImage: "big"}))
+		if status, _ := s.end(t, id); (status.Failure != nil) != (want != "") || status.Failure != nil && !strings.HasPrefix(status.Failure.Message, want) {
+			t.Errorf("%d bytes: got %+v, want %q", n, status.Failure, want)
+		}
+	}
+}
+
+// TestStepsOfAnotherMachine checks that no step is from the cache on another machine, whatever the
+// build is from.
+func TestStepsOfAnotherMachine(t *testing.T) {
+	t.Parallel()
+	for _, from := range []Spec{{FromImage: "python"}, {FromImage: "e2bdev/base"}, {FromTemplate: "parent"}} {
+		machine := "one"
+		images := &fakeImages{all: map[string]image.Image{"python": {Digest: "sha256:1"}}}
+		s := newWorld().serve(t, t.TempDir(), func(o *Options) {
+			images.layers = o.Layers
+			o.Target = func(context.Context, engine.Name) (Target, error) {
+				return Target{Images: images, Machine: machine}, nil
+			}
+		})
+		s.built(t, "parent", running("print parent"))
+		from.Steps = running("print").Steps
+		for _, tt := range []struct {
+			machine string
+			cached  bool
+		}{{"one", false}, {"one", true}, {"other", false}, {"one", true}} {
+			machine = tt.machine
+			if _, log := s.built(t, "job", from); strings.Contains(log, "CACHED [builder") != tt.cached {
+				t.Errorf("from %s%s on %s: want it from the cache: %v\n%s", from.FromImage, from.FromTemplate, machine, tt.cached, log)
+			}
+		}
+	}
+}
+
+// TestPlacement checks where copied files go, and whose they are.
+func TestPlacement(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		args  []string
+		stage string
+		want  string // target, owner, mode, user; "": it is refused
+	}{
+		{[]string{"a", "b"}, "", "/work/b app  app"},
+		{[]string{"a", "b/"}, "", "/work/b/ app  app"},
+		{[]string{"a", "/"}, "", "/ app  app"},
+		{[]string{"a", "../$D"}, "", "/dir app  app"},
+		{[]string{"a", "~/b"}, "", "/home/app/b app  app"},
+		{[]string{"a", "b", "", "0644"}, "", "/work/b app 0644 app"},
+		{[]string{"a", "b", "5"}, "", "/work/b 5:5  5:5"},
+		{[]string{"a", "b", "$ID"}, "", "/work/b 7:7  7:7"},
+		{[]string{"a", "b", "5:6"}, "", "/work/b 5:6  5:6"},
+		{[]string{"a", "b", "me"}, "", "/work/b me  me"},
+		{[]string{"a", "b", "me:them"}, "", "/work/b me:them  me:them"},
+		{[]string{"a", "b"}, "stage", "/work/b   root"},
+		{[]string{"a", "b", "5"}, "stage", "/work/b 5:5  5:5"},
+		{[]string{"", "b"}, "", ""}, {[]string{"a", ""}, "", ""}, {[]string{"a", "$NONE"}, "", ""}, {[]string{"a"}, "", ""}, {[]string{"a", "b", "", "", ""}, "", ""},
+		{[]string{"a", "b", "me:"}, "", ""}, {[]string{"a", "b", "-me"}, "", ""}, {[]string{"a", "b", "", "8"}, "", ""}, {[]string{"a", "b", "", "777777"}, "", ""},
+	} {
+		r := &run{Builder: &Builder{}, state: templates.Content{User: "app", Workdir: "/work", Envs: map[string]string{"D": "dir", "ID": "7"}}}
+		p, err := r.placement("COPY", Step{Args: tt.args, FromStage: tt.stage})
+		got := strings.Join([]string{p.Target, p.Owner, p.Mode, p.User}, " ")
+		if (err == nil) != (tt.want != "") || err == nil && (got != tt.want || p.Source != tt.args[0]) {
+			t.Errorf("%q from %q: got %q of %q and error %v, want %q", tt.args, tt.stage, got, p.Source, err, tt.want)
+		}
+	}
+}
+
+// TestVariablesOfImages checks that a build takes the variables of an image that processes can
+// have, and names the others in its log.
+func TestVariablesOfImages(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]map[string]string{
+		"A=1": {"A": "1"}, "A=": {"A": ""}, "A": {"A": ""}, "A=1=2": {"A": "1=2"}, "_a0=x y": {"_a0": "x y"}, "A=\xff": {"A": "\xff"},
+		"=1": {}, "0A=1": {}, "A B=1": {}, "A\x00=1": {}, "A=1\x002": {}, "": {},
+	} {
+		r := &run{job: &job{log: &Log{}}, step: stepBase}
+		if diff := cmp.Diff(want, r.envsOf(image.Config{Env: []string{line}})); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", line, diff)
+		}
+		if said := len(r.job.log.Lines(Select{Limit: 9})); said != 1-len(want) {
+			t.Errorf("%q: got %d lines in the log, want %d", line, said, 1-len(want))
+		}
+	}
+}
+
 // Stages are built before the steps that copy from them, and again when they change.
 func TestStages(t *testing.T) {
 	t.Parallel()
@@ -162,6 +265,7 @@ func TestCheck(t *testing.T) {
 		"stages[0].name must be a name":      {Stages: []Stage{{FromImage: "x"}}},
 		"stages[1].name must be a name that": {Stages: []Stage{{Name: "a", FromImage: "x"}, {Name: "a", FromImage: "x"}}},
 		"stages[0].fromImage is missing":     {Stages: []Stage{{Name: "a"}}},
+		"stages[1].name must be":             {Stages: []Stage{{Name: strings.Repeat("a", maxRepeated), FromImage: "x"}, {Name: strings.Repeat("a", maxRepeated+1), FromImage: "x"}}},
 	} {
 		if err := spec.Check(); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)

@@ -63,6 +63,9 @@ func TestNeededArchivesStay(t *testing.T) {
 	add()
 	must.Do(t, s.Start(id.template, id.build, spec))
 	<-w.blocked
+	beside := s.request(t, "other") // ends before the first, and copies from the same archive
+	must.Do(t, s.Start(beside.template, beside.build, Spec{FromImage: "e2bdev/base", Steps: spec.Steps[1:]}))
+	<-s.jobs[beside.build].ended
 	for how, empty := range map[string]func() error{
 		"emptied": s.EmptyCache,
 		"full":    func() error { _ = s.MakeRoom(t.Context(), s.options.Cap); return nil }, // there is no room for so many bytes

@@ -1,11 +1,63 @@
 package control
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
 )
+
+// seenContext calls seen when it is first asked for its end.
+type seenContext struct {
+	context.Context //nolint:containedctx // it is one
+
+	seen func()
+}
+
+func (c seenContext) Done() <-chan struct{} {
+	c.seen()
+	return c.Context.Done()
+}
+
+// TestAsksWait checks that a request for questions waits until there is one.
+func TestAsksWait(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.mustCreate(t, `{"templateID":"base","network":{"ask":true,"allowOut":["a.test"],"denyOut":["0.0.0.0/0"]}}`)
+	asks, err := s.registry.Asks(id)
+	must.Do(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	var asked sync.WaitGroup
+	defer asked.Wait()
+	defer cancel()
+	ask := sync.OnceFunc(func() { asked.Go(func() { _, _ = asks.Allow(ctx, "late.test") }) })
+	r := httptest.NewRequestWithContext(seenContext{ctx, ask}, "GET", "/local/sandboxes/"+id+"/asks", nil)
+	r.SetPathValue("id", id)
+	w := httptest.NewRecorder()
+	if err := s.asks(w, r); err != nil || !strings.Contains(w.Body.String(), "late.test") {
+		t.Errorf("got %s and error %v, want the question that came while it waited", w.Body, err)
+	}
+}
+
+// TestNoAsks checks that an answer without questions has an empty list.
+func TestNoAsks(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.mustCreate(t, `{"templateID":"base"}`)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r := httptest.NewRequestWithContext(ctx, "GET", "/local/sandboxes/"+id+"/asks", nil)
+	r.SetPathValue("id", id)
+	w := httptest.NewRecorder()
+	if err := s.asks(w, r); err != nil || w.Body.String() != `{"questions":[]}` {
+		t.Errorf("got %s and error %v, want an empty list", w.Body, err)
+	}
+}
 
 // TestAsks checks that a question about a sandbox reaches each client that asks for it,
 // and that the answer holds for the sandbox.

@@ -422,6 +422,12 @@ func TestLifetime(t *testing.T) {
 		{"/sandboxes/%s/timeout", `{"timeout":60}`, 204, 60 * time.Second, false},
 		{"/sandboxes/%s/refreshes", ``, 204, 60 * time.Second, false},
 		{"/sandboxes/%s/refreshes", `{"duration":90}`, 204, 90 * time.Second, false},
+		{"/sandboxes/%s/timeout", `{"timeout":5}`, 204, 5 * time.Second, false},
+		{"/sandboxes/%s/refreshes", ``, 204, 15 * time.Second, false},
+		{"/sandboxes/%s/timeout", `{"timeout":5}`, 204, 5 * time.Second, false},
+		{"/sandboxes/%s/refreshes", `{"duration":14}`, 204, 15 * time.Second, false},
+		{"/sandboxes/%s/refreshes", `{"duration":20}`, 204, 20 * time.Second, false},
+		{"/sandboxes/%s/refreshes", `{"duration":3600}`, 204, time.Hour, false},
 		{"/sandboxes/%s/timeout", `{"timeout":2000000000}`, 204, 24 * time.Hour, true},
 	}
 	for _, step := range steps {
@@ -577,6 +583,45 @@ func TestLargeBody(t *testing.T) {
 	s := start(t)
 	s.must(t, "POST", "/v2/sandboxes", strings.Repeat(" ", maxBody+1), 413)
 	s.must(t, "POST", "/v2/sandboxes", `{"templateID":"base"}`+strings.Repeat(" ", maxBody-30), 201)
+}
+
+// TestFullPages checks that a page that has the last elements names no next one, also if it is full,
+// and that a page before it does.
+func TestFullPages(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	const n = 3
+	for i := range n {
+		id := s.mustCreate(t, `{"templateID":"base"}`)
+		s.must(t, "POST", "/sandboxes/"+id+"/snapshots", fmt.Sprintf(`{"name":"job:v%d"}`, i), 201)
+		s.must(t, "POST", "/secrets", fmt.Sprintf(`{"name":"S%d","value":"value"}`, i), 201)
+		s.must(t, "POST", "/v3/templates", fmt.Sprintf(`{"name":"own%d"}`, i), 202)
+	}
+	s.must(t, "POST", "/v3/templates", `{"name":"own0","tags":["again"]}`, 202)
+	more := func(path string) bool {
+		t.Helper()
+		response, text := s.do(t, "GET", path, "")
+		if response.StatusCode != 200 {
+			t.Fatalf("%s: got %d %s", path, response.StatusCode, text)
+		}
+		return response.Header.Get("X-Next-Token") != "" || strings.Contains(text, `"nextCursor":"`)
+	}
+	builtIn := 0
+	for _, one := range s.templates.All() {
+		if one.BuiltIn {
+			builtIn++
+		}
+	}
+	for path, all := range map[string]int{
+		"/v2/sandboxes?limit=": n, "/v2/sandboxes?order=asc&limit=": n, "/snapshots?limit=": n, "/secrets?limit=": n, "/v2/templates?limit=": n + builtIn,
+		"/templates/own0?limit=": 2, "/templates/job/tags/groups?tagsLimit=": n, "/templates/job/tags/groups?sort=name_asc&tagsLimit=": n,
+	} {
+		for limit, want := range map[int]bool{all - 1: true, all: false, all + 1: false} {
+			if got := more(path + fmt.Sprint(limit)); got != want {
+				t.Errorf("%s%d of %d: it names a next page: %v, want %v", path, limit, all, got, want)
+			}
+		}
+	}
 }
 
 func TestList(t *testing.T) {

@@ -241,6 +241,15 @@ func TestDeadlinesOfBodies(t *testing.T) {
 	s.hurried(t, "POST", path, "", iotest.ErrReader(io.ErrUnexpectedEOF), 400)
 }
 
+// TestDeadlinesOfUploads checks that an archive has one while it comes.
+func TestDeadlinesOfUploads(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	expires := strconv.FormatInt(time.Now().Add(time.Minute).Unix(), 10)
+	path := pathUploads + someHash + "?expires=" + expires + "&signature=" + s.signUpload(someHash, expires)
+	s.hurried(t, "PUT", path, "", strings.NewReader("text"), 200)
+}
+
 // TestDeadlinesOfVolumes checks that files of volumes have one, in both directions.
 func TestDeadlinesOfVolumes(t *testing.T) {
 	t.Parallel()

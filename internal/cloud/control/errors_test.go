@@ -1,16 +1,24 @@
 package control
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/builds"
+	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/shortage"
+	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
 // TestAnswersKeepTheRemedy checks that the remedy at the end of a long chain of calls is in
@@ -33,6 +41,100 @@ func TestAnswersKeepTheRemedy(t *testing.T) {
 	} {
 		if got := answerFor(err).Message; !strings.Contains(got, remedy) || len(got) > 2*maxReason {
 			t.Errorf("%s: got %q, want it with %q and at most %d bytes", name, got, remedy, 2*maxReason)
+		}
+	}
+}
+
+// TestAnswersToErrors checks the status and the code of the answer to each error of the registries,
+// also where other calls have added to it.
+func TestAnswersToErrors(t *testing.T) {
+	t.Parallel()
+	cause := errors.New("some cause")
+	for _, tt := range []struct {
+		err    error
+		status int
+		code   string
+		says   string
+	}{
+		{cause, 500, "internal_server_error", "some cause"},
+		{errorf(http.StatusTeapot, "as it is"), 418, "", "as it is"},
+		{&lifecycle.NotFoundError{ID: "i1"}, 404, "", `Sandbox "i1" doesn't exist`},
+		{&lifecycle.NotFoundError{ID: "i1", Paused: true}, 404, "", "connect resumes it"},
+		{&lifecycle.NotFoundError{ID: "i1", Reason: lifecycle.Died, How: "it died: x"}, 404, "", ": it died: x at "},
+		{&lifecycle.StateError{ID: "i1", State: lifecycle.Running}, 409, "", "Sandbox i1 is already running"},
+		{&lifecycle.StateError{ID: "i1", State: lifecycle.Paused}, 409, "", "already paused"},
+		{&lifecycle.StateError{ID: "i1", State: lifecycle.Pausing}, 409, "", "being paused"},
+		{&lifecycle.StateError{ID: "i1", State: lifecycle.Resuming}, 409, "", "being resumed"},
+		{&lifecycle.StateError{ID: "i1", State: lifecycle.Snapshotting}, 409, "", "being snapshotted"},
+		{&lifecycle.StateError{ID: "i1", State: lifecycle.Killing}, 409, "", "being killed"},
+		{&templates.Error{Kind: templates.NotFound}, 404, "", ""},
+		{&templates.Error{Kind: templates.Invalid}, 400, "", ""},
+		{&templates.Error{Kind: templates.BuiltIn}, 403, "", ""},
+		{&templates.Error{Kind: templates.Conflict}, 409, "", ""},
+		{&templates.Error{Kind: templates.Full}, 429, "", ""},
+		{&builds.ImageError{Image: "x"}, 400, "", "the image 'x'"},
+		{&builds.SpaceError{}, 507, "", "no space"},
+		{builds.ErrBusy, 429, "", "template builds, 20"},
+		{builds.ErrClosed, 503, "", "is closing"},
+		{builds.ErrCutOff, 400, "", "cut off"},
+		{os.ErrDeadlineExceeded, 408, "", "did not come"},
+		{&lifecycle.LimitError{Max: 7}, 429, "", "sandboxes, 7"},
+		{&lifecycle.FrozenLimitError{Max: 7}, 503, "", "they may, 7 sandboxes, so"},
+		{&lifecycle.FrozenLimitError{Max: 7, Memory: 3 << 20}, 503, "", "they may, 7 sandboxes or 3 MiB, so"},
+		{&lifecycle.KeptLimitError{Max: 7}, 503, "", "the files of 7 sandboxes"},
+		{errors.ErrUnsupported, 501, "", "not supported by the isolation"},
+		{&lifecycle.RefusedError{Reason: "no"}, 400, "", "validation error: no"},
+		{&lifecycle.RefusedError{Reason: "no", Forbidden: true}, 403, "", "no"},
+		{&lifecycle.SaveError{Err: cause}, 500, saveFailed, "The files of the sandbox could not be kept: some cause"},
+		{&lifecycle.SaveError{Err: fmt.Errorf("%w: %w", lifecycle.ErrMemory, cause)}, 500, saveFailed, "memory false"},
+		{&lifecycle.LaunchError{Err: cause}, 500, "sandbox_create_failed", "Failed to create sandbox: some cause"},
+		{&lifecycle.LaunchError{Err: cause, Resumed: true}, 500, "sandbox_create_failed", "still paused: some cause"},
+		{lifecycle.ErrClosed, 503, "", "is closing"},
+		{lifecycle.ErrKeyReused, 422, "", "was used for a different request"},
+		{lifecycle.ErrUnhealthy, 503, "", "it runs on"},
+		{lifecycle.ErrUnresponsive, 409, "sandbox_snapshot_guest_agent_unresponsive", "memory false"},
+		{layers.ErrGone, 404, "", "just been deleted"},
+		{context.DeadlineExceeded, 504, "", "not done within"},
+	} {
+		for _, err := range []error{tt.err, fmt.Errorf("a call: %w", tt.err)} {
+			got := answerFor(err)
+			if got.Code != tt.status || got.ErrorCode != tt.code || !strings.Contains(got.Message, tt.says) {
+				t.Errorf("%v: got %d %q %s, want %d %q with %q", err, got.Code, got.ErrorCode, got.Message, tt.status, tt.code, tt.says)
+			}
+		}
+	}
+	for _, refused := range []error{&lifecycle.RefusedError{Reason: "no"}, &lifecycle.RefusedError{Reason: "no", Forbidden: true}} {
+		if got := answerFor(&lifecycle.LaunchError{Err: refused}); got.Code >= 500 {
+			t.Errorf("%v: a launch that is refused is answered with %d, as a failure", refused, got.Code)
+		}
+	}
+}
+
+// TestLoggedErrors checks that the log has the failures of this program, for which somebody has to
+// look at it, and no others.
+func TestLoggedErrors(t *testing.T) {
+	t.Parallel()
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, tt := range []struct {
+		ctx  context.Context //nolint:containedctx // of a request
+		err  error
+		want bool
+	}{
+		{t.Context(), errors.New("broken"), true}, {gone, errors.New("broken"), false}, {t.Context(), &lifecycle.LaunchError{Err: errors.New("broken")}, true},
+		{t.Context(), lifecycle.ErrClosed, false}, {t.Context(), &lifecycle.LimitError{Max: 1}, false}, {t.Context(), errors.ErrUnsupported, false},
+		{t.Context(), context.DeadlineExceeded, false}, {t.Context(), invalid("x"), false}, {t.Context(), &lifecycle.NotFoundError{ID: "i1"}, false},
+	} {
+		var log bytes.Buffer
+		s := &Service{options: Options{Logger: slog.New(slog.NewTextHandler(&log, nil))}}
+		w := httptest.NewRecorder()
+		s.fail(w, httptest.NewRequestWithContext(tt.ctx, "GET", "/sandboxes", nil), tt.err)
+		if logged := log.Len() > 0; logged != tt.want {
+			t.Errorf("%v: the log has %q, want the failure there: %v", tt.err, log.String(), tt.want)
+		}
+		var body apiError
+		if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil || body.Code != w.Code || w.Header().Get("Should-Retry") != "false" {
+			t.Errorf("%v: got %d %s with %v, want the status in the body, and that it is not retried", tt.err, w.Code, w.Body, w.Header())
 		}
 	}
 }

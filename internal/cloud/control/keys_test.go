@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -76,6 +77,10 @@ func TestKeys(t *testing.T) {
 		t.Errorf("teams (-want +got):\n%s", diff)
 	}
 	a.call(t, "PATCH", "/api-keys/"+made.ID, `{"name":"CI"}`, 200, nil, first...)
+	var renamed []keyAnswer
+	if a.call(t, "GET", "/api-keys", ``, 200, &renamed, first...); len(renamed) != 3 || renamed[1].Name != "CI" || renamed[2].Name != "laptop" {
+		t.Errorf("after it was renamed: got %+v, want the first key, CI and laptop", renamed)
+	}
 	a.call(t, "DELETE", "/api-keys/"+other.ID, ``, 204, nil, "X-API-KEY", other.Key)
 	a.call(t, "GET", "/sandboxes", ``, 401, nil, "X-API-KEY", other.Key)
 	a.call(t, "GET", "/sandboxes", ``, 200, nil, "X-API-KEY", made.Key)
@@ -106,6 +111,36 @@ func TestKeys(t *testing.T) {
 	if err != nil || len(records) != 1 || strings.Contains(string(records[0].Value), made.Key[4:]) {
 		t.Errorf("stored %s, %v, want one key without its value", records, err)
 	}
+}
+
+// TestLastUseIsNoted checks that the last use of a key is stored once a minute, and reported at once.
+func TestLastUseIsNoted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		st := store.Temporary(t.TempDir())
+		k := newKeyring(Options{Key: testKey, Store: st, Rate: RateLimit{}.withDefaults(), Logger: slog.New(slog.DiscardHandler)})
+		made, value, err := k.create("a")
+		must.Do(t, err)
+		began := time.Now().UTC()
+		stored := began
+		for range 6 {
+			key, ok := k.use(value)
+			if now := time.Now().UTC(); !ok || !key.LastUsed.Equal(now) {
+				t.Errorf("got %v and the last use %v, want %v", ok, key.LastUsed, now)
+			}
+			if now := time.Now().UTC(); now.Sub(stored) >= useNoted {
+				stored = now
+			}
+			records, err := st.Records(store.Keys)
+			must.Do(t, err)
+			var record apiKey
+			must.Do(t, json.Unmarshal(records[0].Value, &record))
+			if records[0].ID != made.ID || !record.LastUsed.Equal(stored) {
+				t.Errorf("after %v: stored is %v, want %v", time.Since(began), record.LastUsed, stored)
+			}
+			<-time.After(25 * time.Second)
+		}
+	})
 }
 
 func TestKeyErrors(t *testing.T) {

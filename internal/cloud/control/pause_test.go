@@ -57,6 +57,8 @@ func TestPauseAndResume(t *testing.T) {
 		{"healthy", `{"requireHealthyGuest":true}`, seenFull, "/sandboxes/%/resume", `{"timeout":30}`, 30 * time.Second},
 		{"filesystem", `{"memory":false}`, seenFiles, "/v2/sandboxes/%/connect", `{"timeout":40}`, 40 * time.Second},
 		{"reboot", `{}`, seenFull, "/v2/sandboxes/%/connect", `{"memory":false}`, 300 * time.Second},
+		{"reboot of the first generation", `{}`, seenFull, "/sandboxes/%/connect", `{"timeout":20,"memory":false}`, 20 * time.Second},
+		{"resume with a reboot", `{}`, seenFull, "/sandboxes/%/resume", `{"timeout":20,"memory":false}`, 20 * time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -68,7 +70,11 @@ func TestPauseAndResume(t *testing.T) {
 				t.Errorf("paused, GET says %+v, want %+v", got, tt.paused)
 			}
 			s.must(t, "POST", "/sandboxes/"+id+"/pause", tt.pause, 409)
+			before := s.fakes.Fake(id)
 			resumed := s.must(t, "POST", strings.Replace(tt.path, "%", id, 1), tt.resume, 201)
+			if rebooted, want := s.fakes.Fake(id) != before, strings.Contains(tt.pause+tt.resume, `"memory":false`); rebooted != want {
+				t.Errorf("it was started anew: %v, want %v", rebooted, want)
+			}
 			if diff := cmp.Diff(created, resumed); diff != "" {
 				t.Errorf("answers of create and resume (-create +resume):\n%s", diff)
 			}

@@ -196,6 +196,9 @@ func TestFork(t *testing.T) {
 				t.Fatalf("got %d entries, want %d", len(entries), tt.count)
 			}
 			want := s.must(t, "GET", "/sandboxes/"+source, "", 200)
+			if spawned := s.templates.Spawned(want["templateID"].(string)).Count; spawned != 1+tt.count {
+				t.Errorf("its template counts %d sandboxes, want %d", spawned, 1+tt.count)
+			}
 			for _, entry := range entries {
 				if entry.Error != nil || entry.Memory == nil || *entry.Memory != tt.memory {
 					t.Fatalf("got %+v, want a sandbox, memory %v", entry, tt.memory)

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -10,6 +11,14 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/builds"
+	"github.com/e2bctl/e2bctl/internal/cloud/layers"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/cloud/templates"
+	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // TestTemplates checks that every template has all fields that clients require.
@@ -129,6 +138,68 @@ func TestTemplateCalls(t *testing.T) {
 		if tt.status == http.StatusNoContent && text != "" {
 			t.Errorf("%s: got %q with 204", tt.path, text)
 		}
+	}
+}
+
+// TestBuildAnswersAreWhole checks all that is answered of a build, before and after its end.
+func TestBuildAnswersAreWhole(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	made := s.must(t, "POST", "/v3/templates", `{"name":"job","tags":["a"],"cpuCount":3,"memoryMB":1000}`, 202)
+	template, id := made["templateID"].(string), made["buildID"].(string)
+	want := buildAnswer{BuildID: id, Status: "waiting", CPUCount: 3, MemoryMB: 1000, DiskSizeMB: 1024, EnvdVersion: "0.6.13"}
+	check := func() {
+		t.Helper()
+		_, text := s.do(t, "GET", "/templates/job", "")
+		var got struct{ Builds []buildAnswer }
+		if err := json.Unmarshal([]byte(text), &got); err != nil || len(got.Builds) != 1 {
+			t.Fatalf("got %s and error %v, want one build", text, err)
+		}
+		known, err := s.templates.Get(templates.ParseReference("job"))
+		must.Do(t, err)
+		build, _ := known.Build(id)
+		want.CreatedAt, want.FinishedAt = build.CreatedAt, build.FinishedAt
+		want.UpdatedAt = build.CreatedAt
+		if !build.FinishedAt.IsZero() {
+			want.UpdatedAt = build.FinishedAt
+		}
+		if diff := cmp.Diff(want, got.Builds[0]); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", want.Status, diff)
+		}
+	}
+	check()
+	must.Do(t, s.templates.Begin(template, id))
+	want.Status = "building"
+	check()
+	must.Do(t, s.templates.Finish(template, id, templates.Content{}))
+	want.Status = "ready"
+	if check(); want.FinishedAt.IsZero() || !want.FinishedAt.After(want.CreatedAt) {
+		t.Errorf("got the end %v of what began at %v", want.FinishedAt, want.CreatedAt)
+	}
+}
+
+// TestDeletedTemplateEndsItsBuilds checks that a build of a deleted template does not go on.
+func TestDeletedTemplateEndsItsBuilds(t *testing.T) {
+	t.Parallel()
+	st := store.Temporary(t.TempDir())
+	set, all := layers.Open(layers.Options{Store: st}), templatesOf(st)
+	runs, ended := make(chan struct{}), make(chan error, 1)
+	builder := newBuilder(t, st, set, all, func(o *builds.Options) {
+		o.Launch = func(ctx context.Context, _ lifecycle.Spec) (builds.Sandbox, error) {
+			close(runs)
+			<-ctx.Done()
+			ended <- context.Cause(ctx)
+			return nil, context.Cause(ctx)
+		}
+	})
+	a := newAPI(t, st, func(o *Options) { o.Templates, o.Builds = all, builder })
+	var made struct{ TemplateID, BuildID string }
+	a.call(t, "POST", "/v3/templates", `{"name":"job"}`, 202, &made, "X-API-KEY", testKey)
+	a.call(t, "POST", "/v2/templates/"+made.TemplateID+"/builds/"+made.BuildID, `{"fromImage":"e2bdev/base","steps":[{"type":"RUN","args":["x"]}]}`, 202, nil, "X-API-KEY", testKey)
+	<-runs
+	a.call(t, "DELETE", "/templates/job", "", 204, nil, "X-API-KEY", testKey)
+	if err := patience.Receive(t, "the build of a deleted template ends", ended); err == nil || !strings.Contains(err.Error(), "deleted") {
+		t.Errorf("the build ended with %v, want that the template was deleted", err)
 	}
 }
 

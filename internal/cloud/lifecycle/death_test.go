@@ -1,8 +1,10 @@
 package lifecycle_test
 
 import (
+	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -79,6 +81,47 @@ func TestDeathInTransition(t *testing.T) {
 				_ = s.Close()
 			})
 		})
+	}
+}
+
+// TestDeathAfterAFailure checks that an operation whose failure is the first sign of its sandbox's
+// end waits until the engine knows why it ended, and returns that.
+func TestDeathAfterAFailure(t *testing.T) {
+	t.Parallel()
+	for call, op := range map[string]lifecycletest.Operation{
+		"pause": lifecycletest.Pause, "pause to files": lifecycletest.Save, "snapshot": lifecycletest.Checkpoint, "fork": lifecycletest.Save,
+	} {
+		s := newStage(t)
+		var failed atomic.Bool
+		usual := s.fakes.Hook
+		s.fakes.Hook = func(ctx context.Context, id string, now lifecycletest.Operation) error {
+			switch {
+			case now == op:
+				failed.Store(true)
+				return errors.New("connection reset")
+			case now == lifecycletest.Healthy && failed.Load():
+				s.fakes.Fake(id).Die(errors.New("no envd"))
+			}
+			return usual(ctx, id, now)
+		}
+		if got := calls[call](t.Context(), s, s.create(t)); got != "gone died" {
+			t.Errorf("%s: got %s, want gone died", call, got)
+		}
+		_ = s.Close()
+	}
+}
+
+// TestDeathOfPauseWithoutRoom checks that a sandbox that can neither be kept for want of room nor
+// run on names that as the reason for its end.
+func TestDeathOfPauseWithoutRoom(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, func(o *lifecycle.Options) { o.MaxKept = 1 })
+	s.pause(t, s.create(t), lifecycle.PauseOptions{DropMemory: true})
+	id := s.create(t)
+	s.fail(lifecycletest.Resume, errors.New("stuck"))
+	err := s.Pause(t.Context(), id, lifecycle.PauseOptions{DropMemory: true})
+	if gone, ok := errors.AsType[*lifecycle.NotFoundError](err); !ok || gone.Reason != lifecycle.Died || !strings.Contains(gone.How, "which is the limit; it cannot run on: stuck") {
+		t.Errorf("got error %v, want that it died of both", err)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -163,13 +164,45 @@ func TestIdempotencyIsBounded(t *testing.T) {
 	}
 }
 
+// TestIdempotencyOfFailures checks that a request that failed may be repeated with its key, or with
+// another request.
+func TestIdempotencyOfFailures(t *testing.T) {
+	t.Parallel()
+	f := &lifecycletest.Fakes{}
+	r := lifecycle.New(lifecycle.Options{Store: store.Temporary(t.TempDir()), Launch: f.Launch})
+	defer end(t, r)
+	for name, again := range map[string]lifecycle.Request{"the same": {Template: base, Lifetime: time.Hour}, "another": {Template: base, Lifetime: time.Minute}} {
+		cause := errors.New("no namespaces left")
+		f.Fail(cause)
+		_, err := r.CreateOnce(t.Context(), name, lifecycle.Request{Template: base, Lifetime: time.Hour})
+		must.Is(t, err, cause)
+		f.Fail(nil)
+		made, err := r.CreateOnce(patience.Context(t), name, again)
+		must.Do(t, err)
+		if repeated, err := r.CreateOnce(t.Context(), name, again); err != nil || repeated.ID != made.ID {
+			t.Errorf("%s: got %s and error %v, want the sandbox %s that was made", name, repeated.ID, err, made.ID)
+		}
+	}
+}
+
 // TestFailedLaunches checks that a failed launch, or one whose client has gone,
 // leaves nothing behind.
 func TestFailedLaunches(t *testing.T) {
 	t.Parallel()
 	f := &lifecycletest.Fakes{}
-	r := lifecycle.New(lifecycle.Options{Store: store.Temporary(t.TempDir()), Launch: f.Launch, MaxSandboxes: 1})
-	defer end(t, r)
+	ended := map[string]int{}
+	wantEnded := func(what string, want int) {
+		t.Helper()
+		if len(ended) != want {
+			t.Errorf("after %s: got told of the ends of %v, want of %d", what, ended, want)
+		}
+		for id, n := range ended {
+			if n != 1 {
+				t.Errorf("after %s: got told %d times that %s has ended", what, n, id)
+			}
+		}
+	}
+	r := lifecycle.New(lifecycle.Options{Store: store.Temporary(t.TempDir()), Launch: f.Launch, MaxSandboxes: 1, Ended: func(id string) { ended[id]++ }})
 	cause := errors.New("no namespaces left")
 	f.Fail(cause)
 	request := lifecycle.Request{Template: base, Lifetime: time.Hour}
@@ -177,6 +210,7 @@ func TestFailedLaunches(t *testing.T) {
 	if _, ok := errors.AsType[*lifecycle.LaunchError](err); !ok || !errors.Is(err, cause) {
 		t.Errorf("got %v, want a LaunchError that wraps the cause", err)
 	}
+	wantEnded("a failed launch", 1)
 	f.Fail(nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	f.Before = func(context.Context) { cancel() }
@@ -184,8 +218,15 @@ func TestFailedLaunches(t *testing.T) {
 		t.Errorf("got %v, want context.Canceled", err)
 	}
 	f.Before = nil
+	wantEnded("a launch that was given up", 2)
 	if left := r.List(everything); len(left) != 0 {
 		t.Errorf("%d sandboxes are left, want none", len(left))
 	}
 	create(t, r, time.Hour)
+	if _, err := r.Create(t.Context(), request); !isLimit(err) {
+		t.Errorf("got %v, want a LimitError", err)
+	}
+	wantEnded("one that was not launched", 2)
+	must.Do(t, end(t, r))
+	wantEnded("the end", 3)
 }

@@ -266,3 +266,30 @@ func TestWriteReplaces(t *testing.T) {
 	}
 	wantNothingLeft(t, c)
 }
+
+// What cannot be written is refused before anything of the content is read.
+func TestWriteIsRefusedFirst(t *testing.T) {
+	t.Parallel()
+	c, _ := opened(t)
+	must.Do(t, second(c.Write("file", strings.NewReader("text"), Attributes{}, false)))
+	must.Do(t, second(c.MakeDir("dir", Attributes{}, false)))
+	tooLarge := uint32(maxMode + 1)
+	for _, tt := range []struct {
+		name  string
+		a     Attributes
+		force bool
+		want  error
+	}{
+		{"file", Attributes{}, false, fs.ErrExist}, {"dir", Attributes{}, false, ErrIsDir}, {"dir", Attributes{}, true, ErrIsDir}, {"/", Attributes{}, true, ErrIsDir},
+		{"none/file", Attributes{}, false, fs.ErrNotExist}, {"file/x", Attributes{}, false, fs.ErrNotExist}, {"", Attributes{}, true, ErrPath}, {"new", Attributes{Mode: &tooLarge}, true, ErrAttributes},
+	} {
+		content := strings.NewReader("other")
+		if _, err := c.Write(tt.name, content, tt.a, tt.force); !errors.Is(err, tt.want) || content.Len() != len("other") {
+			t.Errorf("%q with force %v: got error %v, and %d bytes are left, want %v and all", tt.name, tt.force, err, content.Len(), tt.want)
+		}
+	}
+	if text, err := readAll(c, "file"); err != nil || text != "text" {
+		t.Errorf("got %q and error %v, want it unchanged", text, err)
+	}
+	wantNothingLeft(t, c)
+}

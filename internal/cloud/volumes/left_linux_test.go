@@ -2,11 +2,13 @@ package volumes
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -233,5 +235,41 @@ func TestListEndsAtTheLongestPath(t *testing.T) {
 	all, err := c.List(t.Context(), "/", maxPath)
 	if err != nil || len(all) != maxPath/201+1 || all[len(all)-1].Path != deep {
 		t.Errorf("got %d entries and error %v, want %d, the last one with the longest path", len(all), err, maxPath/201+1)
+	}
+}
+
+// A directory is removed as a whole, also if a sandbox that has it open goes on to write and to
+// delete there.
+func TestRemoveWhileOthersWrite(t *testing.T) {
+	t.Parallel()
+	c, dir := opened(t)
+	for range 10 {
+		must.Do(t, second(c.MakeDir("a", Attributes{}, true)))
+		inside, err := os.Open(filepath.Join(dir, "a"))
+		must.Do(t, err)
+		var writers sync.WaitGroup
+		begun := make(chan struct{}, 1)
+		for n := range 4 {
+			writers.Go(func() {
+				for i := range 1000 { // until it is gone
+					name := fmt.Sprint(n, "-", i)
+					if unix.Mknodat(int(inside.Fd()), name, unix.S_IFREG|0o600, 0) != nil {
+						return
+					}
+					select {
+					case begun <- struct{}{}:
+					default:
+					}
+					if i%3 == 0 {
+						_ = unix.Unlinkat(int(inside.Fd()), name, 0)
+					}
+				}
+			})
+		}
+		<-begun
+		err = c.Remove(t.Context(), "a")
+		writers.Wait()
+		must.Do(t, errors.Join(err, inside.Close()))
+		wantNothingLeft(t, c)
 	}
 }

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -18,8 +20,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
-// sized returns the volumes of a store, with a size for new ones. It skips the test if
-// there are no volumes with a size.
+// sized returns the volumes of a store, with a size for new ones. It skips the test if this
+// machine lacks what volumes with a size need.
 func sized(t *testing.T, s *store.Store, size int64) *Registry {
 	t.Helper()
 	r := New(Options{Store: s, OneID: os.Geteuid() != 0, Size: size})
@@ -28,10 +30,32 @@ func sized(t *testing.T, s *store.Store, size int64) *Registry {
 			t.Error(err)
 		}
 	})
-	if err := r.CheckSize(t.Context()); err != nil {
-		t.Skipf("volumes with a size do not work here: %v", err)
+	err := r.CheckSize(t.Context())
+	switch lacks := lacksForSizes(); {
+	case err != nil && (lacks != nil || errors.Is(err, fs.ErrPermission)):
+		t.Skipf("volumes with a size do not work here: %v", errors.Join(err, lacks))
+	case err != nil:
+		t.Fatalf("this machine has all that volumes with a size need: %v", err)
 	}
 	return r
+}
+
+// lacksForSizes returns an error that names what this machine lacks for volumes with a size. It
+// does not ask the code that is tested.
+func lacksForSizes() error {
+	if os.Geteuid() != 0 {
+		return errors.New("this user is not root")
+	}
+	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	for _, dir := range append(filepath.SplitList(os.Getenv("PATH")), "/usr/sbin", "/sbin") {
+		if _, err := os.Stat(filepath.Join(dir, "mkfs."+imageType)); err == nil {
+			return control.Close()
+		}
+	}
+	return errors.Join(errors.New("there is no mkfs."+imageType), control.Close())
 }
 
 // zeros returns a reader of n bytes.
@@ -143,6 +167,117 @@ func TestSizeLeavesNothing(t *testing.T) {
 	wantNoDevice(t, dir)
 	if left, err := filepath.Glob(filepath.Join(dir, "files", "*")); err != nil || len(left) > 0 {
 		t.Errorf("got %v and error %v, want nothing of the deleted volume", left, err)
+	}
+}
+
+// A mounted volume keeps only the root of its file system open, and an unmounted one nothing; no
+// attempt to take a loop device leaves one open, also if several are made at once.
+func TestSizeKeepsNothingOpen(t *testing.T) { //nolint:paralleltest // it counts the open files of this process
+	dir := t.TempDir()
+	r := sized(t, openStore(t, dir), MinSize)
+	create(t, r, "1", "a")
+	loops := func() (open []string) {
+		all, err := filepath.Glob("/proc/self/fd/*")
+		must.Do(t, err)
+		for _, file := range all {
+			if name, err := os.Readlink(file); err == nil && strings.HasPrefix(name, "/dev/loop") {
+				open = append(open, name)
+			}
+		}
+		return open
+	}
+	_, release, err := r.Hold("1")
+	must.Do(t, err)
+	if open := loops(); len(open) > 0 {
+		t.Errorf("while it is mounted %v are open", open)
+	}
+	release()
+	must.Do(t, r.leave(r.byID["1"]))
+	wantNoDevice(t, dir)
+	image := filepath.Join(r.byID["1"].dir, imageName)
+	var attempts sync.WaitGroup
+	for range 4 { // a machine may have few such devices
+		attempts.Go(func() {
+			for range 4 {
+				device, err := attach(image)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_ = device.Close()
+			}
+		})
+	}
+	attempts.Wait()
+	if open := loops(); len(open) > 0 {
+		t.Errorf("after attempts at once %v are open", open)
+	}
+	wantNoDevice(t, dir)
+}
+
+// When the end of mounts returns, their thread has ended, and with it all mounts.
+func TestMountsEnd(t *testing.T) {
+	t.Parallel()
+	for range 5 {
+		var m mounts
+		err := m.do(func() error { return nil })
+		if errors.Is(err, fs.ErrPermission) {
+			t.Skipf("this process may not have mounts of its own: %v", err)
+		}
+		must.Do(t, err)
+		ended := m.ended
+		m.end()
+		select {
+		case <-ended:
+		default:
+			t.Error("the thread goes on")
+		}
+	}
+}
+
+// A file system that cannot be used is unmounted, and used once it has been mended.
+func TestUnusableFileSystem(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	r := sized(t, openStore(t, dir), MinSize)
+	create(t, r, "1", "a")
+	v := r.byID["1"]
+	at := filepath.Join(v.dir, mountName)
+	change := func(change func(root string) error) {
+		t.Helper()
+		root, err := r.mounts.mount(filepath.Join(v.dir, imageName), at)
+		must.Do(t, err)
+		must.Do(t, errors.Join(change(fmt.Sprintf("/proc/self/fd/%d", root.Fd())), r.mounts.unmount(root, at)))
+	}
+	change(func(root string) error { return os.Symlink("nowhere", filepath.Join(root, filesName+".new")) })
+	for range 2 {
+		if _, err := r.Open("1"); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("got error %v, want %v", err, fs.ErrNotExist)
+		}
+		wantNoDevice(t, dir)
+	}
+	change(func(root string) error { return os.Remove(filepath.Join(root, filesName+".new")) })
+	write(t, r, "1", "file", "text")
+	wantFile(t, r, "1", "file", "text")
+}
+
+// What an earlier process left in a volume with a size is deleted when that is used next.
+func TestSweepOfSized(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, t.TempDir())
+	r := sized(t, s, MinSize)
+	create(t, r, "1", "a")
+	write(t, r, "1", "kept", "text")
+	root := rootOf(r.byID["1"])
+	must.Do(t, os.MkdirAll(filepath.Join(root, removedName, "old", "deep"), 0o700))
+	must.Do(t, os.WriteFile(filepath.Join(root, newName, "half"), []byte("text"), 0o600))
+	must.Do(t, r.Close())
+	next := sized(t, s, MinSize)
+	wantFile(t, next, "1", "kept", "text")
+	for _, name := range []string{removedName, newName} {
+		if left, err := os.ReadDir(filepath.Join(rootOf(next.byID["1"]), name)); err != nil || len(left) > 0 {
+			t.Errorf("%s: got %v and error %v, want nothing left", name, left, err)
+		}
 	}
 }
 

@@ -1,0 +1,170 @@
+package control
+
+import (
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/cloud/mounts"
+	"github.com/e2bctl/e2bctl/internal/cloud/network"
+	"github.com/e2bctl/e2bctl/internal/cloud/templates"
+	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/protocol"
+)
+
+// TestCreateIsWhole checks that each field of a request to create a sandbox, and each property of
+// its template, reaches the sandbox's record.
+func TestCreateIsWhole(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	trusted := httptest.NewTLSServer(http.NotFoundHandler())
+	trusted.Close()
+	ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: trusted.Certificate().Raw}))
+	ref := templates.ParseReference("made")
+	made, err := s.templates.Add(&ref, templates.Build{Content: templates.Content{
+		Engine: engine.Docker, Image: &engine.Image{Reference: "a", Digest: "b"}, Envs: map[string]string{"A": "of the build", "B": "2"},
+		User: "me", Home: "/home/made", Workdir: "/work", Start: "start", Ready: "ready",
+	}})
+	must.Do(t, err)
+	volume := s.must(t, "POST", "/volumes", `{"name":"data"}`, 201)["volumeID"].(string)
+	s.must(t, "POST", "/secrets", `{"name":"KEY","value":"value"}`, 201)
+	yes, no := true, false
+	q := createRequest{
+		TemplateID: "made", Timeout: new(int32(77)), Secure: true, AllowInternetAccess: &yes, AutoPause: true, AutoPauseMemory: &yes, AutoResume: &autoResumeRequest{true},
+		EnvVars: map[string]string{"A": "1"}, Metadata: map[string]string{"m": "n"}, MCP: map[string]any{"x": map[string]any{}}, IAM: json.RawMessage("null"),
+		Network: &networkRequest{
+			egressRequest: egressRequest{
+				AllowOut: []string{"a.test"}, DenyOut: []string{"0.0.0.0/0"}, DNSServers: []string{"9.9.9.9"}, Ask: true,
+				EgressProxy: &egressProxy{Address: "proxy.test:1080", Username: "u", Password: "p", TLS: &proxyTLS{Enabled: true, ServerName: "name.test", CACert: ca}},
+				Rules:       map[string][]networkRule{"A.test": {{&transform{map[string]string{"X": "${e2b.secrets.KEY}"}}}}},
+			},
+			AllowPublicTraffic: &no, MaskRequestHost: "mask.test", HTTPSPorts: []int{443},
+		},
+		VolumeMounts: []volumeMount{{"data", "/data"}}, Mounts: []hostMount{{"/dir", "/mounted", true}},
+	}
+	for _, part := range []any{q, *q.Network, q.Network.egressRequest, *q.Network.EgressProxy, *q.Network.EgressProxy.TLS} {
+		for i, v := 0, reflect.ValueOf(part); i < v.NumField(); i++ {
+			if f := v.Type().Field(i); f.IsExported() && v.Field(i).IsZero() {
+				t.Errorf("%T.%s is not tried", part, f.Name)
+			}
+		}
+	}
+	body, err := json.Marshal(q)
+	must.Do(t, err)
+	sb, err := s.registry.Get(s.mustCreate(t, string(body)))
+	must.Do(t, err)
+	got := sb.Request
+	if got.Egress == nil || got.Network == nil || got.Network.Proxy == nil || len(got.Network.Proxy.Sealed) == 0 {
+		t.Fatalf("got %+v, want rules and the proxy's sealed password", got)
+	}
+	got.Egress, got.Network.Proxy.Sealed = nil, nil
+	want := lifecycle.Request{
+		Template: lifecycle.Template{ID: made.ID, Alias: "made", User: "me", Home: "/home/made", Workdir: "/work", Start: "start", Ready: "ready", Engine: engine.Docker, Image: &engine.Image{Reference: "a", Digest: "b"}},
+		Lifetime: 77 * time.Second, Secure: true, Envs: map[string]string{"A": "1", "B": "2"}, Metadata: map[string]string{"m": "n"}, Internet: &yes,
+		Network: &lifecycle.Network{
+			AllowOut: []string{"a.test"}, DenyOut: []string{"0.0.0.0/0"}, NameServers: []string{"9.9.9.9"}, Headers: map[string]map[string]string{"a.test": {"X": "${e2b.secrets.KEY}"}},
+			Proxy: &network.EgressProxy{Address: "proxy.test:1080", Username: "u", TLS: true, ServerName: "name.test", CACert: ca},
+			Ask:   true, AllowPublicTraffic: &no, MaskHost: "mask.test", HTTPSPorts: []int{443},
+		},
+		AutoPause: true, KeepMemory: true, AutoResume: true, Headers: true,
+		Volumes: []lifecycle.VolumeMount{{ID: volume, Name: "data", Path: "/data"}}, Mounts: []mounts.Mount{{Dir: "/dir", Path: "/mounted", Writable: true}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestMountPointsAreApart checks that no volume and no directory of the host is mounted at or
+// below the place of another one.
+func TestMountPointsAreApart(t *testing.T) {
+	t.Parallel()
+	for paths, want := range map[[2]string]bool{
+		{"/a", "/b"}: true, {"/a", "/ab"}: true, {"/a/b", "/a/c"}: true, {"/ab", "/a"}: true,
+		{"/a", "/a"}: false, {"/a", "/a/b"}: false, {"/a/b", "/a"}: false, {"/a/b/c", "/a"}: false,
+	} {
+		volume := func(path string) volumeMount { return volumeMount{"data", path} }
+		dir := func(path string) hostMount { return hostMount{Dir: "/dir", Path: path} }
+		first, second := paths[0], paths[1]
+		for name, err := range map[string]error{
+			"two volumes":              checkMounts([]volumeMount{volume(first), volume(second)}),
+			"two volumes after one":    checkMounts([]volumeMount{volume("/x"), volume(first), volume(second)}),
+			"two with one in between":  checkMounts([]volumeMount{volume(first), volume("/x"), volume(second)}),
+			"two directories":          checkHostMounts([]hostMount{dir(first), dir("/x"), dir(second)}, nil),
+			"a volume and a directory": checkHostMounts([]hostMount{dir(first)}, []volumeMount{volume("/x"), volume(second)}),
+			"the other way round":      checkHostMounts([]hostMount{dir("/x"), dir(second)}, []volumeMount{volume(first)}),
+		} {
+			if (err == nil) != want {
+				t.Errorf("%s at %v: got %v, want them to be allowed: %v", name, paths, err, want)
+			}
+		}
+	}
+}
+
+// TestUniqueLabels checks that one sandbox at most has a label, and that a request leaves the label
+// free, whatever becomes of it.
+func TestUniqueLabels(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	create := func(body string, status int) string {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), "POST", s.url+"/v2/sandboxes", strings.NewReader(body))
+		must.Do(t, err)
+		r.Header.Set("X-API-KEY", testKey)
+		r.Header.Set(protocol.HeaderUniqueLabel, "name")
+		response, text := send(t, r)
+		if response.StatusCode != status {
+			t.Fatalf("%s: got %d %s, want %d", body, response.StatusCode, text, status)
+		}
+		s.unique.mu.Lock()
+		defer s.unique.mu.Unlock()
+		if len(s.unique.busy) > 0 {
+			t.Fatalf("%s: after the answer %v are taken", body, s.unique.busy)
+		}
+		return text
+	}
+	const body = `{"templateID":"base","metadata":{"name":"a"}}`
+	s.fakes.Fail(errors.New("no room"))
+	create(body, 500)
+	s.fakes.Fail(nil)
+	create(`{"templateID":"base"}`, 400)
+	create(`{"templateID":"base","metadata":{"name":""}}`, 400)
+	var made answer
+	must.Do(t, json.Unmarshal([]byte(create(body, 201)), &made))
+	if text := create(body, 409); !strings.Contains(text, made.SandboxID) {
+		t.Errorf("got %s, want the id of the other sandbox", text)
+	}
+	create(`{"templateID":"base","metadata":{"name":"b"}}`, 201)
+	create(`{"templateID":"base","metadata":{"name":"c","other":"a"}}`, 201)
+	s.must(t, "POST", "/sandboxes/"+made.SandboxID+"/pause", ``, 204)
+	create(body, 409)
+	s.must(t, "DELETE", "/sandboxes/"+made.SandboxID, "", 204)
+	create(body, 201)
+}
+
+// TestTokensAreNotStored checks that answers with what opens something say that nobody on their way
+// may keep them.
+func TestTokensAreNotStored(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	volume, _ := s.must(t, "POST", "/volumes", `{"name":"first"}`, 201)["volumeID"].(string)
+	secret, _ := s.must(t, "POST", "/secrets", `{"name":"FIRST","value":"value"}`, 201)["secretID"].(string)
+	for _, tt := range [][3]string{
+		{"POST", "/volumes", `{"name":"second"}`}, {"GET", "/volumes/" + volume, ""},
+		{"POST", "/secrets", `{"name":"SECOND","value":"value"}`}, {"GET", "/secrets", ""}, {"GET", "/secrets/" + secret, ""}, {"POST", "/secrets/" + secret, `{"value":"other"}`},
+		{"POST", pathKeys, `{"name":"k"}`},
+	} {
+		if response, text := s.do(t, tt[0], tt[1], tt[2]); response.StatusCode >= 300 || response.Header.Get("Cache-Control") != "no-store" {
+			t.Errorf("%s %s: got %d %s with %q, want no-store", tt[0], tt[1], response.StatusCode, text, response.Header.Get("Cache-Control"))
+		}
+	}
+}
