@@ -74,6 +74,28 @@ or a pipe; on a terminal it leaves out escape sequences and other control
 characters.
 `
 
+const ciHelp = `In a job of GitHub Actions, GitLab, Buildkite, CircleCI, Azure Pipelines, Bitbucket
+or Jenkins, each sandbox that create, run, code run and connect --new make has
+metadata about the job:
+
+  ci             the ID of the run, with its attempt on GitHub
+  ci_system      github, gitlab, buildkite, circleci, azure, bitbucket, jenkins
+  ci_repository  the repository, or pipeline of Buildkite; not on Jenkins
+  ci_job         the job, with what tells its parallel and repeated instances apart
+
+--metadata with the same key takes precedence, and --no-ci-metadata leaves all of it
+out. A value has 128 bytes at most and no control characters; what was changed ends
+with a hash of the original. So a last step, which also runs when others failed or
+were cancelled, ends what is left:
+
+  e2bctl kill --all --ci --yes       what this job has created
+  e2bctl kill --all --ci=run --yes   what all jobs of this run have
+
+--ci is an error outside of such a job, and never means all sandboxes. On GitHub the
+instances of a matrix are told apart by the names of their runners; give those that
+you host yourself different names.
+`
+
 // newCmdHelpTopic returns a command without a run function: cobra lists it
 // under additional help topics and prints its text for `e2bctl help <name>`.
 func newCmdHelpTopic(name, short, text string) *cobra.Command {

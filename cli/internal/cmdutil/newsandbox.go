@@ -2,14 +2,18 @@ package cmdutil
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/cli/internal/ci"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -22,6 +26,7 @@ type NewSandboxFlags struct {
 	Resources ResourceFlags
 
 	metadata KeyValues
+	noCI     bool
 	packages []string
 	volumes  volumeMounts
 	mounts   hostMounts
@@ -46,6 +51,7 @@ func (n *NewSandboxFlags) AddNew(cmd *cobra.Command, lifetime string) {
 func (n *NewSandboxFlags) add(cmd *cobra.Command, lifetime string) {
 	n.all.Var(&n.Lifetime, "lifetime", lifetime)
 	n.all.VarP(&n.metadata, "metadata", "m", "metadata of the sandbox, repeatable")
+	n.all.BoolVar(&n.noCI, "no-ci-metadata", false, "without metadata about the CI job (e2bctl help ci)")
 	n.all.Var(&n.volumes, "volume", "show a volume as a directory of the sandbox, repeatable")
 	n.all.Var(&n.mounts, "mount", "show a directory of this machine, repeatable; a running local\ncloud must allow it (local up --allow-mount)")
 	n.Network.add(n.all)
@@ -67,16 +73,15 @@ func (n *NewSandboxFlags) Changed() string {
 	return name
 }
 
-// Options returns the options that create the sandbox.
-func (n *NewSandboxFlags) Options() []sandbox.CreateOption {
+func (n *NewSandboxFlags) options() []sandbox.CreateOption {
 	options := []sandbox.CreateOption{sandbox.WithTemplate(n.Template)}
 	expiry := n.End
 	expiry.After = time.Duration(n.Lifetime)
 	if expiry != (sandbox.Expiry{}) {
 		options = append(options, sandbox.WithExpiry(expiry))
 	}
-	if len(n.metadata) > 0 {
-		options = append(options, sandbox.WithMetadata(n.metadata))
+	if metadata := n.labelled(); len(metadata) > 0 {
+		options = append(options, sandbox.WithMetadata(metadata))
 	}
 	for _, m := range n.mounts {
 		options = append(options, sandbox.WithMount(m))
@@ -85,6 +90,34 @@ func (n *NewSandboxFlags) Options() []sandbox.CreateOption {
 		options = append(options, sandbox.WithVolume(v.Name, v.Path))
 	}
 	return append(options, n.Network.options()...)
+}
+
+// labelled returns the metadata of the command line, and of the CI job.
+func (n *NewSandboxFlags) labelled() map[string]string {
+	job, ok := ci.Find(os.Getenv)
+	if !ok || n.noCI {
+		return n.metadata
+	}
+	return n.metadata.Over(job.Labels())
+}
+
+// Create creates the sandbox on conn, with further options.
+func (n *NewSandboxFlags) Create(ctx context.Context, conn *Connection, further ...sandbox.CreateOption) (*sandbox.Sandbox, error) {
+	sb, err := conn.Create(ctx, append(n.options(), further...)...)
+	if errors.Is(err, api.ErrInvalidArgument) && len(n.labelled()) > len(n.metadata) && strings.Contains(err.Error(), "metadata") {
+		err = &refusedLabels{err}
+	}
+	return sb, err
+}
+
+// refusedLabels is the refusal of a service when some of the metadata is about the CI job.
+type refusedLabels struct{ error }
+
+func (r *refusedLabels) Unwrap() error { return r.error }
+
+// Hint implements [HintedError].
+func (r *refusedLabels) Hint() string {
+	return "Some of its metadata is about the CI job: --no-ci-metadata leaves that out."
 }
 
 // Install installs the packages, and writes its progress to progress.

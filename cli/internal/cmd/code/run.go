@@ -153,7 +153,7 @@ func runRun(ctx context.Context, opts *runOptions) (err error) {
 	if opts.Sandbox != "" {
 		sb, err = conn.Connect(ctx, opts.Sandbox, sandbox.WithExpiry(sandbox.Expiry{Renew: true})) // as exec does
 	} else {
-		sb, err = conn.Create(ctx, opts.New.Options()...)
+		sb, err = opts.New.Create(ctx, conn)
 	}
 	if err != nil {
 		return err
