@@ -94,6 +94,16 @@ were cancelled, ends what is left:
 --ci is an error outside of such a job, and never means all sandboxes. On GitHub the
 instances of a matrix are told apart by the names of their runners; give those that
 you host yourself different names.
+
+The same commands write the ID of the sandbox for later steps, as soon as it exists:
+
+  --name-file FILE      to a file, which an ID is written to whole or not at all; an
+                        earlier file is removed first
+  --github-output NAME  to the output NAME of the step, in the file that GITHUB_OUTPUT
+                        names
+
+No sandbox is created if the file cannot be opened. If the ID cannot be written, the
+sandbox is killed.
 `
 
 // newCmdHelpTopic returns a command without a run function: cobra lists it

@@ -27,6 +27,7 @@ type NewSandboxFlags struct {
 
 	metadata KeyValues
 	noCI     bool
+	id       idFlags
 	packages []string
 	volumes  volumeMounts
 	mounts   hostMounts
@@ -52,6 +53,7 @@ func (n *NewSandboxFlags) add(cmd *cobra.Command, lifetime string) {
 	n.all.Var(&n.Lifetime, "lifetime", lifetime)
 	n.all.VarP(&n.metadata, "metadata", "m", "metadata of the sandbox, repeatable")
 	n.all.BoolVar(&n.noCI, "no-ci-metadata", false, "without metadata about the CI job (e2bctl help ci)")
+	n.id.add(n.all)
 	n.all.Var(&n.volumes, "volume", "show a volume as a directory of the sandbox, repeatable")
 	n.all.Var(&n.mounts, "mount", "show a directory of this machine, repeatable; a running local\ncloud must allow it (local up --allow-mount)")
 	n.Network.add(n.all)
@@ -101,13 +103,30 @@ func (n *NewSandboxFlags) labelled() map[string]string {
 	return n.metadata.Over(job.Labels())
 }
 
-// Create creates the sandbox on conn, with further options.
+// Create creates the sandbox on conn, with further options, and writes its ID to the files of the
+// flags. It creates none if they cannot be opened, and kills it if they cannot be written.
 func (n *NewSandboxFlags) Create(ctx context.Context, conn *Connection, further ...sandbox.CreateOption) (*sandbox.Sandbox, error) {
-	sb, err := conn.Create(ctx, append(n.options(), further...)...)
-	if errors.Is(err, api.ErrInvalidArgument) && len(n.labelled()) > len(n.metadata) && strings.Contains(err.Error(), "metadata") {
-		err = &refusedLabels{err}
+	files, err := n.id.open()
+	if err != nil {
+		return nil, err
 	}
-	return sb, err
+	defer files.close()
+	sb, err := conn.Create(ctx, append(n.options(), further...)...)
+	if err != nil {
+		return nil, n.explain(err)
+	}
+	if err := files.write(sb.ID()); err != nil {
+		return nil, WithClose(fmt.Errorf("the sandbox is killed: %w", err), sb)
+	}
+	return sb, nil
+}
+
+// explain adds a hint to the refusal of metadata that the user did not write.
+func (n *NewSandboxFlags) explain(err error) error {
+	if errors.Is(err, api.ErrInvalidArgument) && len(n.labelled()) > len(n.metadata) && strings.Contains(err.Error(), "metadata") {
+		return &refusedLabels{err}
+	}
+	return err
 }
 
 // refusedLabels is the refusal of a service when some of the metadata is about the CI job.
