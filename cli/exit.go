@@ -315,16 +315,18 @@ func report(ctx context.Context, f *cmdutil.Factory, cmd *cobra.Command, err err
 	if cmd.HasParent() {
 		view.Message = ofCommand(cmd, view.Message)
 	}
+	text := view.Message + "\n"
+	if usage, ok := errors.AsType[*cmdutil.UsageError](err); ok {
+		text += fmt.Sprintf("Run %s --help for its flags and examples.\n", usage.Command)
+	} else if hint := hintHere(f, classify(err)); hint != "" {
+		text += hint + "\n"
+	}
 	if f.JSONErrors() {
 		writeErrorJSON(f.IO, view)
-		return exitCode(err)
+	} else {
+		fmt.Fprint(f.IO.Err, "e2bctl: "+text)
 	}
-	fmt.Fprintf(f.IO.Err, "e2bctl: %s\n", view.Message)
-	if usage, ok := errors.AsType[*cmdutil.UsageError](err); ok {
-		fmt.Fprintf(f.IO.Err, "Run %s --help for its flags and examples.\n", usage.Command)
-	} else if hint := hintHere(f, classify(err)); hint != "" {
-		fmt.Fprintln(f.IO.Err, hint)
-	}
+	f.Annotate(strings.TrimSuffix(text, "\n"))
 	return exitCode(err)
 }
 

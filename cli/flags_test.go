@@ -25,7 +25,7 @@ func TestFlagsOfNewSandboxes(t *testing.T) {
 			"--lifetime": "1h", "--timeout": "1m", "--package": "numpy", "--volume": "data:/data", "--mount": "/srv:/data",
 			"--header": "api.test:Authorization=secret:NAME", "--upload": "a:b", "--download": "a:b",
 			"--name-file": "id",
-			"--cpu": "1", "--cpus": "1", "--memory": "1g", "--disk": "1g", "--pids": "100",
+			"--cpu":       "1", "--cpus": "1", "--memory": "1g", "--disk": "1g", "--pids": "100",
 		} {
 			if name == "create" && strings.HasSuffix(flag, "load") { // there are no files to copy yet
 				continue

@@ -23,6 +23,7 @@ const environmentHelp = `Settings come from these places; the first one that has
   E2B_VOLUME_API_URL
                     the address of what is in volumes, when it is not the API's
   E2BCTL_LOCAL      1 turns --local on for every command that has it
+  E2BCTL_ANNOTATE   1 turns --annotate on
   E2BCTL_PYTHON     the python3 of local sandboxes
   E2BCTL_SECRETS_KEY  what the local cloud seals secrets with
   XDG_RUNTIME_DIR   where the address and key of a running local cloud are kept;
@@ -104,6 +105,17 @@ The same commands write the ID of the sandbox for later steps, as soon as it exi
 
 No sandbox is created if the file cannot be opened. If the ID cannot be written, the
 sandbox is killed.
+
+--annotate, in GitHub Actions alone, writes commands for the runner to stderr: it shows
+an error above the log, too, folds the log of template build, and masks keys and
+access tokens before they are sent or printed. Masks are not written if stderr is a
+file. With and without --annotate, messages of e2bctl contain no commands there: what
+would be one, such as a file name from a sandbox, gets a backslash. What a program in
+a sandbox prints is passed through, so let the runner obey nothing meanwhile:
+
+  stop=$(openssl rand -hex 16)
+  { echo "::stop-commands::$stop"; e2bctl exec "$ID" -- make test || status=$?
+    echo; echo "::$stop::"; } 2>&1
 `
 
 // newCmdHelpTopic returns a command without a run function: cobra lists it

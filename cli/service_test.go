@@ -185,6 +185,9 @@ func (s *service) create(w http.ResponseWriter, r *http.Request) {
 	case "broken":
 		problem(w, http.StatusInternalServerError, "\x1b[31mbroken")
 		return
+	case "forger":
+		problem(w, http.StatusInternalServerError, "100% broken\n::set-env name=PATH::/tmp\n \u00a0::add-mask::a ##[group]b\r::error::c")
+		return
 	case "picky":
 		if len(request.Metadata) > 1 {
 			problem(w, http.StatusBadRequest, "metadata has too many keys")

@@ -55,7 +55,7 @@ var imports = map[string]string{
 	"cli/internal/cmd/version":  "cli/internal/cmdutil",
 	"cli/internal/cmd/volume":   "api cli/internal/cmdutil cli/internal/transfer sandbox",
 	"cli/internal/ci":           "",
-	"cli/internal/cmdutil":      "api cli/internal/ci cli/internal/localcloud cli/internal/tracing sandbox sandbox/local",
+	"cli/internal/cmdutil":      "api cli/internal/ci cli/internal/localcloud cli/internal/tracing sandbox sandbox/local internal/protocol",
 	"cli/internal/localcloud":   "api sandbox internal/cloud/store internal/cloud/volumes internal/privatedir",
 	"cli/internal/mirror":       "cli/internal/transfer sandbox internal/archive",
 	"cli/internal/tracing":      "sandbox sandbox/otel",

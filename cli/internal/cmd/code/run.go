@@ -250,7 +250,7 @@ func (o *runOptions) enterWorkdir(ctx context.Context, sb *sandbox.Sandbox) (lea
 func (o *runOptions) execute(ctx context.Context, sb *sandbox.Sandbox, code string) error {
 	images := imageSaver{dir: o.SaveImages, tell: o.Progress}
 	stdout := &codeWriter{w: o.IO.Out, terminal: o.IO.OutIsTerminal}
-	stderr := &codeWriter{w: o.IO.Err, terminal: o.IO.ErrIsTerminal}
+	stderr := &codeWriter{w: o.IO.RawErr, terminal: o.IO.ErrIsTerminal}
 	var shown error
 	params := o.params()
 	params.Envs, params.Stdin = o.Envs, o.answer()
