@@ -127,6 +127,6 @@ func (f *idFiles) close() {
 	}
 	if f.beside != nil {
 		f.beside.Close()
-		os.Remove(f.beside.Name())
+		_ = os.Remove(f.beside.Name()) // it is empty
 	}
 }
