@@ -86,8 +86,8 @@ metadata about the job:
 
 --metadata with the same key takes precedence, and --no-ci-metadata leaves all of it
 out. A value has 128 bytes at most and no control characters; what was changed ends
-with a hash of the original. So a last step, which also runs when others failed or
-were cancelled, ends what is left:
+with a hash of the original. A last step, which also runs when others failed or were
+cancelled, kills what is left without knowing any of this:
 
   e2bctl kill --all --ci --yes       what this job has created
   e2bctl kill --all --ci=run --yes   what all jobs of this run have
