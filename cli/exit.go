@@ -221,8 +221,12 @@ func classify(err error) class {
 	if gone, ok := errors.AsType[*sandbox.GoneError](err); ok && gone.State == sandbox.GonePaused {
 		return class{code: "paused", exit: exitConflict, hint: "Run e2bctl resume" + cmdutil.OnLocal + " " + cmdutil.Printable(gone.ID) + " to continue it."}
 	}
-	if hinted, ok := errors.AsType[cmdutil.HintedError](err); ok && errors.Is(err, fs.ErrNotExist) {
-		return class{code: "not_found", exit: exitNotFound, hint: hinted.Hint()}
+	hint := ""
+	if hinted, ok := errors.AsType[cmdutil.HintedError](err); ok {
+		hint = hinted.Hint()
+	}
+	if hint != "" && errors.Is(err, fs.ErrNotExist) {
+		return class{code: "not_found", exit: exitNotFound, hint: hint}
 	}
 	switch {
 	case errors.Is(err, sandbox.ErrUnknownLanguage):
@@ -246,7 +250,7 @@ func classify(err error) class {
 	case errors.Is(err, api.ErrConflict):
 		return class{code: "conflict", exit: exitConflict}
 	case errors.Is(err, api.ErrInvalidArgument):
-		return class{code: "invalid", exit: exitUsage}
+		return class{code: "invalid", exit: exitUsage, hint: hint}
 	case errors.Is(err, api.ErrRateLimited) && ofBuild(err):
 		return class{code: "rate_limited", exit: exitRateLimited, hint: "Wait until a build has ended, then try again: e2bctl template ls{local} shows which are under way."}
 	case errors.Is(err, api.ErrRateLimited):
@@ -311,16 +315,18 @@ func report(ctx context.Context, f *cmdutil.Factory, cmd *cobra.Command, err err
 	if cmd.HasParent() {
 		view.Message = ofCommand(cmd, view.Message)
 	}
+	text := view.Message + "\n"
+	if usage, ok := errors.AsType[*cmdutil.UsageError](err); ok {
+		text += fmt.Sprintf("Run %s --help for its flags and examples.\n", usage.Command)
+	} else if hint := hintHere(f, classify(err)); hint != "" {
+		text += hint + "\n"
+	}
 	if f.JSONErrors() {
 		writeErrorJSON(f.IO, view)
-		return exitCode(err)
+	} else {
+		fmt.Fprint(f.IO.Err, "e2bctl: "+text)
 	}
-	fmt.Fprintf(f.IO.Err, "e2bctl: %s\n", view.Message)
-	if usage, ok := errors.AsType[*cmdutil.UsageError](err); ok {
-		fmt.Fprintf(f.IO.Err, "Run %s --help for its flags and examples.\n", usage.Command)
-	} else if hint := hintHere(f, classify(err)); hint != "" {
-		fmt.Fprintln(f.IO.Err, hint)
-	}
+	f.Annotate(strings.TrimSuffix(text, "\n"))
 	return exitCode(err)
 }
 

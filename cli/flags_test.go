@@ -24,7 +24,8 @@ func TestFlagsOfNewSandboxes(t *testing.T) {
 			"-u": "root", "--user": "root", "-w": "dir", "--workdir": "dir", "-m": "a=b", "-e": "A=b", "-t": "base",
 			"--lifetime": "1h", "--timeout": "1m", "--package": "numpy", "--volume": "data:/data", "--mount": "/srv:/data",
 			"--header": "api.test:Authorization=secret:NAME", "--upload": "a:b", "--download": "a:b",
-			"--cpu": "1", "--cpus": "1", "--memory": "1g", "--disk": "1g", "--pids": "100",
+			"--name-file": "id",
+			"--cpu":       "1", "--cpus": "1", "--memory": "1g", "--disk": "1g", "--pids": "100",
 		} {
 			if name == "create" && strings.HasSuffix(flag, "load") { // there are no files to copy yet
 				continue

@@ -23,6 +23,7 @@ const environmentHelp = `Settings come from these places; the first one that has
   E2B_VOLUME_API_URL
                     the address of what is in volumes, when it is not the API's
   E2BCTL_LOCAL      1 turns --local on for every command that has it
+  E2BCTL_ANNOTATE   1 turns --annotate on
   E2BCTL_PYTHON     the python3 of local sandboxes
   E2BCTL_SECRETS_KEY  what the local cloud seals secrets with
   XDG_RUNTIME_DIR   where the address and key of a running local cloud are kept;
@@ -72,6 +73,49 @@ Text from a service or a sandbox is stripped of control characters in tables and
 errors. exec and run pass bytes through, as ssh does. So does code run to a file
 or a pipe; on a terminal it leaves out escape sequences and other control
 characters.
+`
+
+const ciHelp = `In a job of GitHub Actions, GitLab, Buildkite, CircleCI, Azure Pipelines, Bitbucket
+or Jenkins, each sandbox that create, run, code run and connect --new make has
+metadata about the job:
+
+  ci             the ID of the run, with its attempt on GitHub
+  ci_system      github, gitlab, buildkite, circleci, azure, bitbucket, jenkins
+  ci_repository  the repository, or pipeline of Buildkite; not on Jenkins
+  ci_job         the job, with what tells its parallel and repeated instances apart
+
+--metadata with the same key takes precedence, and --no-ci-metadata leaves all of it
+out. A value has 128 bytes at most and no control characters; what was changed ends
+with a hash of the original. A last step, which also runs when others failed or were
+cancelled, kills what is left without knowing any of this:
+
+  e2bctl kill --all --ci --yes       what this job has created
+  e2bctl kill --all --ci=run --yes   what all jobs of this run have
+
+--ci is an error outside of such a job, and never means all sandboxes. On GitHub the
+instances of a matrix are told apart by the names of their runners; give those that
+you host yourself different names.
+
+The same commands write the ID of the sandbox for later steps, as soon as it exists:
+
+  --name-file FILE      to a file, which an ID is written to whole or not at all; an
+                        earlier file is removed first
+  --github-output NAME  to the output NAME of the step, in the file that GITHUB_OUTPUT
+                        names
+
+No sandbox is created if the file cannot be opened. If the ID cannot be written, the
+sandbox is killed.
+
+--annotate, in GitHub Actions alone, writes commands for the runner to stderr: it shows
+an error above the log, too, folds the log of template build, and masks keys and
+access tokens before they are sent or printed. Masks are not written if stderr is a
+file. With and without --annotate, messages of e2bctl contain no commands there: what
+would be one, such as a file name from a sandbox, gets a backslash. What a program in
+a sandbox prints is passed through, so let the runner obey nothing meanwhile:
+
+  stop=$(openssl rand -hex 16)
+  { echo "::stop-commands::$stop"; e2bctl exec "$ID" -- make test || status=$?
+    echo; echo "::$stop::"; } 2>&1
 `
 
 // newCmdHelpTopic returns a command without a run function: cobra lists it

@@ -18,6 +18,7 @@ import (
 // changes unnoticed. UPDATE_SCRIPTS=1 rewrites the files.
 func TestHelpIsPinned(t *testing.T) {
 	t.Setenv("E2BCTL_LOCAL", "")
+	t.Setenv("E2BCTL_ANNOTATE", "")
 	ios := cmdutil.NewIOStreams(nil, &bytes.Buffer{}, &bytes.Buffer{})
 	root := newCmdRoot(cmdutil.NewFactory(ios, describe), nil)
 	seen := map[string]bool{}

@@ -99,6 +99,7 @@ func newCmdRoot(f *cmdutil.Factory, args []string) *cobra.Command {
 		newCmdHelpTopic("exit-codes", "Exit statuses of e2bctl", exitCodesHelp),
 		newCmdHelpTopic("environment", "Environment variables and where settings come from", environmentHelp),
 		newCmdHelpTopic("output", "What goes to stdout and stderr", outputHelp),
+		newCmdHelpTopic("ci", "What scripts of CI systems need", ciHelp),
 	)
 	root.Version = version.Line()
 	root.SetVersionTemplate("e2bctl {{.Version}}\n")

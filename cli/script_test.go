@@ -66,6 +66,8 @@ func TestScripts(t *testing.T) {
 			env.Vars = append(env.Vars, s.env()...)
 			env.Setenv("CLOSED", closedAddress)
 			env.Setenv("SANDBOX_HOME", s.home)
+			env.Setenv("STRANGE", "16\n58\x1b") // scripts cannot write these characters
+			env.Setenv("HOSTILE", "a\n::set-env name=PATH::b")
 			return privateDirectories(env)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -184,6 +185,14 @@ func (s *service) create(w http.ResponseWriter, r *http.Request) {
 	case "broken":
 		problem(w, http.StatusInternalServerError, "\x1b[31mbroken")
 		return
+	case "forger":
+		problem(w, http.StatusInternalServerError, "100% broken\n::set-env name=PATH::/tmp\n \u00a0::add-mask::a ##[group]b\r::error::c")
+		return
+	case "picky":
+		if len(request.Metadata) > 1 {
+			problem(w, http.StatusBadRequest, "metadata has too many keys")
+			return
+		}
 	case "hangs":
 		select { // afterwards it creates one for a client that has given up
 		case <-time.After(time.Second):
@@ -216,15 +225,27 @@ func (s *service) create(w http.ResponseWriter, r *http.Request) {
 
 func (s *service) list(w http.ResponseWriter, r *http.Request) {
 	states := r.URL.Query().Get("state")
+	pairs, _ := url.QueryUnescape(r.URL.Query().Get("metadata")) // clients escape each key and value once more
+	metadata, _ := url.ParseQuery(pairs)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := []*fakeSandbox{}
 	for i := s.created; i > 0; i-- {
-		if sb := s.sandboxes[fmt.Sprintf("i%020d", i)]; sb != nil && (states == "" || strings.Contains(states, sb.State)) {
+		if sb := s.sandboxes[fmt.Sprintf("i%020d", i)]; sb != nil && (states == "" || strings.Contains(states, sb.State)) && sb.has(metadata) {
 			all = append(all, sb)
 		}
 	}
 	_ = json.NewEncoder(w).Encode(all)
+}
+
+// has reports whether the metadata of the sandbox has these pairs.
+func (sb *fakeSandbox) has(pairs url.Values) bool {
+	for key := range pairs {
+		if value, ok := sb.Metadata[key]; !ok || value != pairs.Get(key) {
+			return false
+		}
+	}
+	return true
 }
 
 func (s *service) sandbox(handle func(*service, http.ResponseWriter, *http.Request, *fakeSandbox)) http.HandlerFunc {

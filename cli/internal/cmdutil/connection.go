@@ -50,8 +50,11 @@ func AddLocalFlag(cmd *cobra.Command, to *bool) {
 }
 
 // LocalByDefault reports whether E2BCTL_LOCAL turns --local on.
-func LocalByDefault() bool {
-	switch strings.ToLower(os.Getenv("E2BCTL_LOCAL")) {
+func LocalByDefault() bool { return isOn("E2BCTL_LOCAL") }
+
+// isOn reports whether a variable turns a flag on.
+func isOn(variable string) bool {
+	switch strings.ToLower(os.Getenv(variable)) {
 	case "1", "true", "yes", "on":
 		return true
 	}
@@ -249,6 +252,9 @@ func (f *Factory) UsesRunningLocalCloud() bool { return f.usesRunning }
 func (f *Factory) ClientOptions() []sandbox.ClientOption {
 	options := []sandbox.ClientOption{sandbox.WithLogger(f.Logger()), sandbox.WithUserAgent("e2bctl")}
 	options = append(options, f.tracing.Options()...)
+	if f.Annotates() {
+		options = append(options, sandbox.WithTransport(f.newMasking()))
+	}
 	if f.flags.apiURL != "" {
 		options = append(options, sandbox.WithAPIURL(f.flags.apiURL))
 	}

@@ -38,6 +38,7 @@ type globalFlags struct {
 	noHeaders bool
 	quiet     bool
 	verbose   bool
+	annotate  bool
 	envFile   string
 	noEnvFile bool
 	apiURL    string
@@ -58,6 +59,7 @@ func (f *Factory) AddFlags(root *cobra.Command) {
 	flags.BoolVar(&f.flags.noHeaders, "no-headers", false, "print tables without their header, each row on one line")
 	flags.BoolVarP(&f.flags.quiet, "quiet", "q", false, "print IDs only, and no progress")
 	flags.BoolVarP(&f.flags.verbose, "verbose", "v", false, "log requests on stderr, without secrets")
+	flags.BoolVar(&f.flags.annotate, "annotate", isOn("E2BCTL_ANNOTATE"), "in GitHub Actions, show errors above the log, too\n(E2BCTL_ANNOTATE=1); elsewhere it does nothing")
 	flags.StringVar(&f.flags.envFile, "env-file", "", "read E2B_* from `FILE` instead of ./.env")
 	flags.BoolVar(&f.flags.noEnvFile, "no-env-file", false, "read no .env file")
 	flags.StringVar(&f.flags.apiURL, "api-url", "", "use the API at `URL` (E2B_API_URL)")
@@ -65,13 +67,14 @@ func (f *Factory) AddFlags(root *cobra.Command) {
 	root.MarkFlagsMutuallyExclusive("env-file", "no-env-file")
 }
 
-// ReadOutputFlag reads -o of a command line that has a mistake, because it may come after
-// the mistake.
+// ReadOutputFlag reads -o and --annotate of a command line that has a mistake, because they may
+// come after the mistake.
 func (f *Factory) ReadOutputFlag(args []string) {
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	flags.ParseErrorsAllowlist.UnknownFlags = true
 	flags.VarP(&f.flags.output, "output", "o", "")
 	flags.Var(&f.flags.jq, "jq", "")
+	flags.BoolVar(&f.flags.annotate, "annotate", f.flags.annotate, "")
 	_ = flags.Parse(args) // the mistake is known
 	if f.flags.jq.code != nil && !flags.Changed("output") {
 		f.flags.output = outputJSON

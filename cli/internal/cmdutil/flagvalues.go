@@ -2,6 +2,7 @@ package cmdutil
 
 import (
 	"errors"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -151,6 +152,13 @@ func (kv *KeyValues) Set(value string) error {
 	}
 	(*kv)[k] = v
 	return nil
+}
+
+// Over returns the pairs of kv and those of base whose keys kv does not have.
+func (kv KeyValues) Over(base map[string]string) map[string]string {
+	all := maps.Clone(base)
+	maps.Copy(all, kv)
+	return all
 }
 
 func parseKeyValue(text string) (key, value string, err error) {

@@ -8,6 +8,8 @@ import (
 	"syscall"
 
 	"golang.org/x/term"
+
+	"github.com/e2bctl/e2bctl/cli/internal/ci"
 )
 
 // IOStreams are the streams of one run of e2bctl and their properties.
@@ -15,6 +17,13 @@ type IOStreams struct {
 	In  io.Reader
 	Out io.Writer // results only
 	Err io.Writer // progress, hints, prompts and errors
+
+	// RawErr is Err byte for byte, for the output of programs in sandboxes. In GitHub Actions
+	// nothing that goes to Err is a command for the runner: text of sandboxes is in errors, too.
+	RawErr io.Writer
+
+	// ErrIsFile means that what goes to Err is kept in a file.
+	ErrIsFile bool
 
 	InIsTerminal  bool
 	OutIsTerminal bool
@@ -35,7 +44,7 @@ type IOStreams struct {
 // NewIOStreams returns streams that are not terminals. A nil in means empty
 // input.
 func NewIOStreams(in io.Reader, out, err io.Writer) *IOStreams {
-	ios := &IOStreams{In: in, Out: out, Err: err, InIsData: in != nil}
+	ios := &IOStreams{In: in, Out: out, Err: messages(err), RawErr: err, InIsData: in != nil}
 	if in == nil {
 		ios.In = eof{}
 	}
@@ -46,7 +55,8 @@ func NewIOStreams(in io.Reader, out, err io.Writer) *IOStreams {
 func SystemStreams() *IOStreams {
 	ios := &IOStreams{
 		In:            os.Stdin,
-		Err:           os.Stderr,
+		Err:           messages(os.Stderr),
+		RawErr:        os.Stderr,
 		InIsTerminal:  term.IsTerminal(int(os.Stdin.Fd())),
 		OutIsTerminal: term.IsTerminal(int(os.Stdout.Fd())),
 		ErrIsTerminal: term.IsTerminal(int(os.Stderr.Fd())),
@@ -56,7 +66,18 @@ func SystemStreams() *IOStreams {
 	if info, err := os.Stdin.Stat(); err == nil {
 		ios.InIsData = info.Mode()&os.ModeCharDevice == 0
 	}
+	if info, err := os.Stderr.Stat(); err == nil {
+		ios.ErrIsFile = info.Mode().IsRegular()
+	}
 	return ios
+}
+
+// messages returns the writer for messages to standard error.
+func messages(err io.Writer) io.Writer {
+	if ci.InActions(os.Getenv) {
+		return ci.Inert(err)
+	}
+	return err
 }
 
 // widthOf returns how many columns a terminal has, or 0 for a file that is none.

@@ -2,14 +2,18 @@ package cmdutil
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/cli/internal/ci"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -22,6 +26,8 @@ type NewSandboxFlags struct {
 	Resources ResourceFlags
 
 	metadata KeyValues
+	noCI     bool
+	id       idFlags
 	packages []string
 	volumes  volumeMounts
 	mounts   hostMounts
@@ -32,6 +38,15 @@ type NewSandboxFlags struct {
 func (n *NewSandboxFlags) Add(cmd *cobra.Command, lifetime string) {
 	n.all = pflag.NewFlagSet(cmd.Name(), pflag.ContinueOnError)
 	n.all.StringVarP(&n.Template, "template", "t", "", "create the sandbox from template `NAME`")
+	n.id.add(n.all)
+	n.add(cmd, lifetime)
+}
+
+// AddMany is Add for a command that creates any number of sandboxes, so that there is no single ID to
+// write to a file.
+func (n *NewSandboxFlags) AddMany(cmd *cobra.Command, lifetime string) {
+	n.all = pflag.NewFlagSet(cmd.Name(), pflag.ContinueOnError)
+	n.all.StringVarP(&n.Template, "template", "t", "", "create the sandboxes from template `NAME`")
 	n.add(cmd, lifetime)
 }
 
@@ -40,12 +55,14 @@ func (n *NewSandboxFlags) Add(cmd *cobra.Command, lifetime string) {
 func (n *NewSandboxFlags) AddNew(cmd *cobra.Command, lifetime string) {
 	n.all = pflag.NewFlagSet(cmd.Name(), pflag.ContinueOnError)
 	n.all.StringVar(&n.Template, "new", "", "create a sandbox from `TEMPLATE`")
+	n.id.add(n.all)
 	n.add(cmd, lifetime)
 }
 
 func (n *NewSandboxFlags) add(cmd *cobra.Command, lifetime string) {
 	n.all.Var(&n.Lifetime, "lifetime", lifetime)
 	n.all.VarP(&n.metadata, "metadata", "m", "metadata of the sandbox, repeatable")
+	n.all.BoolVar(&n.noCI, "no-ci-metadata", false, "without metadata about the CI job (e2bctl help ci)")
 	n.all.Var(&n.volumes, "volume", "show a volume as a directory of the sandbox, repeatable")
 	n.all.Var(&n.mounts, "mount", "show a directory of this machine, repeatable; a running local\ncloud must allow it (local up --allow-mount)")
 	n.Network.add(n.all)
@@ -82,7 +99,7 @@ func (n *NewSandboxFlags) NeedsOwnCloud() string {
 // Mounts returns the directories of this machine that the sandbox sees.
 func (n *NewSandboxFlags) Mounts() []sandbox.Mount { return n.mounts }
 
-// Options returns the options that create the sandbox.
+// Options returns the options that create a sandbox, for commands that do not use Create.
 func (n *NewSandboxFlags) Options() []sandbox.CreateOption {
 	options := []sandbox.CreateOption{sandbox.WithTemplate(n.Template)}
 	expiry := n.End
@@ -90,8 +107,8 @@ func (n *NewSandboxFlags) Options() []sandbox.CreateOption {
 	if expiry != (sandbox.Expiry{}) {
 		options = append(options, sandbox.WithExpiry(expiry))
 	}
-	if len(n.metadata) > 0 {
-		options = append(options, sandbox.WithMetadata(n.metadata))
+	if metadata := n.labelled(); len(metadata) > 0 {
+		options = append(options, sandbox.WithMetadata(metadata))
 	}
 	for _, m := range n.mounts {
 		options = append(options, sandbox.WithMount(m))
@@ -100,6 +117,51 @@ func (n *NewSandboxFlags) Options() []sandbox.CreateOption {
 		options = append(options, sandbox.WithVolume(v.Name, v.Path))
 	}
 	return append(options, n.Network.options()...)
+}
+
+// labelled returns the metadata of the command line, and of the CI job.
+func (n *NewSandboxFlags) labelled() map[string]string {
+	job, ok := ci.Find(os.Getenv)
+	if !ok || n.noCI {
+		return n.metadata
+	}
+	return n.metadata.Over(job.Labels())
+}
+
+// Create creates the sandbox on conn, with further options, and writes its ID to the files of the
+// flags. It creates none if they cannot be opened, and kills it if they cannot be written.
+func (n *NewSandboxFlags) Create(ctx context.Context, conn *Connection, further ...sandbox.CreateOption) (*sandbox.Sandbox, error) {
+	files, err := n.id.open()
+	if err != nil {
+		return nil, err
+	}
+	defer files.close()
+	sb, err := conn.Create(ctx, append(n.Options(), further...)...)
+	if err != nil {
+		return nil, n.explain(err)
+	}
+	if err := files.write(sb.ID()); err != nil {
+		return nil, WithClose(fmt.Errorf("the sandbox is killed: %w", err), sb)
+	}
+	return sb, nil
+}
+
+// explain adds a hint to the refusal of metadata that the user did not write.
+func (n *NewSandboxFlags) explain(err error) error {
+	if errors.Is(err, api.ErrInvalidArgument) && len(n.labelled()) > len(n.metadata) && strings.Contains(err.Error(), "metadata") {
+		return &refusedLabels{err}
+	}
+	return err
+}
+
+// refusedLabels is the refusal of a service when some of the metadata is about the CI job.
+type refusedLabels struct{ error }
+
+func (r *refusedLabels) Unwrap() error { return r.error }
+
+// Hint implements [HintedError].
+func (r *refusedLabels) Hint() string {
+	return "Some of its metadata is about the CI job: --no-ci-metadata leaves that out."
 }
 
 // Install installs the packages, and writes its progress to progress.

@@ -103,6 +103,7 @@ func newCmdCreate(f *cmdutil.Factory) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		f.Mask(string(key.Key))
 		if f.JSON() {
 			return cmdutil.WriteJSON(f.IO.Out, viewOf(*key))
 		}

@@ -153,7 +153,7 @@ func runRun(ctx context.Context, opts *runOptions) (err error) {
 	if opts.Sandbox != "" {
 		sb, err = conn.Connect(ctx, opts.Sandbox, sandbox.WithExpiry(sandbox.Expiry{Renew: true})) // as exec does
 	} else {
-		sb, err = conn.Create(ctx, opts.New.Options()...)
+		sb, err = opts.New.Create(ctx, conn)
 	}
 	if err != nil {
 		return err
@@ -250,7 +250,7 @@ func (o *runOptions) enterWorkdir(ctx context.Context, sb *sandbox.Sandbox) (lea
 func (o *runOptions) execute(ctx context.Context, sb *sandbox.Sandbox, code string) error {
 	images := imageSaver{dir: o.SaveImages, tell: o.Progress}
 	stdout := &codeWriter{w: o.IO.Out, terminal: o.IO.OutIsTerminal}
-	stderr := &codeWriter{w: o.IO.Err, terminal: o.IO.ErrIsTerminal}
+	stderr := &codeWriter{w: o.IO.RawErr, terminal: o.IO.ErrIsTerminal}
 	var shown error
 	params := o.params()
 	params.Envs, params.Stdin = o.Envs, o.answer()

@@ -16,10 +16,11 @@ type envOptions struct {
 	IO    *cmdutil.IOStreams
 	JSON  bool
 	State string
+	Mask  func(secret string)
 }
 
 func newCmdEnv(f *cmdutil.Factory) *cobra.Command {
-	opts := &envOptions{IO: f.IO}
+	opts := &envOptions{IO: f.IO, Mask: f.Mask}
 	cmd := &cobra.Command{
 		Use:   "env",
 		Short: "Print the variables that point any E2B SDK at the local cloud",
@@ -58,6 +59,7 @@ func envRun(opts *envOptions) error {
 	if err != nil {
 		return err
 	}
+	opts.Mask(record.Key)
 	if opts.JSON {
 		variables := make(map[string]string, len(record.Env))
 		for _, pair := range record.Env {

@@ -248,6 +248,7 @@ func (l *boundedLog) Write(line []byte) (int, error) { // a handler makes one ca
 // its isolation, its limits, its Python and its state directory.
 func (o *upOptions) announce(record localcloud.Record, state, end string) error {
 	f := o.Factory
+	f.Mask(record.Key)
 	write := func() error { return writeExports(f.IO.Out, record) }
 	if f.JSON() {
 		write = func() error { return json.NewEncoder(f.IO.Out).Encode(record) }

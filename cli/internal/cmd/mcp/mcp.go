@@ -89,7 +89,7 @@ later session goes on there by its id. A sandbox that nothing uses ends after --
 	flags.StringVar(&opts.Audit, "audit", "", "append code and calls of proxied tools to `FILE`, as JSON\n(default: audit.jsonl beside the token)")
 	flags.Var(&opts.Idle, "idle", "end a sandbox that nothing used for this long")
 	flags.Var(&opts.Max, "max-sandboxes", "most sandboxes at once")
-	opts.New.Add(cmd, "how long a sandbox may live (default: as long as it is used,\nwith --keep an hour)")
+	opts.New.AddMany(cmd, "how long a sandbox may live (default: as long as it is used,\nwith --keep an hour)")
 	opts.Uploads.AddUploads(cmd, "its first call")
 	cmdutil.AddLocalFlag(cmd, &opts.isLocal)
 	cmd.AddCommand(newCmdInstall(f))

@@ -101,7 +101,7 @@ func runCommand(ctx context.Context, ios *cmdutil.IOStreams, name string, asJSON
 		fmt.Fprintf(ios.Err, "e2bctl: %s: %s has no input here; a session in this terminal is e2bctl exec -it <id> %s\n", name, cmdutil.Printable(line), cmdutil.Printable(line))
 	}
 	if !asJSON {
-		params.Stdout, params.Stderr, params.MaxOutputBytes = ios.Out, ios.Err, -1
+		params.Stdout, params.Stderr, params.MaxOutputBytes = ios.Out, ios.RawErr, -1
 	}
 	result, err := sb.Commands.Run(ctx, line, params)
 	if _, exited := errors.AsType[*sandbox.ExitError](err); err != nil && !exited {

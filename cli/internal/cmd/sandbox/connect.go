@@ -158,7 +158,7 @@ func (o *connectOptions) sandbox(ctx context.Context, conn *cmdutil.Connection) 
 	if o.New.Lifetime == 0 && !o.Remove {
 		o.New.Lifetime = cmdutil.Duration(defaultLifetime)
 	}
-	created, err := conn.Create(ctx, o.New.Options()...)
+	created, err := o.New.Create(ctx, conn)
 	if err != nil {
 		return "", nil, err
 	}

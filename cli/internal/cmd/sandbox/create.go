@@ -78,7 +78,7 @@ func createRun(ctx context.Context, opts *createOptions) (err error) {
 		return err
 	}
 	defer cmdutil.Closing(conn, &err)
-	sb, err := conn.Create(ctx, opts.Sandbox.options()...)
+	sb, err := opts.Sandbox.create(ctx, conn)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,8 @@
 package sandbox
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
@@ -42,14 +44,13 @@ func (c *createFlags) checkTimeoutFlags(cmd *cobra.Command) error {
 	return nil
 }
 
-func (c *createFlags) options() []sandbox.CreateOption {
+func (c *createFlags) create(ctx context.Context, conn *cmdutil.Connection) (*sandbox.Sandbox, error) {
 	c.End = sandbox.Expiry{Then: sandbox.Then(c.OnTimeout), Resume: c.AutoResume}
 	if sandbox.PauseMode(c.AutoPauseMode) == sandbox.PauseFilesystem {
 		c.End.Then = sandbox.ThenPauseFilesystem
 	}
-	options := c.Options()
 	if len(c.Envs) > 0 {
-		options = append(options, sandbox.WithEnvs(c.Envs))
+		return c.Create(ctx, conn, sandbox.WithEnvs(c.Envs))
 	}
-	return options
+	return c.Create(ctx, conn)
 }

@@ -22,6 +22,7 @@ type killOptions struct {
 	IDs           []string
 	All           bool
 	Metadata      cmdutil.KeyValues
+	CI            ciScope
 	States        states
 	OlderThan     cmdutil.Duration
 	DryRun        bool
@@ -38,12 +39,17 @@ func NewCmdKill(f *cmdutil.Factory) *cobra.Command {
 		Aliases: []string{"rm"}, SuggestFor: []string{"stop", "delete", "destroy", "terminate", "down"},
 		Short: "Kill sandboxes",
 		Long: `Kill sandboxes by ID, running or paused, or with --all every sandbox of your key;
--m, -s and --older-than select some of these. The IDs of killed sandboxes are printed.
---all lists them and asks first; without a terminal it needs --yes. With --dry-run the IDs
-are printed, and nothing is killed.`,
+-m, -s, --ci and --older-than select some of these. The IDs of killed sandboxes are
+printed. --all lists them and asks first; without a terminal it needs --yes. With
+--dry-run the IDs are printed, and nothing is killed.
+
+--ci selects what the CI job that it runs in has created, and --ci=run what all jobs of
+the run have, by the metadata that e2bctl help ci describes. Outside of CI it is an
+error.`,
 		Example: `  e2bctl kill "$ID"
   e2bctl kill --all -m job=42 --yes
   e2bctl kill --all --older-than 2h --dry-run
+  e2bctl kill --all --ci --yes
   e2bctl kill --ignore-missing "$ID"`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			opts.Quiet, opts.IDs = f.Quiet(), args
@@ -53,10 +59,13 @@ are printed, and nothing is killed.`,
 			case opts.All && !opts.Yes && !opts.DryRun && !f.IO.InIsTerminal:
 				return cmdutil.Usagef(cmd, "--all asks first, but there is no terminal: add --yes")
 			}
-			for _, name := range []string{"metadata", "state", "older-than", "dry-run"} {
+			for _, name := range []string{"metadata", "state", "ci", "older-than", "dry-run"} {
 				if !opts.All && cmd.Flags().Changed(name) {
 					return cmdutil.Usagef(cmd, "--%s needs --all", name)
 				}
+			}
+			if err := opts.addCI(cmd); err != nil {
+				return err
 			}
 			if opts.All {
 				if opts.Open, err = f.Opener(cmd, isLocal, cmdutil.LocalRunning, nil); err != nil {
@@ -74,6 +83,8 @@ are printed, and nothing is killed.`,
 	flags.BoolVarP(&opts.All, "all", "a", false, "all sandboxes of your key")
 	flags.VarP(&opts.Metadata, "metadata", "m", "with --all: only sandboxes with this metadata, repeatable")
 	flags.VarP(&opts.States, "state", "s", "with --all: only sandboxes in these states, running or paused")
+	flags.Var(&opts.CI, "ci", "with --all: only sandboxes of this CI job, or with --ci=run of\nthis run")
+	flags.Lookup("ci").NoOptDefVal = string(ciJob)
 	flags.Var(&opts.OlderThan, "older-than", "with --all: only sandboxes that started, or were resumed, longer ago")
 	flags.BoolVar(&opts.DryRun, "dry-run", false, "with --all: print the IDs, and kill nothing")
 	flags.BoolVar(&opts.IgnoreMissing, "ignore-missing", false, "a sandbox that does not exist counts as killed")

@@ -96,7 +96,7 @@ func runRun(ctx context.Context, opts *runOptions) (err error) {
 	if !opts.Remove && opts.Sandbox.Lifetime == 0 {
 		opts.Sandbox.Lifetime = cmdutil.Duration(defaultLifetime)
 	}
-	sb, err := conn.Create(ctx, opts.Sandbox.Options()...)
+	sb, err := opts.Sandbox.Create(ctx, conn)
 	if err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ type buildOptions struct {
 	JSON  bool
 	Quiet bool
 	Open  cmdutil.Opener
+	Group func(title string) (end func()) // folds the log
 
 	Name, Dir  string
 	Dockerfile string // "" for the one in Dir
@@ -42,7 +43,7 @@ type buildOptions struct {
 }
 
 func newCmdBuild(f *cmdutil.Factory) *cobra.Command {
-	opts := &buildOptions{IO: f.IO, Progress: progressAuto}
+	opts := &buildOptions{IO: f.IO, Group: f.Group, Progress: progressAuto}
 	var isLocal bool
 	cmd := &cobra.Command{
 		Use:     "build <name>[:tag] [directory]",
@@ -231,21 +232,13 @@ func buildRun(ctx context.Context, opts *buildOptions) (err error) {
 	}
 	defer cmdutil.Closing(conn, &err)
 	shown := newProgress(opts.IO, opts.Progress, opts.Quiet)
-	built, err := template.Start(ctx, conn.Templates, opts.Name, d, &template.BuildParams{
-		Tags: opts.Tags, CPUs: int(opts.CPUs), MemoryBytes: int64(opts.MemoryMB)<<20 + int64(opts.Memory),
-		Engine: api.Engine(opts.Engine), NoCache: opts.NoCache, Dir: opts.Dir, IgnoreFile: opts.ignoreFile, Log: shown.show,
-	})
+	built, err := opts.build(ctx, conn, d, shown)
 	if err != nil {
-		return err
-	}
-	if !opts.Detach {
-		if err := template.Wait(ctx, conn.Templates, built, &template.WaitParams{Log: shown.show}); err != nil {
-			shown.failed(err)
-			if ctx.Err() != nil {
-				fmt.Fprintf(opts.IO.Err, "The build goes on: e2bctl template logs -f %s %s follows it.\n", cmdutil.Printable(built.TemplateID), cmdutil.Printable(built.BuildID))
-			}
-			return err
+		shown.failed(err)
+		if built != nil && ctx.Err() != nil {
+			fmt.Fprintf(opts.IO.Err, "The build goes on: e2bctl template logs -f %s %s follows it.\n", cmdutil.Printable(built.TemplateID), cmdutil.Printable(built.BuildID))
 		}
+		return err
 	}
 	if opts.JSON {
 		return cmdutil.WriteJSON(opts.IO.Out, builtView{built.TemplateID, built.BuildID, built.Name, all(built.Names), all(built.Tags)})
@@ -255,6 +248,24 @@ func buildRun(ctx context.Context, opts *buildOptions) (err error) {
 	}
 	_, err = fmt.Fprintln(opts.IO.Out, cmdutil.Printable(built.TemplateID))
 	return err
+}
+
+// build starts the build and, without --detach, waits for its end. built is nil if it did not start.
+func (o *buildOptions) build(ctx context.Context, conn *cmdutil.Connection, d template.Definition, shown *progress) (built *template.Built, err error) {
+	if !shown.silent && !shown.json {
+		defer o.Group("template build " + o.Name)()
+	}
+	built, err = template.Start(ctx, conn.Templates, o.Name, d, &template.BuildParams{
+		Tags: o.Tags, CPUs: int(o.CPUs), MemoryBytes: int64(o.MemoryMB)<<20 + int64(o.Memory),
+		Engine: api.Engine(o.Engine), NoCache: o.NoCache, Dir: o.Dir, IgnoreFile: o.ignoreFile, Log: shown.show,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if o.Detach {
+		return built, nil
+	}
+	return built, template.Wait(ctx, conn.Templates, built, &template.WaitParams{Log: shown.show})
 }
 
 // all returns the list, which is not null in JSON.

@@ -1,0 +1,34 @@
+package ci
+
+import (
+	"crypto/rand"
+	"strings"
+)
+
+// InActions reports whether this process runs in a step of GitHub Actions, or of a system that
+// follows it.
+func InActions(getenv func(name string) string) bool { return getenv("GITHUB_ACTIONS") == "true" }
+
+// OutputVariable names the file that sets the outputs of a step.
+const OutputVariable = "GITHUB_OUTPUT"
+
+// IsOutputName reports whether an output of a step can have the name.
+func IsOutputName(name string) bool {
+	for i, r := range name {
+		isLetter := r == '_' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
+		if !isLetter && (i == 0 || r != '-' && (r < '0' || r > '9')) {
+			return false
+		}
+	}
+	return name != ""
+}
+
+// Output returns the lines of the file that set an output, whose name [IsOutputName] accepts. No
+// value can set another output.
+func Output(name, value string) string {
+	if !strings.ContainsAny(value, "\r\n") {
+		return name + "=" + value + "\n"
+	}
+	end := rand.Text()
+	return name + "<<" + end + "\n" + value + "\n" + end + "\n"
+}

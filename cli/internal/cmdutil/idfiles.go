@@ -1,0 +1,132 @@
+package cmdutil
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/pflag"
+
+	"github.com/e2bctl/e2bctl/cli/internal/ci"
+)
+
+// idFlags are the flags for files that the ID of a new sandbox is written to.
+type idFlags struct {
+	file   string     // "": none
+	output stepOutput // "": none
+}
+
+func (i *idFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&i.file, "name-file", "", "write the ID to `FILE` as soon as the sandbox exists")
+	flags.Var(&i.output, "github-output", "set the output `NAME` of a step of GitHub Actions to the ID")
+}
+
+// stepOutput is a flag value that accepts the name of an output of a step.
+type stepOutput string
+
+func (o *stepOutput) Type() string   { return "NAME" }
+func (o *stepOutput) String() string { return string(*o) }
+
+func (o *stepOutput) Set(value string) error {
+	switch {
+	case !ci.IsOutputName(value):
+		return errors.New("want letters, digits, - and _, with a letter or _ first")
+	case os.Getenv(ci.OutputVariable) == "":
+		return errors.New(ci.OutputVariable + " is not set, as it is in a step of GitHub Actions; --name-file works everywhere")
+	}
+	*o = stepOutput(value)
+	return nil
+}
+
+// idFiles are open files for the ID of a sandbox that is yet to be created.
+type idFiles struct {
+	name   string   // where beside will be
+	beside *os.File // nil: none
+	output *os.File // nil: none
+	key    string   // the name of the output
+}
+
+// open opens the files: one that cannot be written is no reason to end a sandbox then. It removes
+// an earlier file of that name, whose ID is not the one of the sandbox.
+func (i *idFlags) open() (_ *idFiles, err error) {
+	files := &idFiles{name: i.file, key: string(i.output)}
+	defer func() {
+		if err != nil {
+			files.close()
+		}
+	}()
+	if i.output != "" {
+		files.output, err = os.OpenFile(os.Getenv(ci.OutputVariable), os.O_WRONLY|os.O_APPEND, 0)
+		if err != nil {
+			return nil, fmt.Errorf("--github-output, with the file that %s names: %w", ci.OutputVariable, err)
+		}
+	}
+	if i.file == "" {
+		return files, nil
+	}
+	if there, err := filepath.EvalSymlinks(i.file); err == nil {
+		files.name = there
+	}
+	there, err := os.Lstat(files.name)
+	switch {
+	case err == nil && !there.Mode().IsRegular():
+		return nil, fmt.Errorf("--name-file %s: this is no regular file", Printable(i.file))
+	case err == nil:
+		err = os.Remove(files.name)
+	case errors.Is(err, fs.ErrNotExist):
+		err = nil
+	}
+	if err == nil {
+		files.beside, err = os.OpenFile(filepath.Join(filepath.Dir(files.name), ".e2bctl-"+rand.Text()), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--name-file: %w", &fs.PathError{Op: "create", Path: i.file, Err: cause(err)})
+	}
+	return files, nil
+}
+
+// cause returns what happened, without the name of the file beside.
+func cause(err error) error {
+	if failed, ok := errors.AsType[*fs.PathError](err); ok {
+		return failed.Err
+	}
+	if failed, ok := errors.AsType[*os.LinkError](err); ok {
+		return failed.Err
+	}
+	return err
+}
+
+// write writes the ID to the files.
+func (f *idFiles) write(id string) error {
+	if f.beside != nil {
+		_, err := fmt.Fprintln(f.beside, id)
+		err = errors.Join(err, f.beside.Close())
+		if err == nil {
+			err = os.Rename(f.beside.Name(), f.name)
+		}
+		if err != nil {
+			return fmt.Errorf("writing its ID to --name-file %s: %w", Printable(f.name), cause(err))
+		}
+		f.beside = nil
+	}
+	if f.output != nil {
+		if _, err := f.output.WriteString(ci.Output(f.key, id)); err != nil {
+			return fmt.Errorf("writing its ID to the file that %s names: %w", ci.OutputVariable, err)
+		}
+	}
+	return nil
+}
+
+// close closes the files. A file that has no ID yet is removed.
+func (f *idFiles) close() {
+	if f.output != nil {
+		f.output.Close()
+	}
+	if f.beside != nil {
+		f.beside.Close()
+		_ = os.Remove(f.beside.Name()) // it is empty
+	}
+}
