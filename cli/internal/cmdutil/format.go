@@ -65,6 +65,8 @@ func nameKeys(command string) []string {
 	switch command {
 	case "ls", "create", "info", "fork", "pause", "resume", "wait", "timeout":
 		return []string{"sandboxID"}
+	case "proc ls":
+		return []string{"pid"}
 	case "snapshot create", "snapshot ls":
 		return []string{"snapshotID"}
 	case "template build", "template ls", "template info":
@@ -83,7 +85,7 @@ func nameKeys(command string) []string {
 		return []string{"volumeID", "path"} // volumes, or what is in one
 	case "fs ls", "fs stat":
 		return []string{"path"}
-	case "kill", "snapshot rm", "template rm", "api-key delete", "volume rm", "secret rm":
+	case "kill", "snapshot rm", "template rm", "api-key delete", "volume rm", "secret rm", "proc kill":
 		return []string{"name"}
 	}
 	return nil
@@ -91,7 +93,7 @@ func nameKeys(command string) []string {
 
 // hasJSON reports whether a command has a result that can be JSON.
 func hasJSON(command string) bool {
-	return !slices.Contains([]string{"cp", "fs cat", "volume cp"}, command) && !strings.HasPrefix(command, "completion")
+	return !slices.Contains([]string{"cp", "fs cat", "proc attach", "volume cp"}, command) && !strings.HasPrefix(command, "completion")
 }
 
 // Begin checks the output flags for cmd, and makes its results come in their format. It is
@@ -179,8 +181,12 @@ func (r *results) writeName(document json.RawMessage) error {
 		return nil
 	}
 	for _, key := range r.names {
-		if name, ok := members[key].(string); ok {
+		switch name := members[key].(type) {
+		case string:
 			_, err := fmt.Fprintln(r.Writer, Printable(name))
+			return err
+		case float64: // a small number, such as that of a process
+			_, err := fmt.Fprintln(r.Writer, int64(name))
 			return err
 		}
 	}

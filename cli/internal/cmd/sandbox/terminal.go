@@ -139,7 +139,7 @@ func (s *terminalSession) show(ctx context.Context, terminal *sandbox.Terminal) 
 	}
 	err := terminal.Wait(context.WithoutCancel(ctx)) // it has ended
 	if exit, ok := errors.AsType[*sandbox.ExitError](err); ok {
-		return cmdutil.RemoteStatus(exitStatus(exit.Result))
+		return cmdutil.RemoteStatus(cmdutil.ExitStatus(exit.Result))
 	}
 	if err != nil {
 		return &cmdutil.OwnError{Err: err, Running: true}
