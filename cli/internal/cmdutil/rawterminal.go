@@ -30,4 +30,3 @@ func RestoreInPanic(restore func() error) {
 		panic(cause)
 	}
 }
-
