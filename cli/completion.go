@@ -35,7 +35,7 @@ type liveArgument struct {
 // liveArguments returns how the arguments of a command are completed.
 func liveArguments(command string) (liveArgument, bool) {
 	switch command {
-	case "info", "exec", "connect", "fork", "logs", "metrics", "port-forward", "proc ls", "open", "wait", "timeout", "snapshot create", "snapshot ls":
+	case "info", "exec", "connect", "fork", "logs", "metrics", "port-forward", "proc ls", "code repl", "open", "wait", "timeout", "snapshot create", "snapshot ls":
 		return liveArgument{list: sandboxes()}, true
 	case "proc attach":
 		return liveArgument{list: sandboxes(), of: processes}, true

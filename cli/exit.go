@@ -63,7 +63,7 @@ const exitCodesHelp = `  0     success; an empty list is success
   143   terminated (128 + signal)
 
 exec, connect, proc attach, run and code run return the status of the remote command as
-it is (code run: 1 when Python raised). Their own failures are:
+it is (code run: 1 when Python raised), and code repl returns 0 at its end. Their own failures are:
 
   124   the command or the sandbox reached its time limit
   125   e2bctl failed before or around the command; the reason is on stderr

@@ -37,6 +37,7 @@ func withoutResult() map[string]string {
 		"proc attach":           "what the process prints is the result",
 		"fs cat":                "the files are the result",
 		"fs watch":              "it runs until it is stopped: fs.txtar reads its lines",
+		"code repl":             "a terminal shows its output",
 		"connect":               "a terminal shows its output",
 		"port-forward":          "it runs until it is stopped: port-forward.txtar reads its line",
 		"template migrate":      "only fails: of the official command",

@@ -93,7 +93,7 @@ func nameKeys(command string) []string {
 
 // hasJSON reports whether a command has a result that can be JSON.
 func hasJSON(command string) bool {
-	return !slices.Contains([]string{"cp", "fs cat", "proc attach", "volume cp"}, command) && !strings.HasPrefix(command, "completion")
+	return !slices.Contains([]string{"code repl", "cp", "fs cat", "proc attach", "volume cp"}, command) && !strings.HasPrefix(command, "completion")
 }
 
 // Begin checks the output flags for cmd, and makes its results come in their format. It is

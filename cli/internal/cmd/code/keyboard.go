@@ -16,7 +16,7 @@ type keyboard struct {
 	typed   []byte        // not read yet
 	news    chan struct{} // has an element when typed or err may have changed
 	err     error         // why no more keys come
-	running func()        // called at Ctrl-C while code runs; nil: a line is read
+	running func()        // called at Ctrl-C while the kernel works; nil: a line is read
 
 	// Of the reader alone.
 	pasting  bool // between the marks of pasted text
@@ -50,24 +50,30 @@ func (k *keyboard) take(keys []byte, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.err = err
-	if at := bytes.LastIndexByte(keys, ctrlC); k.running != nil && at >= 0 {
-		k.typed, keys = nil, keys[at+1:]
-		k.running()
-	}
-	if k.running == nil || len(k.typed)+len(keys) <= maxAhead {
+	if k.running == nil || len(k.typed)+len(keys) <= maxAhead || bytes.IndexByte(keys, ctrlC) >= 0 {
 		k.typed = append(k.typed, keys...)
 	}
+	k.interrupt()
 	select {
 	case k.news <- struct{}{}:
 	default:
 	}
 }
 
-// during has Ctrl-C call interrupt from now on; nil: Ctrl-C is a key.
+// interrupt calls running if Ctrl-C was typed, and forgets what was typed before it.
+func (k *keyboard) interrupt() {
+	if at := bytes.LastIndexByte(k.typed, ctrlC); k.running != nil && at >= 0 {
+		k.typed = k.typed[at+1:]
+		k.running()
+	}
+}
+
+// during has Ctrl-C call interrupt from now on, which must not wait; nil: Ctrl-C is a key.
 func (k *keyboard) during(interrupt func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.running = interrupt
+	k.interrupt()
 }
 
 // isAhead reports whether something is typed that was not read yet.

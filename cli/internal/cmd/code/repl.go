@@ -219,7 +219,10 @@ func (p *prompt) read(ctx context.Context) (string, error) {
 		if first && strings.TrimSpace(line) == "" {
 			return "", nil
 		}
-		check, err := p.check(ctx, p.cell)
+		check, err := p.checkPatiently(ctx)
+		if errors.Is(err, errInterrupted) {
+			return "", err
+		}
 		if err != nil || check.Verdict != sandbox.VerdictIncomplete {
 			return strings.TrimRight(p.cell, "\n"), nil // running it shows what is wrong
 		}
@@ -239,6 +242,30 @@ func (p *prompt) check(ctx context.Context, cell string) (*sandbox.CodeCheck, er
 	}
 	params := p.params()
 	return p.sb.Contexts.Check(ctx, cell, &sandbox.CheckParams{Context: params.Context, Language: params.Language})
+}
+
+// checkPatiently checks the cell that is being read. Ctrl-C ends that, and the cell.
+func (p *prompt) checkPatiently(ctx context.Context) (*sandbox.CodeCheck, error) {
+	ctx, done := p.patiently(ctx)
+	defer done()
+	check, err := p.check(ctx, p.cell)
+	if errors.Is(context.Cause(ctx), errInterrupted) {
+		return nil, errInterrupted
+	}
+	return check, err
+}
+
+// patiently returns a context that Ctrl-C ends: the cause is errInterrupted.
+func (p *prompt) patiently(ctx context.Context) (_ context.Context, done func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	p.console.keys.during(func() {
+		_, _ = p.console.screen.Write([]byte("^C\n"))
+		cancel(errInterrupted)
+	})
+	return ctx, func() {
+		p.console.keys.during(nil)
+		cancel(nil)
+	}
 }
 
 // answer shows help, or runs the cell. An error ends the prompt.

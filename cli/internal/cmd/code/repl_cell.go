@@ -21,10 +21,13 @@ const interruptLimit = 10 * time.Second
 // running is a cell that runs.
 type running struct {
 	*prompt
-	ctx         context.Context //nolint:containedctx // of the call that runs the cell
-	giveUp      context.CancelCauseFunc
-	interrupted bool
-	sent        sync.WaitGroup // the interrupt that is on its way
+	ctx    context.Context //nolint:containedctx // of the call that runs the cell
+	giveUp context.CancelCauseFunc
+	sent   sync.WaitGroup // the interrupt that is on its way
+
+	mu          sync.Mutex
+	begun       bool // the kernel has begun with it
+	interrupted bool // Ctrl-C was typed
 
 	asking sync.Mutex // held while the cell asks for input
 	over   bool
@@ -44,7 +47,7 @@ func (p *prompt) execute(ctx context.Context, cell string) error {
 		}
 	}
 	p.console.keys.during(r.interrupt)
-	execution, err := p.sb.RunCode(cellCtx, cell, &params)
+	execution, err := r.run(cellCtx, cell, &params)
 	giveUp(nil) // also a question that nobody waits for any longer
 	r.asking.Lock()
 	r.over = true
@@ -78,19 +81,54 @@ func (p *prompt) execute(ctx context.Context, cell string) error {
 	return p.notStarted(err)
 }
 
+// run runs the cell, and notices when the kernel begins with it.
+func (r *running) run(ctx context.Context, cell string, params *sandbox.RunCodeParams) (execution *sandbox.Execution, err error) {
+	for event, failed := range r.sb.StreamCode(ctx, cell, params) {
+		err = failed
+		switch event := event.(type) {
+		case sandbox.StatusEvent:
+			if event.State == sandbox.CodeBusy {
+				r.begin()
+			}
+		case sandbox.EndEvent:
+			execution = event.Execution
+		}
+	}
+	return execution, err
+}
+
+// begin sends the interrupt of a Ctrl-C that was typed before the kernel began: it would have
+// had no effect.
+func (r *running) begin() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.interrupted && !r.begun {
+		r.send()
+	}
+	r.begun = true
+}
+
 // interrupt interrupts the cell, and gives it up when it is called again. It does not wait.
 func (r *running) interrupt() {
 	_, _ = r.console.screen.Write([]byte("^C\n"))
-	params := r.params()
-	if r.interrupted || r.deaf || params.Context == "" && !r.python { // only Python's default context has a name here
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	isNamed := r.params().Context != "" || r.python // of default contexts, only Python's has a name here
+	if r.interrupted || r.deaf || !isNamed {
 		r.giveUp(errGivenUp)
 		return
 	}
 	r.interrupted = true
+	if r.begun {
+		r.send()
+	}
+}
+
+func (r *running) send() {
 	r.sent.Go(func() {
 		ctx, cancel := context.WithTimeout(r.ctx, interruptLimit)
 		defer cancel()
-		if r.sb.Contexts.Interrupt(ctx, params.Context) != nil {
+		if r.sb.Contexts.Interrupt(ctx, r.params().Context) != nil {
 			r.giveUp(errGivenUp)
 		}
 	})
@@ -142,8 +180,13 @@ func (p *prompt) help(ctx context.Context, name string, source bool) error {
 	if p.deaf {
 		return sandbox.ErrNeedsWebsocket
 	}
+	ctx, done := p.patiently(ctx)
+	defer done()
 	params := p.params()
 	text, err := p.sb.Contexts.Inspect(ctx, name, len(name), &sandbox.InspectParams{Context: params.Context, Language: params.Language, Source: source})
+	if errors.Is(context.Cause(ctx), errInterrupted) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package code
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,8 +16,8 @@ import (
 )
 
 const (
-	completeLimit = 5 * time.Second // that somebody waits after the tab key
-	maxShown      = 200             // matches
+	completeLimit = time.Minute // that somebody waits after the tab key who does not type Ctrl-C
+	maxShown      = 200         // matches
 	indentation   = "    "
 )
 
@@ -32,9 +33,14 @@ func (p *prompt) complete(ctx context.Context, line string, cursor int) (string,
 	}
 	ctx, cancel := context.WithTimeout(ctx, completeLimit)
 	defer cancel()
+	ctx, done := p.patiently(ctx)
+	defer done()
 	params := p.params()
 	code := p.cell + before + after
 	found, err := p.sb.Contexts.Complete(ctx, code, len(p.cell)+len(before), &sandbox.CompleteParams{Context: params.Context, Language: params.Language})
+	if errors.Is(context.Cause(ctx), errInterrupted) {
+		return line, cursor
+	}
 	if err != nil {
 		p.console.show("e2bctl: code repl: " + cmdutil.Message(err))
 		return line, cursor
