@@ -95,6 +95,7 @@ func addLiveCompletion(f *cmdutil.Factory, root *cobra.Command) {
 		for _, flag := range []string{"template", "new"} {
 			complete(cmd, flag, liveArgument{list: templates, isMany: true}.complete(f))
 		}
+		complete(cmd, "context", completeContexts(f))
 		complete(cmd, "sandbox", liveArgument{list: sandboxes(), isMany: true}.complete(f))
 	})
 }
@@ -169,6 +170,27 @@ func processes(ctx context.Context, sb *sandbox.Sandbox) (choices []string, err 
 	all, err := sb.Commands.List(ctx, nil)
 	for _, p := range all {
 		choices = append(choices, strconv.Itoa(p.PID)+"\t"+strings.Join(append([]string{p.Cmd}, p.Args...), " "))
+	}
+	return choices, err
+}
+
+// completeContexts completes the contexts of the sandbox that the command line names.
+func completeContexts(f *cmdutil.Factory) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+		if id := cmd.Flag("sandbox").Value.String(); id != "" {
+			args = []string{id}
+		}
+		if len(args) == 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return liveArgument{list: part(contexts).in(args[0]), isMany: true}.complete(f)(cmd, nil, word)
+	}
+}
+
+func contexts(ctx context.Context, sb *sandbox.Sandbox) (choices []string, err error) {
+	all, err := sb.Contexts.List(ctx)
+	for _, c := range all {
+		choices = append(choices, string(c.ID)+"\t"+c.Language)
 	}
 	return choices, err
 }
