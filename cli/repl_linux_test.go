@@ -89,7 +89,7 @@ func TestReplTellsAndInterrupts(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, local.WithWarm(0))
 	p := atPrompt(t, cloud)
-	id := strings.Fields(p.shown())[1]
+	id := strings.TrimSuffix(strings.Fields(p.shown())[1], ";")
 	p.types("kept = {'a': 41}\r")
 	p.prompts()
 	p.types("kep\t['a'] + 1\r")

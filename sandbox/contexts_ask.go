@@ -16,7 +16,7 @@ type CompleteParams struct {
 	Language string
 }
 
-// Completion is what a kernel would write in the place of part of the code.
+// Completion has the texts that a kernel would write in the place of a part of the code.
 type Completion struct {
 	// Matches are the possible texts. They come from the sandbox and may hold anything.
 	Matches []string
@@ -88,7 +88,7 @@ type CheckParams struct {
 	Language string
 }
 
-// CodeVerdict tells whether code can be run as it is.
+// CodeVerdict reports whether code can be run as it is.
 type CodeVerdict string
 
 // The verdicts.
@@ -99,10 +99,10 @@ const (
 	VerdictUnknown    CodeVerdict = "unknown"    // the kernel cannot tell
 )
 
-// CodeCheck is a kernel's opinion of code.
+// CodeCheck is the answer of [Contexts.Check].
 type CodeCheck struct {
 	Verdict CodeVerdict
-	// Indent is what the next line of incomplete code begins with.
+	// Indent is the beginning of the next line of incomplete code.
 	Indent string
 }
 

@@ -135,6 +135,9 @@ func (p *prompt) run(ctx context.Context) (err error) {
 		p.stderr = &codeWriter{w: p.IO.Err}
 	}
 	p.images = imageSaver{dir: p.SaveImages, tell: console.screen}
+	if p.Progress == io.Discard {
+		p.images.tell = io.Discard
+	}
 	for {
 		cell, err := p.read(ctx)
 		switch {
