@@ -35,6 +35,7 @@ func withoutResult() map[string]string {
 		"upload":                "only fails: of other commands",
 		"cp":                    "the files are the result",
 		"proc attach":           "what the process prints is the result",
+		"proc kill":             "it needs a process that runs: proc.txtar reads its list",
 		"fs cat":                "the files are the result",
 		"fs watch":              "it runs until it is stopped: fs.txtar reads its lines",
 		"code repl":             "a terminal shows its output",

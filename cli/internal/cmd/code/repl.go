@@ -223,11 +223,11 @@ func (p *prompt) read(ctx context.Context) (string, error) {
 			return "", nil
 		}
 		check, err := p.checkPatiently(ctx)
-		if errors.Is(err, errInterrupted) {
+		if err != nil {
 			return "", err
 		}
-		if err != nil || check.Verdict != sandbox.VerdictIncomplete {
-			return strings.TrimRight(p.cell, "\n"), nil // running it shows what is wrong
+		if check.Verdict != sandbox.VerdictIncomplete {
+			return strings.TrimRight(p.cell, "\n"), nil
 		}
 		p.cell += "\n"
 		if indent = check.Indent; strings.Trim(indent, " ") == "" && !p.console.keys.isAhead() {
@@ -247,7 +247,8 @@ func (p *prompt) check(ctx context.Context, cell string) (*sandbox.CodeCheck, er
 	return p.sb.Contexts.Check(ctx, cell, &sandbox.CheckParams{Context: params.Context, Language: params.Language})
 }
 
-// checkPatiently checks the cell that is being read. Ctrl-C ends that, and the cell.
+// checkPatiently checks the cell that is being read. Its only error is errInterrupted, after
+// Ctrl-C: where the check fails, running the cell shows what is wrong.
 func (p *prompt) checkPatiently(ctx context.Context) (*sandbox.CodeCheck, error) {
 	ctx, done := p.patiently(ctx)
 	defer done()
@@ -255,7 +256,10 @@ func (p *prompt) checkPatiently(ctx context.Context) (*sandbox.CodeCheck, error)
 	if errors.Is(context.Cause(ctx), errInterrupted) {
 		return nil, errInterrupted
 	}
-	return check, err
+	if err != nil {
+		check = &sandbox.CodeCheck{Verdict: sandbox.VerdictUnknown}
+	}
+	return check, nil
 }
 
 // patiently returns a context that Ctrl-C ends: the cause is errInterrupted.
