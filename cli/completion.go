@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,19 +20,27 @@ const completionLimit = 2 * time.Second
 // live lists the choices for a word of the command line, each with a description after a tab.
 type live func(context.Context, *cmdutil.Connection) ([]string, error)
 
+// part lists what is in a sandbox, as live does.
+type part func(context.Context, *sandbox.Sandbox) ([]string, error)
+
 // liveArgument describes the completion of a command's arguments.
 type liveArgument struct {
 	list     live
 	isMany   bool // all arguments are alike
 	ofPath   bool // a colon and a path follow
+	of       part // what the arguments after a sandbox are; nil: there are none, or more sandboxes
 	andFiles bool // files of this machine are choices, too
 }
 
 // liveArguments returns how the arguments of a command are completed.
 func liveArguments(command string) (liveArgument, bool) {
 	switch command {
-	case "info", "exec", "connect", "fork", "logs", "metrics", "port-forward", "open", "wait", "timeout", "snapshot create", "snapshot ls":
+	case "info", "exec", "connect", "fork", "logs", "metrics", "port-forward", "proc ls", "code repl", "open", "wait", "timeout", "snapshot create", "snapshot ls":
 		return liveArgument{list: sandboxes()}, true
+	case "proc attach":
+		return liveArgument{list: sandboxes(), of: processes}, true
+	case "proc kill":
+		return liveArgument{list: sandboxes(), of: processes, isMany: true}, true
 	case "kill":
 		return liveArgument{list: sandboxes(), isMany: true}, true
 	case "pause":
@@ -86,6 +95,7 @@ func addLiveCompletion(f *cmdutil.Factory, root *cobra.Command) {
 		for _, flag := range []string{"template", "new"} {
 			complete(cmd, flag, liveArgument{list: templates, isMany: true}.complete(f))
 		}
+		complete(cmd, "context", completeContexts(f))
 		complete(cmd, "sandbox", liveArgument{list: sandboxes(), isMany: true}.complete(f))
 	})
 }
@@ -96,13 +106,21 @@ func (a liveArgument) complete(f *cmdutil.Factory) cobra.CompletionFunc {
 		if a.andFiles {
 			directive = cobra.ShellCompDirectiveDefault
 		}
-		if !a.isMany && len(args) > 0 || a.ofPath && strings.Contains(word, ":") {
+		most := 1
+		if a.of != nil {
+			most = 2
+		}
+		if !a.isMany && len(args) >= most || a.ofPath && strings.Contains(word, ":") {
 			return nil, directive
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionLimit)
 		defer cancel()
+		list := a.list
+		if a.of != nil && len(args) > 0 {
+			list = a.of.in(args[0])
+		}
 		var choices []string
-		for _, choice := range f.Complete(ctx, cmd, a.list) {
+		for _, choice := range f.Complete(ctx, cmd, list) {
 			value, about, _ := strings.Cut(choice, "\t")
 			if !strings.HasPrefix(value, word) || cmdutil.Printable(value) != value || slices.Contains(args, value) {
 				continue
@@ -130,6 +148,51 @@ func sandboxes(states ...api.SandboxState) live {
 		}
 		return choices, nil
 	}
+}
+
+// in returns a list of what is in a sandbox that runs: one that is paused is left alone.
+func (p part) in(id string) live {
+	return func(ctx context.Context, conn *cmdutil.Connection) (choices []string, err error) {
+		info, err := conn.Info(ctx, id)
+		if err != nil || info.State != api.StateRunning {
+			return nil, err
+		}
+		sb, err := conn.Connect(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		defer cmdutil.Closing(sb, &err) // connected to, not created here: it keeps running
+		return p(ctx, sb)
+	}
+}
+
+func processes(ctx context.Context, sb *sandbox.Sandbox) (choices []string, err error) {
+	all, err := sb.Commands.List(ctx, nil)
+	for _, p := range all {
+		choices = append(choices, strconv.Itoa(p.PID)+"\t"+strings.Join(append([]string{p.Cmd}, p.Args...), " "))
+	}
+	return choices, err
+}
+
+// completeContexts completes the contexts of the sandbox that the command line names.
+func completeContexts(f *cmdutil.Factory) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+		if id := cmd.Flag("sandbox").Value.String(); id != "" {
+			args = []string{id}
+		}
+		if len(args) == 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return liveArgument{list: part(contexts).in(args[0]), isMany: true}.complete(f)(cmd, nil, word)
+	}
+}
+
+func contexts(ctx context.Context, sb *sandbox.Sandbox) (choices []string, err error) {
+	all, err := sb.Contexts.List(ctx)
+	for _, c := range all {
+		choices = append(choices, string(c.ID)+"\t"+c.Language)
+	}
+	return choices, err
 }
 
 func templates(ctx context.Context, conn *cmdutil.Connection) (choices []string, err error) {

@@ -102,6 +102,17 @@ func (p *person) sees(text string) {
 	patience.Until(p.t, "the screen shows "+text, func() bool { return strings.Contains(p.shown(), text) })
 }
 
+// endsWith waits until the last characters on the screen are text.
+func (p *person) endsWith(text string) {
+	p.t.Helper()
+	defer func() {
+		if p.t.Failed() {
+			p.t.Logf("the screen: %q", p.shown())
+		}
+	}()
+	patience.Until(p.t, "the screen ends with "+text, func() bool { return strings.HasSuffix(p.shown(), text) })
+}
+
 // ends waits for the end of e2bctl, which must leave the terminal as it was.
 func (p *person) ends(status int) {
 	p.t.Helper()

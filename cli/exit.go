@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"syscall"
 
@@ -61,8 +62,8 @@ const exitCodesHelp = `  0     success; an empty list is success
   141   the reader of standard output has gone
   143   terminated (128 + signal)
 
-exec, connect, run and code run return the status of the remote command as it is
-(code run: 1 when Python raised). Their own failures are:
+exec, connect, proc attach, run and code run return the status of the remote command as
+it is (code run: 1 when Python raised), and code repl returns 0 at its end. Their own failures are:
 
   124   the command or the sandbox reached its time limit
   125   e2bctl failed before or around the command; the reason is on stderr
@@ -271,6 +272,8 @@ func whereToLook(err error) string {
 	switch {
 	case !errors.Is(err, api.ErrNotFound):
 		return whereFilesAre(err)
+	case errors.Is(err, os.ErrProcessDone):
+		return "Run e2bctl proc ls{local} <id> to list the processes of a sandbox."
 	case ofSecret(err):
 		return "Run e2bctl secret ls{local} to list the secrets."
 	case ofKey(err):

@@ -33,6 +33,7 @@ var tableRuns = []tableRun{
 	{command: "cp $context/Dockerfile ${sandbox}:a-directory/a-file-with-a-long-name"},
 	{file: "files/files.go", command: "fs ls ${sandbox}:a-directory"},
 	{file: "files/files.go", command: "fs ls --depth 2 ${sandbox}:"},
+	{file: "proc/proc.go", command: "proc ls $sandbox"},
 	{file: "files/files.go", command: "fs stat ${sandbox}:a-directory/a-file-with-a-long-name"},
 	{command: "snapshot create $sandbox --name a-snapshot-with-a-long-name:v1", keep: "snapshot"},
 	{file: "snapshot/snapshot.go", command: "snapshot ls"},

@@ -65,6 +65,8 @@ func nameKeys(command string) []string {
 	switch command {
 	case "ls", "create", "info", "fork", "pause", "resume", "wait", "timeout":
 		return []string{"sandboxID"}
+	case "proc ls":
+		return []string{"pid"}
 	case "snapshot create", "snapshot ls":
 		return []string{"snapshotID"}
 	case "template build", "template ls", "template info":
@@ -85,7 +87,7 @@ func nameKeys(command string) []string {
 		return []string{"path"}
 	case "mcp install":
 		return []string{"file"}
-	case "kill", "snapshot rm", "template rm", "api-key delete", "volume rm", "secret rm":
+	case "kill", "snapshot rm", "template rm", "api-key delete", "volume rm", "secret rm", "proc kill":
 		return []string{"name"}
 	}
 	return nil
@@ -93,7 +95,7 @@ func nameKeys(command string) []string {
 
 // hasJSON reports whether a command has a result that can be JSON.
 func hasJSON(command string) bool {
-	return !slices.Contains([]string{"cp", "fs cat", "mcp", "volume cp"}, command) && !strings.HasPrefix(command, "completion")
+	return !slices.Contains([]string{"code repl", "cp", "fs cat", "mcp", "proc attach", "volume cp"}, command) && !strings.HasPrefix(command, "completion")
 }
 
 // Begin checks the output flags for cmd, and makes its results come in their format. It is
@@ -181,8 +183,12 @@ func (r *results) writeName(document json.RawMessage) error {
 		return nil
 	}
 	for _, key := range r.names {
-		if name, ok := members[key].(string); ok {
+		switch name := members[key].(type) {
+		case string:
 			_, err := fmt.Fprintln(r.Writer, Printable(name))
+			return err
+		case float64: // a small number, such as that of a process
+			_, err := fmt.Fprintln(r.Writer, int64(name))
 			return err
 		}
 	}

@@ -36,6 +36,7 @@ func Words(text string) string {
 		"Definition.Ready, or --ready-cmd", "--ready-cmd",
 		" or BuildParams.Ignore", "",
 		"BuildParams.Dir", "the directory (--path)",
+		"it has a terminal: use PTY.Connect", "it has a terminal: e2bctl connect --pid shows it",
 		"it has no terminal: use Commands.Connect", "it has no terminal, so nothing can be typed there",
 		"; Resume or Connect wakes it up", "", // the hint below it names the command
 		"with WithReboot or ResumeParams.Reboot", "with e2bctl resume --reboot",

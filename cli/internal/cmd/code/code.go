@@ -9,5 +9,5 @@ import (
 
 // NewCmdCode returns e2bctl code.
 func NewCmdCode(f *cmdutil.Factory) *cobra.Command {
-	return cmdutil.NewGroup("code", "Run code in a sandbox's kernel", newCmdRun(f))
+	return cmdutil.NewGroup("code", "Run code in a sandbox's kernel", newCmdRepl(f), newCmdRun(f))
 }

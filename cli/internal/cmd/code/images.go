@@ -12,8 +12,9 @@ import (
 
 // imageSaver writes the pictures among results to files and prints their names.
 type imageSaver struct {
-	dir  string // "": no pictures are written
-	tell io.Writer
+	dir    string // "": no pictures are written
+	tell   io.Writer
+	before int // results whose numbers are taken
 }
 
 func (s imageSaver) save(results []sandbox.Result) error {
@@ -23,7 +24,7 @@ func (s imageSaver) save(results []sandbox.Result) error {
 	var errs []error
 	for i, r := range results {
 		for _, image := range imagesOf(r) {
-			if err := s.write(fmt.Sprintf("image-%d.%s", i+1, image.extension), image.content); err != nil {
+			if err := s.write(fmt.Sprintf("image-%d.%s", s.before+i+1, image.extension), image.content); err != nil {
 				errs = append(errs, fmt.Errorf("saving an image: %w", err))
 			}
 		}

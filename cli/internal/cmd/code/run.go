@@ -4,42 +4,27 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
-	"github.com/e2bctl/e2bctl/cli/internal/transfer"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
 type runOptions struct {
-	IO         *cmdutil.IOStreams
-	JSON       bool
-	Progress   io.Writer
-	Open       cmdutil.Opener
-	Code       string // -c; if HasCode is set it is used even when empty
-	HasCode    bool
-	File       string   // a path, or - for standard input
-	Arguments  []string // the arguments of the code
-	Sandbox    string   // "": a new sandbox for this run
-	New        cmdutil.NewSandboxFlags
-	Transfers  transfer.Flags
-	Language   string
-	Context    string
-	Workdir    string            // "": the home, or the directory of the context
-	made       sandbox.ContextID // the context made for Workdir
-	Envs       cmdutil.KeyValues
-	SaveImages string
-	Timeout    cmdutil.Duration
+	kernelOptions
+	JSON      bool
+	Code      string // -c; if HasCode is set it is used even when empty
+	HasCode   bool
+	File      string   // a path, or - for standard input
+	Arguments []string // the arguments of the code
+	Timeout   cmdutil.Duration
 }
 
 func newCmdRun(f *cmdutil.Factory) *cobra.Command {
-	opts := &runOptions{IO: f.IO}
-	var isLocal bool
+	opts := &runOptions{kernelOptions: kernelOptions{IO: f.IO}}
 	cmd := &cobra.Command{
 		Use:   "run [flags] [<file>|-] [--] [<argument>...]",
 		Short: "Run Python, or another language, in a kernel",
@@ -68,17 +53,12 @@ in a context of its own, without the variables of earlier code.`,
   e2bctl code run --local --no-internet --upload data:data --download report.csv:. report.py data -- --top 10
   e2bctl code run --package 'polars>=1' --allow-out pypi.org,files.pythonhosted.org --deny-out 0.0.0.0/0 polars.py
   echo '6 * 7' | e2bctl code run --sandbox "$ID" - -o json`,
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			opts.JSON, opts.Progress = f.JSON(), f.Progress()
 			if err := opts.parse(cmd, args); err != nil {
 				return err
 			}
-			if opts.Sandbox != "" {
-				opts.Open, err = f.SandboxOpener(cmd, isLocal, opts.Sandbox)
-			} else {
-				opts.Open, err = f.Opener(cmd, isLocal, cmdutil.LocalEphemeral, &opts.New.Resources)
-			}
-			if err != nil {
+			if err := opts.locate(cmd, f); err != nil {
 				return err
 			}
 			return cmdutil.OwnFailure(runRun(cmd.Context(), opts))
@@ -86,16 +66,8 @@ in a context of its own, without the variables of earlier code.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVarP(&opts.Code, "code", "c", "", "run `CODE`")
-	flags.StringVarP(&opts.Sandbox, "sandbox", "s", "", "use the running sandbox `ID`")
-	flags.StringVar(&opts.Language, "language", "", "the code is in `LANGUAGE` (default: that of the file's name, or python)")
-	flags.StringVar(&opts.Context, "context", "", "run in the context `ID`")
-	flags.StringVarP(&opts.Workdir, "workdir", "w", "", "run in `DIR`, relative to the user's home")
-	flags.VarP(&opts.Envs, "env", "e", "environment variable for the code, repeatable")
-	flags.StringVar(&opts.SaveImages, "save-images", "", "write images and PDFs to `DIR`")
 	flags.Var(&opts.Timeout, "timeout", "interrupt the code after this time")
-	opts.New.Add(cmd, "how long the sandbox may live (default: as long as this command)")
-	opts.Transfers.Add(cmd, "the code")
-	cmdutil.AddLocalFlag(cmd, &isLocal)
+	opts.add(cmd, "that of the file's name, or python")
 	return cmd
 }
 
@@ -115,14 +87,9 @@ func (opts *runOptions) parse(cmd *cobra.Command, args []string) error {
 		return cmdutil.Usagef(cmd, "want one of: a file, - for standard input, -c CODE; arguments of -c come after --")
 	case strings.EqualFold(filepath.Ext(opts.File), ".ipynb"):
 		return cmdutil.Usagef(cmd, "%s is a notebook, not a program: write its code to a file with jupyter nbconvert --to script", opts.File)
-	case opts.Context != "" && (opts.Sandbox == "" || opts.Language != ""):
-		return cmdutil.Usagef(cmd, "--context needs --sandbox, and excludes --language")
 	}
-	if opts.Context != "" && opts.Workdir != "" {
-		return cmdutil.Usagef(cmd, "--context and --workdir exclude each other: the context has its directory already")
-	}
-	if name := opts.New.Changed(); opts.Sandbox != "" && name != "" {
-		return cmdutil.Usagef(cmd, "--sandbox and --%s exclude each other: the sandbox already exists", name)
+	if err := opts.check(cmd); err != nil {
+		return err
 	}
 	if opts.Language == "" && opts.Context == "" {
 		opts.Language = languageOf(opts.File)
@@ -149,12 +116,7 @@ func runRun(ctx context.Context, opts *runOptions) (err error) {
 		return err
 	}
 	defer cmdutil.Closing(conn, &err)
-	var sb *sandbox.Sandbox
-	if opts.Sandbox != "" {
-		sb, err = conn.Connect(ctx, opts.Sandbox, sandbox.WithExpiry(sandbox.Expiry{Renew: true})) // as exec does
-	} else {
-		sb, err = opts.New.Create(ctx, conn)
-	}
+	sb, err := opts.sandbox(ctx, conn)
 	if err != nil {
 		return err
 	}
@@ -195,14 +157,6 @@ func (o *runOptions) prelude() (string, error) {
 	return argumentsCode(o.Language, name, o.Arguments)
 }
 
-// prepare makes the uploads and installs the packages.
-func (o *runOptions) prepare(ctx context.Context, sb *sandbox.Sandbox, copier *transfer.Copier) error {
-	if err := copier.Upload(ctx); err != nil {
-		return err
-	}
-	return o.New.Install(ctx, sb, o.Progress)
-}
-
 // begin runs the prelude.
 func (o *runOptions) begin(ctx context.Context, sb *sandbox.Sandbox, prelude string) error {
 	if prelude == "" {
@@ -213,36 +167,6 @@ func (o *runOptions) begin(ctx context.Context, sb *sandbox.Sandbox, prelude str
 		return fmt.Errorf("passing the arguments: %w", o.notStarted(err))
 	}
 	return nil
-}
-
-// params returns the context and the language of the run. A context that was made for --workdir
-// takes precedence.
-func (o *runOptions) params() sandbox.RunCodeParams {
-	if o.made != "" {
-		return sandbox.RunCodeParams{Context: o.made}
-	}
-	return sandbox.RunCodeParams{Context: sandbox.ContextID(o.Context), Language: o.Language}
-}
-
-// enterWorkdir makes the context in which the code runs if --workdir is given. leave removes
-// the context.
-func (o *runOptions) enterWorkdir(ctx context.Context, sb *sandbox.Sandbox) (leave func() error, err error) {
-	if o.Workdir == "" {
-		return func() error { return nil }, nil
-	}
-	dir, err := sb.Files.Stat(ctx, o.Workdir, nil)
-	if err == nil && !dir.IsDir() {
-		err = syscall.ENOTDIR
-	}
-	if err != nil {
-		return nil, fmt.Errorf("running in --workdir %s: %w", o.Workdir, err)
-	}
-	made, err := sb.Contexts.Create(ctx, &sandbox.CodeContextParams{Language: o.Language, Cwd: dir.Path})
-	if err != nil {
-		return nil, fmt.Errorf("running in --workdir %s: %w", o.Workdir, o.notStarted(err))
-	}
-	o.made = made.ID
-	return func() error { return sb.Contexts.Remove(context.WithoutCancel(ctx), made.ID) }, nil
 }
 
 // execute runs the code and shows its output and result. If the code raised an exception it
@@ -301,17 +225,4 @@ func (o *runOptions) givenUp(stderr *codeWriter, execution *sandbox.Execution, e
 		}
 	}
 	return &cmdutil.OwnError{Err: o.notStarted(err), Running: true}
-}
-
-// notStarted returns err. If the code never ran, it returns the cause instead: that there is no
-// such kernel, or that it could not start.
-func (o *runOptions) notStarted(err error) error {
-	if errors.Is(err, sandbox.ErrUnknownLanguage) {
-		return fmt.Errorf("%w: %s", sandbox.ErrUnknownLanguage, o.Language)
-	}
-	raised, ok := errors.AsType[*sandbox.ExecutionError](err)
-	if !ok || raised.Name != "KernelStartError" || strings.Contains(strings.TrimSpace(raised.Traceback), "\n") {
-		return err
-	}
-	return errors.New("the kernel cannot start: " + strings.TrimSpace(raised.Value))
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"path"
 	"strings"
 
@@ -107,7 +106,7 @@ func runCommand(ctx context.Context, ios *cmdutil.IOStreams, name string, asJSON
 	if _, exited := errors.AsType[*sandbox.ExitError](err); err != nil && !exited {
 		return &cmdutil.OwnError{Err: err, Running: true}
 	}
-	status := exitStatus(result)
+	status := cmdutil.ExitStatus(result)
 	if asJSON {
 		view := commandView{
 			SandboxID: sb.ID(), ExitCode: status, Status: result.Status, Stdout: result.Stdout, Stderr: result.Stderr,
@@ -117,7 +116,7 @@ func runCommand(ctx context.Context, ios *cmdutil.IOStreams, name string, asJSON
 			return err
 		}
 	} else {
-		explain(ios.Err, name, result)
+		cmdutil.Explain(ios.Err, name, result)
 	}
 	if status != 0 {
 		return cmdutil.RemoteStatus(status)
@@ -133,33 +132,4 @@ func readsCommands(line string) bool {
 		return true
 	}
 	return false
-}
-
-// explain writes facts that a command cannot write itself: the signal that ended
-// it, the cause, if the sandbox knows it, and that processes that it started
-// still have its output open, which is lost from now on.
-func explain(w io.Writer, name string, result *sandbox.CommandResult) {
-	if plain := fmt.Sprintf("exit status %d", result.ExitCode); result.ExitCode != 0 && result.Status != "" && result.Status != plain {
-		fmt.Fprintf(w, "e2bctl: %s: the command failed: %s\n", name, cmdutil.Printable(result.Status))
-	}
-	if result.OutputHeld {
-		fmt.Fprintf(w, "e2bctl: %s: the command ended, and what it left running still has its output open; what that prints from now on is lost. Redirect it: server >server.log 2>&1 &\n", name)
-	}
-}
-
-// Statuses that a remote command does not return itself.
-const (
-	failed    = 1
-	signalled = 128 // plus the signal's number
-)
-
-// exitStatus returns the status as a shell does: 128 + n after signal n.
-func exitStatus(result *sandbox.CommandResult) int {
-	switch {
-	case result.Signal > 0:
-		return signalled + result.Signal
-	case result.ExitCode < 0, result.ExitCode > 255: // not a status that Linux has
-		return failed
-	}
-	return result.ExitCode
 }

@@ -29,9 +29,3 @@ func followSize(ctx context.Context, screen *os.File, terminal *sandbox.Terminal
 		}
 	}
 }
-
-// screenOf returns the terminal whose size is the size of the screen: the keyboard's.
-func screenOf(keyboard *os.File) *os.File { return keyboard }
-
-// obeyEscapes does nothing: terminals obey the escape sequences of programs.
-func obeyEscapes() (restore func() error, err error) { return func() error { return nil }, nil }

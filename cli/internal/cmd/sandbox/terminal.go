@@ -3,7 +3,6 @@ package sandbox
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 
@@ -48,7 +47,7 @@ func (s *terminalSession) run(ctx context.Context) (err error) {
 	if !ok {
 		return errors.New("standard input is no terminal")
 	}
-	screen := screenOf(keyboard)
+	screen := cmdutil.ScreenOf(keyboard)
 	cols, rows, err := term.GetSize(int(screen.Fd()))
 	if err != nil || cols < 1 || rows < 1 {
 		cols, rows = 0, 0 // a terminal without a size gets the default one
@@ -61,7 +60,7 @@ func (s *terminalSession) run(ctx context.Context) (err error) {
 	if s.Keep {
 		defer terminal.Disconnect()
 	}
-	restore, err := makeRaw(keyboard)
+	restore, err := cmdutil.MakeRaw(keyboard)
 	if err != nil {
 		return err
 	}
@@ -75,37 +74,14 @@ func (s *terminalSession) run(ctx context.Context) (err error) {
 	})
 	defer stop()
 	go func() {
-		defer restoreInPanic(restore)
+		defer cmdutil.RestoreInPanic(restore)
 		followSize(ctx, screen, terminal)
 	}()
 	go func() { // until the process ends: this read cannot be cancelled
-		defer restoreInPanic(restore)
+		defer cmdutil.RestoreInPanic(restore)
 		end(s.typeInto(terminal, keyboard))
 	}()
 	return s.show(ctx, terminal)
-}
-
-// makeRaw lets the terminal pass every key on, and obey the escape sequences of programs in
-// the sandbox. restore may be called more than once.
-func makeRaw(keyboard *os.File) (restore func() error, err error) {
-	before, err := term.MakeRaw(int(keyboard.Fd()))
-	if err != nil {
-		return nil, err
-	}
-	forget, err := obeyEscapes()
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("have the console obey escape sequences: %w", err), term.Restore(int(keyboard.Fd()), before))
-	}
-	return func() error { return errors.Join(term.Restore(int(keyboard.Fd()), before), forget()) }, nil
-}
-
-// restoreInPanic is deferred by goroutines: their panic ends the process, and no other
-// goroutine restores the terminal then.
-func restoreInPanic(restore func() error) {
-	if cause := recover(); cause != nil {
-		_ = restore()
-		panic(cause)
-	}
 }
 
 func (s *terminalSession) leave(terminal *sandbox.Terminal) {
@@ -139,7 +115,7 @@ func (s *terminalSession) show(ctx context.Context, terminal *sandbox.Terminal) 
 	}
 	err := terminal.Wait(context.WithoutCancel(ctx)) // it has ended
 	if exit, ok := errors.AsType[*sandbox.ExitError](err); ok {
-		return cmdutil.RemoteStatus(exitStatus(exit.Result))
+		return cmdutil.RemoteStatus(cmdutil.ExitStatus(exit.Result))
 	}
 	if err != nil {
 		return &cmdutil.OwnError{Err: err, Running: true}

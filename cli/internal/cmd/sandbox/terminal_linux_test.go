@@ -48,11 +48,11 @@ func TestPanicRestoresTheTerminal(t *testing.T) {
 	}
 	restored("a panic of the session")
 
-	restore, err := makeRaw(tty)
+	restore, err := cmdutil.MakeRaw(tty)
 	must.Do(t, err)
 	func() {
 		defer func() { _ = recover() }()
-		defer restoreInPanic(restore)
+		defer cmdutil.RestoreInPanic(restore)
 		panic("as a test wants it")
 	}()
 	restored("a panic of another goroutine")

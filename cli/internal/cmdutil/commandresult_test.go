@@ -1,4 +1,4 @@
-package sandbox
+package cmdutil
 
 import (
 	"strings"
@@ -21,8 +21,8 @@ func TestExitStatus(t *testing.T) {
 		{sandbox.CommandResult{ExitCode: 256}, 1}, // as the process's own status it would mean success
 	}
 	for _, tt := range tests {
-		if got := exitStatus(&tt.result); got != tt.want {
-			t.Errorf("exitStatus(%+v) = %d, want %d", tt.result, got, tt.want)
+		if got := ExitStatus(&tt.result); got != tt.want {
+			t.Errorf("ExitStatus(%+v) = %d, want %d", tt.result, got, tt.want)
 		}
 	}
 }
@@ -38,13 +38,13 @@ func TestExplain(t *testing.T) {
 		"e2bctl: exec: the command failed: signal: \uFFFD[2J\n":             {ExitCode: -1, Status: "signal: \xff\x1b[2J"},
 	} {
 		var b strings.Builder
-		explain(&b, "exec", &result)
+		Explain(&b, "exec", &result)
 		if b.String() != want {
 			t.Errorf("of %+v it says %q, want %q", result, b.String(), want)
 		}
 	}
 	var b strings.Builder
-	explain(&b, "run", &sandbox.CommandResult{Status: "exit status 0", OutputHeld: true})
+	Explain(&b, "run", &sandbox.CommandResult{Status: "exit status 0", OutputHeld: true})
 	if want := "e2bctl: run: "; !strings.HasPrefix(b.String(), want) {
 		t.Errorf("of output that is held it says %q, want %q at the start", b.String(), want)
 	}

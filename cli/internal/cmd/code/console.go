@@ -1,0 +1,179 @@
+package code
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+
+	"golang.org/x/term"
+
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+)
+
+// errInterrupted is the error of a line that ended by Ctrl-C.
+var errInterrupted = errors.New("interrupted")
+
+// A line of the editor has these in place of the characters that move the cursor.
+const (
+	newlineMark = "⏎"
+	tabMark     = "⇥"
+)
+
+// marked returns text as a line of the editor, and unmarked the text of such a line.
+func marked(text string) string {
+	return strings.NewReplacer("\n", newlineMark, "\t", tabMark).Replace(text)
+}
+
+func unmarked(line string) string {
+	return strings.NewReplacer(newlineMark, "\n", tabMark, "\t").Replace(line)
+}
+
+// console is a terminal in which lines are edited.
+type console struct {
+	keys    *keyboard
+	screen  *screen
+	size    *os.File
+	editor  *term.Terminal
+	history term.History
+	// complete returns the line and the cursor after the tab key; nil: the key does nothing.
+	complete func(line string, cursor int) (string, int)
+	reading  context.Context //nolint:containedctx // of the line that is being read: an io.Reader has no other way
+}
+
+// openConsole makes the terminal raw, and follows its keys until the process ends. restore may be
+// called more than once.
+func openConsole(ios *cmdutil.IOStreams, history term.History) (c *console, restore func() error, err error) {
+	file, ok := ios.In.(*os.File)
+	if !ok {
+		return nil, nil, errors.New("standard input is no terminal")
+	}
+	cooked, err := cmdutil.MakeRaw(file)
+	if err != nil {
+		return nil, nil, err
+	}
+	c = &console{keys: &keyboard{news: make(chan struct{}, 1)}, screen: &screen{w: ios.Out}, size: cmdutil.ScreenOf(file), history: history}
+	pasted := sync.OnceFunc(func() { _, _ = io.WriteString(ios.Out, "\x1b[?2004l") })
+	restore = func() error {
+		pasted()
+		return cooked()
+	}
+	_, _ = io.WriteString(ios.Out, "\x1b[?2004h") // pasted text comes between marks
+	go func() {                                   // until the process ends: this read cannot be cancelled
+		defer cmdutil.RestoreInPanic(restore)
+		c.keys.follow(file)
+	}()
+	return c, restore, nil
+}
+
+// Read and Write are the terminal of the editor.
+func (c *console) Read(p []byte) (int, error) {
+	key, err := c.keys.read(c.reading)
+	return copy(p, key), err
+}
+
+func (c *console) Write(p []byte) (int, error) { return c.screen.raw(p) }
+
+// line reads a line behind a prompt. The error is errInterrupted at Ctrl-C, and io.EOF at Ctrl-D.
+func (c *console) line(ctx context.Context, prompt string) (string, error) {
+	return c.edit(ctx, prompt, func() (string, error) { return c.editor.ReadLine() })
+}
+
+// password reads a line that the screen does not show.
+func (c *console) password(ctx context.Context, prompt string) (string, error) {
+	return c.edit(ctx, prompt, func() (string, error) { return c.editor.ReadPassword(prompt) })
+}
+
+func (c *console) edit(ctx context.Context, prompt string, read func() (string, error)) (string, error) {
+	if c.editor == nil {
+		c.editor = term.NewTerminal(c, "")
+		c.editor.AutoCompleteCallback = c.key
+		c.editor.History = c.history
+	}
+	if cols, rows, err := term.GetSize(int(c.size.Fd())); err == nil && cols > 0 {
+		_ = c.editor.SetSize(cols, rows) // of no line that is on the screen: it cannot fail
+	}
+	c.editor.SetPrompt(prompt)
+	c.reading, c.keys.aborted = ctx, false
+	line, err := read()
+	switch {
+	case errors.Is(err, term.ErrPasteIndicator):
+	case err != nil:
+		c.editor = nil // it may have a part of a line
+		c.screen.finish()
+		return "", err
+	}
+	if c.keys.aborted {
+		return "", errInterrupted
+	}
+	return line, nil
+}
+
+// ask reads a line for code, which knows neither history nor completion.
+func (c *console) ask(ctx context.Context, prompt string, password bool) (string, error) {
+	history, complete := c.history, c.complete
+	defer func() { c.history, c.complete, c.editor = history, complete, nil }()
+	c.history, c.complete, c.editor = noHistory{}, nil, nil
+	prompt = cmdutil.Printable(prompt)
+	if at := strings.LastIndexByte(prompt, '\n'); at >= 0 {
+		_, _ = io.WriteString(c.screen, prompt[:at+1])
+		prompt = prompt[at+1:]
+	}
+	if password {
+		return c.password(ctx, prompt)
+	}
+	line, err := c.line(ctx, prompt)
+	return unmarked(line), err
+}
+
+// key is called by the editor for the keys that it does not know.
+func (c *console) key(line string, cursor int, key rune) (string, int, bool) {
+	switch {
+	case key == abortKey && c.keys.aborted:
+		return line + "^C", len(line) + 2, true
+	case key == '\t' && c.complete != nil:
+		line, cursor = c.complete(line, cursor)
+		return line, cursor, true
+	}
+	return "", 0, false
+}
+
+// show writes a text above the line that is being edited.
+func (c *console) show(text string) { fmt.Fprintln(c.editor, text) }
+
+// screen is a raw terminal, which needs a carriage return at the end of each line.
+type screen struct {
+	mu  sync.Mutex
+	w   io.Writer
+	mid bool // the cursor is not at the beginning of a line
+}
+
+func (s *screen) Write(p []byte) (int, error) {
+	if _, err := s.raw(bytes.ReplaceAll(p, []byte("\n"), []byte("\r\n"))); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+func (s *screen) raw(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(p) > 0 {
+		s.mid = p[len(p)-1] != '\n'
+	}
+	return s.w.Write(p)
+}
+
+// finish ends the line that the cursor is in.
+func (s *screen) finish() {
+	s.mu.Lock()
+	mid := s.mid
+	s.mu.Unlock()
+	if mid {
+		_, _ = s.raw([]byte("\r\n"))
+	}
+}

@@ -1,0 +1,114 @@
+package code
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/e2bctl/e2bctl/internal/privatedir"
+)
+
+const (
+	maxCells     = 1000     // that the history keeps
+	maxCellBytes = 64 << 10 // of one that it keeps
+)
+
+// noHistory is the history of lines that are not kept.
+type noHistory struct{}
+
+func (noHistory) Add(string)    {}
+func (noHistory) Len() int      { return 0 }
+func (noHistory) At(int) string { panic("it is empty") }
+
+// history has the cells that were typed, the oldest first, also those of earlier prompts. Each is
+// a line of JSON in a file that nobody else can read.
+type history struct {
+	noHistory // the editor does not add lines: keep adds cells
+
+	cells []string
+	path  string // "": there is no file
+}
+
+// openHistory reads the history of this user. If that fails, there is an empty one, which ends
+// with the process.
+func openHistory() (*history, error) {
+	dir, err := privatedir.Make("history", privatedir.State)
+	if err != nil {
+		return &history{}, err
+	}
+	h := &history{path: filepath.Join(dir, "code")}
+	file, err := os.Open(h.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return h, nil
+	}
+	if err != nil {
+		return &history{}, err
+	}
+	defer file.Close()
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 8*maxCellBytes)
+	read := 0
+	for lines.Scan() {
+		var cell string
+		if read++; json.Unmarshal(lines.Bytes(), &cell) == nil {
+			h.add(cell)
+		}
+	}
+	if lines.Err() != nil || read >= 2*maxCells {
+		return h, h.rewrite()
+	}
+	return h, os.Chmod(h.path, 0o600)
+}
+
+func (h *history) Len() int { return len(h.cells) }
+
+// At returns a cell as a line of the editor, the latest for 0.
+func (h *history) At(i int) string { return marked(h.cells[len(h.cells)-1-i]) }
+
+// add reports whether the cell is another one than the one before it.
+func (h *history) add(cell string) bool {
+	if cell == "" || len(cell) > maxCellBytes || len(h.cells) > 0 && h.cells[len(h.cells)-1] == cell {
+		return false
+	}
+	h.cells = append(h.cells, cell)
+	h.cells = h.cells[max(0, len(h.cells)-maxCells):]
+	return true
+}
+
+// keep adds a cell, to the file as well.
+func (h *history) keep(cell string) error {
+	if !h.add(cell) || h.path == "" {
+		return nil
+	}
+	file, err := os.OpenFile(h.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	line, _ := json.Marshal(cell) // a string can always be encoded
+	_, err = file.Write(append(line, '\n'))
+	return errors.Join(err, file.Close())
+}
+
+// rewrite replaces the file by one that has the latest cells only.
+func (h *history) rewrite() error {
+	var text []byte
+	for _, cell := range h.cells {
+		line, _ := json.Marshal(cell)
+		text = append(append(text, line...), '\n')
+	}
+	next, err := os.CreateTemp(filepath.Dir(h.path), ".code-*") // for this user only
+	if err != nil {
+		return err
+	}
+	_, err = next.Write(text)
+	if err = errors.Join(err, next.Close()); err == nil {
+		err = os.Rename(next.Name(), h.path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(next.Name()))
+	}
+	return nil
+}

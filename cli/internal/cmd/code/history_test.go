@@ -1,0 +1,84 @@
+package code
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
+)
+
+// The history is bounded, survives a damaged file, and nobody else can read it.
+func TestHistory(t *testing.T) {
+	state := t.TempDir()
+	must.Do(t, os.Chmod(state, 0o700))
+	t.Setenv("XDG_STATE_HOME", state)
+	h, err := openHistory()
+	must.Do(t, err)
+	for i := range 2*maxCells + 5 {
+		must.Do(t, h.keep(fmt.Sprintf("def f():\n\treturn %d", i)))
+	}
+	must.Do(t, h.keep(fmt.Sprintf("def f():\n\treturn %d", 2*maxCells+4))) // again
+	must.Do(t, h.keep(strings.Repeat("x", maxCellBytes+1)))
+	latest := fmt.Sprintf("def f():⏎⇥return %d", 2*maxCells+4)
+	if h.Len() != maxCells || h.At(0) != latest {
+		t.Errorf("it has %d cells, the latest %q, want %d and %q", h.Len(), h.At(0), maxCells, latest)
+	}
+	file := filepath.Join(state, "e2bctl", "history", "code")
+	text, err := os.ReadFile(file)
+	must.Do(t, err)
+	must.Do(t, os.WriteFile(file, append(text, "no JSON\n"...), 0o600))
+	must.Do(t, os.Chmod(file, 0o644))
+
+	h, err = openHistory()
+	must.Do(t, err)
+	if h.Len() != maxCells || h.At(0) != latest {
+		t.Errorf("read again it has %d cells, the latest %q", h.Len(), h.At(0))
+	}
+	text, err = os.ReadFile(file)
+	must.Do(t, err)
+	if n := bytes.Count(text, []byte("\n")); n != maxCells {
+		t.Errorf("the file has %d lines, want %d", n, maxCells)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode() != 0o600 {
+		t.Errorf("the file has the mode %v (%v), want 0600", info.Mode(), err)
+	}
+	t.Setenv("XDG_STATE_HOME", filepath.Join(file, "below-a-file"))
+	if h, err := openHistory(); err == nil || h.keep("x") != nil || h.Len() != 1 {
+		t.Errorf("without a directory: %v and %d cells, want an error and what is typed", err, h.Len())
+	}
+}
+
+func TestHelpOn(t *testing.T) {
+	t.Parallel()
+	p := &prompt{python: true}
+	for cell, want := range map[string]string{
+		"len?": "len", "len??": "len+", "?len": "len", "??a.b": "a.b+", " x? ": "x", "?": "",
+		"x": "-", "a ? b": "-", "'?'": "-", "x???": "-", "x = y?": "-", "x?\ny?": "-", "# why?": "-",
+	} {
+		name, source, ok := p.helpOn(cell)
+		got := name + map[bool]string{true: "+"}[source]
+		if !ok {
+			got = "-"
+		}
+		if got != want {
+			t.Errorf("%q asks about %q, want %q", cell, got, want)
+		}
+	}
+	if _, _, ok := (&prompt{}).helpOn("ls file?"); ok {
+		t.Error("a shell's ? is a question for help")
+	}
+}
+
+func TestInColumns(t *testing.T) {
+	t.Parallel()
+	if got, want := inColumns([]string{"a", "bcd", "é"}, 10), "a    bcd\né"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := inColumns([]string{"a-long-match", "b"}, 3); got != "a-long-match\nb" {
+		t.Errorf("in 3 columns: got %q", got)
+	}
+}

@@ -1,0 +1,204 @@
+package code
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"sync"
+	"unicode"
+	"unicode/utf8"
+)
+
+// keyboard passes the keys of a raw terminal on to whoever reads a line, one key at a time. While
+// code runs it keeps what is typed ahead, and Ctrl-C interrupts the code.
+type keyboard struct {
+	mu      sync.Mutex
+	typed   []byte        // not read yet
+	news    chan struct{} // has an element when typed or err may have changed
+	err     error         // why no more keys come
+	running func()        // called at Ctrl-C while the kernel works; nil: a line is read
+
+	// Of the reader alone.
+	pasting  bool // between the marks of pasted text
+	inPaste  bool // the end of the last line was pasted
+	returned bool // the last key was a carriage return
+	aborted  bool // the last line ended by Ctrl-C
+}
+
+const (
+	ctrlC     = 0x03
+	abortKey  = 0x07        // for the line editor, which cannot tell Ctrl-C from Ctrl-D
+	maxAhead  = 64 << 10    // what is typed while code runs
+	maxKey    = 32          // bytes of an escape sequence
+	pasteKey  = "\x1b[200~" // before pasted text
+	pastedKey = "\x1b[201~" // after it
+)
+
+// follow takes the keys of a terminal until they end.
+func (k *keyboard) follow(terminal io.Reader) {
+	part := make([]byte, 4096)
+	for {
+		n, err := terminal.Read(part)
+		k.take(part[:n], err)
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (k *keyboard) take(keys []byte, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.err = err
+	if k.running == nil || len(k.typed)+len(keys) <= maxAhead || bytes.IndexByte(keys, ctrlC) >= 0 {
+		k.typed = append(k.typed, keys...)
+	}
+	k.interrupt()
+	select {
+	case k.news <- struct{}{}:
+	default:
+	}
+}
+
+// interrupt calls running if Ctrl-C was typed, and forgets what was typed before it.
+func (k *keyboard) interrupt() {
+	if at := bytes.LastIndexByte(k.typed, ctrlC); k.running != nil && at >= 0 {
+		k.typed = k.typed[at+1:]
+		k.running()
+	}
+}
+
+// during has Ctrl-C call interrupt from now on, which must not wait; nil: Ctrl-C is a key.
+func (k *keyboard) during(interrupt func()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.running = interrupt
+	k.interrupt()
+}
+
+// isAhead reports whether something is typed that was not read yet.
+func (k *keyboard) isAhead() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.typed) > 0
+}
+
+// press puts keys before those that were typed.
+func (k *keyboard) press(keys string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.typed = append([]byte(keys), k.typed...)
+}
+
+// read returns the next key for the line editor. It waits until ctx ends.
+func (k *keyboard) read(ctx context.Context) (string, error) {
+	for {
+		k.mu.Lock()
+		n, err := keyLength(k.typed), k.err
+		key := string(k.typed[:n])
+		k.typed = k.typed[n:]
+		k.mu.Unlock()
+		switch key = k.translate(key); {
+		case key != "":
+			return key, nil
+		case n > 0:
+			continue
+		case err != nil:
+			return "", err
+		}
+		select {
+		case <-k.news:
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		}
+	}
+}
+
+// keyLength returns how many bytes the first key has, or 0 if its rest has not arrived.
+func keyLength(typed []byte) int {
+	switch {
+	case len(typed) == 0:
+		return 0
+	case typed[0] != '\x1b':
+		if !utf8.FullRune(typed) {
+			return 0
+		}
+		_, n := utf8.DecodeRune(typed)
+		return n
+	case len(typed) == 1:
+		return 0
+	case typed[1] < ' ': // the escape key, and then another one
+		return 1
+	case typed[1] == 'O':
+		return min(len(typed), 3) / 3 * 3
+	case typed[1] != '[':
+		return 2
+	}
+	for i, c := range typed[2:] {
+		switch {
+		case c < ' ' || i == maxKey: // no sequence
+			return i + 2
+		case '@' <= c && c <= '~':
+			return i + 3
+		}
+	}
+	return 0
+}
+
+// translate returns a key as the line editor knows it, or "" for one that it does not know.
+func (k *keyboard) translate(key string) string {
+	if key == "" {
+		return ""
+	}
+	afterReturn := k.returned
+	k.returned = key == "\r"
+	if k.pasting {
+		return k.paste(key, afterReturn)
+	}
+	switch key {
+	case "\x03":
+		k.aborted = true
+		return string(rune(abortKey)) + "\r"
+	case "\r", "\n":
+		k.inPaste = false
+		return "\r"
+	case pasteKey:
+		k.pasting = true
+		return key
+	case "\x1bOA", "\x1bOB", "\x1bOC", "\x1bOD", "\x1bOH", "\x1bOF":
+		return "\x1b[" + key[2:]
+	case "\x1b[1~", "\x1b[7~":
+		return "\x1b[H"
+	case "\x1b[4~", "\x1b[8~":
+		return "\x1b[F"
+	case "\x1bb", "\x1b[1;5D":
+		return "\x1b[1;3D" // a word to the left
+	case "\x1bf", "\x1b[1;5C":
+		return "\x1b[1;3C"
+	case "\x1b[A", "\x1b[B", "\x1b[C", "\x1b[D", "\x1b[H", "\x1b[F", "\x1b[3~", "\x1b[1;3C", "\x1b[1;3D":
+		return key
+	}
+	if key[0] == '\x1b' {
+		return ""
+	}
+	return key
+}
+
+// paste returns a part of pasted text: characters and ends of lines, and no keys.
+func (k *keyboard) paste(key string, afterReturn bool) string {
+	switch r, _ := utf8.DecodeRuneInString(key); {
+	case key == pastedKey:
+		k.pasting = false
+		return key
+	case key == "\n" && afterReturn:
+		return ""
+	case key == "\r", key == "\n":
+		k.inPaste = true
+		return "\r"
+	case key == "\t":
+		return tabMark
+	case unicode.IsControl(r):
+		return ""
+	}
+	return key
+}

@@ -1,0 +1,137 @@
+// Package proc has e2bctl proc: the processes of a sandbox.
+package proc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+	"github.com/e2bctl/e2bctl/internal/shell"
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+// NewCmdProc returns e2bctl proc.
+func NewCmdProc(f *cmdutil.Factory) *cobra.Command {
+	return cmdutil.NewGroup("proc", "List, end and watch processes of a sandbox", newCmdAttach(f), newCmdKill(f), newCmdList(f))
+}
+
+// command returns a command whose first argument is the ID of a sandbox. A sandbox that is paused
+// is resumed. run gets the other arguments.
+func command(f *cmdutil.Factory, cmd *cobra.Command, run func(ctx context.Context, sb *sandbox.Sandbox, args []string) error) *cobra.Command {
+	var isLocal bool
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		id := args[0]
+		open, err := f.SandboxOpener(cmd, isLocal, id)
+		if err != nil {
+			return err
+		}
+		conn, err := open(cmd.Context())
+		if err != nil {
+			return err
+		}
+		defer cmdutil.Closing(conn, &err)
+		sb, err := conn.Connect(cmd.Context(), id, sandbox.WithExpiry(sandbox.Expiry{Renew: true}))
+		if err != nil {
+			return err
+		}
+		defer cmdutil.Closing(sb, &err) // connected to, not created here: it keeps running
+		return run(cmd.Context(), sb, args[1:])
+	}
+	cmdutil.AddLocalFlag(cmd, &isLocal)
+	return cmd
+}
+
+// wants checks the arguments: the ID of a sandbox, and between least and most numbers of
+// processes.
+func wants(what string, least, most int) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) < 1+least || len(args) > 1+most {
+			return errors.New("want " + what)
+		}
+		for _, arg := range args[1:] {
+			if _, err := parsePID(arg); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func parsePID(text string) (int, error) {
+	pid, err := strconv.ParseInt(text, 10, 32)
+	if err != nil || pid < 1 {
+		return 0, fmt.Errorf("%s: want the number of a process, as e2bctl proc ls shows it", text)
+	}
+	return int(pid), nil
+}
+
+// processView is a process as -o json shows it. The variables of its environment are left out:
+// they may be secrets.
+type processView struct {
+	PID  int      `json:"pid"`
+	Tag  string   `json:"tag,omitempty"`
+	Cmd  string   `json:"cmd"`
+	Args []string `json:"args"`
+	Cwd  string   `json:"cwd,omitempty"`
+}
+
+func newCmdList(f *cmdutil.Factory) *cobra.Command {
+	return command(f, &cobra.Command{
+		Use:     "ls <id>",
+		Aliases: []string{"list"},
+		Short:   "List the processes that were started in a sandbox",
+		Long: `List the processes that were started in a sandbox and still run: commands and
+terminals, of e2bctl or of any SDK. What they start themselves, and kernels, are not
+listed. The command is the line that a shell runs; -o wide shows the whole program
+with its arguments. -q prints numbers only.`,
+		Example: `  e2bctl proc ls "$ID"
+  e2bctl proc ls "$ID" --jq '.[] | select(.tag == "web") | .pid'`,
+		Args: cmdutil.Wants("the ID of one sandbox", cobra.ExactArgs(1)),
+	}, func(ctx context.Context, sb *sandbox.Sandbox, _ []string) error {
+		list, err := sb.Commands.List(ctx, nil)
+		if err != nil {
+			return err
+		}
+		slices.SortFunc(list, func(a, b sandbox.ProcessInfo) int { return a.PID - b.PID })
+		return writeProcesses(f, list)
+	})
+}
+
+func writeProcesses(f *cmdutil.Factory, list []sandbox.ProcessInfo) error {
+	views, rows := make([]processView, len(list)), make([][]string, len(list))
+	for i, p := range list {
+		views[i] = processView{p.PID, p.Tag, p.Cmd, append([]string{}, p.Args...), p.Cwd}
+		rows[i] = []string{strconv.Itoa(p.PID), p.Tag, p.Cwd, commandOf(p, f.Wide())}
+	}
+	switch {
+	case f.JSON():
+		return cmdutil.WriteJSON(f.IO.Out, views)
+	case f.Quiet():
+		for _, row := range rows {
+			if _, err := fmt.Fprintln(f.IO.Out, row[0]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return cmdutil.WriteTable(f.IO.Out, f.IO.OutWidth, []string{"PID", "TAG", "DIRECTORY", "COMMAND"}, rows)
+}
+
+// commandOf returns the program of a process with its arguments. Of a login shell that runs a
+// line, as the SDKs start commands, it returns the line, unless whole.
+func commandOf(p sandbox.ProcessInfo, whole bool) string {
+	if !whole && len(p.Args) == 3 && p.Cmd == "/bin/bash" && p.Args[0] == "-l" && p.Args[1] == "-c" {
+		return p.Args[2]
+	}
+	words := []string{shell.Quote(p.Cmd)}
+	for _, arg := range p.Args {
+		words = append(words, shell.Quote(arg))
+	}
+	return strings.Join(words, " ")
+}

@@ -1,0 +1,32 @@
+package cmdutil
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/term"
+)
+
+// MakeRaw lets the terminal pass every key on, and obey the escape sequences of programs in
+// the sandbox. restore may be called more than once.
+func MakeRaw(keyboard *os.File) (restore func() error, err error) {
+	before, err := term.MakeRaw(int(keyboard.Fd()))
+	if err != nil {
+		return nil, err
+	}
+	forget, err := obeyEscapes()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("have the console obey escape sequences: %w", err), term.Restore(int(keyboard.Fd()), before))
+	}
+	return func() error { return errors.Join(term.Restore(int(keyboard.Fd()), before), forget()) }, nil
+}
+
+// RestoreInPanic is deferred by goroutines: their panic ends the process, and no other
+// goroutine restores the terminal then.
+func RestoreInPanic(restore func() error) {
+	if cause := recover(); cause != nil {
+		_ = restore()
+		panic(cause)
+	}
+}

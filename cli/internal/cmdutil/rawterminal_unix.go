@@ -1,0 +1,11 @@
+//go:build unix
+
+package cmdutil
+
+import "os"
+
+// ScreenOf returns the terminal whose size is the size of the screen: the keyboard's.
+func ScreenOf(keyboard *os.File) *os.File { return keyboard }
+
+// obeyEscapes does nothing: terminals obey the escape sequences of programs.
+func obeyEscapes() (restore func() error, err error) { return func() error { return nil }, nil }

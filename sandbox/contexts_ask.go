@@ -1,0 +1,171 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/kernelconn"
+)
+
+// CompleteParams selects the kernel that completes code.
+type CompleteParams struct {
+	// Context and Language are as in [RunCodeParams].
+	Context  ContextID
+	Language string
+}
+
+// Completion has the texts that a kernel would write in the place of a part of the code.
+type Completion struct {
+	// Matches are the possible texts. They come from the sandbox and may hold anything.
+	Matches []string
+	// Start and End are the part of the code that a match takes the place of, in bytes.
+	Start, End int
+}
+
+// Complete asks a kernel how code can go on at the cursor, an index of its bytes. It waits until
+// the kernel has no code to run, runs none itself, and needs the websocket: otherwise the error is
+// [ErrNeedsWebsocket]. A kernel that does not complete code returns no matches, or an error. When
+// ctx ends, Complete gives up and interrupts nothing.
+func (c *Contexts) Complete(ctx context.Context, code string, cursor int, p *CompleteParams) (*Completion, error) {
+	if p == nil {
+		p = &CompleteParams{}
+	}
+	var reply struct {
+		Matches []string
+		Start   int `json:"cursor_start"`
+		End     int `json:"cursor_end"`
+	}
+	q := kernelconn.Question{Context: string(p.Context), Language: p.Language, Kind: "complete"}
+	if err := c.askAt(ctx, q, code, cursor, nil, &reply); err != nil {
+		return nil, err
+	}
+	start, end := byteIndex(code, reply.Start), byteIndex(code, reply.End)
+	return &Completion{Matches: reply.Matches, Start: min(start, end), End: end}, nil
+}
+
+// InspectParams sets what a kernel tells about a name.
+type InspectParams struct {
+	// Context and Language are as in [RunCodeParams].
+	Context  ContextID
+	Language string
+	// Source asks for the source code, too.
+	Source bool
+}
+
+// Inspect returns what a kernel tells about the name at the cursor, an index of the code's bytes:
+// in Python its signature, type and documentation. The text has no escape sequences of terminals;
+// it comes from the sandbox and may hold anything else. It is empty if the kernel knows no such
+// name. Inspect waits, gives up and fails as [Contexts.Complete] does.
+func (c *Contexts) Inspect(ctx context.Context, code string, cursor int, p *InspectParams) (string, error) {
+	if p == nil {
+		p = &InspectParams{}
+	}
+	level := 0
+	if p.Source {
+		level = 1
+	}
+	var reply struct {
+		Found bool
+		Data  map[string]any // other kinds than text are not for here
+	}
+	q := kernelconn.Question{Context: string(p.Context), Language: p.Language, Kind: "inspect"}
+	if err := c.askAt(ctx, q, code, cursor, map[string]any{"detail_level": level}, &reply); err != nil {
+		return "", err
+	}
+	text, _ := reply.Data["text/plain"].(string)
+	if !reply.Found {
+		text = ""
+	}
+	return ansi().ReplaceAllString(text, ""), nil
+}
+
+// CheckParams selects the kernel that checks code.
+type CheckParams struct {
+	// Context and Language are as in [RunCodeParams].
+	Context  ContextID
+	Language string
+}
+
+// CodeVerdict reports whether code can be run as it is.
+type CodeVerdict string
+
+// The verdicts.
+const (
+	VerdictComplete   CodeVerdict = "complete"
+	VerdictIncomplete CodeVerdict = "incomplete" // more lines belong to it
+	VerdictInvalid    CodeVerdict = "invalid"    // it cannot become valid by more lines
+	VerdictUnknown    CodeVerdict = "unknown"    // the kernel cannot tell
+)
+
+// CodeCheck is the answer of [Contexts.Check].
+type CodeCheck struct {
+	Verdict CodeVerdict
+	// Indent is the beginning of the next line of incomplete code.
+	Indent string
+}
+
+// Check asks a kernel whether code can be run as it is, or whether more lines belong to it. It
+// waits, gives up and fails as [Contexts.Complete] does.
+func (c *Contexts) Check(ctx context.Context, code string, p *CheckParams) (*CodeCheck, error) {
+	if p == nil {
+		p = &CheckParams{}
+	}
+	var reply struct {
+		Status CodeVerdict
+		Indent string
+	}
+	q := kernelconn.Question{Context: string(p.Context), Language: p.Language, Kind: "is_complete", Content: map[string]any{"code": code}}
+	if err := c.ask(ctx, q, &reply); err != nil {
+		return nil, err
+	}
+	return &CodeCheck{Verdict: reply.Status, Indent: reply.Indent}, nil
+}
+
+// askAt asks about a place in code.
+func (c *Contexts) askAt(ctx context.Context, q kernelconn.Question, code string, cursor int, more map[string]any, reply any) error {
+	if cursor < 0 || cursor > len(code) || cursor < len(code) && !utf8.RuneStart(code[cursor]) {
+		return fmt.Errorf("sandbox: %s: the cursor %d is not at a character of the code: %w", q.Kind, cursor, api.ErrInvalidArgument)
+	}
+	content := map[string]any{"code": code, "cursor_pos": utf8.RuneCountInString(code[:cursor])}
+	for name, value := range more {
+		content[name] = value
+	}
+	q.Content = content
+	return c.ask(ctx, q, reply)
+}
+
+// ask asks a kernel over its websocket.
+func (c *Contexts) ask(ctx context.Context, q kernelconn.Question, reply any) error {
+	if q.Context != "" && q.Language != "" {
+		return fmt.Errorf("sandbox: %s: both Context and Language are set, and a context has its language: %w", q.Kind, api.ErrInvalidArgument)
+	}
+	ctx, end, err := c.sb.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	q.Language = normalLanguage(q.Language)
+	if c.sb.code.way() == CodeTransportHTTP {
+		err = ErrNeedsWebsocket
+	} else if err = c.sb.code.kernels.Ask(ctx, q, reply); err != nil && closed(err) {
+		err = fmt.Errorf("%w: %w", ErrNeedsWebsocket, err)
+	}
+	if err != nil {
+		return c.sb.failed(ctx, "ask the kernel", err)
+	}
+	return nil
+}
+
+// byteIndex returns the index of a character of text, from the first byte on, and no index
+// beyond the end.
+func byteIndex(text string, character int) int {
+	for i := range text {
+		if character <= 0 {
+			return i
+		}
+		character--
+	}
+	return len(text)
+}
