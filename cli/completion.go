@@ -30,12 +30,14 @@ type liveArgument struct {
 // liveArguments returns how the arguments of a command are completed.
 func liveArguments(command string) (liveArgument, bool) {
 	switch command {
-	case "info", "exec", "connect", "fork", "logs", "metrics", "port-forward", "open", "wait", "timeout", "snapshot create", "snapshot ls":
+	case "info", "exec", "connect", "fork", "logs", "metrics", "port-forward", "open", "wait", "timeout", "network get", "snapshot create", "snapshot ls":
 		return liveArgument{list: sandboxes()}, true
 	case "kill":
 		return liveArgument{list: sandboxes(), isMany: true}, true
 	case "pause":
 		return liveArgument{list: sandboxes(api.StateRunning), isMany: true}, true
+	case "network set":
+		return liveArgument{list: sandboxes(api.StateRunning)}, true
 	case "resume":
 		return liveArgument{list: sandboxes(api.StatePaused), isMany: true}, true
 	case "fs cat", "fs watch", "fs ls", "fs stat", "fs mkdir", "fs mv", "fs rm":

@@ -74,6 +74,8 @@ var jsonRuns = []jsonRun{
 	{command: "fs rm", rest: []string{"-r", "${sandboxID}:renamed"}},
 	{command: "wait", rest: []string{"$sandboxID"}},
 	{command: "timeout", rest: []string{"$sandboxID", "10m"}},
+	{command: "network get", rest: []string{"$sandboxID"}},
+	{command: "network set", rest: []string{"$sandboxID", "--deny", "192.0.2.0/24"}},
 	{command: "url", rest: []string{"$sandboxID", "3000"}},
 	{command: "open", rest: []string{"$sandboxID", "3000"}},
 	{command: "logs", rest: []string{"$sandboxID"}},

@@ -10,6 +10,7 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/doctor"
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/files"
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/local"
+	"github.com/e2bctl/e2bctl/cli/internal/cmd/network"
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/sandbox"
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/secret"
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/snapshot"
@@ -40,6 +41,7 @@ var commands = []struct {
 	{[]string{"cp"}, sandbox.NewCmdCopy},
 	{[]string{"sync"}, sandbox.NewCmdSync},
 	{[]string{"fs"}, files.NewCmdFiles},
+	{[]string{"network"}, network.NewCmdNetwork},
 	{[]string{"port-forward", "forward"}, sandbox.NewCmdPortForward},
 	{[]string{"url"}, sandbox.NewCmdURL},
 	{[]string{"open"}, sandbox.NewCmdOpen},

@@ -30,6 +30,8 @@ var tableRuns = []tableRun{
 	{file: "sandbox/metrics.go", command: "metrics --since 1h $sandbox"},
 	{file: "sandbox/list.go", command: "ls"},
 	{file: "sandbox/info.go", command: "info $sandbox"},
+	{command: "network set $sandbox --internet off --allow a-host-with-a-long-name.example,192.0.2.0/24"},
+	{file: "network/get.go", command: "network get $sandbox"},
 	{command: "cp $context/Dockerfile ${sandbox}:a-directory/a-file-with-a-long-name"},
 	{file: "files/files.go", command: "fs ls ${sandbox}:a-directory"},
 	{file: "files/files.go", command: "fs ls --depth 2 ${sandbox}:"},

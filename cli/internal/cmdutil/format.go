@@ -63,7 +63,7 @@ func (q *jqFilter) Set(value string) error {
 // whose result has no names.
 func nameKeys(command string) []string {
 	switch command {
-	case "ls", "create", "info", "fork", "pause", "resume", "wait", "timeout":
+	case "ls", "create", "info", "fork", "pause", "resume", "wait", "timeout", "network get", "network set":
 		return []string{"sandboxID"}
 	case "snapshot create", "snapshot ls":
 		return []string{"snapshotID"}
