@@ -35,6 +35,7 @@ func withoutResult() map[string]string {
 		"upload":                "only fails: of other commands",
 		"cp":                    "the files are the result",
 		"fs cat":                "the files are the result",
+		"local logs":            "the lines of the log are the result",
 		"fs watch":              "it runs until it is stopped: fs.txtar reads its lines",
 		"connect":               "a terminal shows its output",
 		"port-forward":          "it runs until it is stopped: port-forward.txtar reads its line",
@@ -110,7 +111,9 @@ var jsonRuns = []jsonRun{
 	{command: "secret set", rest: []string{"key"}, stdin: "value"},
 	{command: "secret ls"},
 	{command: "secret rm", rest: []string{"key"}},
+	{command: "local status"},
 	{command: "local down"},
+	{command: "local reset", rest: []string{"--yes"}},
 }
 
 // TestEveryCommandHasJSON runs every command with -o json against a local cloud. A new one

@@ -54,6 +54,7 @@ var tableRuns = []tableRun{
 	{file: "volume/list.go", command: "volume ls a-volume-with-a-long-name:/"},
 	{command: "pause $paused"},
 	{file: "local/prune.go", command: "local prune"},
+	{file: "local/status.go", command: "local status"},
 	{file: "local/prune.go", command: "local prune --all", refused: true},
 	{file: "sandbox/list.go", command: "kill --all", refused: true},
 	{file: "doctor/doctor.go", command: "doctor"},

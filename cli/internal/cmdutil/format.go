@@ -83,6 +83,8 @@ func nameKeys(command string) []string {
 		return []string{"volumeID", "path"} // volumes, or what is in one
 	case "fs ls", "fs stat":
 		return []string{"path"}
+	case "local status":
+		return []string{"url"}
 	case "kill", "snapshot rm", "template rm", "api-key delete", "volume rm", "secret rm":
 		return []string{"name"}
 	}
@@ -91,7 +93,7 @@ func nameKeys(command string) []string {
 
 // hasJSON reports whether a command has a result that can be JSON.
 func hasJSON(command string) bool {
-	return !slices.Contains([]string{"cp", "fs cat", "volume cp"}, command) && !strings.HasPrefix(command, "completion")
+	return !slices.Contains([]string{"cp", "fs cat", "volume cp", "local logs"}, command) && !strings.HasPrefix(command, "completion")
 }
 
 // Begin checks the output flags for cmd, and makes its results come in their format. It is

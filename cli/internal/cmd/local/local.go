@@ -13,7 +13,10 @@ func NewCmdLocal(f *cmdutil.Factory) *cobra.Command {
 		newCmdUp(f),
 		newCmdDown(f),
 		newCmdEnv(f),
+		newCmdStatus(f),
+		newCmdLogs(f),
 		newCmdPrune(f),
+		newCmdReset(f),
 		newCmdSetup(f),
 		newCmdTrust(f),
 	)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -180,9 +181,10 @@ func upRun(ctx context.Context, opts *upOptions) (err error) {
 		return withPortFlag(localcloud.Conflict(err), opts.Port)
 	}
 	defer cmdutil.Closing(cloud, &err)
-	record := localcloud.Record{URL: cloud.URL(), Key: string(cloud.APIKey()), Domain: cloud.Domain(), State: opts.State, Log: opts.Log, Env: cloud.Env()}
+	record := localcloud.Record{URL: cloud.URL(), Key: string(cloud.APIKey()), Domain: cloud.Domain(), State: opts.State, Log: opts.Log, Env: cloud.Env(), PID: os.Getpid(), Since: time.Now().UTC()}
 	report := cloud.Report()
 	record.Engine, record.Isolation, record.IsolationNote = string(report.Engine), string(report.Isolation), report.IsolationNote
+	record.NotEnforced = notEnforced(report)
 	record.LimitNotes = opts.Resources.NotEnforced(report)
 	record.PythonNote, record.StateNotes = report.PythonNote, report.StateNotes
 	if note != "" {
