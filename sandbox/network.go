@@ -207,7 +207,7 @@ func (p *UpdateNetworkParams) applied(info *api.SandboxInfo) (*api.NetworkParams
 		rules.Egress = *info.Egress
 	}
 	if proxy := rules.EgressProxy; proxy != nil && (proxy.Username != "" || proxy.TLS != nil) {
-		return nil, fmt.Errorf("%w: the proxy of its network would lose its password and certificates, which the service does not return; set all rules with Sandbox.SetNetwork", errors.ErrUnsupported)
+		return nil, fmt.Errorf("%w: the proxy of its network would lose its password and certificates, which the service does not return; only a program that knows them can set the rules anew", errors.ErrUnsupported)
 	}
 	if p.AllowOut != nil {
 		rules.AllowOut = p.AllowOut
