@@ -35,6 +35,7 @@ func withoutResult() map[string]string {
 		"upload":                "only fails: of other commands",
 		"cp":                    "the files are the result",
 		"fs cat":                "the files are the result",
+		"local ask forget":      "TestAsk reads it: only a terminal allows a host for good",
 		"local logs":            "the lines of the log are the result",
 		"fs watch":              "it runs until it is stopped: fs.txtar reads its lines",
 		"connect":               "a terminal shows its output",
@@ -58,6 +59,7 @@ type jsonRun struct {
 var jsonRuns = []jsonRun{
 	{command: "local env"},
 	{command: "local prune"},
+	{command: "local ask ls"},
 	{command: "local setup"},
 	{command: "version"},
 	{command: "doctor"},

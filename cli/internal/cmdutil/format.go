@@ -83,6 +83,8 @@ func nameKeys(command string) []string {
 		return []string{"volumeID", "path"} // volumes, or what is in one
 	case "fs ls", "fs stat":
 		return []string{"path"}
+	case "local ask ls", "local ask forget":
+		return []string{"host"}
 	case "local status":
 		return []string{"url"}
 	case "kill", "snapshot rm", "template rm", "api-key delete", "volume rm", "secret rm":

@@ -36,6 +36,8 @@ type Record struct {
 	// IsolationNote is the reason why the isolation is less than full, unless that level was
 	// requested by name.
 	IsolationNote string `json:"isolationNote,omitempty"`
+	// Ask means that its terminal asks about hosts.
+	Ask bool `json:"ask,omitempty"`
 	// NotEnforced are the limits that nothing enforces on this machine, each with the reason.
 	NotEnforced []string `json:"notEnforced,omitempty"`
 	// LimitNotes are those of them that were asked for by a flag.
@@ -211,18 +213,7 @@ func (p Place) Publish(record Record) error {
 	if err != nil {
 		return err
 	}
-	file, err := os.CreateTemp(p.dir, "cloud-*.tmp") // created with mode 0600
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(append(text, '\n'))
-	if err = errors.Join(err, file.Close()); err == nil {
-		err = os.Rename(file.Name(), p.recordFile())
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(file.Name()))
-	}
-	return nil
+	return writeWhole(p.recordFile(), append(text, '\n'))
 }
 
 // Read returns the record of the running local cloud, or ErrNone.

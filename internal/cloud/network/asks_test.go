@@ -240,7 +240,7 @@ func TestAskMany(t *testing.T) {
 		a := new(Asks)
 		rules := make(chan string, 200)
 		for range 100 {
-			go func() { rule, _ := a.Allow(t.Context(), "one.test"); rules <- rule }()
+			go func() { rule, _ := a.Allow(t.Context(), "one.test", nil); rules <- rule }()
 		}
 		synctest.Wait()
 		open := a.Open(t.Context(), 0)
@@ -254,10 +254,10 @@ func TestAskMany(t *testing.T) {
 			}
 		}
 		for i := range maxOpenAsks {
-			go func() { rule, _ := a.Allow(t.Context(), fmt.Sprint(i, ".test")); rules <- rule }()
+			go func() { rule, _ := a.Allow(t.Context(), fmt.Sprint(i, ".test"), nil); rules <- rule }()
 		}
 		synctest.Wait()
-		if rule, err := a.Allow(t.Context(), "more.test"); rule != ruleManyOpen || err != nil {
+		if rule, err := a.Allow(t.Context(), "more.test", nil); rule != ruleManyOpen || err != nil {
 			t.Errorf("got %q, %v, want %q", rule, err, ruleManyOpen)
 		}
 		open = a.Open(t.Context(), open[0].ID)
@@ -271,13 +271,13 @@ func TestAskMany(t *testing.T) {
 			}
 		}
 		for i := len(a.hosts); i < maxAsks; i++ {
-			q, _ := a.question(fmt.Sprint(i, ".many.test"))
+			q, _ := a.question(fmt.Sprint(i, ".many.test"), nil)
 			a.Answer(q.ID, false)
 		}
-		if rule, _ := a.Allow(t.Context(), "last.test"); rule != ruleManyAsked {
+		if rule, _ := a.Allow(t.Context(), "last.test", nil); rule != ruleManyAsked {
 			t.Errorf("got %q, want %q", rule, ruleManyAsked)
 		}
-		if rule, _ := a.Allow(t.Context(), "one.test"); rule != "" {
+		if rule, _ := a.Allow(t.Context(), "one.test", nil); rule != "" {
 			t.Errorf("what was answered: got %q, want none", rule)
 		}
 	})

@@ -59,7 +59,7 @@ func (s *Store) removeState(ctx context.Context) error {
 	if err := os.MkdirAll(s.path(trash), 0o700); err != nil {
 		return err
 	}
-	for _, name := range []string{databaseFile, unfinished, published, staging, noted} {
+	for _, name := range []string{databaseFile, unfinished, published, staging, noted, AllowedFile} {
 		if _, err := s.discard(s.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

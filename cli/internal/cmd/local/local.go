@@ -15,6 +15,7 @@ func NewCmdLocal(f *cmdutil.Factory) *cobra.Command {
 		newCmdEnv(f),
 		newCmdStatus(f),
 		newCmdLogs(f),
+		newCmdAsk(f),
 		newCmdPrune(f),
 		newCmdReset(f),
 		newCmdSetup(f),

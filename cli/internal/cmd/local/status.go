@@ -48,6 +48,7 @@ type statusView struct {
 	Paused        *int      `json:"paused"`
 	StateDir      string    `json:"stateDir,omitempty"`
 	Log           string    `json:"log,omitempty"`
+	Ask           bool      `json:"ask"`
 	NotEnforced   []string  `json:"notEnforced"`
 	Notes         []string  `json:"notes"` // about its Python and its state directory
 }
@@ -80,7 +81,7 @@ const statusLimit = 5 * time.Second
 func statusOf(ctx context.Context, r localcloud.Record) (statusView, error) {
 	v := statusView{
 		URL: r.URL, Domain: r.Domain, PID: r.PID, Since: r.Since, Engine: r.Engine, Isolation: r.Isolation, IsolationNote: r.IsolationNote,
-		StateDir: r.State, Log: r.Log, NotEnforced: append([]string{}, r.NotEnforced...), Notes: []string{},
+		StateDir: r.State, Log: r.Log, Ask: r.Ask, NotEnforced: append([]string{}, r.NotEnforced...), Notes: []string{},
 	}
 	if r.PythonNote != "" {
 		v.Notes = append(v.Notes, r.PythonNote)
@@ -158,6 +159,9 @@ func (v *statusView) rows(terminal bool) [][]string {
 		{"Sandboxes", sandboxes},
 		{"State", state},
 		{"Log", log},
+	}
+	if v.Ask {
+		rows = append(rows, []string{"Hosts", "its terminal asks before one is reached"})
 	}
 	if v.IsolationNote != "" {
 		rows = append(rows, []string{"Less isolated", v.IsolationNote})
