@@ -283,6 +283,49 @@ func TestAskMany(t *testing.T) {
 	})
 }
 
+// TestAskFunction checks that a function answers in place of a program, and that its silence is a
+// no.
+func TestAskFunction(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := new(Asks)
+		answer := func(ctx context.Context, host string) bool {
+			if host == "silent.test" {
+				<-ctx.Done()
+			}
+			return host != "no.test"
+		}
+		for host, want := range map[string]string{"yes.test": "", "no.test": ruleRefused, "silent.test": ruleSilent} {
+			begin := time.Now()
+			rule, err := a.Allow(t.Context(), host, answer)
+			must.Do(t, err)
+			if took := time.Since(begin); rule != want || (took > 0) != (host == "silent.test") {
+				t.Errorf("%s: got %q after %v, want %q", host, rule, took, want)
+			}
+		}
+	})
+}
+
+// Rules that allow hosts without naming them have somebody asked about those; others stay.
+func TestAskingOtherwise(t *testing.T) {
+	t.Parallel()
+	parse := func(internet bool, deny ...string) *Rules {
+		rules, err := ParseRules(internet, []string{"192.0.2.1"}, deny)
+		must.Do(t, err)
+		return rules
+	}
+	for name, rules := range map[string]*Rules{"none": nil, "some": parse(true, "198.51.100.0/24")} {
+		if asking := rules.AskingOtherwise(); !asking.Asks() || !asking.DenyAll() || rules.Asks() {
+			t.Errorf("%s: nobody is asked", name)
+		}
+	}
+	for name, rules := range map[string]*Rules{"off": parse(false), "all": parse(true, allTraffic)} {
+		if rules.AskingOtherwise() != rules {
+			t.Errorf("%s: the rules changed, though their owner denies all other hosts", name)
+		}
+	}
+}
+
 // TestAskAboutConnections checks that the program is asked about the name that a client sends if
 // programs connect to addresses, and otherwise about the address.
 func TestAskAboutConnections(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"golang.org/x/net/idna"
 
@@ -117,6 +118,9 @@ const maxName = 253
 func asciiHost(host string) (name string, ok bool) {
 	if address, err := netip.ParseAddr(host); err == nil {
 		return address.String(), address.Zone() == ""
+	}
+	if !utf8.ValidString(host) { // different names would look the same
+		return "", false
 	}
 	name, err := idna.Punycode.ToASCII(strings.ToLower(host))
 	if err != nil || name == "" || len(name) > maxName {

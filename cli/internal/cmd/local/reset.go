@@ -53,7 +53,7 @@ e2bctl local prune removes only paused sandboxes, or the cache of builds.`,
 	return cmd
 }
 
-// resetView is what was removed, as -o json shows it.
+// resetView describes the removed data, as -o json shows it.
 type resetView struct {
 	Ended     bool             `json:"ended"`
 	StateDir  string           `json:"stateDir"`

@@ -57,12 +57,7 @@ func (o *upOptions) flags() []string {
 	return slices.Concat(flags, o.Together.arguments(), o.Images.arguments())
 }
 
-func newCmdUp(f *cmdutil.Factory) *cobra.Command {
-	opts := &upOptions{Factory: f}
-	cmd := &cobra.Command{
-		Use:   "up",
-		Short: "Run the local cloud",
-		Long: `Run an E2B-compatible cloud on this machine until it is interrupted, and print
+const upHelp = `Run an E2B-compatible cloud on this machine until it is interrupted, and print
 the variables that point any E2B SDK at it. It listens on 127.0.0.1 and ::1 only,
 for http and https on one port.
 
@@ -103,7 +98,14 @@ is asked.
 With a --state-dir and a --port of its own, a second one runs beside the first. Other
 commands, like e2bctl create --local, use the first: eval "$(e2bctl local env
 --state-dir DIR)" points a shell at the second, and e2bctl local down --state-dir DIR
-ends it.`,
+ends it.`
+
+func newCmdUp(f *cmdutil.Factory) *cobra.Command {
+	opts := &upOptions{Factory: f}
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Run the local cloud",
+		Long:  upHelp,
 		Example: `  e2bctl local up
   e2bctl local up --port 3999 -o json
   e2bctl local up --memory 4GiB --cpus 1
@@ -111,17 +113,8 @@ ends it.`,
   eval "$(e2bctl local up --background)"`,
 		Args: cmdutil.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if opts.Ephemeral && opts.State != "" {
-				return cmdutil.Usagef(cmd, "--ephemeral keeps no state: leave out --state-dir")
-			}
-			if opts.Warm > local.MaxWarm {
-				return cmdutil.Usagef(cmd, "--warm %d: want a number from 0 to %d", opts.Warm, local.MaxWarm)
-			}
-			if opts.Ask && opts.Background {
-				return cmdutil.Usagef(cmd, "--ask asks on the terminal: leave out --background")
-			}
-			if opts.Ask && (!f.IO.InIsTerminal || !f.IO.ErrIsTerminal) {
-				return cmdutil.Usagef(cmd, "--ask asks on the terminal, but there is none: create sandboxes with --allow-out and --deny-out instead")
+			if err := opts.check(cmd); err != nil {
+				return err
 			}
 			// The process in the background has another current directory.
 			if opts.State, err = absolute(opts.State); err != nil {
@@ -139,6 +132,22 @@ ends it.`,
 	}
 	opts.addFlags(cmd)
 	return cmd
+}
+
+// check refuses flags that do not go together.
+func (o *upOptions) check(cmd *cobra.Command) error {
+	hasTerminal := o.Factory.IO.InIsTerminal && o.Factory.IO.ErrIsTerminal
+	switch {
+	case o.Ephemeral && o.State != "":
+		return cmdutil.Usagef(cmd, "--ephemeral keeps no state: leave out --state-dir")
+	case o.Warm > local.MaxWarm:
+		return cmdutil.Usagef(cmd, "--warm %d: want a number from 0 to %d", o.Warm, local.MaxWarm)
+	case o.Ask && o.Background:
+		return cmdutil.Usagef(cmd, "--ask asks on the terminal: leave out --background")
+	case o.Ask && !hasTerminal:
+		return cmdutil.Usagef(cmd, "--ask asks on the terminal, but there is none: create sandboxes with --allow-out and --deny-out instead")
+	}
+	return nil
 }
 
 // addFlags adds the flags of e2bctl local up.
