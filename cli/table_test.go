@@ -55,7 +55,6 @@ var tableRuns = []tableRun{
 	{command: "pause $paused"},
 	{file: "local/prune.go", command: "local prune"},
 	{file: "local/status.go", command: "local status"},
-	{file: "local/ask.go", command: "local ask ls"},
 	{file: "local/prune.go", command: "local prune --all", refused: true},
 	{file: "sandbox/list.go", command: "kill --all", refused: true},
 	{file: "doctor/doctor.go", command: "doctor"},

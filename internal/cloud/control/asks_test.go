@@ -27,7 +27,7 @@ func TestAsks(t *testing.T) {
 	path := "/local/sandboxes/" + id + "/asks"
 	last := "0"
 	for host, allow := range map[string]bool{"yes.test": true, "no.test": false} {
-		go func() { rule, _ := spec.Asks.Allow(t.Context(), host); rules <- rule }()
+		go func() { rule, _ := spec.Asks.Allow(t.Context(), host, nil); rules <- rule }()
 		resp, text := s.do(t, "GET", path+"?after="+last, "")
 		var got struct {
 			Questions []struct {

@@ -54,7 +54,7 @@ func TestReset(t *testing.T) {
 	wantRecords(t, s, Keys)
 }
 
-// A damaged database is removed, and so is what is left of a reset that was cut off.
+// A damaged database is removed, and so is the rest of a reset that was cut off.
 func TestResetDamaged(t *testing.T) {
 	t.Parallel()
 	dir := filled(t)

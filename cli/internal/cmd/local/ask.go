@@ -36,14 +36,22 @@ They belong to the state directory of that local cloud.`,
 			if err != nil {
 				return err
 			}
-			views, rows := make([]allowedView, len(hosts)), make([][]string, len(hosts))
-			for i, host := range hosts {
-				views[i], rows[i] = allowedView{host}, []string{host}
-			}
 			if f.JSON() {
+				views := make([]allowedView, len(hosts))
+				for i, host := range hosts {
+					views[i].Host = host
+				}
 				return cmdutil.WriteJSON(f.IO.Out, views)
 			}
-			return cmdutil.WriteTable(f.IO.Out, f.IO.OutWidth, []string{"HOST"}, rows)
+			for _, host := range hosts {
+				if _, err := fmt.Fprintln(f.IO.Out, cmdutil.Printable(host)); err != nil {
+					return err
+				}
+			}
+			if len(hosts) == 0 && f.IO.OutIsTerminal {
+				fmt.Fprintf(f.IO.Err, "No hosts are always allowed in %s.\n", cmdutil.Printable(dir))
+			}
+			return nil
 		},
 	}
 	addStateDir(cmd, &state)
