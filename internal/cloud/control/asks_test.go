@@ -59,7 +59,7 @@ func TestAsks(t *testing.T) {
 	s.must(t, "POST", "/sandboxes/"+id+"/pause", `{"memory":false}`, 204)
 	s.must(t, "POST", "/v2/sandboxes/"+id+"/connect", `{"timeout":60}`, 201)
 	again := s.fakes.Spec(id)
-	if rule, err := again.Asks.Allow(t.Context(), "yes.test"); rule != "" || err != nil || !again.Egress.Asks() {
+	if rule, err := again.Asks.Allow(t.Context(), "yes.test", nil); rule != "" || err != nil || !again.Egress.Asks() {
 		t.Errorf("after a resume: got %q, %v, want no denial", rule, err)
 	}
 
