@@ -35,7 +35,7 @@ type liveArgument struct {
 // liveArguments returns how the arguments of a command are completed.
 func liveArguments(command string) (liveArgument, bool) {
 	switch command {
-	case "info", "exec", "connect", "fork", "logs", "metrics", "port-forward", "proc ls", "code repl", "open", "wait", "timeout", "snapshot create", "snapshot ls":
+	case "info", "exec", "connect", "fork", "logs", "metrics", "port-forward", "proc ls", "code repl", "open", "wait", "timeout", "network get", "snapshot create", "snapshot ls":
 		return liveArgument{list: sandboxes()}, true
 	case "proc attach":
 		return liveArgument{list: sandboxes(), of: processes}, true
@@ -45,6 +45,8 @@ func liveArguments(command string) (liveArgument, bool) {
 		return liveArgument{list: sandboxes(), isMany: true}, true
 	case "pause":
 		return liveArgument{list: sandboxes(api.StateRunning), isMany: true}, true
+	case "network set":
+		return liveArgument{list: sandboxes(api.StateRunning)}, true
 	case "resume":
 		return liveArgument{list: sandboxes(api.StatePaused), isMany: true}, true
 	case "fs cat", "fs watch", "fs ls", "fs stat", "fs mkdir", "fs mv", "fs rm":

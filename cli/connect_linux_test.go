@@ -33,8 +33,15 @@ type person struct {
 	screen strings.Builder
 }
 
-// atTerminal starts e2bctl in a terminal of 91 columns and 31 rows.
+// atTerminal starts e2bctl, as a user of a cloud, in a terminal of 91 columns and 31 rows.
 func atTerminal(t *testing.T, cloud *sandboxtest.Cloud, args ...string) *person {
+	t.Helper()
+	home := t.TempDir()
+	return inTerminal(t, home, append(append(os.Environ(), cloud.Env()...), "HOME="+home, "XDG_RUNTIME_DIR="+home, "E2BCTL_LOCAL="), args...)
+}
+
+// inTerminal starts e2bctl in a directory and a terminal of 91 columns and 31 rows.
+func inTerminal(t *testing.T, dir string, env []string, args ...string) *person {
 	t.Helper()
 	p := &person{t: t, cmd: exec.CommandContext(t.Context(), "e2bctl", args...)}
 	var err error
@@ -52,9 +59,7 @@ func atTerminal(t *testing.T, cloud *sandboxtest.Cloud, args ...string) *person 
 	p.resize(91, 31)
 	p.before, err = term.GetState(int(p.tty.Fd()))
 	must.Do(t, err)
-	home := t.TempDir()
-	p.cmd.Env = append(append(os.Environ(), cloud.Env()...), "HOME="+home, "XDG_RUNTIME_DIR="+home, "E2BCTL_LOCAL=")
-	p.cmd.Dir = home
+	p.cmd.Env, p.cmd.Dir = env, dir
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = p.tty, p.tty, p.tty
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	must.Do(t, p.cmd.Start())

@@ -37,6 +37,8 @@ func withoutResult() map[string]string {
 		"proc attach":           "what the process prints is the result",
 		"proc kill":             "it needs a process that runs: proc.txtar reads its list",
 		"fs cat":                "the files are the result",
+		"local ask forget":      "TestAsk reads it: only a terminal allows a host for good",
+		"local logs":            "the lines of the log are the result",
 		"fs watch":              "it runs until it is stopped: fs.txtar reads its lines",
 		"code repl":             "a terminal shows its output",
 		"connect":               "a terminal shows its output",
@@ -61,6 +63,7 @@ type jsonRun struct {
 var jsonRuns = []jsonRun{
 	{command: "local env"},
 	{command: "local prune"},
+	{command: "local ask ls"},
 	{command: "local setup"},
 	{command: "mcp install", rest: []string{"cursor", "--yes"}},
 	{command: "version"},
@@ -80,6 +83,8 @@ var jsonRuns = []jsonRun{
 	{command: "proc ls", rest: []string{"$sandboxID"}},
 	{command: "wait", rest: []string{"$sandboxID"}},
 	{command: "timeout", rest: []string{"$sandboxID", "10m"}},
+	{command: "network get", rest: []string{"$sandboxID"}},
+	{command: "network set", rest: []string{"$sandboxID", "--deny", "192.0.2.0/24"}},
 	{command: "url", rest: []string{"$sandboxID", "3000"}},
 	{command: "open", rest: []string{"$sandboxID", "3000"}},
 	{command: "logs", rest: []string{"$sandboxID"}},
@@ -114,7 +119,9 @@ var jsonRuns = []jsonRun{
 	{command: "secret set", rest: []string{"key"}, stdin: "value"},
 	{command: "secret ls"},
 	{command: "secret rm", rest: []string{"key"}},
+	{command: "local status"},
 	{command: "local down"},
+	{command: "local reset", rest: []string{"--yes"}},
 }
 
 // TestEveryCommandHasJSON runs every command with -o json against a local cloud. A new one

@@ -11,6 +11,7 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/files"
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/local"
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/mcp"
+	"github.com/e2bctl/e2bctl/cli/internal/cmd/network"
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/proc"
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/sandbox"
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/secret"
@@ -43,6 +44,7 @@ var commands = []struct {
 	{[]string{"sync"}, sandbox.NewCmdSync},
 	{[]string{"fs"}, files.NewCmdFiles},
 	{[]string{"proc"}, proc.NewCmdProc},
+	{[]string{"network"}, network.NewCmdNetwork},
 	{[]string{"port-forward", "forward"}, sandbox.NewCmdPortForward},
 	{[]string{"url"}, sandbox.NewCmdURL},
 	{[]string{"open"}, sandbox.NewCmdOpen},

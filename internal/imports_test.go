@@ -41,7 +41,7 @@ var imports = map[string]string{
 	"sandbox/sandboxtest": "sandbox sandbox/local",
 	"sandbox/template":    "api internal/clip internal/lazyregexp internal/shell",
 
-	"cli": "api cli/internal/cmd/apikey cli/internal/cmd/code cli/internal/cmd/doctor cli/internal/cmd/files cli/internal/cmd/local cli/internal/cmd/mcp cli/internal/cmd/proc cli/internal/cmd/sandbox" +
+	"cli": "api cli/internal/cmd/apikey cli/internal/cmd/code cli/internal/cmd/doctor cli/internal/cmd/files cli/internal/cmd/local cli/internal/cmd/mcp cli/internal/cmd/network cli/internal/cmd/proc cli/internal/cmd/sandbox" +
 		" cli/internal/cmd/secret cli/internal/cmd/snapshot cli/internal/cmd/template cli/internal/cmd/version cli/internal/cmd/volume cli/internal/cmdutil cli/internal/localcloud sandbox",
 	"cli/e2bctl":                "cli",
 	"cli/internal/cmd/apikey":   "api cli/internal/cmdutil",
@@ -50,6 +50,7 @@ var imports = map[string]string{
 	"cli/internal/cmd/files":    "cli/internal/cmdutil sandbox",
 	"cli/internal/cmd/local":    "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/cloud/hostprogram internal/cloud/tlsdoor internal/shell",
 	"cli/internal/cmd/mcp":      "api cli/internal/cmd/version cli/internal/cmdutil cli/internal/mcpserver cli/internal/transfer sandbox internal/cloud/hostprogram internal/privatedir",
+	"cli/internal/cmd/network":  "cli/internal/cmdutil sandbox",
 	"cli/internal/cmd/proc":     "cli/internal/cmdutil sandbox internal/shell",
 	"cli/internal/cmd/sandbox":  "api cli/internal/ci cli/internal/cmdutil cli/internal/mirror cli/internal/transfer sandbox internal/shell",
 	"cli/internal/cmd/secret":   "cli/internal/cmdutil sandbox",

@@ -2,6 +2,8 @@ package sandbox
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -160,6 +162,68 @@ func (sb *Sandbox) SetNetwork(ctx context.Context, n Network) error {
 		return sb.failed(ctx, "set network", missing(sb.ID(), err))
 	}
 	return nil
+}
+
+// UpdateNetworkParams are changes to the network rules of a sandbox. A nil field leaves what is there.
+type UpdateNetworkParams struct {
+	// AllowOut and DenyOut replace the lists of [Network] with these names. An empty list that
+	// is not nil clears them.
+	AllowOut []string
+	DenyOut  []string
+	// Internet false adds [AllTraffic] to DenyOut, and true takes it out.
+	Internet *bool
+}
+
+// UpdateNetwork changes some network rules of a running sandbox, no matter which program created
+// it, and keeps all others. Services can only replace all rules, so UpdateNetwork reads them first:
+// what another program changes at that moment is lost. A proxy with a user name or TLS cannot be
+// kept, because services do not return its password: the error is [errors.ErrUnsupported]. If there
+// is no such sandbox the error is [ErrGone], with [GonePaused] for one that is paused.
+//
+// A sandbox that was created without internet access, as by [WithInternet], has it again when
+// Internet is true, but only until it is paused.
+func (c *Client) UpdateNetwork(ctx context.Context, id string, p *UpdateNetworkParams) error {
+	if p == nil {
+		p = &UpdateNetworkParams{}
+	}
+	info, err := c.api.Sandboxes.Get(ctx, id)
+	if err != nil {
+		return fmt.Errorf("sandbox: update network: %w", missing(id, err))
+	}
+	rules, err := p.applied(info)
+	if err != nil {
+		return fmt.Errorf("sandbox: update network: %w", err)
+	}
+	if err := c.api.Sandboxes.SetNetwork(ctx, id, rules); err != nil {
+		return fmt.Errorf("sandbox: update network: %w", c.asleepOrMissing(ctx, id, err))
+	}
+	return nil
+}
+
+// applied returns the rules of a sandbox with the changes.
+func (p *UpdateNetworkParams) applied(info *api.SandboxInfo) (*api.NetworkParams, error) {
+	rules := &api.NetworkParams{AllowInternetAccess: info.AllowInternetAccess}
+	if info.Egress != nil {
+		rules.Egress = *info.Egress
+	}
+	if proxy := rules.EgressProxy; proxy != nil && (proxy.Username != "" || proxy.TLS != nil) {
+		return nil, fmt.Errorf("%w: the proxy of its network would lose its password and certificates, which the service does not return; only a program that knows them can set the rules anew", errors.ErrUnsupported)
+	}
+	if p.AllowOut != nil {
+		rules.AllowOut = p.AllowOut
+	}
+	if p.DenyOut != nil {
+		rules.DenyOut = p.DenyOut
+	}
+	if p.Internet != nil {
+		isAll := func(entry string) bool { return entry == AllTraffic }
+		rules.AllowInternetAccess = nil
+		rules.DenyOut = slices.DeleteFunc(slices.Clone(rules.DenyOut), isAll)
+		if !*p.Internet {
+			rules.DenyOut = append(rules.DenyOut, AllTraffic)
+		}
+	}
+	return rules, nil
 }
 
 // offline reports whether the service says that the sandbox reaches only what its

@@ -66,6 +66,13 @@ func (c *Cloud) openOnce(ctx context.Context, spec lifecycle.Spec, all []engine.
 	if err := checkSpec(report, spec, len(all) > 0); err != nil {
 		return nil, err
 	}
+	// Denials can occur for as long as the sandbox lives.
+	denials := &network.Denials{
+		Tell:        func(d network.Denial) { c.tellDenial(context.WithoutCancel(ctx), spec.ID, d) },
+		TellFailure: func(err error) { c.tellFailure(context.WithoutCancel(ctx), spec.ID, err) },
+	}
+	egress := c.egress(spec.ID, spec.Egress, denials, spec.Asks)
+	spec.Egress = egress.Rules
 	config, err := json.Marshal(c.config(spec, report))
 	if err != nil {
 		return nil, err
@@ -74,12 +81,6 @@ func (c *Cloud) openOnce(ctx context.Context, spec lifecycle.Spec, all []engine.
 		return nil, &lifecycle.RefusedError{Reason: fmt.Sprintf("envVars are too large: a sandbox takes %d KiB in all", guest.MaxConfig>>10)}
 	}
 	c.python.NoteUse() // a cloud may run for months
-	// Denials can occur for as long as the sandbox lives.
-	denials := &network.Denials{
-		Tell:        func(d network.Denial) { c.tellDenial(context.WithoutCancel(ctx), spec.ID, d) },
-		TellFailure: func(err error) { c.tellFailure(context.WithoutCancel(ctx), spec.ID, err) },
-	}
-	egress := &network.Egress{Dialer: c.dialer, Rules: spec.Egress, Denials: denials, Asks: spec.Asks, Peers: c.peers.paths}
 	shown, closeAll, err := c.show(spec.Mounts)
 	defer closeAll()
 	if err != nil {
@@ -404,12 +405,23 @@ func (r *reachable) Healthy(ctx context.Context) error {
 
 // SetEgress changes the rules for the sandbox's connections.
 func (r *reachable) SetEgress(rules *network.Rules) {
-	egress := &network.Egress{Dialer: r.cloud.dialer, Rules: rules, Denials: r.denials, Asks: r.asks, Peers: r.cloud.peers.paths}
+	egress := r.cloud.egress(r.id, rules, r.denials, r.asks)
 	if r.door != nil {
 		egress.Door = r.door
 		r.door.Set(rules, egress.Reach)
 	}
 	r.Sandbox.SetEgress(egress)
+}
+
+// egress returns the network access of a sandbox with these rules. If the cloud has a function that
+// is asked, that decides about the hosts which they allow without naming them.
+func (c *Cloud) egress(id string, rules *network.Rules, denials *network.Denials, asks *network.Asks) *network.Egress {
+	e := &network.Egress{Dialer: c.dialer, Rules: rules, Denials: denials, Asks: asks, Peers: c.peers.paths}
+	if ask := c.options.Ask; ask != nil && !rules.Asks() {
+		e.Rules = rules.AskingOtherwise()
+		e.Ask = func(ctx context.Context, host string) bool { return ask(ctx, id, host) }
+	}
+	return e
 }
 
 // orAbsent handles the result of a search for a Python: a machine without one can still run

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -80,6 +81,7 @@ type settings struct {
 	limits       engine.Limits
 	denyPrivate  bool
 	proxyNames   bool
+	ask          func(ctx context.Context, id, host string) bool
 	images       images
 	logger       *slog.Logger
 }
@@ -217,6 +219,19 @@ func WithoutPrivateNetworks() Option { return func(s *settings) { s.denyPrivate 
 // lets them reach, including private networks and services of the proxy's own machine.
 // Without a proxy it changes nothing.
 func WithProxyNames() Option { return func(s *settings) { s.proxyNames = true } }
+
+// WithAsk sets a function that is called before a sandbox reaches a host that its network rules
+// allow without naming it, as all do for a sandbox that was created without rules. ask gets the id
+// of the sandbox and the host's name or address, and returns whether the host may be reached. It is
+// called from several goroutines. The answer holds for every port, for the life of the sandbox;
+// it is no if there is none within 30 seconds, when ctx ends. Up to 32 questions about one sandbox
+// are open at the same time, and 1,000 in all: more hosts are denied.
+//
+// It is not called for sandboxes that deny [sandbox.AllTraffic] or were created without internet
+// access, nor for those with [sandbox.WithAsk], whose own program is asked.
+func WithAsk(ask func(ctx context.Context, id, host string) bool) Option {
+	return func(s *settings) { s.ask = ask }
+}
 
 // WithLogger sets where the cloud logs. By default only the warnings of [Start] are
 // logged, with [slog.Default].

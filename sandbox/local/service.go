@@ -51,6 +51,7 @@ func start(ctx context.Context, s settings) (service, error) {
 		AllowMounts:  allowed,
 		Policy:       network.Policy{DenyPrivate: s.denyPrivate},
 		ProxyNames:   s.proxyNames,
+		Ask:          s.ask,
 		Images:       cloud.ImageSources{Mirrors: s.images.mirrors, Insecure: s.images.insecure, Dirs: s.images.dirs},
 		Logger:       s.logger,
 	})

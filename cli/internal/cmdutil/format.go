@@ -63,7 +63,7 @@ func (q *jqFilter) Set(value string) error {
 // whose result has no names.
 func nameKeys(command string) []string {
 	switch command {
-	case "ls", "create", "info", "fork", "pause", "resume", "wait", "timeout":
+	case "ls", "create", "info", "fork", "pause", "resume", "wait", "timeout", "network get", "network set":
 		return []string{"sandboxID"}
 	case "proc ls":
 		return []string{"pid"}
@@ -87,6 +87,10 @@ func nameKeys(command string) []string {
 		return []string{"path"}
 	case "mcp install":
 		return []string{"file"}
+	case "local ask ls", "local ask forget":
+		return []string{"host"}
+	case "local status":
+		return []string{"url"}
 	case "kill", "snapshot rm", "template rm", "api-key delete", "volume rm", "secret rm", "proc kill":
 		return []string{"name"}
 	}
@@ -95,7 +99,7 @@ func nameKeys(command string) []string {
 
 // hasJSON reports whether a command has a result that can be JSON.
 func hasJSON(command string) bool {
-	return !slices.Contains([]string{"code repl", "cp", "fs cat", "mcp", "proc attach", "volume cp"}, command) && !strings.HasPrefix(command, "completion")
+	return !slices.Contains([]string{"code repl", "cp", "fs cat", "local logs", "mcp", "proc attach", "volume cp"}, command) && !strings.HasPrefix(command, "completion")
 }
 
 // Begin checks the output flags for cmd, and makes its results come in their format. It is

@@ -9,20 +9,28 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
+// NetworkRules are the values of the two flags that list hosts. A list is nil if its flag was not
+// given, and empty if it was given as "".
+type NetworkRules struct{ Allow, Deny []string }
+
+// Add adds the flags by these names. all is the flag that denies everything else, which names need.
+func (r *NetworkRules) Add(flags *pflag.FlagSet, allow, deny, all string) {
+	flags.StringSliceVar(&r.Allow, allow, nil, "allow an `ADDRESS`, a network or a name even if it is denied,\nrepeatable; names need "+all)
+	flags.StringSliceVar(&r.Deny, deny, nil, "deny an `ADDRESS` or a network, repeatable")
+}
+
 // NetworkFlags are the flags for the network access of a sandbox to create.
 type NetworkFlags struct {
 	DenyPrivate bool // private networks are denied, but for what --allow-out names
 
 	noInternet bool
-	allowOut   []string
-	denyOut    []string
+	rules      NetworkRules
 	headers    hostHeaders
 }
 
 func (n *NetworkFlags) add(flags *pflag.FlagSet) {
 	flags.BoolVar(&n.noInternet, "no-internet", false, "no access to the internet")
-	flags.StringSliceVar(&n.allowOut, "allow-out", nil, "allow an `ADDRESS`, a network or a name even if it is denied,\nrepeatable; names need --deny-out "+sandbox.AllTraffic)
-	flags.StringSliceVar(&n.denyOut, "deny-out", nil, "deny an `ADDRESS` or a network, repeatable")
+	n.rules.Add(flags, "allow-out", "deny-out", "--deny-out "+sandbox.AllTraffic)
 	flags.Var(&n.headers, "header", "put a header into requests to https://HOST, repeatable:\nsecret:NAME in VALUE is the value of that secret, which the\nsandbox never sees")
 }
 
@@ -31,15 +39,15 @@ func (n *NetworkFlags) options() []sandbox.CreateOption {
 	if n.noInternet {
 		options = append(options, sandbox.WithInternet(false))
 	}
-	if len(n.allowOut) > 0 || len(n.denyOut) > 0 || len(n.headers) > 0 || n.DenyPrivate {
-		options = append(options, sandbox.WithNetwork(sandbox.Network{AllowOut: n.allowOut, DenyOut: n.denyOut, Headers: n.headers, DenyPrivate: n.DenyPrivate}))
+	if len(n.rules.Allow) > 0 || len(n.rules.Deny) > 0 || len(n.headers) > 0 || n.DenyPrivate {
+		options = append(options, sandbox.WithNetwork(sandbox.Network{AllowOut: n.rules.Allow, DenyOut: n.rules.Deny, Headers: n.headers, DenyPrivate: n.DenyPrivate}))
 	}
 	return options
 }
 
 // Given reports whether one of the flags is set.
 func (n *NetworkFlags) Given() bool {
-	return n.noInternet || len(n.allowOut) > 0 || len(n.denyOut) > 0 || len(n.headers) > 0
+	return n.noInternet || len(n.rules.Allow) > 0 || len(n.rules.Deny) > 0 || len(n.headers) > 0
 }
 
 // hostHeaders is a flag value of the form HOST:NAME=VALUE, repeatable: the headers of each

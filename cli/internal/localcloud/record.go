@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
@@ -27,12 +28,19 @@ type Record struct {
 	Engine    string   `json:"engine"`
 	Isolation string   `json:"isolation"`
 	Env       []string `json:"env"` // KEY=VALUE; with these variables any E2B SDK uses the cloud
+	// PID is its process, in the namespace of that process.
+	PID   int       `json:"pid"`
+	Since time.Time `json:"since"` // when it was ready, in UTC
 	// Log is the file of its log; "": none.
 	Log string `json:"log,omitempty"`
 	// IsolationNote is the reason why the isolation is less than full, unless that level was
 	// requested by name.
 	IsolationNote string `json:"isolationNote,omitempty"`
-	// LimitNotes are its limits that nothing enforces.
+	// Ask means that its terminal asks about hosts.
+	Ask bool `json:"ask,omitempty"`
+	// NotEnforced are the limits that nothing enforces on this machine, each with the reason.
+	NotEnforced []string `json:"notEnforced,omitempty"`
+	// LimitNotes are those of them that were asked for by a flag.
 	LimitNotes []string `json:"limitNotes,omitempty"`
 	// PythonNote describes the missing parts of its sandboxes' Python.
 	PythonNote string `json:"pythonNote,omitempty"`
@@ -205,18 +213,7 @@ func (p Place) Publish(record Record) error {
 	if err != nil {
 		return err
 	}
-	file, err := os.CreateTemp(p.dir, "cloud-*.tmp") // created with mode 0600
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(append(text, '\n'))
-	if err = errors.Join(err, file.Close()); err == nil {
-		err = os.Rename(file.Name(), p.recordFile())
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(file.Name()))
-	}
-	return nil
+	return writeWhole(p.recordFile(), append(text, '\n'))
 }
 
 // Read returns the record of the running local cloud, or ErrNone.

@@ -63,17 +63,30 @@ func Size(bytes int64) string {
 // ReadState returns the content of a state directory, whether or not a local cloud uses
 // it. If none does, ReadState removes the unfinished work of a killed one.
 func ReadState(ctx context.Context, dir string) (state State, err error) {
-	state.Dir = dir
 	s, err := openState(ctx, dir)
 	if conflict, ok := errors.AsType[*ConflictError](err); ok {
+		state, err = Survey(ctx, dir)
 		state.InUse = conflict.InUse
-		state.Space, err = surveySpace(ctx, dir)
-	} else if err == nil {
-		defer func() { err = closeState(s, err) }()
-		state.Notes = s.Notes()
-		state.Space, err = spaceOf(ctx, s)
+		return state, err
 	}
 	if err != nil {
+		return State{Dir: dir}, err
+	}
+	defer func() { err = closeState(s, err) }()
+	if state, err = Survey(ctx, dir); err != nil {
+		return state, err
+	}
+	state.Notes = s.Notes()
+	state.Space, err = spaceOf(ctx, s)
+	return state, err
+}
+
+// Survey returns what can be seen of the content of a state directory without opening it: no
+// notes, and no more of its space than the files of layers and uploads. It works for one that is in
+// use, or damaged. One that does not exist is empty.
+func Survey(ctx context.Context, dir string) (state State, err error) {
+	state.Dir = dir
+	if state.Space, err = surveySpace(ctx, dir); err != nil {
 		return state, err
 	}
 	files, err := store.Survey(ctx, dir, store.Sandboxes)
@@ -86,6 +99,14 @@ func ReadState(ctx context.Context, dir string) (state State, err error) {
 	state.Volumes, err = volumes.Survey(ctx, dir)
 	return state, err
 }
+
+// VerifyState returns an error unless dir is a state directory of this user, or an empty
+// directory. It changes nothing.
+func VerifyState(dir string) error { return store.Verify(dir) }
+
+// Reset removes all that a state directory keeps. It fails with a *ConflictError while a process
+// uses it, and where [VerifyState] fails.
+func Reset(ctx context.Context, dir string) error { return Conflict(store.Reset(ctx, dir)) }
 
 // NotKeptError is the error for a sandbox that a state directory does not keep.
 type NotKeptError struct{ Dir, ID string }

@@ -79,7 +79,7 @@ func TestAsks(t *testing.T) {
 	path := "/local/sandboxes/" + id + "/asks"
 	last := "0"
 	for host, allow := range map[string]bool{"yes.test": true, "no.test": false} {
-		go func() { rule, _ := spec.Asks.Allow(t.Context(), host); rules <- rule }()
+		go func() { rule, _ := spec.Asks.Allow(t.Context(), host, nil); rules <- rule }()
 		resp, text := s.do(t, "GET", path+"?after="+last, "")
 		var got struct {
 			Questions []struct {
@@ -111,7 +111,7 @@ func TestAsks(t *testing.T) {
 	s.must(t, "POST", "/sandboxes/"+id+"/pause", `{"memory":false}`, 204)
 	s.must(t, "POST", "/v2/sandboxes/"+id+"/connect", `{"timeout":60}`, 201)
 	again := s.fakes.Spec(id)
-	if rule, err := again.Asks.Allow(t.Context(), "yes.test"); rule != "" || err != nil || !again.Egress.Asks() {
+	if rule, err := again.Asks.Allow(t.Context(), "yes.test", nil); rule != "" || err != nil || !again.Egress.Asks() {
 		t.Errorf("after a resume: got %q, %v, want no denial", rule, err)
 	}
 

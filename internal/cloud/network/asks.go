@@ -54,9 +54,10 @@ type asked struct {
 }
 
 // Allow returns "" if a host may be reached, and otherwise the rule that denies it. Without
-// an answer, it waits for a program's. host is normalized.
-func (a *Asks) Allow(ctx context.Context, host string) (rule string, err error) {
-	q, rule := a.question(host)
+// an answer, it waits for that of a function, or if answer is nil for that of a program which
+// fetches the question. host is normalized.
+func (a *Asks) Allow(ctx context.Context, host string, answer Answer) (rule string, err error) {
+	q, rule := a.question(host, answer)
 	if rule != "" {
 		return rule, nil
 	}
@@ -69,7 +70,7 @@ func (a *Asks) Allow(ctx context.Context, host string) (rule string, err error) 
 }
 
 // question returns the question about a host. The first call asks it.
-func (a *Asks) question(host string) (_ *asked, rule string) {
+func (a *Asks) question(host string, answer Answer) (_ *asked, rule string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if q := a.hosts[host]; q != nil {
@@ -94,7 +95,23 @@ func (a *Asks) question(host string) (_ *asked, rule string) {
 		close(a.asking)
 		a.asking = nil
 	}
+	if answer != nil {
+		q.taken = true
+		go a.ask(q, answer)
+	}
 	return q, ""
+}
+
+// An Answer answers questions. Its ctx ends when the time for that is over.
+type Answer func(ctx context.Context, host string) bool
+
+// ask has a function answer a question. If that takes too long the question ends without it.
+func (a *Asks) ask(q *asked, answer Answer) {
+	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	defer cancel()
+	if allow := answer(ctx, q.Host); ctx.Err() == nil {
+		a.Answer(q.ID, allow)
+	}
 }
 
 // forget ends a question that no program has. It is asked anew the next time.
@@ -234,7 +251,7 @@ func (e *Egress) needsAnswer(host string) (bool, error) {
 
 // permit asks about a host, and returns the rules for it if it may be reached.
 func (e *Egress) permit(ctx context.Context, host string) (*Rules, error) {
-	rule, err := e.Asks.Allow(ctx, normalize(host))
+	rule, err := e.Asks.Allow(ctx, normalize(host), e.Ask)
 	if err != nil {
 		return nil, err
 	}

@@ -240,7 +240,7 @@ func TestAskMany(t *testing.T) {
 		a := new(Asks)
 		rules := make(chan string, 200)
 		for range 100 {
-			go func() { rule, _ := a.Allow(t.Context(), "one.test"); rules <- rule }()
+			go func() { rule, _ := a.Allow(t.Context(), "one.test", nil); rules <- rule }()
 		}
 		synctest.Wait()
 		open := a.Open(t.Context(), 0)
@@ -254,10 +254,10 @@ func TestAskMany(t *testing.T) {
 			}
 		}
 		for i := range maxOpenAsks {
-			go func() { rule, _ := a.Allow(t.Context(), fmt.Sprint(i, ".test")); rules <- rule }()
+			go func() { rule, _ := a.Allow(t.Context(), fmt.Sprint(i, ".test"), nil); rules <- rule }()
 		}
 		synctest.Wait()
-		if rule, err := a.Allow(t.Context(), "more.test"); rule != ruleManyOpen || err != nil {
+		if rule, err := a.Allow(t.Context(), "more.test", nil); rule != ruleManyOpen || err != nil {
 			t.Errorf("got %q, %v, want %q", rule, err, ruleManyOpen)
 		}
 		open = a.Open(t.Context(), open[0].ID)
@@ -271,16 +271,59 @@ func TestAskMany(t *testing.T) {
 			}
 		}
 		for i := len(a.hosts); i < maxAsks; i++ {
-			q, _ := a.question(fmt.Sprint(i, ".many.test"))
+			q, _ := a.question(fmt.Sprint(i, ".many.test"), nil)
 			a.Answer(q.ID, false)
 		}
-		if rule, _ := a.Allow(t.Context(), "last.test"); rule != ruleManyAsked {
+		if rule, _ := a.Allow(t.Context(), "last.test", nil); rule != ruleManyAsked {
 			t.Errorf("got %q, want %q", rule, ruleManyAsked)
 		}
-		if rule, _ := a.Allow(t.Context(), "one.test"); rule != "" {
+		if rule, _ := a.Allow(t.Context(), "one.test", nil); rule != "" {
 			t.Errorf("what was answered: got %q, want none", rule)
 		}
 	})
+}
+
+// TestAskFunction checks that a function answers in place of a program, and that its silence is a
+// no.
+func TestAskFunction(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := new(Asks)
+		answer := func(ctx context.Context, host string) bool {
+			if host == "silent.test" {
+				<-ctx.Done()
+			}
+			return host != "no.test"
+		}
+		for host, want := range map[string]string{"yes.test": "", "no.test": ruleRefused, "silent.test": ruleSilent} {
+			begin := time.Now()
+			rule, err := a.Allow(t.Context(), host, answer)
+			must.Do(t, err)
+			if took := time.Since(begin); rule != want || (took > 0) != (host == "silent.test") {
+				t.Errorf("%s: got %q after %v, want %q", host, rule, took, want)
+			}
+		}
+	})
+}
+
+// Rules that allow hosts without naming them have somebody asked about those; others stay.
+func TestAskingOtherwise(t *testing.T) {
+	t.Parallel()
+	parse := func(internet bool, deny ...string) *Rules {
+		rules, err := ParseRules(internet, []string{"192.0.2.1"}, deny)
+		must.Do(t, err)
+		return rules
+	}
+	for name, rules := range map[string]*Rules{"none": nil, "some": parse(true, "198.51.100.0/24")} {
+		if asking := rules.AskingOtherwise(); !asking.Asks() || !asking.DenyAll() || rules.Asks() {
+			t.Errorf("%s: nobody is asked", name)
+		}
+	}
+	for name, rules := range map[string]*Rules{"off": parse(false), "all": parse(true, allTraffic)} {
+		if rules.AskingOtherwise() != rules {
+			t.Errorf("%s: the rules changed, though their owner denies all other hosts", name)
+		}
+	}
 }
 
 // TestAskAboutConnections checks that the program is asked about the name that a client sends if

@@ -84,6 +84,8 @@ type Egress struct {
 	// Asks has the questions about hosts that Rules do not name, if Rules want them; nil if no
 	// program can be asked.
 	Asks *Asks
+	// Ask answers these questions; nil if a program fetches them.
+	Ask Answer
 	// Peers leads to other sandboxes; nil if they cannot be reached.
 	Peers *Peers
 }

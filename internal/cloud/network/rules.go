@@ -216,6 +216,21 @@ func (r *Rules) WithAsking() (*Rules, error) {
 	return &with, nil
 }
 
+// AskingOtherwise returns rules by which a program is asked about the hosts that r allows without
+// naming them. Rules that deny all traffic stay: their owner has decided about other hosts.
+func (r *Rules) AskingOtherwise() *Rules {
+	if r.DenyAll() {
+		return r
+	}
+	var with Rules
+	if r != nil {
+		with = *r
+	}
+	with.deny = slices.Concat(with.deny, everything)
+	with.asks = true
+	return &with
+}
+
 // Asks reports whether a program is asked about hosts.
 func (r *Rules) Asks() bool { return r != nil && r.asks }
 

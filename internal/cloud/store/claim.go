@@ -12,7 +12,7 @@ import (
 
 // own are the names that a directory without a store may hold, and still become a state
 // directory.
-var own = []string{unfinished, lockFile, published, staging, noted, trash, "lost+found"}
+var own = []string{unfinished, lockFile, published, staging, noted, trash, AllowedFile, "lost+found"}
 
 // claim makes dir if necessary, and closes it to other users. It leaves a directory alone that
 // is neither empty nor a store.
@@ -51,6 +51,10 @@ func claimable(dir string) error {
 }
 
 const lockFile = "lock"
+
+// AllowedFile is the file of a state directory with the hosts that need no question. It is for
+// the program that asks: a store does not read it.
+const AllowedFile = "allowed-hosts.json"
 
 // inUse returns the error of a store whose lock another process has written to.
 func inUse(dir string, lock *os.File) *InUseError {

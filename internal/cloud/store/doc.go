@@ -8,6 +8,7 @@
 //	new/       directories that are being filled
 //	notes/     the records of Note
 //	trash/     directories that are being removed
+//	allowed-hosts.json  hosts that need no question, for the program that asks
 //	lock       locked by the process that has the store open, with its id in it
 //
 // A directory is filled in new, then renamed into files, then named by a record; its

@@ -13,7 +13,11 @@ func NewCmdLocal(f *cmdutil.Factory) *cobra.Command {
 		newCmdUp(f),
 		newCmdDown(f),
 		newCmdEnv(f),
+		newCmdStatus(f),
+		newCmdLogs(f),
+		newCmdAsk(f),
 		newCmdPrune(f),
+		newCmdReset(f),
 		newCmdSetup(f),
 		newCmdTrust(f),
 	)

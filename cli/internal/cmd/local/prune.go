@@ -134,27 +134,11 @@ func openKeeper(ctx context.Context, dir string) (*keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	place, err := localcloud.FindFor(dir)
+	dir, record, _, err := stateOf(dir)
 	if err != nil {
 		return nil, err
 	}
-	record, err := place.Read()
-	running := err == nil && record.State != ""
-	if err != nil && !errors.Is(err, localcloud.ErrNone) {
-		return nil, err
-	}
-	switch {
-	case dir != "":
-		err = nil
-	case running:
-		dir, err = record.State, nil
-	default:
-		dir, _, err = localcloud.StateDir()
-	}
-	if err != nil {
-		return nil, err
-	}
-	if running && dir == record.State {
+	if dir == record.State {
 		return runningKeeper(ctx, record)
 	}
 	state, err := localcloud.ReadState(ctx, dir)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"slices"
 	"strconv"
 	"time"
@@ -30,6 +31,7 @@ type upOptions struct {
 	State      string // "": none, once it has been chosen
 	Ephemeral  bool
 	Background bool
+	Ask        bool
 	Log        string // the file that is stderr; "": nothing is logged there without -v
 	Idle       cmdutil.Duration
 	Resources  cmdutil.ResourceFlags
@@ -55,12 +57,7 @@ func (o *upOptions) flags() []string {
 	return slices.Concat(flags, o.Together.arguments(), o.Images.arguments())
 }
 
-func newCmdUp(f *cmdutil.Factory) *cobra.Command {
-	opts := &upOptions{Factory: f}
-	cmd := &cobra.Command{
-		Use:   "up",
-		Short: "Run the local cloud",
-		Long: `Run an E2B-compatible cloud on this machine until it is interrupted, and print
+const upHelp = `Run an E2B-compatible cloud on this machine until it is interrupted, and print
 the variables that point any E2B SDK at it. It listens on 127.0.0.1 and ::1 only,
 for http and https on one port.
 
@@ -90,10 +87,25 @@ With --background it is left running, and what happens is written to a log file,
 which is named on stderr; where one runs already, its variables are
 printed, and its --idle stays as it is. With a limit or another flag, that is a conflict.
 
+--ask asks on the terminal before a sandbox reaches a host that its rules allow without
+naming it: yes, no, or always. The answer holds for every port of the host, because programs
+look a name up before they name a port: yes and no until the sandbox ends, always for all
+sandboxes of this state directory, until e2bctl local ask forget takes it back. No answer in 30
+seconds is a no, and so is the 33rd question of one sandbox that waits. Sandboxes without
+internet access, or with --deny-out 0.0.0.0/0, reach what they are allowed, and no question
+is asked.
+
 With a --state-dir and a --port of its own, a second one runs beside the first. Other
 commands, like e2bctl create --local, use the first: eval "$(e2bctl local env
 --state-dir DIR)" points a shell at the second, and e2bctl local down --state-dir DIR
-ends it.`,
+ends it.`
+
+func newCmdUp(f *cmdutil.Factory) *cobra.Command {
+	opts := &upOptions{Factory: f}
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Run the local cloud",
+		Long:  upHelp,
 		Example: `  e2bctl local up
   e2bctl local up --port 3999 -o json
   e2bctl local up --memory 4GiB --cpus 1
@@ -101,11 +113,8 @@ ends it.`,
   eval "$(e2bctl local up --background)"`,
 		Args: cmdutil.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if opts.Ephemeral && opts.State != "" {
-				return cmdutil.Usagef(cmd, "--ephemeral keeps no state: leave out --state-dir")
-			}
-			if opts.Warm > local.MaxWarm {
-				return cmdutil.Usagef(cmd, "--warm %d: want a number from 0 to %d", opts.Warm, local.MaxWarm)
+			if err := opts.check(cmd); err != nil {
+				return err
 			}
 			// The process in the background has another current directory.
 			if opts.State, err = absolute(opts.State); err != nil {
@@ -125,6 +134,22 @@ ends it.`,
 	return cmd
 }
 
+// check refuses flags that do not go together.
+func (o *upOptions) check(cmd *cobra.Command) error {
+	hasTerminal := o.Factory.IO.InIsTerminal && o.Factory.IO.ErrIsTerminal
+	switch {
+	case o.Ephemeral && o.State != "":
+		return cmdutil.Usagef(cmd, "--ephemeral keeps no state: leave out --state-dir")
+	case o.Warm > local.MaxWarm:
+		return cmdutil.Usagef(cmd, "--warm %d: want a number from 0 to %d", o.Warm, local.MaxWarm)
+	case o.Ask && o.Background:
+		return cmdutil.Usagef(cmd, "--ask asks on the terminal: leave out --background")
+	case o.Ask && !hasTerminal:
+		return cmdutil.Usagef(cmd, "--ask asks on the terminal, but there is none: create sandboxes with --allow-out and --deny-out instead")
+	}
+	return nil
+}
+
 // addFlags adds the flags of e2bctl local up.
 func (opts *upOptions) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
@@ -133,6 +158,7 @@ func (opts *upOptions) addFlags(cmd *cobra.Command) {
 	flags.StringVar(&opts.State, "state-dir", "", "keep paused sandboxes and the key in `DIR`; \"\": e2bctl/cloud in $XDG_STATE_HOME or ~/.local/state")
 	flags.BoolVar(&opts.Ephemeral, "ephemeral", false, "keep nothing")
 	flags.BoolVar(&opts.Background, "background", false, "return once it is ready, or the one that runs already; end it with e2bctl local down")
+	flags.BoolVar(&opts.Ask, "ask", false, "ask on this terminal before a sandbox reaches a host that its\nrules do not name")
 	flags.Var(&opts.Idle, "idle", "end this long after its last running sandbox; paused ones are kept")
 	flags.StringVar(&opts.Log, "log", "", "write what happens to stderr, which is `FILE`")
 	_ = flags.MarkHidden("log") // the process in the background gets this flag
@@ -174,15 +200,20 @@ func upRun(ctx context.Context, opts *upOptions) (err error) {
 			return err
 		}
 	}
-	cloud, err := local.Start(ctx, append(slices.Concat(opts.Resources.Options(), opts.Images.options(), opts.Mounts.options(), opts.Together.options()), local.WithAddress(address), local.WithDomain(opts.Domain), local.WithAuthority(authority),
+	var asking []local.Option
+	if opts.Ask {
+		asking = append(asking, local.WithAsk(newAsker(f.IO, opts.State).ask))
+	}
+	cloud, err := local.Start(ctx, append(slices.Concat(opts.Resources.Options(), opts.Images.options(), opts.Mounts.options(), opts.Together.options(), asking), local.WithAddress(address), local.WithDomain(opts.Domain), local.WithAuthority(authority),
 		local.WithStateDir(opts.State), local.WithLogger(opts.logger()), local.WithMaxVolumeBytes(int64(opts.VolumeSize)), local.WithWarm(int(opts.Warm)))...)
 	if err != nil {
 		return withPortFlag(localcloud.Conflict(err), opts.Port)
 	}
 	defer cmdutil.Closing(cloud, &err)
-	record := localcloud.Record{URL: cloud.URL(), Key: string(cloud.APIKey()), Domain: cloud.Domain(), State: opts.State, Log: opts.Log, Env: cloud.Env()}
+	record := localcloud.Record{URL: cloud.URL(), Key: string(cloud.APIKey()), Domain: cloud.Domain(), State: opts.State, Log: opts.Log, Env: cloud.Env(), PID: os.Getpid(), Since: time.Now().UTC(), Ask: opts.Ask}
 	report := cloud.Report()
 	record.Engine, record.Isolation, record.IsolationNote = string(report.Engine), string(report.Isolation), report.IsolationNote
+	record.NotEnforced = notEnforced(report)
 	record.LimitNotes = opts.Resources.NotEnforced(report)
 	record.PythonNote, record.StateNotes = report.PythonNote, report.StateNotes
 	if note != "" {

@@ -1,0 +1,133 @@
+package local
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"golang.org/x/net/idna"
+
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+	"github.com/e2bctl/e2bctl/cli/internal/localcloud"
+)
+
+// asker asks on the terminal whether a sandbox may reach a host, one question at a time.
+type asker struct {
+	io    *cmdutil.IOStreams
+	dir   string        // the state directory, which keeps the hosts that are always allowed; "": none
+	turn  chan struct{} // held by the question on the screen
+	typed chan string   // lines; closed at the end of the input
+
+	mu     sync.Mutex
+	always []string // without a state directory
+}
+
+func newAsker(streams *cmdutil.IOStreams, dir string) *asker {
+	a := &asker{io: streams, dir: dir, turn: make(chan struct{}, 1), typed: make(chan string)}
+	go func() { // a read of a terminal cannot be cancelled: it ends with the process
+		defer close(a.typed)
+		for lines := bufio.NewScanner(streams.In); lines.Scan(); {
+			a.typed <- lines.Text()
+		}
+	}()
+	return a
+}
+
+// ask returns whether a sandbox may reach a host. No answer until ctx ends is a no.
+func (a *asker) ask(ctx context.Context, id, host string) bool {
+	name, ok := asciiHost(host)
+	if !ok {
+		return false
+	}
+	if a.isAllowed(name) {
+		return true
+	}
+	select {
+	case a.turn <- struct{}{}:
+		defer func() { <-a.turn }()
+	case <-ctx.Done():
+		return false
+	}
+	return a.isAllowed(name) || a.question(ctx, id, name) // it may have been allowed meanwhile
+}
+
+// question shows a question and returns the answer. What was typed before does not count.
+func (a *asker) question(ctx context.Context, id, name string) bool {
+	for isOld := true; isOld; {
+		select {
+		case _, isOld = <-a.typed:
+		default:
+			isOld = false
+		}
+	}
+	fmt.Fprintf(a.io.Err, "sandbox %s wants to reach %s: allow? [y]es / [N]o / [a]lways ", cmdutil.Printable(id), name)
+	var answer string
+	select {
+	case answer = <-a.typed: // "" at the end of the input
+	case <-ctx.Done():
+		fmt.Fprintln(a.io.Err, "\nno answer in 30 seconds: no")
+		return false
+	}
+	switch strings.ToLower(strings.TrimSpace(answer)) {
+	case "y", "yes":
+		return true
+	case "a", "always":
+		if err := a.allow(name); err != nil {
+			fmt.Fprintf(a.io.Err, "yes, but not always: %s\n", cmdutil.Message(err))
+		}
+		return true
+	}
+	return false
+}
+
+// isAllowed reports whether a host needs no question. A list that cannot be read allows none.
+func (a *asker) isAllowed(name string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	hosts := a.always
+	if a.dir != "" {
+		var err error
+		if hosts, err = localcloud.AllowedHosts(a.dir); err != nil {
+			fmt.Fprintln(a.io.Err, cmdutil.Message(err))
+		}
+	}
+	return slices.Contains(hosts, name)
+}
+
+func (a *asker) allow(name string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.dir == "" {
+		a.always = append(a.always, name)
+		return nil
+	}
+	return localcloud.AllowHost(a.dir, name)
+}
+
+// maxName is the length of the longest name of the DNS.
+const maxName = 253
+
+// asciiHost returns a host as it is shown: an address, or a name in ASCII, with punycode for other
+// letters, which may look like different ones. It reports false for what can be no host, such as a
+// name with control characters.
+func asciiHost(host string) (name string, ok bool) {
+	if address, err := netip.ParseAddr(host); err == nil {
+		return address.String(), address.Zone() == ""
+	}
+	if !utf8.ValidString(host) { // different names would look the same
+		return "", false
+	}
+	name, err := idna.Punycode.ToASCII(strings.ToLower(host))
+	if err != nil || name == "" || len(name) > maxName {
+		return "", false
+	}
+	other := func(r rune) bool {
+		return r != '-' && r != '.' && r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z')
+	}
+	return name, !strings.ContainsFunc(name, other)
+}

@@ -1,0 +1,103 @@
+package network
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+func newCmdGet(f *cmdutil.Factory) *cobra.Command {
+	return command(f, &cobra.Command{
+		Use:   "get <id>",
+		Short: "Show what a sandbox may reach",
+		Long: `Show the rules for the connections that a sandbox makes: whether it reaches the
+internet, what is allowed and denied, and the headers that are put into its requests,
+without their values. What is allowed goes before what is denied.
+
+Services keep whether a sandbox was created without internet access, and not whether
+that was changed since: the line says "off when created" then.`,
+		Example: `  e2bctl network get "$ID"
+  e2bctl network get "$ID" --jq '.allowOut[]'`,
+	}, nil, func(ctx context.Context, conn *cmdutil.Connection, id string) error {
+		info, err := conn.Info(ctx, id)
+		if err != nil {
+			return err
+		}
+		view := viewOf(info)
+		if f.JSON() {
+			return cmdutil.WriteJSON(f.IO.Out, view)
+		}
+		return cmdutil.WriteTable(f.IO.Out, f.IO.OutWidth, []string{"FIELD", "VALUE"}, view.rows())
+	})
+}
+
+// networkView is the network of a sandbox as -o json shows it. It has no values of headers, which
+// may be secrets.
+type networkView struct {
+	ID                  string              `json:"sandboxID"`
+	Internet            bool                `json:"internet"`
+	AllowInternetAccess *bool               `json:"allowInternetAccess,omitempty"` // of its creation
+	AllowOut            []string            `json:"allowOut"`
+	DenyOut             []string            `json:"denyOut"`
+	DNSServers          []string            `json:"dnsServers,omitempty"`
+	Headers             map[string][]string `json:"headers,omitempty"` // the names of the headers of each host
+	EgressProxy         string              `json:"egressProxy,omitempty"`
+	Ask                 bool                `json:"ask,omitempty"`
+}
+
+func viewOf(info *sandbox.Info) networkView {
+	v := networkView{ID: info.ID, AllowInternetAccess: info.AllowInternetAccess, AllowOut: []string{}, DenyOut: []string{}, Ask: info.Asks}
+	if n := info.Network; n != nil {
+		v.AllowOut, v.DenyOut, v.DNSServers = append(v.AllowOut, n.AllowOut...), append(v.DenyOut, n.DenyOut...), n.DNSServers
+		if n.EgressProxy != nil {
+			v.EgressProxy = n.EgressProxy.Address
+		}
+		for host, headers := range n.Headers {
+			if v.Headers == nil {
+				v.Headers = map[string][]string{}
+			}
+			v.Headers[host] = slices.Sorted(maps.Keys(headers))
+		}
+	}
+	v.Internet = !slices.Contains(v.DenyOut, sandbox.AllTraffic) && !v.createdWithout()
+	return v
+}
+
+// createdWithout reports whether the sandbox was created without internet access.
+func (v *networkView) createdWithout() bool {
+	return v.AllowInternetAccess != nil && !*v.AllowInternetAccess
+}
+
+func (v *networkView) rows() [][]string {
+	internet := "on"
+	switch {
+	case slices.Contains(v.DenyOut, sandbox.AllTraffic):
+		internet = "off"
+	case v.createdWithout():
+		internet = "off when created"
+	}
+	rows := [][]string{
+		{"Internet", internet},
+		{"Allowed", strings.Join(v.AllowOut, ", ")},
+		{"Denied", strings.Join(v.DenyOut, ", ")},
+	}
+	if len(v.DNSServers) > 0 {
+		rows = append(rows, []string{"Name servers", strings.Join(v.DNSServers, ", ")})
+	}
+	for _, host := range slices.Sorted(maps.Keys(v.Headers)) {
+		rows = append(rows, []string{"Headers", host + ": " + strings.Join(v.Headers[host], ", ")})
+	}
+	if v.EgressProxy != "" {
+		rows = append(rows, []string{"Proxy", v.EgressProxy})
+	}
+	if v.Ask {
+		rows = append(rows, []string{"Other hosts", "a program is asked"})
+	}
+	return rows
+}

@@ -1,0 +1,66 @@
+package localcloud
+
+import (
+	"errors"
+	"io/fs"
+)
+
+// Running returns the records of all local clouds of this user that run: the one that commands
+// use, then those beside it. With an error it returns those that it has found, too.
+func Running() ([]Record, error) {
+	place, err := Find()
+	if err != nil {
+		return nil, err
+	}
+	var records []Record
+	record, err := place.Read()
+	switch {
+	case err == nil:
+		records = append(records, record)
+	case errors.Is(err, ErrNone):
+		err = nil
+	}
+	beside, besideErr := place.Beside()
+	return append(records, beside...), errors.Join(err, besideErr)
+}
+
+// LogFile returns the file with the log of the local cloud with this state directory, whose path is
+// absolute; of the user's if it is "". If none runs, it is the file of the last one in the
+// background. ended reports whether that cloud has ended since. Of one in the
+// foreground the error is a *[NoLogError].
+func LogFile(state string) (path string, ended func() bool, err error) {
+	place, err := FindFor(state)
+	if err != nil {
+		return "", nil, err
+	}
+	record, err := place.Read()
+	switch {
+	case err == nil && (state == "" || record.State == state):
+		if record.Log == "" {
+			return "", nil, &NoLogError{record.URL}
+		}
+		return record.Log, func() bool {
+			now, err := place.Read()
+			return err != nil || !now.Since.Equal(record.Since)
+		}, nil
+	case err != nil && !errors.Is(err, ErrNone):
+		return "", nil, err
+	case state != "" && !place.Separate():
+		place = place.beside(state)
+	}
+	return place.logFile(), func() bool { return true }, nil
+}
+
+// NoLogError means that there is no log file.
+type NoLogError struct {
+	URL string // of the local cloud in the foreground that has none; "": none has run in the background
+}
+
+func (e *NoLogError) Error() string {
+	if e.URL == "" {
+		return "no local cloud has run in the background; e2bctl local up --background starts one"
+	}
+	return "the local cloud on " + e.URL + " runs in the foreground and has no log file: its terminal shows what happens with -v; e2bctl local up --background writes one"
+}
+
+func (e *NoLogError) Is(target error) bool { return target == fs.ErrNotExist }

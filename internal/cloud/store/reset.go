@@ -1,0 +1,80 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Verify returns an error unless dir is a state directory, or an empty directory that can become
+// one: a directory of this user that holds a store, or what is left of one, and not a link to one.
+// It changes nothing.
+func Verify(dir string) error {
+	info, err := os.Lstat(dir)
+	switch {
+	case err != nil:
+	case !info.IsDir():
+		err = errors.New("it is no directory")
+	case !owned(info):
+		err = errors.New("it is a directory of another user")
+	default:
+		err = claimable(dir)
+	}
+	if err != nil {
+		return fmt.Errorf("the state directory %s: %w", dir, err)
+	}
+	return nil
+}
+
+// Reset removes all that a state directory holds, also where it is damaged. The directory stays,
+// with its lock and with what is not of a store. Links are removed and never followed. Where
+// another process has the store open the error is an [InUseError]. If ctx ends before all is
+// removed, or the process does, a second Reset removes the rest.
+func Reset(ctx context.Context, dir string) (err error) {
+	if err := Verify(dir); err != nil {
+		return err
+	}
+	s := &Store{dir: dir, durable: true}
+	if s.release, err = lock(dir); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if err := s.removeState(ctx); err != nil {
+		return fmt.Errorf("removing what is in %s: %w", dir, explain(err))
+	}
+	return nil
+}
+
+// removeState moves everything to trash before it removes anything. The database is the first:
+// records without their directories would look like damage to the next start.
+func (s *Store) removeState(ctx context.Context) error {
+	if info, err := os.Lstat(s.path(trash)); err == nil && !info.IsDir() {
+		if err := os.Remove(s.path(trash)); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(s.path(trash), 0o700); err != nil {
+		return err
+	}
+	for _, name := range []string{databaseFile, unfinished, published, staging, noted, AllowedFile} {
+		if _, err := s.discard(s.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	names, err := os.ReadDir(s.path(trash))
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := s.remove(filepath.Join(s.path(trash), name.Name())); err != nil {
+			return err
+		}
+	}
+	return os.Remove(s.path(trash))
+}
