@@ -26,6 +26,7 @@ import (
 // its template, reaches the sandbox's record.
 func TestCreateIsWhole(t *testing.T) {
 	t.Parallel()
+	linuxOnly(t)
 	s := start(t)
 	trusted := httptest.NewTLSServer(http.NotFoundHandler())
 	trusted.Close()
@@ -155,6 +156,7 @@ func TestUniqueLabels(t *testing.T) {
 // may keep them.
 func TestTokensAreNotStored(t *testing.T) {
 	t.Parallel()
+	linuxOnly(t)
 	s := start(t)
 	volume, _ := s.must(t, "POST", "/volumes", `{"name":"first"}`, 201)["volumeID"].(string)
 	secret, _ := s.must(t, "POST", "/secrets", `{"name":"FIRST","value":"value"}`, 201)["secretID"].(string)

@@ -1,0 +1,42 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/state"
+)
+
+// TestFrameIsWhole checks that a frame is read only if its parts have exactly its size.
+func TestFrameIsWhole(t *testing.T) {
+	t.Parallel()
+	const document = `{"v":1,"value":1}`
+	head := func(size int) string { return fmt.Sprintf(`{"values":[["a",%d]],"blobs":[]}`+"\n", size) }
+	whole := head(len(document))
+	for name, tt := range map[string]struct {
+		text       string
+		head, size int
+		want       bool
+	}{
+		"whole":                 {whole + document, len(whole), len(whole + document), true},
+		"a byte more":           {whole + document + "x", len(whole), len(whole+document) + 1, false},
+		"a byte less":           {whole + document, len(whole), len(whole+document) - 1, false},
+		"cut off":               {whole + document[:3], len(whole), len(whole + document), false},
+		"a part that is larger": {head(len(document)+1) + document, len(head(99)), len(head(99) + document), false},
+		"a negative part":       {head(-1) + document, len(head(-1)), len(head(-1) + document), false},
+		"a head beyond it":      {whole, len(whole) + 1, len(whole), false},
+		"a negative head":       {whole + document, -1, len(whole + document), false},
+	} {
+		var names []string
+		err := readFrame(strings.NewReader(tt.text), tt.head, tt.size, func(name string, _ state.Value) error { names = append(names, name); return nil })
+		if (err == nil) != tt.want || len(names) > 0 != tt.want {
+			t.Errorf("%s: got %q and error %v, want it to be read: %v", name, names, err, tt.want)
+		}
+	}
+	failed := errors.New("no")
+	if err := readFrame(strings.NewReader(whole+document), len(whole), len(whole+document), func(string, state.Value) error { return failed }); !errors.Is(err, failed) {
+		t.Errorf("got %v, want the error of the function", err)
+	}
+}
