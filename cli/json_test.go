@@ -42,7 +42,6 @@ func withoutResult() map[string]string {
 		"fs watch":              "it runs until it is stopped: fs.txtar reads its lines",
 		"code repl":             "a terminal shows its output",
 		"connect":               "a terminal shows its output",
-		"mcp":                   "its output is the protocol",
 		"port-forward":          "it runs until it is stopped: port-forward.txtar reads its line",
 		"template migrate":      "only fails: of the official command",
 	}

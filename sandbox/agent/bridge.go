@@ -379,7 +379,7 @@ func (s *stepCalls) record(arguments state.Value) (string, []byte, error) {
 // finalTool describes final_answer, which every run has, to the code.
 var finalTool = Tool{
 	name: finalAnswer, doc: "Gives the final answer of the task and ends the run.",
-	parameters: []toolParameter{{anyType, "answer", "answer", "", true}}, returns: plainType("None", ""),
+	parameters: []toolParameter{{anyType(), "answer", "answer", "", true}}, returns: plainType("None", ""),
 }
 
 // end accepts no more calls, and returns those that have ended.

@@ -48,7 +48,7 @@ func ToolFromSchema(name, doc string, schema json.RawMessage, fn func(context.Co
 	if err != nil {
 		return Tool{}, fmt.Errorf("agent: the schema of the tool %s: %w", name, err)
 	}
-	t.parameters, t.schema, t.returns = object.parameters, slices.Clone(schema), anyType
+	t.parameters, t.schema, t.returns = object.parameters, slices.Clone(schema), anyType()
 	t.call = func(ctx context.Context, arguments state.Value) (state.Value, error) {
 		text, err := object.arguments(arguments)
 		if err != nil {

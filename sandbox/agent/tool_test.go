@@ -612,7 +612,6 @@ func TestPlacesOfCallsBecomeFree(t *testing.T) {
 		if name == "it is not its turn" {
 			bound.slots <- struct{}{}
 		}
-		s := r.bridge.step(t.Context(), 1, func() {})
 		arguments, err := state.NewValue(map[string]any{})
 		must.Do(t, err)
 		for range 3 {
@@ -620,7 +619,7 @@ func TestPlacesOfCallsBecomeFree(t *testing.T) {
 			if name == "it is given up" || name == "approved too late" || name == "it is not its turn" {
 				cancel()
 			}
-			if _, err := s.limited(ctx, bound, arguments); errors.Is(err, context.DeadlineExceeded) {
+			if _, err := r.bridge.limited(ctx, bound, ToolCall{Tool: "f", Arguments: arguments}); errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("%s: a call never ended: %v", name, err)
 			}
 			cancel()

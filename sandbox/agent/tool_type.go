@@ -102,22 +102,35 @@ func plainType(annotation, kind string) pythonType {
 }
 
 var (
-	anyType   = plainType("Any", "")
-	textTypes = []reflect.Type{reflect.TypeFor[encoding.TextMarshaler](), reflect.TypeFor[encoding.TextUnmarshaler]()}
-	ownTypes  = []reflect.Type{reflect.TypeFor[state.PythonMarshaler](), reflect.TypeFor[state.PythonUnmarshaler]()}
-	// knownTypes are the types that package state treats specially.
-	knownTypes = map[reflect.Type]pythonType{
-		reflect.TypeFor[time.Time]():       {"datetime.datetime", "datetime.datetime", map[string]any{"type": "string", "format": "date-time"}},
-		reflect.TypeFor[time.Duration]():   {"datetime.timedelta", "datetime.timedelta", map[string]any{"type": "string", "format": "duration"}},
-		reflect.TypeFor[big.Int]():         plainType("int", "integer"),
-		reflect.TypeFor[big.Rat]():         plainType("fractions.Fraction", "string"),
-		reflect.TypeFor[state.Dict]():      plainType("dict", "object"),
-		reflect.TypeFor[state.Tuple]():     plainType("tuple", "array"),
-		reflect.TypeFor[state.Set]():       plainType("set", "array"),
-		reflect.TypeFor[state.FrozenSet](): plainType("frozenset", "array"),
-	}
+	textTypes    = []reflect.Type{reflect.TypeFor[encoding.TextMarshaler](), reflect.TypeFor[encoding.TextUnmarshaler]()}
+	ownTypes     = []reflect.Type{reflect.TypeFor[state.PythonMarshaler](), reflect.TypeFor[state.PythonUnmarshaler]()}
 	statePackage = reflect.TypeFor[state.Value]().PkgPath()
 )
+
+func anyType() pythonType { return plainType("Any", "") }
+
+// knownType describes the types that package state treats specially.
+func knownType(t reflect.Type) (pythonType, bool) {
+	switch t {
+	case reflect.TypeFor[time.Time]():
+		return pythonType{"datetime.datetime", "datetime.datetime", map[string]any{"type": "string", "format": "date-time"}}, true
+	case reflect.TypeFor[time.Duration]():
+		return pythonType{"datetime.timedelta", "datetime.timedelta", map[string]any{"type": "string", "format": "duration"}}, true
+	case reflect.TypeFor[big.Int]():
+		return plainType("int", "integer"), true
+	case reflect.TypeFor[big.Rat]():
+		return plainType("fractions.Fraction", "string"), true
+	case reflect.TypeFor[state.Dict]():
+		return plainType("dict", "object"), true
+	case reflect.TypeFor[state.Tuple]():
+		return plainType("tuple", "array"), true
+	case reflect.TypeFor[state.Set]():
+		return plainType("set", "array"), true
+	case reflect.TypeFor[state.FrozenSet]():
+		return plainType("frozenset", "array"), true
+	}
+	return pythonType{}, false
+}
 
 func implements(t reflect.Type, interfaces []reflect.Type) bool {
 	return slices.ContainsFunc(interfaces, func(i reflect.Type) bool {
@@ -127,7 +140,7 @@ func implements(t reflect.Type, interfaces []reflect.Type) bool {
 
 // pythonTypeOf describes a type; outer are the structs that contain it.
 func pythonTypeOf(t reflect.Type, outer []reflect.Type) (pythonType, error) {
-	if known, ok := knownTypes[t]; ok {
+	if known, ok := knownType(t); ok {
 		return known, nil
 	}
 	switch {
@@ -135,7 +148,7 @@ func pythonTypeOf(t reflect.Type, outer []reflect.Type) (pythonType, error) {
 		p, err := pythonTypeOf(t.Elem(), outer)
 		return p, err
 	case t.PkgPath() == statePackage, implements(t, ownTypes):
-		return anyType, nil
+		return anyType(), nil
 	case implements(t, textTypes):
 		return plainType("str", "string"), nil
 	}
@@ -153,7 +166,7 @@ func pythonTypeOf(t reflect.Type, outer []reflect.Type) (pythonType, error) {
 		return plainType("str", "string"), nil
 	case reflect.Interface:
 		if t.NumMethod() == 0 {
-			return anyType, nil
+			return anyType(), nil
 		}
 	case reflect.Slice, reflect.Array:
 		if t.Elem().Kind() == reflect.Uint8 {

@@ -35,7 +35,7 @@ func TestAsksWait(t *testing.T) {
 	var asked sync.WaitGroup
 	defer asked.Wait()
 	defer cancel()
-	ask := sync.OnceFunc(func() { asked.Go(func() { _, _ = asks.Allow(ctx, "late.test") }) })
+	ask := sync.OnceFunc(func() { asked.Go(func() { _, _ = asks.Allow(ctx, "late.test", nil) }) })
 	r := httptest.NewRequestWithContext(seenContext{ctx, ask}, "GET", "/local/sandboxes/"+id+"/asks", nil)
 	r.SetPathValue("id", id)
 	w := httptest.NewRecorder()
