@@ -110,6 +110,10 @@ checkgenerate: ## fail when internal/gen is not what internal/proto says
 	cd internal/tools && go run ./protogen -I ../proto -o ../../.tmp/gen -module github.com/e2bctl/e2bctl/internal/gen $(PROTOS)
 	@for f in process filesystem; do diff -r .tmp/gen/$$f internal/gen/$$f || { echo "internal/gen is stale: run make generate" >&2; exit 1; }; done
 
+.PHONY: manual
+manual: ## write cli/manual from the commands, and pages for man to .tmp/man
+	go run ./cli/manual -markdown cli/manual -man .tmp/man
+
 .PHONY: python-lock
 python-lock: ## resolve the sandboxes' Python packages anew (PYTHONS="3.9=python3.9 ...")
 	cd internal/tools && for list in requirements full; do \

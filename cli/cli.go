@@ -2,7 +2,7 @@
 // constructor and a run function in a file of its family's package in internal/cmd,
 // and root.go puts them together. Commands get their dependencies from a
 // [cmdutil.Factory] and read and write through [cmdutil.IOStreams]. Only exit.go knows
-// exit statuses, and nothing here ends the process.
+// exit statuses, and nothing here ends the process. Package manual describes the commands in pages.
 package cli
 
 import (
@@ -65,6 +65,15 @@ func Main() int {
 // empty. Cancelling ctx stops the command, which then still cleans up.
 func Run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, args []string) int {
 	return run(ctx, cmdutil.NewIOStreams(stdin, stdout, stderr), args)
+}
+
+// Commands returns e2bctl with all of its commands, for programs that describe them, such as the one that writes
+// the manual. [Run] runs them.
+func Commands() *cobra.Command {
+	ios := cmdutil.NewIOStreams(nil, io.Discard, io.Discard)
+	root := newCmdRoot(cmdutil.NewFactory(ios, describe), nil)
+	addCompletion(root, nil)
+	return root
 }
 
 func run(ctx context.Context, ios *cmdutil.IOStreams, args []string) int {
