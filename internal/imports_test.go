@@ -303,7 +303,7 @@ func TestClientLinksNoCloud(t *testing.T) {
 // with: all others have hooks, so that most programs link nothing of it.
 var optional = map[string][]string{
 	"go.opentelemetry.io/":                    {"cli/internal/tracing", "examples/observability", "sandbox/otel"},
-	"github.com/modelcontextprotocol/go-sdk/": {"cli/internal/mcpserver", "sandbox/agent/agentmcp"},
+	"github.com/modelcontextprotocol/go-sdk/": {"cli/internal/mcpserver", "internal/bench", "sandbox/agent/agentmcp"},
 }
 
 // TestOnlyFewImportTheOptional checks that a program that traces nothing links nothing of

@@ -49,7 +49,7 @@ func (b *bench) rows() []row {
 			name: "`e2bctl version`", runs: 50, measure: calls(bare(b.command, "version")),
 			floor: calls(bare("/bin/true")), floorName: "`/bin/true`", elsewhere: "267 ms [7]",
 		})
-		rows = append(rows, b.commandRows()...)
+		rows = slices.Concat(rows, b.commandRows(), b.mcpRows())
 	}
 	// These come last, because the memory that they leave in pools would count
 	// for later rows.
