@@ -25,6 +25,10 @@ func (b *bench) commandRows() []row {
 			name: "`e2bctl sync` of " + count(b.records, "small files"), runs: 2,
 			measure: b.commandCopy(smallFiles(b.records), "sync"), floor: copyOnHost(smallFiles(b.records)), floorName: "a pipe of `tar` on the host",
 		},
+		{
+			name: "`e2bctl sync --watch`: from a write to the file inside", runs: 30, measure: b.synced,
+			floor: watchOnHost, floorName: "fsnotify on the host",
+		},
 	}
 }
 

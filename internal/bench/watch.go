@@ -3,10 +3,13 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 
@@ -39,6 +42,65 @@ func (b *bench) watched(ctx context.Context, runs int) (r result, err error) {
 		return errors.Join(err, watcher.Close())
 	})
 	return r, err
+}
+
+// synced measures the time from writing a file here until `e2bctl sync --watch` has it in a sandbox, and a watch there
+// reports it.
+func (b *bench) synced(ctx context.Context, runs int) (r result, err error) {
+	dir, err := os.MkdirTemp("", "bench-")
+	if err != nil {
+		return result{}, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	err = b.with(ctx, func(sb *sandbox.Sandbox) (err error) {
+		if err := sb.Files.MakeDir(ctx, "synced", nil); err != nil {
+			return err
+		}
+		end, err := b.startSync(ctx, dir, sb.ID()+":synced")
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, end()) }()
+		watcher, err := sb.Files.Watch(ctx, "synced", nil)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, watcher.Close()) }()
+		next, stop := iter.Pull2(watcher.Events(ctx))
+		defer stop()
+		r, err = watches(ctx, runs,
+			func(name string) error { return os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o600) },
+			func() (string, error) {
+				event, err, ok := next()
+				if !ok {
+					err = errors.New("the watch ended")
+				}
+				return event.Name, err
+			})
+		return err
+	})
+	return r, err
+}
+
+// startSync starts `e2bctl sync --watch`, and returns when it watches. end ends it.
+func (b *bench) startSync(ctx context.Context, dir, to string) (end func() error, err error) {
+	cmd := exec.CommandContext(ctx, b.command, "sync", "--watch", dir, to)
+	cmd.Env = append(os.Environ(), b.cloud.Env()...)
+	notes, err := cmd.StderrPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	if line, err := bufio.NewReader(notes).ReadString('\n'); err != nil {
+		return nil, errors.Join(fmt.Errorf("e2bctl sync --watch: %w: %q", err, line), cmd.Process.Kill(), cmd.Wait())
+	}
+	return func() error {
+		err := cmd.Process.Kill()
+		_ = cmd.Wait() // it was killed
+		return err
+	}, nil
 }
 
 func watchOnHost(ctx context.Context, runs int) (_ result, err error) {
