@@ -91,8 +91,8 @@ until they end.`,
 	return cmd
 }
 
-// stateDirOf returns the state directory that a flag names, or else that of the local cloud that
-// runs, or of the next one.
+// stateDirOf returns the state directory that a flag names. Without the flag it
+// returns that of the running local cloud, or, if none runs, of the next one.
 func stateDirOf(flag string) (string, error) {
 	dir, err := absolute(flag)
 	if err != nil {

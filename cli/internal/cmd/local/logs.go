@@ -90,14 +90,14 @@ func logsRun(ctx context.Context, opts *logsOptions) error {
 // logPause is the time between two looks for new lines.
 const logPause = 200 * time.Millisecond
 
-// logLines copies lines, printable: a sandbox may have chosen parts of them.
+// logLines copies lines and makes them printable: a sandbox may have chosen parts of them.
 type logLines struct {
 	from *bufio.Reader
 	to   io.Writer
 	part []byte // of a line that is not whole yet
 }
 
-// copy copies the lines that are there. isLast copies a last line without an end, too.
+// copy copies the lines that have arrived. With isLast it also copies a last line without a newline.
 func (l *logLines) copy(isLast bool) error {
 	for {
 		text, err := l.from.ReadSlice('\n')
@@ -118,7 +118,7 @@ func (l *logLines) copy(isLast bool) error {
 	}
 }
 
-// seekLines moves to the first of the last lines of a file.
+// seekLines moves a file to the beginning of its last lines.
 func seekLines(file *os.File, lines int) error {
 	info, err := file.Stat()
 	if err != nil {

@@ -72,7 +72,7 @@ In what is shown, secrets of other servers are stars.`,
 	return cmd
 }
 
-// parse reads the arguments, and refuses what would make a server that does not start.
+// parse reads the arguments. It refuses those with which the server would not start.
 func (o *installOptions) parse(cmd *cobra.Command, args []string) error {
 	before := args
 	if dash := cmd.ArgsLenAtDash(); dash >= 0 {
@@ -103,7 +103,7 @@ func (o *installOptions) parse(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// checkFlags returns an error if e2bctl mcp would refuse flags, or if they have a key.
+// checkFlags returns an error if e2bctl mcp would refuse the flags, or if one contains a key.
 func checkFlags(flags []string) error {
 	for i, flag := range flags {
 		if hasKey(flag) {
@@ -166,7 +166,8 @@ func installRun(ctx context.Context, opts *installOptions) error {
 	return err
 }
 
-// program returns the command by which clients start e2bctl: its name if that finds this program.
+// program returns the command by which clients start e2bctl. It is the name in
+// a project, and if PATH finds this program by its name; otherwise the path.
 func program(isProject bool) (string, error) {
 	const name = "e2bctl"
 	if isProject {
@@ -207,8 +208,7 @@ func printEntry(opts *installOptions, file string, s server) error {
 	return err
 }
 
-// install changes the file, after the question. It returns errChanged if the file changed after
-// it was read.
+// install asks, and changes the file. It returns errChanged if the file changed after it was read.
 func install(ctx context.Context, opts *installOptions, file string, s server) (backup string, isChanged bool, err error) {
 	config, err := readConfig(file)
 	if err != nil {
@@ -237,7 +237,7 @@ func install(ctx context.Context, opts *installOptions, file string, s server) (
 	return backup, err == nil, err
 }
 
-// outcome says in one line what was done, and what the user does next.
+// outcome returns a line about the change and the user's next step.
 func outcome(opts *installOptions, view installView) string {
 	if !view.Changed {
 		return fmt.Sprintf("%s has this server already: nothing changes", view.File)

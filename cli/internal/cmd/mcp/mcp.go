@@ -123,7 +123,8 @@ func (o *options) check(cmd *cobra.Command) error {
 	return o.Uploads.Check()
 }
 
-// place decides where the sandboxes are, and says so if no flag does.
+// place chooses the service or a local cloud for the sandboxes.
+// It prints the choice of a local cloud that no flag made.
 func (o *options) place(cmd *cobra.Command) (err error) {
 	own := o.New.NeedsOwnCloud()
 	if o.Keep && own != "" {

@@ -37,8 +37,8 @@ that was changed since: the line says "off when created" then.`,
 	})
 }
 
-// networkView is the network of a sandbox as -o json shows it. It has no values of headers, which
-// may be secrets.
+// networkView is the network of a sandbox as -o json shows it.
+// The values of headers are left out: they may be secrets.
 type networkView struct {
 	ID                  string              `json:"sandboxID"`
 	Internet            bool                `json:"internet"`

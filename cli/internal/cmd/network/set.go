@@ -63,7 +63,7 @@ paused, and each later change needs --internet on again.`,
 	return set
 }
 
-// check refuses a command line that changes nothing, or wants two things.
+// check refuses a command line that changes nothing or contradicts itself.
 func check(cmd *cobra.Command, rules cmdutil.NetworkRules, internet toggle) error {
 	switch {
 	case rules.Allow == nil && rules.Deny == nil && internet.on == nil:

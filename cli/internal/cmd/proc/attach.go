@@ -48,8 +48,8 @@ A terminal, such as that of exec -t, is shown by e2bctl connect --pid.`,
 	return cmd
 }
 
-// attach shows the output of a process until it ends, or ctx does. If its status is not 0 it
-// returns a cmdutil.RemoteStatus.
+// attach shows the output of a process until the process or ctx ends.
+// If the exit status is not 0, it returns a cmdutil.RemoteStatus.
 func attach(ctx context.Context, f *cmdutil.Factory, sb *sandbox.Sandbox, pid int, input io.Reader) error {
 	process, err := sb.Commands.Connect(ctx, sandbox.ByPID(pid), &sandbox.CommandConnectParams{Stdout: f.IO.Out, Stderr: f.IO.Err, MaxOutputBytes: -1})
 	if err != nil {
@@ -80,7 +80,7 @@ func attach(ctx context.Context, f *cmdutil.Factory, sb *sandbox.Sandbox, pid in
 	return nil
 }
 
-// feed passes input on to a process, and its end.
+// feed passes input on to a process, and closes the process's standard input at the end of it.
 func feed(ctx context.Context, process *sandbox.Command, input io.Reader) error {
 	buffer := make([]byte, 32<<10)
 	for {
