@@ -13,7 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// errNotYours is the answer for all sandboxes that calls may not name, whether or not they exist.
+// errNotYours is the answer for each sandbox that calls may not name, whether or not it exists.
 var errNotYours = errors.New("there is no such sandbox of this server: it may have ended. Leave \"sandbox\" out for a new one")
 
 // holdings are the sandboxes that a server holds open.
@@ -35,14 +35,14 @@ type holdings struct {
 	work        sync.WaitGroup
 }
 
-// pending is a sandbox that is being made, or was.
+// pending is a sandbox in the making. It is made, or failed, when done is closed.
 type pending struct {
 	done    chan struct{}
 	sandbox *held
 	err     error
 }
 
-// held is a sandbox with what the server has in it.
+// held is an open sandbox with the server's state for it.
 type held struct {
 	*sandbox.Sandbox
 	isOwn bool // it ends with the server
@@ -97,7 +97,7 @@ func (h *holdings) client(ctx context.Context) (*sandbox.Client, error) {
 	return h.connect()
 }
 
-// named returns the sandbox with the id, for a call that is done when release is called.
+// named returns the sandbox with the id. The call must call release when it is done.
 func (h *holdings) named(ctx context.Context, id string) (box *held, release func(), err error) {
 	h.mu.Lock()
 	box = h.held[id]
@@ -133,8 +133,8 @@ func (h *holdings) adopt(ctx context.Context, id string) (*held, error) {
 	return h.hold(newHeld(sb, !given))
 }
 
-// ofSession returns the sandbox of a session, which is made if there is none. It stays after the
-// session, until it is idle: another client may name it.
+// ofSession returns the sandbox of a session, and makes one if there is none. The
+// sandbox outlives the session until it is idle, because another client may name it.
 func (h *holdings) ofSession(ctx context.Context, session *sdk.ServerSession) (*held, func(), error) {
 	if len(h.config.Sandboxes) > 0 {
 		return h.named(ctx, h.config.Sandboxes[0])
@@ -159,7 +159,8 @@ func (h *holdings) fresh(ctx context.Context) (*held, func(), error) {
 	return h.await(ctx, p)
 }
 
-// restored returns a new sandbox from a checkpoint, which options name. It is prepared already.
+// restored returns a new sandbox from the checkpoint that options name.
+// It is not prepared again: the checkpoint holds what Prepare did.
 func (h *holdings) restored(ctx context.Context, options []sandbox.CreateOption) (*held, func(), error) {
 	h.mu.Lock()
 	p := h.make(options, nil)
@@ -186,8 +187,8 @@ func (h *holdings) await(ctx context.Context, p *pending) (*held, func(), error)
 	return p.sandbox, h.use(p.sandbox), nil
 }
 
-// make begins to make a sandbox. The call that needs it first may be cancelled while others wait for it, so the
-// sandbox is made for the server, not for the call. The caller holds h.mu.
+// make begins to make a sandbox. The sandbox is made for the server, not for the call: the
+// call that needs it first may be cancelled while others wait for it. The caller holds h.mu.
 func (h *holdings) make(options []sandbox.CreateOption, prepare func(context.Context, *sandbox.Sandbox) error) *pending {
 	p := &pending{done: make(chan struct{})}
 	if err := h.room(); err != nil {
@@ -215,7 +216,8 @@ func (h *holdings) make(options []sandbox.CreateOption, prepare func(context.Con
 	return p
 }
 
-// room returns an error if the server holds as many sandboxes as it may. The caller holds h.mu.
+// room returns an error if the server holds as many
+// sandboxes as it may, or is ending. The caller holds h.mu.
 func (h *holdings) room() error {
 	if h.closed {
 		return errors.New("the server is ending")
@@ -261,8 +263,8 @@ func (h *holdings) create(options []sandbox.CreateOption, prepare func(context.C
 	return box, nil
 }
 
-// hold adds a sandbox to those that the server holds. If another call connected to the same one first, hold
-// returns that.
+// hold adds a sandbox to those that the server holds, and returns it. If another call
+// connected to the same sandbox first, hold detaches box and returns the sandbox of that call.
 func (h *holdings) hold(box *held) (*held, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -277,7 +279,7 @@ func (h *holdings) hold(box *held) (*held, error) {
 	return box, nil
 }
 
-// use marks the sandbox as used until the function that it returns is called.
+// use marks the sandbox as used until the returned function is called.
 func (h *holdings) use(box *held) func() {
 	box.mu.Lock()
 	defer box.mu.Unlock()
@@ -290,7 +292,7 @@ func (h *holdings) use(box *held) func() {
 	}
 }
 
-// expire lets a sandbox go that nothing has used for the time of [Config.Idle].
+// expire lets go of a sandbox that has been unused for [Config.Idle].
 func (h *holdings) expire(box *held) {
 	box.mu.Lock()
 	busy := box.calls > 0
@@ -301,7 +303,7 @@ func (h *holdings) expire(box *held) {
 	h.letGo(box)
 }
 
-// letGo ends the server's hold of a sandbox, and the sandbox itself unless it is to stay.
+// letGo ends the server's hold of a sandbox. It also ends the sandbox, unless the sandbox is to stay.
 func (h *holdings) letGo(box *held) {
 	h.mu.Lock()
 	if h.closed || h.held[box.ID()] != box {
