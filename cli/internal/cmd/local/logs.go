@@ -51,7 +51,7 @@ sandbox.
 	}
 	addStateDir(cmd, &opts.State)
 	cmd.Flags().BoolVarP(&opts.Follow, "follow", "f", false, "go on until the local cloud has ended")
-	cmd.Flags().IntVarP(&opts.Tail, "tail", "n", 0, "only the last `N` lines that there are; 0: all")
+	cmd.Flags().IntVarP(&opts.Tail, "tail", "n", 0, "only the last `N` lines so far; 0: all")
 	return cmd
 }
 
