@@ -19,18 +19,18 @@ func newCmdRepl(f *cmdutil.Factory) *cobra.Command {
 		Use:        "repl [flags] [<id>]",
 		SuggestFor: []string{"shell", "python", "ipython", "console"},
 		Short:      "Type Python, or another language, into a kernel",
-		Long: `Type code into the kernel of a sandbox, and see what it prints and returns. Without an
-ID, a sandbox is created and killed at the end; with one, the code sees the variables of
-earlier code, and leaves its own.
+		Long: `Type code into the kernel of a sandbox, and see its output and results. Without an ID, a
+sandbox is created and killed at the end. With an ID, the code sees the variables of
+earlier code, and its own variables stay.
 
-Tab completes, and name? or name?? shows what the kernel knows of a name, which Python's
-does. Lines that belong together, such as those of a function, are read until an empty
-line. The up and down keys bring back what was typed before, as a whole: ` + newlineMark + ` stands for
-the end of a line within it. Ctrl-C clears the line, or interrupts the code that runs; a
-second Ctrl-C gives the code up, which may cost the variables. Ctrl-D ends.
+Tab completes. In Python, name? shows help on a name, and name?? its source, too. Lines
+that belong together, such as those of a function, are read until an empty line. The up
+and down keys bring back earlier cells, each on one line: ` + newlineMark + ` stands for the end of a line
+in a cell. Ctrl-C clears the line, or interrupts the code that runs; a second Ctrl-C gives
+the code up, which may cost the variables. Ctrl-D ends.
 
-What was typed is kept for the next time, in a file of the user's state directory that
-only the user can read. Answers to input() are not. Code that asks for input asks here.
+Cells are kept for the next time, in a file of the user's state directory that only the
+user can read. Code that calls input() asks here; the answers are not kept.
 
 The flags are those of e2bctl code run.`,
 		Example: `  e2bctl code repl --local

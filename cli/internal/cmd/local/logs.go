@@ -29,11 +29,10 @@ func newCmdLogs(f *cmdutil.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logs",
 		Short: "Show the log of a local cloud in the background",
-		Long: `Show what a local cloud in the background has written to its log, or, if none runs,
-what the last one has. The log is a file that only this user can read; e2bctl local status
-names it. It has at most 64 MiB, and starts anew with each local cloud. One in the foreground
-has none: its terminal shows what happens with -v. e2bctl logs shows what happened to a
-sandbox.
+		Long: `Show the log of the local cloud in the background, or, if none runs, of the last one.
+The log is a file that only this user can read; e2bctl local status names it. It has at most
+64 MiB, and starts anew with each local cloud. A local cloud in the foreground has no log:
+with -v its terminal shows the same lines. e2bctl logs shows the log of a sandbox.
 
 -f goes on until that local cloud ends.`,
 		Example: `  e2bctl local logs -n 20

@@ -34,22 +34,22 @@ func newCmdInstall(f *cmdutil.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "install " + clients + " [flags] [-- <flag of e2bctl mcp>...]",
 		Short: "Have the client of an agent start e2bctl mcp",
-		Long: `Write into the configuration of a client that it starts e2bctl mcp, with the flags
-after --. The change is shown first, and made when you agree; without a terminal that
-needs --yes. All other text of the file stays as it is, comments too. The file before
-the change is kept beside it, with .e2bctl-backup at the end of its name: one backup,
-that of the latest change. A server of that name that is there is replaced as a whole.
+		Long: `Add e2bctl mcp, with the flags after --, to the servers that a client starts. The
+change of the client's configuration is shown first, and made when you agree; without a
+terminal that needs --yes. All other text of the file stays as it is, comments too. The
+file before the latest change is kept beside it, with .e2bctl-backup at the end of its
+name. An earlier server of the same name is replaced as a whole.
 
 Without --project the file is your own: ~/.claude.json, ~/.cursor/mcp.json,
 ~/.codex/config.toml, mcp.json of VS Code's default profile, ~/.gemini/settings.json,
 or where CLAUDE_CONFIG_DIR, CODEX_HOME, VSCODE_PORTABLE, VSCODE_APPDATA or
-GEMINI_CLI_HOME have it. With --project it is that of the current directory, and e2bctl
-is found in PATH by whoever opens the project.
+GEMINI_CLI_HOME have it. With --project it is the file of the project in the current
+directory, and everyone who opens the project needs e2bctl in PATH.
 
-No key is ever written. If E2B_API_KEY is set, its name is, and the client passes the
-value on; the same goes for the variables with the service's address. Codex, which
-passes nothing on by itself, is also given the names of those that find the local cloud.
-In what is shown, secrets of other servers are stars.`,
+No key is ever written. If E2B_API_KEY is set, its name is written, and the client passes
+the value on. The same goes for the variables with the service's address. Codex passes
+nothing on by itself, so it also gets the names of the variables that find the local
+cloud. In the change that is shown, stars replace secrets of other servers.`,
 		Example: `  e2bctl mcp install claude
   e2bctl mcp install codex -- --api-url https://api.example.com
   e2bctl mcp install vscode --project

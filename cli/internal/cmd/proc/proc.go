@@ -86,7 +86,7 @@ func newCmdList(f *cmdutil.Factory) *cobra.Command {
 		Aliases: []string{"list"},
 		Short:   "List the processes that were started in a sandbox",
 		Long: `List the processes that were started in a sandbox and still run: commands and
-terminals, of e2bctl or of any SDK. What they start themselves, and kernels, are not
+terminals, of e2bctl or of any SDK. Their own children, and kernels, are not
 listed. The command is the line that a shell runs; -o wide shows the whole program
 with its arguments. -q prints numbers only.`,
 		Example: `  e2bctl proc ls "$ID"
