@@ -222,8 +222,8 @@ var classes = map[int]error{
 	http.StatusTooManyRequests:     ErrRateLimited,
 }
 
-// conflictOf marks an answer of status 400 as one about the state of what is there, for calls
-// for which the service has no other reason for this status.
+// conflictOf marks an error of status 400 as a conflict with the present state.
+// Use it for calls that the service answers with 400 for no other reason.
 func conflictOf(err error) error {
 	if e, ok := errors.AsType[*Error](err); ok && e.StatusCode == http.StatusBadRequest {
 		e.conflict = true
@@ -231,8 +231,8 @@ func conflictOf(err error) error {
 	return err
 }
 
-// missingOf marks an answer of status 400 as one about something that is not there, for calls
-// for which the service has no other reason for this status.
+// missingOf marks an error of status 400 as missing: the thing does not exist.
+// Use it for calls that the service answers with 400 for no other reason.
 func missingOf(err error) error {
 	if e, ok := errors.AsType[*Error](err); ok && e.StatusCode == http.StatusBadRequest {
 		e.missing = true

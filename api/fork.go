@@ -102,8 +102,8 @@ func (a forkAnswer) fork(path string) ForkResult {
 	return ForkResult{Sandbox: a.Sandbox, Memory: a.Memory}
 }
 
-// of returns the error as one of a call of its own. A code that is no status of an
-// error is one that the service did not expect.
+// of converts e to the error of a call with this method
+// and path. A code outside 400 to 599 becomes 500.
 func (e *forkError) of(method, path string) *Error {
 	status := e.Code
 	if status < 400 || status > 599 {

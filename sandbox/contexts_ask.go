@@ -16,18 +16,18 @@ type CompleteParams struct {
 	Language string
 }
 
-// Completion has the texts that a kernel would write in the place of a part of the code.
+// Completion holds the texts with which a kernel would replace a part of the code.
 type Completion struct {
-	// Matches are the possible texts. They come from the sandbox and may hold anything.
+	// Matches are the possible texts. They come from the sandbox and may contain anything.
 	Matches []string
-	// Start and End are the part of the code that a match takes the place of, in bytes.
+	// Start and End are the byte offsets in the code of the part that a match replaces.
 	Start, End int
 }
 
-// Complete asks a kernel how code can go on at the cursor, an index of its bytes. It waits until
-// the kernel has no code to run, runs none itself, and needs the websocket: otherwise the error is
-// [ErrNeedsWebsocket]. A kernel that does not complete code returns no matches, or an error. When
-// ctx ends, Complete gives up and interrupts nothing.
+// Complete asks a kernel how code can go on at cursor, a byte index. It waits until the
+// kernel has no code to run, and runs none itself. It needs the websocket: otherwise
+// the error is [ErrNeedsWebsocket]. A kernel that does not complete code returns no
+// matches, or an error. When ctx ends, Complete gives up and interrupts nothing.
 func (c *Contexts) Complete(ctx context.Context, code string, cursor int, p *CompleteParams) (*Completion, error) {
 	if p == nil {
 		p = &CompleteParams{}
@@ -45,7 +45,7 @@ func (c *Contexts) Complete(ctx context.Context, code string, cursor int, p *Com
 	return &Completion{Matches: reply.Matches, Start: min(start, end), End: end}, nil
 }
 
-// InspectParams sets what a kernel tells about a name.
+// InspectParams selects the kernel, and what it tells about a name.
 type InspectParams struct {
 	// Context and Language are as in [RunCodeParams].
 	Context  ContextID
@@ -54,10 +54,10 @@ type InspectParams struct {
 	Source bool
 }
 
-// Inspect returns what a kernel tells about the name at the cursor, an index of the code's bytes:
-// in Python its signature, type and documentation. The text has no escape sequences of terminals;
-// it comes from the sandbox and may hold anything else. It is empty if the kernel knows no such
-// name. Inspect waits, gives up and fails as [Contexts.Complete] does.
+// Inspect returns a kernel's information about the name at cursor, a byte index of code: in
+// Python its signature, type and documentation. It is "" if the kernel does not know the
+// name. The text has no escape sequences of terminals; it comes from the sandbox and may
+// contain anything else. Inspect waits, gives up and fails as [Contexts.Complete] does.
 func (c *Contexts) Inspect(ctx context.Context, code string, cursor int, p *InspectParams) (string, error) {
 	if p == nil {
 		p = &InspectParams{}
@@ -88,7 +88,7 @@ type CheckParams struct {
 	Language string
 }
 
-// CodeVerdict reports whether code can be run as it is.
+// CodeVerdict is a kernel's verdict on code: whether the code can be run as it is.
 type CodeVerdict string
 
 // The verdicts.
@@ -158,8 +158,8 @@ func (c *Contexts) ask(ctx context.Context, q kernelconn.Question, reply any) er
 	return nil
 }
 
-// byteIndex returns the index of a character of text, from the first byte on, and no index
-// beyond the end.
+// byteIndex returns the byte index of a character of
+// text. Beyond the end it returns the length of text.
 func byteIndex(text string, character int) int {
 	for i := range text {
 		if character <= 0 {

@@ -166,8 +166,8 @@ func (sb *Sandbox) SetNetwork(ctx context.Context, n Network) error {
 
 // UpdateNetworkParams are changes to the network rules of a sandbox. A nil field leaves what is there.
 type UpdateNetworkParams struct {
-	// AllowOut and DenyOut replace the lists of [Network] with these names. An empty list that
-	// is not nil clears them.
+	// AllowOut and DenyOut replace the lists of the same names
+	// in [Network]. An empty list that is not nil clears them.
 	AllowOut []string
 	DenyOut  []string
 	// Internet false adds [AllTraffic] to DenyOut, and true takes it out.

@@ -14,7 +14,7 @@ import (
 type RequirementError struct {
 	// Requirement is the text that was refused.
 	Requirement string
-	// Reason says why, and what to write instead.
+	// Reason is the reason for the refusal, and the text to write instead.
 	Reason string
 	// Import reports that the requirement names something to import, such as "json" or
 	// "numpy.*", and not a package.

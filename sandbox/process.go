@@ -89,9 +89,9 @@ type connectEvents struct {
 
 func (s connectEvents) event() *process.ProcessEvent { return s.Msg().GetEvent() }
 
-// startProcess starts a process and waits, until ctx or life ends, for it to run.
-// The daemon is told the deadline of life. If the caller has given up, what may
-// have been started is killed in the background.
+// startProcess starts a process and waits, until ctx or life ends, for it
+// to run. The daemon is told the deadline of life. If the caller gives
+// up, a process that may have been started is killed in the background.
 func (sb *Sandbox) startProcess(ctx, life context.Context, user string, msg *process.StartRequest) (*attachment, error) {
 	a, err := sb.attach(ctx, life, user, true, func(ctx context.Context) (eventStream, error) {
 		stream, err := sb.processes.Start(ctx, streamRequest(user, msg))

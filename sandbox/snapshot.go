@@ -98,7 +98,7 @@ func (c *Client) Snapshot(ctx context.Context, id string, p *SnapshotParams) (*S
 	return (*Snapshot)(snapshot), nil
 }
 
-// asleepOrMissing is missing for a call that does not find a sandbox that is paused.
+// asleepOrMissing is like missing, and its error says if the sandbox is only paused.
 func (c *Client) asleepOrMissing(ctx context.Context, id string, err error) error {
 	gone, ok := errors.AsType[*GoneError](missing(id, err))
 	if !ok {

@@ -14,8 +14,7 @@ type form interface {
 	form() (Kind, any, error)
 }
 
-// forms has, for each such kind, the function that reads it from its payload
-// and checks it.
+// forms holds the readers of forms by kind. A reader reads the value from its payload and checks it.
 var forms map[Kind]func(*decoder) (any, error)
 
 // formTypes are the types that implement form.

@@ -21,7 +21,7 @@ type row struct {
 	elsewhere string
 }
 
-// overHTTP names the floor of what goes through a server.
+// overHTTP is the name of the floor for requests that go through a server.
 const overHTTP = "`net/http`"
 
 func (b *bench) rows() []row {

@@ -2,6 +2,5 @@
 
 package cloud
 
-// listenerOn would name the process that listens on the port of an address; "": it is not
-// found.
+// listenerOn returns "": only on Linux does it find the process that listens on an address.
 func listenerOn(string) string { return "" }

@@ -179,8 +179,8 @@ func (ks *Kernels) openUnlessEnding(ctx context.Context, id, language string) (k
 	return nil, "", fmt.Errorf("the sandbox has lost the kernels of %d contexts, one after the other: %w", maxLookups, api.ErrRetryable)
 }
 
-// add records a new connection. It returns nil if the context was ended meanwhile, or is
-// being ended: the connection may lead to the kernel that ends.
+// add records a new connection. It returns nil if the context was ended meanwhile,
+// or is being ended: the connection may then lead to the kernel that ends.
 func (ks *Kernels) add(id, session string, conn *jupyter.Conn) *Kernel {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()

@@ -10,18 +10,18 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// maxCalls bounds how many calls may be under way, including abandoned ones whose function
-// has not returned.
+// maxCalls bounds the number of calls under way, including
+// abandoned calls whose function has not returned.
 const maxCalls = 1024
 
-// caller makes calls of tools within their limits: those of the code of a run, or those of a
-// [Toolbox].
+// caller makes calls of tools within their limits, for the code of a run or for a [Toolbox].
 type caller struct {
 	tools map[string]*boundTool
 	work  sync.WaitGroup // functions that have not returned
 	slots chan struct{}  // one for each function in work
 
-	// trace is called when a call is approved; what it returns is called at the end of the call.
+	// trace is called when a call is approved. The function
+	// that it returns is called at the end of the call.
 	trace func(context.Context, ToolCall) (context.Context, func(error))
 	// panicked receives the value and the stack of a panic in a call.
 	panicked func(ctx context.Context, call ToolCall, value any, stack []byte)
@@ -69,8 +69,7 @@ func (c *caller) call(ctx context.Context, t *boundTool, call ToolCall, size int
 	return v, nil
 }
 
-// limited makes a call within the limits of its tool and of the agents within
-// which it is made.
+// limited makes a call within the limits of its tool and of the agents around it.
 func (c *caller) limited(ctx context.Context, t *boundTool, call ToolCall) (state.Value, error) {
 	t.mu.Lock()
 	t.calls++
@@ -153,8 +152,8 @@ func (c *caller) limited(ctx context.Context, t *boundTool, call ToolCall) (stat
 	return o.value, o.err
 }
 
-// protected returns a panic as an error. The value of the panic is for this program's
-// log and the audit, not for the sandbox.
+// protected calls f and returns a panic as an error. The panic's
+// value goes to this program's log and the audit, not to the sandbox.
 func (c *caller) protected(ctx context.Context, call ToolCall, f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

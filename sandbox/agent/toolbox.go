@@ -15,10 +15,9 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// Toolbox calls tools for others than the code of a run, such as the clients of a server
-// (package agentmcp). It holds the limits of its tools and asks for their approval as a
-// run does; the limits count all calls of the Toolbox. It may be used by several
-// goroutines, and needs no closing.
+// Toolbox calls tools for callers other than the code of a run, such as the clients of a server
+// (package agentmcp). It enforces the limits of its tools and asks for their approval as a run does.
+// The limits count all calls of the Toolbox. Several goroutines may use it, and it needs no closing.
 type Toolbox struct{ caller caller }
 
 // NewToolbox makes a Toolbox. It returns an error if two tools have one name, or if one was not
@@ -36,15 +35,15 @@ func NewToolbox(tools ...Tool) (*Toolbox, error) {
 	return b, nil
 }
 
-// Call calls the tool of a name. arguments is a JSON object that matches [Tool.Schema];
-// nil is an empty one. A type that JSON does not have is given as the schema describes it:
-// bytes in base64, times of RFC 3339, durations such as "PT1H30M". The result is JSON, too;
-// one that JSON cannot hold, such as a set, is a string of what Python writes for it. In
-// the [ToolCall] that an approval is given, Run is "" and Step is 0.
+// Call calls the tool with that name. arguments is a JSON object that matches
+// [Tool.Schema]; nil is an empty one. Types that JSON lacks are given as the schema
+// describes: bytes in base64, times in RFC 3339, durations such as "PT1H30M". The
+// result is JSON. A result that JSON cannot hold, such as a set, becomes a string
+// of its Python form. The [ToolCall] that an approval gets has Run "" and Step 0.
 //
-// An error is a [*ToolError] with what the code of a run would see. When ctx ends, so does the
-// context of the tool's function, and Call no longer waits for that. A panic is an error
-// without its value, which goes to [slog.Default] at level error.
+// An error is a [*ToolError], as the code of a run would see it. When ctx ends, the context
+// of the tool's function ends too, and Call returns without waiting for the function. A
+// panic is an error without its value, which goes to [slog.Default] at level error.
 func (b *Toolbox) Call(ctx context.Context, name string, arguments json.RawMessage) (json.RawMessage, error) {
 	result, err := b.call(ctx, name, arguments)
 	if err != nil {

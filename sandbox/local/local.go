@@ -145,12 +145,13 @@ func (e closedError) Error() string {
 
 func (e closedError) Is(target error) bool { return target == ErrClosed || target == sandbox.ErrGone }
 
-// Env returns the variables, as "NAME=value", that make any E2B SDK or command
-// use this cloud. They include the key. E2B_API_KEY and E2B_DOMAIN are enough for https,
-// with SSL_CERT_FILE, REQUESTS_CA_BUNDLE and NODE_EXTRA_CA_CERTS, whose files hold the
-// certificates that this process trusts already and the cloud's; E2B_API_URL,
-// E2B_SANDBOX_URL and E2B_VOLUME_API_URL lead to the same port without TLS, and SDKs
-// prefer them. The files are gone after Close, unless there is a [WithAuthority].
+// Env returns the variables, as "NAME=value", with which any E2B SDK or command
+// uses this cloud. They include the key. SDKs prefer E2B_API_URL, E2B_SANDBOX_URL
+// and E2B_VOLUME_API_URL, which lead to the cloud's port without TLS.
+//
+// For https, leave these three out. E2B_API_KEY and E2B_DOMAIN are then enough, with SSL_CERT_FILE,
+// REQUESTS_CA_BUNDLE and NODE_EXTRA_CA_CERTS. Their files hold the cloud's certificates and those that
+// this process trusts already. The files are gone after Close, unless there is a [WithAuthority].
 func (c *Cloud) Env() []string {
 	return append([]string{
 		api.EnvAPIKey + "=" + c.service.Key(),

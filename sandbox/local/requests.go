@@ -34,8 +34,8 @@ type Request struct {
 	Ignored []string
 }
 
-// Fault is an answer that a request receives instead of its real one. A request meets it
-// if all that is set of Operation, Method and Path is the request's.
+// Fault is an answer that a request receives instead of its real one. It applies
+// to requests that match all fields of Operation, Method and Path that are set.
 type Fault struct {
 	// Operation is the operation of the API that the request is for. Empty means any request,
 	// including requests into sandboxes.

@@ -10,11 +10,11 @@ import (
 
 // WasmParams configures sandboxes of [EngineWasm]. Zero values are the defaults.
 type WasmParams struct {
-	// PyodideDist is the directory of a full Pyodide distribution, unpacked, of the version that
-	// SetupWasm prepares. [sandbox.Packages] takes from it packages that no index has for
-	// WebAssembly, such as numpy and pandas, and checks each file against the digests in its
-	// pyodide-lock.json. Everybody must be able to read it: it is /opt/pyodide in the sandbox of
-	// [EngineRoom] in which pip runs then.
+	// PyodideDist is the directory of a full Pyodide distribution, unpacked, of the
+	// version that SetupWasm prepares. [sandbox.Packages] takes from it packages that no
+	// index has for WebAssembly, such as numpy and pandas, and checks each file against
+	// the digests in its pyodide-lock.json. Everybody must be able to read the directory,
+	// because pip runs in a sandbox of [EngineRoom] and sees it as /opt/pyodide.
 	PyodideDist string
 }
 

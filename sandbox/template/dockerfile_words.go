@@ -47,7 +47,7 @@ func (c *conversion) resolved(word string) (string, error) {
 	return strings.ReplaceAll(value, literalDollar, "$"), err
 }
 
-// literal returns a value without variables, such as one that is given.
+// literal returns text in the form of a value without variables: every dollar sign is literal.
 func literal(text string) string { return strings.ReplaceAll(text, "$", literalDollar) }
 
 // markLiteral replaces the dollar signs of a word that quotes or escapes make literal: what

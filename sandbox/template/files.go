@@ -21,7 +21,7 @@ import (
 // ignoreFile names what not to copy, in the syntax of Docker.
 const ignoreFile = ".dockerignore"
 
-// maxIgnoreFile is far more than such a file needs.
+// maxIgnoreFile bounds an ignore file, in bytes. It is far more than such a file needs.
 const maxIgnoreFile = 1 << 20
 
 // source is the directory that is copied from.

@@ -123,8 +123,8 @@ func (w *waiting) failure(state *api.BuildState) error {
 	return e
 }
 
-// instruction returns the step that a service calls by its number, behind the name of its
-// stage if it is of one; "" if there is none.
+// instruction returns the step to which a service refers by its
+// number, or by STAGE/NUMBER. It returns "" if there is none.
 func (b *Built) instruction(called string) string {
 	steps := b.steps
 	at := strings.LastIndexByte(called, '/')

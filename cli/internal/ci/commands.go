@@ -7,8 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// The runner of GitHub Actions obeys lines of the log that begin with "::", after white space, and
-// older commands, which begin with "##[" anywhere in a line. Runners of Azure obey "##vso[", too.
+// The runner of GitHub Actions obeys log lines that begin with "::"
+// after optional white space. It also obeys older commands, which begin
+// with "##[" anywhere in a line. Runners of Azure also obey "##vso[".
 
 // Error returns the command that shows an error above the log and beside the step.
 func Error(title, message string) string {
@@ -25,14 +26,14 @@ const EndGroup = "::endgroup::\n"
 // Mask returns the command that has the runner hide a secret in the rest of the job's log.
 func Mask(secret string) string { return "::add-mask::" + escaped(secret) + "\n" }
 
-// escaped returns the last part of a command.
+// escaped encodes a text for the last part of a command.
 func escaped(text string) string {
 	return strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A").Replace(text)
 }
 
-// Inert returns a writer to w. What it writes commands no runner, as long as each line is written
-// by one call: a backslash, or in older commands a space, which leaves JSON valid, goes before what
-// makes it a command.
+// Inert returns a writer that passes text on to w so that no runner takes it for
+// a command. Each line must be written by one call. Inert puts a backslash before
+// "::", and a space before the "[" of older commands, which leaves JSON valid.
 func Inert(w io.Writer) io.Writer { return inert{w} }
 
 type inert struct{ w io.Writer }

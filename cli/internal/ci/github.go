@@ -23,8 +23,8 @@ func IsOutputName(name string) bool {
 	return name != ""
 }
 
-// Output returns the lines of the file that set an output, whose name [IsOutputName] accepts. No
-// value can set another output.
+// Output returns lines for the file of [OutputVariable] that set the output name
+// to value. [IsOutputName] must accept the name. No value can set another output.
 func Output(name, value string) string {
 	if !strings.ContainsAny(value, "\r\n") {
 		return name + "=" + value + "\n"

@@ -1,5 +1,5 @@
-// Package ci finds out which job of a CI system a command runs in, and speaks to the runner of
-// GitHub Actions: outputs of a step, and commands that the runner reads in the log.
+// Package ci finds the CI job that a command runs in. It also formats outputs
+// of a step of GitHub Actions, and commands that its runner reads in the log.
 package ci
 
 import (
@@ -10,16 +10,16 @@ import (
 	"unicode"
 )
 
-// Job is a job of a CI system. What its variables do not have is "".
+// Job is a job of a CI system. A field that the system's variables do not give is "".
 type Job struct {
 	System     string
-	Run        string // of all jobs that began together, and of this attempt
+	Run        string // the ID that all jobs of this attempt share
 	Repository string
-	Name       string // with what tells jobs of this name in one run apart
+	Name       string // and an ID that tells jobs of this name in one run apart
 }
 
-// Find returns the job that this process runs in, by the variables that its system sets. It is
-// false outside of a job, in a system that it does not know, and where the run has no ID.
+// Find returns the job that this process runs in, from the variables that CI systems set.
+// It returns false outside of a job, in an unknown system, and if the run has no ID.
 func Find(getenv func(name string) string) (Job, bool) {
 	// of joins the variables that are set.
 	of := func(separator string, names ...string) string {
@@ -61,7 +61,7 @@ const (
 	keyJob        = "ci_job"
 )
 
-// RunLabels returns the metadata that the sandboxes of all jobs of the run have.
+// RunLabels returns the metadata that the sandboxes of all jobs of the run share.
 func (j Job) RunLabels() map[string]string {
 	return labels(map[string]string{keyRun: j.Run, keySystem: j.System, keyRepository: j.Repository})
 }
@@ -86,8 +86,8 @@ func labels(values map[string]string) map[string]string {
 // maxLabel bounds a value, in bytes: services refuse large metadata.
 const maxLabel = 128
 
-// fit returns a value without control characters, of at most maxLabel bytes. One that had to be
-// changed ends with a hash of what it was: two values stay two.
+// fit returns value without control characters, in at most maxLabel bytes. A changed
+// value ends with a hash of the original, so that different values stay different.
 func fit(value string) string {
 	kept := strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) || r == unicode.ReplacementChar {

@@ -10,22 +10,22 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// Annotates reports whether the command speaks to the runner of GitHub Actions: --annotate asks
-// for it, and there is one.
+// Annotates reports whether the command speaks to a runner of GitHub
+// Actions: --annotate was given, and the command runs in a step.
 func (f *Factory) Annotates() bool { return f.flags.annotate && ci.InActions(os.Getenv) }
 
-// Annotate shows an error above the log of the job, if the command annotates. The next line of
-// standard error must be a new one.
+// Annotate shows an error above the log of the job, if the command
+// annotates. Standard error must be at the beginning of a line.
 func (f *Factory) Annotate(message string) { f.tellRunner(ci.Error("e2bctl", message)) }
 
-// Group folds what goes to standard error until end is called, if the command annotates.
+// Group folds the lines that go to standard error until end is called, if the command annotates.
 func (f *Factory) Group(title string) (end func()) {
 	f.tellRunner(ci.Group(title))
 	return func() { f.tellRunner(ci.EndGroup) }
 }
 
-// Mask has the runner hide a secret in the log, if the command annotates. A file as standard
-// error gets no secret: it is not the log.
+// Mask has the runner hide a secret in the log, if the command annotates. It
+// writes no secret to a standard error that is a file: a file is not the log.
 func (f *Factory) Mask(secret string) {
 	if secret != "" && !f.IO.ErrIsFile {
 		f.tellRunner(ci.Mask(secret))
@@ -38,7 +38,7 @@ func (f *Factory) tellRunner(command string) {
 	}
 }
 
-// masking is a transport that has each key and token masked before it is sent for the first time.
+// masking is a transport that has each key and token masked before it is first sent.
 type masking struct {
 	http.RoundTripper
 	mask func(secret string)

@@ -7,9 +7,9 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// Explain writes facts that a command cannot write itself: the signal that ended
-// it, the cause, if the sandbox knows it, and that processes that it started
-// still have its output open, which is lost from now on.
+// Explain writes facts that a command cannot write itself: the signal that
+// ended it, the cause, if the sandbox knows it, and that processes it
+// started still have its output open. What they print from now on is lost.
 func Explain(w io.Writer, name string, result *sandbox.CommandResult) {
 	if plain := fmt.Sprintf("exit status %d", result.ExitCode); result.ExitCode != 0 && result.Status != "" && result.Status != plain {
 		fmt.Fprintf(w, "e2bctl: %s: the command failed: %s\n", name, Printable(result.Status))
@@ -19,13 +19,14 @@ func Explain(w io.Writer, name string, result *sandbox.CommandResult) {
 	}
 }
 
-// Statuses that a remote command does not return itself.
+// The statuses that no remote command returns itself.
 const (
 	failed    = 1
 	signalled = 128 // plus the signal's number
 )
 
-// ExitStatus returns the status as a shell does: 128 + n after signal n.
+// ExitStatus returns the status that a shell would return: 128 +
+// n after signal n. A status that Linux does not have becomes 1.
 func ExitStatus(result *sandbox.CommandResult) int {
 	switch {
 	case result.Signal > 0:

@@ -13,7 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/ci"
 )
 
-// idFlags are the flags for files that the ID of a new sandbox is written to.
+// idFlags are the flags for files that receive the ID of a new sandbox.
 type idFlags struct {
 	file   string     // "": none
 	output stepOutput // "": none
@@ -41,7 +41,7 @@ func (o *stepOutput) Set(value string) error {
 	return nil
 }
 
-// idFiles are open files for the ID of a sandbox that is yet to be created.
+// idFiles are open files for the ID of a sandbox that does not exist yet.
 type idFiles struct {
 	name   string   // where beside will be
 	beside *os.File // nil: none
@@ -49,8 +49,8 @@ type idFiles struct {
 	key    string   // the name of the output
 }
 
-// open opens the files: one that cannot be written is no reason to end a sandbox then. It removes
-// an earlier file of that name, whose ID is not the one of the sandbox.
+// open opens the files before the sandbox is created, so that a file that cannot be written
+// ends no sandbox. It removes an earlier --name-file, which has the ID of another sandbox.
 func (i *idFlags) open() (_ *idFiles, err error) {
 	files := &idFiles{name: i.file, key: string(i.output)}
 	defer func() {
@@ -88,7 +88,7 @@ func (i *idFlags) open() (_ *idFiles, err error) {
 	return files, nil
 }
 
-// cause returns what happened, without the name of the file beside.
+// cause returns err without paths, which would name the temporary file.
 func cause(err error) error {
 	if failed, ok := errors.AsType[*fs.PathError](err); ok {
 		return failed.Err
@@ -120,7 +120,7 @@ func (f *idFiles) write(id string) error {
 	return nil
 }
 
-// close closes the files. A file that has no ID yet is removed.
+// close closes the files, and removes a file that has no ID yet.
 func (f *idFiles) close() {
 	if f.output != nil {
 		f.output.Close()

@@ -59,14 +59,12 @@ func (a activeEscaper) Write(document []byte) (int, error) {
 	return len(document), nil
 }
 
-// WriteTable writes rows under header as kubectl does: upper case, three
-// spaces, no borders. Cells are made Printable here, so that text from a
-// service or a sandbox cannot forge a row.
+// WriteTable writes rows under header as kubectl does: upper case, three spaces, no borders.
+// Cells are made Printable here, so that text from a service or a sandbox cannot forge a row.
 //
-// The table fits a terminal that is width columns wide, as far as its words do, which stay whole:
-// IDs are to be copied. The last column is broken between words. If that is not enough, each row
-// becomes a block of lines, one for each column. With a width of 0, and with --no-headers, each row is
-// one line.
+// If the terminal is too narrow, with width columns, the last column is broken between words.
+// Words stay whole, so that IDs can be copied. If that is not enough, each row becomes a block
+// of lines, one for each column. With a width of 0, and with --no-headers, each row is one line.
 func WriteTable(w io.Writer, width int, header []string, rows [][]string) error {
 	cells := make([][]string, len(rows))
 	for i, row := range rows {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/term"
 )
 
-// MakeRaw lets the terminal pass every key on, and obey the escape sequences of programs in
-// the sandbox. restore may be called more than once.
+// MakeRaw makes the terminal pass on every key, and obey the escape sequences
+// of programs in the sandbox. restore may be called more than once.
 func MakeRaw(keyboard *os.File) (restore func() error, err error) {
 	before, err := term.MakeRaw(int(keyboard.Fd()))
 	if err != nil {
@@ -22,8 +22,8 @@ func MakeRaw(keyboard *os.File) (restore func() error, err error) {
 	return func() error { return errors.Join(term.Restore(int(keyboard.Fd()), before), forget()) }, nil
 }
 
-// RestoreInPanic is deferred by goroutines: their panic ends the process, and no other
-// goroutine restores the terminal then.
+// RestoreInPanic restores the terminal when its goroutine panics. Every goroutine has to
+// defer it: its panic ends the process before another goroutine could restore the terminal.
 func RestoreInPanic(restore func() error) {
 	if cause := recover(); cause != nil {
 		_ = restore()

@@ -39,8 +39,8 @@ func AllowHost(dir, host string) error {
 	return writeAllowed(dir, append(hosts, host))
 }
 
-// ForgetHost takes a host out of [AllowedHosts]. For one that is not there it returns a
-// *[NotAllowedError].
+// ForgetHost removes a host from [AllowedHosts]. If the
+// host is not among them, it returns a *[NotAllowedError].
 func ForgetHost(dir, host string) error {
 	hosts, err := AllowedHosts(dir)
 	if err != nil {
@@ -53,7 +53,7 @@ func ForgetHost(dir, host string) error {
 	return writeAllowed(dir, slices.Delete(hosts, at, at+1))
 }
 
-// NotAllowedError is the error for a host that is not allowed for good.
+// NotAllowedError means that a host is not among the [AllowedHosts] of the state directory Dir.
 type NotAllowedError struct{ Dir, Host string }
 
 func (e *NotAllowedError) Error() string {
@@ -73,8 +73,8 @@ func writeAllowed(dir string, hosts []string) error {
 	return writeWhole(filepath.Join(dir, store.AllowedFile), append(text, '\n'))
 }
 
-// writeWhole writes a file that only this user can read. Whoever reads it sees the old content or
-// the new.
+// writeWhole writes a file that only this user can read.
+// A reader sees either the old content or the new.
 func writeWhole(path string, text []byte) error {
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // created with mode 0600
 	if err != nil {

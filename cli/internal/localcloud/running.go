@@ -5,8 +5,8 @@ import (
 	"io/fs"
 )
 
-// Running returns the records of all local clouds of this user that run: the one that commands
-// use, then those beside it. With an error it returns those that it has found, too.
+// Running returns the records of all running local clouds of this user: the one that commands
+// use, then those beside it. With an error it also returns the records that it found.
 func Running() ([]Record, error) {
 	place, err := Find()
 	if err != nil {
@@ -24,10 +24,10 @@ func Running() ([]Record, error) {
 	return append(records, beside...), errors.Join(err, besideErr)
 }
 
-// LogFile returns the file with the log of the local cloud with this state directory, whose path is
-// absolute; of the user's if it is "". If none runs, it is the file of the last one in the
-// background. ended reports whether that cloud has ended since. Of one in the
-// foreground the error is a *[NoLogError].
+// LogFile returns the log file of the local cloud with the state directory state,
+// an absolute path; "" means the user's local cloud. If none runs, it returns the
+// log of the last one in the background. ended reports whether that cloud has
+// ended since. For a cloud in the foreground the error is a *[NoLogError].
 func LogFile(state string) (path string, ended func() bool, err error) {
 	place, err := FindFor(state)
 	if err != nil {

@@ -10,8 +10,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// answer collects what a call answers: text from the sandbox, then pictures and links, then the lines of the
-// server. Text of the sandbox cannot pass for the server's, which has content of its own.
+// answer collects the answer to a call: text from the sandbox, then
+// pictures and links, then the lines of the server. The server's lines are
+// a separate content, so that text from the sandbox cannot pass for them.
 type answer struct {
 	text  []string
 	size  int // bytes of text
@@ -47,7 +48,7 @@ func (a *answer) result() *sdk.CallToolResult {
 	return r
 }
 
-// failed returns the answer for a call that failed. The model sees what there was until then.
+// failed returns the answer to a call that failed. It includes what the call had added before.
 func (a *answer) failed(err error) *sdk.CallToolResult {
 	a.notes = append([]string{"error: " + message(err)}, a.notes...)
 	r := a.result()
@@ -55,12 +56,13 @@ func (a *answer) failed(err error) *sdk.CallToolResult {
 	return r
 }
 
-// escapes are the sequences by which terminals are controlled: those with parameters, those that
-// end in BEL or ST, and two characters.
+// escapes matches the sequences that control terminals: those with
+// parameters, those that end in BEL or ST, and those of two characters.
 var escapes = lazyregexp.New(`\x1b\[[ -?]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -~]?`)
 
-// plain returns text as a model should see it: without escape sequences, control characters, and
-// characters that people do not see. A line that a progress bar wrote several times has its last state.
+// plain returns text as a model should see it: without escape sequences,
+// control characters, and characters that people do not see. Of a line
+// that a progress bar wrote several times, the last state stays.
 func plain(text string) string {
 	text = strings.ToValidUTF8(text, "\ufffd")
 	if strings.ContainsRune(text, '\x1b') {
@@ -77,13 +79,13 @@ func plain(text string) string {
 	}, text)
 }
 
-// isInvisible reports whether r is one of the characters that models read and people do not see: tags, variation
-// selectors of the second kind, and spaces without a width.
+// isInvisible reports whether models read r and people do not see it: tags,
+// variation selectors of the second kind, and spaces without a width.
 func isInvisible(r rune) bool {
 	return 0xE0000 <= r && r <= 0xE0FFF || r == 0x200B || 0x2060 <= r && r <= 0x2064 || r == 0xFEFF
 }
 
-// overwritten keeps of each line what stands behind its last carriage return.
+// overwritten returns text with each line reduced to the part after its last carriage return.
 func overwritten(text string) string {
 	lines := strings.Split(strings.ReplaceAll(text, "\r\n", "\n"), "\n")
 	for i, line := range lines {

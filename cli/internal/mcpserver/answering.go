@@ -10,11 +10,12 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// answerPatience limits the time that calls have to be answered after the end of the input.
+// answerPatience limits the time for answering calls after the end of the input.
 const answerPatience = 30 * time.Second
 
-// answering is a transport that passes on the end of its input only when all calls have their answers. The
-// library cancels them at that end, but scripts pipe their calls and read the answers.
+// answering is a transport that reports the end of its input only when
+// all calls are answered or patience is over. The library cancels open
+// calls at that end, but scripts pipe their calls and read the answers.
 type answering struct {
 	sdk.Transport
 	patience time.Duration

@@ -65,7 +65,8 @@ func runBash(ctx context.Context, c *call, in bashArguments) error {
 	return nil
 }
 
-// openShell returns the shell of the sandbox, which is started if there is none. The caller has the turn.
+// openShell returns the shell of the sandbox, and starts
+// one if there is none. The caller holds shellTurn.
 func (b *held) openShell(ctx context.Context) (*shell, error) {
 	if b.shell != nil {
 		select {
@@ -85,13 +86,13 @@ func (b *held) openShell(ctx context.Context) (*shell, error) {
 
 func (b *held) loseShell() { b.shell = nil }
 
-// isGone returns the error of a sandbox that has ended or is paused.
+// isGone returns an error if the sandbox has ended or is paused.
 func (b *held) isGone(ctx context.Context) error {
 	_, err := b.Files.Stat(ctx, ".", nil)
 	return err
 }
 
-// turn lets one call after the other go on. The zero value is not usable.
+// turn lets calls go on one at a time. The zero value is not usable.
 type turn chan struct{}
 
 func newTurn() turn { return make(turn, 1) }

@@ -19,8 +19,8 @@ func checkpointTool() tool {
 	}, makeCheckpoint)
 }
 
-// checkpointName is the name of the snapshot of a checkpoint. The owner is part of it, so that
-// restore finds only checkpoints of this owner.
+// checkpointName returns the name of a checkpoint's snapshot. It contains
+// the owner, so that restore finds only checkpoints of this owner.
 func checkpointName(owner, id string) string {
 	return strings.ToLower("e2bctl-mcp-" + owner + "-" + id)
 }
@@ -36,7 +36,8 @@ func makeCheckpoint(ctx context.Context, c *call, _ arguments) error {
 	return nil
 }
 
-// contents says what a checkpoint has.
+// contents describes a checkpoint for the model. memory is that
+// of the snapshot; nil means that the service does not tell.
 func contents(memory *bool) string {
 	switch {
 	case memory == nil:

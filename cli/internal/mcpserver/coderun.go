@@ -9,18 +9,18 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
 
-// codeRun is the run in which the code of a sandbox can call the tools of other servers.
+// codeRun is a run in which code in a sandbox can call the tools of other servers.
 type codeRun struct {
 	run *agent.Run
 	out switched
 }
 
-// switched writes the output of a run to the step that runs.
+// switched passes the output of a run to the writer of the current step.
 type switched struct{ to io.Writer }
 
 func (s *switched) Write(p []byte) (int, error) { return s.to.Write(p) }
 
-// execute runs code, whose output goes to out.
+// execute runs code and writes its output to out.
 func (c *call) execute(ctx context.Context, code string, out io.Writer) (*sandbox.Execution, error) {
 	if len(c.server.config.Proxies) == 0 {
 		return c.box.RunCode(ctx, code, &sandbox.RunCodeParams{Stdout: out, Stderr: out, MaxOutputBytes: -1})
@@ -64,7 +64,7 @@ func (c *call) step(ctx context.Context, code string, out io.Writer) (*agent.Ste
 	return c.box.code.run.Exec(ctx, code)
 }
 
-// endRun ends the run. The caller has the turn.
+// endRun ends the run. The caller holds codeTurn.
 func (b *held) endRun() {
 	if b.code != nil {
 		_ = b.code.run.Close() // its error is that of the audit, which every step reports

@@ -115,7 +115,8 @@ func (c *call) readLines(r *bufio.Reader, in readArguments) error {
 	return nil
 }
 
-// readLine returns the next line with its end, or its beginning if it is long. Memory does not grow with the line.
+// readLine returns the next line with its newline. Of a long line it returns
+// the beginning, and cut is true. Memory does not grow with the line.
 func readLine(r *bufio.Reader) (line string, cut bool, err error) {
 	var kept []byte
 	for {
@@ -200,7 +201,7 @@ func editFile(ctx context.Context, c *call, in editArguments) error {
 	return nil
 }
 
-// shortened returns text with its middle left out if it is longer than an answer may be.
+// shortened returns text, without its middle if it is longer than an answer may be.
 func shortened(text string) string {
 	out := clip.NewOutput(maxText)
 	_, _ = out.Write([]byte(text)) // it never fails

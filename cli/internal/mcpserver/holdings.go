@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -13,7 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// errNotYours is the answer for all sandboxes that calls may not name, whether or not they exist.
+// errNotYours is the answer for each sandbox that calls may not name, whether or not it exists.
 var errNotYours = errors.New("there is no such sandbox of this server: it may have ended. Leave \"sandbox\" out for a new one")
 
 // holdings are the sandboxes that a server holds open.
@@ -35,14 +36,14 @@ type holdings struct {
 	work        sync.WaitGroup
 }
 
-// pending is a sandbox that is being made, or was.
+// pending is a sandbox in the making. It is made, or failed, when done is closed.
 type pending struct {
 	done    chan struct{}
 	sandbox *held
 	err     error
 }
 
-// held is a sandbox with what the server has in it.
+// held is an open sandbox with the server's state for it.
 type held struct {
 	*sandbox.Sandbox
 	isOwn bool // it ends with the server
@@ -54,9 +55,11 @@ type held struct {
 
 	codeTurn turn // of code that may call tools
 
+	// holdings.mu protects the next two.
+	calls int
+	idle  *time.Timer // nil until the server holds the sandbox
+
 	mu       sync.Mutex
-	calls    int
-	idle     *time.Timer
 	forwards map[int]published
 	code     *codeRun // nil: none has begun; only who has the codeTurn changes it
 }
@@ -85,14 +88,22 @@ func newHoldings(config *Config, proxies *proxies) *holdings {
 
 // warm connects with the service in the background, so that the first call need not wait for it.
 func (h *holdings) warm() {
-	h.work.Go(func() { _, _ = h.connect() }) // the first call reports the error
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.closed {
+		h.work.Go(func() { _, _ = h.connect() }) // the first call reports the error
+	}
 }
 
 // client returns the client of the service.
 func (h *holdings) client(ctx context.Context) (*sandbox.Client, error) {
 	h.warm()
-	if err := wait(ctx, h.connected); err != nil {
-		return nil, err
+	select {
+	case <-h.connected:
+	case <-h.life.Done():
+		return nil, errEnding
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
 	}
 	return h.connect()
 }
@@ -101,13 +112,16 @@ func (h *holdings) client(ctx context.Context) (*sandbox.Client, error) {
 func (h *holdings) named(ctx context.Context, id string) (box *held, release func(), err error) {
 	h.mu.Lock()
 	box = h.held[id]
+	if box != nil {
+		box.calls++ // it is not idle from here on
+	}
 	h.mu.Unlock()
 	if box == nil {
 		if box, err = h.adopt(ctx, id); err != nil {
 			return nil, nil, err
 		}
 	}
-	return box, h.use(box), nil
+	return box, func() { h.done(box) }, nil
 }
 
 // adopt connects to a sandbox that the server does not hold, if calls may name it.
@@ -130,11 +144,11 @@ func (h *holdings) adopt(ctx context.Context, id string) (*held, error) {
 	if err != nil {
 		return nil, err
 	}
-	return h.hold(newHeld(sb, !given))
+	return h.hold(newHeld(sb, !given), true)
 }
 
-// ofSession returns the sandbox of a session, which is made if there is none. It stays after the
-// session, until it is idle: another client may name it.
+// ofSession returns the sandbox of a session, and makes one if there is none. The
+// sandbox outlives the session until it is idle, because another client may name it.
 func (h *holdings) ofSession(ctx context.Context, session *sdk.ServerSession) (*held, func(), error) {
 	if len(h.config.Sandboxes) > 0 {
 		return h.named(ctx, h.config.Sandboxes[0])
@@ -159,7 +173,8 @@ func (h *holdings) fresh(ctx context.Context) (*held, func(), error) {
 	return h.await(ctx, p)
 }
 
-// restored returns a new sandbox from a checkpoint, which options name. It is prepared already.
+// restored returns a new sandbox from the checkpoint that options name.
+// It is not prepared again: the checkpoint holds what Prepare did.
 func (h *holdings) restored(ctx context.Context, options []sandbox.CreateOption) (*held, func(), error) {
 	h.mu.Lock()
 	p := h.make(options, nil)
@@ -176,18 +191,25 @@ func (h *holdings) replace(session *sdk.ServerSession, box *held) {
 	h.own[session] = &pending{done: done, sandbox: box}
 }
 
-func (h *holdings) await(ctx context.Context, p *pending) (*held, func(), error) {
+// await waits for a sandbox that is being made, and returns it for a call that is done when release is called.
+func (h *holdings) await(ctx context.Context, p *pending) (box *held, release func(), err error) {
 	if err := wait(ctx, p.done); err != nil {
 		return nil, nil, err
 	}
 	if p.err != nil {
 		return nil, nil, p.err
 	}
-	return p.sandbox, h.use(p.sandbox), nil
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.held[p.sandbox.ID()] != p.sandbox {
+		return nil, nil, errNotYours // it ended since
+	}
+	p.sandbox.calls++
+	return p.sandbox, func() { h.done(p.sandbox) }, nil
 }
 
-// make begins to make a sandbox. The call that needs it first may be cancelled while others wait for it, so the
-// sandbox is made for the server, not for the call. The caller holds h.mu.
+// make begins to make a sandbox. The sandbox is made for the server, not for the call: the
+// call that needs it first may be cancelled while others wait for it. The caller holds h.mu.
 func (h *holdings) make(options []sandbox.CreateOption, prepare func(context.Context, *sandbox.Sandbox) error) *pending {
 	p := &pending{done: make(chan struct{})}
 	if err := h.room(); err != nil {
@@ -198,27 +220,26 @@ func (h *holdings) make(options []sandbox.CreateOption, prepare func(context.Con
 	h.making++
 	h.work.Go(func() {
 		box, err := h.create(options, prepare)
-		h.mu.Lock()
-		h.making--
-		h.mu.Unlock()
 		if err == nil {
-			box, err = h.hold(box)
+			box, err = h.hold(box, false)
 		}
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.making--
 		p.sandbox, p.err = box, err
 		if err != nil {
-			h.mu.Lock()
 			h.drop(p)
-			h.mu.Unlock()
 		}
 		close(p.done)
 	})
 	return p
 }
 
-// room returns an error if the server holds as many sandboxes as it may. The caller holds h.mu.
+// room returns an error if the server holds as many
+// sandboxes as it may, or is ending. The caller holds h.mu.
 func (h *holdings) room() error {
 	if h.closed {
-		return errors.New("the server is ending")
+		return errEnding
 	}
 	if len(h.held)+h.making >= h.config.MaxSandboxes {
 		return fmt.Errorf("this server has %d sandboxes already, its limit: pass the id of one of them as \"sandbox\"", h.config.MaxSandboxes)
@@ -261,52 +282,71 @@ func (h *holdings) create(options []sandbox.CreateOption, prepare func(context.C
 	return box, nil
 }
 
-// hold adds a sandbox to those that the server holds. If another call connected to the same one first, hold
-// returns that.
-func (h *holdings) hold(box *held) (*held, error) {
+// hold adds a sandbox to those that the server holds, and counts a call of it if it is for one. If another call
+// connected to the same sandbox first, hold returns that.
+func (h *holdings) hold(box *held, forCall bool) (*held, error) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed {
-		return nil, errors.Join(errors.New("the server is ending"), h.release(box))
+	other, closed := h.held[box.ID()], h.closed
+	kept := box
+	if other != nil {
+		kept = other
 	}
-	if other := h.held[box.ID()]; other != nil {
+	if !closed {
+		if other == nil {
+			box.idle = time.AfterFunc(h.config.Idle, func() { h.expire(box) })
+			h.held[box.ID()] = box
+		}
+		if forCall {
+			kept.calls++
+		}
+	}
+	h.mu.Unlock()
+	switch {
+	case closed:
+		return nil, errors.Join(errEnding, h.release(box))
+	case other != nil:
 		return other, box.Detach()
 	}
-	box.idle = time.AfterFunc(h.config.Idle, func() { h.expire(box) })
-	h.held[box.ID()] = box
 	return box, nil
 }
 
-// use marks the sandbox as used until the function that it returns is called.
-func (h *holdings) use(box *held) func() {
-	box.mu.Lock()
-	defer box.mu.Unlock()
-	box.calls++
-	return func() {
-		box.mu.Lock()
-		defer box.mu.Unlock()
-		box.calls--
+var errEnding = errors.New("the server is ending")
+
+// done ends a call of a sandbox.
+func (h *holdings) done(box *held) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	box.calls--
+	if h.held[box.ID()] == box {
 		box.idle.Reset(h.config.Idle)
 	}
 }
 
 // expire lets a sandbox go that nothing has used for the time of [Config.Idle].
 func (h *holdings) expire(box *held) {
-	box.mu.Lock()
-	busy := box.calls > 0
-	box.mu.Unlock()
-	if busy {
-		return // the end of the call sets the timer again
+	h.mu.Lock()
+	isHeld := box.calls == 0 && h.takeOut(box) // the end of a call sets the timer again
+	h.mu.Unlock()
+	if isHeld {
+		h.endHold(box)
 	}
-	h.letGo(box)
 }
 
-// letGo ends the server's hold of a sandbox, and the sandbox itself unless it is to stay.
+// letGo ends the server's hold of a sandbox that has ended.
 func (h *holdings) letGo(box *held) {
 	h.mu.Lock()
+	isHeld := h.takeOut(box)
+	h.mu.Unlock()
+	if isHeld {
+		h.endHold(box)
+	}
+}
+
+// takeOut removes a sandbox from those that calls may use, and reports whether it was among them. If so, endHold
+// must follow. The caller holds h.mu.
+func (h *holdings) takeOut(box *held) bool {
 	if h.closed || h.held[box.ID()] != box {
-		h.mu.Unlock()
-		return
+		return false
 	}
 	delete(h.held, box.ID())
 	for _, p := range h.own {
@@ -315,7 +355,11 @@ func (h *holdings) letGo(box *held) {
 		}
 	}
 	h.work.Add(1)
-	h.mu.Unlock()
+	return true
+}
+
+// endHold ends the sandbox, unless it is to stay.
+func (h *holdings) endHold(box *held) {
 	defer h.work.Done()
 	if err := h.release(box); err != nil {
 		h.config.Logger.WarnContext(h.life, "a sandbox could not be ended", "sandbox", box.ID(), "error", err)
@@ -323,16 +367,17 @@ func (h *holdings) letGo(box *held) {
 }
 
 func (h *holdings) release(box *held) error {
-	box.mu.Lock()
-	defer box.mu.Unlock()
 	if box.idle != nil {
 		box.idle.Stop()
 	}
+	box.mu.Lock()
+	code, forwards := box.code, slices.Collect(maps.Values(box.forwards))
+	box.mu.Unlock()
 	var errs []error
-	if box.code != nil {
-		errs = append(errs, box.code.run.Close())
+	if code != nil {
+		errs = append(errs, code.run.Close())
 	}
-	for _, p := range box.forwards {
+	for _, p := range forwards {
 		errs = append(errs, p.end())
 	}
 	switch {

@@ -13,12 +13,12 @@ import (
 // MaxRequestBytes bounds a request over HTTP, and with it the content of a write_file.
 const MaxRequestBytes = 4 << 20
 
-// Handler serves clients over HTTP, at any path, that send the token as a bearer token. Requests of web pages are
-// refused: those with an Origin of another host, and those whose Host is not loopback while they
-// arrive there, as after DNS rebinding.
+// Handler serves clients over HTTP, at any path. Clients must send the token as a bearer
+// token. Requests of web pages are refused: those with an Origin of another host, and,
+// against DNS rebinding, those that arrive on loopback with a Host that is not loopback.
 //
-// Since its version of 2026-07-28 the protocol has no sessions over HTTP. Clients of earlier versions have one, which
-// ends when nothing has used it for [Config.Idle].
+// Since its version of 2026-07-28 the protocol has no sessions over HTTP. Clients of
+// earlier versions have one, which ends when it has been unused for [Config.Idle].
 func (s *Server) Handler(token string) http.Handler {
 	s.sandboxes.warm()
 	without, with := s.endpoint(false), s.endpoint(true)
@@ -44,5 +44,5 @@ func (s *Server) Handler(token string) http.Handler {
 	return http.NewCrossOriginProtection().Handler(authorised(byVersion))
 }
 
-// tokenValidity is for the library, which refuses tokens without an end. The token itself has none.
+// tokenValidity satisfies the library, which refuses tokens without an end. The token itself has none.
 const tokenValidity = time.Hour

@@ -17,19 +17,19 @@ const (
 	// maxText bounds the text of an answer. Clients refuse answers of more than 25,000 tokens, and
 	// dense text has a token every one and a half bytes.
 	maxText = 32 << 10
-	// maxKept bounds what is kept of one output for clients that read all of it. Escaped as JSON it
-	// must fit a line of the protocol, of which clients read 16 MiB.
+	// maxKept bounds the part of one output that is kept for clients that read all of
+	// it. Escaped as JSON it must fit a line of the protocol: clients read up to 16 MiB.
 	maxKept = 4 << 20
-	// maxKeptPicture is the same for pictures, which travel as base64.
+	// maxKeptPicture bounds a kept picture, which travels as base64.
 	maxKeptPicture = 8 << 20
-	// maxOutputs bounds all that is kept. The oldest goes first.
+	// maxOutputs bounds the sum of all kept outputs. The oldest goes first.
 	maxOutputs = 64 << 20
 )
 
 // outputPrefix begins the address of a kept output.
 const outputPrefix = "e2bctl://output/"
 
-// outputs keeps what did not fit into answers, in memory.
+// outputs keeps in memory the outputs that did not fit into answers.
 type outputs struct {
 	mu    sync.Mutex
 	kept  map[string]keptOutput
@@ -86,9 +86,9 @@ func (o *outputs) read(_ context.Context, req *sdk.ReadResourceRequest) (*sdk.Re
 	return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{content}}, nil
 }
 
-// stream takes the output of a program as it arrives: the head and the tail for the answer, and the
-// beginning for whoever reads the whole. Memory does not grow with the output. It is not safe for
-// concurrent use.
+// stream receives the output of a program as it arrives. It keeps the head and
+// the tail for the answer, and the first maxKept bytes for readers of the whole.
+// Memory does not grow with the output. It is not safe for concurrent use.
 type stream struct {
 	ends  *clip.Output
 	whole bytes.Buffer
@@ -106,7 +106,7 @@ func (s *stream) Write(p []byte) (int, error) {
 	return s.ends.Write(p)
 }
 
-// into adds the output to an answer. name is that of the whole, if the answer has only a part.
+// into adds the output to the answer. If the answer gets only a part, the whole is kept under name.
 func (s *stream) into(c *call, name string) {
 	text := plain(s.ends.Text())
 	if s.total == 0 {

@@ -19,8 +19,8 @@ const (
 	maxPixels = 40 << 20
 )
 
-// attachPicture adds a PNG or JPEG to the answer, scaled to what models take. If that changed it, the file itself
-// is at a link.
+// attachPicture adds a PNG or JPEG to the answer, scaled to a size that models
+// take. If that changed it, the answer also links to the original file.
 func (c *call) attachPicture(name, mimeType string, content []byte) {
 	shown, shownType, err := fitted(content, mimeType)
 	if err != nil {
@@ -43,7 +43,7 @@ func (c *call) attachFile(name, mimeType string, content []byte) {
 	c.answer.attach(c.server.outputs.keep(name, mimeType, content))
 }
 
-// fitted returns a picture that a model takes.
+// fitted returns a picture in a size that models take.
 func fitted(content []byte, mimeType string) ([]byte, string, error) {
 	config, _, err := image.DecodeConfig(bytes.NewReader(content))
 	if err != nil {
@@ -84,7 +84,8 @@ func scaled(picture image.Image, edge int) image.Image {
 	return small
 }
 
-// encoded returns the picture as PNG, which keeps the lines of plots sharp, or if that is too large as JPEG on white.
+// encoded returns the picture as PNG, which keeps the lines of
+// plots sharp. If that is too large, it returns a JPEG on white.
 func encoded(picture image.Image) ([]byte, string, error) {
 	var out bytes.Buffer
 	if err := png.Encode(&out, picture); err != nil {

@@ -15,7 +15,7 @@ type publishArguments struct {
 	Port int `json:"port" jsonschema:"the port in the sandbox on which a server listens"`
 }
 
-// portPatience is the time that a server has to begin to listen.
+// portPatience limits the time for a server to begin to listen.
 const portPatience = 20 * time.Second
 
 func publishTool() tool {

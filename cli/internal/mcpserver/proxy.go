@@ -18,14 +18,14 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/agent/agentmcp"
 )
 
-// Proxy is a server of the protocol whose tools code in sandboxes may call as Python functions. It runs on
-// this machine, with its credentials: only arguments and results of calls reach the sandbox.
+// Proxy is a server of the protocol whose tools code in sandboxes may call as Python functions. It
+// runs on this machine, with its credentials: only arguments and results of calls reach the sandbox.
 type Proxy struct {
-	// Name begins the names of its functions, with an underscore behind it.
+	// Name is the prefix of the names of its functions; an underscore follows it.
 	Name string
 	// Command is its program and arguments.
 	Command []string
-	// Env is its whole environment, as KEY=VALUE.
+	// Env is its whole environment, as KEY=VALUE. Nil means an empty one.
 	Env []string
 }
 
@@ -62,7 +62,7 @@ func (p *proxies) tools(ctx context.Context) ([]agent.Tool, error) {
 	return p.start()
 }
 
-// proxyPatience limits the time that a server has to start and to list its tools.
+// proxyPatience limits the time for a server to start and to list its tools.
 const proxyPatience = 30 * time.Second
 
 func (p *proxies) connect(ctx context.Context) ([]agent.Tool, error) {
@@ -126,7 +126,7 @@ func (p *proxies) approve(server string) func(context.Context, string, agent.Too
 	}
 }
 
-// questionKey is the key of the [question] of a call in its context.
+// questionKey is the key in the context of a call for its [question].
 type questionKey struct{}
 
 func (p *proxies) close() error {
@@ -179,7 +179,7 @@ func (e *endpoint) search(ctx context.Context, query string) *sdk.CallToolResult
 	return a.result()
 }
 
-// ranked returns the tools that have a word of the query, those with most of them first.
+// ranked returns the tools that contain a word of the query, those with the most words first.
 func ranked(tools []agent.Tool, query string) []agent.Tool {
 	words := strings.Fields(strings.ToLower(query))
 	if len(words) == 0 {

@@ -54,7 +54,8 @@ func runPython(ctx context.Context, c *call, in pythonArguments) error {
 	return err
 }
 
-// addResults adds what the code displayed: texts first, so that a client that shows only the first content shows them.
+// addResults adds the displayed results to the answer. Texts
+// come first, because some clients show only the first content.
 func (c *call) addResults(results []sandbox.Result) {
 	for i, r := range results {
 		name := fmt.Sprintf("result-%d", i+1)

@@ -13,20 +13,21 @@ import (
 	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
-// question asks the user, through the client, and reports whether the answer is yes. It is no if the client cannot
-// ask, or does not answer while ctx lasts.
+// question asks the user, through the client, and reports whether the answer is
+// yes. A client that cannot ask, or does not answer before ctx ends, counts as no.
 type question func(ctx context.Context, text string) bool
 
-// roundTrips is the first version of the protocol in which questions are results of calls: the client
-// repeats the call with the answer. Before it, they were requests to the client.
+// roundTrips is the first version of the protocol in which a question is the result of a call, and the
+// client repeats the call with the answer. In earlier versions a question is a request to the client.
 const roundTrips = "2026-07-28"
 
-// elicitation is a question with nothing to fill in: accepting it is the answer.
+// elicitation returns a question without fields: accepting it means yes.
 func elicitation(text string) *sdk.ElicitParams {
 	return &sdk.ElicitParams{Mode: "form", Message: text, RequestedSchema: map[string]any{"type": "object", "properties": map[string]any{}}}
 }
 
-// answered returns the result of run, whose questions go to the user of the client.
+// answered returns the result of run, and sends its questions to the user of
+// the client. If req answers a question, it continues the call that asked.
 func (e *endpoint) answered(ctx context.Context, req *sdk.CallToolRequest, run func(context.Context, question) *sdk.CallToolResult) (*sdk.CallToolResult, error) {
 	client := req.Session.InitializeParams()
 	canAsk := client != nil && client.Capabilities != nil && client.Capabilities.Elicitation != nil
@@ -44,8 +45,8 @@ func (e *endpoint) answered(ctx context.Context, req *sdk.CallToolRequest, run f
 	}), nil
 }
 
-// parking has the calls that wait for the answer of a user. They run on meanwhile: the sandbox
-// decides how long it waits for an answer.
+// parking holds the calls that wait for a user's answer. They run on
+// meanwhile: the sandbox decides how long it waits for an answer.
 type parking struct {
 	life context.Context //nolint:containedctx // the server's: a call that asks outlives its request
 	end  context.CancelFunc
@@ -71,7 +72,7 @@ type asked struct {
 	answer chan bool
 }
 
-// answerTime limits the time until the client repeats a call with an answer.
+// answerTime limits how long a call waits for the client to repeat it with an answer.
 const answerTime = 2 * time.Minute
 
 func newParking() *parking {
@@ -81,7 +82,7 @@ func newParking() *parking {
 
 func (p *parking) close() { p.end() }
 
-// begin runs a call until it has its result or asks.
+// begin starts a call, and returns its result or its first question.
 func (p *parking) begin(ctx context.Context, req *sdk.CallToolRequest, run func(context.Context, question) *sdk.CallToolResult) (*sdk.CallToolResult, error) {
 	life, cancel := context.WithCancel(p.life) // the call outlives the request that began it
 	one := &parked{
@@ -147,7 +148,7 @@ func (p *parking) take(state string) *parked {
 	return one
 }
 
-// goOn hands an answer to the call that asked, and follows it.
+// goOn hands an answer to the call that asked, and returns the call's result or next question.
 func (p *parking) goOn(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 	one := p.take(req.Params.RequestState)
 	if one == nil || one.tool != req.Params.Name || !bytes.Equal(one.arguments, req.Params.Arguments) {
@@ -163,15 +164,15 @@ func (p *parking) goOn(ctx context.Context, req *sdk.CallToolRequest) (*sdk.Call
 	return p.follow(ctx, one)
 }
 
-// asking asks whether a sandbox may reach a host. Questions go to the client whose call began last. It is safe for
-// concurrent use.
+// asking asks whether a sandbox may reach a host. It asks the
+// client whose call began last. It is safe for concurrent use.
 type asking struct {
 	mu     sync.Mutex
 	askers []*question
-	no     []string // hosts that were refused since the last call
+	no     []string // hosts that were refused since refused was last called
 }
 
-// by lets questions go to ask until the function that it returns is called.
+// by sends questions to ask until the returned function is called.
 func (a *asking) by(ask question) func() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -189,10 +190,10 @@ func (a *asking) by(ask question) func() {
 	}
 }
 
-// maxRefused bounds the hosts that an answer names.
+// maxRefused bounds the number of hosts that an answer names.
 const maxRefused = 8
 
-// host is the function of [sandbox.WithAsk].
+// host reports whether the user lets the sandbox reach a host, for [sandbox.WithAsk].
 func (a *asking) host(ctx context.Context, host string) bool {
 	name := clip.Line(plain(host), 255)
 	a.mu.Lock()
@@ -212,7 +213,7 @@ func (a *asking) host(ctx context.Context, host string) bool {
 	return false
 }
 
-// refused returns the hosts that were refused since it was last called.
+// refused returns the hosts that were refused since its last call.
 func (a *asking) refused() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()

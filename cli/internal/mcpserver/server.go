@@ -1,12 +1,12 @@
 // Package mcpserver serves sandboxes to the clients of agents over the Model Context Protocol.
 //
-// A [Server] has the tools that models know: Python with variables that stay, a shell whose directory
-// stays, files, ports and checkpoints. Its sandboxes belong to the server and not to a
-// connection. A call names one by its id, so that a client that connects again, and a second client,
-// can go on with it.
+// A [Server] has the tools that models know: Python with variables that stay,
+// a shell whose directory stays, files, ports and checkpoints. Its sandboxes
+// belong to the server, not to a connection: a call names a sandbox by its id,
+// so that a client that connects again, or a second client, can go on with it.
 //
-// Sandboxed code is hostile. What it prints goes to the model as text without control
-// characters, in content of its own: the lines that the server adds stand in another one.
+// Sandboxed code is hostile. Its output goes to the model as text without
+// control characters. The lines that the server adds are a separate content.
 package mcpserver
 
 import (
@@ -33,49 +33,51 @@ const (
 
 // Config configures a server.
 type Config struct {
-	// Open returns the client of the service with the sandboxes. It is called once, in the background.
-	// The caller closes the client after the server.
+	// Open returns the client of the service with the sandboxes. It is called
+	// once, in the background. The caller closes the client after the server.
 	Open func(context.Context) (*sandbox.Client, error)
 	// Options create the sandboxes of the server.
 	Options []sandbox.CreateOption
-	// Prepare is called with each new sandbox before it is used, to upload files and install packages. If
-	// it fails the sandbox is ended. May be nil.
+	// Prepare is called with each new sandbox before its first use, to upload
+	// files and install packages. If it fails, the sandbox is ended. May be nil.
 	Prepare func(context.Context, *sandbox.Sandbox) error
-	// Owner is the value of [OwnerLabel] of the server's sandboxes. Calls may name the sandboxes that have it.
+	// Owner is the value of the metadata [OwnerLabel] that marks the
+	// server's sandboxes. Calls may name every sandbox that has it.
 	Owner string
-	// Sandboxes are other sandboxes that calls may name, by their ids. The first one is used by
-	// calls that name none. The server never ends them.
+	// Sandboxes are the ids of other sandboxes that calls may name. Calls
+	// that name none use the first one. The server never ends them.
 	Sandboxes []string
-	// Keep leaves sandboxes and checkpoints to their lifetimes at the end of the server, and when they are idle.
+	// Keep leaves sandboxes and checkpoints to their
+	// lifetimes when they are idle and when the server ends.
 	Keep bool
-	// Idle is the time after which an unused sandbox is ended. Zero means [DefaultIdle].
+	// Idle is the time without use after which a sandbox is ended. Zero means [DefaultIdle].
 	Idle time.Duration
 	// MaxSandboxes bounds the sandboxes that the server holds at once. Zero means [DefaultMaxSandboxes].
 	MaxSandboxes int
 	// Ask makes sandboxes ask the user, through the client, before they reach a host.
 	Ask bool
-	// Tools are the names of the tools to serve. Empty means all: publish_port only with Publish, and
-	// search_tools only with Proxies.
+	// Tools are the names of the tools to serve. Empty means all, but
+	// publish_port only if Publish is set, and search_tools only if Proxies is.
 	Tools []string
-	// Proxies are servers whose tools code may call. AllowTools names those that it may call without a question
-	// to the user, as SERVER.TOOL.
+	// Proxies are servers whose tools code may call. AllowTools names, as
+	// SERVER.TOOL, those that code may call without a question to the user.
 	Proxies    []Proxy
 	AllowTools []string
-	// Audit receives a line of JSON for each piece of code and each call of a tool of Proxies. It is called by
-	// several goroutines. May be nil.
+	// Audit receives a line of JSON for each piece of code and each call
+	// of a tool of Proxies. Several goroutines write to it. May be nil.
 	Audit io.Writer
-	// Publish returns the address at which a port of a sandbox is reached, and a function that ends it. Nil leaves
-	// publish_port out.
+	// Publish returns the address at which a port of a sandbox is reached, and a
+	// function that ends the publication. If it is nil, publish_port is not served.
 	Publish func(ctx context.Context, sb *sandbox.Sandbox, port int) (address string, end func() error, err error)
 	// Place describes the machine of the sandboxes and their network to the model, in a sentence each.
 	Place string
 	// Version is the version of the server.
 	Version string
-	// Logger receives what goes wrong without a call that could report it. Nil discards it.
+	// Logger receives errors that no call can report. Nil discards them.
 	Logger *slog.Logger
 }
 
-// OwnerLabel is the key of the metadata with which a server marks its sandboxes.
+// OwnerLabel is the metadata key with which a server marks its sandboxes.
 const OwnerLabel = "e2bctl.mcp"
 
 // Server serves sandboxes. It is safe for concurrent use. Close it before its client.
@@ -92,8 +94,9 @@ type Server struct {
 	servers []*sdk.Server
 }
 
-// New returns a server, and an error that names a tool of config.Tools that does not exist. It
-// connects with the service in the background.
+// New returns a server. A name in config.Tools that no tool has is an
+// error. A tool whose fields config lacks is [ErrNotConfigured]. The server
+// connects to the service, in the background, when it begins to serve.
 func New(config Config) (*Server, error) {
 	if config.Idle == 0 {
 		config.Idle = DefaultIdle
@@ -124,10 +127,10 @@ func New(config Config) (*Server, error) {
 	return s, nil
 }
 
-// ErrNotConfigured means that the configuration lacks what a tool needs.
+// ErrNotConfigured means that [Config] lacks a field that a tool needs.
 var ErrNotConfigured = errors.New("it needs Publish, or Proxies")
 
-// has reports whether the configuration has what a tool needs.
+// has reports whether the configuration has the fields that a tool needs.
 func (c *Config) has(tool string) bool {
 	switch tool {
 	case publishName:
@@ -147,8 +150,8 @@ func Tools() []string {
 	return names
 }
 
-// Close ends the sessions of clients, and the sandboxes and checkpoints that the server made unless
-// [Config.Keep] is set. It is idempotent.
+// Close ends the sessions of clients. Unless [Config.Keep] is set, it also
+// ends the sandboxes and checkpoints that the server made. It is idempotent.
 func (s *Server) Close() error {
 	s.questions.close()
 	s.mu.Lock()
@@ -162,16 +165,16 @@ func (s *Server) Close() error {
 	return errors.Join(s.sandboxes.close(), s.proxies.close())
 }
 
-// Serve serves one client over in and out until in ends, out fails, or ctx ends. Calls that are under way when in
-// ends are answered first, for at most half a minute.
+// Serve serves one client over in and out until in ends, out fails, or ctx
+// ends. When in ends, open calls are answered first, for at most half a minute.
 func (s *Server) Serve(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
 	s.sandboxes.warm()
 	transport := &answering{Transport: &sdk.IOTransport{Reader: in, Writer: out}, patience: answerPatience}
 	return s.endpoint(true).Run(ctx, transport)
 }
 
-// endpoint returns the protocol's side of the server. In one that has sessions, calls that name no sandbox
-// share one for each session.
+// endpoint returns the protocol's side of the server. With sessions,
+// calls that name no sandbox share one sandbox per session.
 func (s *Server) endpoint(sessions bool) *sdk.Server {
 	server := sdk.NewServer(
 		&sdk.Implementation{Name: "e2bctl", Title: "Sandboxes", Version: s.config.Version},
@@ -197,7 +200,7 @@ type endpoint struct {
 	sessions bool
 }
 
-// instructions tells the model what no single tool can.
+// instructions returns the text that tells the model more than the tools' descriptions.
 func (s *Server) instructions(sessions bool) string {
 	lines := []string{
 		"The tools run code and commands in a sandbox: a Linux machine of its own, apart from the user's machine and files.",

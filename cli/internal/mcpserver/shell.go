@@ -14,9 +14,9 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// shell is a bash in a sandbox that takes one command after the other, so that its directory, variables and
-// background jobs stay. Its output is a stream without borders: each command ends with a line that
-// has a word nobody can guess.
+// shell is a bash in a sandbox that runs one command after the other, so that its
+// directory, variables and background jobs stay. Its output has no borders between
+// commands, so each command ends with a line that contains an unguessable word.
 type shell struct {
 	command *sandbox.Command
 	ended   chan struct{} // closed when bash has ended
@@ -26,7 +26,7 @@ type shell struct {
 	between *clip.Output // what background jobs printed between commands
 }
 
-// shellCall is the command that runs.
+// shellCall is the running command.
 type shellCall struct {
 	mark  []byte // begins the line at the end
 	out   *stream
@@ -40,7 +40,8 @@ type shellStatus struct {
 	dir  string
 }
 
-// startShell starts bash as root, as which code runs, in the home of the sandbox's user, or in dir.
+// startShell starts bash as root, the user of code. It starts
+// in dir, or, if dir is "", in the home of the sandbox's user.
 func startShell(ctx context.Context, sb *sandbox.Sandbox, dir string) (*shell, error) {
 	home, err := sb.Files.Stat(ctx, ".", nil)
 	if err != nil {
@@ -106,7 +107,7 @@ func (s *shell) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// takeBetween returns what was printed between commands.
+// takeBetween returns the output that came between commands, and forgets it.
 func (s *shell) takeBetween() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,7 +116,8 @@ func (s *shell) takeBetween() string {
 	return text
 }
 
-// take takes output of the command, up to the line at its end. It returns what came after that.
+// take receives output of the command, up to the line
+// at its end. It returns the output after that line.
 func (c *shellCall) take(p []byte) []byte {
 	c.line = append(c.line, p...)
 	if !c.found {
@@ -144,7 +146,7 @@ func (c *shellCall) take(p []byte) []byte {
 	return rest
 }
 
-// overlap returns how many bytes at the end of text begin mark.
+// overlap returns the length of the longest end of text with which mark begins.
 func overlap(text, mark []byte) int {
 	for n := min(len(mark)-1, len(text)); n > 0; n-- {
 		if bytes.HasSuffix(text, mark[:n]) {
@@ -154,7 +156,7 @@ func overlap(text, mark []byte) int {
 	return 0
 }
 
-// stop ends bash, and with it what runs in the foreground.
+// stop ends bash and the foreground command.
 func (s *shell) stop(ctx context.Context) error {
 	err := s.command.Kill(context.WithoutCancel(ctx))
 	if err == nil || errors.Is(err, sandbox.ErrNotFound) {

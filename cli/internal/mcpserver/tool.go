@@ -12,7 +12,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// tool is one of the tools, before it is added to a server of the library.
+// tool is a tool that can be added to servers of the library.
 type tool struct {
 	name string
 	add  func(*endpoint, *sdk.Server)
@@ -22,7 +22,7 @@ func allTools() []tool {
 	return []tool{pythonTool(), bashTool(), readTool(), editTool(), writeTool(), publishTool(), checkpointTool(), restoreTool(), searchTool()}
 }
 
-// arguments are those of every tool.
+// arguments are the arguments that every tool has.
 type arguments struct {
 	Sandbox string `json:"sandbox,omitempty" jsonschema:"id of the sandbox; without it, the one of this session"`
 }
@@ -49,7 +49,7 @@ func newTool[In interface{ sandbox() string }](declared *sdk.Tool, run func(cont
 	}}
 }
 
-// run calls a tool in the sandbox with the id, or in that of the session, and returns its answer.
+// run calls do with the sandbox of that id, or with the session's if id is "", and returns the answer.
 func (e *endpoint) run(ctx context.Context, req *sdk.CallToolRequest, id string, ask question, do func(context.Context, *call) error) *sdk.CallToolResult {
 	began := time.Now()
 	c := &call{server: e, session: req.Session}
@@ -94,7 +94,7 @@ func roundTime(d time.Duration) time.Duration {
 	return d.Round(100 * time.Millisecond)
 }
 
-// limit returns ctx with a time limit in seconds. Without one it is usual.
+// limit returns ctx with a time limit of that many seconds, or of the usual duration if seconds is 0.
 func limit(ctx context.Context, seconds int, usual time.Duration) (context.Context, context.CancelFunc, time.Duration, error) {
 	const most = 3600
 	if seconds < 0 || seconds > most {
@@ -113,7 +113,7 @@ var errTooLong = errors.New("it took too long")
 // message returns the text of err for a model.
 func message(err error) string { return plain(cmdutil.Message(err)) }
 
-// hints of a tool to the client.
+// hints returns the annotations of a tool, for the client.
 func hints(title string, readOnly, destructive, openWorld bool) *sdk.ToolAnnotations {
 	return &sdk.ToolAnnotations{Title: title, ReadOnlyHint: readOnly, DestructiveHint: &destructive, OpenWorldHint: &openWorld}
 }

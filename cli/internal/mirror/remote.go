@@ -66,8 +66,8 @@ func (r *remote) run(ctx context.Context, line string, stdin io.Reader, stdout i
 	return nil
 }
 
-// read is run with a reader of what the line prints. What the reader failed with is the better
-// reason.
+// read runs a command line, and read with its output. If both
+// fail, the error is that of read, which tells the cause.
 func (r *remote) read(ctx context.Context, line string, stdin io.Reader, read func(io.Reader) error) error {
 	out, in := io.Pipe()
 	done := make(chan error, 1)

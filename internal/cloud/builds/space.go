@@ -11,8 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
-// Space is the used space of layers, cached steps and images, and archives. Layers are those that
-// are needed outside the cache.
+// Space is the disk space that builds use. Cache is the cached steps and images, Uploads
+// are the archives, and Layers are the layers that templates use or that are not cached.
 type Space struct {
 	Bytes, Cap             int64
 	Layers, Cache, Uploads Taken

@@ -133,9 +133,9 @@ func (s *Server) newBuffer(so *socket) *sessionBuffer {
 	return b
 }
 
-// attach makes so the connection, to which everything that is not acknowledged is
-// sent. If there already is a connection, attach returns that one instead. For a
-// buffer that was dropped it returns nil.
+// attach makes so the connection of the buffer, and sends it everything that
+// is not acknowledged. If the buffer has a connection already, attach returns
+// that one and false. If the buffer was dropped, it returns nil and false.
 func (b *sessionBuffer) attach(so *socket) (before *socket, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -53,9 +53,9 @@ type asked struct {
 	timers   []*time.Timer
 }
 
-// Allow returns "" if a host may be reached, and otherwise the rule that denies it. Without
-// an answer, it waits for that of a function, or if answer is nil for that of a program which
-// fetches the question. host is normalized.
+// Allow returns "" if a host may be reached, and otherwise the rule that denies it. If
+// the question about the host is open, Allow waits until the function answer answers it.
+// If answer is nil, it waits for a program that fetches the question. host is normalized.
 func (a *Asks) Allow(ctx context.Context, host string, answer Answer) (rule string, err error) {
 	q, rule := a.question(host, answer)
 	if rule != "" {

@@ -119,8 +119,8 @@ func (e *Egress) Dial(ctx context.Context, host string, port uint16) (net.Conn, 
 	return e.Reach(ctx, host, port)
 }
 
-// Reach is Dial to the host itself, also if the rules have headers for it. The caller
-// makes sure that the connection is meant for the host.
+// Reach is like Dial, but connects to the host itself even if the rules have
+// headers for it. The caller makes sure that the connection is meant for the host.
 func (e *Egress) Reach(ctx context.Context, host string, port uint16) (net.Conn, error) {
 	return e.reach(ctx, host, port, e.dial)
 }

@@ -216,8 +216,9 @@ func (r *Rules) WithAsking() (*Rules, error) {
 	return &with, nil
 }
 
-// AskingOtherwise returns rules by which a program is asked about the hosts that r allows without
-// naming them. Rules that deny all traffic stay: their owner has decided about other hosts.
+// AskingOtherwise returns rules that allow the hosts that r names, and that
+// ask a program about the other hosts that r allows. Rules that deny all
+// traffic are returned as they are: their owner has decided about other hosts.
 func (r *Rules) AskingOtherwise() *Rules {
 	if r.DenyAll() {
 		return r

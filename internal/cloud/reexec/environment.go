@@ -75,8 +75,8 @@ func mark(c *guest.Config, root, run string) error {
 	)
 }
 
-// unlessClosed drops the error of a file that envd may not write, because of a container's
-// user or a read-only root directory. Programs there have the other marks.
+// unlessClosed drops an error that means that envd may not write the file, because of a container's
+// user or a read-only root directory. Programs in such a container find the other marks.
 func unlessClosed(err error) error {
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
 		return nil

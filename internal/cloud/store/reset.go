@@ -9,9 +9,8 @@ import (
 	"path/filepath"
 )
 
-// Verify returns an error unless dir is a state directory, or an empty directory that can become
-// one: a directory of this user that holds a store, or what is left of one, and not a link to one.
-// It changes nothing.
+// Verify returns an error unless dir is a directory of this user that is empty, or that holds
+// a store or the rest of one. A link to such a directory is an error. Verify changes nothing.
 func Verify(dir string) error {
 	info, err := os.Lstat(dir)
 	switch {
@@ -29,10 +28,10 @@ func Verify(dir string) error {
 	return nil
 }
 
-// Reset removes all that a state directory holds, also where it is damaged. The directory stays,
-// with its lock and with what is not of a store. Links are removed and never followed. Where
-// another process has the store open the error is an [InUseError]. If ctx ends before all is
-// removed, or the process does, a second Reset removes the rest.
+// Reset removes everything that a state directory holds, even if it is damaged. The
+// directory stays, with its lock and with files that no store makes. Links are removed and
+// never followed. If another process has the store open, the error is an [InUseError]. If
+// ctx or the process ends before everything is removed, a second Reset removes the rest.
 func Reset(ctx context.Context, dir string) (err error) {
 	if err := Verify(dir); err != nil {
 		return err

@@ -295,7 +295,7 @@ func (r *Registry) Hold(id string) (m Mount, release func(), err error) {
 	return m, release, nil
 }
 
-// hold also returns the directory of the volume's files.
+// hold is like Hold. It also returns the volume and its directory.
 func (r *Registry) hold(id string) (v *volume, dir string, release func(), err error) {
 	r.mu.Lock()
 	v = r.byID[id]

@@ -84,9 +84,9 @@ func resultOf(result *mcp.CallToolResult) (any, error) {
 	return json.RawMessage(list), err
 }
 
-// exact returns structured content as JSON. The protocol's library has made a float64 of
-// each of its numbers, so that large ones have lost digits. Where the text beside it is the
-// same value, as the protocol recommends, the numbers are read from there.
+// exact returns structured content as JSON. The protocol's library decodes each number
+// to a float64, so that large numbers lose digits. If the text beside the content is
+// the same value, as the protocol recommends, exact takes the numbers from there.
 func exact(structured any, texts []string) (json.RawMessage, error) {
 	if len(texts) == 1 {
 		var same any

@@ -1,9 +1,9 @@
 // Package agentmcp connects tools of package agent with servers and clients of the Model
 // Context Protocol. A program that does not import it links nothing of the protocol.
 //
-// [Tools] takes the tools of a server into a run: code in the sandbox calls them as Python
-// functions, and the calls are made from this program, which has the server's credentials.
-// Code can compose them in one step, and sees only what they return:
+// [Tools] takes the tools of a server into a run: code in the sandbox calls them as
+// Python functions. The calls are made from this program, which has the server's
+// credentials. Code can compose calls in one step, and sees only their results:
 //
 //	session, err := client.Connect(ctx, &mcp.CommandTransport{Command: exec.Command("github-mcp-server", "stdio")}, nil)
 //	…
@@ -16,15 +16,14 @@
 //	…
 //	step, err := run.Exec(ctx, "[i['title'] for i in github_list_issues(repo='x')['issues']]")
 //
-// [AddTools] is the other way: it serves tools of this program to any client of the
-// protocol.
+// [AddTools] is the reverse: it serves tools of this program to any client of the protocol.
 //
 // # What a server may do
 //
-// A server's list of tools is text of somebody else. Its annotations (readOnlyHint and the
-// others) decide nothing: [ToolsParams] says which tools code may call. Names, descriptions
-// and schemas are bounded, characters that cannot be seen are left out of what models read,
-// references of schemas to other documents are refused, and arguments are checked against
-// the schema before they are sent. A description may still ask a model to do harm, and so
-// may a result: allow no tool whose harm you could not bear.
+// The list of tools comes from the server and is not trusted. The server's annotations
+// (readOnlyHint and the others) decide nothing: [ToolsParams] decides which tools code may
+// call. Names, descriptions and schemas are bounded. Invisible characters are left out of
+// texts that models read. References of schemas to other documents are refused. Arguments
+// are checked against the schema before they are sent. A description may still ask a model
+// to do harm, and so may a result: allow no tool whose harm you could not bear.
 package agentmcp

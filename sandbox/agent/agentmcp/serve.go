@@ -10,25 +10,24 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
 
-// structuredSince is the version of the protocol since which structured content may be any
-// value. Clients of earlier ones take an object only.
+// structuredSince is the first version of the protocol in which structured
+// content may be any value. Clients of earlier versions take an object only.
 const structuredSince = "2026-07-28"
 
-// AddTools adds tools to a server, by their names, with their descriptions and schemas; one
-// that the server has under such a name is replaced. They are called as by an
-// [agent.Toolbox]: limits and approvals hold, and MaxCalls and MaxConcurrency count the calls of
-// all clients together, from this call of AddTools on. When a client cancels a call, the context
-// of the tool ends.
+// AddTools adds tools to a server, with their names, descriptions and schemas. A tool that the
+// server has under such a name is replaced. The tools are called as by one [agent.Toolbox]: limits
+// and approvals hold, and MaxCalls and MaxConcurrency count the calls of all clients together,
+// from this call of AddTools on. When a client cancels a call, the context of the tool ends.
 //
-// A result that is text is the text of the answer, None is an answer without content, and any
-// other result is its JSON, which is the structured content as well where the client's version
+// A text becomes the text of the answer, and None an answer without content. Any other
+// result becomes its JSON as text, and also structured content if the client's version
 // of the protocol has it. There is no output schema. An error of a tool, a refused
-// approval and an exceeded limit are answers with isError and the text of the error. A panic is
-// one that does not tell its value, which goes to [slog.Default].
+// approval and an exceeded limit become answers with isError and the text of the error.
+// A panic becomes such an answer without its value, which goes to [slog.Default].
 //
-// AddTools returns an error, and adds no tool, if two tools have one name or a tool was not
-// made by package agent. An error about a schema that the server refuses names the tool; those
-// before it are then added.
+// If two tools have one name, or a tool was not made by package agent,
+// AddTools returns an error and adds no tool. If the server refuses a
+// schema, the error names the tool, and the tools before it have been added.
 func AddTools(server *mcp.Server, tools ...agent.Tool) error {
 	box, err := agent.NewToolbox(tools...)
 	if err != nil {
@@ -56,7 +55,7 @@ func addTool(server *mcp.Server, box *agent.Toolbox, t agent.Tool) (err error) {
 	return nil
 }
 
-// anyStructured reports whether a client takes structured content that is no object.
+// anyStructured reports whether a client takes structured content other than objects.
 func anyStructured(session *mcp.ServerSession) bool {
 	begun := session.InitializeParams()
 	return begun == nil || begun.ProtocolVersion >= structuredSince

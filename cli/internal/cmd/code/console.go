@@ -15,16 +15,16 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
-// errInterrupted is the error of a line that ended by Ctrl-C.
+// errInterrupted is the error of a line that Ctrl-C ended.
 var errInterrupted = errors.New("interrupted")
 
-// A line of the editor has these in place of the characters that move the cursor.
+// newlineMark and tabMark replace the characters that would move the cursor in a line of the editor.
 const (
 	newlineMark = "⏎"
 	tabMark     = "⇥"
 )
 
-// marked returns text as a line of the editor, and unmarked the text of such a line.
+// marked returns text as a line of the editor, with marks. unmarked does the reverse.
 func marked(text string) string {
 	return strings.NewReplacer("\n", newlineMark, "\t", tabMark).Replace(text)
 }
@@ -113,7 +113,7 @@ func (c *console) edit(ctx context.Context, prompt string, read func() (string, 
 	return line, nil
 }
 
-// ask reads a line for code, which knows neither history nor completion.
+// ask reads a line for code that runs, without history and completion.
 func (c *console) ask(ctx context.Context, prompt string, password bool) (string, error) {
 	history, complete := c.history, c.complete
 	defer func() { c.history, c.complete, c.editor = history, complete, nil }()
@@ -130,7 +130,7 @@ func (c *console) ask(ctx context.Context, prompt string, password bool) (string
 	return unmarked(line), err
 }
 
-// key is called by the editor for the keys that it does not know.
+// key handles the keys that the editor does not know. The editor calls it.
 func (c *console) key(line string, cursor int, key rune) (string, int, bool) {
 	switch {
 	case key == abortKey && c.keys.aborted:

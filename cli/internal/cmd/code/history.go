@@ -16,15 +16,15 @@ const (
 	maxCellBytes = 64 << 10 // of one that it keeps
 )
 
-// noHistory is the history of lines that are not kept.
+// noHistory keeps no lines.
 type noHistory struct{}
 
 func (noHistory) Add(string)    {}
 func (noHistory) Len() int      { return 0 }
 func (noHistory) At(int) string { panic("it is empty") }
 
-// history has the cells that were typed, the oldest first, also those of earlier prompts. Each is
-// a line of JSON in a file that nobody else can read.
+// history holds the cells that were typed, oldest first, including those of earlier
+// prompts. Each cell is a line of JSON in a file that only this user can read.
 type history struct {
 	noHistory // the editor does not add lines: keep adds cells
 
@@ -32,8 +32,8 @@ type history struct {
 	path  string // "": there is no file
 }
 
-// openHistory reads the history of this user. If that fails, there is an empty one, which ends
-// with the process.
+// openHistory reads the history of this user. With an error
+// it returns an empty history, which ends with the process.
 func openHistory() (*history, error) {
 	dir, err := privatedir.Make("history", privatedir.State)
 	if err != nil {
@@ -65,10 +65,10 @@ func openHistory() (*history, error) {
 
 func (h *history) Len() int { return len(h.cells) }
 
-// At returns a cell as a line of the editor, the latest for 0.
+// At returns a cell as a line of the editor; 0 is the latest cell.
 func (h *history) At(i int) string { return marked(h.cells[len(h.cells)-1-i]) }
 
-// add reports whether the cell is another one than the one before it.
+// add adds a cell and returns true, unless the cell is empty, too long, or equal to the one before it.
 func (h *history) add(cell string) bool {
 	if cell == "" || len(cell) > maxCellBytes || len(h.cells) > 0 && h.cells[len(h.cells)-1] == cell {
 		return false

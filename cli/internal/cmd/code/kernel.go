@@ -15,8 +15,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// kernelOptions are those of every command that runs code: the kernel, its sandbox, and what is
-// in it.
+// kernelOptions are the options of every command that runs code:
+// the kernel, its sandbox, and the sandbox's uploads and packages.
 type kernelOptions struct {
 	IO         *cmdutil.IOStreams
 	Progress   io.Writer
@@ -33,7 +33,7 @@ type kernelOptions struct {
 	isLocal    bool
 }
 
-// add adds the flags. language is the default one.
+// add adds the flags. language is the default language.
 func (o *kernelOptions) add(cmd *cobra.Command, language string) {
 	flags := cmd.Flags()
 	flags.StringVarP(&o.Sandbox, "sandbox", "s", "", "use the running sandbox `ID`")
@@ -117,8 +117,8 @@ func (o *kernelOptions) enterWorkdir(ctx context.Context, sb *sandbox.Sandbox) (
 	return func() error { return sb.Contexts.Remove(context.WithoutCancel(ctx), made.ID) }, nil
 }
 
-// notStarted returns err. If the code never ran, it returns the cause instead: that there is no
-// such kernel, or that it could not start.
+// notStarted returns err. If the code never ran, it returns the
+// cause instead: the kernel is unknown, or it could not start.
 func (o *kernelOptions) notStarted(err error) error {
 	if errors.Is(err, sandbox.ErrUnknownLanguage) {
 		return fmt.Errorf("%w: %s", sandbox.ErrUnknownLanguage, o.Language)

@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// keyboard passes the keys of a raw terminal on to whoever reads a line, one key at a time. While
-// code runs it keeps what is typed ahead, and Ctrl-C interrupts the code.
+// keyboard hands the keys of a raw terminal to the reader of a line, one at a time.
+// While code runs, it keeps keys that are typed ahead, and Ctrl-C interrupts the code.
 type keyboard struct {
 	mu      sync.Mutex
 	typed   []byte        // not read yet
@@ -18,7 +18,7 @@ type keyboard struct {
 	err     error         // why no more keys come
 	running func()        // called at Ctrl-C while the kernel works; nil: a line is read
 
-	// Of the reader alone.
+	// Only the reader uses the rest.
 	pasting  bool // between the marks of pasted text
 	inPaste  bool // the end of the last line was pasted
 	returned bool // the last key was a carriage return
@@ -68,7 +68,7 @@ func (k *keyboard) interrupt() {
 	}
 }
 
-// during has Ctrl-C call interrupt from now on, which must not wait; nil: Ctrl-C is a key.
+// during makes Ctrl-C call interrupt, which must not wait. If interrupt is nil, Ctrl-C is a key again.
 func (k *keyboard) during(interrupt func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -76,7 +76,7 @@ func (k *keyboard) during(interrupt func()) {
 	k.interrupt()
 }
 
-// isAhead reports whether something is typed that was not read yet.
+// isAhead reports whether typed keys wait to be read.
 func (k *keyboard) isAhead() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -145,7 +145,7 @@ func keyLength(typed []byte) int {
 	return 0
 }
 
-// translate returns a key as the line editor knows it, or "" for one that it does not know.
+// translate returns the line editor's form of a key, or "" for a key that the editor does not know.
 func (k *keyboard) translate(key string) string {
 	if key == "" {
 		return ""
@@ -184,7 +184,7 @@ func (k *keyboard) translate(key string) string {
 	return key
 }
 
-// paste returns a part of pasted text: characters and ends of lines, and no keys.
+// paste returns the line editor's form of a key within pasted text: characters and ends of lines only.
 func (k *keyboard) paste(key string, afterReturn bool) string {
 	switch r, _ := utf8.DecodeRuneInString(key); {
 	case key == pastedKey:

@@ -19,18 +19,18 @@ func newCmdRepl(f *cmdutil.Factory) *cobra.Command {
 		Use:        "repl [flags] [<id>]",
 		SuggestFor: []string{"shell", "python", "ipython", "console"},
 		Short:      "Type Python, or another language, into a kernel",
-		Long: `Type code into the kernel of a sandbox, and see what it prints and returns. Without an
-ID, a sandbox is created and killed at the end; with one, the code sees the variables of
-earlier code, and leaves its own.
+		Long: `Type code into the kernel of a sandbox, and see its output and results. Without an ID, a
+sandbox is created and killed at the end. With an ID, the code sees the variables of
+earlier code, and its own variables stay.
 
-Tab completes, and name? or name?? shows what the kernel knows of a name, which Python's
-does. Lines that belong together, such as those of a function, are read until an empty
-line. The up and down keys bring back what was typed before, as a whole: ` + newlineMark + ` stands for
-the end of a line within it. Ctrl-C clears the line, or interrupts the code that runs; a
-second Ctrl-C gives the code up, which may cost the variables. Ctrl-D ends.
+Tab completes. In Python, name? shows help on a name, and name?? its source, too. Lines
+that belong together, such as those of a function, are read until an empty line. The up
+and down keys bring back earlier cells, each on one line: ` + newlineMark + ` stands for the end of a line
+in a cell. Ctrl-C clears the line, or interrupts the code that runs; a second Ctrl-C gives
+the code up, which may cost the variables. Ctrl-D ends.
 
-What was typed is kept for the next time, in a file of the user's state directory that
-only the user can read. Answers to input() are not. Code that asks for input asks here.
+Cells are kept for the next time, in a file of the user's state directory that only the
+user can read. Code that calls input() asks here; the answers are not kept.
 
 The flags are those of e2bctl code run.`,
 		Example: `  e2bctl code repl --local
@@ -114,7 +114,7 @@ func newPrompt(opts *kernelOptions, sb *sandbox.Sandbox) *prompt {
 	return &prompt{kernelOptions: *opts, sb: sb, python: isPython(opts.Language)}
 }
 
-// run lasts until somebody ends it, ctx ends, or there is no sandbox.
+// run reads and runs cells until the user ends the prompt, ctx ends, or the sandbox is gone.
 func (p *prompt) run(ctx context.Context) (err error) {
 	if err := p.meet(ctx); err != nil {
 		return err
@@ -159,7 +159,7 @@ func (p *prompt) run(ctx context.Context) (err error) {
 	}
 }
 
-// meet finds out what the kernel is, and whether it answers questions.
+// meet finds the kernel's language, and whether the kernel answers questions about code.
 func (p *prompt) meet(ctx context.Context) error {
 	if p.Context != "" {
 		contexts, err := p.sb.Contexts.List(ctx)
@@ -181,7 +181,7 @@ func (p *prompt) meet(ctx context.Context) error {
 	return p.notStarted(err)
 }
 
-// ends reports whether a cell is Python's way to end.
+// ends reports whether a cell ends Python, such as exit().
 func (p *prompt) ends(cell string) bool {
 	switch strings.TrimSpace(cell) {
 	case "exit", "quit", "exit()", "quit()":
@@ -247,8 +247,8 @@ func (p *prompt) check(ctx context.Context, cell string) (*sandbox.CodeCheck, er
 	return p.sb.Contexts.Check(ctx, cell, &sandbox.CheckParams{Context: params.Context, Language: params.Language})
 }
 
-// checkPatiently checks the cell that is being read. Its only error is errInterrupted, after
-// Ctrl-C: where the check fails, running the cell shows what is wrong.
+// checkPatiently checks the cell that is being read. Its only error is errInterrupted,
+// after Ctrl-C: if the check itself fails, running the cell shows the cause.
 func (p *prompt) checkPatiently(ctx context.Context) (*sandbox.CodeCheck, error) {
 	ctx, done := p.patiently(ctx)
 	defer done()
@@ -262,7 +262,7 @@ func (p *prompt) checkPatiently(ctx context.Context) (*sandbox.CodeCheck, error)
 	return check, nil
 }
 
-// patiently returns a context that Ctrl-C ends: the cause is errInterrupted.
+// patiently returns a context that Ctrl-C ends with the cause errInterrupted.
 func (p *prompt) patiently(ctx context.Context) (_ context.Context, done func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	p.console.keys.during(func() {

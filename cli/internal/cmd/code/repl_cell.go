@@ -12,10 +12,10 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// errGivenUp is the cause of the end of a cell at the second Ctrl-C.
+// errGivenUp is the cause that ends a cell at the second Ctrl-C.
 var errGivenUp = errors.New("it was given up")
 
-// interruptLimit bounds the time that an interrupt may take on its way.
+// interruptLimit bounds the time for sending an interrupt.
 const interruptLimit = 10 * time.Second
 
 // running is a cell that runs.
@@ -33,7 +33,8 @@ type running struct {
 	over   bool
 }
 
-// execute runs a cell and shows what comes of it. The error is nil if the code raised an exception.
+// execute runs a cell and shows its output and results.
+// If the code raises an exception, the error is nil.
 func (p *prompt) execute(ctx context.Context, cell string) error {
 	cellCtx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
@@ -97,8 +98,8 @@ func (r *running) run(ctx context.Context, cell string, params *sandbox.RunCodeP
 	return execution, err
 }
 
-// begin sends the interrupt of a Ctrl-C that was typed before the kernel began: it would have
-// had no effect.
+// begin sends the interrupt of an earlier Ctrl-C. Before the kernel
+// had begun with the cell, an interrupt would have had no effect.
 func (r *running) begin() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -108,7 +109,7 @@ func (r *running) begin() {
 	r.begun = true
 }
 
-// interrupt interrupts the cell, and gives it up when it is called again. It does not wait.
+// interrupt interrupts the cell; a second call gives the cell up. It does not wait.
 func (r *running) interrupt() {
 	_, _ = r.console.screen.Write([]byte("^C\n"))
 	r.mu.Lock()
@@ -146,7 +147,7 @@ func (r *running) ask(ctx context.Context, prompt string, password bool) (string
 	return r.console.ask(ctx, prompt, password)
 }
 
-// keepImages writes pictures to files, or says once how to keep them.
+// keepImages writes pictures to files. Without --save-images it prints once how to keep them.
 func (p *prompt) keepImages(results []sandbox.Result) error {
 	err := p.images.save(results)
 	p.images.before += len(results)
@@ -159,8 +160,8 @@ func (p *prompt) keepImages(results []sandbox.Result) error {
 	return err
 }
 
-// helpOn returns the name that a cell asks about as IPython does, with ? or, for the source,
-// ?? before or after it.
+// helpOn returns the name that a cell asks about as in IPython:
+// with ? before or after the name, or with ?? for its source.
 func (p *prompt) helpOn(cell string) (name string, source, ok bool) {
 	cell = strings.TrimSpace(cell)
 	name = strings.Trim(cell, "?")

@@ -21,8 +21,8 @@ const (
 	indentation   = "    "
 )
 
-// complete returns the line that is being edited, and its cursor, after the tab key: with the one
-// match, or with what all matches begin with. If that is nothing new, the matches are shown.
+// complete handles the tab key. It returns the line and the cursor with the only match inserted,
+// or with the text that all matches begin with. If that adds nothing, complete shows the matches.
 func (p *prompt) complete(ctx context.Context, line string, cursor int) (string, int) {
 	before, after := unmarked(line[:cursor]), unmarked(line[cursor:])
 	if strings.TrimSpace(before[strings.LastIndexByte(before, '\n')+1:]) == "" {
@@ -58,7 +58,7 @@ func (p *prompt) complete(ctx context.Context, line string, cursor int) (string,
 	return head + marked(code[found.End:]), len(head)
 }
 
-// commonPrefix returns the text that all of them begin with.
+// commonPrefix returns the longest text with which all texts begin.
 func commonPrefix(texts []string) string {
 	prefix := texts[0]
 	for _, text := range texts[1:] {
@@ -95,7 +95,7 @@ func inColumns(matches []string, width int) string {
 	return text.String() + more
 }
 
-// width returns how many columns the terminal has.
+// width returns the number of columns of the terminal.
 func (c *console) width() int {
 	if cols, _, err := term.GetSize(int(c.size.Fd())); err == nil && cols > 0 {
 		return cols

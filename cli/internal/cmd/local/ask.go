@@ -64,8 +64,8 @@ func newCmdAskForget(f *cmdutil.Factory) *cobra.Command {
 		Use:   "forget <host>",
 		Short: "Ask about a host again",
 		Long: `Take a host out of those that are always allowed, and print it. The next sandbox that
-wants to reach it makes a question again. Sandboxes that were allowed to reach it keep that
-until they end.`,
+wants to reach it makes a question again. Sandboxes that were allowed to reach it may still
+do so until they end.`,
 		Example: `  e2bctl local ask forget pypi.org`,
 		Args:    cmdutil.Wants("the name or address of a host", cobra.ExactArgs(1)),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -91,8 +91,8 @@ until they end.`,
 	return cmd
 }
 
-// stateDirOf returns the state directory that a flag names, or else that of the local cloud that
-// runs, or of the next one.
+// stateDirOf returns the state directory that a flag names. Without the flag it
+// returns that of the running local cloud, or, if none runs, of the next one.
 func stateDirOf(flag string) (string, error) {
 	dir, err := absolute(flag)
 	if err != nil {

@@ -38,7 +38,7 @@ func newAsker(streams *cmdutil.IOStreams, dir string) *asker {
 	return a
 }
 
-// ask returns whether a sandbox may reach a host. No answer until ctx ends is a no.
+// ask reports whether a sandbox may reach a host. If nobody answers before ctx ends, the answer is no.
 func (a *asker) ask(ctx context.Context, id, host string) bool {
 	name, ok := asciiHost(host)
 	if !ok {
@@ -56,7 +56,7 @@ func (a *asker) ask(ctx context.Context, id, host string) bool {
 	return a.isAllowed(name) || a.question(ctx, id, name) // it may have been allowed meanwhile
 }
 
-// question shows a question and returns the answer. What was typed before does not count.
+// question shows a question and returns the answer. Lines that were typed before do not count.
 func (a *asker) question(ctx context.Context, id, name string) bool {
 	for isOld := true; isOld; {
 		select {
@@ -112,9 +112,9 @@ func (a *asker) allow(name string) error {
 // maxName is the length of the longest name of the DNS.
 const maxName = 253
 
-// asciiHost returns a host as it is shown: an address, or a name in ASCII, with punycode for other
-// letters, which may look like different ones. It reports false for what can be no host, such as a
-// name with control characters.
+// asciiHost returns a host as it is shown: an address, or a name in ASCII. Other
+// letters become punycode, because they may look like different ones. It returns
+// false for texts that no host can have, such as names with control characters.
 func asciiHost(host string) (name string, ok bool) {
 	if address, err := netip.ParseAddr(host); err == nil {
 		return address.String(), address.Zone() == ""

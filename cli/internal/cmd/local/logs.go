@@ -29,11 +29,10 @@ func newCmdLogs(f *cmdutil.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logs",
 		Short: "Show the log of a local cloud in the background",
-		Long: `Show what a local cloud in the background has written to its log, or, if none runs,
-what the last one has. The log is a file that only this user can read; e2bctl local status
-names it. It has at most 64 MiB, and starts anew with each local cloud. One in the foreground
-has none: its terminal shows what happens with -v. e2bctl logs shows what happened to a
-sandbox.
+		Long: `Show the log of the local cloud in the background, or, if none runs, of the last one.
+The log is a file that only this user can read; e2bctl local status names it. It has at most
+64 MiB, and starts anew with each local cloud. A local cloud in the foreground has no log:
+with -v its terminal shows the same lines. e2bctl logs shows the log of a sandbox.
 
 -f goes on until that local cloud ends.`,
 		Example: `  e2bctl local logs -n 20
@@ -51,7 +50,7 @@ sandbox.
 	}
 	addStateDir(cmd, &opts.State)
 	cmd.Flags().BoolVarP(&opts.Follow, "follow", "f", false, "go on until the local cloud has ended")
-	cmd.Flags().IntVarP(&opts.Tail, "tail", "n", 0, "only the last `N` lines that there are; 0: all")
+	cmd.Flags().IntVarP(&opts.Tail, "tail", "n", 0, "only the last `N` lines so far; 0: all")
 	return cmd
 }
 
@@ -90,14 +89,14 @@ func logsRun(ctx context.Context, opts *logsOptions) error {
 // logPause is the time between two looks for new lines.
 const logPause = 200 * time.Millisecond
 
-// logLines copies lines, printable: a sandbox may have chosen parts of them.
+// logLines copies lines and makes them printable: a sandbox may have chosen parts of them.
 type logLines struct {
 	from *bufio.Reader
 	to   io.Writer
 	part []byte // of a line that is not whole yet
 }
 
-// copy copies the lines that are there. isLast copies a last line without an end, too.
+// copy copies the lines that have arrived. With isLast it also copies a last line without a newline.
 func (l *logLines) copy(isLast bool) error {
 	for {
 		text, err := l.from.ReadSlice('\n')
@@ -118,7 +117,7 @@ func (l *logLines) copy(isLast bool) error {
 	}
 }
 
-// seekLines moves to the first of the last lines of a file.
+// seekLines moves a file to the beginning of its last lines.
 func seekLines(file *os.File, lines int) error {
 	info, err := file.Stat()
 	if err != nil {

@@ -26,12 +26,12 @@ func newCmdReset(f *cmdutil.Factory) *cobra.Command {
 		Short: "End the local cloud and remove all that it keeps",
 		Long: `End the local cloud, if it runs, with all of its sandboxes, and remove all that its
 state directory keeps: paused sandboxes, snapshots, templates, volumes, secrets, API keys, and
-its own key, so that clients need that of the next one. It lists what goes and asks first;
-without a terminal it needs --yes. A state directory that is damaged is emptied, too.
+its own key, so that clients need the key of the next one. It lists the data and asks first;
+without a terminal it needs --yes. A damaged state directory is emptied, too.
 
-Only what a local cloud has made there is removed. The directory stays, and what else is in
-it. Links are removed, and what they lead to stays. What e2bctl local setup prepared and
-the certificate authority stay as well, and so does the key with which secrets are sealed.
+Only data that a local cloud has made there is removed. The directory stays, with all other
+files in it. Links are removed, but their targets stay. The data of e2bctl local setup, the
+certificate authority, and the key with which secrets are sealed stay as well.
 
 e2bctl local prune removes only paused sandboxes, or the cache of builds.`,
 		Example: `  e2bctl local reset

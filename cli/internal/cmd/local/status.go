@@ -67,7 +67,8 @@ func statusRun(ctx context.Context, f *cmdutil.Factory) error {
 	return errors.Join(writeStatus(f, views), err)
 }
 
-// noneRunsError makes the status that of something which does not exist.
+// noneRunsError is the error if no local cloud runs. It
+// is [fs.ErrNotExist], which decides the exit status.
 type noneRunsError struct{}
 
 func (noneRunsError) Error() string        { return "no local cloud is running" }
@@ -77,7 +78,8 @@ func (noneRunsError) Is(target error) bool { return target == fs.ErrNotExist }
 // statusLimit bounds the time that a local cloud has to list its sandboxes.
 const statusLimit = 5 * time.Second
 
-// statusOf asks a local cloud for its sandboxes. With an error the view has all else.
+// statusOf returns the status of a local cloud, and asks it for its
+// sandboxes. With an error, the status lacks only their numbers.
 func statusOf(ctx context.Context, r localcloud.Record) (statusView, error) {
 	v := statusView{
 		URL: r.URL, Domain: r.Domain, PID: r.PID, Since: r.Since, Engine: r.Engine, Isolation: r.Isolation, IsolationNote: r.IsolationNote,

@@ -17,8 +17,7 @@ type client struct {
 	project     string                 // the file of a project, below the project's directory
 	next        string                 // the user's next step
 	nextProject string                 // the same for the file of a project
-	// isolated means that its servers get no environment but the variables that their entries
-	// name.
+	// isolated means that its servers get only the variables that their entries name.
 	isolated bool
 }
 
@@ -67,8 +66,8 @@ func findClient(name string) (client, bool) {
 	return client{}, false
 }
 
-// file returns the absolute path of the client's configuration, of the user or of the project in
-// the current directory.
+// file returns the absolute path of the client's configuration: the
+// user's, or with isProject that of the project in the current directory.
 func (c client) file(isProject bool) (string, error) {
 	if isProject {
 		return filepath.Abs(c.project)
@@ -80,7 +79,7 @@ func (c client) file(isProject bool) (string, error) {
 	return filepath.Abs(file)
 }
 
-// under returns a function that finds a file below a directory.
+// under returns a function that returns the path of a file below a directory.
 func under(dir func() (string, error), below ...string) func() (string, error) {
 	return func() (string, error) {
 		found, err := dir()
@@ -120,8 +119,8 @@ func geminiFile() (string, error) {
 	return under(os.UserHomeDir, ".gemini", "settings.json")()
 }
 
-// variables returns the names of the variables that the server needs and the client has to pass
-// on: those of the service that are set now, with the key in any case if withKey is set.
+// variables returns the names of the variables that the client has to pass on to the server: those
+// of the service that are set now. With withKey the key is among them even if it is not set.
 func (c client) variables(withKey bool) []string {
 	candidates := []string{api.EnvAPIKey, api.EnvAPIURL, api.EnvDomain, api.EnvSandboxURL, api.EnvVolumeURL}
 	if c.isolated { // also what finds the local cloud, and the way out to the service
@@ -136,8 +135,8 @@ func (c client) variables(withKey bool) []string {
 	return names
 }
 
-// hasKey reports whether an argument of the server has a key of the service in it, the one of
-// the environment or another.
+// hasKey reports whether an argument of the server contains
+// an API key, that of the environment or another one.
 func hasKey(argument string) bool {
 	const shortest = 8 // a shorter one may be part of any word
 	if key := os.Getenv(api.EnvAPIKey); len(key) >= shortest && strings.Contains(argument, key) {

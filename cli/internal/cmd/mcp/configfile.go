@@ -17,15 +17,15 @@ import (
 // errChanged means that another program changed a configuration after it was read.
 var errChanged = errors.New("the file changed meanwhile")
 
-// configFile is a configuration as it was when it was read.
+// configFile is a configuration at the time of reading.
 type configFile struct {
 	path string      // of the file itself, behind symbolic links
 	text []byte      // nothing if there is no file
 	info fs.FileInfo // nil if there is no file
 }
 
-// readConfig reads a configuration, which may not exist. One that could not be replaced is an
-// error.
+// readConfig reads a configuration. A missing file counts as
+// an empty one. A file that could not be replaced is an error.
 func readConfig(path string) (configFile, error) {
 	there, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -61,10 +61,10 @@ func kindOf(info fs.FileInfo) string {
 // backup returns the name of the backup of a configuration.
 func (c configFile) backup() string { return c.path + ".e2bctl-backup" }
 
-// replace writes a text in place of the configuration, whole or not at all, and the earlier one
-// to the backup beside it. It returns the name of the backup, "" without an earlier one. A
-// missing directory is made. If the configuration is not what was read, replace writes nothing
-// and returns errChanged.
+// replace writes text in place of the configuration, whole or not at all, and the
+// earlier text to a backup beside it. It makes a missing directory. It returns the
+// name of the backup, or "" if there was no earlier text. If the configuration has
+// changed since it was read, replace writes nothing and returns errChanged.
 func (c configFile) replace(text []byte, isProject bool) (backup string, err error) {
 	dirMode, fileMode := fs.FileMode(0o700), fs.FileMode(0o600)
 	if isProject {

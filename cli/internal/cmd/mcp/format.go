@@ -11,7 +11,7 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
-// server has everything that a client needs to start a server.
+// server holds all that a client needs to start a server.
 type server struct {
 	Command   string
 	Args      []string
@@ -23,8 +23,8 @@ type format interface {
 	// entry returns the text that adds a server to an empty file.
 	entry(name string, s server) (string, error)
 
-	// edit returns the text with the server of that name added or replaced, and whether there
-	// was one. It keeps all other bytes. The text has no byte order mark.
+	// edit adds or replaces the server of that name, and returns the text. existed reports
+	// whether there was one. All other bytes stay. The text has no byte order mark.
 	edit(text []byte, name string, s server) (edited []byte, existed bool, err error)
 
 	// values returns the servers of a text by their names, and all else that it has.
@@ -41,14 +41,15 @@ type change struct {
 	secrets []string // of the text before
 }
 
-// shown returns the change as a unified diff for a terminal, with stars for secrets of others.
+// shown returns the change as a unified diff for a terminal. Stars replace
+// the earlier text's secrets, but for the command and the arguments of s.
 func (c change) shown(path string, before []byte, s server) string {
 	_, text, _ := bytes.Cut(diff.Diff(path, before, path, c.text), []byte("\n")) // the first line is that of the program diff
 	return cmdutil.Printable(string(hide(text, c.secrets, append([]string{s.Command}, s.Args...))))
 }
 
-// changed returns the change that makes a server of a text be s. A text that has that server
-// already is unchanged.
+// changed returns the change that makes s the server of
+// that name. A text that has s already stays unchanged.
 func changed(f format, text []byte, name string, s server) (change, error) {
 	body, marked := bytes.CutPrefix(text, byteOrderMark)
 	edited, existed, err := f.edit(body, name, s)
@@ -69,8 +70,8 @@ func changed(f format, text []byte, name string, s server) (change, error) {
 	return made, nil
 }
 
-// checked returns an error unless two texts differ in that server alone. It also returns the
-// secrets of the earlier text.
+// checked returns the secrets of the earlier text. If the two
+// texts differ in more than that server, it returns an error.
 func checked(f format, before, after []byte, name string) (secrets []string, err error) {
 	old, oldRest, err := f.values(before)
 	if err != nil {

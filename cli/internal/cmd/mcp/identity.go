@@ -12,7 +12,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/privatedir"
 )
 
-// identity has the secrets that the servers of one user share. It is in a file that only this user can read.
+// identity holds the secrets that the servers of one
+// user share, in a file that only this user can read.
 type identity struct {
 	// Owner marks the user's sandboxes and checkpoints.
 	Owner string `json:"owner"`
@@ -22,7 +23,7 @@ type identity struct {
 	path string
 }
 
-// openIdentity reads the identity of this user. The first server makes it.
+// openIdentity reads the identity of this user, and makes it if there is none.
 func openIdentity() (identity, error) {
 	dir, err := privatedir.Make("mcp", privatedir.State, privatedir.Cache, privatedir.Runtime, privatedir.Temporary)
 	if err != nil {
@@ -46,7 +47,7 @@ func openIdentity() (identity, error) {
 	if err = errors.Join(err, file.Close()); err != nil {
 		return identity{}, err
 	}
-	// A link does not replace what another server made in the meantime.
+	// A link, unlike a rename, does not replace the file that another server made in the meantime.
 	if err := os.Link(file.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return identity{}, err
 	}

@@ -34,22 +34,22 @@ func newCmdInstall(f *cmdutil.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "install " + clients + " [flags] [-- <flag of e2bctl mcp>...]",
 		Short: "Have the client of an agent start e2bctl mcp",
-		Long: `Write into the configuration of a client that it starts e2bctl mcp, with the flags
-after --. The change is shown first, and made when you agree; without a terminal that
-needs --yes. All other text of the file stays as it is, comments too. The file before
-the change is kept beside it, with .e2bctl-backup at the end of its name: one backup,
-that of the latest change. A server of that name that is there is replaced as a whole.
+		Long: `Add e2bctl mcp, with the flags after --, to the servers that a client starts. The
+change of the client's configuration is shown first, and made when you agree; without a
+terminal that needs --yes. All other text of the file stays as it is, comments too. The
+file before the latest change is kept beside it, with .e2bctl-backup at the end of its
+name. An earlier server of the same name is replaced as a whole.
 
 Without --project the file is your own: ~/.claude.json, ~/.cursor/mcp.json,
 ~/.codex/config.toml, mcp.json of VS Code's default profile, ~/.gemini/settings.json,
 or where CLAUDE_CONFIG_DIR, CODEX_HOME, VSCODE_PORTABLE, VSCODE_APPDATA or
-GEMINI_CLI_HOME have it. With --project it is that of the current directory, and e2bctl
-is found in PATH by whoever opens the project.
+GEMINI_CLI_HOME have it. With --project it is the file of the project in the current
+directory, and everyone who opens the project needs e2bctl in PATH.
 
-No key is ever written. If E2B_API_KEY is set, its name is, and the client passes the
-value on; the same goes for the variables with the service's address. Codex, which
-passes nothing on by itself, is also given the names of those that find the local cloud.
-In what is shown, secrets of other servers are stars.`,
+No key is ever written. If E2B_API_KEY is set, its name is written, and the client passes
+the value on. The same goes for the variables with the service's address. Codex passes
+nothing on by itself, so it also gets the names of the variables that find the local
+cloud. In the change that is shown, stars replace secrets of other servers.`,
 		Example: `  e2bctl mcp install claude
   e2bctl mcp install codex -- --api-url https://api.example.com
   e2bctl mcp install vscode --project
@@ -72,7 +72,7 @@ In what is shown, secrets of other servers are stars.`,
 	return cmd
 }
 
-// parse reads the arguments, and refuses what would make a server that does not start.
+// parse reads the arguments. It refuses those with which the server would not start.
 func (o *installOptions) parse(cmd *cobra.Command, args []string) error {
 	before := args
 	if dash := cmd.ArgsLenAtDash(); dash >= 0 {
@@ -103,7 +103,7 @@ func (o *installOptions) parse(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// checkFlags returns an error if e2bctl mcp would refuse flags, or if they have a key.
+// checkFlags returns an error if e2bctl mcp would refuse the flags, or if one contains a key.
 func checkFlags(flags []string) error {
 	for i, flag := range flags {
 		if hasKey(flag) {
@@ -166,7 +166,8 @@ func installRun(ctx context.Context, opts *installOptions) error {
 	return err
 }
 
-// program returns the command by which clients start e2bctl: its name if that finds this program.
+// program returns the command by which clients start e2bctl. It is the name in
+// a project, and if PATH finds this program by its name; otherwise the path.
 func program(isProject bool) (string, error) {
 	const name = "e2bctl"
 	if isProject {
@@ -207,8 +208,7 @@ func printEntry(opts *installOptions, file string, s server) error {
 	return err
 }
 
-// install changes the file, after the question. It returns errChanged if the file changed after
-// it was read.
+// install asks, and changes the file. It returns errChanged if the file changed after it was read.
 func install(ctx context.Context, opts *installOptions, file string, s server) (backup string, isChanged bool, err error) {
 	config, err := readConfig(file)
 	if err != nil {
@@ -237,7 +237,7 @@ func install(ctx context.Context, opts *installOptions, file string, s server) (
 	return backup, err == nil, err
 }
 
-// outcome says in one line what was done, and what the user does next.
+// outcome returns a line about the change and the user's next step.
 func outcome(opts *installOptions, view installView) string {
 	if !view.Changed {
 		return fmt.Sprintf("%s has this server already: nothing changes", view.File)

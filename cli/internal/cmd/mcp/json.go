@@ -12,8 +12,8 @@ import (
 	"github.com/tailscale/hujson"
 )
 
-// jsonFormat is JSON that may have comments and trailing commas, with the servers as members of
-// one object.
+// jsonFormat is JSON with optional comments and trailing
+// commas. The servers are the members of one object.
 type jsonFormat struct {
 	servers   string // the name of that object
 	isTyped   bool   // servers have a type
@@ -21,7 +21,7 @@ type jsonFormat struct {
 	reference string // to a variable of the environment, of which %s is the name
 }
 
-// jsonServer is a server as a client's JSON has it.
+// jsonServer is the form of a server in a client's JSON.
 type jsonServer struct {
 	Type    string            `json:"type,omitempty"`
 	Command string            `json:"command"`
@@ -124,7 +124,8 @@ func (f *jsonFormat) edit(text []byte, name string, s server) (edited []byte, ex
 	return e.replace(there.StartOffset, there.EndOffset, e.marshal(made, e.indentAt(there.StartOffset), e.isOneLine(servers))), true, nil
 }
 
-// memberOf returns a member of an object. Of several, programs read the last one.
+// memberOf returns the member of an object with that
+// name. Of several it returns the last, as programs do.
 func memberOf(object hujson.Value, name string) (hujson.Value, bool) {
 	for _, member := range slices.Backward(object.Value.(*hujson.Object).Members) { //nolint:forcetypeassert // the caller has asked
 		if literal, ok := member.Name.Value.(hujson.Literal); ok && literal.String() == name {

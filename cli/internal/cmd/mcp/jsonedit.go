@@ -58,8 +58,8 @@ func (e *jsonEditor) replace(start, end int, by string) []byte {
 	return slices.Concat(e.text[:start], []byte(by), e.text[end:])
 }
 
-// insert returns the text with a new last member of an object. Comments stay where they are, and
-// a comma behind the last member makes one behind the new one.
+// insert returns the text with a new last member in an object. Comments stay in
+// their places. If the last member had a trailing comma, the new one gets one.
 func (e *jsonEditor) insert(object hujson.Value, name string, value any) []byte {
 	end := object.EndOffset - 1 // the closing brace
 	start := len(bytes.TrimRight(e.text[:end], " \t\r\n"))

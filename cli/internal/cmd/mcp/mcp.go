@@ -57,7 +57,7 @@ sandboxes are on this machine, in a cloud that ends with the command.
 
 What a sandbox may reach and see is decided here, never by a tool: the packages of PyPI
 unless --network says otherwise, and no directory of this machine but those of --mount.
-Private networks are out of reach in any case.
+Private networks are out of reach, except for addresses that --allow-out names.
 
 Each session has a sandbox of its own, made at its first call; every answer names it, and a
 later session goes on there by its id. A sandbox that nothing uses ends after --idle. With
@@ -87,7 +87,7 @@ later session goes on there by its id. A sandbox that nothing uses ends after --
 	flags.Var(&opts.ProxyEnv, "proxy-env", "give a proxied command this variable; it gets no others")
 	flags.StringSliceVar(&opts.AllowTools, "allow-tool", nil, "let code call the proxied tool `NAME.TOOL` without a question to\nthe client's user, repeatable")
 	flags.StringVar(&opts.Audit, "audit", "", "append code and calls of proxied tools to `FILE`, as JSON\n(default: audit.jsonl beside the token)")
-	flags.Var(&opts.Idle, "idle", "end a sandbox that nothing used for this long")
+	flags.Var(&opts.Idle, "idle", "end a sandbox that has been unused for this long")
 	flags.Var(&opts.Max, "max-sandboxes", "most sandboxes at once")
 	opts.New.AddMany(cmd, "how long a sandbox may live (default: as long as it is used,\nwith --keep an hour)")
 	opts.Uploads.AddUploads(cmd, "its first call")
@@ -123,7 +123,8 @@ func (o *options) check(cmd *cobra.Command) error {
 	return o.Uploads.Check()
 }
 
-// place decides where the sandboxes are, and says so if no flag does.
+// place chooses the service or a local cloud for the sandboxes.
+// It prints the choice of a local cloud that no flag made.
 func (o *options) place(cmd *cobra.Command) (err error) {
 	own := o.New.NeedsOwnCloud()
 	if o.Keep && own != "" {

@@ -28,7 +28,7 @@ func (n *network) Set(text string) error {
 	return nil
 }
 
-// options are those of a sandbox. Private networks are denied in every mode.
+// options returns the options of a sandbox with this network. Every mode denies private networks.
 func (n network) options() []sandbox.CreateOption {
 	rules := sandbox.Network{DenyPrivate: true}
 	switch n {
@@ -41,7 +41,7 @@ func (n network) options() []sandbox.CreateOption {
 	return []sandbox.CreateOption{sandbox.WithNetwork(rules)}
 }
 
-// describe describes the network to the model.
+// describe returns a description of the network for the model.
 func (n network) describe() string {
 	switch n {
 	case networkNone:

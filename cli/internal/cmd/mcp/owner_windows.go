@@ -5,5 +5,5 @@ import (
 	"os"
 )
 
-// keepOwner does nothing: a new file has the rights that its directory gives.
+// keepOwner does nothing: a new file takes the access rights of its directory.
 func keepOwner(*os.File, fs.FileInfo) error { return nil }

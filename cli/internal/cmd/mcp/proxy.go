@@ -41,8 +41,8 @@ func (p *proxies) Set(text string) error {
 	return nil
 }
 
-// proxyVariables is a flag value of the form NAME:VARIABLE, repeatable: which variables of this process a
-// proxied command gets.
+// proxyVariables is a repeatable flag value of the form NAME:VARIABLE.
+// It lists the variables of this process that a proxied command gets.
 type proxyVariables []struct{ proxy, variable string }
 
 func (*proxyVariables) Type() string   { return "NAME:VARIABLE" }
@@ -79,10 +79,12 @@ func (p proxies) resolved(variables proxyVariables) ([]mcpserver.Proxy, error) {
 	return p, nil
 }
 
-// maxAudit is the size from which the audit is put aside when a server starts. One older file is kept.
+// maxAudit is the size, in bytes, from which the audit is
+// put aside when a server starts. One older file is kept.
 const maxAudit = 64 << 20
 
-// openAudit opens the file that receives the calls of proxied tools. path "" is the one beside the identity.
+// openAudit opens the file that receives the calls of proxied
+// tools. If path is "", it is the file beside the identity.
 func openAudit(path string, id identity) (*os.File, error) {
 	if path == "" {
 		path = filepath.Join(filepath.Dir(id.path), "audit.jsonl")

@@ -65,7 +65,7 @@ func serveHTTP(ctx context.Context, opts *options, server *mcpserver.Server, id 
 	return context.Cause(ctx)
 }
 
-// endPatience limits the time for calls to end when the server ends.
+// endPatience limits how long the end of the server waits for calls.
 const endPatience = 2 * time.Second
 
 // forward publishes a port on loopback: names below localhost resolve only in browsers.
@@ -77,7 +77,7 @@ func forward(ctx context.Context, sb *sandbox.Sandbox, port int) (string, func()
 	return "http://" + f.Addr().String(), f.Close, nil
 }
 
-// publicAddress is the address that the service gives a port.
+// publicAddress returns the address that the service gives a port.
 func publicAddress(_ context.Context, sb *sandbox.Sandbox, port int) (string, func() error, error) {
 	return sb.URL(port), func() error { return nil }, nil
 }

@@ -79,7 +79,8 @@ func (f *tomlFormat) edit(text []byte, name string, s server) (edited []byte, ex
 	return append(edited, entry...), existed, nil
 }
 
-// without returns the end of a text, from an offset on, without some parts of the text.
+// without returns end without the given parts. end is the rest of a text
+// from offset on, and the parts count from the beginning of that text.
 func without(end []byte, offset int, parts []tomlPart) (left []byte) {
 	for _, part := range parts {
 		left = append(left, end[:part.start-offset]...)
@@ -88,14 +89,14 @@ func without(end []byte, offset int, parts []tomlPart) (left []byte) {
 	return append(left, end...)
 }
 
-// tomlPart is whole lines of a text that belong to a server.
+// tomlPart is a range of whole lines that belongs to a server.
 type tomlPart struct {
 	start, end int
 	isTable    bool // it begins with the header of a table
 }
 
-// find returns the parts of a valid text that belong to the server of that name. Comments belong
-// to one if they are between its lines, and the others to what comes next.
+// find returns the parts of a valid text that belong to the server of that name. A comment
+// belongs to a part if it is between the part's lines, and otherwise to the text after it.
 func (f *tomlFormat) find(text []byte, name string) (parts []tomlPart, err error) {
 	var table []string // the one that the line is in
 	parser := unstable.Parser{}
@@ -125,8 +126,8 @@ func (f *tomlFormat) find(text []byte, name string) (parts []tomlPart, err error
 	return parts, parser.Error()
 }
 
-// keyOf returns the key of a line, and the offsets of its beginning and of its end without a
-// comment.
+// keyOf returns the key of a line with the offsets of
+// its beginning and end, without a comment at its end.
 func keyOf(expression *unstable.Node) (key []string, start, end int) {
 	start = -1
 	for keys := expression.Key(); keys.Next(); {

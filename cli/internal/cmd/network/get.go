@@ -17,11 +17,11 @@ func newCmdGet(f *cmdutil.Factory) *cobra.Command {
 		Use:   "get <id>",
 		Short: "Show what a sandbox may reach",
 		Long: `Show the rules for the connections that a sandbox makes: whether it reaches the
-internet, what is allowed and denied, and the headers that are put into its requests,
-without their values. What is allowed goes before what is denied.
+internet, the allowed and denied hosts, and the headers that are put into its requests,
+without their values. Allowed hosts take precedence over denied ones.
 
-Services keep whether a sandbox was created without internet access, and not whether
-that was changed since: the line says "off when created" then.`,
+Services record whether a sandbox was created without internet access, but not whether
+that has changed since: the line then says "off when created".`,
 		Example: `  e2bctl network get "$ID"
   e2bctl network get "$ID" --jq '.allowOut[]'`,
 	}, nil, func(ctx context.Context, conn *cmdutil.Connection, id string) error {
@@ -37,8 +37,8 @@ that was changed since: the line says "off when created" then.`,
 	})
 }
 
-// networkView is the network of a sandbox as -o json shows it. It has no values of headers, which
-// may be secrets.
+// networkView is the network of a sandbox as -o json shows it.
+// The values of headers are left out: they may be secrets.
 type networkView struct {
 	ID                  string              `json:"sandboxID"`
 	Internet            bool                `json:"internet"`

@@ -20,12 +20,12 @@ func newCmdSet(f *cmdutil.Factory) *cobra.Command {
 		Use:   "set <id>",
 		Short: "Change what a running sandbox may reach",
 		Long: `Change the rules for the connections of a running sandbox, and print its ID. A list
-that is given replaces the one that is there, and "" clears it. What no flag names stays:
-the other list, the headers and the rest. The service takes only all rules together, so they
-are read first, and what another program changes at that moment is lost. The local cloud cuts
+that is given replaces the present one, and "" clears it. Rules that no flag names stay: the
+other list, the headers and the rest. The service takes only all rules together, so they are
+read first: a change that another program makes at that moment is lost. The local cloud cuts
 open connections; a service may leave them open.
 
---internet off denies everything that is not allowed, which names among --allow need. A
+--internet off denies everything that is not allowed. Names in --allow need it. A
 sandbox that was created with --no-internet has access after --internet on until it is
 paused, and each later change needs --internet on again.`,
 		Example: `  e2bctl network set "$ID" --internet off --allow pypi.org,files.pythonhosted.org
@@ -63,7 +63,7 @@ paused, and each later change needs --internet on again.`,
 	return set
 }
 
-// check refuses a command line that changes nothing, or wants two things.
+// check refuses a command line that changes nothing or contradicts itself.
 func check(cmd *cobra.Command, rules cmdutil.NetworkRules, internet toggle) error {
 	switch {
 	case rules.Allow == nil && rules.Deny == nil && internet.on == nil:

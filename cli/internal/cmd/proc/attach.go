@@ -17,12 +17,12 @@ func newCmdAttach(f *cmdutil.Factory) *cobra.Command {
 	cmd := command(f, &cobra.Command{
 		Use:   "attach <id> <pid>",
 		Short: "Show what a process prints from now on",
-		Long: `Show what a process of a sandbox prints from now on, pass standard input on to it,
-and return its status when it ends, as exec does. What it printed before is not
-repeated. The end of standard input is the end of the process's input; -n passes
-nothing on. Ctrl-C leaves, and the process goes on.
+		Long: `Show the output of a process of a sandbox from now on, pass standard input on to it,
+and return its exit status when it ends, as exec does. Earlier output is not repeated.
+When standard input ends, the process's input ends, too; -n passes nothing on. Ctrl-C
+leaves, and the process goes on.
 
-A terminal, such as that of exec -t, is shown by e2bctl connect --pid.`,
+e2bctl connect --pid shows a terminal, such as that of exec -t.`,
 		Example: `  PID=$(e2bctl proc ls "$ID" --jq '.[] | select(.tag == "web") | .pid')
   e2bctl proc attach "$ID" "$PID"`,
 		Args: wants("the ID of a sandbox and the number of one process", 1, 1),
@@ -48,8 +48,8 @@ A terminal, such as that of exec -t, is shown by e2bctl connect --pid.`,
 	return cmd
 }
 
-// attach shows the output of a process until it ends, or ctx does. If its status is not 0 it
-// returns a cmdutil.RemoteStatus.
+// attach shows the output of a process until the process or ctx ends.
+// If the exit status is not 0, it returns a cmdutil.RemoteStatus.
 func attach(ctx context.Context, f *cmdutil.Factory, sb *sandbox.Sandbox, pid int, input io.Reader) error {
 	process, err := sb.Commands.Connect(ctx, sandbox.ByPID(pid), &sandbox.CommandConnectParams{Stdout: f.IO.Out, Stderr: f.IO.Err, MaxOutputBytes: -1})
 	if err != nil {
@@ -80,7 +80,7 @@ func attach(ctx context.Context, f *cmdutil.Factory, sb *sandbox.Sandbox, pid in
 	return nil
 }
 
-// feed passes input on to a process, and its end.
+// feed passes input on to a process, and closes the process's standard input at the end of it.
 func feed(ctx context.Context, process *sandbox.Command, input io.Reader) error {
 	buffer := make([]byte, 32<<10)
 	for {

@@ -41,9 +41,9 @@ func newCmdKill(f *cmdutil.Factory) *cobra.Command {
 	cmd := command(f, &cobra.Command{
 		Use:   "kill <id> <pid>...",
 		Short: "End processes of a sandbox",
-		Long: `End processes that e2bctl proc ls shows, at once, or with --signal TERM by asking
-them. The numbers of those that got the signal are printed. A process that is not
-there is status 3, and status 8 if there are others that were.`,
+		Long: `End processes that e2bctl proc ls shows: at once, or with --signal TERM by asking
+them. The numbers of the processes that got the signal are printed. If a process does
+not exist, the status is 3; if others got the signal, it is 8.`,
 		Example: `  e2bctl proc kill "$ID" 42
   e2bctl proc ls -q "$ID" | xargs e2bctl proc kill --signal TERM "$ID"`,
 		Args: wants("the ID of a sandbox and numbers of processes", 1, 1<<20),

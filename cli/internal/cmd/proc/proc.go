@@ -21,8 +21,8 @@ func NewCmdProc(f *cmdutil.Factory) *cobra.Command {
 	return cmdutil.NewGroup("proc", "List, end and watch processes of a sandbox", newCmdAttach(f), newCmdKill(f), newCmdList(f))
 }
 
-// command returns a command whose first argument is the ID of a sandbox. A sandbox that is paused
-// is resumed. run gets the other arguments.
+// command returns a command whose first argument is the ID of a
+// sandbox. It resumes a paused sandbox. run gets the other arguments.
 func command(f *cmdutil.Factory, cmd *cobra.Command, run func(ctx context.Context, sb *sandbox.Sandbox, args []string) error) *cobra.Command {
 	var isLocal bool
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
@@ -47,8 +47,7 @@ func command(f *cmdutil.Factory, cmd *cobra.Command, run func(ctx context.Contex
 	return cmd
 }
 
-// wants checks the arguments: the ID of a sandbox, and between least and most numbers of
-// processes.
+// wants checks the arguments: the ID of a sandbox, and from least to most numbers of processes.
 func wants(what string, least, most int) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) < 1+least || len(args) > 1+most {
@@ -87,7 +86,7 @@ func newCmdList(f *cmdutil.Factory) *cobra.Command {
 		Aliases: []string{"list"},
 		Short:   "List the processes that were started in a sandbox",
 		Long: `List the processes that were started in a sandbox and still run: commands and
-terminals, of e2bctl or of any SDK. What they start themselves, and kernels, are not
+terminals, of e2bctl or of any SDK. Their own children, and kernels, are not
 listed. The command is the line that a shell runs; -o wide shows the whole program
 with its arguments. -q prints numbers only.`,
 		Example: `  e2bctl proc ls "$ID"
@@ -123,8 +122,8 @@ func writeProcesses(f *cmdutil.Factory, list []sandbox.ProcessInfo) error {
 	return cmdutil.WriteTable(f.IO.Out, f.IO.OutWidth, []string{"PID", "TAG", "DIRECTORY", "COMMAND"}, rows)
 }
 
-// commandOf returns the program of a process with its arguments. Of a login shell that runs a
-// line, as the SDKs start commands, it returns the line, unless whole.
+// commandOf returns the program of a process with its arguments. SDKs start a command
+// as a line of a login shell: of such a shell it returns the line, unless whole is set.
 func commandOf(p sandbox.ProcessInfo, whole bool) string {
 	if !whole && len(p.Args) == 3 && p.Cmd == "/bin/bash" && p.Args[0] == "-l" && p.Args[1] == "-c" {
 		return p.Args[2]

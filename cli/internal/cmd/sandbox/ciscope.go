@@ -10,7 +10,8 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
-// ciScope is a flag value that accepts whose sandboxes of CI are meant; "" for those of anybody.
+// ciScope is a flag value that selects the sandboxes of this
+// CI job or of the whole run. "" selects those of anybody.
 type ciScope string
 
 const (
@@ -29,8 +30,8 @@ func (s *ciScope) Set(value string) error {
 	return nil
 }
 
-// addCI adds the metadata of --ci to that of --metadata, which counts where both have a key. It
-// refuses --ci where the metadata would choose more sandboxes than are meant.
+// addCI adds the metadata of --ci to that of --metadata. Where both have a key, --metadata counts.
+// It refuses --ci if the metadata would select more sandboxes than the job's or the run's.
 func (o *killOptions) addCI(cmd *cobra.Command) error {
 	if o.CI == "" {
 		return nil

@@ -61,7 +61,7 @@ them say anything.`,
 	flags := cmd.Flags()
 	flags.BoolVarP(&opts.Params.Follow, "follow", "f", false, "go on until the sandbox has ended")
 	flags.Var(&opts.Since, "since", "only entries from that time on, or so long ago (10m)")
-	flags.IntVarP(&opts.Params.Tail, "tail", "n", 0, "only the newest entries, at most this many (1000 is the most)")
+	flags.IntVarP(&opts.Params.Tail, "tail", "n", 0, "only the newest `N` entries so far, at most 1000")
 	flags.Var(&opts.Level, "level", "only entries at least as serious: debug, info, warn, error")
 	flags.StringVar(&opts.Params.Search, "search", "", "only entries whose message contains this")
 	flags.StringSliceVar(&opts.Loggers, "loggers", nil, "only entries of these `LOGGERS` (network,kernel); --tail counts the others, too")

@@ -17,8 +17,8 @@ type slots struct {
 	local          wire.Slots // of programs in the sandbox, to the ports that this process serves
 }
 
-// newSlots divides files descriptors. A client's connection to the sandbox's own ports uses ends
-// of them, and every other connection uses one.
+// newSlots divides descriptors; files is their number. A client's connection to the
+// sandbox's own ports uses ends descriptors, and every other connection uses one.
 func newSlots(files, ends uint64) slots {
 	return slots{wire.NewPortSlots(files/4, files/2/ends), wire.NewSlots(files / 8)}
 }

@@ -87,8 +87,8 @@ const VolumeAttributes = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 
 // Volume is a directory of the host in a sandbox.
 type Volume struct {
-	// Dir is its path on the host. Empty means that its mount was passed, after those of the
-	// layers.
+	// Dir is its path on the host. Empty means that a descriptor of
+	// its mount was passed, after the descriptors of the layers.
 	Dir  string `json:"dir,omitempty"`
 	Path string `json:"path"` // in the sandbox
 	// ReadOnly and Opened are for a directory that is not a volume. ReadOnly forbids all changes
