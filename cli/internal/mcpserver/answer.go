@@ -7,6 +7,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
@@ -17,7 +18,9 @@ type answer struct {
 	text  []string
 	size  int // bytes of text
 	media []sdk.Content
-	notes []string
+	// pictures counts the bytes of those in media.
+	pictures int
+	notes    []string
 }
 
 // print adds text from the sandbox.
@@ -28,13 +31,31 @@ func (a *answer) print(text string) {
 	}
 }
 
-// note adds a line of the server.
+// note adds a line of the server. Names and errors in it may be the sandbox's: result keeps it one line of at
+// most maxNote bytes.
 func (a *answer) note(format string, values ...any) {
 	a.notes = append(a.notes, fmt.Sprintf(format, values...))
 }
 
 // attach adds a picture or a link.
-func (a *answer) attach(content sdk.Content) { a.media = append(a.media, content) }
+func (a *answer) attach(content sdk.Content) {
+	a.media = append(a.media, content)
+	if picture, ok := content.(*sdk.ImageContent); ok {
+		a.pictures += len(picture.Data)
+	}
+}
+
+// isFull reports whether the answer has as much as clients take. Results can be thousands.
+func (a *answer) isFull() bool {
+	return len(a.media) >= maxMedia || a.pictures >= maxPictures || a.size >= maxTexts
+}
+
+const (
+	maxNote     = 4 << 10     // bytes of a line of the server
+	maxMedia    = 40          // pictures and links
+	maxPictures = 8 << 20     // bytes of all pictures
+	maxTexts    = 8 * maxText // bytes of which the answer shows the head and the tail
+)
 
 func (a *answer) result() *sdk.CallToolResult {
 	r := &sdk.CallToolResult{Content: []sdk.Content{}}
@@ -43,7 +64,11 @@ func (a *answer) result() *sdk.CallToolResult {
 	}
 	r.Content = append(r.Content, a.media...)
 	if len(a.notes) > 0 {
-		r.Content = append(r.Content, &sdk.TextContent{Text: "[" + strings.Join(a.notes, "]\n[") + "]"})
+		lines := make([]string, len(a.notes))
+		for i, note := range a.notes {
+			lines[i] = "[" + clip.Line(plain(note), maxNote) + "]"
+		}
+		r.Content = append(r.Content, &sdk.TextContent{Text: strings.Join(lines, "\n")})
 	}
 	return r
 }

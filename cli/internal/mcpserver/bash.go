@@ -80,11 +80,17 @@ func (b *held) openShell(ctx context.Context) (*shell, error) {
 	if err != nil && b.shellDir != "" {
 		sh, err = startShell(ctx, b.Sandbox, "") // the directory may have been removed
 	}
-	b.shell = sh
+	b.keepShell(sh)
 	return sh, err
 }
 
-func (b *held) loseShell() { b.shell = nil }
+func (b *held) keepShell(sh *shell) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.shell = sh
+}
+
+func (b *held) loseShell() { b.keepShell(nil) }
 
 // isGone returns an error if the sandbox has ended or is paused.
 func (b *held) isGone(ctx context.Context) error {

@@ -194,6 +194,9 @@ func editFile(ctx context.Context, c *call, in editArguments) error {
 	case found > 1 && !in.All:
 		return fmt.Errorf("old_str occurs %d times in %s, so nothing was changed: add lines around it that make it unique, or set replace_all", found, plain(in.Path))
 	}
+	if len(content)+found*(len(in.New)-len(in.Old)) > maxEditable {
+		return fmt.Errorf("%s would have more than %d MiB, so nothing was changed: change it with run_python or bash", plain(in.Path), maxEditable>>20)
+	}
 	if err := c.box.Files.WriteText(ctx, in.Path, strings.ReplaceAll(text, in.Old, in.New), nil); err != nil {
 		return err
 	}

@@ -371,7 +371,7 @@ func (h *holdings) release(box *held) error {
 		box.idle.Stop()
 	}
 	box.mu.Lock()
-	code, forwards := box.code, slices.Collect(maps.Values(box.forwards))
+	code, sh, forwards := box.code, box.shell, slices.Collect(maps.Values(box.forwards))
 	box.mu.Unlock()
 	var errs []error
 	if code != nil {
@@ -382,6 +382,9 @@ func (h *holdings) release(box *held) error {
 	}
 	switch {
 	case !box.isOwn || h.config.Keep:
+		if sh != nil {
+			_ = sh.stop(context.Background()) // the sandbox may have ended, and the shell with it
+		}
 		errs = append(errs, box.Detach())
 	case box.Owned():
 		errs = append(errs, box.Close())

@@ -16,7 +16,7 @@ const (
 	maxPicture = 1 << 20
 	maxEdge    = 1568
 	// maxPixels bounds the memory for a picture, whatever its header says.
-	maxPixels = 40 << 20
+	maxPixels = 16 << 20
 )
 
 // attachPicture adds a PNG or JPEG to the answer, scaled to a size that models
@@ -66,7 +66,7 @@ func fitted(content []byte, mimeType string) ([]byte, string, error) {
 	}
 }
 
-var errTooManyPixels = pictureError("it has more than 40 million pixels, or none")
+var errTooManyPixels = pictureError("it has more than 16 million pixels, or none")
 
 type pictureError string
 

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 const publishName = "publish_port"
@@ -28,6 +30,9 @@ func publishTool() tool {
 func publishPort(ctx context.Context, c *call, in publishArguments) error {
 	if in.Port < 1 || in.Port > 65535 {
 		return fmt.Errorf("port is %d: want 1 to 65535", in.Port)
+	}
+	if protocol.OwnPort(in.Port) {
+		return fmt.Errorf("port %d is one of the sandbox's own: publish that of your server", in.Port)
 	}
 	waiting, cancel := context.WithTimeout(ctx, portPatience)
 	defer cancel()

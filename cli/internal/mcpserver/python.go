@@ -38,7 +38,7 @@ func runPython(ctx context.Context, c *call, in pythonArguments) error {
 	execution, err := c.execute(ctx, in.Code, printed)
 	printed.into(c, "output.txt")
 	if execution != nil {
-		c.addResults(execution.Results)
+		c.addResults(ctx, execution.Results)
 		if execution.ResultsDropped > 0 {
 			c.answer.note("%d more results were too many or too large", execution.ResultsDropped)
 		}
@@ -56,8 +56,12 @@ func runPython(ctx context.Context, c *call, in pythonArguments) error {
 
 // addResults adds the displayed results to the answer. Texts
 // come first, because some clients show only the first content.
-func (c *call) addResults(results []sandbox.Result) {
+func (c *call) addResults(ctx context.Context, results []sandbox.Result) {
 	for i, r := range results {
+		if c.answer.isFull() || ctx.Err() != nil {
+			c.answer.note("%d more results are left out: show fewer, or write them to files", len(results)-i)
+			return
+		}
 		name := fmt.Sprintf("result-%d", i+1)
 		switch {
 		case r.PNG() != nil:

@@ -75,6 +75,7 @@ func TestPublishPort(t *testing.T) {
 	s := serve(t, func(c *Config) { c.Publish = loopback })
 	c := s.connect(t, roundTrips, nil)
 	c.fails(t, "publish_port", args{"port": 0}, "want 1 to 65535")
+	c.fails(t, "publish_port", args{"port": 49999}, "one of the sandbox's own")
 	c.works(t, "bash", args{"command": "echo found >index.html; python3 -m http.server 8000 >/dev/null 2>&1 &"})
 	first, second := c.works(t, "publish_port", args{"port": 8000}), c.works(t, "publish_port", args{"port": 8000})
 	address := func(a answerOf) string {

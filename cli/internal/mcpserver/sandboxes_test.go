@@ -79,6 +79,10 @@ func TestForeignSandboxes(t *testing.T) {
 			t.Errorf("a sandbox that is not the server's: got %v after its end", err)
 		}
 	}
+	patience.Until(t, "the server's shell in a sandbox of others ends", func() bool {
+		left, err := given.Commands.List(t.Context(), nil)
+		return err == nil && len(left) == 0
+	})
 }
 
 // The first call that is cancelled does not end the sandbox that it began.

@@ -31,7 +31,8 @@ type shellCall struct {
 	mark  []byte // begins the line at the end
 	out   *stream
 	line  []byte // what has arrived that may be the line at the end
-	found bool   // line begins with mark
+	found bool   // line is what follows the mark
+	ended bool   // the whole line at the end has arrived
 	done  chan shellStatus
 }
 
@@ -51,7 +52,7 @@ func startShell(ctx context.Context, sb *sandbox.Sandbox, dir string) (*shell, e
 		dir = home.Path
 	}
 	s := &shell{ended: make(chan struct{}), between: clip.NewOutput(maxText)}
-	s.command, err = sb.Commands.Start(context.WithoutCancel(ctx), "exec bash --norc --noprofile", &sandbox.CommandParams{
+	s.command, err = sb.Commands.Start(context.WithoutCancel(ctx), "exec bash --norc --noprofile 2>&1", &sandbox.CommandParams{
 		User: "root", Cwd: dir, Input: true, Stdout: s, Stderr: s, MaxOutputBytes: -1,
 		Envs: map[string]string{"HOME": home.Path, "TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat"},
 	})
@@ -79,8 +80,9 @@ func (s *shell) run(ctx context.Context, line string, out *stream) (shellStatus,
 		s.running = nil
 		s.mu.Unlock()
 	}()
-	// The command has no input: the shell's own would be the commands that follow.
-	script := fmt.Sprintf("eval %s </dev/null 2>&1; printf '\\n%%s %%d %%s\\n' %s $? \"$PWD\"\n", sandbox.Quote(line), word)
+	// The command has no input: the shell's own would be the commands that follow. Its redirections end with it, so that
+	// neither "exec >file" nor a function of the name of a builtin hides the line at the end.
+	script := fmt.Sprintf("builtin eval %s </dev/null >&2 2>&1; builtin printf '\\n%%s %%d %%.4000s\\n' %s $? \"${PWD+${PWD//[$'\\n']/?}}\" >&2\n", sandbox.Quote(line), word)
 	if err := s.command.SendInput(ctx, []byte(script)); err != nil {
 		return shellStatus{}, err
 	}
@@ -116,9 +118,16 @@ func (s *shell) takeBetween() string {
 	return text
 }
 
+// maxEndLine bounds the line at the end of a command. Bash writes shorter ones; code that has found out the word may
+// write a longer one.
+const maxEndLine = 8 << 10
+
 // take receives output of the command, up to the line
 // at its end. It returns the output after that line.
 func (c *shellCall) take(p []byte) []byte {
+	if c.ended {
+		return p
+	}
 	c.line = append(c.line, p...)
 	if !c.found {
 		at := bytes.Index(c.line, c.mark)
@@ -132,17 +141,14 @@ func (c *shellCall) take(p []byte) []byte {
 		c.line, c.found = c.line[at+len(c.mark):], true
 	}
 	text, rest, ok := bytes.Cut(c.line, []byte("\n"))
-	if !ok {
+	if !ok && len(c.line) <= maxEndLine {
 		return nil
 	}
 	code, dir, _ := strings.Cut(string(text), " ")
 	status := shellStatus{dir: dir}
 	status.code, _ = strconv.Atoi(code) // bash wrote a number
-	select {
-	case c.done <- status:
-	default: // the command printed the line itself
-	}
-	c.line = nil
+	c.done <- status                    // it has room for one
+	c.line, c.ended = nil, true
 	return rest
 }
 
@@ -158,7 +164,9 @@ func overlap(text, mark []byte) int {
 
 // stop ends bash and the foreground command.
 func (s *shell) stop(ctx context.Context) error {
-	err := s.command.Kill(context.WithoutCancel(ctx))
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endPatience)
+	defer cancel()
+	err := s.command.Kill(ctx)
 	if err == nil || errors.Is(err, sandbox.ErrNotFound) {
 		return nil
 	}
