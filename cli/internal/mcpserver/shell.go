@@ -31,7 +31,7 @@ type shellCall struct {
 	mark  []byte // begins the line at the end
 	out   *stream
 	line  []byte // what has arrived that may be the line at the end
-	found bool   // line is what follows the mark
+	found bool   // the mark has arrived: line follows it
 	ended bool   // the whole line at the end has arrived
 	done  chan shellStatus
 }
