@@ -33,19 +33,20 @@ func TestMain(m *testing.M) {
 // Every row can be measured, and the table is written to the file.
 func TestRows(t *testing.T) {
 	cloud := sandboxtest.New(t) // skips on a machine that cannot run a local cloud
+	command := dockertest.Program(t)
 	t.Setenv("HTTPS_PROXY", "")
 	readme := filepath.Join(t.TempDir(), "README.md")
 	must.Do(t, os.WriteFile(readme, []byte("before\n"+begin+"old\n"+end+"after\n"), 0o600))
 	var printed strings.Builder
 	sizes := sizes{scale: 0.02, pause: time.Millisecond, bulk: 1 << 20, crowd: 4, storm: 20, prints: 1000, errors: 3, records: 250}
-	if err := run(t.Context(), &printed, readme, "/bin/true", "", sizes); err != nil {
+	if err := run(t.Context(), &printed, readme, command, "", sizes); err != nil {
 		t.Fatalf("%v\n%s", err, printed.String())
 	}
 	written, err := os.ReadFile(readme)
 	if want := "before\n" + begin + printed.String() + end + "after\n"; err != nil || string(written) != want {
 		t.Errorf("the file has %q, %v, want %q and no error", written, err, want)
 	}
-	b := &bench{sizes: sizes, command: "/bin/true"}
+	b := &bench{sizes: sizes, command: command}
 	if cloud.Isolation() == local.Full {
 		b.images = "here"
 	}
