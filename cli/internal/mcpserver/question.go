@@ -49,7 +49,6 @@ func (e *endpoint) answered(ctx context.Context, req *sdk.CallToolRequest, run f
 // meanwhile: the sandbox decides how long it waits for an answer.
 type parking struct {
 	life context.Context //nolint:containedctx // the server's: a call that asks outlives its request
-	end  context.CancelFunc
 
 	mu     sync.Mutex
 	parked map[string]*parked // by the state that the client sends back
@@ -75,12 +74,9 @@ type asked struct {
 // answerTime limits how long a call waits for the client to repeat it with an answer.
 const answerTime = 2 * time.Minute
 
-func newParking() *parking {
-	life, end := context.WithCancel(context.Background())
-	return &parking{life: life, end: end, parked: map[string]*parked{}}
+func newParking(life context.Context) *parking {
+	return &parking{life: life, parked: map[string]*parked{}}
 }
-
-func (p *parking) close() { p.end() }
 
 // begin starts a call, and returns its result or its first question.
 func (p *parking) begin(ctx context.Context, req *sdk.CallToolRequest, run func(context.Context, question) *sdk.CallToolResult) (*sdk.CallToolResult, error) {

@@ -10,6 +10,7 @@
 package mcpserver
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -90,6 +91,9 @@ type Server struct {
 	schemas   *sdk.SchemaCache
 	tools     []tool
 
+	life context.Context //nolint:containedctx // the server's: it ends all calls
+	end  context.CancelFunc
+
 	mu      sync.Mutex
 	servers []*sdk.Server
 }
@@ -107,7 +111,9 @@ func New(config Config) (*Server, error) {
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{config: config, outputs: newOutputs(), questions: newParking(), schemas: sdk.NewSchemaCache()}
+	s := &Server{config: config, outputs: newOutputs(), schemas: sdk.NewSchemaCache()}
+	s.life, s.end = context.WithCancel(context.Background())
+	s.questions = newParking(s.life)
 	all := allTools()
 	for _, name := range config.Tools {
 		if !slices.ContainsFunc(all, func(t tool) bool { return t.name == name }) {
@@ -150,10 +156,13 @@ func Tools() []string {
 	return names
 }
 
+// Stop ends the calls that are under way, so that Close need not wait for them. It is idempotent.
+func (s *Server) Stop() { s.end() }
+
 // Close ends the sessions of clients. Unless [Config.Keep] is set, it also
 // ends the sandboxes and checkpoints that the server made. It is idempotent.
 func (s *Server) Close() error {
-	s.questions.close()
+	s.Stop()
 	s.mu.Lock()
 	servers := s.servers
 	s.mu.Unlock()
@@ -169,7 +178,10 @@ func (s *Server) Close() error {
 // ends. When in ends, open calls are answered first, for at most half a minute.
 func (s *Server) Serve(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
 	s.sandboxes.warm()
-	transport := &answering{Transport: &sdk.IOTransport{Reader: in, Writer: out}, patience: answerPatience}
+	defer context.AfterFunc(ctx, s.Stop)()
+	answers := &oneAtATime{WriteCloser: out}
+	messages := &checkedLines{Closer: in, in: bufio.NewReaderSize(in, 64<<10), out: answers}
+	transport := &answering{Transport: &sdk.IOTransport{Reader: messages, Writer: answers}, patience: answerPatience}
 	return s.endpoint(true).Run(ctx, transport)
 }
 

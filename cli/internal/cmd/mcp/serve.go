@@ -52,6 +52,7 @@ func serveHTTP(ctx context.Context, opts *options, server *mcpserver.Server, id 
 	service := &http.Server{Handler: server.Handler(id.Token), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
 	fmt.Fprintf(opts.IO.Err, "e2bctl mcp: at http://%s/mcp, for clients with the header \"Authorization: Bearer TOKEN\"; the token is in %s\n", listener.Addr(), id.path)
 	stop := context.AfterFunc(ctx, func() {
+		server.Stop()
 		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endPatience)
 		defer cancel()
 		if service.Shutdown(ending) != nil {
