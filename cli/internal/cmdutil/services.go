@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/e2bctl/e2bctl/sandbox"
+
 	"github.com/e2bctl/e2bctl/api"
 )
 
@@ -50,6 +52,26 @@ func (f *Factory) SandboxOpener(cmd *cobra.Command, isLocal bool, id string) (Op
 		}
 		return conn, err
 	}, nil
+}
+
+// WithSandbox calls run with the sandbox of that ID, for a command with --local. A sandbox that is paused is
+// resumed, and any is kept alive meanwhile; it keeps running afterwards.
+func (f *Factory) WithSandbox(cmd *cobra.Command, isLocal bool, id string, run func(context.Context, *sandbox.Sandbox) error) (err error) {
+	open, err := f.SandboxOpener(cmd, isLocal, id)
+	if err != nil {
+		return err
+	}
+	conn, err := open(cmd.Context())
+	if err != nil {
+		return err
+	}
+	defer Closing(conn, &err)
+	sb, err := conn.Connect(cmd.Context(), id, sandbox.WithExpiry(sandbox.Expiry{Renew: true}))
+	if err != nil {
+		return err
+	}
+	defer Closing(sb, &err) // it only disconnects
+	return run(cmd.Context(), sb)
 }
 
 // Of returns the connection to the service that has the sandbox. It stays

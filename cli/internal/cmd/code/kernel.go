@@ -79,6 +79,35 @@ func (o *kernelOptions) sandbox(ctx context.Context, conn *cmdutil.Connection) (
 	return o.New.Create(ctx, conn)
 }
 
+// within opens the sandbox and prepares it, calls do in it, and makes the downloads of the command called name. A status
+// that do returns is kept; after any other error nothing is downloaded.
+func (o *kernelOptions) within(ctx context.Context, name string, do func(context.Context, *sandbox.Sandbox) error) (err error) {
+	conn, err := o.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer cmdutil.Closing(conn, &err)
+	sb, err := o.sandbox(ctx, conn)
+	if err != nil {
+		return err
+	}
+	defer cmdutil.Closing(sb, &err)
+	copier := o.Transfers.In(sb, "", o.IO.Err)
+	if err := o.prepare(ctx, sb, copier); err != nil {
+		return err
+	}
+	leave, err := o.enterWorkdir(ctx, sb)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, leave()) }()
+	err = do(ctx, sb)
+	if _, ok := errors.AsType[cmdutil.RemoteStatus](err); err != nil && !ok {
+		return err
+	}
+	return copier.DownloadAfter(ctx, name, err)
+}
+
 // prepare makes the uploads and installs the packages.
 func (o *kernelOptions) prepare(ctx context.Context, sb *sandbox.Sandbox, copier *transfer.Copier) error {
 	if err := copier.Upload(ctx); err != nil {

@@ -65,33 +65,13 @@ The flags are those of e2bctl code run.`,
 	return cmd
 }
 
-func replRun(ctx context.Context, opts *kernelOptions) (err error) {
+func replRun(ctx context.Context, opts *kernelOptions) error {
 	if err := opts.Transfers.Check(); err != nil {
 		return err
 	}
-	conn, err := opts.Open(ctx)
-	if err != nil {
-		return err
-	}
-	defer cmdutil.Closing(conn, &err)
-	sb, err := opts.sandbox(ctx, conn)
-	if err != nil {
-		return err
-	}
-	defer cmdutil.Closing(sb, &err)
-	copier := opts.Transfers.In(sb, "", opts.IO.Err)
-	if err := opts.prepare(ctx, sb, copier); err != nil {
-		return err
-	}
-	leave, err := opts.enterWorkdir(ctx, sb)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, leave()) }()
-	if err := newPrompt(opts, sb).run(ctx); err != nil {
-		return err
-	}
-	return copier.DownloadAfter(ctx, "code repl", nil)
+	return opts.within(ctx, "code repl", func(ctx context.Context, sb *sandbox.Sandbox) error {
+		return newPrompt(opts, sb).run(ctx)
+	})
 }
 
 // prompt reads cells from a terminal, and runs them in a kernel.

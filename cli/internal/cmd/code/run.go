@@ -97,7 +97,7 @@ func (opts *runOptions) parse(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-func runRun(ctx context.Context, opts *runOptions) (err error) {
+func runRun(ctx context.Context, opts *runOptions) error {
 	code, err := opts.read()
 	if err != nil {
 		return err
@@ -111,34 +111,12 @@ func runRun(ctx context.Context, opts *runOptions) (err error) {
 	}
 	ctx, cancel := cmdutil.WithLimit(ctx, "timeout", opts.Timeout)
 	defer cancel()
-	conn, err := opts.Open(ctx)
-	if err != nil {
-		return err
-	}
-	defer cmdutil.Closing(conn, &err)
-	sb, err := opts.sandbox(ctx, conn)
-	if err != nil {
-		return err
-	}
-	defer cmdutil.Closing(sb, &err)
-
-	copier := opts.Transfers.In(sb, "", opts.IO.Err)
-	if err := opts.prepare(ctx, sb, copier); err != nil {
-		return err
-	}
-	leave, err := opts.enterWorkdir(ctx, sb)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, leave()) }()
-	if err := opts.begin(ctx, sb, prelude); err != nil {
-		return err
-	}
-	err = opts.execute(ctx, sb, code)
-	if _, ok := errors.AsType[cmdutil.RemoteStatus](err); err != nil && !ok {
-		return err
-	}
-	return copier.DownloadAfter(ctx, "code run", err)
+	return opts.within(ctx, "code run", func(ctx context.Context, sb *sandbox.Sandbox) error {
+		if err := opts.begin(ctx, sb, prelude); err != nil {
+			return err
+		}
+		return opts.execute(ctx, sb, code)
+	})
 }
 
 // prelude returns code to run before the code, or "". A Python file sees its name and arguments

@@ -25,26 +25,14 @@ func NewCmdFiles(f *cmdutil.Factory) *cobra.Command {
 func command(f *cmdutil.Factory, cmd *cobra.Command, run func(ctx context.Context, sb *sandbox.Sandbox, paths []string, user string) error) *cobra.Command {
 	var isLocal bool
 	var user string
-	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		id, paths, err := pathsOf(cmd, args)
 		if err != nil {
 			return err
 		}
-		open, err := f.SandboxOpener(cmd, isLocal, id)
-		if err != nil {
-			return err
-		}
-		conn, err := open(cmd.Context())
-		if err != nil {
-			return err
-		}
-		defer cmdutil.Closing(conn, &err)
-		sb, err := conn.Connect(cmd.Context(), id, sandbox.WithExpiry(sandbox.Expiry{Renew: true}))
-		if err != nil {
-			return err
-		}
-		defer cmdutil.Closing(sb, &err) // connected to, not created here: it keeps running
-		return run(cmd.Context(), sb, paths, user)
+		return f.WithSandbox(cmd, isLocal, id, func(ctx context.Context, sb *sandbox.Sandbox) error {
+			return run(ctx, sb, paths, user)
+		})
 	}
 	cmd.Flags().StringVarP(&user, "user", "u", "", "relative paths begin in the home of user `NAME` (default: user)")
 	cmdutil.AddLocalFlag(cmd, &isLocal)

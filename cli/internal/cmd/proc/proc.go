@@ -25,23 +25,10 @@ func NewCmdProc(f *cmdutil.Factory) *cobra.Command {
 // sandbox. It resumes a paused sandbox. run gets the other arguments.
 func command(f *cmdutil.Factory, cmd *cobra.Command, run func(ctx context.Context, sb *sandbox.Sandbox, args []string) error) *cobra.Command {
 	var isLocal bool
-	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
-		id := args[0]
-		open, err := f.SandboxOpener(cmd, isLocal, id)
-		if err != nil {
-			return err
-		}
-		conn, err := open(cmd.Context())
-		if err != nil {
-			return err
-		}
-		defer cmdutil.Closing(conn, &err)
-		sb, err := conn.Connect(cmd.Context(), id, sandbox.WithExpiry(sandbox.Expiry{Renew: true}))
-		if err != nil {
-			return err
-		}
-		defer cmdutil.Closing(sb, &err) // connected to, not created here: it keeps running
-		return run(cmd.Context(), sb, args[1:])
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return f.WithSandbox(cmd, isLocal, args[0], func(ctx context.Context, sb *sandbox.Sandbox) error {
+			return run(ctx, sb, args[1:])
+		})
 	}
 	cmdutil.AddLocalFlag(cmd, &isLocal)
 	return cmd
