@@ -17,6 +17,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/link"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
@@ -120,15 +121,17 @@ func (r *Room) prepareWith(ctx context.Context, limits engine.Limits, as purpose
 		named:    make(chan error, 1),
 		died:     make(chan struct{}),
 		exited:   make(chan struct{}),
-		slots:    wire.NewPortSlots(wire.MaxStreams, wire.MaxStreams),
-		sockets:  make(chan sockets, wire.MaxStreams),
-		dialling: make(chan struct{}, wire.MaxDialling),
+		slots:    link.NewPortSlots(link.MaxStreams, link.MaxStreams),
+		sockets:  make(chan sockets, link.MaxStreams),
+		dialling: link.NewDialling(),
 		done:     make(chan struct{}),
 		pause:    newPause(),
 	}
 	if err := r.private.wait(ctx); err != nil {
 		return nil, err
 	}
+	s.standstill = link.NewStandstill(s.done)
+	s.standstill.In, s.standstill.Stop = &s.entrance, s.stop
 	s.gone = sync.OnceFunc(func() { close(s.exited) })
 	s.close = sync.OnceValue(s.end)
 	if err := r.register(s); err != nil {
@@ -379,7 +382,7 @@ func (s *Sandbox) explain(ctx context.Context, doing string, err error) error {
 		case <-ctx.Done():
 		}
 	}
-	return fmt.Errorf("%s: %w", doing, wire.CauseOf(ctx, err))
+	return fmt.Errorf("%s: %w", doing, link.CauseOf(ctx, err))
 }
 
 func (s *Sandbox) causeOfDeath() error {
