@@ -141,7 +141,7 @@ var imports = map[string]string{
 	"internal/cloud/control": "internal/clip internal/cloud/builds internal/cloud/connlimit internal/cloud/engine internal/cloud/image internal/cloud/layers internal/cloud/lifecycle internal/cloud/mounts internal/cloud/network" +
 		" internal/cloud/ordered internal/cloud/requestlog internal/cloud/secrets internal/cloud/shortage internal/cloud/store internal/cloud/telemetry internal/cloud/templates internal/cloud/volumes internal/protocol",
 	"internal/cloud/edge":                     "internal/cloud/connlimit internal/cloud/requestlog internal/protocol",
-	"internal/cloud/engine":                   "",
+	"internal/cloud/engine":                   "internal/cloud/engine/guest",
 	"internal/cloud/engine/docker":            "internal/clip internal/cloud/engine internal/cloud/engine/guest internal/cloud/engine/link internal/cloud/engine/tunnel internal/cloud/linuxprogram internal/cloud/mounts",
 	"internal/cloud/engine/docker/dockertest": "internal/cloud/engine/enginetest internal/must internal/patience",
 	"internal/cloud/engine/enginetest":        "",

@@ -68,6 +68,9 @@ func (r *fakeRoom) Err() error            { return engine.ErrEnded }
 func (r *fakeRoom) Close() error          { r.closed = true; return nil }
 
 func (r *fakeRoom) NewSandbox(_ context.Context, o engine.SandboxOptions) (engine.Sandbox, error) {
+	if _, err := o.EncodeConfig(); err != nil {
+		return nil, err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.refuses != nil {
@@ -227,8 +230,7 @@ func TestLife(t *testing.T) {
 	}
 
 	sb := fake.boxes[id]
-	var config guest.Config
-	must.Do(t, json.Unmarshal(sb.options.Config, &config))
+	config := sb.options.Config
 	if config.AccessToken == "" {
 		t.Error("no token")
 	}

@@ -12,10 +12,13 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"os"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 )
 
 // Engine runs sandboxes. It is safe for concurrent use.
@@ -110,8 +113,9 @@ type SandboxOptions struct {
 	// 63 characters.
 	ID     string
 	Limits Limits
-	// Config is passed to envd unchanged; at most 1 MiB of JSON.
-	Config json.RawMessage
+	// Config is for envd. An engine may change what its sandboxes have in another way. If its text
+	// is over [guest.MaxConfig] the error matches [ErrTooLarge].
+	Config guest.Config
 	// Egress connects the sandbox to the outside. If it is nil there is no egress, and none can be
 	// set later.
 	Egress Egress
@@ -145,6 +149,15 @@ type SandboxOptions struct {
 	// Mounts are directories of the host that the sandbox sees. [Sandbox].Save does not save their
 	// content. Where mounts are impossible the error matches [ErrNoMounts].
 	Mounts []Mount
+}
+
+// EncodeConfig returns the text of Config, which envd decodes. Errors include [ErrTooLarge].
+func (o *SandboxOptions) EncodeConfig() ([]byte, error) {
+	text, err := json.Marshal(o.Config)
+	if err == nil && len(text) > guest.MaxConfig {
+		err = fmt.Errorf("%w: it has %d bytes, and %d is the limit", ErrTooLarge, len(text), guest.MaxConfig)
+	}
+	return text, err
 }
 
 // Image is the container image that a sandbox is made from. Its files are in

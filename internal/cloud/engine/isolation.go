@@ -43,6 +43,8 @@ var (
 	ErrProcessesLeft = errors.New("processes of a sandbox may still be running")
 	// ErrLinuxOnly: this system does not have the engine.
 	ErrLinuxOnly = errors.New("it runs on Linux only, with 64 bits")
+	// ErrTooLarge: the configuration of a sandbox is over its bound.
+	ErrTooLarge = errors.New("the configuration of the sandbox is too large")
 	// ErrNoVolumes: this machine, or the file system of a volume, does not support the volume.
 	ErrNoVolumes = errors.New("a sandbox cannot have this volume")
 	// ErrNoAuthority: this machine cannot show a sandbox a certificate authority.

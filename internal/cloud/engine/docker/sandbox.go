@@ -188,18 +188,14 @@ func (o Options) Limits(limits engine.Limits) engine.Limits {
 	return limits
 }
 
-// config is the configuration of envd, with the limits of the container.
-func (e *Engine) config(o engine.SandboxOptions) (json.RawMessage, error) {
-	var c guest.Config
-	if err := json.Unmarshal(o.Config, &c); err != nil {
-		return nil, fmt.Errorf("configuration of the sandbox: %w", err)
-	}
-	limits := e.limits(o)
+// config returns the text of the configuration of envd, with the limits of the container.
+func (e *Engine) config(o engine.SandboxOptions) ([]byte, error) {
+	c, limits := &o.Config, e.limits(o)
 	c.MemoryBytes, c.CPUs = uint64(limits.MemoryBytes), int(math.Ceil(limits.CPUs))
 	if e.options.User != "" { // whichever user the template names
 		c.User = ""
 	}
-	return json.Marshal(c)
+	return o.EncodeConfig()
 }
 
 // user returns the user of a container; "" means the user that its image names. A container for a
@@ -217,13 +213,11 @@ func (e *Engine) commandUser(o engine.SandboxOptions) string {
 	if e.options.User != "" || o.Image == nil {
 		return e.options.User
 	}
-	var c guest.Config
-	_ = json.Unmarshal(o.Config, &c) // or config fails
-	switch c.User {
+	switch o.Config.User {
 	case "", "root", "user": // which are the same user here
 		return "0"
 	}
-	return c.User
+	return o.Config.User
 }
 
 // rootIsWhole reports whether root of a container keeps the capabilities to run processes of other

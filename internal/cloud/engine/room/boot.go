@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/link"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
@@ -47,11 +46,12 @@ func (r *Room) newSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 			return nil, err
 		}
 	}
-	if len(o.Config) > guest.MaxConfig {
-		return nil, fmt.Errorf("configuration of %d bytes is over %d", len(o.Config), guest.MaxConfig)
+	config, err := o.EncodeConfig()
+	if err != nil {
+		return nil, err
 	}
 	if s, started := r.warmFor(ctx, o, limits); s != nil {
-		err := s.become(ctx, o)
+		err := s.become(ctx, o, config)
 		started()
 		if err == nil || ctx.Err() != nil {
 			return s, err
@@ -86,7 +86,7 @@ func (r *Room) newSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 	if err != nil {
 		return nil, err
 	}
-	return s, s.begin(ctx, o, wire.RoleEnvd)
+	return s, s.begin(ctx, o, config, wire.RoleEnvd)
 }
 
 // warmFor returns the warm sandbox if it can become the sandbox that o describes.
@@ -145,10 +145,10 @@ func (r *Room) prepareWith(ctx context.Context, limits engine.Limits, as purpose
 }
 
 // begin turns a prepared sandbox into the sandbox that o describes, and returns when its envd is
-// ready. If it fails the sandbox is closed.
-func (s *Sandbox) begin(ctx context.Context, o engine.SandboxOptions, as wire.Role) error {
+// ready. config is the text of o.Config. If it fails the sandbox is closed.
+func (s *Sandbox) begin(ctx context.Context, o engine.SandboxOptions, config []byte, as wire.Role) error {
 	s.options = o
-	err := s.configure(ctx, as)
+	err := s.configure(ctx, config, as)
 	if err == nil {
 		err = s.awaitMounter(ctx)
 	}

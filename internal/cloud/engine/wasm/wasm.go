@@ -2,7 +2,6 @@ package wasm
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -34,12 +33,10 @@ func (e *Engine) NewSandbox(ctx context.Context, o engine.SandboxOptions) (engin
 		return nil, fmt.Errorf("wasm: start sandbox %.63s: %w: there is nothing to run their programs", o.ID, engine.ErrNoImages)
 	}
 	err := wasmenv.Check(e.env.Dir)
-	if err == nil {
-		o.Config, err = e.config(o)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("wasm: start sandbox %.63s: %w", o.ID, err)
 	}
+	o.Config.Wasm = e.wasm(o)
 	o.Egress = nil
 	s, err := e.room.NewSandbox(ctx, o)
 	if err != nil {
@@ -48,20 +45,16 @@ func (e *Engine) NewSandbox(ctx context.Context, o engine.SandboxOptions) (engin
 	return sandbox{s}, nil
 }
 
-// config returns the configuration of envd, with the settings of Python in WebAssembly.
-func (e *Engine) config(o engine.SandboxOptions) (json.RawMessage, error) {
-	var c guest.Config
-	if err := json.Unmarshal(o.Config, &c); err != nil {
-		return nil, fmt.Errorf("configuration of the sandbox: %w", err)
-	}
-	c.Wasm = &guest.Wasm{Dir: e.env.Dir, MemoryBytes: uint64(o.Limits.WithDefaults().MemoryBytes)}
+// wasm returns the settings of Python in WebAssembly.
+func (e *Engine) wasm(o engine.SandboxOptions) *guest.Wasm {
+	w := &guest.Wasm{Dir: e.env.Dir, MemoryBytes: uint64(o.Limits.WithDefaults().MemoryBytes)}
 	for _, m := range o.Mounts {
-		c.Wasm.Places = append(c.Wasm.Places, m.Path)
+		w.Places = append(w.Places, m.Path)
 	}
 	for _, v := range o.Volumes {
-		c.Wasm.Places = append(c.Wasm.Places, v.Path)
+		w.Places = append(w.Places, v.Path)
 	}
-	return json.Marshal(c)
+	return w
 }
 
 // Report returns the room's report, without the features that need processes.
