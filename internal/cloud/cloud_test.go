@@ -58,10 +58,10 @@ func (r *fakeRoom) Report() engine.Report {
 	return engine.Report{Engine: r.name, Promises: r.lacks, Isolation: engine.Full, IDs: ids, Egress: engine.EgressTransparent}
 }
 
-func (r *fakeRoom) CheckLayers(context.Context, string) error     { return engine.ErrNoLayers }
-func (r *fakeRoom) Merge(context.Context, []string, string) error { return engine.ErrNoLayers }
+func (r *fakeRoom) CheckLayers(context.Context, string) error     { return engine.Lackf(engine.SharedLayers, "for a test") }
+func (r *fakeRoom) Merge(context.Context, []string, string) error { return engine.Lackf(engine.SharedLayers, "for a test") }
 func (r *fakeRoom) UnpackTar(context.Context, []string, io.Reader, string) error {
-	return engine.ErrNoImages
+	return engine.Lackf(engine.Images, "for a test")
 }
 func (r *fakeRoom) Done() <-chan struct{} { return r.ended }
 func (r *fakeRoom) Err() error            { return engine.ErrEnded }
@@ -118,7 +118,7 @@ func (s *fakeSandbox) Save(_ context.Context, dir string) error {
 }
 
 func (s *fakeSandbox) SaveLayer(context.Context, string) (func() error, error) {
-	return nil, engine.ErrNoLayers
+	return nil, engine.Lackf(engine.SharedLayers, "for a test")
 }
 
 func (s *fakeSandbox) SaveMemory(_ context.Context, dir string) error {

@@ -3,7 +3,6 @@
 package cloud
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -27,7 +26,7 @@ func TestHeaderRules(t *testing.T) {
 	if !first.Config.Authority {
 		t.Errorf("got the configuration %+v, want it to say that there is an authority", first.Config)
 	}
-	fake.refuses = fmt.Errorf("%w: for a test", engine.ErrNoAuthority)
+	fake.refuses = engine.Lackf(engine.HeaderRules, "for a test")
 	if status, text := do(t, c, "POST", "/sandboxes", rules); status != 400 || !strings.Contains(text, "not supported by this local cloud: network.rules") {
 		t.Errorf("got %d %s, want 400 that names network.rules", status, text)
 	}

@@ -156,15 +156,19 @@ func startError(err error) error {
 	if errors.Is(err, engine.ErrTooLarge) {
 		return &lifecycle.RefusedError{Reason: fmt.Sprintf("envVars are too large: a sandbox takes %d KiB in all", guest.MaxConfig>>10)}
 	}
-	for cause, what := range map[error]string{
-		engine.ErrNoAuthority: "network.rules", engine.ErrNoMounts: "mounts", engine.ErrNoVolumes: "volumeMounts", volumes.ErrNoSize: "volumeMounts",
-		engine.ErrLimits: "the limits it was started with",
-	} {
-		if errors.Is(err, cause) {
-			return &lifecycle.RefusedError{Reason: fmt.Sprintf("not supported by this local cloud: %s: %v", what, err)}
-		}
+	lack, lacks := errors.AsType[*engine.LackError](err)
+	var what string
+	switch {
+	case lacks:
+		what = partOf(lack.Feature)
+	case errors.Is(err, volumes.ErrNoSize):
+		what = partOf(engine.Volumes)
+	case errors.Is(err, engine.ErrLimits):
+		what = "the limits it was started with"
+	default:
+		return err
 	}
-	return err
+	return &lifecycle.RefusedError{Reason: fmt.Sprintf("not supported by this local cloud: %s: %v", what, err)}
 }
 
 // wake resumes a sandbox for a request.
@@ -268,8 +272,8 @@ func edgeError(err error) error {
 	switch {
 	case errors.Is(err, engine.ErrPortClosed):
 		return fmt.Errorf("%w: %w", edge.ErrPortClosed, err)
-	case errors.Is(err, engine.ErrNoPorts):
-		return fmt.Errorf("%w: %w", edge.ErrNoPorts, err)
+	case errors.Is(err, &engine.LackError{Feature: engine.Ports}):
+		return fmt.Errorf("%w: %w", edge.ErrWithoutPorts, err)
 	case errors.Is(err, engine.ErrGone):
 		return fmt.Errorf("%w: %w", edge.ErrGone, err)
 	case errors.Is(err, engine.ErrTooMany):
@@ -359,7 +363,7 @@ func (r *reachable) Checkpoint(ctx context.Context, dir, memory string, share bo
 // engine has layers: then the caller calls complete, which is nil otherwise.
 func (r *reachable) saveFiles(ctx context.Context, dir string, share bool) (complete func() error, err error) {
 	if share {
-		if complete, err := r.SaveLayer(ctx, dir); !errors.Is(err, engine.ErrNoLayers) {
+		if complete, err := r.SaveLayer(ctx, dir); !errors.Is(err, &engine.LackError{Feature: engine.SharedLayers}) {
 			return complete, err
 		}
 	}

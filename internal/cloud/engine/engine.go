@@ -28,7 +28,7 @@ type Engine interface {
 	NewSandbox(ctx context.Context, o SandboxOptions) (Sandbox, error)
 	// Report describes what the machine provides.
 	Report() Report
-	// CheckLayers returns an error that matches [ErrNoLayers] if directories in dir cannot
+	// CheckLayers returns an error that is the [LackError] of SharedLayers if directories in dir cannot
 	// be layers of sandboxes. It is asked once, before any layer is made.
 	CheckLayers(ctx context.Context, dir string) error
 	// Merge merges layers, lowest first, into one layer in dir, an empty directory of the same file
@@ -81,7 +81,7 @@ type Sandbox interface {
 	// of a file system for which CheckLayers returned nil. The returned function complete syncs the
 	// layer, which is usable after that; the sandbox may be thawed earlier. After an error of
 	// SaveLayer or of complete, the content of dir is useless. If the error of SaveLayer matches
-	// [ErrNoLayers], nothing was written and the caller uses Save instead.
+	// the [LackError] of SharedLayers, nothing was written and the caller uses Save instead.
 	SaveLayer(ctx context.Context, dir string) (complete func() error, err error)
 	// SaveMemory writes the memory of a frozen sandbox to dir, an empty directory like that of
 	// Save, and syncs it. The memory is that of its processes and everything that they have open,
@@ -141,13 +141,14 @@ type SandboxOptions struct {
 	Image *Image
 	// Authority is the PEM certificate of an authority that programs in the sandbox trust in
 	// addition to the machine's. [Sandbox].Save does not save it. Where a sandbox cannot be shown
-	// one the error matches [ErrNoAuthority].
+	// one the error is the [LackError] of HeaderRules.
 	Authority []byte
 	// Volumes are directories that the sandbox shares with others and with the host. [Sandbox].Save
-	// does not save their content. Where volumes are impossible the error matches [ErrNoVolumes].
+	// does not save their content. Where volumes are impossible the error is the
+	// [LackError] of Volumes.
 	Volumes []Volume
 	// Mounts are directories of the host that the sandbox sees. [Sandbox].Save does not save their
-	// content. Where mounts are impossible the error matches [ErrNoMounts].
+	// content. Where mounts are impossible the error is the [LackError] of Mounts.
 	Mounts []Mount
 }
 

@@ -119,18 +119,7 @@ func (e *Engine) check(o engine.SandboxOptions) error {
 	if err := e.limits(o).Check(); err != nil {
 		return err
 	}
-	switch {
-	case len(o.Layers) > 0:
-		return fmt.Errorf("%w: a container stands on its image only", engine.ErrNoLayers)
-	case len(o.Volumes) > 0:
-		return fmt.Errorf("%w: the Docker engine has no volumes", engine.ErrNoVolumes)
-	case o.Authority != nil:
-		return fmt.Errorf("%w in the Docker engine", engine.ErrNoAuthority)
-	}
-	if why := e.noMounts(); why != "" && len(o.Mounts) > 0 {
-		return fmt.Errorf("%w: %s", engine.ErrNoMounts, why)
-	}
-	return nil
+	return e.promises().CheckOptions(o)
 }
 
 // create makes the container, and returns its name and the path of the program in it.

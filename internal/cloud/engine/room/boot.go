@@ -41,10 +41,11 @@ func (r *Room) newSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 	if err := errors.Join(limits.Check(), checkID(o.ID)); err != nil {
 		return nil, err
 	}
-	if o.Image != nil {
-		if err := r.haveImages(o); err != nil {
-			return nil, err
-		}
+	if err := r.report.Promises.CheckOptions(o); err != nil {
+		return nil, err
+	}
+	if o.Image != nil && len(o.Layers) == 0 {
+		return nil, fmt.Errorf("the image %.300s has no layers", o.Image.Reference)
 	}
 	config, err := o.EncodeConfig()
 	if err != nil {
@@ -64,20 +65,6 @@ func (r *Room) newSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 		defer func() { <-r.boots }()
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
-	}
-	if len(o.Volumes) > 0 && r.level != engine.Full {
-		return nil, fmt.Errorf("%w: at the isolation level %s it has no mounts", engine.ErrNoVolumes, r.level)
-	}
-	if len(o.Mounts) > 0 && r.level != engine.Full {
-		return nil, fmt.Errorf("%w: at the isolation level %s it has no mounts", engine.ErrNoMounts, r.level)
-	}
-	if len(o.Authority) > 0 && r.level != engine.Full {
-		return nil, fmt.Errorf("%w: at the isolation level %s it has no mounts", engine.ErrNoAuthority, r.level)
-	}
-	if len(o.Layers) > 0 {
-		if err := r.haveLayers(); err != nil {
-			return nil, err
-		}
 	}
 	if o.Memory != "" && r.runsc == nil {
 		return nil, fmt.Errorf("%w: it was saved by gVisor", engine.ErrOtherMachine)

@@ -29,10 +29,10 @@ func New(room engine.Engine, env *wasmenv.Env, dist string) *Engine { return &En
 
 // NewSandbox starts a sandbox of the room. ctx bounds only the start.
 func (e *Engine) NewSandbox(ctx context.Context, o engine.SandboxOptions) (engine.Sandbox, error) {
-	if o.Image != nil {
-		return nil, fmt.Errorf("wasm: start sandbox %.63s: %w: there is nothing to run their programs", o.ID, engine.ErrNoImages)
+	err := e.Report().Promises.CheckOptions(o)
+	if err == nil {
+		err = wasmenv.Check(e.env.Dir)
 	}
-	err := wasmenv.Check(e.env.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("wasm: start sandbox %.63s: %w", o.ID, err)
 	}
@@ -86,7 +86,7 @@ func (e *Engine) Merge(ctx context.Context, layers []string, dir string) error {
 
 // UnpackTar returns an error: there are no images.
 func (e *Engine) UnpackTar(context.Context, []string, io.Reader, string) error {
-	return fmt.Errorf("wasm: %w: there is nothing to run their programs", engine.ErrNoImages)
+	return fmt.Errorf("wasm: %w", e.Report().Promises.Check(engine.Images))
 }
 
 // Done returns a channel that is closed when the room has ended.
@@ -107,7 +107,7 @@ func (s sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
 	case protocol.PortEnvd, protocol.PortInterpreter, protocol.PortJupyter:
 		return s.Sandbox.Dial(ctx, port)
 	}
-	return nil, fmt.Errorf("%w: %s", engine.ErrNoPorts, guest.NoProcesses)
+	return nil, engine.Lackf(engine.Ports, "%s", guest.NoProcesses)
 }
 
 // SetEgress does nothing: there is no egress.
