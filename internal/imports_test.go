@@ -141,14 +141,15 @@ var imports = map[string]string{
 	"internal/cloud/control": "internal/clip internal/cloud/builds internal/cloud/connlimit internal/cloud/engine internal/cloud/image internal/cloud/layers internal/cloud/lifecycle internal/cloud/mounts internal/cloud/network" +
 		" internal/cloud/ordered internal/cloud/requestlog internal/cloud/secrets internal/cloud/shortage internal/cloud/store internal/cloud/telemetry internal/cloud/templates internal/cloud/volumes internal/protocol",
 	"internal/cloud/edge":                     "internal/cloud/connlimit internal/cloud/requestlog internal/protocol",
-	"internal/cloud/engine":                   "",
-	"internal/cloud/engine/docker":            "internal/clip internal/cloud/engine internal/cloud/engine/guest internal/cloud/engine/tunnel internal/cloud/linuxprogram internal/cloud/mounts",
+	"internal/cloud/engine":                   "internal/cloud/engine/guest",
+	"internal/cloud/engine/docker":            "internal/clip internal/cloud/engine internal/cloud/engine/guest internal/cloud/engine/link internal/cloud/engine/tunnel internal/cloud/linuxprogram internal/cloud/mounts",
 	"internal/cloud/engine/docker/dockertest": "internal/cloud/engine/enginetest internal/must internal/patience",
 	"internal/cloud/engine/enginetest":        "",
 	"internal/cloud/engine/guest":             "",
 	"internal/cloud/engine/guest/login":       "internal/shell",
+	"internal/cloud/engine/link":              "internal/cloud/engine internal/protocol",
 	"internal/cloud/engine/refusetest":        "",
-	"internal/cloud/engine/room": "internal/cloud/engine internal/cloud/engine/guest internal/cloud/engine/room/capability" +
+	"internal/cloud/engine/room": "internal/cloud/engine internal/cloud/engine/guest internal/cloud/engine/link internal/cloud/engine/room/capability" +
 		" internal/cloud/engine/room/cgroup internal/cloud/engine/room/counter internal/cloud/engine/room/hello" +
 		" internal/cloud/engine/room/halt internal/cloud/engine/room/holder internal/cloud/engine/room/instance internal/cloud/engine/room/landlock" +
 		" internal/cloud/engine/room/layer internal/cloud/engine/room/orphan internal/cloud/engine/room/place internal/cloud/engine/room/saved" +
@@ -163,7 +164,7 @@ var imports = map[string]string{
 	"internal/cloud/engine/room/hello":      "internal/cloud/engine/guest",
 	"internal/cloud/engine/room/halt":       "",
 	"internal/cloud/engine/room/holder":     "internal/cloud/engine/room/seccomp",
-	"internal/cloud/engine/room/inside": "internal/cloud/engine/guest internal/cloud/engine/guest/login internal/cloud/engine/room/capability" +
+	"internal/cloud/engine/room/inside": "internal/cloud/engine/guest internal/cloud/engine/guest/login internal/cloud/engine/link internal/cloud/engine/room/capability" +
 		" internal/cloud/engine/room/cgroup internal/cloud/engine/room/counter internal/cloud/engine/room/hello internal/cloud/shortage" +
 		" internal/cloud/engine/room/holder" +
 		" internal/cloud/engine/room/instance internal/cloud/engine/room/landlock internal/cloud/engine/room/layer" +
@@ -178,9 +179,9 @@ var imports = map[string]string{
 	"internal/cloud/engine/room/saved":    "",
 	"internal/cloud/engine/room/seccomp":  "",
 	"internal/cloud/engine/room/spawn":    "internal/cloud/engine/guest internal/cloud/engine/room/hello",
-	"internal/cloud/engine/room/wire": "internal/cloud/engine internal/cloud/engine/guest internal/cloud/engine/room/counter" +
-		" internal/cloud/engine/room/hello internal/cloud/engine/room/place internal/protocol",
-	"internal/cloud/engine/tunnel": "internal/clip internal/cloud/engine internal/cloud/engine/guest internal/cloud/engine/room/wire",
+	"internal/cloud/engine/room/wire": "internal/cloud/engine/guest internal/cloud/engine/link internal/cloud/engine/room/counter" +
+		" internal/cloud/engine/room/hello internal/cloud/engine/room/place",
+	"internal/cloud/engine/tunnel": "internal/clip internal/cloud/engine internal/cloud/engine/guest internal/cloud/engine/link",
 	"internal/cloud/engine/gvisor": "internal/cloud/engine internal/cloud/gvisorenv",
 	"internal/cloud/engine/wasm":   "internal/cloud/engine internal/cloud/engine/guest internal/cloud/wasmenv internal/protocol",
 	"internal/cloud/envd": "internal/clip internal/cloud/child internal/cloud/engine/guest internal/cloud/pty internal/cloud/treecopy internal/lazyregexp" +

@@ -58,16 +58,19 @@ func (r *fakeRoom) Report() engine.Report {
 	return engine.Report{Engine: r.name, Promises: r.lacks, Isolation: engine.Full, IDs: ids, Egress: engine.EgressTransparent}
 }
 
-func (r *fakeRoom) CheckLayers(context.Context, string) error     { return engine.ErrNoLayers }
-func (r *fakeRoom) Merge(context.Context, []string, string) error { return engine.ErrNoLayers }
+func (r *fakeRoom) CheckLayers(context.Context, string) error     { return engine.Lackf(engine.SharedLayers, "for a test") }
+func (r *fakeRoom) Merge(context.Context, []string, string) error { return engine.Lackf(engine.SharedLayers, "for a test") }
 func (r *fakeRoom) UnpackTar(context.Context, []string, io.Reader, string) error {
-	return engine.ErrNoImages
+	return engine.Lackf(engine.Images, "for a test")
 }
 func (r *fakeRoom) Done() <-chan struct{} { return r.ended }
 func (r *fakeRoom) Err() error            { return engine.ErrEnded }
 func (r *fakeRoom) Close() error          { r.closed = true; return nil }
 
 func (r *fakeRoom) NewSandbox(_ context.Context, o engine.SandboxOptions) (engine.Sandbox, error) {
+	if _, err := o.EncodeConfig(); err != nil {
+		return nil, err
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.refuses != nil {
@@ -115,7 +118,7 @@ func (s *fakeSandbox) Save(_ context.Context, dir string) error {
 }
 
 func (s *fakeSandbox) SaveLayer(context.Context, string) (func() error, error) {
-	return nil, engine.ErrNoLayers
+	return nil, engine.Lackf(engine.SharedLayers, "for a test")
 }
 
 func (s *fakeSandbox) SaveMemory(_ context.Context, dir string) error {
@@ -227,8 +230,7 @@ func TestLife(t *testing.T) {
 	}
 
 	sb := fake.boxes[id]
-	var config guest.Config
-	must.Do(t, json.Unmarshal(sb.options.Config, &config))
+	config := sb.options.Config
 	if config.AccessToken == "" {
 		t.Error("no token")
 	}

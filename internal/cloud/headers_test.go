@@ -3,7 +3,6 @@
 package cloud
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -24,10 +23,10 @@ func TestHeaderRules(t *testing.T) {
 	if got := fake.boxes[without].options.Authority; len(got) > 0 {
 		t.Errorf("without rules: got the authority %s, want none", got)
 	}
-	if !strings.Contains(string(first.Config), `"authority":true`) {
-		t.Errorf("got the configuration %s, want it to say that there is an authority", first.Config)
+	if !first.Config.Authority {
+		t.Errorf("got the configuration %+v, want it to say that there is an authority", first.Config)
 	}
-	fake.refuses = fmt.Errorf("%w: for a test", engine.ErrNoAuthority)
+	fake.refuses = engine.Lackf(engine.HeaderRules, "for a test")
 	if status, text := do(t, c, "POST", "/sandboxes", rules); status != 400 || !strings.Contains(text, "not supported by this local cloud: network.rules") {
 		t.Errorf("got %d %s, want 400 that names network.rules", status, text)
 	}

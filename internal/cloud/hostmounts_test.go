@@ -55,8 +55,8 @@ func TestHostMounts(t *testing.T) {
 	}
 	create(t, c, ask("base-docker", in, `"path":"/x"`))
 	create(t, c, ask("base-docker", below, `"path":"/x"`))
-	e.docker.refuses = fmt.Errorf("the directory %s: %w: for a test", in, engine.ErrNoMounts)
-	if status, text := do(t, c, "POST", "/v2/sandboxes", ask("base-docker", in, `"path":"/x"`)); status != 400 || !strings.Contains(text, in+": "+engine.ErrNoMounts.Error()+": for a test") {
+	e.docker.refuses = fmt.Errorf("the directory %s: %w", in, engine.Lackf(engine.Mounts, "for a test"))
+	if status, text := do(t, c, "POST", "/v2/sandboxes", ask("base-docker", in, `"path":"/x"`)); status != 400 || !strings.Contains(text, in+": "+engine.Lackf(engine.Mounts, "for a test").Error()) {
 		t.Errorf("refused by the engine: got %d %s, want 400 with the reason", status, text)
 	}
 	must.Do(t, c.Close())

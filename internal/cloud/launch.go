@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -73,13 +72,6 @@ func (c *Cloud) openOnce(ctx context.Context, spec lifecycle.Spec, all []engine.
 	}
 	egress := c.egress(spec.ID, spec.Egress, denials, spec.Asks)
 	spec.Egress = egress.Rules
-	config, err := json.Marshal(c.config(spec, report))
-	if err != nil {
-		return nil, err
-	}
-	if len(config) > guest.MaxConfig {
-		return nil, &lifecycle.RefusedError{Reason: fmt.Sprintf("envVars are too large: a sandbox takes %d KiB in all", guest.MaxConfig>>10)}
-	}
 	c.python.NoteUse() // a cloud may run for months
 	shown, closeAll, err := c.show(spec.Mounts)
 	defer closeAll()
@@ -100,7 +92,7 @@ func (c *Cloud) openOnce(ctx context.Context, spec lifecycle.Spec, all []engine.
 		return nil, startError(err)
 	}
 	sandbox, err := by.NewSandbox(ctx, engine.SandboxOptions{
-		ID: spec.ID, Limits: c.options.Limits, Config: config, Egress: egress, Layers: spec.Layers, Files: spec.Files, Memory: spec.Memory, Volumes: shared, Mounts: shown, Image: spec.Template.Image,
+		ID: spec.ID, Limits: c.options.Limits, Config: c.config(spec, report), Egress: egress, Layers: spec.Layers, Files: spec.Files, Memory: spec.Memory, Volumes: shared, Mounts: shown, Image: spec.Template.Image,
 		Tell:      func(line []byte) { c.telemetry.Inside(spec.ID, line) },
 		Authority: authority,
 	})
@@ -161,15 +153,22 @@ func (c *Cloud) hold(mounts []lifecycle.VolumeMount) (shared []engine.Volume, re
 // startError converts the error of a sandbox that cannot start on this machine: it names the
 // part of the request, or of the options of this cloud. It returns any other error as it is.
 func startError(err error) error {
-	for cause, what := range map[error]string{
-		engine.ErrNoAuthority: "network.rules", engine.ErrNoMounts: "mounts", engine.ErrNoVolumes: "volumeMounts", volumes.ErrNoSize: "volumeMounts",
-		engine.ErrLimits: "the limits it was started with",
-	} {
-		if errors.Is(err, cause) {
-			return &lifecycle.RefusedError{Reason: fmt.Sprintf("not supported by this local cloud: %s: %v", what, err)}
-		}
+	if errors.Is(err, engine.ErrTooLarge) {
+		return &lifecycle.RefusedError{Reason: fmt.Sprintf("envVars are too large: a sandbox takes %d KiB in all", guest.MaxConfig>>10)}
 	}
-	return err
+	lack, lacks := errors.AsType[*engine.LackError](err)
+	var what string
+	switch {
+	case lacks:
+		what = partOf(lack.Feature)
+	case errors.Is(err, volumes.ErrNoSize):
+		what = partOf(engine.Volumes)
+	case errors.Is(err, engine.ErrLimits):
+		what = "the limits it was started with"
+	default:
+		return err
+	}
+	return &lifecycle.RefusedError{Reason: fmt.Sprintf("not supported by this local cloud: %s: %v", what, err)}
 }
 
 // wake resumes a sandbox for a request.
@@ -273,8 +272,8 @@ func edgeError(err error) error {
 	switch {
 	case errors.Is(err, engine.ErrPortClosed):
 		return fmt.Errorf("%w: %w", edge.ErrPortClosed, err)
-	case errors.Is(err, engine.ErrNoPorts):
-		return fmt.Errorf("%w: %w", edge.ErrNoPorts, err)
+	case errors.Is(err, &engine.LackError{Feature: engine.Ports}):
+		return fmt.Errorf("%w: %w", edge.ErrWithoutPorts, err)
 	case errors.Is(err, engine.ErrGone):
 		return fmt.Errorf("%w: %w", edge.ErrGone, err)
 	case errors.Is(err, engine.ErrTooMany):
@@ -364,7 +363,7 @@ func (r *reachable) Checkpoint(ctx context.Context, dir, memory string, share bo
 // engine has layers: then the caller calls complete, which is nil otherwise.
 func (r *reachable) saveFiles(ctx context.Context, dir string, share bool) (complete func() error, err error) {
 	if share {
-		if complete, err := r.SaveLayer(ctx, dir); !errors.Is(err, engine.ErrNoLayers) {
+		if complete, err := r.SaveLayer(ctx, dir); !errors.Is(err, &engine.LackError{Feature: engine.SharedLayers}) {
 			return complete, err
 		}
 	}

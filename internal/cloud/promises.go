@@ -19,6 +19,24 @@ func check(by engine.Report, f engine.Feature, what string) error {
 	return &lifecycle.RefusedError{Reason: fmt.Sprintf("not supported by the %s engine: %s: %s", by.Engine, what, why)}
 }
 
+// partOf returns the part of a request for a sandbox that needs the feature, by the name that
+// clients know.
+func partOf(f engine.Feature) string {
+	switch f {
+	case engine.Images:
+		return "the image of the template"
+	case engine.SavedFiles, engine.SharedLayers:
+		return "the files of the template or sandbox"
+	case engine.Volumes:
+		return "volumeMounts"
+	case engine.HeaderRules:
+		return "network.rules"
+	case engine.Mounts:
+		return "mounts"
+	}
+	return string(f)
+}
+
 // checkSpec refuses a sandbox that needs features that its engine does not promise. mounted
 // means that it gets the mounts of every sandbox.
 func checkSpec(by engine.Report, spec lifecycle.Spec, mounted bool) error {
@@ -31,11 +49,11 @@ func checkSpec(by engine.Report, spec lifecycle.Spec, mounted bool) error {
 		feature engine.Feature
 		what    string
 	}{
-		{spec.Template.Image != nil, engine.Images, "the image of the template"},
-		{len(spec.Layers) > 0 || spec.Files != "", engine.SavedFiles, "the files of the template or sandbox"},
-		{len(spec.Volumes) > 0, engine.Volumes, "volumeMounts"},
-		{spec.Headers, engine.HeaderRules, "network.rules"},
-		{len(spec.Mounts) > 0, engine.Mounts, "mounts"},
+		{spec.Template.Image != nil, engine.Images, partOf(engine.Images)},
+		{len(spec.Layers) > 0 || spec.Files != "", engine.SavedFiles, partOf(engine.SavedFiles)},
+		{len(spec.Volumes) > 0, engine.Volumes, partOf(engine.Volumes)},
+		{spec.Headers, engine.HeaderRules, partOf(engine.HeaderRules)},
+		{len(spec.Mounts) > 0, engine.Mounts, partOf(engine.Mounts)},
 		{mounted, engine.Mounts, "mounts of every sandbox (local.WithMount)"},
 		{spec.AutoPause, pause, "autoPause"},
 	} {

@@ -77,7 +77,7 @@ type withoutVolumes struct{ *fakeRoom }
 
 func (r withoutVolumes) NewSandbox(ctx context.Context, o engine.SandboxOptions) (engine.Sandbox, error) {
 	if len(o.Volumes) > 0 {
-		return nil, fmt.Errorf("%w: of the moon", engine.ErrNoVolumes)
+		return nil, engine.Lackf(engine.Volumes, "of the moon")
 	}
 	return r.fakeRoom.NewSandbox(ctx, o)
 }

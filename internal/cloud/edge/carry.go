@@ -252,7 +252,7 @@ func (rt *Router) fail(w http.ResponseWriter, r *http.Request, err error) {
 		panic(http.ErrAbortHandler)
 	case errors.Is(err, ErrPortClosed):
 		e.Message, e.Port = messagePortClosed, &to.port
-	case errors.Is(err, ErrNoPorts):
+	case errors.Is(err, ErrWithoutPorts):
 		e.Message, e.Port, e.NoPorts = messageNoPorts, &to.port, true
 	case errors.Is(err, ErrTooMany):
 		rt.tooMany(w, r, to.upstream, to.port, to.class, 0, err)

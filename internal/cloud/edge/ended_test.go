@@ -18,7 +18,7 @@ import (
 // sandbox is removed while its connection is being opened, for any error of Dial.
 func TestRemovedWhileDialling(t *testing.T) {
 	t.Parallel()
-	for _, err := range []error{ErrGone, ErrPortClosed, ErrNoPorts, ErrTooMany, errors.New("no descriptor left"), net.ErrClosed} {
+	for _, err := range []error{ErrGone, ErrPortClosed, ErrWithoutPorts, ErrTooMany, errors.New("no descriptor left"), net.ErrClosed} {
 		rt := New(Options{Ended: func(string) string { return "it was killed" }})
 		rt.pauses = nil
 		rt.Add(Sandbox{ID: id, Dial: func(context.Context, int) (net.Conn, error) {
@@ -37,7 +37,7 @@ func TestErrorsOfDial(t *testing.T) {
 	t.Parallel()
 	for err, want := range map[error]string{
 		ErrPortClosed:              `{"sandboxId":"` + id + `","message":"` + messagePortClosed + `","port":3000,"code":502}`,
-		ErrNoPorts:                 `{"sandboxId":"` + id + `","message":"` + messageNoPorts + `","port":3000,"noPorts":true,"code":502}`,
+		ErrWithoutPorts:            `{"sandboxId":"` + id + `","message":"` + messageNoPorts + `","port":3000,"noPorts":true,"code":502}`,
 		ErrGone:                    `{"sandboxId":"` + id + `","message":"` + messageNotFound + `","code":502}`,
 		ErrTooMany:                 `{"sandboxId":"` + id + `","message":"` + messageTooMany + `","code":429}`,
 		errors.New("no room left"): `{"sandboxId":"` + id + `","message":"` + messageBroken + `","port":3000,"code":503}`,

@@ -12,10 +12,10 @@ import (
 
 // Errors that a [Sandbox]'s Dial returns.
 var (
-	ErrPortClosed = errors.New("edge: nothing listens on the port")
-	ErrNoPorts    = errors.New("edge: the sandbox has no ports of programs")
-	ErrGone       = errors.New("edge: the sandbox is gone")
-	ErrTooMany    = errors.New("edge: too many connections to the sandbox")
+	ErrPortClosed   = errors.New("edge: nothing listens on the port")
+	ErrWithoutPorts = errors.New("edge: the sandbox has no ports of programs")
+	ErrGone         = errors.New("edge: the sandbox is gone")
+	ErrTooMany      = errors.New("edge: too many connections to the sandbox")
 )
 
 // Errors that [Options].Wake returns.
@@ -37,7 +37,7 @@ type Sandbox struct {
 	HTTPSPorts []int
 
 	// Dial opens a connection to a port. Its errors are (by errors.Is) ErrPortClosed,
-	// ErrNoPorts, ErrGone, ErrTooMany, or something that may be temporary.
+	// ErrWithoutPorts, ErrGone, ErrTooMany, or something that may be temporary.
 	Dial func(ctx context.Context, port int) (net.Conn, error)
 }
 

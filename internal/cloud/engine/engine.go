@@ -3,7 +3,8 @@
 //
 // The engines are the packages below it: room isolates with namespaces, docker with
 // containers, and gvisor and wasm run a kernel in user space and WebAssembly in a room.
-// tunnel carries the connections of a container over one stream. guest describes a sandbox
+// link has what they share about connections and the freeze, and tunnel carries the
+// connections of a container over one stream. guest describes a sandbox
 // for both the server and the sandbox itself. For tests, enginetest decides whether those
 // of an engine run, and refusetest makes the kernel refuse calls.
 package engine
@@ -11,10 +12,13 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"os"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 )
 
 // Engine runs sandboxes. It is safe for concurrent use.
@@ -24,7 +28,7 @@ type Engine interface {
 	NewSandbox(ctx context.Context, o SandboxOptions) (Sandbox, error)
 	// Report describes what the machine provides.
 	Report() Report
-	// CheckLayers returns an error that matches [ErrNoLayers] if directories in dir cannot
+	// CheckLayers returns an error that is the [LackError] of SharedLayers if directories in dir cannot
 	// be layers of sandboxes. It is asked once, before any layer is made.
 	CheckLayers(ctx context.Context, dir string) error
 	// Merge merges layers, lowest first, into one layer in dir, an empty directory of the same file
@@ -77,7 +81,7 @@ type Sandbox interface {
 	// of a file system for which CheckLayers returned nil. The returned function complete syncs the
 	// layer, which is usable after that; the sandbox may be thawed earlier. After an error of
 	// SaveLayer or of complete, the content of dir is useless. If the error of SaveLayer matches
-	// [ErrNoLayers], nothing was written and the caller uses Save instead.
+	// the [LackError] of SharedLayers, nothing was written and the caller uses Save instead.
 	SaveLayer(ctx context.Context, dir string) (complete func() error, err error)
 	// SaveMemory writes the memory of a frozen sandbox to dir, an empty directory like that of
 	// Save, and syncs it. The memory is that of its processes and everything that they have open,
@@ -109,8 +113,9 @@ type SandboxOptions struct {
 	// 63 characters.
 	ID     string
 	Limits Limits
-	// Config is passed to envd unchanged; at most 1 MiB of JSON.
-	Config json.RawMessage
+	// Config is for envd. An engine may change what its sandboxes have in another way. If its text
+	// is over [guest.MaxConfig] the error matches [ErrTooLarge].
+	Config guest.Config
 	// Egress connects the sandbox to the outside. If it is nil there is no egress, and none can be
 	// set later.
 	Egress Egress
@@ -136,14 +141,24 @@ type SandboxOptions struct {
 	Image *Image
 	// Authority is the PEM certificate of an authority that programs in the sandbox trust in
 	// addition to the machine's. [Sandbox].Save does not save it. Where a sandbox cannot be shown
-	// one the error matches [ErrNoAuthority].
+	// one the error is the [LackError] of HeaderRules.
 	Authority []byte
 	// Volumes are directories that the sandbox shares with others and with the host. [Sandbox].Save
-	// does not save their content. Where volumes are impossible the error matches [ErrNoVolumes].
+	// does not save their content. Where volumes are impossible the error is the
+	// [LackError] of Volumes.
 	Volumes []Volume
 	// Mounts are directories of the host that the sandbox sees. [Sandbox].Save does not save their
-	// content. Where mounts are impossible the error matches [ErrNoMounts].
+	// content. Where mounts are impossible the error is the [LackError] of Mounts.
 	Mounts []Mount
+}
+
+// EncodeConfig returns the text of Config, which envd decodes. Errors include [ErrTooLarge].
+func (o *SandboxOptions) EncodeConfig() ([]byte, error) {
+	text, err := json.Marshal(o.Config)
+	if err == nil && len(text) > guest.MaxConfig {
+		err = fmt.Errorf("%w: it has %d bytes, and %d is the limit", ErrTooLarge, len(text), guest.MaxConfig)
+	}
+	return text, err
 }
 
 // Image is the container image that a sandbox is made from. Its files are in

@@ -26,8 +26,6 @@ var (
 	ErrNoIsolation = errors.New("no isolation")
 	// ErrPortClosed: nothing in the sandbox listens on that port.
 	ErrPortClosed = errors.New("port is closed")
-	// ErrNoPorts: nothing in the sandbox can listen.
-	ErrNoPorts = errors.New("the sandbox has no ports of programs")
 	// ErrGone: the sandbox has ended.
 	ErrGone = errors.New("sandbox is gone")
 	// ErrFrozen: the sandbox is frozen, so nothing in it answers.
@@ -43,17 +41,8 @@ var (
 	ErrProcessesLeft = errors.New("processes of a sandbox may still be running")
 	// ErrLinuxOnly: this system does not have the engine.
 	ErrLinuxOnly = errors.New("it runs on Linux only, with 64 bits")
-	// ErrNoVolumes: this machine, or the file system of a volume, does not support the volume.
-	ErrNoVolumes = errors.New("a sandbox cannot have this volume")
-	// ErrNoAuthority: this machine cannot show a sandbox a certificate authority.
-	ErrNoAuthority = errors.New("a sandbox cannot have a certificate authority")
-	// ErrNoLayers: this machine, or the file system of a layer, does not let sandboxes share files;
-	// each then begins with a copy.
-	ErrNoLayers = errors.New("sandboxes cannot share layers")
-	// ErrNoImages: this engine cannot make sandboxes from container images.
-	ErrNoImages = errors.New("sandboxes cannot be made from container images")
-	// ErrNoMounts: this engine cannot show a sandbox directories of the host.
-	ErrNoMounts = errors.New("a sandbox cannot see directories of the host")
+	// ErrTooLarge: the configuration of a sandbox is over its bound.
+	ErrTooLarge = errors.New("the configuration of the sandbox is too large")
 	// ErrLimits: a sandbox cannot start within its limits.
 	ErrLimits = errors.New("limits too small to start a sandbox in")
 	// ErrOtherMachine: saved memory can be restored only with the same programs, processor and

@@ -46,7 +46,7 @@ func OpenDir(m engine.Mount) (*os.File, error) {
 // every engine. Users other than o are nobody there, above all root of the host: files that a
 // sandbox makes must not be root's. Set-user-ID bits and device nodes have no effect, and file
 // systems mounted below are left out. binary may be any program; it is not run. If a promise
-// cannot be kept, the error is [engine.ErrNoMounts].
+// cannot be kept, the error is the [engine.LackError] of Mounts.
 func Show(dir *os.File, m engine.Mount, binary *os.File, o Owner) (*os.File, error) {
 	mount, err := show(dir, m.Writable, binary, o)
 	if err != nil {
@@ -61,11 +61,11 @@ func show(dir *os.File, writable bool, binary *os.File, o Owner) (*os.File, erro
 		return nil, err
 	}
 	if writable && (stat.Uid == 0 || stat.Gid == 0) {
-		return nil, fmt.Errorf("%w: it belongs to root, and what a sandbox makes there would, too: show it read-only, or give it to an ordinary user and group (chown)", engine.ErrNoMounts)
+		return nil, engine.Lackf(engine.Mounts, "it belongs to root, and what a sandbox makes there would, too: show it read-only, or give it to an ordinary user and group (chown)")
 	}
 	fd, err := unix.OpenTree(int(dir.Fd()), "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH)
 	if err != nil {
-		return nil, fmt.Errorf("%w: its mount cannot be cloned: %w", engine.ErrNoMounts, err)
+		return nil, engine.Lackf(engine.Mounts, "its mount cannot be cloned: %w", err)
 	}
 	mount := os.NewFile(uintptr(fd), dir.Name())
 	ids, err := spawn.UserNamespace(binary, ownedBy(int(stat.Uid), o.User, o.Root), ownedBy(int(stat.Gid), o.Group, o.Root))
@@ -88,7 +88,7 @@ func show(dir *os.File, writable bool, binary *os.File, o Owner) (*os.File, erro
 		if o.Powerless {
 			advice = "show it read-only"
 		}
-		err = fmt.Errorf("%w: its file system refuses to map ids (id-mapped mount: %w): %s", engine.ErrNoMounts, err, advice)
+		err = engine.Lackf(engine.Mounts, "its file system refuses to map ids (id-mapped mount: %w): %s", err, advice)
 	}
 	if err != nil {
 		return nil, errors.Join(err, mount.Close())

@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"bufio"
 	"context"
-	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -50,7 +49,7 @@ func (e *Engine) idsOf(ctx context.Context, container, named string) (user, grou
 		}
 	}
 	if !known {
-		return 0, 0, fmt.Errorf("%w: the files /etc/passwd and /etc/group of the image do not say which ids the user %.80q has: name the user by numbers", engine.ErrNoMounts, named)
+		return 0, 0, engine.Lackf(engine.Mounts, "the files /etc/passwd and /etc/group of the image do not say which ids the user %.80q has: name the user by numbers", named)
 	}
 	return user, group, nil
 }

@@ -152,7 +152,7 @@ func (e *Engine) NewSandbox(ctx context.Context, o engine.SandboxOptions) (engin
 
 // CheckLayers returns an error: containers do not share layers of this engine.
 func (e *Engine) CheckLayers(context.Context, string) error {
-	return fmt.Errorf("docker: %w: a container stands on its image only", engine.ErrNoLayers)
+	return fmt.Errorf("docker: %w", e.promises().Check(engine.SharedLayers))
 }
 
 // Merge returns an error: containers do not share layers of this engine.
@@ -160,7 +160,7 @@ func (e *Engine) Merge(context.Context, []string, string) error { return e.Check
 
 // UnpackTar returns an error: the daemon itself has the images, see [Engine.Load].
 func (e *Engine) UnpackTar(context.Context, []string, io.Reader, string) error {
-	return fmt.Errorf("docker: %w as layers of this server: the daemon keeps them", engine.ErrNoImages)
+	return fmt.Errorf("docker: %w", engine.Lackf(engine.Images, "they are not layers of this server: the daemon keeps them"))
 }
 
 // Done returns a channel that is closed by Close: a daemon that has ended may come back.

@@ -5,7 +5,6 @@ package docker_test
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -61,9 +60,7 @@ func options(t *testing.T, o engine.SandboxOptions) engine.SandboxOptions {
 	if o.ID == "" {
 		o.ID = strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))
 	}
-	config, err := json.Marshal(guest.Config{SandboxID: o.ID, TemplateID: "base", Path: "/nowhere", Proxy: true, Python: []string{"/no/such/python"}})
-	must.Do(t, err)
-	o.Config = config
+	o.Config = guest.Config{SandboxID: o.ID, TemplateID: "base", Path: "/nowhere", Proxy: true, Python: []string{"/no/such/python"}}
 	return o
 }
 

@@ -92,10 +92,10 @@ func TestRefused(t *testing.T) {
 		options engine.SandboxOptions
 		want    error
 	}{
-		{engine.SandboxOptions{Layers: []string{"/x"}}, engine.ErrNoLayers},
+		{engine.SandboxOptions{Layers: []string{"/x"}}, &engine.LackError{Feature: engine.SharedLayers}},
 		{engine.SandboxOptions{Files: "/x"}, fs.ErrNotExist},
-		{engine.SandboxOptions{Volumes: []engine.Volume{{}}}, engine.ErrNoVolumes},
-		{engine.SandboxOptions{Authority: []byte("x")}, engine.ErrNoAuthority},
+		{engine.SandboxOptions{Volumes: []engine.Volume{{}}}, &engine.LackError{Feature: engine.Volumes}},
+		{engine.SandboxOptions{Authority: []byte("x")}, &engine.LackError{Feature: engine.HeaderRules}},
 	} {
 		if _, err := e.NewSandbox(t.Context(), options(t, tt.options)); !errors.Is(err, tt.want) {
 			t.Errorf("got %v, want %v", err, tt.want)

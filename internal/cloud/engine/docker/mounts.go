@@ -14,7 +14,7 @@ import (
 )
 
 // errUnseen: the daemon does not see this server's files.
-var errUnseen = fmt.Errorf("%w: the daemon has other files or mounts than this server: it is on another machine, or one of the two is in a container or has a /tmp of its own: start the server where the daemon is, or set TMPDIR to a directory in which the daemon sees the mounts of the server", engine.ErrNoMounts)
+var errUnseen = engine.Lackf(engine.Mounts, "the daemon has other files or mounts than this server: it is on another machine, or one of the two is in a container or has a /tmp of its own: start the server where the daemon is, or set TMPDIR to a directory in which the daemon sees the mounts of the server")
 
 // noMounts says why this engine cannot show directories of the host; "" means that it can. Root in
 // a container is root on the host too, unless the mount itself maps the ids. A daemon makes no such

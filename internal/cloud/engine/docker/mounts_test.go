@@ -108,9 +108,9 @@ func TestMountsRefused(t *testing.T) {
 		want    string
 		is      error
 	}{
-		"of root":    {docker.Options{}, engine.Mount{Dir: roots, Path: "/data", Writable: true}, "it belongs to root", engine.ErrNoMounts},
-		"no owners":  {docker.Options{}, engine.Mount{Dir: "/proc/sys", Path: "/data"}, "refuses to map ids", engine.ErrNoMounts},
-		"nobody's":   {docker.Options{User: "stranger"}, engine.Mount{Dir: shown, Path: "/data"}, `which ids the user "stranger" has`, engine.ErrNoMounts},
+		"of root":    {docker.Options{}, engine.Mount{Dir: roots, Path: "/data", Writable: true}, "it belongs to root", &engine.LackError{Feature: engine.Mounts}},
+		"no owners":  {docker.Options{}, engine.Mount{Dir: "/proc/sys", Path: "/data"}, "refuses to map ids", &engine.LackError{Feature: engine.Mounts}},
+		"nobody's":   {docker.Options{User: "stranger"}, engine.Mount{Dir: shown, Path: "/data"}, `which ids the user "stranger" has`, &engine.LackError{Feature: engine.Mounts}},
 		"a link":     {docker.Options{}, engine.Mount{Dir: "/proc/self", Path: "/data"}, "open the directory /proc/self", nil},
 		"no start":   {docker.Options{SecurityOpt: []string{`seccomp={"defaultAction":"SCMP_ACT_ERRNO"}`}}, engine.Mount{Dir: shown, Path: "/data"}, "start the container", nil},
 		"no program": {docker.Options{}, engine.Mount{Dir: shown, Path: "/data", Writable: true}, "begin a tunnel", nil},
@@ -167,7 +167,7 @@ func TestMountsUnseen(t *testing.T) {
 			}()
 		}
 		_, err := e.NewSandbox(t.Context(), options(t, engine.SandboxOptions{Mounts: []engine.Mount{{Dir: dir, Path: "/data", Writable: true}}}))
-		if !errors.Is(err, engine.ErrNoMounts) || !strings.Contains(err.Error(), "the daemon has other files or mounts than this server") {
+		if !errors.Is(err, &engine.LackError{Feature: engine.Mounts}) || !strings.Contains(err.Error(), "the daemon has other files or mounts than this server") {
 			t.Errorf("%s: got %v, want it refused", files, err)
 		}
 		wantNoHandover(t, temporary)

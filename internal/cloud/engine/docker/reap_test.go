@@ -36,7 +36,7 @@ func serve(host string) {
 			return err
 		}
 		for _, id := range []string{"running", "frozen"} {
-			s, err := e.NewSandbox(context.Background(), engine.SandboxOptions{ID: id, Config: []byte("{}")})
+			s, err := e.NewSandbox(context.Background(), engine.SandboxOptions{ID: id})
 			if err != nil {
 				return err
 			}

@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/link"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/tunnel"
 )
 
@@ -37,8 +39,7 @@ type sandbox struct {
 	exit     <-chan int64 // its status
 	forget   context.CancelFunc
 
-	turn   chan struct{} // held by Freeze, Hold and Thaw, and from the end on
-	frozen bool          // guarded by turn
+	standstill link.Standstill
 
 	reason atomic.Pointer[error]
 	done   chan struct{}
@@ -61,7 +62,7 @@ func (e *Engine) newSandbox(ctx context.Context, o engine.SandboxOptions) (_ *sa
 	if err != nil {
 		return nil, err
 	}
-	s := &sandbox{engine: e, id: o.ID, disk: e.limits(o).DiskBytes, turn: make(chan struct{}, 1), done: make(chan struct{})}
+	s := &sandbox{engine: e, id: o.ID, disk: e.limits(o).DiskBytes, done: make(chan struct{})}
 	if s.handover, err = newHandover(o.Mounts); err != nil {
 		return nil, err
 	}
@@ -118,18 +119,7 @@ func (e *Engine) check(o engine.SandboxOptions) error {
 	if err := e.limits(o).Check(); err != nil {
 		return err
 	}
-	switch {
-	case len(o.Layers) > 0:
-		return fmt.Errorf("%w: a container stands on its image only", engine.ErrNoLayers)
-	case len(o.Volumes) > 0:
-		return fmt.Errorf("%w: the Docker engine has no volumes", engine.ErrNoVolumes)
-	case o.Authority != nil:
-		return fmt.Errorf("%w in the Docker engine", engine.ErrNoAuthority)
-	}
-	if why := e.noMounts(); why != "" && len(o.Mounts) > 0 {
-		return fmt.Errorf("%w: %s", engine.ErrNoMounts, why)
-	}
-	return nil
+	return e.promises().CheckOptions(o)
 }
 
 // create makes the container, and returns its name and the path of the program in it.
@@ -187,18 +177,14 @@ func (o Options) Limits(limits engine.Limits) engine.Limits {
 	return limits
 }
 
-// config is the configuration of envd, with the limits of the container.
-func (e *Engine) config(o engine.SandboxOptions) (json.RawMessage, error) {
-	var c guest.Config
-	if err := json.Unmarshal(o.Config, &c); err != nil {
-		return nil, fmt.Errorf("configuration of the sandbox: %w", err)
-	}
-	limits := e.limits(o)
+// config returns the text of the configuration of envd, with the limits of the container.
+func (e *Engine) config(o engine.SandboxOptions) ([]byte, error) {
+	c, limits := &o.Config, e.limits(o)
 	c.MemoryBytes, c.CPUs = uint64(limits.MemoryBytes), int(math.Ceil(limits.CPUs))
 	if e.options.User != "" { // whichever user the template names
 		c.User = ""
 	}
-	return json.Marshal(c)
+	return o.EncodeConfig()
 }
 
 // user returns the user of a container; "" means the user that its image names. A container for a
@@ -216,13 +202,11 @@ func (e *Engine) commandUser(o engine.SandboxOptions) string {
 	if e.options.User != "" || o.Image == nil {
 		return e.options.User
 	}
-	var c guest.Config
-	_ = json.Unmarshal(o.Config, &c) // or config fails
-	switch c.User {
+	switch o.Config.User {
 	case "", "root", "user": // which are the same user here
 		return "0"
 	}
-	return c.User
+	return o.Config.User
 }
 
 // rootIsWhole reports whether root of a container keeps the capabilities to run processes of other
@@ -333,6 +317,8 @@ func (s *sandbox) start(ctx context.Context, o engine.SandboxOptions, removed []
 		}
 		return err
 	}
+	s.standstill = link.NewStandstill(s.done)
+	s.standstill.In, s.standstill.Out, s.standstill.Stop = s.tunnel.Entrance(), s.tunnel.Access(), s.stop
 	return nil
 }
 
@@ -434,14 +420,7 @@ func (s *sandbox) causeOfDeath() error {
 		return engine.ErrClosed
 	case <-time.After(exitPatience):
 	}
-	return fmt.Errorf("the connection to its container at %s broke: %w", s.engine.host, cmpErr(s.tunnel.Err(), io.EOF))
-}
-
-func cmpErr(err, otherwise error) error {
-	if err == nil {
-		return otherwise
-	}
-	return err
+	return fmt.Errorf("the connection to its container at %s broke: %w", s.engine.host, cmp.Or(s.tunnel.Err(), io.EOF))
 }
 
 // fail records the first reason for the end.
@@ -511,37 +490,47 @@ func (s *sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
 // SetEgress changes the egress of a sandbox that was started with one.
 func (s *sandbox) SetEgress(e engine.Egress) {
 	if !s.engine.options.NetworkDisabled {
-		s.tunnel.SetEgress(e)
+		s.tunnel.Access().SetEgress(e)
 	}
 }
 
 // Freeze stops every process of the sandbox until Thaw, and cuts its connections.
-func (s *sandbox) Freeze(ctx context.Context) error { return s.stop(ctx, true) }
+func (s *sandbox) Freeze(ctx context.Context) error { return s.frozen(s.standstill.Freeze(ctx)) }
 
 // Hold stops every process of the sandbox until Thaw, and keeps its connections.
-func (s *sandbox) Hold(ctx context.Context) error { return s.stop(ctx, false) }
+func (s *sandbox) Hold(ctx context.Context) error { return s.frozen(s.standstill.Hold(ctx)) }
 
-func (s *sandbox) stop(ctx context.Context, cut bool) error {
-	if err := s.takeTurn(ctx); err != nil {
+// frozen returns the error of a freeze.
+func (s *sandbox) frozen(err error) error {
+	if err != nil {
 		return fmt.Errorf("docker: freeze sandbox %s: %w", s.id, err)
 	}
-	defer func() { <-s.turn }()
-	if cut {
-		s.tunnel.Shut()
+	return nil
+}
+
+// Thaw lets the processes of a frozen sandbox run again.
+func (s *sandbox) Thaw(ctx context.Context) error {
+	if err := s.standstill.Thaw(ctx); err != nil {
+		return fmt.Errorf("docker: thaw sandbox %s: %w", s.id, err)
 	}
-	if s.frozen {
-		return nil
-	}
+	return nil
+}
+
+// stop pauses the container, and returns the function that lets it run again.
+func (s *sandbox) stop(ctx context.Context) (resume func(context.Context) error, err error) {
 	if err := s.engine.pause(ctx, s.name); err != nil {
 		// The daemon may have paused it even if ctx ended.
 		back, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
 		defer cancel()
-		_, _ = s.engine.client.ContainerUnpause(back, s.name, client.ContainerUnpauseOptions{})
-		s.tunnel.Reopen()
-		return fmt.Errorf("docker: freeze sandbox %s: %w", s.id, s.gone(ctx, err))
+		_ = s.unpause(back)
+		return nil, s.gone(ctx, err)
 	}
-	s.frozen = true
-	return nil
+	return s.unpause, nil
+}
+
+func (s *sandbox) unpause(ctx context.Context) error {
+	_, err := s.engine.client.ContainerUnpause(ctx, s.name, client.ContainerUnpauseOptions{})
+	return s.gone(ctx, err)
 }
 
 // pauses limits the requests to pause one container.
@@ -558,40 +547,6 @@ func (e *Engine) pause(ctx context.Context, name string) (err error) {
 		}
 	}
 	return err
-}
-
-// Thaw lets the processes of a frozen sandbox run again.
-func (s *sandbox) Thaw(ctx context.Context) error {
-	if err := s.takeTurn(ctx); err != nil {
-		return fmt.Errorf("docker: thaw sandbox %s: %w", s.id, err)
-	}
-	defer func() { <-s.turn }()
-	if !s.frozen {
-		return nil
-	}
-	if _, err := s.engine.client.ContainerUnpause(ctx, s.name, client.ContainerUnpauseOptions{}); err != nil {
-		return fmt.Errorf("docker: thaw sandbox %s: %w", s.id, s.gone(ctx, err))
-	}
-	s.frozen = false
-	s.tunnel.Reopen()
-	return nil
-}
-
-// takeTurn waits until this call alone may freeze or thaw the sandbox.
-func (s *sandbox) takeTurn(ctx context.Context) error {
-	select {
-	case <-s.done:
-		return engine.ErrGone
-	default:
-	}
-	select {
-	case s.turn <- struct{}{}:
-		return nil
-	case <-s.done:
-		return engine.ErrGone
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // awaitReason waits until the reason for the sandbox's end is known. It is called when the tunnel

@@ -36,10 +36,11 @@ const maxRemoved = 2 << 20
 
 // Save copies the files written above the image. It does not save volumes that the image declares.
 func (s *sandbox) Save(ctx context.Context, dir string) error {
-	if err := s.takeTurn(ctx); err != nil {
+	end, err := s.standstill.Turn(ctx)
+	if err != nil {
 		return fmt.Errorf("docker: save sandbox %s: %w", s.id, err)
 	}
-	defer func() { <-s.turn }()
+	defer end()
 	if err := s.save(ctx, dir); err != nil {
 		return fmt.Errorf("docker: save sandbox %s: %w", s.id, s.gone(ctx, err))
 	}

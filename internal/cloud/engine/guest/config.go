@@ -35,7 +35,7 @@ const (
 // given for processes of other users too.
 const UserWorkdir = "~user"
 
-// MaxConfig bounds the text of a Config.
+// MaxConfig bounds the text of a Config, in bytes.
 const MaxConfig = 1 << 20
 
 // ProxyPort is the port on which the proxy listens inside a sandbox with a network

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/link"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
@@ -57,8 +57,8 @@ while True:
 		}
 	}
 	conns := fill(program)
-	if len(conns) != wire.MaxStreams {
-		t.Errorf("got %d connections to a program, want %d", len(conns), wire.MaxStreams)
+	if len(conns) != link.MaxStreams {
+		t.Errorf("got %d connections to a program, want %d", len(conns), link.MaxStreams)
 	}
 	if got := run("echo hello"); got != "hello" {
 		t.Errorf("a command: got %q", got)

@@ -3,7 +3,6 @@ package gvisor
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -40,7 +39,7 @@ func New(ctx context.Context, room engine.Engine, o Options) (*Engine, error) {
 	e.machine = sync.OnceValues(func() (*machine, error) {
 		return describe(o.Runsc.Version, cmp.Or(o.Binary, "/proc/self/exe"), o.Programs)
 	})
-	s, err := room.NewSandbox(ctx, engine.SandboxOptions{ID: "trial", Config: json.RawMessage("{}")})
+	s, err := room.NewSandbox(ctx, engine.SandboxOptions{ID: "trial"})
 	if err == nil {
 		err = s.Close()
 	}

@@ -4,7 +4,6 @@ package gvisor_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -63,8 +62,7 @@ func open(t *testing.T) engine.Engine {
 func start(t *testing.T, e engine.Engine, egress engine.Egress) (engine.Sandbox, func(command string) string) {
 	t.Helper()
 	id := strings.ToLower(t.Name())
-	config, err := json.Marshal(guest.Config{SandboxID: id, TemplateID: "base", Path: room.SearchPath()})
-	must.Do(t, err)
+	config := guest.Config{SandboxID: id, TemplateID: "base", Path: room.SearchPath()}
 	s, err := e.NewSandbox(t.Context(), engine.SandboxOptions{ID: id, Config: config, Egress: egress})
 	must.Do(t, err)
 	return s, shellOf(t, s)

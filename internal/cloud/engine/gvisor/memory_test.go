@@ -46,8 +46,7 @@ func save(t *testing.T, s engine.Sandbox, stop func(context.Context) error) (fil
 // restore starts a sandbox from saved files and memory.
 func restore(t *testing.T, e engine.Engine, id, files, memory string) (engine.Sandbox, error) {
 	t.Helper()
-	config, err := json.Marshal(guest.Config{SandboxID: id, TemplateID: "base", Path: room.SearchPath(), Envs: map[string]string{"WHO": id}})
-	must.Do(t, err)
+	config := guest.Config{SandboxID: id, TemplateID: "base", Path: room.SearchPath(), Envs: map[string]string{"WHO": id}}
 	return e.NewSandbox(t.Context(), engine.SandboxOptions{ID: id, Config: config, Egress: &echo{}, Files: files, Memory: memory})
 }
 
@@ -263,8 +262,7 @@ func TestMemoryEnds(t *testing.T) {
 	t.Parallel()
 	e := open(t)
 	for _, during := range []bool{true, false} {
-		config, err := json.Marshal(guest.Config{SandboxID: "ends", TemplateID: "base", Path: room.SearchPath()})
-		must.Do(t, err)
+		config := guest.Config{SandboxID: "ends", TemplateID: "base", Path: room.SearchPath()}
 		s, err := e.NewSandbox(t.Context(), engine.SandboxOptions{ID: "ends", Config: config})
 		must.Do(t, err)
 		must.Do(t, s.Freeze(t.Context()))

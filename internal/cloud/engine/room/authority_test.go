@@ -71,7 +71,7 @@ func TestAuthorityOfWarm(t *testing.T) {
 func TestAuthorityRefused(t *testing.T) {
 	t.Parallel()
 	_, err := newRoomOn(t, engine.None).NewSandbox(t.Context(), engine.SandboxOptions{ID: "a", Authority: []byte("x")})
-	if !errors.Is(err, engine.ErrNoAuthority) || !strings.Contains(err.Error(), "no mounts") {
-		t.Errorf("without mounts: got error %v, want %v", err, engine.ErrNoAuthority)
+	if !errors.Is(err, &engine.LackError{Feature: engine.HeaderRules}) || !strings.Contains(err.Error(), "no mounts") {
+		t.Errorf("without mounts: got error %v, want %v", err, &engine.LackError{Feature: engine.HeaderRules})
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/link"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
@@ -41,16 +41,18 @@ func (r *Room) newSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 	if err := errors.Join(limits.Check(), checkID(o.ID)); err != nil {
 		return nil, err
 	}
-	if o.Image != nil {
-		if err := r.haveImages(o); err != nil {
-			return nil, err
-		}
+	if err := r.report.Promises.CheckOptions(o); err != nil {
+		return nil, err
 	}
-	if len(o.Config) > guest.MaxConfig {
-		return nil, fmt.Errorf("configuration of %d bytes is over %d", len(o.Config), guest.MaxConfig)
+	if o.Image != nil && len(o.Layers) == 0 {
+		return nil, fmt.Errorf("the image %.300s has no layers", o.Image.Reference)
+	}
+	config, err := o.EncodeConfig()
+	if err != nil {
+		return nil, err
 	}
 	if s, started := r.warmFor(ctx, o, limits); s != nil {
-		err := s.become(ctx, o)
+		err := s.become(ctx, o, config)
 		started()
 		if err == nil || ctx.Err() != nil {
 			return s, err
@@ -64,20 +66,6 @@ func (r *Room) newSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	if len(o.Volumes) > 0 && r.level != engine.Full {
-		return nil, fmt.Errorf("%w: at the isolation level %s it has no mounts", engine.ErrNoVolumes, r.level)
-	}
-	if len(o.Mounts) > 0 && r.level != engine.Full {
-		return nil, fmt.Errorf("%w: at the isolation level %s it has no mounts", engine.ErrNoMounts, r.level)
-	}
-	if len(o.Authority) > 0 && r.level != engine.Full {
-		return nil, fmt.Errorf("%w: at the isolation level %s it has no mounts", engine.ErrNoAuthority, r.level)
-	}
-	if len(o.Layers) > 0 {
-		if err := r.haveLayers(); err != nil {
-			return nil, err
-		}
-	}
 	if o.Memory != "" && r.runsc == nil {
 		return nil, fmt.Errorf("%w: it was saved by gVisor", engine.ErrOtherMachine)
 	}
@@ -85,7 +73,7 @@ func (r *Room) newSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 	if err != nil {
 		return nil, err
 	}
-	return s, s.begin(ctx, o, wire.RoleEnvd)
+	return s, s.begin(ctx, o, config, wire.RoleEnvd)
 }
 
 // warmFor returns the warm sandbox if it can become the sandbox that o describes.
@@ -120,15 +108,17 @@ func (r *Room) prepareWith(ctx context.Context, limits engine.Limits, as purpose
 		named:    make(chan error, 1),
 		died:     make(chan struct{}),
 		exited:   make(chan struct{}),
-		slots:    wire.NewPortSlots(wire.MaxStreams, wire.MaxStreams),
-		sockets:  make(chan sockets, wire.MaxStreams),
-		dialling: make(chan struct{}, wire.MaxDialling),
+		slots:    link.NewPortSlots(link.MaxStreams, link.MaxStreams),
+		sockets:  make(chan sockets, link.MaxStreams),
+		dialling: link.NewDialling(),
 		done:     make(chan struct{}),
 		pause:    newPause(),
 	}
 	if err := r.private.wait(ctx); err != nil {
 		return nil, err
 	}
+	s.standstill = link.NewStandstill(s.done)
+	s.standstill.In, s.standstill.Stop = &s.entrance, s.stop
 	s.gone = sync.OnceFunc(func() { close(s.exited) })
 	s.close = sync.OnceValue(s.end)
 	if err := r.register(s); err != nil {
@@ -142,10 +132,10 @@ func (r *Room) prepareWith(ctx context.Context, limits engine.Limits, as purpose
 }
 
 // begin turns a prepared sandbox into the sandbox that o describes, and returns when its envd is
-// ready. If it fails the sandbox is closed.
-func (s *Sandbox) begin(ctx context.Context, o engine.SandboxOptions, as wire.Role) error {
+// ready. config is the text of o.Config. If it fails the sandbox is closed.
+func (s *Sandbox) begin(ctx context.Context, o engine.SandboxOptions, config []byte, as wire.Role) error {
 	s.options = o
-	err := s.configure(ctx, as)
+	err := s.configure(ctx, config, as)
 	if err == nil {
 		err = s.awaitMounter(ctx)
 	}
@@ -379,7 +369,7 @@ func (s *Sandbox) explain(ctx context.Context, doing string, err error) error {
 		case <-ctx.Done():
 		}
 	}
-	return fmt.Errorf("%s: %w", doing, wire.CauseOf(ctx, err))
+	return fmt.Errorf("%s: %w", doing, link.CauseOf(ctx, err))
 }
 
 func (s *Sandbox) causeOfDeath() error {

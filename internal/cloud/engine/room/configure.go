@@ -12,11 +12,11 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// configure names the sandbox and starts its envd.
-func (s *Sandbox) configure(ctx context.Context, as wire.Role) error {
+// configure names the sandbox and starts its envd with the configuration text.
+func (s *Sandbox) configure(ctx context.Context, text []byte, as wire.Role) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.bootTimeout(), errBootTimeout)
 	defer cancel()
-	config, err := memoryFile(s.options.Config)
+	config, err := memoryFile(text)
 	if err != nil {
 		return err
 	}

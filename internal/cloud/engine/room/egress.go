@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/link"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
@@ -104,57 +105,23 @@ func (r *Room) judgeEgressPath(probe *Sandbox) {
 	r.promise()
 }
 
-// passage is one setting of the egress and the time during which it is in force.
-type passage struct {
-	egress engine.Egress
-	open   context.Context //nolint:containedctx // it ends with the passage, not with a call
-	close  context.CancelFunc
-}
-
 // startEgress begins to serve the egress path.
 func (s *Sandbox) startEgress(life context.Context, e engine.Egress) {
-	if e == nil {
+	s.access = link.NewAccess(life, e)
+	s.standstill.Out = s.access
+	switch {
+	case e == nil:
 		s.exit.close()
-		return
-	}
-	var changing sync.Mutex
-	held := false
-	replace := func() {
-		open, end := context.WithCancel(life)
-		if held {
-			end()
-		}
-		if old := s.passage.Swap(&passage{e, open, end}); old != nil {
-			old.close()
-		}
-		if s.exit != nil {
-			s.exit.listen(!held && !e.Closed())
-		}
-	}
-	s.change = func(next engine.Egress) {
-		changing.Lock()
-		defer changing.Unlock()
-		e = next
-		replace()
-	}
-	s.hold = func(hold bool) {
-		changing.Lock()
-		defer changing.Unlock()
-		held = hold
-		replace()
-	}
-	if s.exit != nil {
+	case s.exit != nil:
 		s.exit.accept = func() { s.acceptFlows(life) }
-	}
-	s.change(e)
-	if s.exit != nil {
+		s.access.OnChange(s.exit.listen)
 		s.flows.Go(func() { s.answerQueries(life) })
 	}
 }
 
 // SetEgress changes the egress of a sandbox that was started with one. It cuts connections that
 // the old setting allowed.
-func (s *Sandbox) SetEgress(e engine.Egress) { s.change(e) }
+func (s *Sandbox) SetEgress(e engine.Egress) { s.access.SetEgress(e) }
 
 // listen makes the TCP socket listen and accepts connections, or stops both. The
 // kernel refuses connections to a socket that does not listen.
@@ -199,19 +166,18 @@ func (s *Sandbox) acceptFlows(life context.Context) {
 }
 
 func (s *Sandbox) acceptFlow(life context.Context, conn *net.TCPConn) {
-	select {
-	case s.dialling <- struct{}{}:
-	default:
+	connected, err := s.dialling.Take()
+	if err != nil {
 		reset(conn)
 		return
 	}
 	if err := s.room.flows.take(&s.carried); err != nil {
-		<-s.dialling
+		connected()
 		reset(conn)
 		s.tooMany(life, err)
 		return
 	}
-	s.flows.Go(func() { s.carryOut(conn) })
+	s.flows.Go(func() { s.carryOut(conn, connected) })
 }
 
 // tooMany logs once per sandbox that its connections are refused.
@@ -221,27 +187,29 @@ func (s *Sandbox) tooMany(ctx context.Context, err error) {
 	}
 }
 
-// carryOut connects a connection from inside with its destination.
-func (s *Sandbox) carryOut(inside *net.TCPConn) {
+// carryOut connects a connection from inside with its destination. It calls connected when that is
+// done, at the latest when it returns.
+func (s *Sandbox) carryOut(inside *net.TCPConn, connected func()) {
 	defer s.room.flows.release(&s.carried)
-	connected := sync.OnceFunc(func() { <-s.dialling })
 	defer connected()
-	p := s.passage.Load()
-	stop := context.AfterFunc(p.open, func() { _ = inside.Close() })
+	grant := s.access.Grant()
+	stop := grant.Ends(inside)
 	defer stop()
 	if to, ok := inside.LocalAddr().(*net.TCPAddr); ok && to.Port == wire.DNSPort {
-		s.answerStream(p.open, inside)
+		s.answerStream(grant.Context, inside)
 		return
 	}
-	outside, err := p.egress.Connect(p.open, inside)
+	egress, err := grant.Egress()
+	var outside net.Conn
+	if err == nil {
+		outside, err = egress.Connect(grant.Context, inside)
+	}
 	if err != nil {
 		reset(inside)
 		return
 	}
 	connected()
-	stopOutside := context.AfterFunc(p.open, func() { outside.Close() })
-	defer stopOutside()
-	wire.Join(outside, inside)
+	grant.Join(outside, inside)
 }
 
 // reset ends a connection in the same way as a refused one.
@@ -276,7 +244,11 @@ func (s *Sandbox) answerQueries(life context.Context) {
 // failure without waiting.
 func (s *Sandbox) lookUp(life context.Context, question []byte, start func(func()), reply func([]byte)) {
 	answer := func(ctx context.Context) {
-		if a := s.passage.Load().egress.Answer(ctx, question); a != nil {
+		egress, err := s.access.Grant().Egress()
+		if err != nil {
+			return
+		}
+		if a := egress.Answer(ctx, question); a != nil {
 			reply(a)
 		}
 	}

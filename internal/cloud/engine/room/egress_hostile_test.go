@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/link"
 )
 
 // The server gives away a bounded number of connections: no sandbox gets more
@@ -132,7 +132,7 @@ for i in range(2000):
         else: s.close()
     except OSError: refused += 1
 print(made + refused)'`)
-	if got.Output != "2000\n" || most.Load() > wire.MaxDialling {
+	if got.Output != "2000\n" || most.Load() > link.MaxDialling {
 		t.Errorf("%+v, %d at once", got, most.Load())
 	}
 	if got := sh(t, other, "curl -sS -m 20 http://203.0.113.1/"); got.Output != "hello" {

@@ -9,10 +9,10 @@ import (
 	"io"
 	"net"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/link"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
@@ -65,38 +65,32 @@ func (s *Sandbox) answer(m wire.Message) error {
 	if m.Kind != wire.KindEgress || m.ID == 0 || m.Host == "" || len(m.Host) > 255 || m.Port == 0 {
 		return fmt.Errorf("%w: %.20q", wire.ErrProtocol, m.Kind)
 	}
-	select {
-	case s.dialling <- struct{}{}:
-	default:
-		return s.refuse(m.ID, fmt.Errorf("%w: %d connections are being made", engine.ErrTooMany, wire.MaxDialling))
-	}
-	if err := s.room.flows.take(&s.carried); err != nil {
-		<-s.dialling
+	connected, err := s.dialling.Take()
+	if err != nil {
 		return s.refuse(m.ID, err)
 	}
-	s.flows.Go(func() { s.carry(m) })
+	if err := s.room.flows.take(&s.carried); err != nil {
+		connected()
+		return s.refuse(m.ID, err)
+	}
+	s.flows.Go(func() { s.carry(m, connected) })
 	return nil
 }
 
 // refuse answers a request of envd that is refused. If envd does not read the answer, only envd
 // is harmed.
 func (s *Sandbox) refuse(id uint64, err error) error {
-	var denied interface{ Denied() bool }
-	_ = s.envd.Send(wire.Message{Kind: wire.KindRefused, ID: id, Error: err.Error(), Denied: errors.As(err, &denied) && denied.Denied()})
+	_ = s.envd.Send(wire.Message{Kind: wire.KindRefused, ID: id, Error: err.Error(), Denied: link.IsDenied(err)})
 	return nil
 }
 
-// carry dials on behalf of envd and copies until both directions have ended.
-func (s *Sandbox) carry(m wire.Message) {
+// carry dials on behalf of envd and copies until both directions have ended. It calls connected
+// when the connection is made, at the latest when it returns.
+func (s *Sandbox) carry(m wire.Message, connected func()) {
 	defer s.room.flows.release(&s.carried)
-	connected := sync.OnceFunc(func() { <-s.dialling })
 	defer connected()
-	p := s.passage.Load()
-	if p == nil {
-		_ = s.refuse(m.ID, errInternetOff{})
-		return
-	}
-	conn, err := p.egress.Dial(p.open, m.Host, m.Port)
+	grant := s.access.Grant()
+	conn, err := grant.Dial(m.Host, m.Port)
 	if err != nil {
 		_ = s.refuse(m.ID, err)
 		return
@@ -115,19 +109,8 @@ func (s *Sandbox) carry(m wire.Message) {
 		_ = inside.Close()
 		return
 	}
-	stop := context.AfterFunc(p.open, func() {
-		conn.Close()
-		_ = inside.Close()
-	})
-	defer stop()
-	wire.Join(conn, inside)
+	grant.Join(conn, inside)
 }
-
-type errInternetOff struct{}
-
-func (errInternetOff) Error() string { return "internet access is off for this sandbox" }
-
-func (errInternetOff) Denied() bool { return true }
 
 // Dial connects to a port inside. Its errors include [engine.ErrPortClosed] if nothing listens
 // there, [engine.ErrGone] if the sandbox has ended, [engine.ErrFrozen] and [engine.ErrTooMany].
@@ -146,9 +129,9 @@ func (s *Sandbox) dial(ctx context.Context, port int) (net.Conn, error) {
 	if s.reason.Load() != nil {
 		return nil, engine.ErrGone
 	}
-	release, ok := s.slots.Take(port)
-	if !ok {
-		return nil, fmt.Errorf("%w: %d connections are open", engine.ErrTooMany, wire.MaxStreams)
+	release, err := s.slots.Take(port)
+	if err != nil {
+		return nil, err
 	}
 	st, err := s.reach(ctx, port, release)
 	if err == nil {
@@ -160,7 +143,7 @@ func (s *Sandbox) dial(ctx context.Context, port int) (net.Conn, error) {
 		return nil, context.Cause(ctx)
 	case errors.Is(err, engine.ErrPortClosed), errors.Is(err, engine.ErrTooMany), errors.Is(err, engine.ErrFrozen):
 		return nil, err
-	case s.pause.isShut():
+	case s.entrance.IsShut():
 		return nil, engine.ErrFrozen
 	}
 	return nil, s.whyUnanswered(err)
@@ -172,7 +155,7 @@ func (s *Sandbox) reach(ctx context.Context, port int, release func()) (*stream,
 	switch {
 	case protocol.OwnPort(port), s.room.runsc != nil, s.room.level == engine.Restricted:
 		return s.askEnvd(ctx, port, release)
-	case s.pause.isShut(): // the kernel would take the connection for the program
+	case s.entrance.IsShut(): // the kernel would take the connection for the program
 		return nil, engine.ErrFrozen
 	}
 	dial := dialHost
@@ -211,16 +194,15 @@ func (s *Sandbox) askEnvd(ctx context.Context, port int, release func()) (*strea
 
 // enter counts a connection into the sandbox, which a freeze cuts.
 func (s *Sandbox) enter(conn halfCloser, release func()) (*stream, error) {
-	st := &stream{halfCloser: conn}
-	st.release = func() {
-		s.pause.leave(st)
-		release()
-	}
-	if err := s.pause.enter(st); err != nil {
+	leave, err := s.entrance.Enter(func() { _ = conn.Close() }) // its user still has to close the stream
+	if err != nil {
 		_ = conn.Close()
 		return nil, err
 	}
-	return st, nil
+	return &stream{conn, func() {
+		leave()
+		release()
+	}}, nil
 }
 
 // whyUnanswered distinguishes a sandbox that is ending, whose sockets close before the room
@@ -240,7 +222,7 @@ func (s *Sandbox) whyUnanswered(err error) error {
 }
 
 func readStatus(ctx context.Context, conn net.Conn) error {
-	if err := conn.SetReadDeadline(time.Now().Add(wire.DialTimeout)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(link.DialTimeout)); err != nil {
 		return err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetReadDeadline(time.Unix(1, 0)) })
@@ -252,7 +234,7 @@ func readStatus(ctx context.Context, conn net.Conn) error {
 	if err != nil {
 		return err
 	}
-	if err := wire.StatusError(status[0]); err != nil {
+	if err := link.StatusError(status[0]); err != nil {
 		return err
 	}
 	return conn.SetReadDeadline(time.Time{})

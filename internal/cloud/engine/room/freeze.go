@@ -26,122 +26,57 @@ const freezeTimeout = 10 * time.Second
 
 var errFreezeTimeout = fmt.Errorf("the processes had not all stopped within %v", freezeTimeout)
 
-// pause is the state of a sandbox's freezing.
+// pause is the state of a sandbox's freezing beside its standstill.
 type pause struct {
-	turn    chan struct{}     // held by Freeze, Thaw and Save, and permanently after the end
-	thaw    func() error      // nil unless it is frozen; guarded by turn
-	asked   uint64            // number of requests to the process that runs gVisor; guarded by turn
-	answers chan wire.Message // from the process that runs gVisor; guarded by turn
-
-	mu      sync.Mutex
-	shut    bool // connections into it are refused
-	streams map[*stream]struct{}
+	asked   uint64            // number of requests to the process that runs gVisor; guarded by the turn of the standstill
+	answers chan wire.Message // from the process that runs gVisor; guarded by that turn, too
 
 	ordering sync.Mutex // held while a kernel is ordered
 	held     bool       // kernels may not be ordered
 	ordered  []int      // pipes; each becomes readable when an ordered kernel has joined the groups or has failed
 }
 
-func newPause() pause {
-	return pause{turn: make(chan struct{}, 1), answers: make(chan wire.Message, 4), streams: make(map[*stream]struct{})}
-}
+func newPause() pause { return pause{answers: make(chan wire.Message, 4)} }
 
 // Freeze stops every process of the sandbox until [Sandbox.Thaw], and cuts every connection into
 // it and out of it. If it fails, or ctx ends, all processes continue.
-func (s *Sandbox) Freeze(ctx context.Context) error { return s.stop(ctx, true) }
+func (s *Sandbox) Freeze(ctx context.Context) error { return s.frozen(s.standstill.Freeze(ctx)) }
 
 // Hold stops every process of the sandbox until [Sandbox.Thaw]. It does not cut the sandbox's
 // connections: they wait. If Hold fails, or ctx ends, all processes continue.
-func (s *Sandbox) Hold(ctx context.Context) error { return s.stop(ctx, false) }
+func (s *Sandbox) Hold(ctx context.Context) error { return s.frozen(s.standstill.Hold(ctx)) }
 
-func (s *Sandbox) stop(ctx context.Context, cut bool) error {
-	if err := s.freeze(ctx, cut); err != nil {
+// frozen returns the error of a freeze.
+func (s *Sandbox) frozen(err error) error {
+	if err != nil {
 		return fmt.Errorf("room: freeze sandbox %s: %w", s.options.ID, err)
 	}
 	return nil
 }
 
-func (s *Sandbox) freeze(ctx context.Context, cut bool) error {
-	if err := s.takeTurn(ctx); err != nil {
-		return err
-	}
-	defer s.endTurn()
-	if cut {
-		s.pause.shutOff()
-	}
-	if s.pause.thaw != nil {
-		if cut {
-			s.holdEgress(true)
-		}
-		return nil
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, freezeTimeout, errFreezeTimeout)
-	defer cancel()
-	s.pause.holdKernels(ctx)
-	thaw, err := s.stopProcesses(ctx)
-	if s.reason.Load() != nil {
-		return engine.ErrGone
-	}
-	if err != nil {
-		s.pause.orderKernels()
-		s.pause.open()
-		return err
-	}
-	if cut {
-		s.holdEgress(true)
-	}
-	s.pause.thaw = thaw
-	return nil
-}
-
 // Thaw lets the processes of a frozen sandbox run again.
 func (s *Sandbox) Thaw(ctx context.Context) error {
-	if err := s.thaw(ctx); err != nil {
+	if err := s.standstill.Thaw(ctx); err != nil {
 		return fmt.Errorf("room: thaw sandbox %s: %w", s.options.ID, err)
 	}
 	return nil
 }
 
-func (s *Sandbox) thaw(ctx context.Context) error {
-	if err := s.takeTurn(ctx); err != nil {
-		return err
+// stop stops kernels from being ordered, and all processes, and returns the function that undoes
+// both.
+func (s *Sandbox) stop(ctx context.Context) (resume func(context.Context) error, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, freezeTimeout, errFreezeTimeout)
+	defer cancel()
+	s.pause.holdKernels(ctx)
+	thaw, err := s.stopProcesses(ctx)
+	if err != nil {
+		s.pause.orderKernels()
+		return nil, err
 	}
-	defer s.endTurn()
-	if s.pause.thaw == nil {
-		return nil
-	}
-	s.holdEgress(false)
-	s.pause.orderKernels()
-	if err := s.pause.thaw(); err != nil {
-		return err
-	}
-	s.pause.thaw = nil
-	s.pause.open()
-	return nil
-}
-
-// takeTurn waits until this call alone may freeze, thaw or save the sandbox.
-func (s *Sandbox) takeTurn(ctx context.Context) error {
-	if s.reason.Load() != nil {
-		return engine.ErrGone
-	}
-	select {
-	case s.pause.turn <- struct{}{}:
-		return nil
-	case <-s.done:
-		return engine.ErrGone
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-func (s *Sandbox) endTurn() { <-s.pause.turn }
-
-// holdEgress cuts connections out of the sandbox, or allows them again.
-func (s *Sandbox) holdEgress(hold bool) {
-	if s.hold != nil {
-		s.hold(hold)
-	}
+	return func(context.Context) error {
+		s.pause.orderKernels()
+		return thaw()
+	}, nil
 }
 
 // stopProcesses stops all processes, and returns the function that lets them run again.
@@ -220,47 +155,6 @@ func (m members) Has(pid int) bool {
 		pid = parent
 	}
 	return true
-}
-
-// shutOff refuses connections into the sandbox and cuts the open ones.
-func (p *pause) shutOff() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.shut = true
-	for st := range p.streams {
-		_ = st.halfCloser.Close() // its user still has to close it
-	}
-	clear(p.streams)
-}
-
-// open allows connections into the sandbox.
-func (p *pause) open() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.shut = false
-}
-
-// enter records a connection, so that a freeze can cut it.
-func (p *pause) enter(st *stream) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.shut {
-		return engine.ErrFrozen
-	}
-	p.streams[st] = struct{}{}
-	return nil
-}
-
-func (p *pause) leave(st *stream) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.streams, st)
-}
-
-func (p *pause) isShut() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.shut
 }
 
 // joinPatience bounds the wait for ordered kernels. A later one waits for envd, which does not

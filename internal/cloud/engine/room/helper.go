@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/link"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
@@ -50,7 +51,7 @@ func (h *helper) run(ctx context.Context, as wire.Role, spec any, files ...*os.F
 	}
 	defer h.conn.Deadline(ctx, helperTimeout)()
 	m, _, err := h.conn.Expect(wire.KindReady, 0)
-	return m, wire.CauseOf(ctx, err)
+	return m, link.CauseOf(ctx, err)
 }
 
 func (h *helper) end() {

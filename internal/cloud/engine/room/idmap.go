@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/protocol"
@@ -79,13 +80,13 @@ func openUserNamespace(pid int) (*os.File, error) {
 }
 
 // mapDirectory makes a mount of dir with the ids of the user namespace mapped to the ids from 0 on
-// the disk. The error matches refused if the file system cannot do that.
-func mapDirectory(dir string, ids *os.File, attributes uint64, refused error) (*os.File, error) {
+// the disk. If the file system cannot do that, the error is the lack of the given feature.
+func mapDirectory(dir string, ids *os.File, attributes uint64, lacking engine.Feature) (*os.File, error) {
 	mount, err := cloneMount(dir)
 	if err != nil {
 		return nil, err
 	}
-	return mount, mapMount(mount, ids, attributes, refused)
+	return mount, mapMount(mount, ids, attributes, lacking)
 }
 
 // cloneMount is cloneTree for a directory that must not be a symbolic link.
@@ -100,10 +101,10 @@ func cloneWith(path string, flags uint) (*os.File, error) {
 }
 
 // mapMount is mapDirectory for a detached mount. It closes the mount after an error.
-func mapMount(mount, ids *os.File, attributes uint64, refused error) error {
+func mapMount(mount, ids *os.File, attributes uint64, lacking engine.Feature) error {
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP | attributes, Userns_fd: uint64(ids.Fd())}
 	if err := unix.MountSetattr(int(mount.Fd()), "", unix.AT_EMPTY_PATH, &attr); err != nil {
-		return errors.Join(fmt.Errorf("%w: the file system of %s refuses to map ids (id-mapped mount: %w): use a directory on another one, such as ext4, xfs or btrfs", refused, mount.Name(), err), mount.Close())
+		return errors.Join(engine.Lackf(lacking, "the file system of %s refuses to map ids (id-mapped mount: %w): use a directory on another one, such as ext4, xfs or btrfs", mount.Name(), err), mount.Close())
 	}
 	return nil
 }

@@ -294,8 +294,8 @@ func TestImageRefused(t *testing.T) {
 	layers := busyboxImage(t, full, nil)
 	for _, level := range []engine.Isolation{engine.Restricted, engine.None} {
 		_, err := newRoomOn(t, level).NewSandbox(t.Context(), engine.SandboxOptions{ID: "weak", Image: anImage, Layers: layers})
-		if !errors.Is(err, engine.ErrNoImages) || !strings.Contains(err.Error(), string(level)) {
-			t.Errorf("at the level %s: got error %v, want %v", level, err, engine.ErrNoImages)
+		if !errors.Is(err, &engine.LackError{Feature: engine.Images}) || !strings.Contains(err.Error(), string(level)) {
+			t.Errorf("at the level %s: got error %v, want %v", level, err, &engine.LackError{Feature: engine.Images})
 		}
 	}
 	other := layer.Manifest{Layout: full.layout(), Trees: []string{"", "/usr"}}

@@ -21,7 +21,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// CheckLayers returns an error that matches [engine.ErrNoLayers] if directories in dir cannot be
+// CheckLayers returns an error that is the [engine.LackError] of SharedLayers if directories in dir cannot be
 // layers. It makes two layers and looks at them as a sandbox would.
 func (r *Room) CheckLayers(ctx context.Context, dir string) error {
 	if err := r.checkLayers(ctx, dir); err != nil {
@@ -39,22 +39,14 @@ func (r *Room) checkLayers(ctx context.Context, dir string) error {
 		return err
 	}
 	_, err = r.runLayers(ctx, try, wire.LayersSpec{})
-	if err != nil && ctx.Err() == nil && !errors.Is(err, engine.ErrNoLayers) {
-		err = fmt.Errorf("%w: %w", engine.ErrNoLayers, err)
+	if err != nil && ctx.Err() == nil && !errors.Is(err, &engine.LackError{Feature: engine.SharedLayers}) {
+		err = engine.Lackf(engine.SharedLayers, "%w", err)
 	}
 	return errors.Join(err, os.RemoveAll(try))
 }
 
 // haveLayers returns an error if sandboxes of this room cannot have layers.
-func (r *Room) haveLayers() error {
-	if r.level != engine.Full {
-		return fmt.Errorf("%w: at the isolation level %s they have no mounts", engine.ErrNoLayers, r.level)
-	}
-	if !r.ids.entersDirectories() {
-		return fmt.Errorf("%w: %s", engine.ErrNoLayers, noDirectories)
-	}
-	return nil
-}
+func (r *Room) haveLayers() error { return r.report.Promises.Check(engine.SharedLayers) }
 
 // unpack makes the trees of a layer in dir from the output of [saved.Write] with a layout. It
 // reads from to its end.
@@ -190,7 +182,7 @@ func (s *Sandbox) mountLayers(pid int) (layers []wire.Layer, mounts []*os.File, 
 	}
 	defer ids.Close()
 	for i := range layers {
-		mount, err := mapDirectory(layers[i].Dir, ids, wire.LayerAttributes, engine.ErrNoLayers)
+		mount, err := mapDirectory(layers[i].Dir, ids, wire.LayerAttributes, engine.SharedLayers)
 		if err != nil {
 			wire.CloseAll(mounts)
 			return nil, nil, err
@@ -224,7 +216,7 @@ func (r *Room) runLayers(ctx context.Context, dir string, spec wire.LayersSpec, 
 			return wire.Message{}, err
 		}
 		defer ids.Close()
-		mount, err := mapDirectory(dir, ids, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC, engine.ErrNoLayers)
+		mount, err := mapDirectory(dir, ids, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV|unix.MOUNT_ATTR_NOEXEC, engine.SharedLayers)
 		if err != nil {
 			return wire.Message{}, err
 		}

@@ -291,8 +291,8 @@ func TestLayersRefused(t *testing.T) {
 	for what, err := range map[string]error{
 		"try": none.CheckLayers(t.Context(), t.TempDir()), "save": saveLayer(t.Context(), plain, t.TempDir()), "merge": none.Merge(t.Context(), []string{first}, t.TempDir()), "start": start,
 	} {
-		if !errors.Is(err, engine.ErrNoLayers) {
-			t.Errorf("%s without namespaces: got %v, want %v", what, err, engine.ErrNoLayers)
+		if !errors.Is(err, &engine.LackError{Feature: engine.SharedLayers}) {
+			t.Errorf("%s without namespaces: got %v, want %v", what, err, &engine.LackError{Feature: engine.SharedLayers})
 		}
 	}
 }
@@ -311,8 +311,8 @@ func TestCheckLayersRefused(t *testing.T) {
 		pinned.Skip(t, "no file system without id-mapped mounts: %v", err)
 	}
 	defer unix.Unmount(dir, unix.MNT_DETACH)
-	if err := r.CheckLayers(t.Context(), dir); !errors.Is(err, engine.ErrNoLayers) || !strings.Contains(err.Error(), dir) {
-		t.Errorf("got %v, want %v that names the directory", err, engine.ErrNoLayers)
+	if err := r.CheckLayers(t.Context(), dir); !errors.Is(err, &engine.LackError{Feature: engine.SharedLayers}) || !strings.Contains(err.Error(), dir) {
+		t.Errorf("got %v, want %v that names the directory", err, &engine.LackError{Feature: engine.SharedLayers})
 	}
 	if entries, err := os.ReadDir(dir); len(entries) > 0 || err != nil {
 		t.Errorf("got %v, %v left, want nothing", entries, err)

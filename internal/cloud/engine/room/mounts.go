@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/cloud/mounts"
@@ -18,9 +17,6 @@ import (
 // sandbox makes the mounts: mountHost returns the opened directories, and the first process
 // compares them with those that it finds at their paths.
 func (s *Sandbox) mountHost() (shown []wire.Volume, files []*os.File, err error) {
-	if len(s.options.Mounts) > 0 && !s.room.ids.entersDirectories() {
-		return nil, nil, fmt.Errorf("%w: %s", engine.ErrNoMounts, noDirectories)
-	}
 	defer func() {
 		if err != nil {
 			wire.CloseAll(files)

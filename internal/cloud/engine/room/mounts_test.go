@@ -192,8 +192,8 @@ func TestMountsRefused(t *testing.T) {
 	t.Parallel()
 	for _, level := range []engine.Isolation{engine.Restricted, engine.None} {
 		_, err := newRoomOn(t, level).NewSandbox(t.Context(), engine.SandboxOptions{ID: "a", Mounts: []engine.Mount{{Dir: t.TempDir(), Path: "/shown"}}})
-		if !errors.Is(err, engine.ErrNoMounts) {
-			t.Errorf("%s: got error %v, want %v", level, err, engine.ErrNoMounts)
+		if !errors.Is(err, &engine.LackError{Feature: engine.Mounts}) {
+			t.Errorf("%s: got error %v, want %v", level, err, &engine.LackError{Feature: engine.Mounts})
 		}
 	}
 	full := newRoom(t)
@@ -205,8 +205,8 @@ func TestMountsRefused(t *testing.T) {
 	}
 	if full.ranged() {
 		_, err := full.NewSandbox(t.Context(), engine.SandboxOptions{ID: "c", Mounts: []engine.Mount{{Dir: t.TempDir(), Path: "/shown", Writable: true}}})
-		if !errors.Is(err, engine.ErrNoMounts) || !strings.Contains(err.Error(), "belongs to root") {
-			t.Errorf("writable, of root: got error %v, want %v", err, engine.ErrNoMounts)
+		if !errors.Is(err, &engine.LackError{Feature: engine.Mounts}) || !strings.Contains(err.Error(), "belongs to root") {
+			t.Errorf("writable, of root: got error %v, want %v", err, &engine.LackError{Feature: engine.Mounts})
 		}
 	}
 }

@@ -14,12 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/link"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
 // dialHost connects to a port of the host: a sandbox without namespaces shares the host's ports.
 func dialHost(ctx context.Context, port uint16) (*net.TCPConn, error) {
-	conn, err := wire.DialLoopback(ctx, port)
+	conn, err := link.DialLoopback(ctx, port)
 	if err != nil {
 		return nil, closedPort(err)
 	}
@@ -104,7 +105,7 @@ func (s *Sandbox) dropSockets() {
 func connect(ctx context.Context, socket *os.File, to unix.Sockaddr) error {
 	raw, err := socket.SyscallConn()
 	if err == nil {
-		err = socket.SetWriteDeadline(time.Now().Add(wire.DialTimeout))
+		err = socket.SetWriteDeadline(time.Now().Add(link.DialTimeout))
 	}
 	if err != nil {
 		return err

@@ -12,8 +12,8 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/link"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
@@ -74,7 +74,7 @@ func TestManyConnections(t *testing.T) {
 				ports = append(ports, startEcho(t, s, "127.0.0.1"))
 			}
 			var conns []net.Conn
-			for i := range wire.MaxStreams {
+			for i := range link.MaxStreams {
 				conn, err := s.Dial(t.Context(), ports[i%len(ports)])
 				if err != nil {
 					t.Fatalf("connection %d: %v", i, err)

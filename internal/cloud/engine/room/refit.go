@@ -11,9 +11,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// become turns the warm sandbox into the sandbox that o describes. If it fails the sandbox is
-// closed.
-func (s *Sandbox) become(ctx context.Context, o engine.SandboxOptions) error {
+// become turns the warm sandbox into the sandbox that o describes; config is the text of o.Config.
+// If it fails the sandbox is closed.
+func (s *Sandbox) become(ctx context.Context, o engine.SandboxOptions, config []byte) error {
 	s.options = o
 	err := s.group.Yield(false)
 	if err != nil {
@@ -33,7 +33,7 @@ func (s *Sandbox) become(ctx context.Context, o engine.SandboxOptions) error {
 	if s.mounter != nil {
 		s.mounter.End()
 	}
-	return s.begin(ctx, o, wire.RoleEnvd)
+	return s.begin(ctx, o, config, wire.RoleEnvd)
 }
 
 // refit replaces the file system of the warm sandbox by one with layers or saved files. All

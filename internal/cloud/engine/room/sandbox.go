@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/link"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/place"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
@@ -59,22 +60,22 @@ type Sandbox struct {
 	status  syscall.WaitStatus // of envd, once died is closed
 	left    error              // reason why the room could not end all of it
 
-	slots    wire.PortSlots // for each open stream
-	sockets  chan sockets   // the room's answers to requests for sockets
-	dialling chan struct{}  // one for each connection out that is not established yet
-	carried  flowCount      // the connections out of it
-	exit     *exit          // nil: the only way out is envd's proxy
-	noExit   string         // reason why it has no exit, if it was tested
-	passage  atomic.Pointer[passage]
-	change   func(engine.Egress) // sets egress
-	hold     func(bool)          // cuts it off while the sandbox is frozen; nil if it never had any
-	refusing atomic.Bool         // connections were refused, and that was logged
-	kernels  allowance           // how many kernels may be forked for it
-	forked   *os.File            // socket of a kernel that waits for its first use; nil without one; guarded by mu
-	ranCode  bool                // it has asked for a kernel
-	ttys     terminals           // the terminals opened for it
-	flows    sync.WaitGroup
-	pause    pause
+	slots      link.PortSlots // for each open stream
+	sockets    chan sockets   // the room's answers to requests for sockets
+	dialling   link.Dialling  // the connections out of it that are not established yet
+	carried    flowCount      // the connections out of it
+	exit       *exit          // nil: the only way out is envd's proxy
+	noExit     string         // reason why it has no exit, if it was tested
+	entrance   link.Entrance  // the connections into it
+	access     *link.Access   // its way to the network
+	refusing   atomic.Bool    // connections were refused, and that was logged
+	kernels    allowance      // how many kernels may be forked for it
+	forked     *os.File       // socket of a kernel that waits for its first use; nil without one; guarded by mu
+	ranCode    bool           // it has asked for a kernel
+	ttys       terminals      // the terminals opened for it
+	flows      sync.WaitGroup
+	pause      pause
+	standstill link.Standstill
 
 	mu      sync.Mutex
 	ending  bool
@@ -242,7 +243,7 @@ func (s *Sandbox) end() error {
 	s.noteCode()
 	s.endForked()
 	s.pause.end()
-	s.pause.turn <- struct{}{} // for good: the next holder finds that all has ended
+	s.standstill.Last()
 	for _, f := range []*os.File{s.pidfd, s.files} {
 		if f != nil {
 			f.Close() // closing the second one frees the memory of its files

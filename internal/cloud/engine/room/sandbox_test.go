@@ -209,8 +209,13 @@ s.serve_forever()" $(hostname) > /tmp/log 2>&1 & until grep -q up /tmp/log; do s
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)
-	big, _ := json.Marshal(strings.Repeat("x", guest.MaxConfig-2))
-	s := newSandbox(t, r, engine.SandboxOptions{Config: big})
+	o := engine.SandboxOptions{ID: "big"}
+	empty, err := o.EncodeConfig()
+	must.Do(t, err)
+	o.Config.SandboxID = strings.Repeat("x", guest.MaxConfig-len(empty))
+	big, err := o.EncodeConfig()
+	must.Do(t, err)
+	s := newSandbox(t, r, o)
 	conn, err := s.Dial(t.Context(), 49983)
 	must.Do(t, err)
 	defer conn.Close()
@@ -219,9 +224,9 @@ func TestConfig(t *testing.T) {
 	if err != nil || !strings.HasSuffix(string(data), string(big)) {
 		t.Errorf("%d bytes of configuration, %v", len(data), err)
 	}
-	if _, err := r.NewSandbox(t.Context(), engine.SandboxOptions{ID: "big", Config: append(big, ' ')}); err == nil {
-		t.Error("a configuration over the bound was taken")
-	}
+	o.Config.SandboxID += "x"
+	_, err = r.NewSandbox(t.Context(), o)
+	must.Is(t, err, engine.ErrTooLarge)
 	for _, id := range []string{"", "a/b", "..", strings.Repeat("x", 64)} {
 		if _, err := r.NewSandbox(t.Context(), engine.SandboxOptions{ID: id}); err == nil {
 			t.Errorf("id %q was taken", id)

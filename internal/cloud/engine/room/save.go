@@ -58,11 +58,12 @@ func (s *Sandbox) SaveLayer(ctx context.Context, dir string) (complete func() er
 // whileFrozen calls save with a context that ends with ctx or the sandbox; save must return then.
 // Until it returns the sandbox does not thaw.
 func (s *Sandbox) whileFrozen(ctx context.Context, save func(context.Context) error) error {
-	if err := s.takeTurn(ctx); err != nil {
+	end, err := s.standstill.Turn(ctx)
+	if err != nil {
 		return err
 	}
-	defer s.endTurn()
-	if s.pause.thaw == nil {
+	defer end()
+	if !s.standstill.Stopped() {
 		return errNotFrozen
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -76,7 +77,7 @@ func (s *Sandbox) whileFrozen(ctx context.Context, save func(context.Context) er
 		case <-ended:
 		}
 	}()
-	err := save(ctx)
+	err = save(ctx)
 	if s.reason.Load() != nil && err != nil {
 		return engine.ErrGone
 	}

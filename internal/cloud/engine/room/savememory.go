@@ -37,11 +37,12 @@ func (s *Sandbox) saveMemory(ctx context.Context, dir string) (err error) {
 	if s.room.runsc == nil {
 		return errors.ErrUnsupported
 	}
-	if err := s.takeTurn(ctx); err != nil {
+	end, err := s.standstill.Turn(ctx)
+	if err != nil {
 		return err
 	}
-	defer s.endTurn()
-	if s.pause.thaw == nil {
+	defer end()
+	if !s.standstill.Stopped() {
 		return errNotFrozen
 	}
 	to, err := s.openMemory(dir)

@@ -5,7 +5,6 @@ package room
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -261,7 +260,7 @@ func (r *Room) probe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := s.begin(ctx, engine.SandboxOptions{ID: "probe", Config: json.RawMessage("{}")}, wire.RoleProbe); err != nil {
+	if err := s.begin(ctx, engine.SandboxOptions{ID: "probe"}, []byte("{}"), wire.RoleProbe); err != nil {
 		return err
 	}
 	r.fillReport(s.notes, s.hidden)

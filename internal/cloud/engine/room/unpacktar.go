@@ -33,8 +33,8 @@ func (r *Room) UnpackTar(ctx context.Context, below []string, tar io.Reader, dir
 }
 
 func (r *Room) unpackTar(ctx context.Context, below []string, tar io.Reader, dir string) error {
-	if err := r.haveLayers(); err != nil {
-		return fmt.Errorf("%w: %w", engine.ErrNoImages, err)
+	if err := r.report.Promises.Check(engine.Images); err != nil {
+		return err
 	}
 	if err := checkClean(dir); err != nil {
 		return err

@@ -122,8 +122,8 @@ func TestUnpackTarFails(t *testing.T) {
 		t.Errorf("with an ended context: got %v, want %v", err, stopped)
 	}
 	none := newRoomOn(t, engine.None)
-	if err := none.UnpackTar(t.Context(), nil, bytes.NewReader(good), layerDir(t)); !errors.Is(err, engine.ErrNoImages) {
-		t.Errorf("without namespaces: got %v, want %v", err, engine.ErrNoImages)
+	if err := none.UnpackTar(t.Context(), nil, bytes.NewReader(good), layerDir(t)); !errors.Is(err, &engine.LackError{Feature: engine.Images}) {
+		t.Errorf("without namespaces: got %v, want %v", err, &engine.LackError{Feature: engine.Images})
 	}
 	readyWarm(t, r)
 	if r.mu.Lock(); len(r.slots) != 1 {

@@ -18,13 +18,10 @@ func (s *Sandbox) mountVolumes(pid int) (volumes []wire.Volume, mounts []*os.Fil
 	if len(s.options.Volumes) == 0 {
 		return nil, nil, nil
 	}
-	if !s.room.ids.entersDirectories() {
-		return nil, nil, fmt.Errorf("%w: %s", engine.ErrNoVolumes, noDirectories)
-	}
 	if !s.room.ranged() {
 		for _, v := range s.options.Volumes {
 			if v.Clone != nil {
-				return nil, nil, fmt.Errorf("%w: it has a file system of its own, and sandboxes have a single id here", engine.ErrNoVolumes)
+				return nil, nil, engine.Lackf(engine.Volumes, "it has a file system of its own, and sandboxes have a single id here")
 			}
 			volumes = append(volumes, wire.Volume{Dir: v.Dir, Path: v.Path})
 		}
@@ -48,11 +45,11 @@ func (s *Sandbox) mountVolumes(pid int) (volumes []wire.Volume, mounts []*os.Fil
 
 func mapVolume(v engine.Volume, ids *os.File) (*os.File, error) {
 	if v.Clone == nil {
-		return mapDirectory(v.Dir, ids, wire.VolumeAttributes, engine.ErrNoVolumes)
+		return mapDirectory(v.Dir, ids, wire.VolumeAttributes, engine.Volumes)
 	}
 	mount, err := v.Clone()
 	if err != nil {
 		return nil, err
 	}
-	return mount, mapMount(mount, ids, wire.VolumeAttributes, engine.ErrNoVolumes)
+	return mount, mapMount(mount, ids, wire.VolumeAttributes, engine.Volumes)
 }

@@ -112,8 +112,8 @@ func TestVolumesRefused(t *testing.T) {
 	t.Parallel()
 	r := newRoomOn(t, engine.None)
 	_, err := r.NewSandbox(t.Context(), engine.SandboxOptions{ID: "a", Volumes: []engine.Volume{{Dir: newVolume(t), Path: "/data"}}})
-	if !errors.Is(err, engine.ErrNoVolumes) {
-		t.Errorf("without mounts: got error %v, want %v", err, engine.ErrNoVolumes)
+	if !errors.Is(err, &engine.LackError{Feature: engine.Volumes}) {
+		t.Errorf("without mounts: got error %v, want %v", err, &engine.LackError{Feature: engine.Volumes})
 	}
 	full := newRoom(t)
 	_, err = full.NewSandbox(t.Context(), engine.SandboxOptions{ID: "b", Volumes: []engine.Volume{{Dir: filepath.Join(t.TempDir(), "gone"), Path: "/data"}}})
@@ -124,7 +124,7 @@ func TestVolumesRefused(t *testing.T) {
 		return
 	}
 	_, err = full.NewSandbox(t.Context(), engine.SandboxOptions{ID: "c", Volumes: []engine.Volume{{Dir: "/proc/self", Path: "/data"}}})
-	if !errors.Is(err, engine.ErrNoVolumes) || !strings.Contains(err.Error(), "id-mapped") {
-		t.Errorf("on a file system without id-mapped mounts: got error %v, want %v", err, engine.ErrNoVolumes)
+	if !errors.Is(err, &engine.LackError{Feature: engine.Volumes}) || !strings.Contains(err.Error(), "id-mapped") {
+		t.Errorf("on a file system without id-mapped mounts: got error %v, want %v", err, &engine.LackError{Feature: engine.Volumes})
 	}
 }

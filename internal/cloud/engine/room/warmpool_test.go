@@ -4,7 +4,6 @@ package room
 
 import (
 	"context"
-	"encoding/json"
 	"net"
 	"os"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
@@ -51,7 +51,7 @@ func TestWarmPool(t *testing.T) {
 			sandboxes := openSandboxes(r)
 			dialled := make(chan struct{})
 			s := newSandbox(t, r, engine.SandboxOptions{
-				ID: "mine", Limits: limits, Config: json.RawMessage(`{"a":1}`),
+				ID: "mine", Limits: limits, Config: guest.Config{TemplateID: "a"},
 				Egress: &testEgress{dial: func(context.Context, string, uint16) (net.Conn, error) {
 					close(dialled)
 					return nil, context.Canceled
@@ -116,7 +116,7 @@ func TestRoomEndsWhileASandboxStarts(t *testing.T) {
 		readyWarm(t, r)
 		started := make(chan error)
 		go func() {
-			_, err := r.NewSandbox(t.Context(), engine.SandboxOptions{ID: "mine", Config: json.RawMessage("{}"), Egress: &testEgress{}})
+			_, err := r.NewSandbox(t.Context(), engine.SandboxOptions{ID: "mine", Egress: &testEgress{}})
 			started <- err
 		}()
 		for len(r.warm.ready) > 0 { // until it is taken

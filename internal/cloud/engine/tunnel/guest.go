@@ -9,7 +9,7 @@ import (
 
 	"github.com/hashicorp/yamux"
 
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/link"
 )
 
 // Guest is the end of the tunnel inside a sandbox. It is safe for concurrent use, but only
@@ -107,7 +107,7 @@ func (g *Guest) Dial(ctx context.Context, host string, port uint16) (*Conn, erro
 	}
 	if err != nil {
 		_ = conn.Close()
-		return nil, wire.CauseOf(ctx, err)
+		return nil, link.CauseOf(ctx, err)
 	}
 	return conn, nil
 }
@@ -119,7 +119,7 @@ func (g *Guest) Kills(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	if err := errors.Join(err, conn.Close()); err != nil {
-		return 0, wire.CauseOf(ctx, err)
+		return 0, link.CauseOf(ctx, err)
 	}
 	return a.Kills, nil
 }

@@ -15,7 +15,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/clip"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/link"
 )
 
 // Options configure [Open].
@@ -40,28 +40,18 @@ type Server struct {
 	control *Conn
 	tell    func(line []byte)
 	kills   func() int
-	slots   wire.PortSlots // one for each connection into the sandbox
-	asked   chan struct{}  // one for each connection out of it that is being made
+	slots   link.PortSlots // one for each connection into the sandbox
+	asked   link.Dialling  // one for each connection out of it that is being made
 	carried chan struct{}  // one for each connection out of it
 
-	mu     sync.Mutex
-	egress *passage
-	conns  map[*dialled]struct{}
-	shut   bool
+	entrance link.Entrance
+	access   *link.Access
 
 	reason atomic.Pointer[error]
 	work   sync.WaitGroup
 	life   context.Context //nolint:containedctx // it ends with the tunnel, not with a call
 	end    context.CancelFunc
 	close  func()
-}
-
-// passage is one setting of a sandbox's egress. Its context ends when the setting is no longer in
-// force.
-type passage struct {
-	egress engine.Egress
-	ctx    context.Context //nolint:containedctx // it ends with the passage, not with a call
-	end    context.CancelFunc
 }
 
 // readyTimeout bounds the wait for the daemon inside.
@@ -71,10 +61,11 @@ const readyTimeout = 60 * time.Second
 // can be used.
 func Open(ctx context.Context, conn io.ReadWriteCloser, o Options) (*Server, error) {
 	s := &Server{
-		lane: newFramed(conn).lane(), tell: o.Tell, kills: o.Kills, conns: map[*dialled]struct{}{},
-		slots: wire.NewPortSlots(wire.MaxStreams, wire.MaxStreams), asked: make(chan struct{}, wire.MaxDialling), carried: make(chan struct{}, maxEgress),
+		lane: newFramed(conn).lane(), tell: o.Tell, kills: o.Kills,
+		slots: link.NewPortSlots(link.MaxStreams, link.MaxStreams), asked: link.NewDialling(), carried: make(chan struct{}, maxEgress),
 	}
 	s.life, s.end = context.WithCancel(context.Background())
+	s.access = link.NewAccess(s.life, o.Egress)
 	var err error
 	if s.session, err = guarded(s.lane, cmp.Or(o.stuck, stuckTimeout), s.because, s.cut); err != nil {
 		s.end()
@@ -85,7 +76,6 @@ func Open(ctx context.Context, conn io.ReadWriteCloser, o Options) (*Server, err
 		_ = s.session.Close() // fails if the other end has closed it, and ends everything all the same
 		s.work.Wait()
 	})
-	s.SetEgress(o.Egress)
 	o.Hello.Version, o.Hello.Egress = Version, o.Egress != nil
 	if err := s.begin(ctx, o); err != nil {
 		s.Close()
@@ -131,7 +121,7 @@ func (s *Server) begin(ctx context.Context, o Options) error {
 		}
 		return fmt.Errorf("%w: %.20q", ErrProtocol, r.Kind)
 	}
-	return wire.CauseOf(ctx, began())
+	return link.CauseOf(ctx, began())
 }
 
 // listen handles the daemon's reports until the tunnel ends.
@@ -209,19 +199,19 @@ func (s *Server) Dial(ctx context.Context, port int) (net.Conn, error) {
 	if s.life.Err() != nil {
 		return nil, engine.ErrGone
 	}
-	release, ok := s.slots.Take(port)
-	if !ok {
-		return nil, fmt.Errorf("%w: %d connections are open", engine.ErrTooMany, wire.MaxStreams)
+	release, err := s.slots.Take(port)
+	if err != nil {
+		return nil, err
 	}
-	d := &dialled{server: s, release: release}
-	if err := s.enter(d); err != nil {
+	d := &dialled{}
+	if err := d.enter(&s.entrance, release); err != nil {
 		release()
 		return nil, err
 	}
 	// While the sandbox is held, opening may wait beyond the end of ctx.
 	connected := make(chan error, 1)
 	go func() { connected <- d.connect(s.session, uint16(port)) }()
-	ctx, cancel := context.WithTimeoutCause(ctx, wire.DialTimeout, fmt.Errorf("the daemon in it did not answer within %v", wire.DialTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, link.DialTimeout, fmt.Errorf("the daemon in it did not answer within %v", link.DialTimeout))
 	defer cancel()
 	select {
 	case err := <-connected:
@@ -234,7 +224,7 @@ func (s *Server) Dial(ctx context.Context, port int) (net.Conn, error) {
 			return nil, err
 		case s.life.Err() != nil:
 			return nil, engine.ErrGone
-		case s.isShut():
+		case s.entrance.IsShut():
 			return nil, engine.ErrFrozen
 		}
 		return nil, err
@@ -249,11 +239,22 @@ func (s *Server) Dial(ctx context.Context, port int) (net.Conn, error) {
 
 // dialled is a connection that is counted until it is closed.
 type dialled struct {
-	server  *Server
-	release func() // of its slot
-	mu      sync.Mutex
-	ended   bool
+	left  func() // ends its being counted
+	mu    sync.Mutex
+	ended bool
 	*Conn
+}
+
+// enter counts the connection until it ends; then it calls release.
+func (d *dialled) enter(e *link.Entrance, release func()) error {
+	d.mu.Lock() // the entrance may end it at once
+	defer d.mu.Unlock()
+	leave, err := e.Enter(d.end)
+	d.left = func() {
+		leave()
+		release()
+	}
+	return err
 }
 
 func (d *dialled) connect(session *yamux.Session, port uint16) error {
@@ -275,7 +276,7 @@ func (d *dialled) connect(session *yamux.Session, port uint16) error {
 	if _, err := io.ReadFull(conn, status[:]); err != nil {
 		return err
 	}
-	return wire.StatusError(status[0])
+	return link.StatusError(status[0])
 }
 
 // end closes the connection, which may not be open yet.
@@ -289,7 +290,7 @@ func (d *dialled) end() {
 	if d.Conn != nil {
 		_ = d.Conn.Close()
 	}
-	d.server.leave(d)
+	d.left()
 }
 
 // Close closes the connection.
@@ -298,66 +299,11 @@ func (d *dialled) Close() error {
 	return nil
 }
 
-func (s *Server) enter(d *dialled) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.shut {
-		return engine.ErrFrozen
-	}
-	s.conns[d] = struct{}{}
-	return nil
-}
+// Entrance returns the connections into the sandbox.
+func (s *Server) Entrance() *link.Entrance { return &s.entrance }
 
-func (s *Server) leave(d *dialled) {
-	s.mu.Lock()
-	delete(s.conns, d)
-	s.mu.Unlock()
-	d.release()
-}
-
-func (s *Server) isShut() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.shut
-}
-
-// Shut cuts every connection, into the sandbox and out of it, and refuses new ones until Reopen.
-func (s *Server) Shut() {
-	s.mu.Lock()
-	s.shut = true
-	cut := make([]*dialled, 0, len(s.conns))
-	for d := range s.conns {
-		cut = append(cut, d)
-	}
-	s.egress.end()
-	s.mu.Unlock()
-	for _, d := range cut {
-		d.end()
-	}
-}
-
-// Reopen allows connections again after Shut. Connections that Shut cut stay cut.
-func (s *Server) Reopen() {
-	s.mu.Lock()
-	s.shut = false
-	egress := s.egress.egress
-	s.mu.Unlock()
-	s.SetEgress(egress)
-}
-
-// SetEgress changes the egress of the sandbox. It cuts connections through the old one.
-func (s *Server) SetEgress(e engine.Egress) {
-	ctx, end := context.WithCancel(s.life)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.shut {
-		end()
-	}
-	if s.egress != nil {
-		s.egress.end()
-	}
-	s.egress = &passage{e, ctx, end}
-}
+// Access returns the sandbox's way to the network.
+func (s *Server) Access() *link.Access { return s.access }
 
 // accept accepts the daemon's connections until the tunnel ends.
 func (s *Server) accept() {
@@ -368,12 +314,12 @@ func (s *Server) accept() {
 			return
 		}
 		conn := newConn(stream)
-		select {
-		case s.asked <- struct{}{}:
-			s.work.Go(func() { s.carry(conn) })
-		default:
+		made, err := s.asked.Take()
+		if err != nil {
 			_ = conn.Close()
+			continue
 		}
+		s.work.Go(func() { s.carry(conn, made) })
 	}
 }
 
@@ -381,10 +327,9 @@ func (s *Server) accept() {
 const requestTimeout = 10 * time.Second
 
 // carry connects a connection out of the sandbox and copies until both directions have
-// ended.
-func (s *Server) carry(inside *Conn) {
+// ended. It calls made when the connection is made, at the latest when it returns.
+func (s *Server) carry(inside *Conn, made func()) {
 	defer func() { _ = inside.Close() }()
-	made := sync.OnceFunc(func() { <-s.asked })
 	defer made()
 	_ = inside.SetDeadline(time.Now().Add(requestTimeout)) // fails only when closed, and then the read fails too
 	var r request
@@ -400,9 +345,8 @@ func (s *Server) carry(inside *Conn) {
 		return
 	}
 	refuse := func(err error) {
-		var denied interface{ Denied() bool }
 		// If it does not arrive only the daemon is harmed.
-		_ = send(inside, answer{Error: clip.Text(err.Error(), maxText), Denied: errors.As(err, &denied) && denied.Denied()})
+		_ = send(inside, answer{Error: clip.Text(err.Error(), maxText), Denied: link.IsDenied(err)})
 	}
 	select {
 	case s.carried <- struct{}{}:
@@ -411,37 +355,23 @@ func (s *Server) carry(inside *Conn) {
 		refuse(fmt.Errorf("%w: %d connections are open", engine.ErrTooMany, maxEgress))
 		return
 	}
-	s.mu.Lock()
-	p := s.egress
-	s.mu.Unlock()
-	if p.egress == nil {
-		refuse(errInternetOff{})
-		return
-	}
 	if r.Host == "" || len(r.Host) > 255 || r.Port == 0 {
 		refuse(errors.New("not an address"))
 		return
 	}
 	_ = inside.SetDeadline(time.Time{})
-	stop := context.AfterFunc(p.ctx, func() { _ = inside.Close() })
+	grant := s.access.Grant()
+	stop := grant.Ends(inside)
 	defer stop()
-	outside, err := p.egress.Dial(p.ctx, r.Host, r.Port)
+	outside, err := grant.Dial(r.Host, r.Port)
 	if err != nil {
 		refuse(err)
 		return
 	}
 	made()
-	stopOutside := context.AfterFunc(p.ctx, func() { outside.Close() })
-	defer stopOutside()
 	if send(inside, answer{}) != nil {
 		outside.Close()
 		return
 	}
-	wire.Join(outside, inside)
+	grant.Join(outside, inside)
 }
-
-type errInternetOff struct{}
-
-func (errInternetOff) Error() string { return "internet access is off for this sandbox" }
-
-func (errInternetOff) Denied() bool { return true }

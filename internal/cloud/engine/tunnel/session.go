@@ -9,7 +9,7 @@ import (
 
 	"github.com/hashicorp/yamux"
 
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/link"
 )
 
 // ErrProtocol: the other end sent something that the protocol does not allow.
@@ -20,7 +20,7 @@ const (
 	maxEgress = 320 // connections out of it
 	// maxStreams bounds the connections that the other end may hold open, including closed ones
 	// whose end it did not acknowledge.
-	maxStreams = 2 * (2*wire.MaxStreams + maxEgress)
+	maxStreams = 2 * (2*link.MaxStreams + maxEgress)
 	// window limits the bytes of one connection that wait in the server for its reader.
 	window = 256 << 10
 	// closeTimeout limits the wait of a closed connection for the other end to close it too.

@@ -14,7 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/link"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
@@ -60,12 +60,12 @@ func echoes(_ *testing.T, g *Guest) {
 		}
 		go func() {
 			port, err := conn.Port()
-			status := []byte{wire.StatusConnected}
+			status := []byte{link.StatusConnected}
 			if err != nil || port != 7 {
-				status[0] = wire.StatusClosed
+				status[0] = link.StatusClosed
 			}
 			_, _ = conn.Write(status)
-			if status[0] == wire.StatusConnected {
+			if status[0] == link.StatusConnected {
 				_, _ = io.Copy(conn, conn)
 				_ = conn.CloseWrite()
 			}
@@ -120,11 +120,11 @@ func TestTooMany(t *testing.T) {
 			go func() {
 				port, _ := conn.Port()
 				if port == 8 {
-					_, _ = conn.Write([]byte{wire.StatusTooMany})
+					_, _ = conn.Write([]byte{link.StatusTooMany})
 					_ = conn.Close()
 					return
 				}
-				_, _ = conn.Write([]byte{wire.StatusConnected})
+				_, _ = conn.Write([]byte{link.StatusConnected})
 				_, _ = io.Copy(io.Discard, conn)
 				_ = conn.Close()
 			}()
@@ -134,7 +134,7 @@ func TestTooMany(t *testing.T) {
 		t.Errorf("the other end has no room: got %v, want %v", err, engine.ErrTooMany)
 	}
 	var release func()
-	for range wire.MaxStreams {
+	for range link.MaxStreams {
 		release, _ = s.slots.Take(7) // as a connection does
 	}
 	if _, err := s.Dial(t.Context(), 7); !errors.Is(err, engine.ErrTooMany) {
@@ -163,7 +163,7 @@ func TestAbandoned(t *testing.T) {
 			}
 			go func() {
 				_, _ = conn.Port()
-				_, _ = conn.Write([]byte{wire.StatusConnected})
+				_, _ = conn.Write([]byte{link.StatusConnected})
 				go func() { _, _ = io.Copy(io.Discard, conn) }() // as whoever joins two connections
 				for err == nil {
 					_, err = conn.Write(make([]byte, 1<<10))
@@ -201,7 +201,7 @@ func TestReadAfterClose(t *testing.T) {
 						return
 					}
 					_, _ = conn.Port()
-					_, _ = conn.Write([]byte{wire.StatusConnected})
+					_, _ = conn.Write([]byte{link.StatusConnected})
 					go func() {
 						_, _ = io.Copy(io.Discard, conn) // until the server closes it
 						_, _ = conn.Write(last)
@@ -230,14 +230,14 @@ func TestShut(t *testing.T) {
 	s := tunnel(t, Options{}, echoes)
 	conn, err := s.Dial(t.Context(), 7)
 	must.Do(t, err)
-	s.Shut()
+	s.Entrance().Shut()
 	if _, err := conn.Read(make([]byte, 1)); err == nil {
 		t.Error("a connection outlived the freeze")
 	}
 	if _, err := s.Dial(t.Context(), 7); !errors.Is(err, engine.ErrFrozen) {
 		t.Errorf("got %v, want frozen", err)
 	}
-	s.Reopen()
+	s.Entrance().Open()
 	conn, err = s.Dial(t.Context(), 7)
 	must.Do(t, err)
 	s.Close()

@@ -2,7 +2,6 @@ package wasm
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -30,16 +29,14 @@ func New(room engine.Engine, env *wasmenv.Env, dist string) *Engine { return &En
 
 // NewSandbox starts a sandbox of the room. ctx bounds only the start.
 func (e *Engine) NewSandbox(ctx context.Context, o engine.SandboxOptions) (engine.Sandbox, error) {
-	if o.Image != nil {
-		return nil, fmt.Errorf("wasm: start sandbox %.63s: %w: there is nothing to run their programs", o.ID, engine.ErrNoImages)
-	}
-	err := wasmenv.Check(e.env.Dir)
+	err := e.Report().Promises.CheckOptions(o)
 	if err == nil {
-		o.Config, err = e.config(o)
+		err = wasmenv.Check(e.env.Dir)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("wasm: start sandbox %.63s: %w", o.ID, err)
 	}
+	o.Config.Wasm = e.wasm(o)
 	o.Egress = nil
 	s, err := e.room.NewSandbox(ctx, o)
 	if err != nil {
@@ -48,20 +45,16 @@ func (e *Engine) NewSandbox(ctx context.Context, o engine.SandboxOptions) (engin
 	return sandbox{s}, nil
 }
 
-// config returns the configuration of envd, with the settings of Python in WebAssembly.
-func (e *Engine) config(o engine.SandboxOptions) (json.RawMessage, error) {
-	var c guest.Config
-	if err := json.Unmarshal(o.Config, &c); err != nil {
-		return nil, fmt.Errorf("configuration of the sandbox: %w", err)
-	}
-	c.Wasm = &guest.Wasm{Dir: e.env.Dir, MemoryBytes: uint64(o.Limits.WithDefaults().MemoryBytes)}
+// wasm returns the settings of Python in WebAssembly.
+func (e *Engine) wasm(o engine.SandboxOptions) *guest.Wasm {
+	w := &guest.Wasm{Dir: e.env.Dir, MemoryBytes: uint64(o.Limits.WithDefaults().MemoryBytes)}
 	for _, m := range o.Mounts {
-		c.Wasm.Places = append(c.Wasm.Places, m.Path)
+		w.Places = append(w.Places, m.Path)
 	}
 	for _, v := range o.Volumes {
-		c.Wasm.Places = append(c.Wasm.Places, v.Path)
+		w.Places = append(w.Places, v.Path)
 	}
-	return json.Marshal(c)
+	return w
 }
 
 // Report returns the room's report, without the features that need processes.
@@ -93,7 +86,7 @@ func (e *Engine) Merge(ctx context.Context, layers []string, dir string) error {
 
 // UnpackTar returns an error: there are no images.
 func (e *Engine) UnpackTar(context.Context, []string, io.Reader, string) error {
-	return fmt.Errorf("wasm: %w: there is nothing to run their programs", engine.ErrNoImages)
+	return fmt.Errorf("wasm: %w", e.Report().Promises.Check(engine.Images))
 }
 
 // Done returns a channel that is closed when the room has ended.
@@ -114,7 +107,7 @@ func (s sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
 	case protocol.PortEnvd, protocol.PortInterpreter, protocol.PortJupyter:
 		return s.Sandbox.Dial(ctx, port)
 	}
-	return nil, fmt.Errorf("%w: %s", engine.ErrNoPorts, guest.NoProcesses)
+	return nil, engine.Lackf(engine.Ports, "%s", guest.NoProcesses)
 }
 
 // SetEgress does nothing: there is no egress.

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/link"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/capability"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/tunnel"
@@ -221,7 +222,7 @@ func (b *bridge) arrive(ctx context.Context, g *Guest, conn *tunnel.Arrival) {
 		_ = ours.Close()
 		return
 	}
-	wire.Join(conn, ours)
+	link.Join(conn, ours)
 }
 
 // requests relays envd's messages until the server is gone.
@@ -271,7 +272,7 @@ func (b *bridge) leave(ctx context.Context, m wire.Message) {
 		_ = ours.Close()
 		return
 	}
-	wire.Join(conn, ours)
+	link.Join(conn, ours)
 }
 
 // containedPlace describes the file system of a container for envd. The image may contain any

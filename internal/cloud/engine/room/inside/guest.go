@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/link"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
@@ -293,25 +294,25 @@ func (g *Guest) listener(port uint16) *guestListener {
 
 // carry connects a stream of the server with the listener on the port.
 func (g *Guest) carry(ctx context.Context, port uint16, conn net.Conn) {
-	release, ok := g.slots.Take(int(port))
-	if !ok {
-		refuse(conn, wire.StatusTooMany)
+	release, err := g.slots.Take(int(port))
+	if err != nil {
+		refuse(conn, link.StatusOf(err))
 		return
 	}
 	defer release()
 	to, err := g.dial(ctx, port)
 	if err != nil {
-		refuse(conn, wire.StatusOf(err))
+		refuse(conn, link.StatusOf(err))
 		return
 	}
-	if _, err := conn.Write([]byte{wire.StatusConnected}); err != nil {
+	if _, err := conn.Write([]byte{link.StatusConnected}); err != nil {
 		to.Close()
 		_ = conn.Close()
 		return
 	}
-	wire.Join(conn, to)
+	link.Join(conn, to)
 }
 
 func dialLoopback(ctx context.Context, port uint16) (net.Conn, error) {
-	return wire.DialLoopback(ctx, port)
+	return link.DialLoopback(ctx, port)
 }

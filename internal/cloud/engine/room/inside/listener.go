@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/link"
 )
 
 // Listen serves a port of the sandbox in this process. It accepts the connections
@@ -52,7 +52,7 @@ func (l *guestListener) accept() {
 	for {
 		conn, err := l.inside.AcceptTCP()
 		if err == nil {
-			if release, ok := l.guest.slots.local.Take(); ok {
+			if release, err := l.guest.slots.local.Take(); err == nil {
 				l.offer(&counted{conn, release})
 			} else {
 				_ = conn.Close()
@@ -70,14 +70,14 @@ func (l *guestListener) accept() {
 // hand passes a connection from the server to Accept. It does not block, because later messages
 // are for other listeners.
 func (l *guestListener) hand(conn *net.UnixConn) {
-	release, ok := l.guest.slots.Take(l.addr.Port)
-	if !ok {
-		refuse(conn, wire.StatusTooMany)
+	release, err := l.guest.slots.Take(l.addr.Port)
+	if err != nil {
+		refuse(conn, link.StatusOf(err))
 		return
 	}
 	c := &counted{conn, release}
 	go func() {
-		if _, err := conn.Write([]byte{wire.StatusConnected}); err != nil {
+		if _, err := conn.Write([]byte{link.StatusConnected}); err != nil {
 			_ = c.Close()
 			return
 		}

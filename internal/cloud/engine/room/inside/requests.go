@@ -10,6 +10,7 @@ import (
 	"os"
 	"strconv"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/link"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 	"github.com/e2bctl/e2bctl/internal/cloud/pty"
 )
@@ -84,9 +85,9 @@ func connectTo(host string, port uint16) string {
 func (g *Guest) ask(ctx context.Context, request string, m wire.Message, want int) ([]*os.File, error) {
 	answered := make(chan answer, 1)
 	g.mu.Lock()
-	if len(g.pending) >= wire.MaxDialling {
+	if len(g.pending) >= link.MaxDialling {
 		g.mu.Unlock()
-		return nil, &RefusedError{Request: request, Reason: fmt.Sprintf("%d connections are being made", wire.MaxDialling)}
+		return nil, &RefusedError{Request: request, Reason: fmt.Sprintf("%d connections are being made", link.MaxDialling)}
 	}
 	g.next++
 	m.ID = g.next

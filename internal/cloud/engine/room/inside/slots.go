@@ -7,20 +7,20 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/link"
 )
 
 // slots divide the descriptors of this process among the kinds of connections, so that no kind
 // uses up those of another. The rest is for files and programs.
 type slots struct {
-	wire.PortSlots            // of clients
-	local          wire.Slots // of programs in the sandbox, to the ports that this process serves
+	link.PortSlots            // of clients
+	local          link.Slots // of programs in the sandbox, to the ports that this process serves
 }
 
 // newSlots divides descriptors; files is their number. A client's connection to the
 // sandbox's own ports uses ends descriptors, and every other connection uses one.
 func newSlots(files, ends uint64) slots {
-	return slots{wire.NewPortSlots(files/4, files/2/ends), wire.NewSlots(files / 8)}
+	return slots{link.NewPortSlots(files/4, files/2/ends), link.NewSlots(files / 8)}
 }
 
 // openFiles returns how many files this process may have open; 0 means unknown.

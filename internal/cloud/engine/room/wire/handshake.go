@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/link"
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
 )
 
@@ -32,19 +33,19 @@ func (c *Conn) Handshake(ctx context.Context, r Role, spec any, files ...*os.Fil
 func (c *Conn) AwaitHello(ctx context.Context) error {
 	defer c.Deadline(ctx, HandshakeTimeout)()
 	_, _, err := c.Expect(KindHello, 0)
-	return CauseOf(ctx, err)
+	return link.CauseOf(ctx, err)
 }
 
 // Assign assigns its role to a child that said hello.
 func (c *Conn) Assign(ctx context.Context, r Role, spec any, files ...*os.File) error {
-	return CauseOf(ctx, c.Send(Message{Kind: KindRole, Protocol: hello.Version, Role: r, Spec: Encode(spec)}, files...))
+	return link.CauseOf(ctx, c.Send(Message{Kind: KindRole, Protocol: hello.Version, Role: r, Spec: Encode(spec)}, files...))
 }
 
 // AwaitReady waits until the child reports that it is ready.
 func (c *Conn) AwaitReady(ctx context.Context, d time.Duration) error {
 	defer c.Deadline(ctx, d)()
 	_, _, err := c.Expect(KindReady, 0)
-	return CauseOf(ctx, err)
+	return link.CauseOf(ctx, err)
 }
 
 // AwaitEnd waits until the child has ended without an error.
@@ -62,7 +63,7 @@ func (c *Conn) AwaitEnd(ctx context.Context) error {
 	case err == nil:
 		err = fmt.Errorf("%w: %q came instead of its end", ErrProtocol, m.Kind)
 	}
-	return CauseOf(ctx, err)
+	return link.CauseOf(ctx, err)
 }
 
 // Deadline bounds the time of receives until the returned function is called.

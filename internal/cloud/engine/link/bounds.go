@@ -1,0 +1,65 @@
+package link
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/protocol"
+)
+
+// Bounds of one sandbox, enforced by the server and kept by the daemon inside.
+const (
+	MaxStreams  = 1024 // connections to ports of its programs, and as many to its own ports
+	MaxDialling = 128  // connections out of it that are being made
+	DialTimeout = 10 * time.Second
+)
+
+// Slots count connections together, up to their capacity.
+type Slots chan struct{}
+
+// NewSlots returns slots for n connections, but at most [MaxStreams], and at least one.
+func NewSlots(n uint64) Slots { return make(Slots, max(1, min(n, MaxStreams))) }
+
+// Take counts a connection until release is called, which may be called more than once. If
+// there are too many, the error is [engine.ErrTooMany].
+func (s Slots) Take() (release func(), err error) { return take(s, "open") }
+
+// Dialling counts the connections out of a sandbox that are being made.
+type Dialling chan struct{}
+
+// NewDialling returns a count of at most [MaxDialling] connections.
+func NewDialling() Dialling { return make(Dialling, MaxDialling) }
+
+// Take counts a connection until connected is called, which may be called more than once. If
+// there are too many, the error is [engine.ErrTooMany].
+func (d Dialling) Take() (connected func(), err error) { return take(d, "being made") }
+
+func take(slots chan struct{}, how string) (release func(), err error) {
+	select {
+	case slots <- struct{}{}:
+		return sync.OnceFunc(func() { <-slots }), nil
+	default:
+		return nil, fmt.Errorf("%w: %d connections are %s", engine.ErrTooMany, cap(slots), how)
+	}
+}
+
+// PortSlots count the connections into one sandbox. Those to the sandbox's own ports, which serve
+// its owner, are counted separately, so that these ports answer regardless of the number of
+// others.
+type PortSlots struct{ user, own Slots }
+
+// NewPortSlots returns slots for connections: user for those to ports of programs, own for
+// those to the sandbox's own ports. Each gets at least one and at most [MaxStreams].
+func NewPortSlots(user, own uint64) PortSlots {
+	return PortSlots{user: NewSlots(user), own: NewSlots(own)}
+}
+
+// Take counts a connection to a port as [Slots.Take] does.
+func (s PortSlots) Take(port int) (release func(), err error) {
+	if protocol.OwnPort(port) {
+		return s.own.Take()
+	}
+	return s.user.Take()
+}

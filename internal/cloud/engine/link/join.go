@@ -1,0 +1,45 @@
+package link
+
+import (
+	"context"
+	"io"
+	"net"
+	"sync"
+)
+
+// copySize limits the bytes that are copied at once in one direction of a connection.
+const copySize = 16 << 10
+
+// Join copies in both directions until both have ended, and closes both.
+func Join(a, b net.Conn) {
+	defer a.Close()
+	defer b.Close()
+	var back sync.WaitGroup
+	back.Go(func() { pour(a, b) })
+	pour(b, a)
+	back.Wait()
+}
+
+// pour copies from from to to, and passes the end on if to can be closed in one direction. An
+// error ends both directions: there is nobody to whom it could be reported.
+func pour(to, from net.Conn) {
+	// Only the methods of net.Conn are used: with those of a socket, the copy would go through a
+	// pipe and take two more descriptors in each direction.
+	_, err := io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, copySize))
+	if err != nil {
+		to.Close()
+		from.Close()
+		return
+	}
+	if half, ok := to.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite() // fails only if the connection is gone, which the peer sees anyway
+	}
+}
+
+// CauseOf returns ctx's cause if ctx has ended, else err.
+func CauseOf(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}

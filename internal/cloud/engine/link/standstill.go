@@ -1,0 +1,114 @@
+package link
+
+import (
+	"context"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+)
+
+// Standstill stops the processes of one sandbox and lets them run again, one call at a time. It is
+// safe for concurrent use.
+type Standstill struct {
+	// In and Out are the connections that a freeze cuts. Out may be nil.
+	In  *Entrance
+	Out *Access
+	// Stop stops all processes of the sandbox, and returns the function that lets them run again.
+	// After an error they run.
+	Stop func(ctx context.Context) (resume func(context.Context) error, err error)
+
+	done   <-chan struct{}
+	turn   chan struct{}
+	resume func(context.Context) error // nil while the processes run; guarded by turn
+}
+
+// NewStandstill returns the standstill of a running sandbox. done is closed when the sandbox ends.
+// The caller sets the exported fields before the first call.
+func NewStandstill(done <-chan struct{}) Standstill {
+	return Standstill{done: done, turn: make(chan struct{}, 1)}
+}
+
+// Freeze stops the processes until [Standstill.Thaw], and cuts every connection of the sandbox.
+// After an error the processes run, and connections are allowed. Errors include [engine.ErrGone].
+func (s *Standstill) Freeze(ctx context.Context) error { return s.stop(ctx, true) }
+
+// Hold stops the processes until [Standstill.Thaw], and keeps the sandbox's connections: they wait.
+// Its errors are those of Freeze.
+func (s *Standstill) Hold(ctx context.Context) error { return s.stop(ctx, false) }
+
+func (s *Standstill) stop(ctx context.Context, cut bool) error {
+	end, err := s.Turn(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	if cut {
+		s.In.Shut() // before the processes stop, since the kernel would take connections for them
+	}
+	if s.resume == nil {
+		resume, err := s.Stop(ctx)
+		if s.isOver() {
+			return engine.ErrGone
+		}
+		if err != nil {
+			s.In.Open()
+			return err
+		}
+		s.resume = resume
+	}
+	if cut && s.Out != nil {
+		s.Out.Suspend() // after it, so that no running program sees a refused connection
+	}
+	return nil
+}
+
+// Thaw lets the processes run again, and allows connections. It does nothing if they run.
+func (s *Standstill) Thaw(ctx context.Context) error {
+	end, err := s.Turn(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	if s.resume == nil {
+		return nil
+	}
+	if s.Out != nil {
+		s.Out.Restore()
+	}
+	if err := s.resume(ctx); err != nil {
+		return err
+	}
+	s.resume = nil
+	s.In.Open()
+	return nil
+}
+
+// Turn waits until this call alone may freeze, thaw or save the sandbox, which it may until end.
+// Errors are [engine.ErrGone] and the cause of ctx.
+func (s *Standstill) Turn(ctx context.Context) (end func(), err error) {
+	if s.isOver() {
+		return nil, engine.ErrGone
+	}
+	select {
+	case s.turn <- struct{}{}:
+		return func() { <-s.turn }, nil
+	case <-s.done:
+		return nil, engine.ErrGone
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// Last waits for the call under way, after the sandbox's end. No later one gets a turn.
+func (s *Standstill) Last() { s.turn <- struct{}{} }
+
+// Stopped reports whether the processes stand still. The caller has the turn.
+func (s *Standstill) Stopped() bool { return s.resume != nil }
+
+func (s *Standstill) isOver() bool {
+	select {
+	case <-s.done:
+		return true
+	default:
+		return false
+	}
+}
