@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/e2bctl/e2bctl/internal/httpwait"
@@ -61,9 +60,7 @@ func (s *TemplateService) Upload(ctx context.Context, to *FileUpload, archive io
 	request.ContentLength = size
 	request.Header.Set("User-Agent", s.client.agent)
 	for name, value := range to.Headers {
-		if !strings.EqualFold(name, "Content-Length") {
-			request.Header.Set(name, value)
-		}
+		request.Header.Set(name, value) // the transport leaves out a Content-Length
 	}
 	start := time.Now()
 	// The transport itself: the address is for this request, not for where it redirects to.

@@ -22,12 +22,31 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
+// openRoot opens a directory, and checks in the end that nothing in it is open.
 func openRoot(t *testing.T, dir string) *os.Root {
 	t.Helper()
 	root, err := os.OpenRoot(dir)
 	must.Do(t, err)
-	t.Cleanup(func() { root.Close() })
+	t.Cleanup(func() {
+		must.Do(t, root.Close())
+		if open := openBelow(t, dir); len(open) > 0 {
+			t.Errorf("left open: %q", open)
+		}
+	})
 	return root
+}
+
+// openBelow returns the files of this process that are open below a directory. Only Linux lists them.
+func openBelow(t *testing.T, dir string) (open []string) {
+	t.Helper()
+	all, err := filepath.Glob("/proc/self/fd/*")
+	must.Do(t, err)
+	for _, file := range all {
+		if name, err := os.Readlink(file); err == nil && strings.HasPrefix(name, dir+"/") {
+			open = append(open, name)
+		}
+	}
+	return open
 }
 
 // into returns an Unpacker with generous limits.
@@ -181,6 +200,7 @@ func TestUnpackHostile(t *testing.T) {
 		{"hard link to a link nearby", []tar.Header{link("a/up", "../ok"), {Name: "a/too", Typeflag: tar.TypeLink, Linkname: "a/up"}}, false, nil, map[string]string{"a": "dir", "a/up": "-> ../ok", "a/too": "-> ../ok"}},
 		{"hard link out", []tar.Header{{Name: "h", Typeflag: tar.TypeLink, Linkname: "../secret"}}, true, nil, map[string]string{}},
 		{"device", []tar.Header{{Name: "null", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3}, {Name: "f", Typeflag: tar.TypeFifo}}, false, []string{"null", "f"}, map[string]string{}},
+		{"a name that begins as another", []tar.Header{file("a/x"), file("ab/y"), file("abc")}, false, nil, map[string]string{"a": "dir", "a/x": "evil", "ab": "dir", "ab/y": "evil", "abc": "evil"}},
 		{"file over a link", []tar.Header{link("a", "b"), file("a")}, false, nil, map[string]string{"a": "evil"}},
 	}
 	for _, tt := range tests {
@@ -236,12 +256,21 @@ func TestUnpackDeep(t *testing.T) {
 		write(tar.Header{Name: name, Typeflag: tar.TypeDir, Mode: 0o500})
 		write(tar.Header{Name: name + "before", Typeflag: tar.TypeReg, Mode: 0o600})
 	}
+	write(tar.Header{Name: strings.Repeat("d/", depth) + "pipe", Typeflag: tar.TypeFifo})
 	for i := range depth {
 		write(tar.Header{Name: strings.Repeat("d/", depth-i) + "after", Typeflag: tar.TypeReg, Mode: 0o600})
 	}
 	must.Do(t, tw.Close())
 	dir := t.TempDir()
+	most := 0
 	u := &Unpacker{Root: openRoot(t, dir), MaxBytes: -1, MaxFiles: -1}
+	u.Skipped = func(string, string) { // at the deepest
+		for _, dir := range u.path {
+			if dir.open != nil {
+				most++
+			}
+		}
+	}
 	t.Cleanup(func() {
 		_ = filepath.WalkDir(dir, func(name string, _ fs.DirEntry, _ error) error { return os.Chmod(name, 0o700) })
 	})
@@ -258,6 +287,9 @@ func TestUnpackDeep(t *testing.T) {
 				t.Error(err)
 			}
 		}
+	}
+	if most != maxOpenDirs {
+		t.Errorf("%d directories were open at once, want %d", most, maxOpenDirs)
 	}
 	if n := len(u.path); n != 0 {
 		t.Errorf("%d directories are still to be finished, want 0", n)

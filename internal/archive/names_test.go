@@ -81,14 +81,14 @@ func TestLearnNames(t *testing.T) {
 		t.Skip("the file system may not tell names apart")
 	}
 	dir := t.TempDir()
-	for _, name := range []string{"1", "Told", "Same"} {
+	for _, name := range []string{"1", "Told", "Same", "Both", "bOTH"} {
 		must.Do(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
 	if err := os.Link(filepath.Join(dir, "Same"), filepath.Join(dir, "sAME")); err != nil { // one file with both names
 		t.Fatal(err)
 	}
 	root := openRoot(t, dir)
-	for name, want := range map[string]struct{ decided, folds bool }{"1": {false, true}, "skipped": {false, true}, "Told": {true, false}, "Same": {true, true}} {
+	for name, want := range map[string]struct{ decided, folds bool }{"1": {false, true}, "skipped": {false, true}, "Told": {true, false}, "Same": {true, true}, "Both": {true, false}} {
 		var n names
 		must.Do(t, n.check(name))
 		n.learn(root, name)

@@ -269,9 +269,6 @@ func countUp(target string) (n int) {
 // elsewhere, so a new symbolic link is made instead.
 func (u *Unpacker) hardLink(parent *os.Root, name string, header *tar.Header) error {
 	target := filepath.FromSlash(path.Clean(header.Linkname))
-	if !filepath.IsLocal(target) {
-		return fmt.Errorf("it is linked to %q, which is outside of the target", header.Linkname)
-	}
 	info, err := u.Root.Lstat(target)
 	if err != nil {
 		return err

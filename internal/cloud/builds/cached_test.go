@@ -88,10 +88,10 @@ func TestSandboxOfAnotherUser(t *testing.T) {
 func TestLastLineWithoutAnEnd(t *testing.T) {
 	t.Parallel()
 	s := newWorld().serve(t, t.TempDir())
-	spec := running("part of a line")
+	spec := running("part of a line", "warn of a fault")
 	spec.Ready = "part two"
 	_, log := s.built(t, "job", spec)
-	for _, want := range []string{"1 INFO of a line\n", "finalize DEBUG two\n"} {
+	for _, want := range []string{"1 INFO of a line\n", "2 WARN of a fault\n", "finalize DEBUG two\n"} {
 		if !strings.Contains(log, want) {
 			t.Errorf("want %q:\n%s", want, log)
 		}

@@ -157,7 +157,7 @@ func (s *fakeSandbox) Close() error {
 	return nil
 }
 
-// fakeProcesses runs lines: print and its words, part and its words without an end of line, who (and where), fail, sleep (for good), block, die; all others do nothing.
+// fakeProcesses runs lines: print and its words, part and its words without an end of line, warn and its words to standard error, who (and where), fail, sleep (for good), block, die; all others do nothing.
 type fakeProcesses struct {
 	processconnect.UnimplementedProcessHandler
 	world   *world
@@ -186,6 +186,8 @@ func (p *fakeProcesses) Start(ctx context.Context, r *connect.Request[process.St
 		data(words+"\n", "")
 	case "part": // of a line
 		data(words, "")
+	case "warn":
+		data("", words)
 	case "who":
 		user, _, _ := (&http.Request{Header: r.Header()}).BasicAuth()
 		data(user+" in "+r.Msg.GetProcess().GetCwd()+" with "+r.Msg.GetProcess().GetEnvs()["PROC_ROOT"]+"\n", "")

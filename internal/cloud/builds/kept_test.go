@@ -23,10 +23,13 @@ func TestWhatIsKeptGoesWithTheCache(t *testing.T) {
 	dropped := 0
 	s := newWorld().serve(t, t.TempDir(), func(o *Options) {
 		o.KeptImages = func() []layers.Use {
-			return []layers.Use{{Name: "image", At: time.Now(), Drop: func() error { dropped++; return nil }}}
+			return []layers.Use{{Name: "image", Layers: []string{"of-the-image"}, At: time.Now(), Drop: func() error { dropped++; return nil }}}
 		}
 	})
 	s.built(t, "job", running("print one"))
+	if space, err := s.Space(t.Context()); err != nil || space.Cache.Count != 2 {
+		t.Errorf("got %+v and error %v, want a step and an image in the cache", space, err)
+	}
 	storetest.FailNth(s.store, 1)
 	err := s.EmptyCache()
 	storetest.Mend(s.store)
@@ -60,7 +63,7 @@ func TestDamagedUploads(t *testing.T) {
 }
 
 // TestChangedBase checks that a build on a built-in template runs again when the template's
-// contents have changed.
+// contents have changed, and one on a template from it only once that was built again.
 func TestChangedBase(t *testing.T) {
 	t.Parallel()
 	made := "1"
@@ -76,6 +79,13 @@ func TestChangedBase(t *testing.T) {
 		made = tt.made
 		if _, log := s.built(t, "job", running("print")); strings.Contains(log, "CACHED") != tt.cached {
 			t.Errorf("made of %s: want it from the cache: %v\n%s", tt.made, tt.cached, log)
+		}
+	}
+	for _, cached := range []bool{false, true} {
+		made += "0"
+		_, log := s.built(t, "child", Spec{FromTemplate: "job", Steps: running("print child").Steps})
+		if strings.Contains(log, "CACHED") != cached {
+			t.Errorf("from a template: want it from the cache: %v\n%s", cached, log)
 		}
 	}
 }

@@ -204,7 +204,6 @@ func (s *Service) startBuild(w http.ResponseWriter, r *http.Request) error {
 	if err := s.builds.Start(t.ID, id, spec); err != nil {
 		return err
 	}
-	w.Header().Set("Content-Length", "0") // clients fail on an empty chunked body
 	w.WriteHeader(http.StatusAccepted)
 	return nil
 }

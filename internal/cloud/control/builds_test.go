@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/builds"
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
@@ -168,6 +170,7 @@ func TestUpload(t *testing.T) {
 	if expires := time.Unix(long, 0); expires.After(time.Now().Add(31*time.Minute)) || expires.Before(asked.Add(29*time.Minute)) {
 		t.Errorf("the address is valid until %v, want 30 minutes after %v", expires, asked)
 	}
+	justLate := strconv.FormatInt(time.Now().Unix()-1, 10)
 	for name, tt := range map[string]struct {
 		method, address string
 		length          int64
@@ -178,9 +181,10 @@ func TestUpload(t *testing.T) {
 		"no signature":   {"PUT", with(func(q url.Values) { q.Del("signature") }), 4, 403, "signature"},
 		"a longer time":  {"PUT", with(func(q url.Values) { q.Set("expires", "99999999999") }), 4, 403, "signature"},
 		"too late":       {"PUT", with(func(q url.Values) { q.Set("expires", "1"); q.Set("signature", s.signUpload(someHash, "1")) }), 4, 403, "expired"},
+		"just too late":  {"PUT", with(func(q url.Values) { q.Set("expires", justLate); q.Set("signature", s.signUpload(someHash, justLate)) }), 4, 403, "expired"},
 		"another method": {"POST", link().String(), 4, 405, "only PUT"},
 		"without length": {"PUT", link().String(), -1, 411, "Content-Length is missing"},
-		"too large":      {"PUT", link().String(), 3 << 30, 413, "may have"},
+		"too large":      {"PUT", link().String(), builds.MaxUpload + 1, 413, "may have"},
 	} {
 		r, err := http.NewRequestWithContext(t.Context(), tt.method, tt.address, io.NopCloser(strings.NewReader("text")))
 		must.Do(t, err)
@@ -192,6 +196,12 @@ func TestUpload(t *testing.T) {
 		if resp, text := send(t, r); resp.StatusCode != tt.status || !strings.Contains(text, tt.want) {
 			t.Errorf("%s: got %d %s, want %d and %q in it", name, resp.StatusCode, text, tt.status, tt.want)
 		}
+	}
+	largest := httptest.NewRequestWithContext(t.Context(), "PUT", link().String(), strings.NewReader("text"))
+	largest.ContentLength = builds.MaxUpload
+	w := httptest.NewRecorder()
+	if s.ServeHTTP(w, largest); w.Code != 400 || !strings.Contains(w.Body.String(), "cut off") {
+		t.Errorf("the largest archive, cut off: got %d %s, want 400 that says so", w.Code, w.Body)
 	}
 	if s.builder.Uploads().Has(someHash) {
 		t.Error("something was kept")

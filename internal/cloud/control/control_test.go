@@ -72,8 +72,9 @@ func start(t *testing.T, change ...func(*lifecycle.Options)) *service {
 		Volumes:   volumes.New(volumes.Options{Store: o.Store, OneID: os.Geteuid() != 0}),
 		Secrets:   secrets.New(secrets.Options{Store: o.Store, Key: secrets.NewKey()}),
 		Resources: Resources{CPUs: 2, MemoryMB: 2048, DiskMB: 1024}, Engine: engine.Room,
-		Of:     map[engine.Name]Resources{engine.Docker: {CPUs: 1, MemoryMB: 512, DiskMB: 1024}},
-		Mounts: []mounts.Mount{{Dir: "/host", Path: "/shown"}},
+		NoDiskLimit: func(name engine.Name) bool { return name == engine.GVisor },
+		Of:          map[engine.Name]Resources{engine.Docker: {CPUs: 1, MemoryMB: 512, DiskMB: 1024}},
+		Mounts:      []mounts.Mount{{Dir: "/host", Path: "/shown"}},
 	})
 	server := httptest.NewServer(s.log.Handler(s.Service))
 	s.url = server.URL
@@ -115,6 +116,8 @@ func (s *service) do(t *testing.T, method, path, body string) (*http.Response, s
 	return send(t, r)
 }
 
+// send sends a request, and checks that no cache may keep an answer of JSON, and that the answer has
+// a length: clients fail on an empty chunked body.
 func send(t *testing.T, r *http.Request) (*http.Response, string) {
 	t.Helper()
 	transport := &http.Transport{}
@@ -124,6 +127,12 @@ func send(t *testing.T, r *http.Request) (*http.Response, string) {
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	must.Do(t, err)
+	if resp.ContentLength != int64(len(text)) && r.Method != http.MethodHead {
+		t.Errorf("%s %s: got the length %d of %d bytes", r.Method, r.URL.Path, resp.ContentLength, len(text))
+	}
+	if kind := resp.Header.Get("Content-Type"); strings.Contains(kind, "json") && resp.Header.Get("Cache-Control") != "no-store" {
+		t.Errorf("%s %s: got Cache-Control %q, want no-store", r.Method, r.URL.Path, resp.Header.Get("Cache-Control"))
+	}
 	return resp, string(text)
 }
 
@@ -658,6 +667,7 @@ func TestList(t *testing.T) {
 		{"template by id", "template=localcodeinterpreter", []int{3, 1}, "2"},
 		{"unknown template", "template=nope", nil, "0"},
 		{"started after, inclusive", "startedAfter=" + url.QueryEscape(third.StartedAt), []int{4, 3, 2}, "3"},
+		{"started after, as exactly as starts are known", "startedAfter=" + url.QueryEscape(strings.Replace(third.StartedAt, "Z", "9Z", 1)), []int{4, 3, 2}, "3"},
 		{"metadata", filter("n", "3"), []int{3}, "1"},
 		{"metadata, special characters", filter("user id", "a&b=c%+"), []int{4, 3, 2, 1, 0}, "5"},
 		{"metadata, two pairs", filter("user id", "a&b=c%+", "n", "0"), []int{0}, "1"},

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"context"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -152,21 +154,40 @@ func TestUniqueLabels(t *testing.T) {
 	create(body, 201)
 }
 
-// TestTokensAreNotStored checks that answers with what opens something say that nobody on their way
-// may keep them.
-func TestTokensAreNotStored(t *testing.T) {
+// TestTurns checks that callers with one label run one after the other, that others do not wait for
+// them, and that a caller stops waiting when its request ends.
+func TestTurns(t *testing.T) {
 	t.Parallel()
-	linuxOnly(t)
-	s := start(t)
-	volume, _ := s.must(t, "POST", "/volumes", `{"name":"first"}`, 201)["volumeID"].(string)
-	secret, _ := s.must(t, "POST", "/secrets", `{"name":"FIRST","value":"value"}`, 201)["secretID"].(string)
-	for _, tt := range [][3]string{
-		{"POST", "/volumes", `{"name":"second"}`}, {"GET", "/volumes/" + volume, ""},
-		{"POST", "/secrets", `{"name":"SECOND","value":"value"}`}, {"GET", "/secrets", ""}, {"GET", "/secrets/" + secret, ""}, {"POST", "/secrets/" + secret, `{"value":"other"}`},
-		{"POST", pathKeys, `{"name":"k"}`},
-	} {
-		if response, text := s.do(t, tt[0], tt[1], tt[2]); response.StatusCode >= 300 || response.Header.Get("Cache-Control") != "no-store" {
-			t.Errorf("%s %s: got %d %s with %q, want no-store", tt[0], tt[1], response.StatusCode, text, response.Header.Get("Cache-Control"))
+	synctest.Test(t, func(t *testing.T) {
+		var all turns
+		first, second := [2]string{"name", "a"}, [2]string{"name", "b"}
+		done, err := all.begin(t.Context(), first)
+		must.Do(t, err)
+		other, err := all.begin(t.Context(), second)
+		must.Do(t, err)
+		other()
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := all.begin(gone, first); !errors.Is(err, context.Canceled) {
+			t.Errorf("got error %v, want %v", err, context.Canceled)
 		}
-	}
+		running := 1
+		for range 3 {
+			go func() {
+				done, err := all.begin(t.Context(), first)
+				if running++; err != nil || running > 1 {
+					t.Errorf("got error %v and %d at once, want one", err, running)
+				}
+				running--
+				done()
+			}()
+		}
+		synctest.Wait()
+		running--
+		done()
+		synctest.Wait()
+		if len(all.busy) > 0 {
+			t.Errorf("in the end %v are taken", all.busy)
+		}
+	})
 }

@@ -259,4 +259,10 @@ func TestDeadlinesOfVolumes(t *testing.T) {
 	path := pathVolumeContent + id + "/file?path=/a"
 	s.hurried(t, "PUT", path, token, strings.NewReader("text"), 201)
 	s.hurried(t, "GET", path, token, nil, 200)
+	r := httptest.NewRequestWithContext(t.Context(), "HEAD", path, nil)
+	r.Header.Set("Authorization", "Bearer "+token)
+	w := httptest.NewRecorder()
+	if s.ServeHTTP(w, r); w.Code != 200 || w.Body.Len() != 0 || w.Header().Get("Content-Length") != "4" {
+		t.Errorf("HEAD: got %d %q of %s bytes, want the length alone", w.Code, w.Body, w.Header().Get("Content-Length"))
+	}
 }

@@ -55,6 +55,15 @@ func TestEgressProxy(t *testing.T) {
 	}
 }
 
+// TestSealedPassword checks that no request holds the password of a proxy once it is sealed.
+func TestSealedPassword(t *testing.T) {
+	t.Parallel()
+	p := &egressProxy{Address: "proxy.test:1080", Username: "u", Password: "open sesame"}
+	if err := start(t).seal(p, ""); err != nil || p.Password != "" || len(p.sealed) == 0 {
+		t.Errorf("got %+v and error %v, want it sealed", p, err)
+	}
+}
+
 // TestEgressProxyIsChecked checks that a proxy that may not be reached is refused before
 // anything is created or changed.
 func TestEgressProxyIsChecked(t *testing.T) {

@@ -254,7 +254,7 @@ func failed(err error) *apiError {
 }
 
 // writeJSON answers with v. It always sets the length: some clients cannot parse an empty
-// chunked body.
+// chunked body. No cache may keep an answer: many have a key, a token or a signed address.
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -262,6 +262,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	}
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
 	_, _ = w.Write(body)
 }

@@ -68,15 +68,17 @@ func TestKeys(t *testing.T) {
 	var made, other keyAnswer
 	a.call(t, "POST", "/api-keys", `{"name":"ci"}`, 201, &made, first...)
 	a.call(t, "POST", "/api-keys", `{"name":"laptop"}`, 201, &other, "Authorization", "Bearer "+made.Key, "X-Team-ID", teamID)
-	if want := (keyMask{"e2b_", 40, made.Key[4:6], made.Key[40:]}); len(made.Key) != 44 || made.Mask != want {
-		t.Errorf("made %+v, want a key of 44 characters with the mask %+v", made, want)
+	if want := (keyMask{"e2b_", 40, made.Key[4:6], made.Key[40:]}); len(made.Key) != 44 || made.Mask != want || made.LastUsed != nil {
+		t.Errorf("made %+v, want a key of 44 characters with the mask %+v that was never used", made, want)
 	}
 	var teams []map[string]any
 	a.call(t, "GET", "/teams", ``, 200, &teams, "Authorization", "Bearer "+made.Key)
 	if diff := cmp.Diff([]map[string]any{{"teamID": teamID, "name": "local", "apiKey": made.Key, "isDefault": true}}, teams); diff != "" {
 		t.Errorf("teams (-want +got):\n%s", diff)
 	}
-	a.call(t, "PATCH", "/api-keys/"+made.ID, `{"name":"CI"}`, 200, nil, first...)
+	a.call(t, "PATCH", "/api-keys/"+made.ID, `{"name":"CI"}`, 200, nil, "Authorization", "Bearer "+made.Key)
+	a.call(t, "PATCH", "/api-keysx/"+made.ID, `{"name":"CI"}`, 401, nil, "Authorization", "Bearer "+made.Key)
+	a.call(t, "GET", "/sandboxes", ``, 401, nil, "Authorization", "Bearer "+made.Key)
 	var renamed []keyAnswer
 	if a.call(t, "GET", "/api-keys", ``, 200, &renamed, first...); len(renamed) != 3 || renamed[1].Name != "CI" || renamed[2].Name != "laptop" {
 		t.Errorf("after it was renamed: got %+v, want the first key, CI and laptop", renamed)
@@ -123,7 +125,10 @@ func TestLastUseIsNoted(t *testing.T) {
 		must.Do(t, err)
 		began := time.Now().UTC()
 		stored := began
-		for range 6 {
+		for n := range 8 {
+			if n == 6 { // a restart
+				k = newKeyring(Options{Key: testKey, Store: st, Rate: RateLimit{}.withDefaults(), Logger: slog.New(slog.DiscardHandler)})
+			}
 			key, ok := k.use(value)
 			if now := time.Now().UTC(); !ok || !key.LastUsed.Equal(now) {
 				t.Errorf("got %v and the last use %v, want %v", ok, key.LastUsed, now)

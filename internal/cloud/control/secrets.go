@@ -19,7 +19,6 @@ type secretAnswer struct {
 }
 
 func answerSecret(w http.ResponseWriter, status int, s secrets.Secret) {
-	w.Header().Set("Cache-Control", "no-store")
 	writeJSON(w, status, secretAnswerOf(s))
 }
 
@@ -44,7 +43,6 @@ func (s *Service) listSecrets(w http.ResponseWriter, r *http.Request) error {
 	for i, one := range page {
 		answer[i] = secretAnswerOf(one)
 	}
-	w.Header().Set("Cache-Control", "no-store")
 	writeJSON(w, http.StatusOK, answer)
 	return nil
 }

@@ -2,8 +2,13 @@ package control
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/templates"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestSlowDisk checks that a slow disk does not delay the deletion of a paused sandbox so long
@@ -24,5 +29,35 @@ func TestSlowDisk(t *testing.T) {
 	s.must(t, "DELETE", "/sandboxes/"+id, ``, 204)
 	if !asked {
 		t.Error("the answer waits for no space at all")
+	}
+}
+
+// TestSpaceIsWhole checks that the space of each kind of things is reported as that kind's.
+func TestSpaceIsWhole(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	must.Do(t, s.builder.Uploads().Add(someHash, strings.NewReader("text"), 4))
+	s.mustCreate(t, `{"templateID":"base"}`)
+	want := `{"bytes":4,"cap":21474836480,"layers":{"count":0,"bytes":0},"cache":{"count":0,"bytes":0},"uploads":{"count":1,"bytes":4}}`
+	if _, text := s.do(t, "GET", "/local/space", ""); text != want {
+		t.Errorf("got %s, want %s", text, want)
+	}
+}
+
+// TestResourcesOf checks that an engine's sandboxes have its resources, or else the cloud's, and that
+// a disk without a limit has no size.
+func TestResourcesOf(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for name, want := range map[engine.Name]Resources{
+		"": {CPUs: 2, MemoryMB: 2048, DiskMB: 1024}, engine.Docker: {CPUs: 1, MemoryMB: 512, DiskMB: 1024}, engine.GVisor: {CPUs: 2, MemoryMB: 2048},
+	} {
+		if got := s.resourcesOf(name); got != want {
+			t.Errorf("%q: got %+v, want %+v", name, got, want)
+		}
+		asked := templates.Build{CPUs: 7, MemoryMB: 99, Content: templates.Content{Engine: name}}
+		if got := s.resources(asked); got != (Resources{CPUs: 7, MemoryMB: 99, DiskMB: want.DiskMB}) {
+			t.Errorf("%q that was asked for: got %+v, want the resources that were asked for", name, got)
+		}
 	}
 }

@@ -5,8 +5,12 @@ import (
 	"net/url"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/templates"
+	"github.com/e2bctl/e2bctl/internal/must"
 )
 
 // TestTags checks that tags are counted, found one by one, and listed page by page in every
@@ -57,6 +61,15 @@ func TestTags(t *testing.T) {
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%s: got %q, want %q", query, got, want)
+		}
+	}
+	job, err := s.templates.Get(templates.ParseReference("job"))
+	must.Do(t, err)
+	for later, want := range map[time.Duration]int{time.Nanosecond: 1, 0: 0, -time.Nanosecond: 0} { // newest first
+		a := assignmentOf(&job, "b")
+		token := cursor{a.AssignedAt.Add(later), a.AssignmentID}.encode(false)
+		if got := s.must(t, "GET", "/templates/job/tags/b/assignments?cursor="+url.QueryEscape(token), "", 200)["data"].([]any); len(got) != want {
+			t.Errorf("behind what is %v later: got %v, want %d", later, got, want)
 		}
 	}
 	if got := s.must(t, "GET", "/templates/job/tags/nope/assignments", "", 200); len(got["data"].([]any)) != 0 || got["nextCursor"] != nil {

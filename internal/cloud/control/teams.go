@@ -76,7 +76,6 @@ func (s *Service) createKey(w http.ResponseWriter, r *http.Request) error {
 	}
 	answer := answerOf(key)
 	answer.Key = value
-	w.Header().Set("Cache-Control", "no-store")
 	writeJSON(w, http.StatusCreated, answer)
 	return nil
 }

@@ -86,7 +86,6 @@ func (s *Service) upload(w http.ResponseWriter, r *http.Request) error {
 	if err := s.builds.Uploads().Add(hash, body, r.ContentLength); err != nil {
 		return err
 	}
-	w.Header().Set("Content-Length", "0")
 	w.WriteHeader(http.StatusOK)
 	return nil
 }

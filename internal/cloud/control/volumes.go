@@ -49,7 +49,6 @@ func (s *Service) createVolume(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return volumeError(err, q.Name)
 	}
-	w.Header().Set("Cache-Control", "no-store")
 	writeJSON(w, http.StatusCreated, s.volumeAnswer(v))
 	return nil
 }
@@ -63,7 +62,6 @@ func (s *Service) getVolume(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return volumeError(err, id)
 	}
-	w.Header().Set("Cache-Control", "no-store")
 	writeJSON(w, http.StatusOK, s.volumeAnswer(v))
 	return nil
 }

@@ -4,6 +4,7 @@ package envd
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,7 +22,7 @@ func TestAccounts(t *testing.T) {
 	dir := t.TempDir()
 	passwd, group := filepath.Join(dir, "passwd"), filepath.Join(dir, "group")
 	for file, text := range map[string]string{
-		passwd: "root:x:0:0:root:/root:/bin/bash\nalice:x:1001:1002::/home//alice:/bin/sh\nbad:x:a:1::/:/\nnone:x:4294967295:1::/:/\nrelative:x:5:5::home:/\nshort:x:1\n\n:::\n" + strings.Repeat("x", 2<<20) + "\nlate:x:6:6::/:/\n",
+		passwd: "root:x:0:0:root:/root:/bin/bash\nalice:x:1001:1002::/home//alice:/bin/sh\nbad:x:a:1::/:/\nnone:x:4294967295:1::/:/\nrelative:x:5:5::home:/\nsix:x:7:7::/\nshort:x:1\n\n:::\n" + strings.Repeat("x", 2<<20) + "\nlate:x:6:6::/:/\n",
 		group:  "alice:x:1002:\ndocker:x:27:bob,alice\nodd:x:x:alice\nagain:x:27:alice\n",
 	} {
 		must.Do(t, os.WriteFile(file, []byte(text), 0o600))
@@ -30,13 +31,22 @@ func TestAccounts(t *testing.T) {
 	if diff := cmp.Diff(want, account("alice", passwd, group)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	for _, name := range []string{"", "bad", "none", "relative", "short", "late", "nobody", "alice:x"} {
+	for _, name := range []string{"", "bad", "none", "relative", "six", "short", "late", "nobody", "alice:x"} {
 		if got := account(name, passwd, group); got != nil {
 			t.Errorf("%q: got %+v, want none", name, got)
 		}
 	}
 	if got := account("alice", passwd, filepath.Join(dir, "gone")); got == nil || len(got.Credential.Groups) != 1 {
 		t.Errorf("without groups: got %+v, want its own", got)
+	}
+	many := filepath.Join(dir, "groups")
+	var lines strings.Builder
+	for n := range 2 * maxGroups {
+		fmt.Fprintf(&lines, "g%d:x:%d:alice\n", n, 2000+n)
+	}
+	must.Do(t, os.WriteFile(many, []byte(lines.String()), 0o600))
+	if got := account("alice", passwd, many); got == nil || len(got.Credential.Groups) != maxGroups {
+		t.Errorf("with too many groups: got %+v, want the first %d", got, maxGroups)
 	}
 	if got := account("alice", dir, group); got != nil {
 		t.Errorf("from a directory: got %+v, want none", got)
@@ -96,6 +106,12 @@ func TestNamed(t *testing.T) {
 			t.Errorf("%s with one id: got %+v, %v, want that id", name, got, err)
 		}
 	}
+	must.Do(t, os.WriteFile(node, []byte("toor:x:0:0::/:/bin/sh\nroot:x:0:0::/root:/bin/sh\n"), 0o600))
+	one.passwd.file = node
+	if got, err := one.named("0"); err != nil || got.Name != "root" {
+		t.Errorf("0 with one id, and another account of it: got %+v, %v, want root", got, err)
+	}
+	one.passwd.file = passwd
 	for name, want := range map[string]bool{"app": true, "1000": true, "root:staff": true, "who": false} {
 		if got, err := one.named(name); err == nil || errors.Is(err, ErrNoID) != want {
 			t.Errorf("%s with one id: got %+v, %v, want an error, about an id: %t", name, got, err, want)

@@ -21,7 +21,7 @@ func TestNewAccount(t *testing.T) {
 	d := serve(t)
 	d.server.users.passwd.file, d.server.users.group.file = filepath.Join(dir, "passwd"), filepath.Join(dir, "group")
 	put(t, filepath.Join(dir, "passwd"), "root:x:0:0::/root:/bin/sh\nbob:x:1001:1001::"+dir+":/bin/sh")
-	put(t, filepath.Join(dir, "group"), "staff:x:1002:\nbob:x:1001:\n")
+	put(t, filepath.Join(dir, "group"), "staff:x:1002:\nbob:x:1001:\ncarl:x:77:\n")
 	put(t, filepath.Join(dir, "shadow"), "root:*:1::::::\n")
 	for _, tt := range []struct{ query, want string }{
 		{"name=bob", `{"changed":false,"home":"` + dir + `"}`},
@@ -51,11 +51,17 @@ func TestNewAccount(t *testing.T) {
 	if alice == nil || alice.UID != 1003 || alice.GID != 1003 {
 		t.Fatalf("got %+v, want an id that is free", alice)
 	}
-	if diff := cmp.Diff("staff:x:1002:\nbob:x:1001:\nalice:x:1003:\n", content(t, filepath.Join(dir, "group"))); diff != "" {
+	if _, body := d.do(t, "POST", "/local/account?name=carl", ""); !strings.Contains(body, `"changed":true`) {
+		t.Errorf("got %s, want a new account", body)
+	}
+	if carl := account("carl", d.server.users.passwd.file, d.server.users.group.file); carl == nil || carl.UID != 1004 || carl.GID != 77 {
+		t.Errorf("got %+v, want a free id, and the group of that name", carl)
+	}
+	if diff := cmp.Diff("staff:x:1002:\nbob:x:1001:\ncarl:x:77:\nalice:x:1003:\n", content(t, filepath.Join(dir, "group"))); diff != "" {
 		t.Errorf("groups (-want +got):\n%s", diff)
 	}
-	if got := content(t, filepath.Join(dir, "shadow")); !strings.HasSuffix(got, "\nalice:!:19000:0:99999:7:::\n") {
-		t.Errorf("got %q, want a line without a password", got)
+	if got := content(t, filepath.Join(dir, "shadow")); !strings.HasSuffix(got, "\nalice:!:19000:0:99999:7:::\ncarl:!:19000:0:99999:7:::\n") {
+		t.Errorf("got %q, want lines without passwords", got)
 	}
 	d.server.users.list[0].Credential = alice.Credential // there are several ids
 	for text, want := range map[string]*treecopy.Owner{

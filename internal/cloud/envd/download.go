@@ -172,7 +172,6 @@ func sendSizeless(w http.ResponseWriter, f *os.File) bool {
 	head := make([]byte, 512)
 	n, err := f.Read(head)
 	if n == 0 || err != nil && !errors.Is(err, io.EOF) {
-		_, _ = f.Seek(0, io.SeekStart)
 		return false
 	}
 	w.Header().Set("Content-Type", http.DetectContentType(head[:n]))

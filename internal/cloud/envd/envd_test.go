@@ -240,6 +240,9 @@ func TestUnknownUser(t *testing.T) {
 	if res, _ := d.do(t, "GET", "/health", "", "Authorization", basic("")); res.StatusCode != 401 {
 		t.Errorf("empty user: %d, want 401", res.StatusCode)
 	}
+	if res, body := d.do(t, "GET", "/health", "", "Authorization", basic("54321")); res.StatusCode != 401 || !strings.Contains(body, ErrNoID.Error()) || !strings.Contains(body, "it has a single one") {
+		t.Errorf("an id that is not there: %d %s, want 401 with the reason", res.StatusCode, body)
+	}
 	if res, _ := d.do(t, "GET", "/health", "", "Authorization", basic("me")); res.StatusCode != 204 {
 		t.Errorf("known user: %d, want 204", res.StatusCode)
 	}

@@ -52,6 +52,47 @@ func TestGather(t *testing.T) {
 	o.unsubscribe(s)
 }
 
+// TestGatherToTheLimit checks that output is joined up to the limit of an event, and not beyond it.
+func TestGatherToTheLimit(t *testing.T) {
+	t.Parallel()
+	for _, of := range []stream{stdout, stderr, terminal} {
+		for beyond, want := range map[int]int{-1: 1, 0: 1, 1: 2} {
+			o, s := newOutput()
+			o.put(of, strings.Repeat("x", of.limit()-5))
+			o.put(of, strings.Repeat("y", 5+beyond))
+			o.end()
+			if got := s.drain(); strings.Count(got, "|") != want || len(got) != of.limit()+beyond+want {
+				t.Errorf("%d bytes beyond the limit of %d: got %d events and %d bytes in all, want %d events", beyond, of.limit(), strings.Count(got, "|"), len(got), want)
+			}
+			o.unsubscribe(s)
+		}
+	}
+}
+
+// TestChunksAreReleased checks that a chunk is used again once every subscriber has released it, and
+// those that do not take it do not hold it.
+func TestChunksAreReleased(t *testing.T) {
+	t.Parallel()
+	o, first := newOutput()
+	second, err := o.subscribe()
+	must.Do(t, err)
+	gone, err := o.subscribe()
+	must.Do(t, err)
+	for range queuedChunks { // it takes nothing
+		gone.chunks <- newChunk(stdout)
+	}
+	close(gone.gone)
+	c := newChunk(stdout)
+	c.data = append(c.buf[:0], 'x')
+	o.publish(c)
+	for n, s := range []*subscriber{first, second} {
+		if got := <-s.chunks; got != c || c.refs.Load() != int32(2-n) {
+			t.Errorf("got %p held %d times, want %p held %d times", got, c.refs.Load(), c, 2-n)
+		}
+		c.release()
+	}
+}
+
 // TestStalledReader: a subscriber that takes nothing holds the others up for
 // stallLimit and is then cut off; the others get everything.
 func TestStalledReader(t *testing.T) {

@@ -124,9 +124,7 @@ func (s *Store) drop(dir string) {
 		defer gone()
 		s.emptying.Lock()
 		defer s.emptying.Unlock()
-		if !s.closing.Load() {
-			_ = s.dispose(moved)
-		}
+		_ = s.dispose(moved) // what it leaves, the next start removes
 	})
 }
 

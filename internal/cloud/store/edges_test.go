@@ -104,7 +104,7 @@ func TestValuesAreNotShared(t *testing.T) {
 		if _, err := s.Put(Keys, "a", value, ""); err != nil {
 			t.Fatal(err)
 		}
-		seed := s.Seed()
+		seed := bytes.Clone(s.Seed())
 		clear(value)
 		clear(s.Seed())
 		clear(s.Notes())

@@ -2,8 +2,10 @@ package store
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/must"
@@ -19,6 +21,9 @@ func TestFreed(t *testing.T) {
 	dir, err := s.NewDir()
 	if err == nil {
 		err = os.WriteFile(filepath.Join(dir, "file"), []byte("text"), 0o600)
+	}
+	for n := range 300 { // so that removing it takes a while
+		err = errors.Join(err, os.Mkdir(filepath.Join(dir, strconv.Itoa(n)), 0o700))
 	}
 	if err == nil {
 		_, err = s.Put(Sandboxes, "a", nil, dir)
@@ -38,5 +43,8 @@ func TestFreed(t *testing.T) {
 	s.Freed(t.Context())
 	if left, err := os.ReadDir(s.path(trash)); err != nil || len(left) != 0 {
 		t.Errorf("after: %d directories are left (%v), want none", len(left), err)
+	}
+	if len(s.leaving.each) > 0 {
+		t.Errorf("after: %d directories are waited for, want none", len(s.leaving.each))
 	}
 }

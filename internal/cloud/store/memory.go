@@ -1,7 +1,5 @@
 package store
 
-import "bytes"
-
 // memory keeps records for as long as the process lives.
 type memory map[Table]map[string][]byte
 
@@ -11,7 +9,7 @@ func (m memory) put(table Table, id string, entry []byte) error {
 	if m[table] == nil {
 		m[table] = map[string][]byte{}
 	}
-	m[table][id] = bytes.Clone(entry)
+	m[table][id] = entry
 	return nil
 }
 

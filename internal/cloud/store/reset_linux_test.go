@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/must"
@@ -105,6 +106,13 @@ func TestResetRefused(t *testing.T) {
 	}
 	if got := held(t, foreign); len(got) != 2 {
 		t.Errorf("a directory that is no store holds %q, want what it held", got)
+	}
+	if os.Geteuid() == 0 { // only root can give a directory away
+		other := filled(t)
+		must.Do(t, os.Chown(other, 12345, -1))
+		if err := Reset(t.Context(), other); err == nil || !strings.Contains(err.Error(), "another user") {
+			t.Errorf("a directory of another user: got error %v, want one that says so", err)
+		}
 	}
 	open(t, dir)
 	if _, ok := errors.AsType[*InUseError](Reset(t.Context(), dir)); !ok {

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -293,3 +295,32 @@ func TestWriteIsRefusedFirst(t *testing.T) {
 	}
 	wantNothingLeft(t, c)
 }
+
+// A file that was given up takes no space, even while another process still has it open, as a
+// program does for a moment that is being started.
+func TestGivenUpFilesTakeNoSpace(t *testing.T) {
+	t.Parallel()
+	c, _ := opened(t)
+	var held *os.File
+	defer func() { _ = held.Close() }()
+	content := io.MultiReader(strings.NewReader(strings.Repeat("x", 1<<16)), readerFunc(func([]byte) (int, error) {
+		staged, err := filepath.Glob(filepath.Join(c.dir, newName, "*"))
+		if err != nil || len(staged) != 1 {
+			t.Errorf("got %q and error %v, want one unfinished file", staged, err)
+		} else if held, err = os.Open(staged[0]); err != nil {
+			t.Error(err)
+		}
+		return 0, syscall.EIO
+	}))
+	if _, err := c.Write("file", content, Attributes{}, true); !errors.Is(err, syscall.EIO) {
+		t.Errorf("got error %v, want %v", err, syscall.EIO)
+	}
+	if of, err := held.Stat(); err != nil || of.Sys().(*syscall.Stat_t).Blocks != 0 {
+		t.Errorf("got %+v and error %v, want a file without blocks", of, err)
+	}
+	wantNothingLeft(t, c)
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }

@@ -84,7 +84,9 @@ func (c *Content) Write(name string, r io.Reader, a Attributes, force bool) (Ent
 		err = publish(staged, parent, base, force)
 	}
 	if err != nil {
-		return Entry{}, errors.Join(err, ignore(os.Remove(staged), fs.ErrNotExist))
+		// A program that is being started has the file open for a moment, so its removal alone
+		// would not free its space at once.
+		return Entry{}, errors.Join(err, ignore(os.Remove(staged), fs.ErrNotExist), file.Truncate(0))
 	}
 	return c.entry(name, file)
 }
@@ -114,7 +116,8 @@ func publish(staged string, parent *os.File, base string, force bool) error {
 		if err := unix.Linkat(unix.AT_FDCWD, staged, int(parent.Fd()), base, 0); err != nil {
 			return err
 		}
-		return os.Remove(staged)
+		_ = os.Remove(staged) // what stays is removed at the next start
+		return nil
 	}
 	err := unix.Renameat(unix.AT_FDCWD, staged, int(parent.Fd()), base)
 	if errors.Is(err, unix.EISDIR) {

@@ -1,0 +1,177 @@
+package archive
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/must"
+)
+
+// entriesOf returns the entries of an archive, with mode, name, target and content.
+func entriesOf(t *testing.T, r io.Reader) (all []string) {
+	t.Helper()
+	for archive := tar.NewReader(r); ; {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		must.Do(t, err)
+		content, err := io.ReadAll(archive)
+		must.Do(t, err)
+		all = append(all, fmt.Sprintf("%o %s>%s=%s", header.Mode, header.Name, header.Linkname, content))
+	}
+}
+
+// TestPackExcludes checks that what is excluded is left out, a directory with all that is in it.
+func TestPackExcludes(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, name := range []string{"a", "out/b", "out/in/c", "z/out", "z/y"} {
+		must.Do(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
+		must.Do(t, os.WriteFile(filepath.Join(dir, name), []byte(name), 0o600))
+	}
+	var asked []string
+	p := &Packer{Root: openRoot(t, dir), Exclude: func(name string, entry fs.DirEntry) bool {
+		asked = append(asked, name)
+		return entry.Name() == "out"
+	}}
+	var archive bytes.Buffer
+	must.Do(t, p.Pack(t.Context(), &archive))
+	if diff := cmp.Diff([]string{"600 a>=a", "700 z/>=", "600 z/y>=z/y"}, entriesOf(t, &archive)); diff != "" {
+		t.Errorf("entries (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"a", "out", "z", "z/out", "z/y"}, asked); diff != "" {
+		t.Errorf("asked for (-want +got):\n%s", diff)
+	}
+}
+
+// listedDir is a directory with a mode that WalkDir may be unable to enter.
+type listedDir struct{ mode fs.FileMode }
+
+func (d listedDir) Name() string               { return "dir" }
+func (d listedDir) Size() int64                { return 0 }
+func (d listedDir) Mode() fs.FileMode          { return fs.ModeDir | d.mode }
+func (d listedDir) Type() fs.FileMode          { return fs.ModeDir }
+func (d listedDir) ModTime() time.Time         { return time.Time{} }
+func (d listedDir) IsDir() bool                { return true }
+func (d listedDir) Sys() any                   { return nil }
+func (d listedDir) Info() (fs.FileInfo, error) { return d, nil }
+
+// TestPackClosed checks that each directory without all rights of its owner is written after its
+// contents.
+func TestPackClosed(t *testing.T) {
+	t.Parallel()
+	for mode := range fs.FileMode(8) {
+		p := &Packer{tar: NewWriter(io.Discard)}
+		if err := p.add("dir", listedDir{mode << 6}); err != nil || len(p.closed) == 0 != (mode == 7) {
+			t.Errorf("mode %#o: got error %v, and %d wait for their contents", mode<<6, err, len(p.closed))
+		}
+	}
+}
+
+// TestPackShrinking checks that a file that becomes shorter while it is read is named.
+func TestPackShrinking(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	must.Do(t, os.WriteFile(filepath.Join(dir, "file"), make([]byte, 4*gathered), 0o600))
+	shrinks := writerFunc(func(p []byte) (int, error) { return len(p), os.Truncate(filepath.Join(dir, "file"), gathered) })
+	err := (&Packer{Root: openRoot(t, dir)}).Pack(t.Context(), shrinks)
+	if err == nil || !strings.Contains(err.Error(), "file became shorter while it was read") {
+		t.Errorf("got error %v, want one that names the file", err)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// TestPackFS checks that files that can be executed stay so, that nothing but files, directories and
+// links is packed, and that every file is closed, also after an error.
+func TestPackFS(t *testing.T) {
+	t.Parallel()
+	all := func() opened {
+		return opened{fstest.MapFS{
+			"dir/program": {Data: []byte("run"), Mode: 0o755}, "dir/own": {Data: []byte("own"), Mode: 0o100},
+			"file": {Data: []byte("text"), Mode: 0o400}, "link": {Data: []byte("dir/program"), Mode: fs.ModeSymlink | 0o777},
+		}, new(int)}
+	}
+	whole := all()
+	var archive bytes.Buffer
+	must.Do(t, PackFS(t.Context(), whole, &archive))
+	want := []string{"777 dir/>=", "766 dir/own>=own", "777 dir/program>=run", "666 file>=text", "777 link>dir/program="}
+	if diff := cmp.Diff(want, entriesOf(t, &archive)); diff != "" {
+		t.Errorf("entries (-want +got):\n%s", diff)
+	}
+	stopped, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("told to stop")
+	cancel(cause)
+	pipe, short := all(), all()
+	pipe.MapFS["a"] = &fstest.MapFile{Mode: fs.ModeNamedPipe}
+	short.MapFS["a"] = &fstest.MapFile{Data: []byte("text"), Sys: "short"}
+	for what, tt := range map[string]struct {
+		ctx  context.Context
+		from opened
+		to   io.Writer
+		want error
+	}{
+		"stopped":             {stopped, all(), io.Discard, cause},
+		"a pipe":              {t.Context(), pipe, io.Discard, fs.ErrInvalid},
+		"a file that shrinks": {t.Context(), short, io.Discard, io.ErrUnexpectedEOF},
+		"a full disk":         {t.Context(), all(), writerFunc(func([]byte) (int, error) { return 0, fs.ErrPermission }), fs.ErrPermission},
+	} {
+		if err := PackFS(tt.ctx, tt.from, tt.to); !errors.Is(err, tt.want) {
+			t.Errorf("%s: got error %v, want %v", what, err, tt.want)
+		}
+		if *tt.from.files != 0 {
+			t.Errorf("%s: %d files are left open", what, *tt.from.files)
+		}
+	}
+	if *whole.files != 0 {
+		t.Errorf("%d files are left open", *whole.files)
+	}
+}
+
+// opened counts its open files. A file with Sys "short" ends before its size.
+type opened struct {
+	fstest.MapFS
+	files *int
+}
+
+func (o opened) Open(name string) (fs.File, error) {
+	file, err := o.MapFS.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	*o.files++
+	return countedFile{file, o.files}, nil
+}
+
+type countedFile struct {
+	fs.File
+	files *int
+}
+
+func (f countedFile) Read(p []byte) (int, error) {
+	if info, err := f.Stat(); err == nil && info.Sys() == "short" {
+		return 0, io.EOF
+	}
+	return f.File.Read(p)
+}
+
+func (f countedFile) Close() error {
+	*f.files--
+	return f.File.Close()
+}

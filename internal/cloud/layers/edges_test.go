@@ -1,0 +1,132 @@
+package layers_test
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/layers"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/cloud/store/storetest"
+	"github.com/e2bctl/e2bctl/internal/must"
+)
+
+// TestDiskFails checks that nothing is left of a layer at whichever change of the store the disk
+// fails, and that the same works when the disk does.
+func TestDiskFails(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, st := open(t, dir)
+	write := func(dir string) error { return os.WriteFile(dir+"/files", nil, 0o600) }
+	for what, make := range map[string]func() (string, error){
+		"files": func() (string, error) {
+			return s.Add(func(dir string, _ bool) (bool, error) { return false, write(dir) })
+		},
+		"memory":  func() (string, error) { return s.AddMemory(write) },
+		"outside": func() (string, error) { return s.Outside("an image") },
+	} {
+		was := storetest.Take(t, st, dir)
+		for n := 1; ; n++ {
+			fault := storetest.FailNth(st, n)
+			id, err := make()
+			storetest.Mend(st)
+			if fault.Which() == "" {
+				must.Do(t, err)
+				s.Release(id)
+				break
+			}
+			if err == nil || id != "" {
+				t.Errorf("%s, %q fails: got %q and error %v, want an error", what, fault.Which(), id, err)
+			}
+			if balanced(t, s, st, dir); fault.Which() != store.Rename { // then its own removal fails, too
+				storetest.Same(t, was, storetest.Take(t, st, dir))
+			}
+		}
+	}
+}
+
+// TestSharedOrNot checks that layers that were made for sharing are used only where sandboxes share
+// directories, and that copies are not mixed with them.
+func TestSharedOrNot(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	_, st := open(t, dir)
+	sharing := layers.Open(layers.Options{Store: st, Sharing: lifecycletest.Sharing})
+	shared, other := add(t, sharing), add(t, sharing)
+	plain, err := sharing.Add(func(dir string, _ bool) (bool, error) { return false, nil })
+	must.Do(t, err)
+	made, err := sharing.Make(func(string) error { return nil })
+	must.Do(t, err)
+	copying := layers.Open(layers.Options{Store: st})
+	_, err = copying.Hold(shared, other, plain, made)
+	must.Do(t, err)
+	if _, err := copying.Make(func(string) error { t.Error("something is made"); return nil }); !errors.Is(err, layers.ErrNotShared) {
+		t.Errorf("making a directory for sharing: got error %v, want %v", err, layers.ErrNotShared)
+	}
+	for _, tt := range []struct {
+		ids            []string
+		shares, copies bool
+		layers, dirs   int
+	}{
+		{nil, true, true, 0, 0}, {[]string{shared}, true, false, 1, 0}, {[]string{shared, other, made}, true, false, 3, 0},
+		{[]string{plain}, true, true, 0, 1}, {[]string{shared, plain}, false, false, 0, 0}, {[]string{plain, plain}, false, false, 0, 0},
+	} {
+		for set, want := range map[*layers.Set]bool{sharing: tt.shares, copying: tt.copies} {
+			base, err := set.Use(tt.ids...)
+			if (err == nil) != want || err != nil && !strings.Contains(err.Error(), "were made to be shared") {
+				t.Errorf("%q, sharing %v: got error %v, want it to work: %v", tt.ids, set == sharing, err, want)
+			}
+			if err != nil {
+				continue
+			}
+			if len(base.Layers) != tt.layers || (base.Files != "") != (tt.dirs > 0) {
+				t.Errorf("%q, sharing %v: got %+v, want %d layers and %d to copy", tt.ids, set == sharing, base, tt.layers, tt.dirs)
+			}
+			base.Release()
+			base.Release()
+		}
+	}
+	sharing.Release(shared, other, plain, made)
+}
+
+// TestChainIsItsOwn checks that a chain does not change the list that it was made of.
+func TestChainIsItsOwn(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	_, st := open(t, dir)
+	s := layers.Open(layers.Options{Store: st, Sharing: lifecycletest.Sharing})
+	below := append(make([]string, 0, 4), add(t, s))
+	var chains [][]string
+	for range 2 {
+		chain, err := s.Chain(t.Context(), below, add(t, s))
+		must.Do(t, err)
+		chains = append(chains, chain)
+	}
+	if slices.Equal(chains[0], chains[1]) {
+		t.Errorf("got %q twice, want two chains", chains)
+	}
+	for _, chain := range append(chains, below) {
+		s.Release(chain...)
+	}
+}
+
+// TestKeep checks that nothing is removed while there may be holders that are not known.
+func TestKeep(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	_, st := open(t, dir)
+	id := add(t, layers.Open(layers.Options{Store: st}))
+	for _, keep := range []bool{true, false} {
+		s := layers.Open(layers.Options{Store: st})
+		if keep {
+			s.Keep()
+		}
+		s.Sweep()
+		if _, err := s.Hold(id); (err == nil) != keep {
+			t.Errorf("kept %v: got error %v", keep, err)
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package store
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
+)
+
+// TestCloseWaits checks that nothing is being removed any longer once a store is closed.
+func TestCloseWaits(t *testing.T) {
+	t.Parallel()
+	s := open(t, t.TempDir())
+	dir := fill(t, s, "text")
+	for n := range 300 {
+		must.Do(t, os.Mkdir(filepath.Join(dir, strconv.Itoa(n)), 0o700))
+	}
+	put(t, s, Sandboxes, "a", "", dir)
+	must.Do(t, s.Delete(Sandboxes, "a"))
+	must.Do(t, s.Close())
+	s.leaving.mu.Lock()
+	defer s.leaving.mu.Unlock()
+	if len(s.leaving.each) > 0 {
+		t.Errorf("%d directories are still being removed", len(s.leaving.each))
+	}
+}
+
+// TestSavedWithFiles checks that a record has the time of its files: a record without files has none.
+func TestSavedWithFiles(t *testing.T) {
+	t.Parallel()
+	s := open(t, t.TempDir())
+	dir := put(t, s, Sandboxes, "a", "1", fill(t, s, "text"))
+	first, err := s.find(Sandboxes, "a")
+	must.Do(t, err)
+	put(t, s, Sandboxes, "a", "2", dir)
+	if again, err := s.find(Sandboxes, "a"); err != nil || first.Saved.IsZero() || !again.Saved.Equal(first.Saved) {
+		t.Errorf("with the same files: got %v and error %v, want %v", again.Saved, err, first.Saved)
+	}
+	put(t, s, Sandboxes, "a", "3", "")
+	if without, err := s.find(Sandboxes, "a"); err != nil || !without.Saved.IsZero() || without.Dir != "" {
+		t.Errorf("without files: got %+v and error %v, want no time", without, err)
+	}
+}
+
+// TestNoteThatStays checks that a record whose note cannot be removed is not taken for deleted.
+func TestNoteThatStays(t *testing.T) {
+	t.Parallel()
+	s := open(t, t.TempDir())
+	put(t, s, Running, "a", "1", "")
+	note := filepath.Join(s.path(noted), noteName(Running, "a"))
+	must.Do(t, os.MkdirAll(filepath.Join(note, "in"), 0o700))
+	if err := s.Delete(Running, "a"); err == nil {
+		t.Error("got no error, want one of the note")
+	}
+	must.Do(t, os.RemoveAll(note))
+	wantRecords(t, s, Running, Record{ID: "a", Value: []byte("1")})
+}
