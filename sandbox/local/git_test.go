@@ -167,20 +167,32 @@ func TestGit(t *testing.T) {
 	}
 }
 
-// TestGitRepository makes a repository, configures it, and takes changes back.
-func TestGitRepository(t *testing.T) {
-	t.Parallel()
+// gitRepo is a directory whose name needs quoting.
+const gitRepo = "it's new"
+
+// newGitRepo returns a sandbox with an empty repository gitRepo.
+func newGitRepo(t *testing.T) *sandbox.Sandbox {
+	t.Helper()
 	sb := gitSandbox(t)
+	must.Do(t, sb.Git.Init(t.Context(), gitRepo, &sandbox.GitInitParams{InitialBranch: "trunk"}))
+	return sb
+}
+
+func TestGitInit(t *testing.T) {
+	t.Parallel()
+	sb := newGitRepo(t)
 	git := sb.Git
-	const repo = "it's new"
-	must.Do(t, git.Init(t.Context(), repo, &sandbox.GitInitParams{InitialBranch: "trunk"}))
-	must.Do(t, git.Init(t.Context(), repo, nil)) // once more changes nothing
+	must.Do(t, git.Init(t.Context(), gitRepo, nil)) // once more changes nothing
 	must.Do(t, git.Init(t.Context(), "bare.git", &sandbox.GitInitParams{Bare: true}))
 	if got := run(t, sb, `git -C "it's new" symbolic-ref HEAD; git -C bare.git rev-parse --is-bare-repository`); got != "refs/heads/trunk\ntrue" {
 		t.Errorf("init: %q", got)
 	}
+}
 
-	own := &sandbox.GitConfigParams{Repo: repo}
+func TestGitConfig(t *testing.T) {
+	t.Parallel()
+	git := newGitRepo(t).Git
+	own := &sandbox.GitConfigParams{Repo: gitRepo}
 	must.Do(t, git.ConfigureUser(t.Context(), "It's \"me\"", "me@example.com", own))
 	must.Do(t, git.SetConfig(t.Context(), "test.text", "-two\nlines\n", own))
 	for _, test := range []struct {
@@ -200,16 +212,21 @@ func TestGitRepository(t *testing.T) {
 	if err := git.SetConfig(t.Context(), "a.b", "c", &sandbox.GitConfigParams{Repo: "none"}); !stderrHas(err, "none") {
 		t.Errorf("the configuration of no repository: %v", err)
 	}
+}
 
+func TestGitRemotes(t *testing.T) {
+	t.Parallel()
+	sb := newGitRepo(t)
+	git := sb.Git
 	served := run(t, sb, "echo ~") + "/served/project.git"
-	must.Do(t, git.AddRemote(t.Context(), repo, "origin", "https://example.com/wrong.git", nil))
-	if err := git.AddRemote(t.Context(), repo, "origin", served, nil); !stderrHas(err, "already exists") {
+	must.Do(t, git.AddRemote(t.Context(), gitRepo, "origin", "https://example.com/wrong.git", nil))
+	if err := git.AddRemote(t.Context(), gitRepo, "origin", served, nil); !stderrHas(err, "already exists") {
 		t.Errorf("a second remote of one name: %v", err)
 	}
-	must.Do(t, git.AddRemote(t.Context(), repo, "origin", served, &sandbox.GitAddRemoteParams{Overwrite: true, Fetch: true}))
-	must.Do(t, git.AddRemote(t.Context(), repo, "other", "https://me@example.com/x.git", &sandbox.GitAddRemoteParams{Overwrite: true}))
+	must.Do(t, git.AddRemote(t.Context(), gitRepo, "origin", served, &sandbox.GitAddRemoteParams{Overwrite: true, Fetch: true}))
+	must.Do(t, git.AddRemote(t.Context(), gitRepo, "other", "https://me@example.com/x.git", &sandbox.GitAddRemoteParams{Overwrite: true}))
 	for name, want := range map[string]string{"origin": served, "other": "https://me@example.com/x.git", "none": ""} {
-		if got, err := git.RemoteURL(t.Context(), repo, name, nil); err != nil || got != want {
+		if got, err := git.RemoteURL(t.Context(), gitRepo, name, nil); err != nil || got != want {
 			t.Errorf("remote %s: %q, %v, want %q", name, got, err, want)
 		}
 	}
@@ -219,11 +236,19 @@ func TestGitRepository(t *testing.T) {
 	if got := run(t, sb, `git -C "it's new" branch -r`); got != "origin/main" {
 		t.Errorf("fetched %q", got)
 	}
+}
 
-	must.Do(t, git.Checkout(t.Context(), repo, "main", nil))
+// TestGitTakesChangesBack checks what is left of changes after each way to reset or restore them.
+func TestGitTakesChangesBack(t *testing.T) {
+	t.Parallel()
+	sb := newGitRepo(t)
+	git := sb.Git
+	served := run(t, sb, "echo ~") + "/served/project.git"
+	must.Do(t, git.AddRemote(t.Context(), gitRepo, "origin", served, &sandbox.GitAddRemoteParams{Fetch: true}))
+	must.Do(t, git.Checkout(t.Context(), gitRepo, "main", nil))
 	changed := func(what string, want ...string) {
 		t.Helper()
-		status, err := git.Status(t.Context(), repo, nil)
+		status, err := git.Status(t.Context(), gitRepo, nil)
 		must.Do(t, err)
 		var got []string
 		for _, f := range status.Files {
@@ -236,29 +261,29 @@ func TestGitRepository(t *testing.T) {
 	edit := func() {
 		t.Helper()
 		run(t, sb, `cd "it's new"; echo two >a; echo new >"b c"`)
-		must.Do(t, git.Add(t.Context(), repo, nil))
+		must.Do(t, git.Add(t.Context(), gitRepo, nil))
 	}
 	edit()
-	must.Do(t, git.Reset(t.Context(), repo, &sandbox.GitResetParams{Paths: []string{"b c"}}))
+	must.Do(t, git.Reset(t.Context(), gitRepo, &sandbox.GitResetParams{Paths: []string{"b c"}}))
 	changed("one path reset", "M  a", "?? b c")
-	must.Do(t, git.Reset(t.Context(), repo, nil))
+	must.Do(t, git.Reset(t.Context(), gitRepo, nil))
 	changed("the index reset", " M a", "?? b c")
-	must.Do(t, git.Restore(t.Context(), repo, []string{"a"}, nil))
+	must.Do(t, git.Restore(t.Context(), gitRepo, []string{"a"}, nil))
 	changed("the file restored", "?? b c")
 	edit()
-	must.Do(t, git.Restore(t.Context(), repo, []string{"."}, &sandbox.GitRestoreParams{Staged: true}))
+	must.Do(t, git.Restore(t.Context(), gitRepo, []string{"."}, &sandbox.GitRestoreParams{Staged: true}))
 	changed("the index restored", " M a", "?? b c")
 	edit()
-	must.Do(t, git.Restore(t.Context(), repo, []string{"."}, &sandbox.GitRestoreParams{Staged: true, Worktree: true, Source: "HEAD"}))
+	must.Do(t, git.Restore(t.Context(), gitRepo, []string{"."}, &sandbox.GitRestoreParams{Staged: true, Worktree: true, Source: "HEAD"}))
 	changed("both restored")
 	edit()
-	_, err := git.Commit(t.Context(), repo, "two", nil)
+	_, err := git.Commit(t.Context(), gitRepo, "two", nil)
 	must.Do(t, err)
-	must.Do(t, git.Reset(t.Context(), repo, &sandbox.GitResetParams{Target: "HEAD~1", Mode: sandbox.GitResetSoft}))
+	must.Do(t, git.Reset(t.Context(), gitRepo, &sandbox.GitResetParams{Target: "HEAD~1", Mode: sandbox.GitResetSoft}))
 	changed("soft reset", "M  a", "A  b c")
-	must.Do(t, git.Reset(t.Context(), repo, &sandbox.GitResetParams{Target: "origin/main", Mode: sandbox.GitResetHard}))
+	must.Do(t, git.Reset(t.Context(), gitRepo, &sandbox.GitResetParams{Target: "origin/main", Mode: sandbox.GitResetHard}))
 	changed("hard reset")
-	if err := git.Restore(t.Context(), repo, []string{"none"}, nil); !stderrHas(err, "did not match") {
+	if err := git.Restore(t.Context(), gitRepo, []string{"none"}, nil); !stderrHas(err, "did not match") {
 		t.Errorf("restore of nothing: %v", err)
 	}
 }
