@@ -15,6 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 // badCode is code that a kernel survives, or that its sandbox survives.
@@ -27,7 +28,7 @@ type badCode struct {
 // run runs the code, and then some that must work.
 func (c badCode) run(t *testing.T, sb *sandbox.Sandbox) {
 	t.Helper()
-	if strings.Contains(c.code, "ExceptionGroup") && evaluate(t, sb, "__import__('sys').version_info >= (3, 11)") == "False" {
+	if strings.Contains(c.code, "ExceptionGroup") && sandboxtest.Eval(t, sb, "__import__('sys').version_info >= (3, 11)") == "False" {
 		t.Skip("this Python has no groups of exceptions")
 	}
 	execution, err := sb.RunCode(t.Context(), c.code, nil)
@@ -47,7 +48,7 @@ func (c badCode) run(t *testing.T, sb *sandbox.Sandbox) {
 	if c.check != nil {
 		c.check(t, execution)
 	}
-	if got := evaluate(t, sb, "6 * 7"); got != "42" {
+	if got := sandboxtest.Eval(t, sb, "6 * 7"); got != "42" {
 		t.Errorf("afterwards 6 * 7 is %q, want %q", got, "42")
 	}
 }
@@ -212,7 +213,7 @@ func TestBadRequests(t *testing.T) {
 				t.Errorf("it does not name the language: %v", err)
 			}
 		}
-		if got := evaluate(t, sb, "6 * 7"); got != "42" {
+		if got := sandboxtest.Eval(t, sb, "6 * 7"); got != "42" {
 			t.Errorf("afterwards: %q, want %q", got, "42")
 		}
 	})
@@ -223,7 +224,7 @@ func TestKernelRestartedBetweenCalls(t *testing.T) {
 	t.Parallel()
 	cloud := shared(t)
 	sb := cloud.Create(t)
-	pid := evaluate(t, sb, "x = 1; import os; os.getpid()")
+	pid := sandboxtest.Eval(t, sb, "x = 1; import os; os.getpid()")
 	other, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Option())
 	must.Do(t, err)
 	defer other.Close()
@@ -238,7 +239,7 @@ func TestKernelRestartedBetweenCalls(t *testing.T) {
 			return err
 		},
 	} {
-		pid = evaluate(t, sb, "x = 1; import os; os.getpid()")
+		pid = sandboxtest.Eval(t, sb, "x = 1; import os; os.getpid()")
 		if err := restart(); err != nil {
 			t.Fatalf("%s: %v", how, err)
 		}
@@ -252,7 +253,7 @@ func TestKernelRestartedBetweenCalls(t *testing.T) {
 		}
 		// At most one report is pending.
 		_, _ = sb.RunCode(t.Context(), "x = 2", nil)
-		if got := evaluate(t, sb, "6 * 7"); got != "42" {
+		if got := sandboxtest.Eval(t, sb, "6 * 7"); got != "42" {
 			t.Errorf("%s: afterwards %q, want %q", how, got, "42")
 		}
 	}
@@ -333,13 +334,13 @@ display({'text/plain': 'shown'}, raw=True)
 			t.Errorf("got  %s\nwant %s", all, want)
 		}
 		// Leaving the loop interrupts the code.
-		evaluate(t, sb, "x = 41")
+		sandboxtest.Eval(t, sb, "x = 41")
 		for event := range sb.StreamCode(t.Context(), "print('begun', flush=True)\nwhile True: pass", nil) {
 			if _, ok := event.(sandbox.OutputEvent); ok {
 				break
 			}
 		}
-		if got := evaluate(t, sb, "x + 1"); got != "42" {
+		if got := sandboxtest.Eval(t, sb, "x + 1"); got != "42" {
 			t.Errorf("after a loop that was left: %q, want %q", got, "42")
 		}
 	})
@@ -353,12 +354,12 @@ func TestErrorThenRun(t *testing.T) {
 	if testing.Short() {
 		pairs = 50
 	}
-	evaluate(t, sb, "n = 0")
+	sandboxtest.Eval(t, sb, "n = 0")
 	for i := range pairs {
 		if _, err := sb.RunCode(t.Context(), "1/0", nil); !isException(err, "ZeroDivisionError") {
 			t.Fatalf("%d: got %v, want the Python exception ZeroDivisionError", i, err)
 		}
-		if got := evaluate(t, sb, "n += 1; n"); got != fmt.Sprint(i+1) {
+		if got := sandboxtest.Eval(t, sb, "n += 1; n"); got != fmt.Sprint(i+1) {
 			t.Fatalf("%d: n is %s, want %s", i, got, fmt.Sprint(i+1))
 		}
 	}
@@ -370,7 +371,7 @@ func TestTwoClients(t *testing.T) {
 	t.Parallel()
 	cloud := shared(t)
 	apart := cloud.Create(t) // another sandbox: it has nothing of this one
-	evaluate(t, apart, "n = 'theirs'")
+	sandboxtest.Eval(t, apart, "n = 'theirs'")
 	for _, transport := range transports {
 		t.Run(string(transport), func(t *testing.T) {
 			way := sandbox.WithCodeTransport(transport)
@@ -378,7 +379,7 @@ func TestTwoClients(t *testing.T) {
 			other, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Option(), way)
 			must.Do(t, err)
 			defer other.Close()
-			evaluate(t, sb, "n = 0")
+			sandboxtest.Eval(t, sb, "n = 0")
 			var clients sync.WaitGroup
 			for c, handle := range []*sandbox.Sandbox{sb, other, sb, other} {
 				clients.Go(func() {
@@ -396,7 +397,7 @@ func TestTwoClients(t *testing.T) {
 				})
 			}
 			clients.Wait()
-			if got := evaluate(t, other, "n"); got != "80" {
+			if got := sandboxtest.Eval(t, other, "n"); got != "80" {
 				t.Errorf("%s of 80 ran, want all", got)
 			}
 		})
@@ -411,7 +412,7 @@ func TestLargeResult(t *testing.T) {
 		if n := len(execution.Text()); n != 64<<20 && (n != 0 || !strings.Contains(execution.Stderr, "left out")) {
 			t.Errorf("%d bytes, and stderr says %q", n, execution.Stderr)
 		}
-		if got := evaluate(t, sb, "6 * 7"); got != "42" {
+		if got := sandboxtest.Eval(t, sb, "6 * 7"); got != "42" {
 			t.Errorf("afterwards: %q, want %q", got, "42")
 		}
 	})

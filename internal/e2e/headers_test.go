@@ -172,7 +172,7 @@ func putGoClient(t *testing.T, sb *sandbox.Sandbox) {
 	text, err := os.ReadFile(program)
 	must.Do(t, err)
 	must.Do(t, sb.Files.Write(t.Context(), "/home/user/goclient", text, nil))
-	run(t, sb, "chmod +x goclient")
+	sandboxtest.Run(t, sb, "chmod +x goclient")
 }
 
 // withPackages begins the command of a client that the image does not have.
@@ -274,7 +274,7 @@ func TestSecretsStayOutside(t *testing.T) {
 
 func TestSecretsReachNoOtherHost(t *testing.T) {
 	n, _, sb := withSecret(t)
-	run(t, sb, `curl -sS -m 30 -k -H "Authorization: dummy" https://other.test/direct; curl -sS -m 30 -k -L https://api.test/away; curl -sS -m 30 -k --noproxy '*' https://other.test/transparent; curl -sS -m 30 https://below.wild.test/below`)
+	sandboxtest.Run(t, sb, `curl -sS -m 30 -k -H "Authorization: dummy" https://other.test/direct; curl -sS -m 30 -k -L https://api.test/away; curl -sS -m 30 -k --noproxy '*' https://other.test/transparent; curl -sS -m 30 https://below.wild.test/below`)
 	for _, at := range []string{"other.test/direct", "other.test/landed", "other.test/transparent"} {
 		got := n.last(at)
 		if got == nil || strings.Contains(fmt.Sprint(got), secretValue) {
@@ -285,7 +285,7 @@ func TestSecretsReachNoOtherHost(t *testing.T) {
 		t.Errorf("below a pattern: saw %v, want X-Api-Key alone", got)
 	}
 	for _, trick := range []string{"-H 'Host: other.test' https://api.test/trick", "-H 'Host: api.test' https://other.test/trick"} {
-		answer := run(t, sb, "curl -sS -k -m 30 -w '%{http_code}' "+trick)
+		answer := sandboxtest.Run(t, sb, "curl -sS -k -m 30 -w '%{http_code}' "+trick)
 		if strings.HasPrefix(trick, "-H 'Host: other") && !strings.HasSuffix(answer, "421") {
 			t.Errorf("curl %s: got %s, want 421", trick, answer)
 		}
@@ -303,15 +303,15 @@ func TestSecretsEchoed(t *testing.T) {
 	for _, version := range []string{"--http1.1", "--http2", "--noproxy '*'"} {
 		for _, method := range []string{"TRACE", "trace", "Trace", "TRACK"} {
 			command := fmt.Sprintf("curl -sS -m 30 -w '%%{http_code}' %s -X %s https://api.test/trace", version, method)
-			if got := run(t, sb, command); strings.Contains(got, secretValue) || !strings.HasSuffix(got, "405") || n.last("api.test/trace") != nil {
+			if got := sandboxtest.Run(t, sb, command); strings.Contains(got, secretValue) || !strings.HasSuffix(got, "405") || n.last("api.test/trace") != nil {
 				t.Errorf("%s: got %s, want 405 and nothing sent to the host", command, got)
 			}
 		}
 	}
-	if got := run(t, sb, "curl -sS -m 30 -k -X TRACE -H 'A: mine' https://other.test/trace"); !strings.Contains(got, "A: mine") {
+	if got := sandboxtest.Run(t, sb, "curl -sS -m 30 -k -X TRACE -H 'A: mine' https://other.test/trace"); !strings.Contains(got, "A: mine") {
 		t.Errorf("TRACE to a host without a rule: got %s, want the request", got)
 	}
-	if got := run(t, sb, "curl -sS https://api.test/echo"); got != "Bearer "+secretValue+"hello\n" {
+	if got := sandboxtest.Run(t, sb, "curl -sS https://api.test/echo"); got != "Bearer "+secretValue+"hello" {
 		t.Errorf("a host that echoes: got %q", got)
 	}
 }
@@ -320,7 +320,7 @@ func TestSecretsEchoed(t *testing.T) {
 func TestSecretDeleted(t *testing.T) {
 	n, client, sb := withSecret(t)
 	must.Do(t, client.Secrets.Delete(t.Context(), "key"))
-	if got := run(t, sb, "curl -sS -w '%{http_code}' https://api.test/gone"); !strings.HasSuffix(got, "502") || !strings.Contains(got, "the secret key") || n.last("api.test/gone") != nil {
+	if got := sandboxtest.Run(t, sb, "curl -sS -w '%{http_code}' https://api.test/gone"); !strings.HasSuffix(got, "502") || !strings.Contains(got, "the secret key") || n.last("api.test/gone") != nil {
 		t.Errorf("without the secret: got %s, want 502 that names it", got)
 	}
 }
@@ -338,11 +338,11 @@ func TestAuthorities(t *testing.T) {
 	check := func(what string, sb *sandbox.Sandbox) string {
 		t.Helper()
 		knowHosts(t, sb) // each start forgets them
-		if got := run(t, sb, fetch); got != "hello\n" {
+		if got := sandboxtest.Run(t, sb, fetch); got != "hello" {
 			t.Errorf("%s: got %q, want hello", what, got)
 		}
-		run(t, sb, "env -i PATH=$PATH python3 -c 'import requests; requests.get(\"https://api.test/\")'")
-		return run(t, sb, authority)
+		sandboxtest.Run(t, sb, "env -i PATH=$PATH python3 -c 'import requests; requests.get(\"https://api.test/\")'")
+		return sandboxtest.Run(t, sb, authority)
 	}
 	first := check("at first", sb)
 	for command, want := range map[string]string{
@@ -366,7 +366,7 @@ func TestAuthorities(t *testing.T) {
 		t.Error("without rules: the certificate of the host is trusted, so it was not the host's own")
 	}
 	set(map[string]map[string]string{"api.test": {"X-New": "literal"}})
-	if run(t, sb, fetch+"new"); n.last("api.test/new").Get("X-New") != "literal" || n.last("api.test/new").Get("Authorization") != "" {
+	if sandboxtest.Run(t, sb, fetch+"new"); n.last("api.test/new").Get("X-New") != "literal" || n.last("api.test/new").Get("Authorization") != "" {
 		t.Errorf("other rules: the host saw %v, want X-New alone", n.last("api.test/new"))
 	}
 	set(map[string]map[string]string{"api.test": {"Authorization": "Bearer " + sandbox.SecretRef("key")}})
@@ -389,7 +389,7 @@ func TestAuthorities(t *testing.T) {
 	}
 	plain, err := client.Create(t.Context(), sandbox.WithTemplate(snapshot.ID))
 	must.Do(t, err)
-	if got := run(t, plain, "ls -A /run/e2bctl 2>/dev/null; grep -c /run/e2bctl /proc/self/mounts; env | grep -c /run/e2bctl; true"); got != "0\n0\n" {
+	if got := sandboxtest.Run(t, plain, "ls -A /run/e2bctl 2>/dev/null; grep -c /run/e2bctl /proc/self/mounts; env | grep -c /run/e2bctl; true"); got != "0\n0" {
 		t.Errorf("a child without rules: got %q, want no file, mount or variable of an authority", got)
 	}
 	if err := plain.SetNetwork(t.Context(), sandbox.Network{Headers: map[string]map[string]string{"api.test": {"A": "b"}}}); !errors.Is(err, api.ErrInvalidArgument) {

@@ -39,7 +39,7 @@ func TestInternetOff(t *testing.T) {
 	if want := "WithInternet"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("pip: %v, want an error with %q", err, want)
 	}
-	if got := run(t, sb, "curl -sS http://example.com"); !strings.Contains(got, "example.com") || !strings.Contains(got, "internet access is off") {
+	if got := sandboxtest.Run(t, sb, "curl -sS http://example.com"); !strings.Contains(got, "example.com") || !strings.Contains(got, "internet access is off") {
 		t.Errorf("curl says %q, want %q in it and %q in it", got, "example.com", "internet access is off")
 	}
 	for command, want := range map[string]string{
@@ -150,7 +150,7 @@ func TestWithoutPrivateNetworks(t *testing.T) {
 		cloud := sandboxtest.New(t, append(options, local.WithWarm(0))...)
 		sb := cloud.Create(t)
 		for address, private := range map[string]bool{"10.1.2.3:8080": true, "192.168.7.8:8080": true, "203.0.113.7:8080": false} {
-			reached := run(t, sb, "curl -s -m 20 http://"+address+" || true") == "origin of "+address
+			reached := sandboxtest.Run(t, sb, "curl -s -m 20 http://"+address+" || true") == "origin of "+address
 			if want := !private || name == "with"; reached != want {
 				t.Errorf("%s private networks, %s is reached: %v, want %v", name, address, reached, want)
 			}
@@ -272,21 +272,21 @@ func TestTwoSandboxes(t *testing.T) {
 			t.Errorf("%s: got %v, want fs.ErrNotExist", path, err)
 		}
 	}
-	evaluate(t, one, "secret = 1")
-	if got := evaluate(t, two, "'secret' in globals()"); got != "False" {
+	sandboxtest.Eval(t, one, "secret = 1")
+	if got := sandboxtest.Eval(t, two, "'secret' in globals()"); got != "False" {
 		t.Error("a variable is shared")
 	}
-	run(t, one, "nohup python3 -m http.server 3456 --bind 127.0.0.1 >/dev/null 2>&1 & echo")
+	sandboxtest.Run(t, one, "nohup python3 -m http.server 3456 --bind 127.0.0.1 >/dev/null 2>&1 & echo")
 	const listening = "(echo > /dev/tcp/127.0.0.1/3456) 2>/dev/null && echo open || echo closed"
-	patience.Until(t, "the server in one listens", func() bool { return run(t, one, listening) == "open\n" })
-	if got := run(t, two, listening); got != "closed\n" {
+	patience.Until(t, "the server in one listens", func() bool { return sandboxtest.Run(t, one, listening) == "open" })
+	if got := sandboxtest.Run(t, two, listening); got != "closed" {
 		t.Errorf("the port of one in two: %s, want %s", got, "closed\n")
 	}
-	if got := run(t, two, `grep -alz '^3456$' /proc/[0-9]*/cmdline 2>/dev/null || true`); got != "" {
+	if got := sandboxtest.Run(t, two, `grep -alz '^3456$' /proc/[0-9]*/cmdline 2>/dev/null || true`); got != "" {
 		t.Errorf("two sees the processes of one: %s, want nothing", got)
 	}
 	must.Do(t, one.Close())
-	if got := run(t, two, "echo lives"); got != "lives\n" {
+	if got := sandboxtest.Run(t, two, "echo lives"); got != "lives" {
 		t.Errorf("got %q, want %q", got, "lives\n")
 	}
 }
@@ -355,7 +355,7 @@ func (a *asking) hosts() int {
 func curls(t *testing.T, sb *sandbox.Sandbox, want map[string]string) {
 	t.Helper()
 	for arguments, want := range want {
-		if got := run(t, sb, "curl -sS -m 40 "+arguments+" 2>&1 || true"); !strings.Contains(got, want) {
+		if got := sandboxtest.Run(t, sb, "curl -sS -m 40 "+arguments+" 2>&1 || true"); !strings.Contains(got, want) {
 			t.Errorf("curl %s: got %q, want %q", arguments, got, want)
 		}
 	}
@@ -382,7 +382,7 @@ func TestAsk(t *testing.T) {
 	}
 	curls(t, sb, want)
 	curls(t, sb, want) // the program is not asked again
-	run(t, sb, "for i in $(seq 20); do curl -sS http://yes$i.many.test/ http://yes.many.test/ & done; wait")
+	sandboxtest.Run(t, sb, "for i in $(seq 20); do curl -sS http://yes$i.many.test/ http://yes.many.test/ & done; wait")
 	for _, host := range []string{"yes.test", "no.test", "panic.test", "198.51.100.1", "lookup.test", "yes2.test", "no2.test", "yes.many.test", "yes1.many.test", "yes20.many.test"} {
 		if n := a.times(host); n != 1 {
 			t.Errorf("asked about %s %d times, want 1", host, n)

@@ -148,7 +148,7 @@ func TestInstallFromAnIndex(t *testing.T) {
 	sb := x.sandbox(t, sandbox.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 	one := &sandbox.Installation{Packages: []sandbox.InstalledPackage{{Name: "greeting", Version: "1.0"}, {Name: "words", Version: "1.5"}}}
 	installs(t, sb, one, "greeting==1.*")
-	if got := evaluate(t, sb, "import greeting, words; greeting.text, words.n"); got != "('hello', 1)" {
+	if got := sandboxtest.Eval(t, sb, "import greeting, words; greeting.text, words.n"); got != "('hello', 1)" {
 		t.Errorf("got %q, want %q", got, "('hello', 1)")
 	}
 	if x.asked("/") == 0 {
@@ -375,7 +375,7 @@ func TestLock(t *testing.T) {
 	if diff := cmp.Diff(want, lock.Packages); diff != "" || !strings.HasPrefix(lock.Comment, "For CPython 3.") {
 		t.Errorf("%q, packages (-want +got):\n%s", lock.Comment, diff)
 	}
-	if got := run(t, first, "pip list 2>/dev/null | grep -c greeting || true"); got != "0\n" {
+	if got := sandboxtest.Run(t, first, "pip list 2>/dev/null | grep -c greeting || true"); got != "0" {
 		t.Errorf("to lock has installed: %s, want %s", got, "0\n")
 	}
 	text, err := lock.MarshalText()
@@ -400,7 +400,7 @@ func TestLock(t *testing.T) {
 		if diff := cmp.Diff(installed, got, cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("sandbox %d (-want +got):\n%s", i, diff)
 		}
-		if got := evaluate(t, sb, "import greeting; greeting.words.n"); got != "1" {
+		if got := sandboxtest.Eval(t, sb, "import greeting; greeting.words.n"); got != "1" {
 			t.Errorf("sandbox %d: %s, want %s", i, got, "1")
 		}
 		uncached := i == 0 || i == 3
@@ -410,7 +410,7 @@ func TestLock(t *testing.T) {
 		if got, err := sb.Packages.InstallLock(t.Context(), lock, nil); err != nil || len(got.Packages) != 2 || x.asked("/") != 0 {
 			t.Errorf("sandbox %d, again: %+v, %v, %d requests, want 2 packages, no error and no request", i, got, err, x.asked("/"))
 		}
-		patience.Until(t, "the directory is removed", func() bool { return run(t, sb, "ls /tmp | grep -c e2bctl || true") == "0\n" })
+		patience.Until(t, "the directory is removed", func() bool { return sandboxtest.Run(t, sb, "ls /tmp | grep -c e2bctl || true") == "0" })
 	}
 	if kept, err := os.ReadDir(cache); err != nil || len(kept) != 2 {
 		t.Errorf("%d wheels are kept, %v, want 2 and no error", len(kept), err)
@@ -453,7 +453,7 @@ if "download" in sys.argv:
     os.makedirs(to)
     shutil.copy("/tmp/evil.whl", to + "/greeting-1.0-py3-none-any.whl")
 `
-	directory := evaluate(t, hostile, "__import__('os').path.dirname(__import__('pip').__file__)")
+	directory := sandboxtest.Eval(t, hostile, "__import__('os').path.dirname(__import__('pip').__file__)")
 	directory = strings.Trim(directory, "'")
 	must.Do(t, hostile.Files.Write(t.Context(), directory+"/__main__.py", []byte(lying), &sandbox.FileParams{User: "root"}))
 	if _, err := hostile.Packages.InstallLock(t.Context(), lock, nil); err != nil {
@@ -552,7 +552,9 @@ func TestInstallIsCancelled(t *testing.T) {
 	if _, err := sb.Packages.Install(ctx, []string{"slow"}, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want context.Canceled", err)
 	}
-	patience.Until(t, "pip ends", func() bool { return run(t, sb, `grep -alz '^pip$' /proc/[0-9]*/cmdline 2>/dev/null || true`) == "" })
+	patience.Until(t, "pip ends", func() bool {
+		return sandboxtest.Run(t, sb, `grep -alz '^pip$' /proc/[0-9]*/cmdline 2>/dev/null || true`) == ""
+	})
 	if _, err := sb.Packages.Install(t.Context(), []string{filepath.Join(t.TempDir(), "slow-1.0-py3-none-any.whl")}, nil); !errors.Is(err, api.ErrInvalidArgument) {
 		t.Errorf("got %v, want api.ErrInvalidArgument", err)
 	}
