@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/e2bctl/e2bctl/internal/memtest"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
@@ -31,18 +31,16 @@ import (
 func TestFileMemoryIsConstant(t *testing.T) {
 	sb := shared(t).Create(t)
 	const size = 256 << 20
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	must.Do(t, sb.Files.WriteFrom(t.Context(), "big", io.LimitReader(pattern{}, size), nil))
-	r, err := sb.Files.Open(t.Context(), "big", nil)
-	must.Do(t, err)
-	defer r.Close()
-	if n, err := io.Copy(io.Discard, r); err != nil || n != size {
-		t.Errorf("%d bytes came back, %v, want %d and no error", n, err, size)
-	}
-	runtime.ReadMemStats(&after)
-	// The cloud's edge is also in this process.
-	if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 48<<20 {
+	allocated := memtest.Allocated(func() { // the cloud's edge is also in this process
+		must.Do(t, sb.Files.WriteFrom(t.Context(), "big", io.LimitReader(pattern{}, size), nil))
+		r, err := sb.Files.Open(t.Context(), "big", nil)
+		must.Do(t, err)
+		defer r.Close()
+		if n, err := io.Copy(io.Discard, r); err != nil || n != size {
+			t.Errorf("%d bytes came back, %v, want %d and no error", n, err, size)
+		}
+	})
+	if allocated > 48<<20 {
 		t.Errorf("%d MiB were allocated for 2 x %d MiB, want at most 48", allocated>>20, size>>20)
 	}
 }
