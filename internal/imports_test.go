@@ -113,6 +113,7 @@ var imports = map[string]string{
 	"internal/gen/process":                      "",
 	"internal/gen/process/processconnect":       "internal/gen/process",
 	"internal/httpwait":                         "",
+	"internal/memtest":                          "",
 	"internal/must":                             "",
 	"internal/patience":                         "",
 	"internal/jupyter":                          "internal/boundjson",

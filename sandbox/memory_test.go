@@ -5,24 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/boundjson"
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/memtest"
 	"github.com/e2bctl/e2bctl/sandbox/chart"
 )
-
-// allocated returns how many bytes a call allocates. The test must not run in
-// parallel with others.
-func allocated(f func()) int {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	f()
-	runtime.ReadMemStats(&after)
-	return int(after.TotalAlloc - before.TotalAlloc)
-}
 
 // What a sandbox sends takes memory in proportion to its length, however many
 // values it packs into that.
@@ -56,7 +46,7 @@ func TestForeignJSONIsBounded(t *testing.T) { //nolint:paralleltest // it measur
 	} {
 		t.Run(name, func(t *testing.T) {
 			var err error
-			took := allocated(func() { err = read() })
+			took := memtest.Allocated(func() { err = read() })
 			if _, ok := errors.AsType[*boundjson.TooManyError](err); !ok || took > size+1<<20 {
 				t.Errorf("%v after %d KiB, for %d KiB of JSON", err, took>>10, size>>10)
 			}

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -232,101 +231,141 @@ func (m memory) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
+// leases is a service that notes when leases are renewed, from its start on.
+type leases struct {
+	start time.Time
+
+	mu      sync.Mutex
+	status  int // with which it answers renewals
+	renewed []time.Duration
+}
+
+// newLeases returns the service, which accepts renewals, and a client of it.
+func newLeases(t *testing.T) (*leases, *Client) {
+	t.Helper()
+	l := &leases{start: time.Now(), status: http.StatusNoContent}
+	c, err := NewClient(WithAPIKey(testKey), WithEnvFile(""), WithMaxRetries(0), WithTransport(memory(l.answer)))
+	must.Do(t, err)
+	return l, c
+}
+
+func (l *leases) answer(r *http.Request) (int, string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case strings.HasSuffix(r.URL.Path, "/refreshes"):
+		l.renewed = append(l.renewed, time.Since(l.start))
+		return l.status, `{"code":404,"message":"gone"}`
+	case r.Method == http.MethodDelete:
+		return 204, ""
+	default:
+		return 201, `{"sandboxID":"i1"}`
+	}
+}
+
+// answerWith has renewals answered with status from now on.
+func (l *leases) answerWith(status int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.status = status
+}
+
+// take returns when leases were renewed since the last call.
+func (l *leases) take() []time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	renewed := l.renewed
+	l.renewed = nil
+	return renewed
+}
+
+// renewing is the option of a sandbox with a lease.
+var renewing = WithExpiry(Expiry{After: time.Minute, Renew: true})
+
+// TestLease checks when the lease of a sandbox is renewed, and that a renewal that fails is
+// repeated until the sandbox is gone.
 func TestLease(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		start := time.Now()
-		var mu sync.Mutex
-		var renewed []time.Duration
-		status := http.StatusNoContent
-		c, err := NewClient(WithAPIKey(testKey), WithEnvFile(""), WithMaxRetries(0), WithTransport(memory(func(r *http.Request) (int, string) {
-			mu.Lock()
-			defer mu.Unlock()
-			if strings.HasSuffix(r.URL.Path, "/refreshes") {
-				renewed = append(renewed, time.Since(start))
-				return status, `{"code":404,"message":"gone"}`
-			}
-			if r.Method == http.MethodDelete {
-				return 204, ""
-			}
-			return 201, `{"sandboxID":"i1"}`
-		})))
-		must.Do(t, err)
-		renewals := func() int { mu.Lock(); defer mu.Unlock(); return len(renewed) }
+		l, c := newLeases(t)
+		defer c.Close()
 		sb, err := c.Create(t.Context())
 		must.Do(t, err)
+		defer sb.Close()
 		<-time.After(11 * time.Minute)
-		mu.Lock()
-		at := slices.Clone(renewed)
-		mu.Unlock()
-		if diff := cmp.Diff([]time.Duration{150 * time.Second, 300 * time.Second, 450 * time.Second, 600 * time.Second}, at); diff != "" {
+		if diff := cmp.Diff([]time.Duration{150 * time.Second, 300 * time.Second, 450 * time.Second, 600 * time.Second}, l.take()); diff != "" {
 			t.Errorf("renewed at:\n%s", diff)
 		}
-		mu.Lock()
-		status = 503
-		mu.Unlock()
+		l.answerWith(503)
 		<-time.After(4 * time.Minute)
-		if n := renewals(); n < 12 {
-			t.Errorf("a renewal that failed was repeated %d times only", n-4)
+		if n := len(l.take()); n < 8 {
+			t.Errorf("a renewal that failed was repeated %d times only", n)
 		}
-		mu.Lock()
-		status = 404
-		mu.Unlock()
+		l.answerWith(404)
 		<-time.After(time.Minute)
-		n := renewals()
+		l.take()
 		<-time.After(time.Hour)
-		if renewals() != n {
-			t.Error("a sandbox that is gone is renewed")
+		if n := len(l.take()); n != 0 {
+			t.Errorf("a sandbox that is gone is renewed %d times", n)
 		}
-		sb.Close()
+	})
+}
 
-		mu.Lock()
-		renewed, status = nil, 204
-		mu.Unlock()
-		for name, end := range map[string]func(*Sandbox) error{
-			"closed": (*Sandbox).Close, "detached": (*Sandbox).Detach,
-			"fixed": func(sb *Sandbox) error { return sb.SetLifetime(t.Context(), time.Hour) },
-		} {
-			sb, err := c.Create(t.Context(), WithExpiry(Expiry{After: time.Minute, Renew: true}))
-			must.Do(t, err)
-			must.Do(t, end(sb))
-			<-time.After(time.Hour)
-			if renewals() != 0 {
-				t.Errorf("%s, and renewed", name)
-			}
-			sb.Close()
-		}
-		// A life that could not be fixed still has its lease, unless the handle is
-		// closed, and one that was fixed stays fixed.
-		leased, err := c.Create(t.Context(), WithExpiry(Expiry{After: time.Minute, Renew: true}))
+// TestLeaseEnds checks that no sandbox is renewed whose handle is closed, or whose life is fixed.
+func TestLeaseEnds(t *testing.T) {
+	t.Parallel()
+	fixed := func(sb *Sandbox) error { return sb.SetLifetime(context.Background(), time.Hour) }
+	for name, tt := range map[string]struct {
+		option CreateOption
+		end    func(*Sandbox) error
+	}{
+		"closed":           {renewing, (*Sandbox).Close},
+		"detached":         {renewing, (*Sandbox).Detach},
+		"fixed":            {renewing, fixed},
+		"fixed from first": {WithExpiry(Expiry{After: time.Minute}), func(*Sandbox) error { return nil }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				l, c := newLeases(t)
+				defer c.Close()
+				sb, err := c.Create(t.Context(), tt.option)
+				must.Do(t, err)
+				defer sb.Close()
+				must.Do(t, tt.end(sb))
+				<-time.After(time.Hour)
+				if n := len(l.take()); n != 0 {
+					t.Errorf("renewed %d times", n)
+				}
+			})
+		})
+	}
+}
+
+// TestLeaseAfterFixing checks that a life that could not be fixed still has its lease, and that one
+// that was fixed stays fixed.
+func TestLeaseAfterFixing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l, c := newLeases(t)
+		defer c.Close()
+		sb, err := c.Create(t.Context(), renewing)
 		must.Do(t, err)
-		if err := leased.SetLifetime(t.Context(), -1); err == nil {
+		defer sb.Close()
+		if err := sb.SetLifetime(t.Context(), -1); err == nil {
 			t.Error("a negative life was set")
 		}
 		<-time.After(time.Minute)
-		if n := renewals(); n == 0 {
+		if len(l.take()) == 0 {
 			t.Error("the lease ended with a call that failed")
 		}
-		if err := leased.SetLifetime(t.Context(), time.Hour); err != nil {
-			t.Error(err)
-		}
-		_ = leased.SetLifetime(t.Context(), -1)
-		mu.Lock()
-		renewed = nil
-		mu.Unlock()
+		must.Do(t, sb.SetLifetime(t.Context(), time.Hour))
+		_ = sb.SetLifetime(t.Context(), -1)
+		l.take()
 		<-time.After(time.Hour)
-		if renewals() != 0 {
-			t.Error("fixed, and renewed after all")
+		if n := len(l.take()); n != 0 {
+			t.Errorf("fixed, and renewed %d times after all", n)
 		}
-		leased.Close()
-		fixed, err := c.Create(t.Context(), WithExpiry(Expiry{After: time.Minute}))
-		must.Do(t, err)
-		<-time.After(time.Hour)
-		if renewals() != 0 {
-			t.Error("a fixed life was renewed")
-		}
-		fixed.Close()
-		c.Close()
 	})
 }
 

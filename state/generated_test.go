@@ -143,81 +143,45 @@ func FuzzValuesOfAllKinds(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64, depth uint8) { checkValue(t, seed, int(depth%4)) })
 }
 
+// checked is a generated value and its document.
+type checked struct {
+	seed  uint64
+	depth int
+	given any
+	doc   []byte
+}
+
+// made makes the value anew.
+func (c checked) made() any { return newMaker(c.seed).value(c.depth) }
+
+// same checks that another way to encode the value gives the same document.
+func (c checked) same(t *testing.T, how string, got []byte, err error) {
+	t.Helper()
+	if err != nil || !bytes.Equal(got, c.doc) {
+		t.Errorf("seed %d, depth %d: %T %s: %v, %.200s, want %.200s", c.seed, c.depth, c.given, how, err, got, c.doc)
+	}
+}
+
 func checkValue(t *testing.T, seed uint64, depth int) {
 	t.Helper()
-	made := func() any { return newMaker(seed).value(depth) }
-	given := made()
-	doc, err := state.Marshal(given)
+	c := checked{seed: seed, depth: depth}
+	c.given = c.made()
+	doc, err := state.Marshal(c.given)
 	if err != nil {
-		t.Fatalf("%d, %d: %T: %v", seed, depth, given, err)
+		t.Fatalf("%d, %d: %T: %v", seed, depth, c.given, err)
 	}
-	same := func(how string, got []byte, err error) {
-		t.Helper()
-		if err != nil || !bytes.Equal(got, doc) {
-			t.Errorf("seed %d, depth %d: %T %s: %v, %.200s, want %.200s", seed, depth, given, how, err, got, doc)
-		}
-	}
+	c.doc = doc
 	// Detached from its blobs it is the same document, and shares nothing with the
 	// caller's value.
-	value := mustValue(t, given)
-	size := value.Size()
-	same("in two parts", value.Bytes(), nil)
-	overwrite(reflect.ValueOf(given))
-	same("whose source was overwritten", value.Bytes(), nil)
-
-	// Behind pointers it is the same.
-	p := reflect.New(reflect.TypeOf(given))
-	p.Elem().Set(reflect.ValueOf(made()))
-	pp := reflect.New(p.Type())
-	pp.Elem().Set(p)
-	box := any(p.Interface())
-	for _, pointer := range []any{p.Interface(), pp.Interface(), &box} {
-		got, err := state.Marshal(pointer)
-		same(fmt.Sprintf("as a %T", pointer), got, err)
-	}
-	list := reflect.Append(reflect.MakeSlice(reflect.SliceOf(p.Type()), 0, 1), p)
-	mapping := reflect.MakeMap(reflect.MapOf(reflect.TypeFor[string](), p.Type()))
-	mapping.SetMapIndex(reflect.ValueOf("k"), p)
-	for _, pair := range [][2]any{
-		{[]any{made()}, list.Interface()}, {map[string]any{"k": made()}, mapping.Interface()}, {map[string]any{"P": made()}, struct{ P any }{p.Interface()}},
-	} {
-		want, err := state.Marshal(pair[0])
-		must.Do(t, err)
-		if got, err := state.Marshal(pair[1]); err != nil || !bytes.Equal(got, want) {
-			t.Errorf("seed %d, depth %d: %T: %.200s, %v, want %.200s", seed, depth, pair[1], got, err, want)
-		}
-	}
-
-	// Every kind of target gets bytes of its own.
-	text := bytes.Clone(doc)
-	parsed, err := state.Parse(text, state.Bounds{})
-	must.Do(t, err)
-	for _, from := range []state.Value{value, parsed} {
-		for _, target := range targets(given) {
-			if err := from.Decode(target.Interface()); err != nil {
-				t.Errorf("seed %d, depth %d: into %s: %v", seed, depth, target.Type(), err)
-				continue
-			}
-			again, err := state.Marshal(target.Interface())
-			same("through "+target.Type().String(), again, err)
-			overwrite(target.Elem())
-			same("after "+target.Type().String()+" was overwritten", from.Bytes(), nil)
-		}
-	}
-	whole := reflect.New(reflect.TypeOf(given))
-	if err := state.Unmarshal(text, whole.Interface()); err != nil {
-		t.Errorf("seed %d, depth %d: %v", seed, depth, err)
-	}
-	before, err := state.Marshal(whole.Interface())
-	must.Do(t, err)
-	for i := range text {
-		text[i] = 0
-	}
-	if after, err := state.Marshal(whole.Interface()); err != nil || !bytes.Equal(before, after) {
-		t.Errorf("seed %d, depth %d: %T changed with its document: %v", seed, depth, given, err)
-	}
+	value := mustValue(t, c.given)
+	c.same(t, "in two parts", value.Bytes(), nil)
+	overwrite(reflect.ValueOf(c.given))
+	c.same(t, "whose source was overwritten", value.Bytes(), nil)
+	c.behindPointers(t)
+	c.decoded(t, value)
 
 	// The limits are exact.
+	size := value.Size()
 	detached, blobs := value.Detached()
 	if _, err := state.ParseDetached(detached, blobs, state.Bounds{MaxBytes: int64(size)}); err != nil {
 		t.Errorf("seed %d, depth %d: %d bytes: %v", seed, depth, size, err)
@@ -225,13 +189,70 @@ func checkValue(t *testing.T, seed uint64, depth int) {
 	if _, err := state.ParseDetached(detached, blobs, state.Bounds{MaxBytes: int64(size - 1)}); !isLimit(err, "MaxBytes") {
 		t.Errorf("seed %d, depth %d: %d bytes with a limit of one less: %v", seed, depth, size, err)
 	}
+}
 
-	// Shared parts are no cycle, wherever they are.
+// behindPointers checks that pointers change nothing, and that parts which are shared are no
+// cycle, wherever they are.
+func (c checked) behindPointers(t *testing.T) {
+	t.Helper()
+	p := reflect.New(reflect.TypeOf(c.given))
+	p.Elem().Set(reflect.ValueOf(c.made()))
+	pp := reflect.New(p.Type())
+	pp.Elem().Set(p)
+	box := any(p.Interface())
+	for _, pointer := range []any{p.Interface(), pp.Interface(), &box} {
+		got, err := state.Marshal(pointer)
+		c.same(t, fmt.Sprintf("as a %T", pointer), got, err)
+	}
+	list := reflect.Append(reflect.MakeSlice(reflect.SliceOf(p.Type()), 0, 1), p)
+	mapping := reflect.MakeMap(reflect.MapOf(reflect.TypeFor[string](), p.Type()))
+	mapping.SetMapIndex(reflect.ValueOf("k"), p)
+	for _, pair := range [][2]any{
+		{[]any{c.made()}, list.Interface()}, {map[string]any{"k": c.made()}, mapping.Interface()}, {map[string]any{"P": c.made()}, struct{ P any }{p.Interface()}},
+	} {
+		want, err := state.Marshal(pair[0])
+		must.Do(t, err)
+		if got, err := state.Marshal(pair[1]); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("seed %d, depth %d: %T: %.200s, %v, want %.200s", c.seed, c.depth, pair[1], got, err, want)
+		}
+	}
 	shared := p.Interface()
 	for _, deep := range []int{0, 63, 100} { // references are remembered from 64 on
 		if _, err := state.Marshal(wrapped([]any{shared, shared, map[string]any{"a": shared, "b": []any{shared, list.Interface(), list.Interface()}}}, deep)); err != nil {
-			t.Errorf("seed %d, depth %d: %T shared %d deep: %v", seed, depth, given, deep, err)
+			t.Errorf("seed %d, depth %d: %T shared %d deep: %v", c.seed, c.depth, c.given, deep, err)
 		}
+	}
+}
+
+// decoded checks that every kind of target gets bytes of its own.
+func (c checked) decoded(t *testing.T, value state.Value) {
+	t.Helper()
+	text := bytes.Clone(c.doc)
+	parsed, err := state.Parse(text, state.Bounds{})
+	must.Do(t, err)
+	for _, from := range []state.Value{value, parsed} {
+		for _, target := range targets(c.given) {
+			if err := from.Decode(target.Interface()); err != nil {
+				t.Errorf("seed %d, depth %d: into %s: %v", c.seed, c.depth, target.Type(), err)
+				continue
+			}
+			again, err := state.Marshal(target.Interface())
+			c.same(t, "through "+target.Type().String(), again, err)
+			overwrite(target.Elem())
+			c.same(t, "after "+target.Type().String()+" was overwritten", from.Bytes(), nil)
+		}
+	}
+	whole := reflect.New(reflect.TypeOf(c.given))
+	if err := state.Unmarshal(text, whole.Interface()); err != nil {
+		t.Errorf("seed %d, depth %d: %v", c.seed, c.depth, err)
+	}
+	before, err := state.Marshal(whole.Interface())
+	must.Do(t, err)
+	for i := range text {
+		text[i] = 0
+	}
+	if after, err := state.Marshal(whole.Interface()); err != nil || !bytes.Equal(before, after) {
+		t.Errorf("seed %d, depth %d: %T changed with its document: %v", c.seed, c.depth, c.given, err)
 	}
 }
 

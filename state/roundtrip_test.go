@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/big"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -73,21 +74,57 @@ var cmpOptions = cmp.Options{
 	cmp.AllowUnexported(outer{}, inner{}),
 }
 
+// passage is a value on its way through Python.
+type passage struct {
+	name   string
+	value  any
+	python string // true in Python
+	want   any    // the result of decoding into any; nil: the value itself
+}
+
 // Each case has an expression that is true in Python, and the value that comes
 // back into any.
 func TestThroughPython(t *testing.T) {
 	t.Parallel()
 	python := startPython(t)
-	berlin := location(t, "Europe/Berlin")
-	when := time.Date(2026, 11, 21, 2, 40, 58, 123456000, time.UTC)
-	fall := time.Date(2026, 10, 25, 1, 30, 0, 0, time.UTC) // 02:30 in Berlin, for the second time
-	x := 7
-	tests := []struct {
-		name   string
-		value  any
-		python string // true in Python
-		want   any    // the result of decoding into any; nil: the value itself
-	}{
+	for _, r := range slices.Concat(numbers(), texts(), times(t), collections(t)) {
+		t.Run(r.name, func(t *testing.T) {
+			t.Parallel()
+			r.check(t, python)
+		})
+	}
+}
+
+// check checks what the value is in Python, that Python encodes it in the same bytes, and what these are decoded to.
+func (p passage) check(t *testing.T, python *python) {
+	t.Helper()
+	doc, err := state.Marshal(p.value)
+	must.Do(t, err)
+	truth, err := python.eval(t, doc, p.python)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, doc)
+	}
+	if want := `{"v":1,"value":true}`; string(truth) != want {
+		t.Errorf("in Python %s is %.200s for %.200s, want %.200s", p.python, truth, doc, want)
+	}
+	back, err := python.eval(t, doc, "x")
+	must.Do(t, err)
+	if string(back) != string(doc) {
+		t.Errorf("Python's bytes differ\ngo:     %.300s\npython: %.300s", doc, back)
+	}
+	want := p.want
+	if want == nil && p.name != "nil pointer" {
+		want = p.value
+	}
+	var got any
+	must.Do(t, state.Unmarshal(back, &got))
+	if diff := cmp.Diff(want, got, cmpOptions); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func numbers() []passage {
+	return []passage{
 		{"nil", nil, "x is None", nil},
 		{"nil pointer", (*int)(nil), "x is None", nil},
 		{"true", true, "x is True", nil},
@@ -111,6 +148,11 @@ func TestThroughPython(t *testing.T) {
 		{"-Inf", math.Inf(-1), "x == -math.inf", nil},
 		{"1e308", 1e308, "x == 1e308", nil},
 		{"subnormal", math.SmallestNonzeroFloat64, "x == 5e-324", nil},
+	}
+}
+
+func texts() []passage {
+	return []passage{
 		{"string", "héllo \"q\" \\ \u2028 \x00\x1f\x7f\n\t😀", `x == "h\u00e9llo \"q\" \\ \u2028 \x00\x1f\x7f\n\t\U0001f600"`, nil},
 		{"lone surrogate", "a\xed\xa0\x80b", `x == "a\ud800b"`, nil},
 		{"surrogates the wrong way round", "\xed\xb0\x80\xed\xa0\x80", `x == "\udc00\ud800"`, nil},
@@ -120,6 +162,15 @@ func TestThroughPython(t *testing.T) {
 		{"bytes", []byte{0, 255, 128}, `x == b"\x00\xff\x80" and type(x) is bytes`, nil},
 		{"no bytes", []byte(nil), `x == b""`, []byte{}},
 		{"byte array", [4]byte{1, 2, 3, 4}, `x == b"\x01\x02\x03\x04"`, []byte{1, 2, 3, 4}},
+	}
+}
+
+func times(t *testing.T) []passage {
+	t.Helper()
+	berlin := location(t, "Europe/Berlin")
+	when := time.Date(2026, 11, 21, 2, 40, 58, 123456000, time.UTC)
+	fall := time.Date(2026, 10, 25, 1, 30, 0, 0, time.UTC) // 02:30 in Berlin, for the second time
+	return []passage{
 		{"UTC", when, `x == datetime.datetime(2026,11,21,2,40,58,123456,tzinfo=datetime.timezone.utc) and x.tzinfo is datetime.timezone.utc`, nil},
 		{"naive", when.In(state.Naive), `x == datetime.datetime(2026,11,21,2,40,58,123456)`, nil},
 		{"zone", when.In(berlin), `x.tzinfo == ZoneInfo("Europe/Berlin") and x.hour == 3`, nil},
@@ -139,6 +190,13 @@ func TestThroughPython(t *testing.T) {
 		{"duration", 90*time.Minute + 5*time.Microsecond, "x == datetime.timedelta(minutes=90, microseconds=5)", nil},
 		{"negative duration", -time.Second, "x == datetime.timedelta(seconds=-1)", nil},
 		{"longest", time.Duration(math.MinInt64/1000) * 1000, "x == datetime.timedelta(microseconds=-(2**63//1000))", nil},
+	}
+}
+
+func collections(t *testing.T) []passage {
+	t.Helper()
+	x := 7
+	return []passage{
 		{"list", []int{1, 2, 3}, "x == [1, 2, 3] and type(x) is list", []any{int64(1), int64(2), int64(3)}},
 		{"nil slice", []string(nil), "x == [] and type(x) is list", []any{}},
 		{"strings", []string{"a", "é"}, `x == ["a", "\u00e9"]`, []any{"a", "é"}},
@@ -168,34 +226,6 @@ func TestThroughPython(t *testing.T) {
 		{"struct", Point{X: 1, Y: 2}, `x == {"X": 1, "Y": 2}`, map[string]any{"X": int64(1), "Y": int64(2)}},
 		{"text", netip.MustParseAddr("127.0.0.1"), `x == "127.0.0.1"`, "127.0.0.1"},
 		{"value", mustValue(t, []any{int64(1), math.NaN()}), `x[0] == 1 and math.isnan(x[1])`, []any{int64(1), math.NaN()}},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			doc, err := state.Marshal(test.value)
-			must.Do(t, err)
-			truth, err := python.eval(t, doc, test.python)
-			if err != nil {
-				t.Fatalf("%v\n%s", err, doc)
-			}
-			if want := `{"v":1,"value":true}`; string(truth) != want {
-				t.Errorf("in Python %s is %.200s for %.200s, want %.200s", test.python, truth, doc, want)
-			}
-			back, err := python.eval(t, doc, "x")
-			must.Do(t, err)
-			if string(back) != string(doc) {
-				t.Errorf("Python's bytes differ\ngo:     %.300s\npython: %.300s", doc, back)
-			}
-			want := test.want
-			if want == nil && test.name != "nil pointer" {
-				want = test.value
-			}
-			var got any
-			must.Do(t, state.Unmarshal(back, &got))
-			if diff := cmp.Diff(want, got, cmpOptions); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
 	}
 }
 

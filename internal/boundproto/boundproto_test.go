@@ -2,13 +2,13 @@ package boundproto
 
 import (
 	"bytes"
-	"runtime"
 	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
+	"github.com/e2bctl/e2bctl/internal/memtest"
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
@@ -25,7 +25,7 @@ func TestForeignMessagesAreBounded(t *testing.T) { //nolint:paralleltest // it m
 	} {
 		t.Run(name, func(t *testing.T) {
 			var err error
-			took := allocated(func() { err = limited.Unmarshal(data, &filesystem.ListDirResponse{}) })
+			took := memtest.Allocated(func() { err = limited.Unmarshal(data, &filesystem.ListDirResponse{}) })
 			if err == nil || !strings.Contains(err.Error(), "more than") || took > 1<<20 {
 				t.Errorf("%v after %d KiB", err, took>>10)
 			}
@@ -62,12 +62,3 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// allocated returns how many bytes a call allocates. The test must not run in
-// parallel with others.
-func allocated(f func()) int {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	f()
-	runtime.ReadMemStats(&after)
-	return int(after.TotalAlloc - before.TotalAlloc)
-}

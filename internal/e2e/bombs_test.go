@@ -37,7 +37,7 @@ def bomb():
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			sb := cloud.Create(t)
-			evaluate(t, sb, "import os, signal, time; x = 42")
+			sandboxtest.Eval(t, sb, "import os, signal, time; x = 42")
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			_, err := sb.RunCode(ctx, tt.code, &sandbox.RunCodeParams{Stdout: whenWritten{cancel}})
@@ -52,7 +52,7 @@ def bomb():
 			if !fresh && (err != nil || execution.Text() != "42") {
 				t.Errorf("the next: %+v, %v, want text %q and no error", execution, err, "42")
 			}
-			if got := evaluate(t, sb, "6 * 7"); got != "42" {
+			if got := sandboxtest.Eval(t, sb, "6 * 7"); got != "42" {
 				t.Errorf("afterwards: %s, want %s", got, "42")
 			}
 		})
@@ -74,13 +74,13 @@ func TestLimitsOfCode(t *testing.T) {
 		"import socket\nwhile True: kept += socket.socketpair()":                           "Too many open files",
 		"import os\nwhile True: kept += os.openpty()":                                      "", // depending on the limit that is reached first
 	} {
-		evaluate(t, sb, "kept = []")
+		sandboxtest.Eval(t, sb, "kept = []")
 		_, err := sb.RunCode(t.Context(), code, nil)
 		if !isException(err, "OSError") || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want the Python exception OSError and an error with %q", code, err, want)
 		}
 		const free = "import os\nfor k in kept: k.close() if hasattr(k, 'close') else os.close(k)\nkept = []; open('/home/user/big', 'wb').close(); 6 * 7"
-		if got := evaluate(t, sb, free); got != "42" {
+		if got := sandboxtest.Eval(t, sb, free); got != "42" {
 			t.Errorf("%s: afterwards %s, want %s", code, got, "42")
 		}
 	}

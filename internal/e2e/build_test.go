@@ -202,15 +202,6 @@ func (b buildAPI) create(t *testing.T, template string) *sandbox.Sandbox {
 	return b.cloud.Create(t, sandbox.WithTemplate(template))
 }
 
-func output(t *testing.T, sb *sandbox.Sandbox, command string) string {
-	t.Helper()
-	result, err := sb.Commands.Run(t.Context(), command, nil)
-	if err != nil {
-		t.Fatalf("%s: %v", command, err)
-	}
-	return strings.TrimSpace(result.Stdout)
-}
-
 // TestBuild checks that the steps of a build run in sandboxes, and that a sandbox of the
 // template begins with their files. A second build of the same template repeats nothing.
 func TestBuild(t *testing.T) {
@@ -249,7 +240,7 @@ func TestBuild(t *testing.T) {
 		"cat there": "beta", "cat files/a.txt files/sub/b.txt": "alphabeta", "readlink files/link": "a.txt", "stat -c %a files/a.txt files/sub": "750\n750", "ls": "a.txt\nfiles\nsub\nthere",
 		"ls -A /tmp | grep e2bctl || true": "",
 	} {
-		if got := output(t, sb, command); got != want && command != "ls" {
+		if got := sandboxtest.Run(t, sb, command); got != want && command != "ls" {
 			t.Errorf("%s: got %q, want %q", command, got, want)
 		}
 	}
@@ -277,7 +268,7 @@ func TestBuildUsers(t *testing.T) {
 		{Type: "RUN", Args: []string{"id -un > mine; sudo id -u >> mine; echo $HOME >> mine"}},
 		{Type: "ENV", Args: []string{"WHOSE", "$USER"}},
 	}}
-	if output(t, probe, "cut -d: -f3 /etc/passwd | head -n 2 | sort -u | wc -l") == "1" {
+	if sandboxtest.Run(t, probe, "cut -d: -f3 /etc/passwd | head -n 2 | sort -u | wc -l") == "1" {
 		result := api.build(t, "many", spec)
 		if result.Status != "error" || result.Reason.Step != "4" || !strings.Contains(result.Reason.Message, "only one user id") {
 			t.Errorf("got %s %+v, want the step USER to say that there is one id", result.Status, result.Reason)
@@ -291,22 +282,22 @@ func TestBuildUsers(t *testing.T) {
 		"cat /tmp/first": "root\n/srv", "cat mine": "alice\n0\n/home/alice", "id -un; pwd": "alice\n/srv/app/deep",
 		"echo $WHOSE": "alice", "stat -c %U /srv /srv/app": "root\nalice", "cat /tmp/child": "/srv/app/deep\nalice",
 	} {
-		if got := output(t, sb, command); got != want {
+		if got := sandboxtest.Run(t, sb, command); got != want {
 			t.Errorf("%s: got %q, want %q", command, got, want)
 		}
 	}
 	must.Do(t, sb.Files.WriteText(t.Context(), "note", "text", nil))
-	if got := output(t, sb, "stat -c '%U %n' /home/alice/note"); got != "alice /home/alice/note" {
+	if got := sandboxtest.Run(t, sb, "stat -c '%U %n' /home/alice/note"); got != "alice /home/alice/note" {
 		t.Errorf("a file with a relative name: got %q, want it in the home of the user", got)
 	}
-	output(t, sb, "sudo sed -i /^alice:/d /etc/passwd")
+	sandboxtest.Run(t, sb, "sudo sed -i /^alice:/d /etc/passwd")
 	if status := api.call(t, "POST", "/sandboxes/"+sb.ID()+"/pause", map[string]any{"memory": false}, nil); status != http.StatusNoContent {
 		t.Fatalf("pause: got %d, want 204", status)
 	}
 	if status := api.call(t, "POST", "/v2/sandboxes/"+sb.ID()+"/connect", struct{}{}, nil); status != http.StatusCreated {
 		t.Fatalf("connect: got %d, want 201", status)
 	}
-	if got := output(t, sb, "id -un"); got != "user" {
+	if got := sandboxtest.Run(t, sb, "id -un"); got != "user" {
 		t.Errorf("after its account was removed: got %q, want user", got)
 	}
 }
@@ -328,7 +319,7 @@ func TestStartCommand(t *testing.T) {
 	}
 	check := func(sb *sandbox.Sandbox, what string) {
 		t.Helper()
-		if got := output(t, sb, "curl -s -o /dev/null -w '%{http_code}' localhost:8000/index.html"); got != "200" {
+		if got := sandboxtest.Run(t, sb, "curl -s -o /dev/null -w '%{http_code}' localhost:8000/index.html"); got != "200" {
 			t.Errorf("%s: got status %q from what it starts, want 200", what, got)
 		}
 		processes, err := sb.Commands.List(t.Context(), nil)
@@ -450,10 +441,10 @@ func TestCopy(t *testing.T) {
 		"cat there/two.txt there/sub/three.txt there/sub/kept there/.hidden": "twothreekept\nh", "ls -A matched": ".hidden\nsub\ntwo.txt", "ls slash": "three.txt",
 		"stat -c %U there/sub made made/deep there/two.txt | sort -u": "user",
 	} {
-		if output(t, sb, "id -u root") == output(t, sb, "id -u user") && strings.Contains(command, "%U") {
+		if sandboxtest.Run(t, sb, "id -u root") == sandboxtest.Run(t, sb, "id -u user") && strings.Contains(command, "%U") {
 			continue
 		}
-		if got := output(t, sb, command); got != want {
+		if got := sandboxtest.Run(t, sb, command); got != want {
 			t.Errorf("%s: got %q, want %q", command, got, want)
 		}
 	}
@@ -472,10 +463,10 @@ func TestManySteps(t *testing.T) {
 	}
 	api.ready(t, "many-steps", spec)
 	sb := api.create(t, "many-steps")
-	if got := output(t, sb, "cat all; ls -d d*"); got != want.String()+"d19" {
+	if got := sandboxtest.Run(t, sb, "cat all; ls -d d*"); got != want.String()+"d19" {
 		t.Errorf("got %q, want each step once and the last directory", got)
 	}
-	if got := output(t, sb, "echo more >> all; sudo touch /etc/mine; tail -n 1 all"); got != "more" {
+	if got := sandboxtest.Run(t, sb, "echo more >> all; sudo touch /etc/mine; tail -n 1 all"); got != "more" {
 		t.Errorf("got %q, want it to be writable", got)
 	}
 }
@@ -514,7 +505,7 @@ func TestKilledDuringBuild(t *testing.T) {
 		api.ready(t, "job", spec)
 		sb, err := sandbox.Create(t.Context(), after.option(), sandbox.WithTemplate("job"))
 		must.Do(t, err)
-		if got := run(t, sb, "sha256sum -c sums | grep -c OK"); got != "5\n" {
+		if got := sandboxtest.Run(t, sb, "sha256sum -c sums | grep -c OK"); got != "5" {
 			t.Errorf("got %q files that are as they were written, want 5", got)
 		}
 		if err := sb.Kill(t.Context()); err != nil {
@@ -536,7 +527,7 @@ func TestMuchOutputOfBuild(t *testing.T) {
 	if n := len(result.Log); n > 25_000 || !strings.Contains(result.Log[n-1], "Build finished") || !strings.Contains(strings.Join(result.Log, "\n"), "more output, which is left out") {
 		t.Errorf("got %d lines, the last %q, want a bounded number and the end", n, result.Log[n-1])
 	}
-	if got := output(t, api.create(t, "loud"), "cat done"); got != "done" {
+	if got := sandboxtest.Run(t, api.create(t, "loud"), "cat done"); got != "done" {
 		t.Errorf("got %q, want the step to have come to its end", got)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/relaytest"
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 // forBothHandles runs a test with two handles on one sandbox, like those of two
@@ -37,7 +38,7 @@ const untilTold = "import os\nwhile not os.path.exists('/tmp/go'): pass"
 // its own output, and a client that waits is told how many are ahead of it.
 func TestClientsOfOneKernel(t *testing.T) {
 	forBothHandles(t, func(t *testing.T, sb, other *sandbox.Sandbox) {
-		evaluate(t, sb, "ran = []")
+		sandboxtest.Eval(t, sb, "ran = []")
 		begun := make(chan struct{})
 		var calls sync.WaitGroup
 		calls.Go(func() {
@@ -68,9 +69,9 @@ func TestClientsOfOneKernel(t *testing.T) {
 		if position := <-waits; position != 1 {
 			t.Errorf("told the position %d, want 1", position)
 		}
-		run(t, sb, "touch /tmp/go")
+		sandboxtest.Run(t, sb, "touch /tmp/go")
 		calls.Wait()
-		if got := evaluate(t, sb, "str(ran)"); got != "[1, 2]" {
+		if got := sandboxtest.Eval(t, sb, "str(ran)"); got != "[1, 2]" {
 			t.Errorf("ran in the order %s, want %s", got, "[1, 2]")
 		}
 	})
@@ -109,7 +110,7 @@ func TestContextEndedByAnotherClient(t *testing.T) {
 				t.Errorf("after %s: %v, want %v", name, err, test.after)
 			}
 		}
-		if got := evaluate(t, sb, "6 * 7"); got != "42" {
+		if got := sandboxtest.Eval(t, sb, "6 * 7"); got != "42" {
 			t.Errorf("another context: %q, want %q", got, "42")
 		}
 		_, err := sb.RunCode(t.Context(), "print('begun', flush=True)\nwhile True: pass", &sandbox.RunCodeParams{
@@ -136,7 +137,7 @@ func isOneOf(err error, all []error) bool {
 // works.
 func TestGivenUpAtAnyTime(t *testing.T) {
 	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
-		evaluate(t, sb, "x = 41")
+		sandboxtest.Eval(t, sb, "x = 41")
 		for i := range 40 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*100*time.Microsecond)
 			_, err := sb.RunCode(ctx, "while True: pass", nil)
@@ -144,7 +145,7 @@ func TestGivenUpAtAnyTime(t *testing.T) {
 			if !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("%d: got %v, want context.DeadlineExceeded", i, err)
 			}
-			if got := evaluate(t, sb, "x + 1"); got != "42" {
+			if got := sandboxtest.Eval(t, sb, "x + 1"); got != "42" {
 				t.Fatalf("%d: got %s, want %s", i, got, "42")
 			}
 		}
@@ -158,7 +159,7 @@ func TestQuestionsWhileTheConnectionIsCut(t *testing.T) {
 	cloud := shared(t)
 	r := relaytest.New(t, cloud.URL())
 	sb := cloud.Create(t, sandbox.WithSandboxURL(r.URL()))
-	evaluate(t, sb, "1")
+	sandboxtest.Eval(t, sb, "1")
 	asked := 0
 	answer := func(_ context.Context, prompt string, _ bool) (string, error) {
 		asked++
@@ -174,7 +175,7 @@ func TestQuestionsWhileTheConnectionIsCut(t *testing.T) {
 	if asked != 9 {
 		t.Errorf("%d questions were asked, want 9", asked)
 	}
-	if got := fmt.Sprint(evaluate(t, sb, "6 * 7")); got != "42" {
+	if got := fmt.Sprint(sandboxtest.Eval(t, sb, "6 * 7")); got != "42" {
 		t.Errorf("got %q, want %q", got, "42")
 	}
 }

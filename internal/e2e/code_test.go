@@ -15,6 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 // transports are the two ways to reach the kernel: failures must look the same
@@ -33,7 +34,7 @@ func onBothTransports(t *testing.T, test func(t *testing.T, sb *sandbox.Sandbox)
 
 func TestExceptions(t *testing.T) {
 	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
-		evaluate(t, sb, "x = 41")
+		sandboxtest.Eval(t, sb, "x = 41")
 		for _, tt := range []struct {
 			code, name, value string
 			line              int
@@ -62,7 +63,7 @@ func TestExceptions(t *testing.T) {
 				t.Errorf("%q: printed %q, want %q: %v", tt.code, execution.Stdout, "before\n", printed)
 			}
 		}
-		if got := evaluate(t, sb, "x + 1"); got != "42" {
+		if got := sandboxtest.Eval(t, sb, "x + 1"); got != "42" {
 			t.Errorf("after them x + 1 is %q, want %q", got, "42")
 		}
 	})
@@ -73,7 +74,7 @@ func TestExceptions(t *testing.T) {
 func TestKernelKilled(t *testing.T) {
 	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
 		patience.SoonAfter(t, "code whose kernel is killed", soon, func() func() {
-			evaluate(t, sb, "x = 1")
+			sandboxtest.Eval(t, sb, "x = 1")
 			return func() {
 				execution, err := sb.RunCode(t.Context(), "import os\nprint('before', flush=True)\nos.kill(os.getpid(), 9)", nil)
 				if !errors.Is(err, sandbox.ErrKernelDied) {
@@ -84,7 +85,7 @@ func TestKernelKilled(t *testing.T) {
 				}
 			}
 		})
-		if got := evaluate(t, sb, "'x' in globals()"); got != "False" {
+		if got := sandboxtest.Eval(t, sb, "'x' in globals()"); got != "False" {
 			t.Errorf("the fresh kernel has x: %s, want %s", got, "False")
 		}
 	})
@@ -134,7 +135,7 @@ func checkKept(t *testing.T, kept string, dropped int64) {
 
 func TestCancelCode(t *testing.T) {
 	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
-		evaluate(t, sb, "x = 41")
+		sandboxtest.Eval(t, sb, "x = 41")
 		for name, code := range map[string]string{
 			"busy":     "print('begun', flush=True)\nwhile True: pass",
 			"sleeping": "import time\nprint('begun', flush=True)\ntime.sleep(1000)",
@@ -144,7 +145,7 @@ func TestCancelCode(t *testing.T) {
 			if !errors.Is(err, context.Canceled) {
 				t.Errorf("%s: got %v, want context.Canceled", name, err)
 			}
-			if got := evaluate(t, sb, "x + 1"); got != "42" {
+			if got := sandboxtest.Eval(t, sb, "x + 1"); got != "42" {
 				t.Errorf("%s: x + 1 is %q after it, want %q", name, got, "42")
 			}
 		}
@@ -166,7 +167,7 @@ func TestWriterFails(t *testing.T) {
 		if !errors.Is(err, broken) {
 			t.Errorf("got %v, want %v", err, broken)
 		}
-		if got := evaluate(t, sb, "1 + 1"); got != "2" {
+		if got := sandboxtest.Eval(t, sb, "1 + 1"); got != "2" {
 			t.Errorf("after it: %q, want %q", got, "2")
 		}
 	})

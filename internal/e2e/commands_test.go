@@ -14,6 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 func TestCommands(t *testing.T) {
@@ -55,7 +56,7 @@ func TestCancelCommand(t *testing.T) {
 		t.Errorf("got %+v, %v, want context.Canceled and stdout %q", result, err, "begun\n")
 	}
 	patience.Until(t, "the command has ended", func() bool {
-		return run(t, sb, `grep -alz '^1234\.5' /proc/[0-9]*/cmdline 2>/dev/null || true`) == ""
+		return sandboxtest.Run(t, sb, `grep -alz '^1234\.5' /proc/[0-9]*/cmdline 2>/dev/null || true`) == ""
 	})
 
 	canceled, cancel := context.WithCancel(t.Context())

@@ -10,11 +10,12 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 func TestContexts(t *testing.T) {
 	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
-		evaluate(t, sb, "x = 'default'")
+		sandboxtest.Eval(t, sb, "x = 'default'")
 		made, err := sb.Contexts.Create(t.Context(), &sandbox.CodeContextParams{Cwd: "/tmp"})
 		must.Do(t, err)
 		if made.Language != "python" || made.Cwd != "/tmp" {
@@ -27,7 +28,7 @@ func TestContexts(t *testing.T) {
 		if got, err := in("x = 'made'; import os; os.getcwd()"); err != nil || got != "/tmp" {
 			t.Errorf("cwd %q, %v, want %q and no error", got, err, "/tmp")
 		}
-		if got := evaluate(t, sb, "x"); got != "default" {
+		if got := sandboxtest.Eval(t, sb, "x"); got != "default" {
 			t.Errorf("x of the default context is %q, want %q", got, "default")
 		}
 		contexts, err := sb.Contexts.List(t.Context())
@@ -39,16 +40,16 @@ func TestContexts(t *testing.T) {
 		if _, err := in("x"); !isException(err, "NameError") {
 			t.Errorf("after its restart: %v, want the Python exception NameError", err)
 		}
-		if got := evaluate(t, sb, "x"); got != "default" {
+		if got := sandboxtest.Eval(t, sb, "x"); got != "default" {
 			t.Errorf("the restart of another context changed x to %q, want %q", got, "default")
 		}
 
 		for _, id := range []sandbox.ContextID{"", "default"} {
-			evaluate(t, sb, "x = 1")
+			sandboxtest.Eval(t, sb, "x = 1")
 			if err := sb.Contexts.Restart(t.Context(), id); err != nil {
 				t.Errorf("restart the default context by %q: %v", id, err)
 			}
-			if got := evaluate(t, sb, "'x' in globals()"); got != "False" {
+			if got := sandboxtest.Eval(t, sb, "'x' in globals()"); got != "False" {
 				t.Errorf("after its restart by %q x is there", id)
 			}
 		}
@@ -77,7 +78,7 @@ func TestContexts(t *testing.T) {
 func TestRestartEndsWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
-	pid := evaluate(t, sb, `
+	pid := sandboxtest.Eval(t, sb, `
 import atexit, asyncio, subprocess, threading, time
 _ = atexit.register(time.sleep, 3600)
 threading.Thread(target=time.sleep, args=(3600,)).start()
@@ -85,10 +86,10 @@ left = asyncio.ensure_future(asyncio.sleep(3600))
 await asyncio.sleep(0)
 int(subprocess.Popen(["sh", "-c", "trap '' INT TERM HUP; echo $$; while :; do sleep 3600; done"], stdout=subprocess.PIPE).stdout.readline())`)
 	must.Do(t, sb.Contexts.Restart(t.Context(), "default"))
-	if got := run(t, sb, "test -e /proc/"+pid+" && echo there || echo gone"); got != "gone\n" {
+	if got := sandboxtest.Run(t, sb, "test -e /proc/"+pid+" && echo there || echo gone"); got != "gone" {
 		t.Errorf("process %s is %s, want %s", pid, got, "gone\n")
 	}
-	if got := evaluate(t, sb, "'left' in globals()"); got != "False" {
+	if got := sandboxtest.Eval(t, sb, "'left' in globals()"); got != "False" {
 		t.Errorf("the variables are still there: %s, want %s", got, "False")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing/fstest"
 
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 func TestCopyFS(t *testing.T) {
@@ -24,7 +25,7 @@ func TestCopyFS(t *testing.T) {
 	}
 	must.Do(t, sb.Files.CopyFS(t.Context(), tree, "deep/copy dir"))
 	const list = `cd "$HOME/deep/copy dir" && find . -mindepth 1 -printf '%P %m %u %l|' | tr '\n' '?'; find ~ -maxdepth 1 -name '.e2bctl-*'`
-	got := run(t, sb, list)
+	got := sandboxtest.Run(t, sb, list)
 	for _, want := range []string{"run.sh 755 user |", "a/b/read.txt 644 user |", "a/empty 755 user |", "a/-rf? é 644 user |", "link 777 user a/b/read.txt|"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in %q", want, got)
@@ -41,7 +42,7 @@ func TestCopyFS(t *testing.T) {
 	if _, ok := errors.AsType[*fs.PathError](err); !ok || !errors.Is(err, fs.ErrExist) {
 		t.Errorf("over files that exist: %v, want fs.ErrExist", err)
 	}
-	if got := run(t, sb, `cd "deep/copy dir"; cat a/b/read.txt new`); got != "textnew" {
+	if got := sandboxtest.Run(t, sb, `cd "deep/copy dir"; cat a/b/read.txt new`); got != "textnew" {
 		t.Errorf("after the second copy there is %q, want %q", got, "textnew")
 	}
 
@@ -82,7 +83,7 @@ func TestCopyOddFS(t *testing.T) {
 	if err := sb.Files.CopyFS(t.Context(), fstest.MapFS{"x": {}}, "/bin/bash"); !errors.Is(err, fs.ErrExist) {
 		t.Errorf("a file in place of the directory: %v, want fs.ErrExist", err)
 	}
-	if got := run(t, sb, `find ~ -name '.e2bctl-*' -o -name odd`); got != "" {
+	if got := sandboxtest.Run(t, sb, `find ~ -name '.e2bctl-*' -o -name odd`); got != "" {
 		t.Errorf("left behind: %q", got)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/relaytest"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 // onWrite calls a function when a byte arrives.
@@ -45,7 +46,7 @@ func TestConnectionCut(t *testing.T) {
 }
 
 func testConnectionCut(t *testing.T, r *relaytest.Relay, sb *sandbox.Sandbox) {
-	evaluate(t, sb, "n = 0")
+	sandboxtest.Eval(t, sb, "n = 0")
 	const lines = 200
 	for i := range 10 {
 		w := &onWrite{do: r.Cut}
@@ -63,7 +64,7 @@ func testConnectionCut(t *testing.T, r *relaytest.Relay, sb *sandbox.Sandbox) {
 			t.Errorf("%d: the session was not resumed: %v", i, err)
 		}
 	}
-	if got := evaluate(t, sb, "n"); got != "10" {
+	if got := sandboxtest.Eval(t, sb, "n"); got != "10" {
 		t.Errorf("10 calls ran %s times, want %q", got, "10")
 	}
 }

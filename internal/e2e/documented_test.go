@@ -11,6 +11,7 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 // The description of the users of code and commands in sandbox/README.md is correct:
@@ -26,7 +27,7 @@ for path in "shared", "given":
         f.write("code\n")
 os.chmod("given", 0o666)
 os.getuid()`
-	if got := evaluate(t, sb, code); got != "0" {
+	if got := sandboxtest.Eval(t, sb, code); got != "0" {
 		t.Skipf("code runs as user %s: this isolation has one user only", got)
 	}
 	for _, test := range []struct {
@@ -44,7 +45,7 @@ os.getuid()`
 			t.Errorf("%s as %q: got %v, want success: %v", test.command, test.user, err, test.works)
 		}
 	}
-	if got, want := evaluate(t, sb, `open("new", "a").write("code\n"), open("new").read()`), `(5, 'command\ncode\n')`; got != want {
+	if got, want := sandboxtest.Eval(t, sb, `open("new", "a").write("code\n"), open("new").read()`), `(5, 'command\ncode\n')`; got != want {
 		t.Errorf("code appends to a command's file: got %s, want %s", got, want)
 	}
 }

@@ -52,7 +52,7 @@ func TestEgressProxy(t *testing.T) {
 	sb := cloud.Create(t, sandbox.WithNetwork(rules))
 	check := func(when string, sb *sandbox.Sandbox) {
 		t.Helper()
-		if got := run(t, sb, "curl -sS -m 20 http://203.0.113.5:8000/"); got != "origin of 203.0.113.5:8000" {
+		if got := sandboxtest.Run(t, sb, "curl -sS -m 20 http://203.0.113.5:8000/"); got != "origin of 203.0.113.5:8000" {
 			t.Errorf("%s: got %q", when, got)
 		}
 		select {
@@ -63,7 +63,7 @@ func TestEgressProxy(t *testing.T) {
 		default:
 			t.Errorf("%s: the proxy was not asked", when)
 		}
-		if got := run(t, sb, "curl -sS -m 20 http://203.0.113.66:8000/ 2>&1 || true"); strings.Contains(got, "origin") || len(asked) > 0 {
+		if got := sandboxtest.Run(t, sb, "curl -sS -m 20 http://203.0.113.66:8000/ 2>&1 || true"); strings.Contains(got, "origin") || len(asked) > 0 {
 			t.Errorf("%s: what is denied: got %q", when, got)
 		}
 	}
@@ -85,7 +85,7 @@ func TestEgressProxy(t *testing.T) {
 		t.Error(err)
 	}
 	must.Do(t, sb.SetNetwork(t.Context(), sandbox.Network{}))
-	if got := run(t, sb, "curl -sS -m 20 http://203.0.113.5:8000/ 2>&1 || true"); strings.Contains(got, "origin") || len(asked) > 0 {
+	if got := sandboxtest.Run(t, sb, "curl -sS -m 20 http://203.0.113.5:8000/ 2>&1 || true"); strings.Contains(got, "origin") || len(asked) > 0 {
 		t.Errorf("without the proxy: got %q", got)
 	}
 }
@@ -156,15 +156,15 @@ func TestEgressProxyOfNextCloud(t *testing.T) {
 	next := cloud()
 	again, err := sandbox.Connect(t.Context(), sb.ID(), next.Option())
 	must.Do(t, err)
-	if got := run(t, again, "curl -sS -m 20 http://203.0.113.5:8000/"); got != "origin of 203.0.113.5:8000" || len(asked) != 1 {
+	if got := sandboxtest.Run(t, again, "curl -sS -m 20 http://203.0.113.5:8000/"); got != "origin of 203.0.113.5:8000" || len(asked) != 1 {
 		t.Errorf("got %q, and the proxy was asked %d times", got, len(asked))
 	}
-	if got := run(t, again, "curl -sS -m 20 http://203.0.113.66:8000/ 2>&1 || true"); strings.Contains(got, "origin") || len(asked) != 1 {
+	if got := sandboxtest.Run(t, again, "curl -sS -m 20 http://203.0.113.66:8000/ 2>&1 || true"); strings.Contains(got, "origin") || len(asked) != 1 {
 		t.Errorf("what is denied: got %q", got)
 	}
 	err = again.SetNetwork(t.Context(), sandbox.Network{EgressProxy: &sandbox.EgressProxy{Address: "http://198.51.100.1:8080", Username: "someone", Password: "wrong"}})
 	must.Do(t, err)
-	if got := run(t, again, "curl -sS -m 20 http://203.0.113.5:8000/ 2>&1 || true"); strings.Contains(got, "origin") || len(asked) != 1 {
+	if got := sandboxtest.Run(t, again, "curl -sS -m 20 http://203.0.113.5:8000/ 2>&1 || true"); strings.Contains(got, "origin") || len(asked) != 1 {
 		t.Errorf("with a wrong password: got %q", got)
 	}
 	told := false

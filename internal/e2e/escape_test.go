@@ -24,7 +24,7 @@ func TestEscapeFromKernel(t *testing.T) {
 	for name, start := range map[string]func(t *testing.T) *sandbox.Sandbox{
 		"forked": func(t *testing.T) *sandbox.Sandbox {
 			sb := warmCloud(t).Create(t)
-			if got := evaluate(t, sb, forked); got != "True" {
+			if got := sandboxtest.Eval(t, sb, forked); got != "True" {
 				t.Fatal("the kernel was not forked")
 			}
 			return sb

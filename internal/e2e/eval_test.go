@@ -12,6 +12,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -38,7 +39,7 @@ func TestEval(t *testing.T) {
 	if n, err := sandbox.Eval[int](ctx, sb, "(seen := 7)"); err != nil || n != 7 {
 		t.Errorf("an assignment expression: %d, %v, want 7", n, err)
 	}
-	if got := evaluate(t, sb, "_"); got != "kept" {
+	if got := sandboxtest.Eval(t, sb, "_"); got != "kept" {
 		t.Errorf("_ is %s after Eval, want the value of the last code", got)
 	}
 }

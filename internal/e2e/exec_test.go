@@ -11,6 +11,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 // everyByte has every byte that an argument can have.
@@ -42,11 +43,11 @@ func TestExecArguments(t *testing.T) {
 	}
 	// The same words in a line, quoted.
 	for _, word := range []string{"", "$(touch /tmp/injected)", "it's", "a\nb", "~", "X=1"} {
-		if got := run(t, sb, "printf %s. "+sandbox.Quote(word)); got != word+"." {
+		if got := sandboxtest.Run(t, sb, "printf %s. "+sandbox.Quote(word)); got != word+"." {
 			t.Errorf("quoted: got %q, want %q", got, word+".")
 		}
 	}
-	if run(t, sb, "ls /tmp/injected 2>/dev/null || true") != "" {
+	if sandboxtest.Run(t, sb, "ls /tmp/injected 2>/dev/null || true") != "" {
 		t.Error("an argument was run")
 	}
 }
@@ -55,7 +56,7 @@ func TestExecArguments(t *testing.T) {
 func TestExecFailures(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
-	run(t, sb, "printf '#!/bin/sh\nexit 127\n' >ends127; printf '#!/no/such\n' >noshell; chmod +x ends127 noshell; : >plain; mkdir dir")
+	sandboxtest.Run(t, sb, "printf '#!/bin/sh\nexit 127\n' >ends127; printf '#!/no/such\n' >noshell; chmod +x ends127 noshell; : >plain; mkdir dir")
 	for name, tt := range map[string]struct {
 		program string
 		status  int

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -21,27 +20,27 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/e2bctl/e2bctl/internal/memtest"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 // This test is not parallel, because the allocations of others would count.
 func TestFileMemoryIsConstant(t *testing.T) {
 	sb := shared(t).Create(t)
 	const size = 256 << 20
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	must.Do(t, sb.Files.WriteFrom(t.Context(), "big", io.LimitReader(pattern{}, size), nil))
-	r, err := sb.Files.Open(t.Context(), "big", nil)
-	must.Do(t, err)
-	defer r.Close()
-	if n, err := io.Copy(io.Discard, r); err != nil || n != size {
-		t.Errorf("%d bytes came back, %v, want %d and no error", n, err, size)
-	}
-	runtime.ReadMemStats(&after)
-	// The cloud's edge is also in this process.
-	if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 48<<20 {
+	allocated := memtest.Allocated(func() { // the cloud's edge is also in this process
+		must.Do(t, sb.Files.WriteFrom(t.Context(), "big", io.LimitReader(pattern{}, size), nil))
+		r, err := sb.Files.Open(t.Context(), "big", nil)
+		must.Do(t, err)
+		defer r.Close()
+		if n, err := io.Copy(io.Discard, r); err != nil || n != size {
+			t.Errorf("%d bytes came back, %v, want %d and no error", n, err, size)
+		}
+	})
+	if allocated > 48<<20 {
 		t.Errorf("%d MiB were allocated for 2 x %d MiB, want at most 48", allocated>>20, size>>20)
 	}
 }
@@ -55,7 +54,7 @@ func TestFilesystem(t *testing.T) {
 	if text, err := files.ReadText(ctx, "d/sub/"+name, &sandbox.FileParams{Gzip: true}); err != nil || text != "text" {
 		t.Errorf("got %q, %v, want %q and no error", text, err, "text")
 	}
-	run(t, sb, "cd ~/d && chmod 640 sub/new* && ln -s sub link && ln -s nowhere broken && mkfifo pipe")
+	sandboxtest.Run(t, sb, "cd ~/d && chmod 640 sub/new* && ln -s sub link && ln -s nowhere broken && mkfifo pipe")
 	infos, err := files.List(ctx, "d", &sandbox.ListFilesParams{MaxDepth: 2})
 	must.Do(t, err)
 	type seen struct {
@@ -140,7 +139,7 @@ func TestTenWriters(t *testing.T) {
 func TestBadNames(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
-	run(t, sb, `mkdir ~/names && cd ~/names && touch $'a\xff' b 'c
+	sandboxtest.Run(t, sb, `mkdir ~/names && cd ~/names && touch $'a\xff' b 'c
 d' && mkdir $'e\xfe' && echo deep > $'e\xfe/f'`)
 	infos, err := sb.Files.List(t.Context(), "names", &sandbox.ListFilesParams{MaxDepth: 2})
 	must.Do(t, err)
@@ -169,7 +168,7 @@ d' && mkdir $'e\xfe' && echo deep > $'e\xfe/f'`)
 func TestWriteToPipe(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
-	run(t, sb, "mkfifo ~/pipe")
+	sandboxtest.Run(t, sb, "mkfifo ~/pipe")
 	if err := sb.Files.WriteText(t.Context(), "pipe", "x", nil); !errors.Is(err, fs.ErrInvalid) || !strings.Contains(err.Error(), "nobody reads") {
 		t.Errorf("nobody reads: %v, want fs.ErrInvalid and an error with %q", err, "nobody reads")
 	}
@@ -228,7 +227,7 @@ func TestFileFailures(t *testing.T) {
 	if err := files.WriteText(ctx, "raw\xff", "raw", nil); err != nil {
 		t.Error(err)
 	}
-	if text, err := files.ReadText(ctx, "raw\xff", nil); err != nil || text != "raw" || run(t, sb, `cat ~/raw$'\xff'`) != "raw" {
+	if text, err := files.ReadText(ctx, "raw\xff", nil); err != nil || text != "raw" || sandboxtest.Run(t, sb, `cat ~/raw$'\xff'`) != "raw" {
 		t.Errorf("got %q, %v, want %q, also for cat, and no error", text, err, "raw")
 	}
 }
@@ -244,14 +243,14 @@ func TestFullDisk(t *testing.T) {
 	}
 	sb := cloud.Create(t)
 	must.Do(t, sb.Files.WriteText(t.Context(), "old", "old", nil))
-	run(t, sb, `free=$(df --output=avail -B1M ~ | tail -1); fallocate -l $((free-2))M ~/fill`)
+	sandboxtest.Run(t, sb, `free=$(df --output=avail -B1M ~ | tail -1); fallocate -l $((free-2))M ~/fill`)
 	for _, name := range []string{"new", "old"} {
 		err := sb.Files.WriteFrom(t.Context(), name, io.LimitReader(pattern{}, 64<<20), nil)
 		if !errors.Is(err, syscall.ENOSPC) {
 			t.Errorf("%s: got %v, want syscall.ENOSPC", name, err)
 		}
 	}
-	run(t, sb, "rm ~/fill")
+	sandboxtest.Run(t, sb, "rm ~/fill")
 	if text, err := sb.Files.ReadText(t.Context(), "old", nil); err != nil || text != "old" {
 		t.Errorf("the old file is %d bytes, %v, want %q and no error", len(text), err, "old")
 	}
@@ -285,7 +284,7 @@ func TestWriteFiles(t *testing.T) {
 func TestFilesAsFS(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
-	run(t, sb, "mkdir -p ~/fs/a/b && cd ~/fs && echo one > one && echo two > a/two && : > a/b/empty && ln -s ../one a/link")
+	sandboxtest.Run(t, sb, "mkdir -p ~/fs/a/b && cd ~/fs && echo one > one && echo two > a/two && : > a/b/empty && ln -s ../one a/link")
 	system := sb.Files.FS(t.Context(), "fs")
 	if err := fstest.TestFS(system, "one", "a/two", "a/b/empty", "a/link"); err != nil {
 		t.Error(err)
@@ -317,7 +316,7 @@ func TestDirectories(t *testing.T) {
 	exclude := func(name string, _ fs.DirEntry) bool { return name == "node_modules" }
 	dir := "$(touch pwned) it's -here"
 	must.Do(t, sb.Files.UploadDir(t.Context(), src, dir, &sandbox.UploadDirParams{Exclude: exclude, Gzip: true}))
-	run(t, sb, `cd ~/*here && ln -s /etc/passwd away && mkfifo pipe`)
+	sandboxtest.Run(t, sb, `cd ~/*here && ln -s /etc/passwd away && mkfifo pipe`)
 	var skipped []string
 	for range 2 { // also over an existing file
 		skipped = nil
@@ -346,7 +345,7 @@ func TestDirectories(t *testing.T) {
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
-	if left := run(t, sb, `cd && ls -A | grep -e e2bctl -e '^pwned' || true`); left != "" {
+	if left := sandboxtest.Run(t, sb, `cd && ls -A | grep -e e2bctl -e '^pwned' || true`); left != "" {
 		t.Errorf("left behind: %s, want nothing", left)
 	}
 	for _, p := range []*sandbox.DownloadDirParams{{MaxFiles: 2}, {MaxBytes: 3}} {
@@ -381,37 +380,37 @@ func TestUploadOfANewDirectory(t *testing.T) {
 		{"made by somebody else", "-in/new", "[ -e ~/-in/new/other ] || { mkdir ~/-in/new && echo >~/-in/new/other; }", "new\n./-in/new:\nother\n./-in/new/closed:\nfile\nnew"},
 		{"there already", "/home/user/-in/new", "", "new\n./-in/new:\n./-in/new/closed:\nfile\nnew"},
 	} {
-		run(t, sb, "chmod -R u+w ~/-in; rm -rf ~/-in")
+		sandboxtest.Run(t, sb, "chmod -R u+w ~/-in; rm -rf ~/-in")
 		if test.name == "there already" {
-			run(t, sb, "mkdir -p ~/-in/new")
+			sandboxtest.Run(t, sb, "mkdir -p ~/-in/new")
 		}
 		install(test.then)
 		err := sb.Files.UploadDir(t.Context(), source, test.dir, nil)
 		if (err != nil) != (test.want == "") {
 			t.Errorf("%s: error %v", test.name, err)
 		}
-		if got := run(t, sb, list); got != test.want {
+		if got := sandboxtest.Run(t, sb, list); got != test.want {
 			t.Errorf("%s: there is %q, want %q", test.name, got, test.want)
 		}
-		if seen := run(t, sb, "cat /tmp/seen"); test.name == "whole" && !strings.Contains(seen, "No such file") {
+		if seen := sandboxtest.Run(t, sb, "cat /tmp/seen"); test.name == "whole" && !strings.Contains(seen, "No such file") {
 			t.Errorf("%s: when tar had ended there was already %q, want nothing of that name", test.name, seen)
 		}
 	}
 	// A call that is given up in the middle leaves nothing behind.
-	run(t, sb, "chmod -R u+w ~/-in; rm -rf ~/-in")
+	sandboxtest.Run(t, sb, "chmod -R u+w ~/-in; rm -rf ~/-in")
 	install("exec sleep 600")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- sb.Files.UploadDir(ctx, source, "-in/new", nil) }()
 	patience.Until(t, "the directory is unpacked", func() bool {
-		return run(t, sb, "ls -A ~/-in/*/closed 2>/dev/null; ls -d ~/-in/.e2bctl-*/closed 2>/dev/null; true") != ""
+		return sandboxtest.Run(t, sb, "ls -A ~/-in/*/closed 2>/dev/null; ls -d ~/-in/.e2bctl-*/closed 2>/dev/null; true") != ""
 	})
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("given up: error %v, want context.Canceled", err)
 	}
-	patience.Until(t, "nothing is left", func() bool { return run(t, sb, list) == "" })
+	patience.Until(t, "nothing is left", func() bool { return sandboxtest.Run(t, sb, list) == "" })
 }
 
 func TestSignedURLs(t *testing.T) {
@@ -446,13 +445,13 @@ func TestSignedURLs(t *testing.T) {
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
-	run(t, sb, "mkdir -p ~/w")
+	sandboxtest.Run(t, sb, "mkdir -p ~/w")
 	w, err := sb.Files.Watch(t.Context(), "w", &sandbox.WatchParams{Recursive: true, IncludeInfo: true})
 	must.Do(t, err)
 	defer w.Close()
 	// A file that exists when its new directory is read is reported; a file that is gone by
 	// then is not.
-	run(t, sb, "cd ~/w && mkdir sub && echo 1 > sub/f")
+	sandboxtest.Run(t, sb, "cd ~/w && mkdir sub && echo 1 > sub/f")
 	seen := map[string]bool{}
 	var end error
 	for event, err := range w.Events(t.Context()) {
@@ -461,7 +460,7 @@ func TestWatch(t *testing.T) {
 		}
 		what := string(event.Type) + " " + event.Name
 		if what == "create sub/f" && !seen[what] {
-			run(t, sb, "cd ~/w && mv sub/f g && rm -r sub g && cd .. && rmdir w")
+			sandboxtest.Run(t, sb, "cd ~/w && mv sub/f g && rm -r sub g && cd .. && rmdir w")
 		}
 		seen[what] = true
 	}
@@ -512,7 +511,7 @@ func TestWatchEnds(t *testing.T) {
 	if err := <-waited; !errors.Is(err, context.Canceled) {
 		t.Errorf("a loop that was given up: %v", err)
 	}
-	run(t, sb, "touch here")
+	sandboxtest.Run(t, sb, "touch here")
 	for event, err := range patient.Events(t.Context()) {
 		if err != nil || event.Name != "here" {
 			t.Errorf("the next loop: %+v, %v", event, err)
@@ -536,7 +535,7 @@ func TestWatchEnds(t *testing.T) {
 
 	// These are more events than the stream and the kernel's queue can hold.
 	slow := watch(t.Context())
-	run(t, sb, `python3 -c '
+	sandboxtest.Run(t, sb, `python3 -c '
 import os
 names = [c * 200 for c in "ab"]
 for n in names: open(n, "w").close()

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/sandbox/agent"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 // Wherever a final answer is given, the first one counts. Code that continues
@@ -13,7 +14,7 @@ import (
 func TestFinalAnswer(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
-	evaluate(t, sb, "kept = 42")
+	sandboxtest.Eval(t, sb, "kept = 42")
 	for name, code := range map[string]string{
 		"a nested function": "def f(n): return f(n - 1) if n else final_answer([1, 2])\nf(50)\nprint('after')",
 		"a bare except":     "for n in (1, 3):\n    try:\n        final_answer([n, 2])\n    except:\n        pass",
@@ -33,7 +34,7 @@ func TestFinalAnswer(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if got := evaluate(t, sb, "kept"); got != "42" {
+	if got := sandboxtest.Eval(t, sb, "kept"); got != "42" {
 		t.Errorf("after all of them: %q, want %q", got, "42")
 	}
 }

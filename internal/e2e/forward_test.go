@@ -19,6 +19,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 // echoServer echoes each line, and closes a connection that says "bye".
@@ -282,7 +283,7 @@ func TestForwardUnread(t *testing.T) {
 	sent := ""
 	patience.Until(t, "the server cannot send more", func() bool {
 		before := sent
-		sent = run(t, sb, "wc -c </tmp/sent")
+		sent = sandboxtest.Run(t, sb, "wc -c </tmp/sent")
 		return sent == before
 	})
 	if err := f.Close(); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 // TestResumedFromFiles checks that a pause that keeps only files keeps all files written
@@ -25,7 +26,7 @@ func TestResumedFromFiles(t *testing.T) {
 	if _, err := sb.Packages.Install(t.Context(), []string{"words"}, nil); err != nil {
 		t.Fatal(err)
 	}
-	evaluate(t, sb, "import words; kept = words.n; open('made', 'w').write(str(kept))")
+	sandboxtest.Eval(t, sb, "import words; kept = words.n; open('made', 'w').write(str(kept))")
 	other, err := sb.Contexts.Create(t.Context(), nil)
 	must.Do(t, err)
 	command, err := sb.Commands.Start(t.Context(), "sleep 5000", nil)
@@ -33,7 +34,7 @@ func TestResumedFromFiles(t *testing.T) {
 	for range 2 { // kept files are kept again
 		must.Do(t, sb.Pause(t.Context(), &sandbox.PauseParams{Mode: sandbox.PauseFilesystem}))
 		must.Do(t, sb.Resume(t.Context(), nil))
-		if got := evaluate(t, sb, "import words; open('made').read() + str(words.n)"); got != "1717" {
+		if got := sandboxtest.Eval(t, sb, "import words; open('made').read() + str(words.n)"); got != "1717" {
 			t.Errorf("got %s, want 1717", got)
 		}
 	}

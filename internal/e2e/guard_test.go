@@ -8,6 +8,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 // A guard works in the kernel of a real sandbox, where IPython keeps more names
@@ -15,7 +16,7 @@ import (
 func TestGuardInASandbox(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
-	evaluate(t, sb, "import os")
+	sandboxtest.Eval(t, sb, "import os")
 	r, err := agent.Begin(t.Context(), sb, &agent.Params{Guard: &agent.Guard{Presets: []agent.Preset{agent.DataAnalysis}}})
 	must.Do(t, err)
 	defer r.Close()
@@ -57,7 +58,7 @@ func TestGuardInASandbox(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
-	if got, want := evaluate(t, sb, "open('/dev/null').close()\nimport subprocess\nsubprocess.run(['echo', str(x)], stdout=-1).stdout, os.path.sep, get_ipython() is not None"), `(b'4\n', '/', True)`; got != want {
+	if got, want := sandboxtest.Eval(t, sb, "open('/dev/null').close()\nimport subprocess\nsubprocess.run(['echo', str(x)], stdout=-1).stdout, os.path.sep, get_ipython() is not None"), `(b'4\n', '/', True)`; got != want {
 		t.Errorf("after Close: %s, want %s", got, want)
 	}
 }

@@ -146,119 +146,109 @@ func knowHosts(t *testing.T, sb *sandbox.Sandbox) {
 	}
 }
 
-// Clients of all kinds, unmodified, use a secret that they never see: with the environment
-// of the sandbox, through its proxy, and without any.
+// secretValue is the value of the secret key. It is in two parts, so that no source file has it.
+const secretValue = "sk-" + "3141592653589793-never-inside"
+
+// withSecret makes a sandbox with the internet, in which a secret has the value secretValue.
+func withSecret(t *testing.T) (*internet, *sandbox.Client, *sandbox.Sandbox) {
+	t.Helper()
+	n := newInternet(t)
+	client := keyless(t, n, "")
+	_, err := client.Secrets.Create(t.Context(), "key", &sandbox.SecretParams{Value: secretValue})
+	must.Do(t, err)
+	return n, client, newKeyless(t, client)
+}
+
+// putGoClient puts testdata/headers/goclient into the home directory of sb.
+func putGoClient(t *testing.T, sb *sandbox.Sandbox) {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "goclient")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "main.go")
+	build.Dir = "testdata/headers/goclient"
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "HTTPS_PROXY=", "GO111MODULE=off") // it needs no other module
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	text, err := os.ReadFile(program)
+	must.Do(t, err)
+	must.Do(t, sb.Files.Write(t.Context(), "/home/user/goclient", text, nil))
+	sandboxtest.Run(t, sb, "chmod +x goclient")
+}
+
+// withPackages begins the command of a client that the image does not have.
+const withPackages = "PYTHONPATH=/home/user/lib python3 -c "
+
+// secretClient is a program that asks api.test for path.
+type secretClient struct {
+	command, path string
+	needs         string
+	fails         bool // it does not get a real answer
+	cleared       bool // also without an environment
+}
+
+var secretClients = map[string]secretClient{
+	"curl":     {command: "curl -sS -m 30 https://api.test/curl", path: "/curl", needs: "curl", cleared: true},
+	"http/1.1": {command: "curl -sS -m 30 --http1.1 https://api.test/h1", path: "/h1", needs: "curl", cleared: true},
+	"wget":     {command: "wget -qO- -T 30 https://api.test/wget", path: "/wget", needs: "wget", cleared: true},
+	"urllib":   {command: "python3 -c 'import urllib.request as r; print(r.urlopen(\"https://api.test/urllib\").read())'", path: "/urllib", needs: "python3", cleared: true},
+	"requests": {command: "python3 -c 'import requests; print(requests.get(\"https://api.test/requests\").text)'", path: "/requests", needs: "python3", cleared: true},
+	"httpx":    {command: withPackages + "'import httpx; print(httpx.get(\"https://api.test/httpx\").text)'", path: "/httpx", needs: "python3", cleared: true},
+	"aiohttp": {command: withPackages + `'import aiohttp, asyncio
+async def main():
+    async with aiohttp.ClientSession() as s, s.get("https://api.test/aiohttp") as r: print(await r.text())
+asyncio.run(main())'`, path: "/aiohttp", needs: "python3", cleared: true},
+	"pip":  {command: "python3 -m pip download --no-deps --retries 0 --disable-pip-version-check --index-url https://api.test/simple nothing", path: "/simple/nothing/", needs: "python3", fails: true, cleared: true},
+	"git":  {command: "git ls-remote https://api.test/repo", path: "/repo/info/refs", needs: "git", fails: true, cleared: true},
+	"node": {command: `node -e 'fetch("https://api.test/node").then(r => r.text()).then(console.log)'`, path: "/node", needs: "node"},
+	"Go":   {command: "./goclient https://api.test/go", path: "/go", needs: "./goclient", cleared: true},
+}
+
+// check checks that the host sees the secret, with the environment of sb and without any.
+func (c secretClient) check(t *testing.T, n *internet, sb *sandbox.Sandbox) {
+	t.Helper()
+	commands := map[string]string{"its environment": c.command}
+	if c.cleared {
+		commands["none"] = `env -i PATH="$PATH" HOME=/home/user ` + strings.Replace(c.command, "PYTHONPATH", "env PYTHONPATH", 1)
+	}
+	for environment, command := range commands {
+		n.mu.Lock()
+		delete(n.seen, "api.test"+c.path)
+		n.mu.Unlock()
+		result, err := sb.Commands.Run(t.Context(), command, nil)
+		if err != nil && !c.fails {
+			t.Errorf("with %s: %v: %+v", environment, err, result)
+		}
+		if got := n.last("api.test" + c.path).Get("Authorization"); got != "Bearer "+secretValue {
+			t.Errorf("with %s: the host saw %q, want the secret; the program: %v, %+v", environment, got, err, result)
+		}
+	}
+}
+
+// TestSecretsStayOutside checks that clients of all kinds, unmodified, use a secret that they never
+// see: with the environment of the sandbox, through its proxy, and without any. While a request
+// with the secret is on its way, nothing inside has it.
 func TestSecretsStayOutside(t *testing.T) {
 	packages := ""
 	if os.Geteuid() == 0 { // an ordinary user's run installs nothing
 		_, packages = headerClients.FindPython(t)
 	}
 	began := time.Now()
-	n := newInternet(t)
-	client := keyless(t, n, "")
-	const value = "sk-" + "3141592653589793-never-inside"
-	if _, err := client.Secrets.Create(t.Context(), "key", &sandbox.SecretParams{Value: value}); err != nil {
-		t.Fatal(err)
-	}
-	sb := newKeyless(t, client)
+	n, _, sb := withSecret(t)
 	if packages != "" {
 		must.Do(t, sb.Files.UploadDir(t.Context(), packages, "/home/user/lib", nil))
 	}
-	goClient := filepath.Join(t.TempDir(), "goclient")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", goClient, "main.go")
-	build.Dir = "testdata/headers/goclient"
-	build.Env = append(os.Environ(), "CGO_ENABLED=0", "HTTPS_PROXY=", "GO111MODULE=off") // it needs no other module
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	text, err := os.ReadFile(goClient)
-	must.Do(t, err)
-	must.Do(t, sb.Files.Write(t.Context(), "/home/user/goclient", text, nil))
-	run(t, sb, "chmod +x goclient")
-	const python = "PYTHONPATH=/home/user/lib python3 -c "
-	clients := map[string]struct {
-		command, path string
-		needs         string
-		fails         bool // it does not get a real answer
-		cleared       bool // also without an environment
-	}{
-		"curl":     {command: "curl -sS -m 30 https://api.test/curl", path: "/curl", needs: "curl", cleared: true},
-		"http/1.1": {command: "curl -sS -m 30 --http1.1 https://api.test/h1", path: "/h1", needs: "curl", cleared: true},
-		"wget":     {command: "wget -qO- -T 30 https://api.test/wget", path: "/wget", needs: "wget", cleared: true},
-		"urllib":   {command: "python3 -c 'import urllib.request as r; print(r.urlopen(\"https://api.test/urllib\").read())'", path: "/urllib", needs: "python3", cleared: true},
-		"requests": {command: "python3 -c 'import requests; print(requests.get(\"https://api.test/requests\").text)'", path: "/requests", needs: "python3", cleared: true},
-		"httpx":    {command: python + "'import httpx; print(httpx.get(\"https://api.test/httpx\").text)'", path: "/httpx", needs: "python3", cleared: true},
-		"aiohttp": {command: python + `'import aiohttp, asyncio
-async def main():
-    async with aiohttp.ClientSession() as s, s.get("https://api.test/aiohttp") as r: print(await r.text())
-asyncio.run(main())'`, path: "/aiohttp", needs: "python3", cleared: true},
-		"pip":  {command: "python3 -m pip download --no-deps --retries 0 --disable-pip-version-check --index-url https://api.test/simple nothing", path: "/simple/nothing/", needs: "python3", fails: true, cleared: true},
-		"git":  {command: "git ls-remote https://api.test/repo", path: "/repo/info/refs", needs: "git", fails: true, cleared: true},
-		"node": {command: `node -e 'fetch("https://api.test/node").then(r => r.text()).then(console.log)'`, path: "/node", needs: "node"},
-		"Go":   {command: "./goclient https://api.test/go", path: "/go", needs: "./goclient", cleared: true},
-	}
-	for name, c := range clients {
+	putGoClient(t, sb)
+	for name, c := range secretClients {
 		t.Run(name, func(t *testing.T) {
-			if packages == "" && strings.Contains(c.command, python) {
+			if packages == "" && strings.Contains(c.command, withPackages) {
 				t.Skipf("%s is not installed for an ordinary user's run", name)
 			}
 			if _, err := sb.Commands.Run(t.Context(), "command -v "+c.needs, nil); err != nil {
 				pinned.Skip(t, "sandboxes have no %s", c.needs)
 			}
-			commands := map[string]string{"its environment": c.command}
-			if c.cleared {
-				commands["none"] = `env -i PATH="$PATH" HOME=/home/user ` + strings.Replace(c.command, "PYTHONPATH", "env PYTHONPATH", 1)
-			}
-			for environment, command := range commands {
-				n.mu.Lock()
-				delete(n.seen, "api.test"+c.path)
-				n.mu.Unlock()
-				result, err := sb.Commands.Run(t.Context(), command, nil)
-				if err != nil && !c.fails {
-					t.Errorf("with %s: %v: %+v", environment, err, result)
-				}
-				if got := n.last("api.test" + c.path).Get("Authorization"); got != "Bearer "+value {
-					t.Errorf("with %s: the host saw %q, want the secret; the program: %v, %+v", environment, got, err, result)
-				}
-			}
+			c.check(t, n, sb)
 		})
 	}
-
-	// Other hosts see nothing, by any way.
-	run(t, sb, `curl -sS -m 30 -k -H "Authorization: dummy" https://other.test/direct; curl -sS -m 30 -k -L https://api.test/away; curl -sS -m 30 -k --noproxy '*' https://other.test/transparent; curl -sS -m 30 https://below.wild.test/below`)
-	for _, at := range []string{"other.test/direct", "other.test/landed", "other.test/transparent"} {
-		got := n.last(at)
-		if got == nil || strings.Contains(fmt.Sprint(got), value) {
-			t.Errorf("%s: saw %v, want a request without the secret", at, got)
-		}
-	}
-	if got := n.last("below.wild.test/below"); got.Get("X-Api-Key") != value || got.Get("Authorization") != "" {
-		t.Errorf("below a pattern: saw %v, want X-Api-Key alone", got)
-	}
-	for _, trick := range []string{"-H 'Host: other.test' https://api.test/trick", "-H 'Host: api.test' https://other.test/trick"} {
-		answer := run(t, sb, "curl -sS -k -m 30 -w '%{http_code}' "+trick)
-		if strings.HasPrefix(trick, "-H 'Host: other") && !strings.HasSuffix(answer, "421") {
-			t.Errorf("curl %s: got %s, want 421", trick, answer)
-		}
-	}
-	if strings.Contains(fmt.Sprint(n.last("other.test/trick"), n.last("api.test/trick")), value) {
-		t.Error("a host that was named by another one's connection saw the secret")
-	}
-
-	// Headers that make any host repeat a request are not sent there.
-	for _, version := range []string{"--http1.1", "--http2", "--noproxy '*'"} {
-		for _, method := range []string{"TRACE", "trace", "Trace", "TRACK"} {
-			command := fmt.Sprintf("curl -sS -m 30 -w '%%{http_code}' %s -X %s https://api.test/trace", version, method)
-			if got := run(t, sb, command); strings.Contains(got, value) || !strings.HasSuffix(got, "405") || n.last("api.test/trace") != nil {
-				t.Errorf("%s: got %s, want 405 and nothing sent to the host", command, got)
-			}
-		}
-	}
-	if got := run(t, sb, "curl -sS -m 30 -k -X TRACE -H 'A: mine' https://other.test/trace"); !strings.Contains(got, "A: mine") {
-		t.Errorf("TRACE to a host without a rule: got %s, want the request", got)
-	}
-
-	// While a request with the secret is on its way, nothing inside has it.
 	for name, command := range map[string]string{
 		"curl":     "curl -sS https://api.test/hold",
 		"requests": "python3 -c 'import requests; requests.get(\"https://api.test/hold\", timeout=100)'",
@@ -268,7 +258,7 @@ asyncio.run(main())'`, path: "/aiohttp", needs: "python3", cleared: true},
 		started, err := sb.Commands.Start(t.Context(), command, &sandbox.CommandParams{Envs: map[string]string{"MARK": "a-mark-that-is-found"}})
 		must.Do(t, err)
 		goOn := <-n.hold
-		files, memory := searchInside(t, sb, began, value), searchMemory(t, sb, value)
+		files, memory := searchInside(t, sb, began, secretValue), searchMemory(t, sb, secretValue)
 		if files != "" || memory != "" {
 			t.Errorf("%s: the secret is in %s%s", name, files, memory)
 		}
@@ -280,15 +270,57 @@ asyncio.run(main())'`, path: "/aiohttp", needs: "python3", cleared: true},
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
 
-	// A host that repeats headers reveals it, as the documentation says.
-	if got := run(t, sb, "curl -sS https://api.test/echo"); got != "Bearer "+value+"hello\n" {
+func TestSecretsReachNoOtherHost(t *testing.T) {
+	n, _, sb := withSecret(t)
+	sandboxtest.Run(t, sb, `curl -sS -m 30 -k -H "Authorization: dummy" https://other.test/direct; curl -sS -m 30 -k -L https://api.test/away; curl -sS -m 30 -k --noproxy '*' https://other.test/transparent; curl -sS -m 30 https://below.wild.test/below`)
+	for _, at := range []string{"other.test/direct", "other.test/landed", "other.test/transparent"} {
+		got := n.last(at)
+		if got == nil || strings.Contains(fmt.Sprint(got), secretValue) {
+			t.Errorf("%s: saw %v, want a request without the secret", at, got)
+		}
+	}
+	if got := n.last("below.wild.test/below"); got.Get("X-Api-Key") != secretValue || got.Get("Authorization") != "" {
+		t.Errorf("below a pattern: saw %v, want X-Api-Key alone", got)
+	}
+	for _, trick := range []string{"-H 'Host: other.test' https://api.test/trick", "-H 'Host: api.test' https://other.test/trick"} {
+		answer := sandboxtest.Run(t, sb, "curl -sS -k -m 30 -w '%{http_code}' "+trick)
+		if strings.HasPrefix(trick, "-H 'Host: other") && !strings.HasSuffix(answer, "421") {
+			t.Errorf("curl %s: got %s, want 421", trick, answer)
+		}
+	}
+	if strings.Contains(fmt.Sprint(n.last("other.test/trick"), n.last("api.test/trick")), secretValue) {
+		t.Error("a host that was named by another one's connection saw the secret")
+	}
+}
+
+// TestSecretsEchoed checks that requests whose method makes any host repeat the headers are not
+// sent to a host with a rule. A host that repeats them on its own reveals the secret, as the
+// documentation says.
+func TestSecretsEchoed(t *testing.T) {
+	n, _, sb := withSecret(t)
+	for _, version := range []string{"--http1.1", "--http2", "--noproxy '*'"} {
+		for _, method := range []string{"TRACE", "trace", "Trace", "TRACK"} {
+			command := fmt.Sprintf("curl -sS -m 30 -w '%%{http_code}' %s -X %s https://api.test/trace", version, method)
+			if got := sandboxtest.Run(t, sb, command); strings.Contains(got, secretValue) || !strings.HasSuffix(got, "405") || n.last("api.test/trace") != nil {
+				t.Errorf("%s: got %s, want 405 and nothing sent to the host", command, got)
+			}
+		}
+	}
+	if got := sandboxtest.Run(t, sb, "curl -sS -m 30 -k -X TRACE -H 'A: mine' https://other.test/trace"); !strings.Contains(got, "A: mine") {
+		t.Errorf("TRACE to a host without a rule: got %s, want the request", got)
+	}
+	if got := sandboxtest.Run(t, sb, "curl -sS https://api.test/echo"); got != "Bearer "+secretValue+"hello" {
 		t.Errorf("a host that echoes: got %q", got)
 	}
+}
 
-	// Once it is deleted, requests that need it fail with the reason.
+// TestSecretDeleted checks that requests which need a secret fail with the reason once it is deleted.
+func TestSecretDeleted(t *testing.T) {
+	n, client, sb := withSecret(t)
 	must.Do(t, client.Secrets.Delete(t.Context(), "key"))
-	if got := run(t, sb, "curl -sS -w '%{http_code}' https://api.test/gone"); !strings.HasSuffix(got, "502") || !strings.Contains(got, "the secret key") || n.last("api.test/gone") != nil {
+	if got := sandboxtest.Run(t, sb, "curl -sS -w '%{http_code}' https://api.test/gone"); !strings.HasSuffix(got, "502") || !strings.Contains(got, "the secret key") || n.last("api.test/gone") != nil {
 		t.Errorf("without the secret: got %s, want 502 that names it", got)
 	}
 }
@@ -306,11 +338,11 @@ func TestAuthorities(t *testing.T) {
 	check := func(what string, sb *sandbox.Sandbox) string {
 		t.Helper()
 		knowHosts(t, sb) // each start forgets them
-		if got := run(t, sb, fetch); got != "hello\n" {
+		if got := sandboxtest.Run(t, sb, fetch); got != "hello" {
 			t.Errorf("%s: got %q, want hello", what, got)
 		}
-		run(t, sb, "env -i PATH=$PATH python3 -c 'import requests; requests.get(\"https://api.test/\")'")
-		return run(t, sb, authority)
+		sandboxtest.Run(t, sb, "env -i PATH=$PATH python3 -c 'import requests; requests.get(\"https://api.test/\")'")
+		return sandboxtest.Run(t, sb, authority)
 	}
 	first := check("at first", sb)
 	for command, want := range map[string]string{
@@ -334,7 +366,7 @@ func TestAuthorities(t *testing.T) {
 		t.Error("without rules: the certificate of the host is trusted, so it was not the host's own")
 	}
 	set(map[string]map[string]string{"api.test": {"X-New": "literal"}})
-	if run(t, sb, fetch+"new"); n.last("api.test/new").Get("X-New") != "literal" || n.last("api.test/new").Get("Authorization") != "" {
+	if sandboxtest.Run(t, sb, fetch+"new"); n.last("api.test/new").Get("X-New") != "literal" || n.last("api.test/new").Get("Authorization") != "" {
 		t.Errorf("other rules: the host saw %v, want X-New alone", n.last("api.test/new"))
 	}
 	set(map[string]map[string]string{"api.test": {"Authorization": "Bearer " + sandbox.SecretRef("key")}})
@@ -357,7 +389,7 @@ func TestAuthorities(t *testing.T) {
 	}
 	plain, err := client.Create(t.Context(), sandbox.WithTemplate(snapshot.ID))
 	must.Do(t, err)
-	if got := run(t, plain, "ls -A /run/e2bctl 2>/dev/null; grep -c /run/e2bctl /proc/self/mounts; env | grep -c /run/e2bctl; true"); got != "0\n0\n" {
+	if got := sandboxtest.Run(t, plain, "ls -A /run/e2bctl 2>/dev/null; grep -c /run/e2bctl /proc/self/mounts; env | grep -c /run/e2bctl; true"); got != "0\n0" {
 		t.Errorf("a child without rules: got %q, want no file, mount or variable of an authority", got)
 	}
 	if err := plain.SetNetwork(t.Context(), sandbox.Network{Headers: map[string]map[string]string{"api.test": {"A": "b"}}}); !errors.Is(err, api.ErrInvalidArgument) {

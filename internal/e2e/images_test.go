@@ -217,7 +217,7 @@ func TestImageUsers(t *testing.T) {
 	images.push(t, "app", v1.Config{User: "app"}, nil, busybox)
 	api := buildsOf(sandboxtest.New(t, local.WithWarm(0)))
 	probe := api.cloud.Create(t)
-	oneID := output(t, probe, "cut -d: -f3 /etc/passwd | head -n 2 | sort -u | wc -l") == "1"
+	oneID := sandboxtest.Run(t, probe, "cut -d: -f3 /etc/passwd | head -n 2 | sort -u | wc -l") == "1"
 	from := images.host + "/app"
 	for user, want := range map[string]string{"": "77:78 /", "1234": "1234:0 /", "1234:56": "1234:56 /", "app:root": "77:0 /", "new": "1001:1001 /"} {
 		spec := buildSpec{FromImage: from}
@@ -237,7 +237,7 @@ func TestImageUsers(t *testing.T) {
 			continue
 		}
 		sb := api.create(t, "users")
-		if got := output(t, sb, "cat /tmp/who; echo $(id -u):$(id -g) $(pwd)"); got != want+"\n"+want {
+		if got := sandboxtest.Run(t, sb, "cat /tmp/who; echo $(id -u):$(id -g) $(pwd)"); got != want+"\n"+want {
 			t.Errorf("%q: got %q, want %q twice", user, got, want)
 		}
 	}

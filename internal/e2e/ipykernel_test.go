@@ -10,6 +10,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -22,7 +23,7 @@ func TestRunOnIPykernel(t *testing.T) {
 	if _, err := sb.Packages.Install(t.Context(), kernels, nil); err != nil {
 		t.Fatal(err)
 	}
-	evaluate(t, sb, "import subprocess, sys; subprocess.run([sys.executable, '-m', 'ipykernel', 'install', '--sys-prefix', '--name', 'stock'], check=True).returncode")
+	sandboxtest.Eval(t, sb, "import subprocess, sys; subprocess.run([sys.executable, '-m', 'ipykernel', 'install', '--sys-prefix', '--name', 'stock'], check=True).returncode")
 	c, err := sb.Contexts.Create(t.Context(), &sandbox.CodeContextParams{Language: "stock"})
 	must.Do(t, err)
 	st := state.New()
@@ -46,7 +47,7 @@ def late():
     open('/tmp/said', 'w').close()
 thread = threading.Thread(target=late)
 thread.start()`)
-	run(t, sb, "touch /tmp/go")
+	sandboxtest.Run(t, sb, "touch /tmp/go")
 	patience.Until(t, "the thread is told", func() bool {
 		result, err := sb.Commands.Run(t.Context(), "ls /tmp/said", nil)
 		return err == nil && result.ExitCode == 0

@@ -25,7 +25,7 @@ func TestKernelUser(t *testing.T) {
 	b := &builder{client: client, dir: t.TempDir()}
 	b.must(t, "nobody", template.FromTemplate("code-interpreter-v1").User("nobody"))
 	sb := cloud.Create(t, sandbox.WithTemplate("nobody"))
-	if got := run(t, sb, "id -u"); got != "65534\n" {
+	if got := sandboxtest.Run(t, sb, "id -u"); got != "65534" {
 		t.Errorf("commands run as %q, want nobody", got)
 	}
 	ex, err := sb.RunCode(t.Context(), "import os; os.getuid()", nil)

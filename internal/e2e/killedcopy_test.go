@@ -16,6 +16,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 // TestKilledWhileCopying kills the server at any moment of a snapshot and of a fork of a
@@ -46,7 +47,7 @@ func killedWhileCopying(t *testing.T, path, body string) {
 	before := startServer(t, stateVariable+"="+state, "XDG_CACHE_HOME="+cache)
 	sb, err := sandbox.Create(t.Context(), before.option())
 	must.Do(t, err)
-	run(t, sb, "head -c 20000000 /dev/urandom > big; for i in $(seq 300); do echo $i > small-$i; done; sha256sum big > sum")
+	sandboxtest.Run(t, sb, "head -c 20000000 /dev/urandom > big; for i in $(seq 300); do echo $i > small-$i; done; sha256sum big > sum")
 	family := descendants(t, before.pid())
 	groups := cgroups(family)
 	answered := make(chan bool, 1)
@@ -75,7 +76,7 @@ func killedWhileCopying(t *testing.T, path, body string) {
 		found++
 		made, err := client.Create(t.Context(), sandbox.WithTemplate(snapshot.ID))
 		must.Do(t, err)
-		if got, want := run(t, made, "sha256sum -c sum; ls small-* | wc -l"), "big: OK\n300\n"; got != want {
+		if got, want := sandboxtest.Run(t, made, "sha256sum -c sum; ls small-* | wc -l"), "big: OK\n300"; got != want {
 			t.Errorf("acknowledged: %v; from the snapshot: got %q, want %q", acknowledged, got, want)
 		}
 		if err := errors.Join(made.Close(), client.Snapshots.Delete(t.Context(), snapshot.ID)); err != nil {

@@ -79,7 +79,7 @@ func TestInstalledLanguage(t *testing.T) {
 	if _, err := sb.RunCode(t.Context(), "1", &sandbox.RunCodeParams{Language: "java"}); !errors.Is(err, sandbox.ErrUnknownLanguage) || !strings.Contains(err.Error(), advice) {
 		t.Errorf("got %v, want an error with %q", err, advice)
 	}
-	evaluate(t, sb, `import shutil, sys
+	sandboxtest.Eval(t, sb, `import shutil, sys
 shutil.copytree(sys.prefix + "/share/jupyter/kernels/bash", "/home/user/.local/share/jupyter/kernels/mine")`)
 	if execution, err := hello(); err != nil || execution.Stdout != "hello\n" {
 		t.Errorf("got %+v, %v; want stdout %q", execution, err, "hello\n")

@@ -17,6 +17,7 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 // peak returns the most memory that a process has used.
@@ -54,9 +55,9 @@ func TestLarge(t *testing.T) {
 	if err := errors.Join(err, r.Close(), r.Close()); n != size || err != nil { // twice
 		t.Errorf("got %d bytes and error %v, want %d", n, err, size)
 	}
-	run(t, sb, fmt.Sprintf("head -c %d /dev/urandom > big; sha256sum big > sum", size))
+	sandboxtest.Run(t, sb, fmt.Sprintf("head -c %d /dev/urandom > big; sha256sum big > sum", size))
 	must.Do(t, errors.Join(sb.Pause(ctx, &sandbox.PauseParams{Mode: sandbox.PauseFilesystem}), sb.Resume(ctx, nil)))
-	if got := run(t, sb, "sha256sum -c sum"); got != "big: OK\n" {
+	if got := sandboxtest.Run(t, sb, "sha256sum -c sum"); got != "big: OK" {
 		t.Errorf("after the pause: got %q, want the file", got)
 	}
 	if grown := peak(t, server.pid()) - before; grown > size/4 {
@@ -77,7 +78,7 @@ func TestPauseCancelled(t *testing.T) {
 	for _, mode := range []sandbox.PauseMode{sandbox.PauseFull, sandbox.PauseFilesystem} {
 		sb, err := sandbox.Create(t.Context(), server.option())
 		must.Do(t, err)
-		run(t, sb, "head -c 20000000 /dev/urandom > big; sha256sum big > sum; (sleep 5000 &)")
+		sandboxtest.Run(t, sb, "head -c 20000000 /dev/urandom > big; sha256sum big > sum; (sleep 5000 &)")
 		for range 4 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.Int64N(int64(100*time.Millisecond))))
 			err := sb.Pause(ctx, &sandbox.PauseParams{Mode: mode})
@@ -96,7 +97,7 @@ func TestPauseCancelled(t *testing.T) {
 				t.Errorf("%s: got %+v and error %v, want it to run", mode, info, err)
 			}
 		}
-		if got := run(t, sb, sleepers); mode == sandbox.PauseFull && got != "1\n" {
+		if got := sandboxtest.Run(t, sb, sleepers); mode == sandbox.PauseFull && got != "1" {
 			t.Errorf("got %s processes that went on, want 1", got)
 		}
 		if err := sb.Close(); err != nil {

@@ -68,7 +68,7 @@ func TestDeadSandbox(t *testing.T) {
 	t.Parallel()
 	cloud := shared(t)
 	sb := cloud.Create(t)
-	evaluate(t, sb, "1")
+	sandboxtest.Eval(t, sb, "1")
 	other, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Option())
 	must.Do(t, err)
 	defer other.Close()
@@ -83,7 +83,7 @@ func TestExpiredSandbox(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
 	sb := cloud.Create(t, sandbox.WithExpiry(sandbox.Expiry{After: time.Hour}))
-	evaluate(t, sb, "1")
+	sandboxtest.Eval(t, sb, "1")
 	must.Do(t, sb.SetLifetime(t.Context(), time.Second))
 	cloud.Advance(2 * time.Second)
 	<-time.After(time.Second) // the handle uses its own clock, which must reach the end too
@@ -172,7 +172,7 @@ func TestDetachThenConnect(t *testing.T) {
 	t.Parallel()
 	cloud := shared(t)
 	sb := cloud.Create(t, sandbox.WithEnvs(map[string]string{"GREETING": "hello"}))
-	evaluate(t, sb, "x = 41")
+	sandboxtest.Eval(t, sb, "x = 41")
 	must.Do(t, sb.Detach())
 	if err := sb.Detach(); !errors.Is(err, sandbox.ErrClosed) {
 		t.Errorf("twice: %v, want sandbox.ErrClosed", err)
@@ -183,10 +183,10 @@ func TestDetachThenConnect(t *testing.T) {
 	again, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Option())
 	must.Do(t, err)
 	defer again.Close()
-	if got := evaluate(t, again, "import os; x, os.environ['GREETING']"); got != "(41, 'hello')" {
+	if got := sandboxtest.Eval(t, again, "import os; x, os.environ['GREETING']"); got != "(41, 'hello')" {
 		t.Errorf("it became %s, want %s", got, "(41, 'hello')")
 	}
-	if got := run(t, again, "echo $GREETING"); got != "hello\n" {
+	if got := sandboxtest.Run(t, again, "echo $GREETING"); got != "hello" {
 		t.Errorf("its environment has %q, want %q", got, "hello\n")
 	}
 	if err := again.Close(); err != nil {

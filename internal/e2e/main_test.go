@@ -12,7 +12,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
@@ -62,26 +61,6 @@ func (m withShared) Run() int {
 		return 1
 	}
 	return code
-}
-
-// run runs a command that must succeed and returns its output.
-func run(t *testing.T, sb *sandbox.Sandbox, command string) string {
-	t.Helper()
-	result, err := sb.Commands.Run(t.Context(), command, nil)
-	if err != nil {
-		t.Fatalf("%s: %v", command, err)
-	}
-	return result.Stdout
-}
-
-// evaluate runs code that must succeed and returns its value as text.
-func evaluate(t *testing.T, sb *sandbox.Sandbox, code string) string {
-	t.Helper()
-	execution, err := sb.RunCode(t.Context(), code, nil)
-	if err != nil {
-		t.Fatalf("%s: %v", code, err)
-	}
-	return execution.Text()
 }
 
 // whenWritten cancels a context as soon as anything is written to it.

@@ -53,7 +53,7 @@ func TestOutOfMemory(t *testing.T) {
 	if !errors.Is(err, sandbox.ErrKernelDied) || !strings.Contains(err.Error(), reason) {
 		t.Errorf("code: %v, want sandbox.ErrKernelDied and an error with %q", err, reason)
 	}
-	if got := evaluate(t, sb, "6 * 7"); got != "42" {
+	if got := sandboxtest.Eval(t, sb, "6 * 7"); got != "42" {
 		t.Errorf("the next kernel says %q, want %q", got, "42")
 	}
 	_, err = sb.RunCode(t.Context(), "import os, signal; os.kill(os.getpid(), signal.SIGKILL)", nil)
@@ -96,7 +96,7 @@ func TestMemoryMetrics(t *testing.T) {
 		return got.Used, got.Total
 	}
 	before, total := measure()
-	run(t, sb, "head -c 64M /dev/zero >/dev/shm/x")
+	sandboxtest.Run(t, sb, "head -c 64M /dev/zero >/dev/shm/x")
 	after, _ := measure()
 	if total != 256<<20 {
 		t.Errorf("got %d bytes of memory, want %d", total, 256<<20)

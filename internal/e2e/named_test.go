@@ -68,7 +68,7 @@ func TestGetOrCreate(t *testing.T) {
 		return err == nil && info.State == api.StatePaused
 	})
 	again := get("chat 7", sandbox.WithTemplate(sandbox.DefaultTemplate))
-	if got := evaluate(t, again, "x"); again.ID() != id || got != "42" {
+	if got := sandboxtest.Eval(t, again, "x"); again.ID() != id || got != "42" {
 		t.Errorf("got %s with x = %s, want %s with 42", again.ID(), got, id)
 	}
 	// Another template is refused, and the sandbox stays.
@@ -78,7 +78,7 @@ func TestGetOrCreate(t *testing.T) {
 	// The same holds for one that was paused by hand.
 	must.Do(t, again.Pause(t.Context(), nil))
 	again = get("chat 7")
-	if got := evaluate(t, again, "x"); again.ID() != id || got != "42" {
+	if got := sandboxtest.Eval(t, again, "x"); again.ID() != id || got != "42" {
 		t.Errorf("paused by hand: got %s with x = %s, want %s with 42", again.ID(), got, id)
 	}
 	// A sandbox labelled by a program of another kind is found, and left.

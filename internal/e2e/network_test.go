@@ -39,7 +39,7 @@ func TestInternetOff(t *testing.T) {
 	if want := "WithInternet"; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("pip: %v, want an error with %q", err, want)
 	}
-	if got := run(t, sb, "curl -sS http://example.com"); !strings.Contains(got, "example.com") || !strings.Contains(got, "internet access is off") {
+	if got := sandboxtest.Run(t, sb, "curl -sS http://example.com"); !strings.Contains(got, "example.com") || !strings.Contains(got, "internet access is off") {
 		t.Errorf("curl says %q, want %q in it and %q in it", got, "example.com", "internet access is off")
 	}
 	for command, want := range map[string]string{
@@ -150,7 +150,7 @@ func TestWithoutPrivateNetworks(t *testing.T) {
 		cloud := sandboxtest.New(t, append(options, local.WithWarm(0))...)
 		sb := cloud.Create(t)
 		for address, private := range map[string]bool{"10.1.2.3:8080": true, "192.168.7.8:8080": true, "203.0.113.7:8080": false} {
-			reached := run(t, sb, "curl -s -m 20 http://"+address+" || true") == "origin of "+address
+			reached := sandboxtest.Run(t, sb, "curl -s -m 20 http://"+address+" || true") == "origin of "+address
 			if want := !private || name == "with"; reached != want {
 				t.Errorf("%s private networks, %s is reached: %v, want %v", name, address, reached, want)
 			}
@@ -272,47 +272,59 @@ func TestTwoSandboxes(t *testing.T) {
 			t.Errorf("%s: got %v, want fs.ErrNotExist", path, err)
 		}
 	}
-	evaluate(t, one, "secret = 1")
-	if got := evaluate(t, two, "'secret' in globals()"); got != "False" {
+	sandboxtest.Eval(t, one, "secret = 1")
+	if got := sandboxtest.Eval(t, two, "'secret' in globals()"); got != "False" {
 		t.Error("a variable is shared")
 	}
-	run(t, one, "nohup python3 -m http.server 3456 --bind 127.0.0.1 >/dev/null 2>&1 & echo")
+	sandboxtest.Run(t, one, "nohup python3 -m http.server 3456 --bind 127.0.0.1 >/dev/null 2>&1 & echo")
 	const listening = "(echo > /dev/tcp/127.0.0.1/3456) 2>/dev/null && echo open || echo closed"
-	patience.Until(t, "the server in one listens", func() bool { return run(t, one, listening) == "open\n" })
-	if got := run(t, two, listening); got != "closed\n" {
+	patience.Until(t, "the server in one listens", func() bool { return sandboxtest.Run(t, one, listening) == "open" })
+	if got := sandboxtest.Run(t, two, listening); got != "closed" {
 		t.Errorf("the port of one in two: %s, want %s", got, "closed\n")
 	}
-	if got := run(t, two, `grep -alz '^3456$' /proc/[0-9]*/cmdline 2>/dev/null || true`); got != "" {
+	if got := sandboxtest.Run(t, two, `grep -alz '^3456$' /proc/[0-9]*/cmdline 2>/dev/null || true`); got != "" {
 		t.Errorf("two sees the processes of one: %s, want nothing", got)
 	}
 	must.Do(t, one.Close())
-	if got := run(t, two, "echo lives"); got != "lives\n" {
+	if got := sandboxtest.Run(t, two, "echo lives"); got != "lives" {
 		t.Errorf("got %q, want %q", got, "lives\n")
 	}
 }
 
-// Before a host is reached that no rule names, the program is asked, once: with the proxy,
-// by the name that a client sends, and before a name is looked up.
-func TestAsk(t *testing.T) {
+// asking is a cloud whose sandboxes reach names that only its proxy can resolve, and the hosts
+// that it asked about.
+type asking struct {
+	*sandboxtest.Cloud
+
+	mu    sync.Mutex
+	asked map[string]int
+}
+
+func newAsking(t *testing.T) *asking {
+	t.Helper()
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "origin of "+r.Host) }))
-	defer origin.Close()
+	t.Cleanup(origin.Close)
 	proxy := httptest.NewServer(leadTo(t, origin.Listener.Addr().String()))
-	defer proxy.Close()
+	t.Cleanup(proxy.Close)
 	t.Setenv("HTTPS_PROXY", proxy.URL)
-	cloud := sandboxtest.New(t, local.WithWarm(0), local.WithProxyNames()) // only the proxy can resolve these names
-	if got := cloud.Report().Egress; got != "transparent" {
+	a := &asking{Cloud: sandboxtest.New(t, local.WithWarm(0), local.WithProxyNames()), asked: map[string]int{}}
+	if got := a.Report().Egress; got != "transparent" {
 		pinned.Skip(t, "sandboxes reach the network only through the proxy: %s", got)
 	}
-	var mu sync.Mutex
-	asked := map[string]int{}
+	return a
+}
+
+// sandbox creates a sandbox that asks about most hosts. The answer is yes for names that begin so
+// and for one address. There is none about never.test while the test runs.
+func (a *asking) sandbox(t *testing.T) *sandbox.Sandbox {
+	t.Helper()
 	never := make(chan struct{})
-	defer close(never)
-	sb := cloud.Create(t, sandbox.WithNetwork(sandbox.Network{
+	sb := a.Create(t, sandbox.WithNetwork(sandbox.Network{
 		AllowOut: []string{"allowed.test"}, DenyOut: []string{"203.0.113.0/24"},
 	}), sandbox.WithAsk(func(_ context.Context, host string) bool {
-		mu.Lock()
-		asked[host]++
-		mu.Unlock()
+		a.mu.Lock()
+		a.asked[host]++
+		a.mu.Unlock()
 		switch host {
 		case "panic.test":
 			panic("no idea")
@@ -321,15 +333,40 @@ func TestAsk(t *testing.T) {
 		}
 		return strings.HasPrefix(host, "yes") || host == "198.51.100.1"
 	}))
-	const direct = " --noproxy '*' "
-	check := func(sb *sandbox.Sandbox, want map[string]string) {
-		t.Helper()
-		for arguments, want := range want {
-			if got := run(t, sb, "curl -sS -m 40 "+arguments+" 2>&1 || true"); !strings.Contains(got, want) {
-				t.Errorf("curl %s: got %q, want %q", arguments, got, want)
-			}
+	t.Cleanup(func() { close(never) })
+	return sb
+}
+
+// times returns how often the program was asked about host.
+func (a *asking) times(host string) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.asked[host]
+}
+
+// hosts returns the number of hosts that the program was asked about.
+func (a *asking) hosts() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.asked)
+}
+
+// curls checks what curl prints in sb, by its arguments.
+func curls(t *testing.T, sb *sandbox.Sandbox, want map[string]string) {
+	t.Helper()
+	for arguments, want := range want {
+		if got := sandboxtest.Run(t, sb, "curl -sS -m 40 "+arguments+" 2>&1 || true"); !strings.Contains(got, want) {
+			t.Errorf("curl %s: got %q, want %q", arguments, got, want)
 		}
 	}
+}
+
+// Before a host is reached that no rule names, the program is asked, once: with the proxy,
+// by the name that a client sends, and before a name is looked up.
+func TestAsk(t *testing.T) {
+	a := newAsking(t)
+	sb := a.sandbox(t)
+	const direct = " --noproxy '*' "
 	want := map[string]string{
 		"http://allowed.test/":               "origin of allowed.test",
 		"http://yes.test/":                   "origin of yes.test",
@@ -343,56 +380,59 @@ func TestAsk(t *testing.T) {
 		direct + "--resolve yes2.test:80:198.51.100.2 http://yes2.test/": "origin of yes2.test",
 		direct + "--resolve no2.test:80:198.51.100.2 http://no2.test/":   "said no",
 	}
-	check(sb, want)
-	check(sb, want) // the program is not asked again
-	run(t, sb, "for i in $(seq 20); do curl -sS http://yes$i.many.test/ http://yes.many.test/ & done; wait")
-	mu.Lock()
+	curls(t, sb, want)
+	curls(t, sb, want) // the program is not asked again
+	sandboxtest.Run(t, sb, "for i in $(seq 20); do curl -sS http://yes$i.many.test/ http://yes.many.test/ & done; wait")
 	for _, host := range []string{"yes.test", "no.test", "panic.test", "198.51.100.1", "lookup.test", "yes2.test", "no2.test", "yes.many.test", "yes1.many.test", "yes20.many.test"} {
-		if asked[host] != 1 {
-			t.Errorf("asked about %s %d times, want 1", host, asked[host])
+		if n := a.times(host); n != 1 {
+			t.Errorf("asked about %s %d times, want 1", host, n)
 		}
 	}
-	if len(asked) != 7+21 {
-		t.Errorf("asked about %v, want 28 hosts", asked)
+	if n := a.hosts(); n != 7+21 {
+		t.Errorf("asked about %d hosts, want 28", n)
 	}
-	clear(asked)
-	mu.Unlock()
+}
 
-	// An answer holds over pauses; a copy asks again.
+// TestAskAgain checks that an answer holds over pauses, and that a copy asks again.
+func TestAskAgain(t *testing.T) {
+	a := newAsking(t)
+	sb := a.sandbox(t)
+	answers := map[string]string{"http://yes.test/": "origin of yes.test", "http://no.test/": "said no"}
+	curls(t, sb, answers)
 	for _, p := range []*sandbox.PauseParams{nil, {Mode: sandbox.PauseFilesystem}} {
 		must.Do(t, errors.Join(sb.Pause(t.Context(), p), sb.Resume(t.Context(), nil)))
-		check(sb, map[string]string{"http://yes.test/": "origin of yes.test", "http://no.test/": "said no"})
+		curls(t, sb, answers)
 	}
-	mu.Lock()
-	if len(asked) != 0 {
-		t.Errorf("after pauses: asked about %v, want nothing", asked)
+	if yes, no, all := a.times("yes.test"), a.times("no.test"), a.hosts(); yes != 1 || no != 1 || all != 2 {
+		t.Errorf("after pauses: asked %d and %d times, and about %d hosts, want once about each of 2", yes, no, all)
 	}
-	mu.Unlock()
 	forks, err := sb.Fork(t.Context(), nil)
 	if err != nil || forks[0].Err != nil {
 		t.Fatal(err, forks)
 	}
 	defer forks[0].Sandbox.Close()
-	check(forks[0].Sandbox, map[string]string{"http://yes.test/": "origin of yes.test"})
-	mu.Lock()
-	if asked["yes.test"] != 1 {
-		t.Errorf("for a copy: asked %d times, want 1", asked["yes.test"])
+	curls(t, forks[0].Sandbox, map[string]string{"http://yes.test/": "origin of yes.test"})
+	if n := a.times("yes.test"); n != 2 {
+		t.Errorf("with a copy: asked %d times, want 2", n)
 	}
-	mu.Unlock()
+}
 
-	// A function that never returns does not block Close. Without a handle the answer is
-	// no.
-	second, err := sandbox.Connect(t.Context(), sb.ID(), cloud.Option())
+// TestAskNobody checks that a function that never returns does not block Detach, and that
+// without a handle the answer is no.
+func TestAskNobody(t *testing.T) {
+	a := newAsking(t)
+	sb := a.sandbox(t)
+	curls(t, sb, map[string]string{"http://yes.test/": "origin of yes.test"})
+	second, err := sandbox.Connect(t.Context(), sb.ID(), a.Option())
 	must.Do(t, err)
 	defer second.Close()
-	if _, err := sb.Commands.Start(t.Context(), "curl -s http://never.test/", nil); err != nil {
-		t.Fatal(err)
-	}
-	patience.Until(t, "the question that gets no answer is asked", func() bool { mu.Lock(); defer mu.Unlock(); return asked["never.test"] == 1 })
+	_, err = sb.Commands.Start(t.Context(), "curl -s http://never.test/", nil)
+	must.Do(t, err)
+	patience.Until(t, "the question that gets no answer is asked", func() bool { return a.times("never.test") == 1 })
 	if err := sb.Detach(); err != nil {
 		t.Error(err)
 	}
-	check(second, map[string]string{"http://nobody.test/": "none is connected", "http://yes.test/": "origin of yes.test"})
+	curls(t, second, map[string]string{"http://nobody.test/": "none is connected", "http://yes.test/": "origin of yes.test"})
 	denied := false
 	for entry, err := range second.Logs(t.Context(), nil) {
 		must.Do(t, err)

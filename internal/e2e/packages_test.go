@@ -115,28 +115,40 @@ func (x *index) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func TestInstallFromAnIndex(t *testing.T) {
-	x := newIndex(t)
+// sandbox returns a sandbox of a new cloud that installs from the index.
+func (x *index) sandbox(t *testing.T, options ...sandbox.CreateOption) *sandbox.Sandbox {
+	t.Helper()
+	from := sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}})
+	return x.cloud(t).Create(t, append(options, from)...)
+}
+
+// addGreeting adds two versions of greeting, of which the second cannot be imported, and what they require.
+func (x *index) addGreeting(t *testing.T) {
+	t.Helper()
 	x.add(t, "greeting", "1.0", "text = 'hello'\n", "words>=1")
 	x.add(t, "greeting", "2.0", "import words, nothing_of_the_kind\n", "words>=1")
 	x.add(t, "words", "1.5", "n = 1\n")
-	x.add(t, "pillow", "99.0", "mode = 'RGB'\n")
-	x.add(t, "late", "1.0", "n = 1\n", "words<2")
-	var log bytes.Buffer
-	sb := x.cloud(t).Create(t, sandbox.WithPackageIndex(sandbox.PackageIndex{URL: indexURL, TrustedHosts: []string{"index.test"}}),
-		sandbox.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+}
 
-	install := func(want *sandbox.Installation, requirements ...string) {
-		t.Helper()
-		got, err := sb.Packages.Install(t.Context(), requirements, nil)
-		must.Do(t, err)
-		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
-			t.Errorf("%q (-want +got):\n%s", requirements, diff)
-		}
+// installs checks what sb reports about the installation of requirements.
+func installs(t *testing.T, sb *sandbox.Sandbox, want *sandbox.Installation, requirements ...string) {
+	t.Helper()
+	got, err := sb.Packages.Install(t.Context(), requirements, nil)
+	must.Do(t, err)
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("%q (-want +got):\n%s", requirements, diff)
 	}
+}
+
+func TestInstallFromAnIndex(t *testing.T) {
+	x := newIndex(t)
+	x.addGreeting(t)
+	x.add(t, "pillow", "99.0", "mode = 'RGB'\n")
+	var log bytes.Buffer
+	sb := x.sandbox(t, sandbox.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 	one := &sandbox.Installation{Packages: []sandbox.InstalledPackage{{Name: "greeting", Version: "1.0"}, {Name: "words", Version: "1.5"}}}
-	install(one, "greeting==1.*")
-	if got := evaluate(t, sb, "import greeting, words; greeting.text, words.n"); got != "('hello', 1)" {
+	installs(t, sb, one, "greeting==1.*")
+	if got := sandboxtest.Eval(t, sb, "import greeting, words; greeting.text, words.n"); got != "('hello', 1)" {
 		t.Errorf("got %q, want %q", got, "('hello', 1)")
 	}
 	if x.asked("/") == 0 {
@@ -145,22 +157,22 @@ func TestInstallFromAnIndex(t *testing.T) {
 
 	// The same installation again makes no request, until another one installs or
 	// removes something.
-	install(one, "greeting==1.*")
-	install(one, "greeting==1.*")
+	installs(t, sb, one, "greeting==1.*")
+	installs(t, sb, one, "greeting==1.*")
 	if n := x.asked("/"); n != 0 {
 		t.Errorf("the same again made %d requests, want 0", n)
 	}
 	if _, err := sb.Commands.Run(t.Context(), "pip uninstall -y words", &sandbox.CommandParams{User: "root"}); err != nil {
 		t.Fatal(err)
 	}
-	install(one, "greeting==1.*")
+	installs(t, sb, one, "greeting==1.*")
 	if n := x.asked("/"); n == 0 {
 		t.Error("what was removed did not come back from the index")
 	}
 
-	// A package that cannot be imported is reported, and so is a name that was
-	// taken for another package.
-	install(&sandbox.Installation{
+	// A package that cannot be imported is reported, and so are a name that was
+	// taken for another package and a requirement that is not for this Python.
+	installs(t, sb, &sandbox.Installation{
 		Packages:      []sandbox.InstalledPackage{{Name: "greeting", Version: "2.0"}},
 		RestartNeeded: []string{"greeting"},
 		NotImportable: []sandbox.ImportFailure{{Package: "greeting", Module: "greeting", Error: "ModuleNotFoundError: No module named 'nothing_of_the_kind'"}},
@@ -173,10 +185,20 @@ func TestInstallFromAnIndex(t *testing.T) {
 	if text := log.String(); !strings.Contains(text, "import=PIL installing=pillow") {
 		t.Errorf("the log: %s, want %q in it", text, "import=PIL installing=pillow")
 	}
+	installs(t, sb, &sandbox.Installation{
+		Packages: []sandbox.InstalledPackage{{Name: "words", Version: "1.5"}},
+		Excluded: []sandbox.ExcludedRequirement{{Name: "greeting", Marker: `python_version < "3"`}},
+	}, "words", "greeting; python_version < '3'")
+}
 
-	// The output of pip comes as it is printed, and a writer that fails ends pip.
+// TestInstallOutput checks that the output of pip comes as it is printed, and that a writer that
+// fails ends pip.
+func TestInstallOutput(t *testing.T) {
+	x := newIndex(t)
+	x.addGreeting(t)
+	sb := x.sandbox(t)
 	var out bytes.Buffer
-	if _, err := sb.Packages.Install(t.Context(), []string{"greeting==1.*", "words"}, &sandbox.InstallParams{Output: &out}); err != nil || !strings.Contains(out.String(), "Successfully installed greeting-1.0\n") {
+	if _, err := sb.Packages.Install(t.Context(), []string{"greeting==1.*", "words"}, &sandbox.InstallParams{Output: &out}); err != nil || !strings.Contains(out.String(), "Successfully installed greeting-1.0 words-1.5\n") {
 		t.Errorf("printed %q, %v", &out, err)
 	}
 	reader, writer := io.Pipe()
@@ -185,8 +207,16 @@ func TestInstallFromAnIndex(t *testing.T) {
 	if _, err := sb.Packages.Install(t.Context(), []string{"greeting>=2"}, &sandbox.InstallParams{Output: writer}); !errors.Is(err, full) {
 		t.Errorf("output that cannot be written: %v", err)
 	}
+}
 
-	_, err = sb.Packages.Install(t.Context(), []string{"no-such-package"}, nil)
+// TestInstallRefused checks the errors of requirements that the index does not meet.
+func TestInstallRefused(t *testing.T) {
+	x := newIndex(t)
+	x.addGreeting(t)
+	x.add(t, "words", "2.0", "n = 2\n")
+	x.add(t, "late", "1.0", "n = 1\n", "words<2")
+	sb := x.sandbox(t)
+	_, err := sb.Packages.Install(t.Context(), []string{"no-such-package"}, nil)
 	failed, ok := errors.AsType[*sandbox.InstallError](err)
 	if !ok || failed.Unreachable || failed.Offline || failed.ExitCode == 0 {
 		t.Errorf("a bad name: %#v, want a *sandbox.InstallError with a status although the index could be reached", err)
@@ -194,11 +224,9 @@ func TestInstallFromAnIndex(t *testing.T) {
 	if errors.Is(err, api.ErrRetryable) {
 		t.Errorf("a bad name: %v, want an error that is not ErrRetryable", err)
 	}
-	install(&sandbox.Installation{
-		Packages: []sandbox.InstalledPackage{{Name: "words", Version: "1.5"}},
-		Excluded: []sandbox.ExcludedRequirement{{Name: "greeting", Marker: `python_version < "3"`}},
-	}, "words", "greeting; python_version < '3'")
-	x.add(t, "words", "2.0", "n = 2\n")
+	if want := "No matching distribution found for no-such-package"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("a bad name: %v, want an error with %q", err, want)
+	}
 	for want, requirements := range map[string][]string{
 		"the requirements contradict each other: The user requested words>=2; late 1.0 depends on words<2": {"late==1.0", "words>=2"},
 		"No matching distribution found for words==9: the index has 1.5, 2.0":                              {"words==9"},
@@ -206,9 +234,6 @@ func TestInstallFromAnIndex(t *testing.T) {
 		if _, err := sb.Packages.Install(t.Context(), requirements, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want an error with %q", requirements, err, want)
 		}
-	}
-	if want := "No matching distribution found for no-such-package"; err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("a bad name: %v, want an error with %q", err, want)
 	}
 }
 
@@ -350,7 +375,7 @@ func TestLock(t *testing.T) {
 	if diff := cmp.Diff(want, lock.Packages); diff != "" || !strings.HasPrefix(lock.Comment, "For CPython 3.") {
 		t.Errorf("%q, packages (-want +got):\n%s", lock.Comment, diff)
 	}
-	if got := run(t, first, "pip list 2>/dev/null | grep -c greeting || true"); got != "0\n" {
+	if got := sandboxtest.Run(t, first, "pip list 2>/dev/null | grep -c greeting || true"); got != "0" {
 		t.Errorf("to lock has installed: %s, want %s", got, "0\n")
 	}
 	text, err := lock.MarshalText()
@@ -375,7 +400,7 @@ func TestLock(t *testing.T) {
 		if diff := cmp.Diff(installed, got, cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("sandbox %d (-want +got):\n%s", i, diff)
 		}
-		if got := evaluate(t, sb, "import greeting; greeting.words.n"); got != "1" {
+		if got := sandboxtest.Eval(t, sb, "import greeting; greeting.words.n"); got != "1" {
 			t.Errorf("sandbox %d: %s, want %s", i, got, "1")
 		}
 		uncached := i == 0 || i == 3
@@ -385,7 +410,7 @@ func TestLock(t *testing.T) {
 		if got, err := sb.Packages.InstallLock(t.Context(), lock, nil); err != nil || len(got.Packages) != 2 || x.asked("/") != 0 {
 			t.Errorf("sandbox %d, again: %+v, %v, %d requests, want 2 packages, no error and no request", i, got, err, x.asked("/"))
 		}
-		patience.Until(t, "the directory is removed", func() bool { return run(t, sb, "ls /tmp | grep -c e2bctl || true") == "0\n" })
+		patience.Until(t, "the directory is removed", func() bool { return sandboxtest.Run(t, sb, "ls /tmp | grep -c e2bctl || true") == "0" })
 	}
 	if kept, err := os.ReadDir(cache); err != nil || len(kept) != 2 {
 		t.Errorf("%d wheels are kept, %v, want 2 and no error", len(kept), err)
@@ -428,7 +453,7 @@ if "download" in sys.argv:
     os.makedirs(to)
     shutil.copy("/tmp/evil.whl", to + "/greeting-1.0-py3-none-any.whl")
 `
-	directory := evaluate(t, hostile, "__import__('os').path.dirname(__import__('pip').__file__)")
+	directory := sandboxtest.Eval(t, hostile, "__import__('os').path.dirname(__import__('pip').__file__)")
 	directory = strings.Trim(directory, "'")
 	must.Do(t, hostile.Files.Write(t.Context(), directory+"/__main__.py", []byte(lying), &sandbox.FileParams{User: "root"}))
 	if _, err := hostile.Packages.InstallLock(t.Context(), lock, nil); err != nil {
@@ -527,7 +552,9 @@ func TestInstallIsCancelled(t *testing.T) {
 	if _, err := sb.Packages.Install(ctx, []string{"slow"}, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want context.Canceled", err)
 	}
-	patience.Until(t, "pip ends", func() bool { return run(t, sb, `grep -alz '^pip$' /proc/[0-9]*/cmdline 2>/dev/null || true`) == "" })
+	patience.Until(t, "pip ends", func() bool {
+		return sandboxtest.Run(t, sb, `grep -alz '^pip$' /proc/[0-9]*/cmdline 2>/dev/null || true`) == ""
+	})
 	if _, err := sb.Packages.Install(t.Context(), []string{filepath.Join(t.TempDir(), "slow-1.0-py3-none-any.whl")}, nil); !errors.Is(err, api.ErrInvalidArgument) {
 		t.Errorf("got %v, want api.ErrInvalidArgument", err)
 	}

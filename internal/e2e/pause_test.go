@@ -57,7 +57,7 @@ func TestAutoPauseOfIdleHandle(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
 	sb := sleeping(t, cloud, sandbox.WithExpiry(wakeful))
-	evaluate(t, sb, "n = 41")
+	sandboxtest.Eval(t, sb, "n = 41")
 	command, err := sb.Commands.Start(t.Context(), "echo begun; read line; echo $line; exit 3", &sandbox.CommandParams{Input: true})
 	must.Do(t, err)
 	terminal, err := sb.PTY.Open(t.Context(), &sandbox.PTYParams{Command: "read line; echo said $line"})
@@ -65,7 +65,7 @@ func TestAutoPauseOfIdleHandle(t *testing.T) {
 	defer terminal.Close()
 	expire(cloud)
 	awaitState(t, sb, api.StatePaused)
-	if got := evaluate(t, sb, "n + 1"); got != "42" {
+	if got := sandboxtest.Eval(t, sb, "n + 1"); got != "42" {
 		t.Errorf("got %s after the pause, want 42", got)
 	}
 	must.Do(t, command.SendInput(t.Context(), []byte("hello\n")))
@@ -91,7 +91,7 @@ func TestAutoPauseOfCallsInFlight(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
 	sb := sleeping(t, cloud, sandbox.WithExpiry(wakeful))
-	evaluate(t, sb, "n = 0")
+	sandboxtest.Eval(t, sb, "n = 0")
 	begun := make(chan struct{}, 2)
 	code := make(chan error, 1)
 	go func() {
@@ -149,7 +149,7 @@ func TestOwnPause(t *testing.T) {
 		t.Errorf("got %+v, %v, want that it is paused", info, err)
 	}
 	must.Do(t, sb.Resume(t.Context(), nil))
-	run(t, sb, "touch /tmp/go")
+	sandboxtest.Run(t, sb, "touch /tmp/go")
 	if err := <-code; err != nil {
 		t.Error(err)
 	}
@@ -227,7 +227,7 @@ func TestPauseWithoutAutoResume(t *testing.T) {
 	must.Do(t, sb.Resume(t.Context(), nil))
 	again, err := sb.Commands.Connect(t.Context(), sandbox.ByPID(command.PID()), nil)
 	must.Do(t, err)
-	run(t, sb, "touch /tmp/go")
+	sandboxtest.Run(t, sb, "touch /tmp/go")
 	if _, err := again.Wait(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -41,7 +41,7 @@ func TestWithoutIPython(t *testing.T) { // not in parallel: it sets an environme
 					t.Errorf("%s: got %s: %q, want %q in it", code, e.Name, e.Traceback, want)
 				}
 			}
-			if got, want := evaluate(t, sb, "import os, sys; os.system('echo out'); print(x); (x, sys.executable)"), "(1, '"+system+"')"; got != want {
+			if got, want := sandboxtest.Eval(t, sb, "import os, sys; os.system('echo out'); print(x); (x, sys.executable)"), "(1, '"+system+"')"; got != want {
 				t.Errorf("afterwards: %s, want %s", got, want)
 			}
 		})

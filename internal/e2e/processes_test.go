@@ -192,7 +192,7 @@ func TestConnectToCommand(t *testing.T) {
 	if _, err := byPID.Wait(t.Context()); !errors.Is(err, sandbox.ErrClosed) {
 		t.Errorf("closed: %v, want sandbox.ErrClosed", err)
 	}
-	run(t, sb, "touch go")
+	sandboxtest.Run(t, sb, "touch go")
 	if result, err := byTag.Wait(t.Context()); err == nil || result.ExitCode != 5 || result.Stdout != "now\n" {
 		t.Errorf("got %+v, %v, want an error, exit code 5 and stdout %q", result, err, "now\n")
 	}

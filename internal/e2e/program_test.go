@@ -60,7 +60,7 @@ func TestRunProgram(t *testing.T) {
 	if out.String() != want || errOut.String() != "failed\n" {
 		t.Errorf("the writers got %q and %q, want %q and %q", out.String(), errOut.String(), want, "failed\n")
 	}
-	if got := evaluate(t, sb, "import os; 'KEY' in os.environ"); got != "False" {
+	if got := sandboxtest.Eval(t, sb, "import os; 'KEY' in os.environ"); got != "False" {
 		t.Error("the kernel has the program's environment")
 	}
 	removed(t, sb)
@@ -99,7 +99,7 @@ func TestRunProgramCancelled(t *testing.T) {
 		t.Errorf("got %+v, %v, want context.Canceled and stdout %v", result, err, credential+"\n")
 	}
 	patience.Until(t, "what the program started is killed", func() bool {
-		return run(t, sb, "cat /proc/[0-9]*/comm | grep -c '^sleep$' || true") == "0\n"
+		return sandboxtest.Run(t, sb, "cat /proc/[0-9]*/comm | grep -c '^sleep$' || true") == "0"
 	})
 	removed(t, sb)
 }

@@ -64,7 +64,7 @@ func TestWasmPackages(t *testing.T) {
 	x.wheels["built-1.0-"+pyodideTag+".whl"] = wheel(t, "built", "1.0", "import sys\nplatform = sys.platform\n")
 	cloud := x.cloud(t, local.WithEngine(local.EngineWasm))
 	sb := cloud.Create(t, fromIndex()...)
-	evaluate(t, sb, "1") // the default context exists before the packages
+	sandboxtest.Eval(t, sb, "1") // the default context exists before the packages
 
 	install := func(want *sandbox.Installation, requirements ...string) {
 		t.Helper()
@@ -83,7 +83,7 @@ func TestWasmPackages(t *testing.T) {
 	if diff := cmp.Diff(one, got, cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if got := evaluate(t, sb, "import greeting, words; greeting.text, words.n"); got != "('hello', 1)" {
+	if got := sandboxtest.Eval(t, sb, "import greeting, words; greeting.text, words.n"); got != "('hello', 1)" {
 		t.Errorf("got %q, want %q", got, "('hello', 1)")
 	}
 	if x.asked("/") == 0 {
@@ -105,7 +105,7 @@ func TestWasmPackages(t *testing.T) {
 	// A snapshot contains them, too.
 	snapshot, err := sb.Snapshot(t.Context(), nil)
 	must.Do(t, err)
-	if got := evaluate(t, cloud.Create(t, sandbox.WithTemplate(snapshot.ID)), "import built, mine, words; built.platform, mine.n, words.n"); got != "('emscripten', 3, 1)" {
+	if got := sandboxtest.Eval(t, cloud.Create(t, sandbox.WithTemplate(snapshot.ID)), "import built, mine, words; built.platform, mine.n, words.n"); got != "('emscripten', 3, 1)" {
 		t.Errorf("in a snapshot: got %s, want ('emscripten', 3, 1)", got)
 	}
 
@@ -150,7 +150,7 @@ func TestWasmLock(t *testing.T) {
 		if n := x.asked("/"); (n > 0) != (i == 0) {
 			t.Errorf("sandbox %d made %d requests, want some: %v", i, n, i == 0)
 		}
-		if got := evaluate(t, sb, "import greeting; greeting.words.n"); got != "1" {
+		if got := sandboxtest.Eval(t, sb, "import greeting; greeting.words.n"); got != "1" {
 			t.Errorf("sandbox %d: got %s, want 1", i, got)
 		}
 	}
@@ -203,13 +203,13 @@ func TestWasmHostileWheel(t *testing.T) {
 			t.Errorf("%s: got %v, want %q", name, err, want)
 		}
 	}
-	if got := evaluate(t, sb, "import glob, site; glob.glob('/home/user/*'), glob.glob(site.USER_SITE + '/*')"); got != "([], [])" {
+	if got := sandboxtest.Eval(t, sb, "import glob, site; glob.glob('/home/user/*'), glob.glob(site.USER_SITE + '/*')"); got != "([], [])" {
 		t.Errorf("there are %s, want nothing", got)
 	}
 	if _, err := sb.Packages.Install(t.Context(), []string{pack("bad-1.0.data/scripts/bad", "bad-1.0.data/data/etc/bad", "bad.py")}, nil); err != nil {
 		t.Error(err)
 	}
-	if got := evaluate(t, sb, "import os; sorted(os.listdir(site.USER_SITE))"); !strings.Contains(got, "'bad-1.0.dist-info', 'bad.py'") || strings.Contains(got, "data") {
+	if got := sandboxtest.Eval(t, sb, "import os; sorted(os.listdir(site.USER_SITE))"); !strings.Contains(got, "'bad-1.0.dist-info', 'bad.py'") || strings.Contains(got, "data") {
 		t.Errorf("there are %s, want the module and what describes it", got)
 	}
 }
@@ -251,11 +251,11 @@ func TestWasmDist(t *testing.T) {
 	if _, err := sb.Packages.Install(t.Context(), []string{"user"}, nil); err != nil {
 		t.Fatal(err)
 	}
-	if got := evaluate(t, sb, "import user; user.n"); got != "7" {
+	if got := sandboxtest.Eval(t, sb, "import user; user.n"); got != "7" {
 		t.Errorf("got %s, want 7", got)
 	}
 	// Only pip sees it, because sandboxes with mounts start later than others.
-	if got := output(t, cloud.Create(t, sandbox.WithTemplate("base-room")), "ls /opt"); got != "" {
+	if got := sandboxtest.Run(t, cloud.Create(t, sandbox.WithTemplate("base-room")), "ls /opt"); got != "" {
 		t.Errorf("a sandbox of the room has %s in /opt, want nothing", got)
 	}
 	report, err := cloud.EngineReport(local.EngineWasm)

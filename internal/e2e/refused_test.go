@@ -124,10 +124,10 @@ func TestPackages(t *testing.T) {
 			t.Errorf("got %v, want ErrInvalidArgument in a *sandbox.RequirementError for %q", err, requirement)
 		}
 	}
-	if got := run(t, sb, "ls /tmp/owned 2>&1 || true"); !strings.Contains(got, "No such file") {
+	if got := sandboxtest.Run(t, sb, "ls /tmp/owned 2>&1 || true"); !strings.Contains(got, "No such file") {
 		t.Errorf("got %q, want %q in it", got, "No such file")
 	}
-	if got := evaluate(t, sb, "1+1"); got != "2" {
+	if got := sandboxtest.Eval(t, sb, "1+1"); got != "2" {
 		t.Errorf("got %q, want %q", got, "2")
 	}
 }
@@ -136,7 +136,7 @@ func TestPackages(t *testing.T) {
 // exist, is refused in the same way on both transports, and nothing is left behind.
 func TestCodeThatCannotRun(t *testing.T) {
 	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
-		evaluate(t, sb, "x = 41")
+		sandboxtest.Eval(t, sb, "x = 41")
 		for name, test := range map[string]struct {
 			params sandbox.RunCodeParams
 			want   error
@@ -160,7 +160,7 @@ func TestCodeThatCannotRun(t *testing.T) {
 				t.Errorf("%s: got %+v, want no execution", name, execution)
 			}
 		}
-		if got := evaluate(t, sb, "x + 1"); got != "42" {
+		if got := sandboxtest.Eval(t, sb, "x + 1"); got != "42" {
 			t.Errorf("after them: %q, want %q", got, "42")
 		}
 	})

@@ -24,6 +24,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/internal/pinned"
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 // ask sends a request to the API as any client may, and returns the answer.
@@ -95,7 +96,7 @@ func TestRestart(t *testing.T) {
 			sb, err := sandbox.Create(t.Context(), before.option(),
 				sandbox.WithMetadata(map[string]string{"who": "me"}), sandbox.WithEnvs(map[string]string{"GREETING": "hello"}))
 			must.Do(t, err)
-			run(t, sb, "echo kept > notes.txt; mkdir deep && ln -s ../notes.txt deep/link; (sleep 5000 &)")
+			sandboxtest.Run(t, sb, "echo kept > notes.txt; mkdir deep && ln -s ../notes.txt deep/link; (sleep 5000 &)")
 			before.pause(t, sb.ID(), `{"memory":true}`)
 			_, told := before.ask(t, "GET", "/sandboxes/"+sb.ID(), "")
 			end(before, t)
@@ -110,7 +111,7 @@ func TestRestart(t *testing.T) {
 				t.Errorf("after the restart it is %v, want paused with what it had: %v", info, told)
 			}
 			again := after.resumed(t, sb.ID())
-			if got, want := run(t, again, "cat deep/link; echo $GREETING; "+sleepers), "kept\nhello\n0\n"; got != want {
+			if got, want := sandboxtest.Run(t, again, "cat deep/link; echo $GREETING; "+sleepers), "kept\nhello\n0"; got != want {
 				t.Errorf("got %q, want %q", got, want)
 			}
 			if err := again.Kill(t.Context()); err != nil {
@@ -157,7 +158,7 @@ func TestKilledWhilePausing(t *testing.T) {
 		before := startServer(t, stateVariable+"="+state)
 		sb, err := sandbox.Create(t.Context(), before.option())
 		must.Do(t, err)
-		run(t, sb, "head -c 20000000 /dev/urandom > big; for i in $(seq 300); do echo $i > small-$i; done; sha256sum big > sum")
+		sandboxtest.Run(t, sb, "head -c 20000000 /dev/urandom > big; for i in $(seq 300); do echo $i > small-$i; done; sha256sum big > sum")
 		family := descendants(t, before.pid())
 		answered := make(chan bool, 1)
 		go func() {
@@ -178,7 +179,7 @@ func TestKilledWhilePausing(t *testing.T) {
 		switch {
 		case status == http.StatusOK:
 			again := after.resumed(t, sb.ID())
-			if got, want := run(t, again, "sha256sum -c sum; ls small-* | wc -l"), "big: OK\n300\n"; got != want {
+			if got, want := sandboxtest.Run(t, again, "sha256sum -c sum; ls small-* | wc -l"), "big: OK\n300"; got != want {
 				t.Errorf("acknowledged: %v; got %q, want %q", acknowledged, got, want)
 			}
 			if err := again.Kill(t.Context()); err != nil {
@@ -210,10 +211,10 @@ func TestKilledWhileChanging(t *testing.T) {
 			before := startServer(t, stateVariable+"="+state)
 			sb, err := sandbox.Create(t.Context(), before.option())
 			must.Do(t, err)
-			run(t, sb, "head -c 5000000 /dev/urandom > big; sha256sum big > sum")
+			sandboxtest.Run(t, sb, "head -c 5000000 /dev/urandom > big; sha256sum big > sum")
 			before.pause(t, sb.ID(), `{"memory":false}`)
 			if name == "pause" {
-				run(t, before.resumed(t, sb.ID()), "echo more > more")
+				sandboxtest.Run(t, before.resumed(t, sb.ID()), "echo more > more")
 			}
 			answered := make(chan int, 1)
 			go func() {
@@ -238,10 +239,10 @@ func TestKilledWhileChanging(t *testing.T) {
 				t.Error("a sandbox whose kill was acknowledged is there")
 			case status == http.StatusOK:
 				again := after.resumed(t, sb.ID())
-				if got := run(t, again, "sha256sum -c sum"); got != "big: OK\n" {
+				if got := sandboxtest.Run(t, again, "sha256sum -c sum"); got != "big: OK" {
 					t.Errorf("%s: got %q, want the files", name, got)
 				}
-				if more := run(t, again, "cat more 2>/dev/null || true"); told == http.StatusNoContent && name == "pause" && more != "more\n" {
+				if more := sandboxtest.Run(t, again, "cat more 2>/dev/null || true"); told == http.StatusNoContent && name == "pause" && more != "more" {
 					t.Errorf("after an acknowledged second pause there is %q, want more", more)
 				}
 				if err := again.Kill(t.Context()); err != nil {
@@ -261,7 +262,7 @@ func TestFrozenAndKilled(t *testing.T) {
 	server := startServer(t)
 	sb, err := sandbox.Create(t.Context(), server.option())
 	must.Do(t, err)
-	run(t, sb, "for i in $(seq 20); do (sleep 5000 &); done")
+	sandboxtest.Run(t, sb, "for i in $(seq 20); do (sleep 5000 &); done")
 	server.pause(t, sb.ID(), "{}")
 	family := descendants(t, server.pid())
 	if len(family) < 20 {
@@ -291,17 +292,17 @@ func TestStateDirectoryFull(t *testing.T) {
 	server := startServer(t, stateVariable+"="+state)
 	sb, err := sandbox.Create(t.Context(), server.option())
 	must.Do(t, err)
-	run(t, sb, "head -c 20000000 /dev/urandom > big; (sleep 5000 &)")
+	sandboxtest.Run(t, sb, "head -c 20000000 /dev/urandom > big; (sleep 5000 &)")
 	for _, body := range []string{`{"memory":true}`, `{"memory":false}`} {
 		status, answer := server.ask(t, "POST", "/sandboxes/"+sb.ID()+"/pause", body)
 		if message := fmt.Sprint(answer["message"]); status < 500 || !strings.Contains(message, "no space left") {
 			t.Errorf("pause %s: got %d %v, want an error that says no space left", body, status, answer)
 		}
-		if got := run(t, sb, sleepers); got != "1\n" {
+		if got := sandboxtest.Run(t, sb, sleepers); got != "1" {
 			t.Errorf("after the failed pause %s processes run, want 1", got)
 		}
 	}
-	run(t, sb, "rm big; echo small > small")
+	sandboxtest.Run(t, sb, "rm big; echo small > small")
 	server.pause(t, sb.ID(), "{}")
 	if err := sb.Close(); err != nil {
 		t.Error(err)

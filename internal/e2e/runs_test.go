@@ -18,6 +18,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 	"github.com/e2bctl/e2bctl/state"
 )
 
@@ -50,7 +51,7 @@ func TestTenRuns(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
 	st := state.New()
-	evaluate(t, sb, "seen = []")
+	sandboxtest.Eval(t, sb, "seen = []")
 	for i := range 10 {
 		must.Do(t, st.Set("i", i))
 		r := begin(t, sb, &agent.Params{State: st, Tools: []agent.Tool{add}})
@@ -62,7 +63,7 @@ func TestTenRuns(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if got := evaluate(t, sb, "'add' in globals(), 'final_answer' in globals()"); got != "(False, False)" {
+	if got := sandboxtest.Eval(t, sb, "'add' in globals(), 'final_answer' in globals()"); got != "(False, False)" {
 		t.Errorf("after the last one: %s, want %s", got, "(False, False)")
 	}
 }
@@ -139,7 +140,7 @@ func TestStepTimeouts(t *testing.T) {
 				t.Errorf("%s: got %+v, %v, want agent.ErrStepTimeout and a Python error", code, step, err)
 				continue
 			}
-			if got := evaluate(t, sb, "kept"); got != "42" {
+			if got := sandboxtest.Eval(t, sb, "kept"); got != "42" {
 				t.Errorf("after %s: %q, want %q", code, got, "42")
 			}
 			line := 2 + slices.Index(strings.Split(code, "\n"), where)
@@ -247,7 +248,7 @@ func TestGuardOfAStepThatWasCut(t *testing.T) {
 func TestRunTimeout(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
-	evaluate(t, sb, "kept = 42")
+	sandboxtest.Eval(t, sb, "kept = 42")
 	var r *agent.Run
 	patience.Doubling(t, "a step of the run has begun", time.Second, func(limit time.Duration) bool {
 		r = begin(t, sb, &agent.Params{Limits: agent.Limits{RunTimeout: limit}})
@@ -269,7 +270,7 @@ func TestRunTimeout(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
-	if got := evaluate(t, sb, "kept"); got != "42" {
+	if got := sandboxtest.Eval(t, sb, "kept"); got != "42" {
 		t.Errorf("after the run: %q, want %q", got, "42")
 	}
 }
@@ -297,7 +298,7 @@ func TestLimitsInASandbox(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Error(err)
 	}
-	if got := evaluate(t, sb, "len(bytearray(1 << 30))"); got != "1073741824" {
+	if got := sandboxtest.Eval(t, sb, "len(bytearray(1 << 30))"); got != "1073741824" {
 		t.Errorf("after the run: %s, want %s", got, "1073741824")
 	}
 }

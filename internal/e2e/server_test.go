@@ -22,6 +22,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/pinned"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 // The variables that make this program a server, name its state directory, and
@@ -127,8 +128,8 @@ func TestServerKilled(t *testing.T) {
 	server := startServer(t, "XDG_CACHE_HOME="+cache, "E2BCTL_PYTHON="+python.Path)
 	sb, err := sandbox.Create(t.Context(), server.option())
 	must.Do(t, err)
-	evaluate(t, sb, "x = 1")
-	run(t, sb, "setsid nohup sleep 4321 >/dev/null 2>&1 & echo")
+	sandboxtest.Eval(t, sb, "x = 1")
+	sandboxtest.Run(t, sb, "setsid nohup sleep 4321 >/dev/null 2>&1 & echo")
 	begun, ended := make(chan struct{}, 2), make(chan error, 2)
 	go func() {
 		_, err := sb.Commands.Run(t.Context(), "echo; sleep 1000", &sandbox.CommandParams{Stdout: whenWritten{func() { begun <- struct{}{} }}})

@@ -48,7 +48,7 @@ func TestSnapshotAndFork(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
 	source := cloud.Create(t)
-	evaluate(t, source, "n = 41")
+	sandboxtest.Eval(t, source, "n = 41")
 	run := func(sb *sandbox.Sandbox, script string) {
 		t.Helper()
 		_, err := sb.Commands.Run(t.Context(), script, nil)
@@ -65,7 +65,7 @@ func TestSnapshotAndFork(t *testing.T) {
 	if result, err := command.Wait(t.Context()); err != nil || result.Stdout != "said hello\n" || result.OutputCut {
 		t.Errorf("the command that ran meanwhile: got %+v, %v, want all that it said, without a cut", result, err)
 	}
-	if got := evaluate(t, source, "n + 1"); got != "42" {
+	if got := sandboxtest.Eval(t, source, "n + 1"); got != "42" {
 		t.Errorf("the source has lost its memory: got %s, want 42", got)
 	}
 	run(source, "echo after > /tmp/text")
@@ -90,7 +90,7 @@ func TestSnapshotAndFork(t *testing.T) {
 		if got := written(t, child, "work/numbers | md5sum; test -e .bashrc || echo removed; hostname"); !strings.HasSuffix(got, "removed\n"+id) {
 			t.Errorf("child %d: got %q, want the file to be removed and a hostname of its own", i, got)
 		}
-		if got := evaluate(t, child, "'n' in globals()"); got != "False" {
+		if got := sandboxtest.Eval(t, child, "'n' in globals()"); got != "False" {
 			t.Errorf("child %d has a variable of its source, want a kernel of its own", i)
 		}
 		run(child, "echo mine > /tmp/text")

@@ -43,7 +43,7 @@ func TestSurroundings(t *testing.T) {
 				}
 			}
 			const locale = "import locale, os; [os.environ.get(n) for n in ('LANG', 'LC_CTYPE')] + [locale.getpreferredencoding(False)]"
-			if got, want := evaluate(t, sb, locale), "['C.UTF-8', None, 'UTF-8']"; got != want {
+			if got, want := sandboxtest.Eval(t, sb, locale), "['C.UTF-8', None, 'UTF-8']"; got != want {
 				t.Errorf("the kernel's locale: got %s, want %s", got, want)
 			}
 		})
@@ -100,7 +100,7 @@ func TestKernelCountsProcessors(t *testing.T) {
 			t.Parallel()
 			cloud := sandboxtest.New(t, local.WithIsolation(level), local.WithResources(local.Resources{CPUs: 1, MemoryBytes: 1 << 30}))
 			const affinity = "len(__import__('os').sched_getaffinity(0))"
-			if got := evaluate(t, cloud.Create(t), affinity); got != "1" {
+			if got := sandboxtest.Eval(t, cloud.Create(t), affinity); got != "1" {
 				t.Errorf("processors to run on: got %s, want 1", got)
 			}
 			if level != local.Full {
@@ -108,11 +108,11 @@ func TestKernelCountsProcessors(t *testing.T) {
 			}
 			awaitWarm(t, cloud)
 			sb := cloud.Create(t)
-			if got, want := evaluate(t, sb, "["+forked+", "+affinity+"]"), "[True, 1]"; got != want {
+			if got, want := sandboxtest.Eval(t, sb, "["+forked+", "+affinity+"]"), "[True, 1]"; got != want {
 				t.Errorf("forked, processors to run on: got %s, want %s", got, want)
 			}
 			const counts = "import os; [os.cpu_count(), open('/proc/cpuinfo').read().count('processor\\t:'), open('/proc/meminfo').readline().split()[1]]"
-			if got, want := evaluate(t, sb, counts), "[1, 1, '1048576']"; got != want {
+			if got, want := sandboxtest.Eval(t, sb, counts), "[1, 1, '1048576']"; got != want {
 				t.Errorf("what the kernel counts: got %s, want %s", got, want)
 			}
 		})

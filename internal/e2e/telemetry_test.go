@@ -52,8 +52,8 @@ func TestLogs(t *testing.T) {
 	if _, err := sb.Commands.Run(t.Context(), "exit 3", &sandbox.CommandParams{Envs: map[string]string{"MARK": "an environment value"}}); err == nil {
 		t.Error("exit 3 succeeded")
 	}
-	run(t, sb, "curl -s -m 5 https://denied.example:444/ || :")
-	evaluate(t, sb, "1")
+	sandboxtest.Run(t, sb, "curl -s -m 5 https://denied.example:444/ || :")
+	sandboxtest.Eval(t, sb, "1")
 	if _, err := sb.RunCode(t.Context(), "import os; os._exit(5)", nil); err == nil {
 		t.Error("a kernel that exits succeeded")
 	}
@@ -163,7 +163,7 @@ func TestFloodedLogs(t *testing.T) {
 	if size < 100<<10 || size > 8<<20 {
 		t.Errorf("the log has %d bytes, want some, and at most 8 MiB", size)
 	}
-	if got := run(t, noisy, "echo still here"); got != "still here\n" {
+	if got := sandboxtest.Run(t, noisy, "echo still here"); got != "still here" {
 		t.Errorf("it prints %q", got)
 	}
 	var of []sandbox.LogEntry

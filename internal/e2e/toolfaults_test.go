@@ -17,6 +17,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 // For every failure of a tool the code gets an exception, and the next call
@@ -96,7 +97,7 @@ def late():
         open('/tmp/said', 'w').write('%s %s' % (type(e).__name__, e))
 thread = threading.Thread(target=late)
 thread.start()`)
-	run(t, sb, "touch /tmp/go")
+	sandboxtest.Run(t, sb, "touch /tmp/go")
 	patience.Until(t, "the thread is told", func() bool {
 		said, err := sb.Files.ReadText(t.Context(), "/tmp/said", nil)
 		return err == nil && strings.HasPrefix(said, "ToolError add: no step of the run is under way")
@@ -213,8 +214,8 @@ func TestToolsOfAServer(t *testing.T) {
 	// The search finds the planted text. Thanks to the brackets it does not find
 	// its own pattern.
 	observe(t, r, "import os\nos.environ['PLANTED'] = kept = 'constructor-' + 'control'\nopen('/tmp/planted', 'w').write(kept)")
-	for word, want := range map[string]string{"[s]ecret": "", "[c]ontrol": "/tmp/planted\n"} {
-		if got := run(t, sb, "grep -rls 'constructor-"+word+"' /home /tmp /run /proc/[0-9]*/environ /proc/[0-9]*/cmdline || true"); got != want {
+	for word, want := range map[string]string{"[s]ecret": "", "[c]ontrol": "/tmp/planted"} {
+		if got := sandboxtest.Run(t, sb, "grep -rls 'constructor-"+word+"' /home /tmp /run /proc/[0-9]*/environ /proc/[0-9]*/cmdline || true"); got != want {
 			t.Errorf("%s is in %q, want %q", word, got, want)
 		}
 		step := observe(t, r, "import re\nbool(re.search('constructor-"+word+"', repr([globals(), In, dict(os.environ), [vars(f) for f in (shout, cry)]])))")

@@ -36,7 +36,7 @@ func hostUptime(t *testing.T) float64 {
 // rounds one second.
 func youngerThan(t *testing.T, sb *sandbox.Sandbox, since float64) {
 	t.Helper()
-	got := uptimeOf(t, run(t, sb, "cat /proc/uptime"))
+	got := uptimeOf(t, sandboxtest.Run(t, sb, "cat /proc/uptime"))
 	if most := hostUptime(t) - since + 1; got > most {
 		t.Errorf("the uptime is %g s, want at most %g s", got, most)
 	}
@@ -75,13 +75,13 @@ func TestUptime(t *testing.T) {
 		youngerThan(t, one.of, began)
 		const clock = `import os, time
 [os.readlink("/proc/self/ns/time"), time.clock_gettime(time.CLOCK_BOOTTIME) < float(open("/proc/uptime").read().split()[0]) + 1, ` + forked + `]`
-		want := fmt.Sprintf("['%s', True, %s]", strings.TrimSpace(run(t, one.of, "readlink /proc/self/ns/time")), one.forked)
-		if got := evaluate(t, one.of, clock); got != want {
+		want := fmt.Sprintf("['%s', True, %s]", sandboxtest.Run(t, one.of, "readlink /proc/self/ns/time"), one.forked)
+		if got := sandboxtest.Eval(t, one.of, clock); got != want {
 			t.Errorf("code has %s, want the clock of commands: %s", got, want)
 		}
 	}
 
-	before := uptimeOf(t, run(t, sb, "cat /proc/uptime"))
+	before := uptimeOf(t, sandboxtest.Run(t, sb, "cat /proc/uptime"))
 	for _, mode := range []sandbox.PauseMode{sandbox.PauseFull, sandbox.PauseFilesystem} {
 		must.Do(t, sb.Pause(t.Context(), &sandbox.PauseParams{Mode: mode}))
 		resumed := hostUptime(t)
@@ -90,7 +90,7 @@ func TestUptime(t *testing.T) {
 			youngerThan(t, sb, resumed)
 			continue
 		}
-		if got := uptimeOf(t, run(t, sb, "cat /proc/uptime")); got < before {
+		if got := uptimeOf(t, sandboxtest.Run(t, sb, "cat /proc/uptime")); got < before {
 			t.Errorf("the uptime is %g s after a pause, and was %g s before", got, before)
 		}
 	}

@@ -43,7 +43,7 @@ func TestExplicitPath(t *testing.T) {
 			if got := path(created, nil); got != mine {
 				t.Errorf("of a sandbox: got %q, want %q", got, mine)
 			}
-			if got := run(t, created, `env -i HOME="$HOME" bash -l -c 'echo $PATH'`); level == local.Full && strings.TrimSpace(got) != own {
+			if got := sandboxtest.Run(t, created, `env -i HOME="$HOME" bash -l -c 'echo $PATH'`); level == local.Full && strings.TrimSpace(got) != own {
 				t.Errorf("without an environment: got %q, want %q", got, own)
 			}
 		})
@@ -61,7 +61,7 @@ func TestUserFiles(t *testing.T) {
 	source := t.TempDir()
 	must.Do(t, os.WriteFile(filepath.Join(source, "file"), []byte("text"), 0o644))
 	must.Do(t, sb.Files.Write(t.Context(), ".bashrc", []byte("FROM=bashrc"), nil))
-	if got := run(t, sb, "echo $FROM"); got != "bashrc\n" {
+	if got := sandboxtest.Run(t, sb, "echo $FROM"); got != "bashrc" {
 		t.Errorf(".bashrc: got %q, want that it is read", got)
 	}
 	for name, text := range hostileFiles {
@@ -148,13 +148,13 @@ func TestBaseSkeleton(t *testing.T) {
 	if got, err := base.Files.ReadText(t.Context(), "made", &sandbox.FileParams{User: "root"}); got != "text\n" {
 		t.Errorf("a file of root: got %q, %v", got, err)
 	}
-	if got := run(t, base, "pwd"); got != "/home/user\n" {
+	if got := sandboxtest.Run(t, base, "pwd"); got != "/home/user" {
 		t.Errorf("directory of user in base: got %q", got)
 	}
 	if got := root(interpreter, "pwd"); got != "/home/user\n" {
 		t.Errorf("directory of root in the default template: got %q, want /home/user", got)
 	}
-	if got := run(t, base, "ls -A ~ /etc/skel | sort -u"); !strings.Contains(got, ".bash_logout\n.bashrc\n") || !strings.Contains(got, ".profile\n") {
+	if got := sandboxtest.Run(t, base, "ls -A ~ /etc/skel | sort -u"); !strings.Contains(got, ".bash_logout\n.bashrc\n") || !strings.Contains(got, ".profile") {
 		t.Errorf("a home: got %q", got)
 	}
 	for _, tt := range []struct{ program, command, want string }{

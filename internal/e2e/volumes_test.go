@@ -106,7 +106,7 @@ func TestVolumeShared(t *testing.T) {
 	a := cloud.Create(t, sandbox.WithVolume("data", "/data"))
 	b := cloud.Create(t, sandbox.WithVolume("data", "/home/user/shared"), sandbox.WithVolume("data", "/twice"))
 	must.Do(t, volume.Write(ctx, "numbers", []byte("1\n2\n3\n"), nil))
-	if got := evaluate(t, a, "sum(map(int, open('/data/numbers')))"); got != "6" {
+	if got := sandboxtest.Eval(t, a, "sum(map(int, open('/data/numbers')))"); got != "6" {
 		t.Errorf("got %s, want 6", got)
 	}
 	if _, err := a.Commands.Run(ctx, "tac /data/numbers >/data/reversed && ln -s /etc/passwd /data/link && mkfifo /data/pipe", nil); err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/pinned"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 // needLoopDevices skips a test if no file system in a file can be mounted.
@@ -49,8 +50,8 @@ func TestVolumeSize(t *testing.T) {
 	must.Do(t, err)
 	sb, err := client.Create(ctx, sandbox.WithVolume("small", "/small"), sandbox.WithVolume("small", "/again"))
 	must.Do(t, err)
-	run(t, sb, "id -u > /small/kept; ln -s kept /small/link; mkdir /small/mine")
-	if got, want := run(t, sb, "ls -A /again; stat -c %U /again/kept; head -c 32M /dev/zero > /small/large || echo full; rm /again/large"), "kept\nlink\nmine\nuser\nfull\n"; got != want {
+	sandboxtest.Run(t, sb, "id -u > /small/kept; ln -s kept /small/link; mkdir /small/mine")
+	if got, want := sandboxtest.Run(t, sb, "ls -A /again; stat -c %U /again/kept; head -c 32M /dev/zero > /small/large || echo full; rm /again/large"), "kept\nlink\nmine\nuser\nfull"; got != want {
 		t.Errorf("in the sandbox: got %q, want %q", got, want)
 	}
 	if err := volume.WriteFrom(ctx, "large", io.LimitReader(zeros{}, 2*volumeSize), nil); !errors.Is(err, syscall.ENOSPC) {
@@ -75,7 +76,7 @@ func TestVolumeSize(t *testing.T) {
 	defer again.Close()
 	sb, err = again.Create(ctx, sandbox.WithVolume("small", "/small"))
 	must.Do(t, err)
-	if got, want := run(t, sb, "ls -A /small; cat /small/link"), "half\nkept\nlink\nmine\n1000\n"; got != want {
+	if got, want := sandboxtest.Run(t, sb, "ls -A /small; cat /small/link"), "half\nkept\nlink\nmine\n1000"; got != want {
 		t.Errorf("after the restart: got %q, want %q", got, want)
 	}
 	if err := sb.Close(); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 // wheel returns a wheel with one module, or with none when code is empty.
@@ -58,7 +59,7 @@ func wheelFile(t *testing.T, name, version, code string) string {
 func TestOnePython(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)
-	prefix := strings.Trim(evaluate(t, sb, "import sys; sys.prefix"), "'")
+	prefix := strings.Trim(sandboxtest.Eval(t, sb, "import sys; sys.prefix"), "'")
 	users := []string{"user", "root"}
 	as := func(user, command string) string {
 		t.Helper()
@@ -78,18 +79,18 @@ func TestOnePython(t *testing.T) {
 	for i, install := range []func(wheel string){
 		func(wheel string) { as("user", "pip install --no-index --no-deps "+wheel) },
 		func(wheel string) { as("root", "python3 -m pip install --no-index --no-deps "+wheel) },
-		func(wheel string) { evaluate(t, sb, "!pip install --no-index --no-deps "+wheel) },
-		func(wheel string) { evaluate(t, sb, "%pip install --no-index --no-deps "+wheel) },
+		func(wheel string) { sandboxtest.Eval(t, sb, "!pip install --no-index --no-deps "+wheel) },
+		func(wheel string) { sandboxtest.Eval(t, sb, "%pip install --no-index --no-deps "+wheel) },
 		// pip refuses this in other virtual environments.
 		func(wheel string) { as("user", "pip install --user --no-index --no-deps "+wheel) },
 		func(wheel string) { as("root", "PIP_USER=1 python3 -m pip install --no-index --no-deps "+wheel) },
-		func(wheel string) { evaluate(t, sb, "%pip install --no-index --user --no-deps "+wheel) },
+		func(wheel string) { sandboxtest.Eval(t, sb, "%pip install --no-index --user --no-deps "+wheel) },
 	} {
 		name := fmt.Sprintf("made%d", i)
 		there := "/tmp/" + name + "-1.0-py3-none-any.whl"
 		must.Do(t, sb.Files.Write(t.Context(), there, wheel(t, name, "1.0", "answer = 42\n"), nil))
 		install(there)
-		if got := evaluate(t, sb, "import "+name+"; "+name+".answer"); got != "42" {
+		if got := sandboxtest.Eval(t, sb, "import "+name+"; "+name+".answer"); got != "42" {
 			t.Errorf("%s in a cell: %s, want %s", name, got, "42")
 		}
 		for _, user := range users {

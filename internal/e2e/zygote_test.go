@@ -54,7 +54,7 @@ func warmCloud(t *testing.T) *sandboxtest.Cloud {
 func awaitWarm(t *testing.T, cloud *sandboxtest.Cloud) {
 	t.Helper()
 	sb := cloud.Create(t)
-	evaluate(t, sb, "1 + 1")
+	sandboxtest.Eval(t, sb, "1 + 1")
 	patience.Until(t, "a kernel is forked", func() bool {
 		made, err := sb.Contexts.Create(t.Context(), nil)
 		must.Do(t, err)
@@ -137,7 +137,7 @@ func describeKernel(t *testing.T, sb *sandbox.Sandbox, want string) (found map[s
 		err = json.Unmarshal([]byte(execution.Stdout), &found)
 	}
 	must.Do(t, err)
-	if got := evaluate(t, sb, forked); got != want {
+	if got := sandboxtest.Eval(t, sb, forked); got != want {
 		t.Errorf("forked is %s, want %s", got, want)
 	}
 	return found
@@ -246,7 +246,7 @@ func TestForkedLibraries(t *testing.T) {
 func TestForkedKernelsFirstException(t *testing.T) {
 	t.Parallel()
 	sb := warmCloud(t).Create(t)
-	evaluate(t, sb, `
+	sandboxtest.Eval(t, sb, `
 import inspect, sys
 asked, is_module, before = 0, inspect.ismodule, set(sys.modules)
 def count(value):
@@ -258,10 +258,10 @@ inspect.ismodule = count`)
 	if !isException(err, "JSONDecodeError") {
 		t.Fatalf("got %v, want the Python exception JSONDecodeError", err)
 	}
-	if got := evaluate(t, sb, "sorted(set(sys.modules) - before)"); got != "[]" {
+	if got := sandboxtest.Eval(t, sb, "sorted(set(sys.modules) - before)"); got != "[]" {
 		t.Errorf("the first exception imports %s, want nothing", got)
 	}
-	if got := evaluate(t, sb, "asked < len(sys.modules) / 2, asked"); !strings.HasPrefix(got, "(True") {
+	if got := sandboxtest.Eval(t, sb, "asked < len(sys.modules) / 2, asked"); !strings.HasPrefix(got, "(True") {
 		t.Errorf("the first exception looks at %s modules, want less than half of all", got)
 	}
 }
@@ -273,7 +273,7 @@ func samePlaces(t *testing.T, warm *sandbox.Sandbox) {
 	const places = "cat /proc/self/cgroup; for n in cgroup ipc mnt net pid pid_for_children user uts; do readlink /proc/self/ns/$n; done; hostname; id -u"
 	result, err := warm.Commands.Run(t.Context(), places, &sandbox.CommandParams{User: "root"})
 	must.Do(t, err)
-	if got := evaluate(t, warm, `
+	if got := sandboxtest.Eval(t, warm, `
 lines = [open("/proc/self/cgroup").read()]
 lines += [os.readlink("/proc/self/ns/" + n) + "\n" for n in ("cgroup", "ipc", "mnt", "net", "pid", "pid_for_children", "user", "uts")]
 "".join(lines) + os.uname().nodename + "\n" + str(os.getuid()) + "\n"`); strings.ReplaceAll(strings.Trim(got, "'"), `\n`, "\n") != result.Stdout {
@@ -295,7 +295,7 @@ func createAhead(t *testing.T, cloud *sandboxtest.Cloud, options ...sandbox.Crea
 	t.Helper()
 	patience.Until(t, "a sandbox has a kernel before code is run", func() bool {
 		sb = cloud.Create(t, options...)
-		pids := strings.Fields(run(t, sb, "pgrep -f -- '[-]-zygote' || true"))
+		pids := strings.Fields(sandboxtest.Run(t, sb, "pgrep -f -- '[-]-zygote' || true"))
 		if len(pids) == 1 {
 			pid = pids[0]
 			return true
@@ -309,7 +309,7 @@ func createAhead(t *testing.T, cloud *sandboxtest.Cloud, options ...sandbox.Crea
 // ranBy checks which process runs code.
 func ranBy(t *testing.T, sb *sandbox.Sandbox, pid string) {
 	t.Helper()
-	if got := evaluate(t, sb, "__import__('os').getpid()"); got != pid {
+	if got := sandboxtest.Eval(t, sb, "__import__('os').getpid()"); got != pid {
 		t.Errorf("code is run by process %s, want it run by %s, which waited", got, pid)
 	}
 }
@@ -321,7 +321,7 @@ func TestForkedAhead(t *testing.T) {
 	warm, pid := createAhead(t, aheadCloud(t), sandbox.WithEnvs(map[string]string{"MINE": "1", "TZ": "Asia/Tokyo"}))
 	none := sandboxtest.New(t, local.WithWarm(0))
 	without := none.Create(t, sandbox.WithEnvs(map[string]string{"MINE": "1", "TZ": "Asia/Tokyo", "PYTHON_E2BCTL_TEST": "1"}))
-	if got := run(t, without, "ps ax"); strings.Contains(got, "--zygote") {
+	if got := sandboxtest.Run(t, without, "ps ax"); strings.Contains(got, "--zygote") {
 		t.Errorf("got a kernel before code is run:\n%s", got)
 	}
 	if diff := cmp.Diff(describeKernel(t, without, "False"), describeKernel(t, warm, "True")); diff != "" {
@@ -330,7 +330,7 @@ func TestForkedAhead(t *testing.T) {
 	ranBy(t, warm, pid)
 	const live = `import os, socket, time
 [os.environ["MINE"], time.tzname[0], socket.gethostname() == os.environ["E2B_SANDBOX_ID"], os.getcwd()]`
-	if got := evaluate(t, warm, live); got != "['1', 'JST', True, '/home/user']" {
+	if got := sandboxtest.Eval(t, warm, live); got != "['1', 'JST', True, '/home/user']" {
 		t.Errorf("got %s", got)
 	}
 	samePlaces(t, warm)
@@ -341,11 +341,11 @@ func TestForkedAhead(t *testing.T) {
 func TestForkedAheadStartsCold(t *testing.T) {
 	t.Parallel()
 	sb, pid := createAhead(t, aheadCloud(t), sandbox.WithEnvs(map[string]string{"PYTHONHASHSEED": "7"}))
-	want := strings.TrimSpace(run(t, sb, `PYTHONHASHSEED=7 python3 -c 'print(hash("a"))'`))
-	if got := evaluate(t, sb, `hash("a")`); got != want {
+	want := strings.TrimSpace(sandboxtest.Run(t, sb, `PYTHONHASHSEED=7 python3 -c 'print(hash("a"))'`))
+	if got := sandboxtest.Eval(t, sb, `hash("a")`); got != want {
 		t.Errorf("got hash %s, want %s", got, want)
 	}
-	if got := evaluate(t, sb, "__import__('os').getpid()"); got == pid {
+	if got := sandboxtest.Eval(t, sb, "__import__('os').getpid()"); got == pid {
 		t.Errorf("code is run by process %s, which was forked before the variables were known", got)
 	}
 }
@@ -356,7 +356,7 @@ func TestForkedAheadKilled(t *testing.T) {
 	sb, pid := createAhead(t, aheadCloud(t))
 	_, err := sb.Commands.Run(t.Context(), "kill -9 "+pid, &sandbox.CommandParams{User: "root"})
 	must.Do(t, err)
-	if got := evaluate(t, sb, "1 + 1"); got != "2" {
+	if got := sandboxtest.Eval(t, sb, "1 + 1"); got != "2" {
 		t.Errorf("got %s, want 2", got)
 	}
 }
@@ -373,7 +373,7 @@ func TestForkedAheadPaused(t *testing.T) {
 		if mode == sandbox.PauseFull {
 			ranBy(t, sb, pid)
 		}
-		if got := evaluate(t, sb, "__import__('os').environ['MINE']"); got != "1" {
+		if got := sandboxtest.Eval(t, sb, "__import__('os').environ['MINE']"); got != "1" {
 			t.Errorf("%v: got %s, want 1", mode, got)
 		}
 	}
@@ -390,7 +390,7 @@ func TestForkedAheadTrusts(t *testing.T) {
 	ranBy(t, sb, pid)
 	const trusted = `import os, ssl
 [os.environ["SSL_CERT_FILE"], len(ssl.create_default_context(cafile="/run/e2bctl/authority.pem").get_ca_certs())]`
-	if got := evaluate(t, sb, trusted); got != "['/run/e2bctl/certificates.pem', 1]" {
+	if got := sandboxtest.Eval(t, sb, trusted); got != "['/run/e2bctl/certificates.pem', 1]" {
 		t.Errorf("got %s", got)
 	}
 }
@@ -406,7 +406,7 @@ func TestForkedAheadSnapshot(t *testing.T) {
 	ranBy(t, sb, pid)
 	child := cloud.Create(t, sandbox.WithTemplate(snapshot.ID))
 	for _, of := range []*sandbox.Sandbox{sb, child} {
-		if got := evaluate(t, of, "__import__('kept').x + 1"); got != "42" {
+		if got := sandboxtest.Eval(t, of, "__import__('kept').x + 1"); got != "42" {
 			t.Errorf("got %s, want 42", got)
 		}
 	}
@@ -424,8 +424,8 @@ import numpy, random, uuid, tempfile, secrets, multiprocessing, pandas
 	var values [2][]string
 	for i := range values {
 		sb, _ := createAhead(t, cloud)
-		values[i] = strings.Split(strings.ReplaceAll(evaluate(t, sb, code), "\n", ""), ", ")
-		if got := evaluate(t, sb, forked); got != "True" {
+		values[i] = strings.Split(strings.ReplaceAll(sandboxtest.Eval(t, sb, code), "\n", ""), ", ")
+		if got := sandboxtest.Eval(t, sb, forked); got != "True" {
 			t.Error("the kernel was not forked")
 		}
 	}
@@ -448,10 +448,10 @@ func TestForkedKernelIsReplaced(t *testing.T) {
 		if done, err := sb.Packages.Install(t.Context(), []string{wheel}, nil); err != nil || done.RestartNeeded != nil {
 			t.Fatalf("got %+v, %v, want no restart needed and no error", done, err)
 		}
-		if got := evaluate(t, sb, version); got != "9.9.9" {
+		if got := sandboxtest.Eval(t, sb, version); got != "9.9.9" {
 			t.Errorf("numpy %s, want %s", got, "9.9.9")
 		}
-		if got := evaluate(t, sb, forked); got != "False" {
+		if got := sandboxtest.Eval(t, sb, forked); got != "False" {
 			t.Error("the kernel has another numpy loaded")
 		}
 	})
@@ -459,7 +459,9 @@ func TestForkedKernelIsReplaced(t *testing.T) {
 		sb := cloud.Create(t)
 		made, err := sb.Contexts.Create(t.Context(), nil)
 		must.Do(t, err)
-		patience.Until(t, "the kernel has started", func() bool { return run(t, sb, "ps ax") != "" && strings.Contains(run(t, sb, "ps ax"), "--zygote") })
+		patience.Until(t, "the kernel has started", func() bool {
+			return sandboxtest.Run(t, sb, "ps ax") != "" && strings.Contains(sandboxtest.Run(t, sb, "ps ax"), "--zygote")
+		})
 		if _, err := sb.Packages.Install(t.Context(), []string{wheel}, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -469,31 +471,31 @@ func TestForkedKernelIsReplaced(t *testing.T) {
 	})
 	t.Run("has run something", func(t *testing.T) {
 		sb := cloud.Create(t)
-		evaluate(t, sb, "x = 1; import numpy")
+		sandboxtest.Eval(t, sb, "x = 1; import numpy")
 		done, err := sb.Packages.Install(t.Context(), []string{wheel}, nil)
 		must.Do(t, err)
 		if !slices.Equal(done.RestartNeeded, []string{"numpy"}) {
 			t.Errorf("restart is needed for %q, want %q", done.RestartNeeded, []string{"numpy"})
 		}
-		if got := evaluate(t, sb, "x"); got != "1" {
+		if got := sandboxtest.Eval(t, sb, "x"); got != "1" {
 			t.Errorf("x is %s, want %s", got, "1")
 		}
 		must.Do(t, sb.Contexts.Restart(t.Context(), "default"))
-		if got := evaluate(t, sb, version); got != "9.9.9" {
+		if got := sandboxtest.Eval(t, sb, version); got != "9.9.9" {
 			t.Errorf("numpy %s after the restart, want %q", got, "9.9.9")
 		}
 	})
 	t.Run("a file of the user", func(t *testing.T) {
 		sb := cloud.Create(t)
 		must.Do(t, sb.Files.Write(t.Context(), "/home/user/numpy.py", []byte("__version__, float64 = 'mine', float\n"), nil))
-		if got := evaluate(t, sb, version); got != "mine" {
+		if got := sandboxtest.Eval(t, sb, version); got != "mine" {
 			t.Errorf("numpy %s, want %s", got, "mine")
 		}
 	})
 	t.Run("a file of another kind", func(t *testing.T) {
 		sb := cloud.Create(t)
 		must.Do(t, sb.Files.Write(t.Context(), "/home/user/numpy.csv", []byte("1,2\n"), nil))
-		if got := evaluate(t, sb, forked); got != "True" {
+		if got := sandboxtest.Eval(t, sb, forked); got != "True" {
 			t.Error("a file that cannot be imported kept the kernel from being forked")
 		}
 	})
@@ -502,7 +504,7 @@ func TestForkedKernelIsReplaced(t *testing.T) {
 		const write = `import site; open(site.getsitepackages()[0] + "/other_thing.py", "w").write("y = 2")`
 		_, err := sb.Commands.Run(t.Context(), "python3 -c '"+write+"'", &sandbox.CommandParams{User: "root"})
 		must.Do(t, err)
-		if got := evaluate(t, sb, `__import__("other_thing").y, `+forked); got != "(2, True)" {
+		if got := sandboxtest.Eval(t, sb, `__import__("other_thing").y, `+forked); got != "(2, True)" {
 			t.Errorf("the new package and whether the kernel was forked: %s, want %s", got, "(2, True)")
 		}
 	})
@@ -512,7 +514,7 @@ func TestForkedKernelIsReplaced(t *testing.T) {
 func TestZygoteKilled(t *testing.T) { // not in parallel: it kills the zygotes of all clouds
 	cloud := warmCloud(t)
 	sb := cloud.Create(t)
-	if got := evaluate(t, sb, "x = 1; "+forked); got != "True" {
+	if got := sandboxtest.Eval(t, sb, "x = 1; "+forked); got != "True" {
 		t.Fatal("the kernel was not forked")
 	}
 	pids := zygotes()
@@ -525,10 +527,10 @@ func TestZygoteKilled(t *testing.T) { // not in parallel: it kills the zygotes o
 			t.Error(err)
 		}
 	}
-	if got := evaluate(t, cloud.Create(t), "1 + 1"); got != "2" {
+	if got := sandboxtest.Eval(t, cloud.Create(t), "1 + 1"); got != "2" {
 		t.Errorf("1 + 1 is %s while there is no zygote, want %q", got, "2")
 	}
-	if got := evaluate(t, sb, "x"); got != "1" {
+	if got := sandboxtest.Eval(t, sb, "x"); got != "1" {
 		t.Errorf("x is %s: the kernel did not outlive the zygote, want %q", got, "1")
 	}
 	awaitWarm(t, cloud)
@@ -539,22 +541,22 @@ func TestForkedKernelDies(t *testing.T) {
 	t.Parallel()
 	sb := warmCloud(t).Create(t)
 	for _, end := range []string{"import os; os._exit(3)", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"} {
-		if got := evaluate(t, sb, "x = 1; "+forked); got != "True" {
+		if got := sandboxtest.Eval(t, sb, "x = 1; "+forked); got != "True" {
 			t.Fatal("the kernel was not forked")
 		}
 		if _, err := sb.RunCode(t.Context(), end, nil); err == nil {
 			t.Errorf("%s: no error", end)
 		}
-		if got := evaluate(t, sb, "'x' in globals()"); got != "False" {
+		if got := sandboxtest.Eval(t, sb, "'x' in globals()"); got != "False" {
 			t.Error("the state is still there")
 		}
 	}
 	must.Do(t, sb.Contexts.Restart(t.Context(), "default"))
-	if got := evaluate(t, sb, forked); got != "True" {
+	if got := sandboxtest.Eval(t, sb, forked); got != "True" {
 		t.Error("the kernel was not forked after a restart")
 	}
 	// The first process of the sandbox has reaped them.
-	patience.Until(t, "there are no zombies", func() bool { return strings.TrimSpace(run(t, sb, "ps axo stat= | grep -c ^Z || true")) == "0" })
+	patience.Until(t, "there are no zombies", func() bool { return sandboxtest.Run(t, sb, "ps axo stat= | grep -c ^Z || true") == "0" })
 }
 
 // TestKernelCannotReachZygote tries from inside a forked kernel, as root.
@@ -562,7 +564,7 @@ func TestKernelCannotReachZygote(t *testing.T) {
 	t.Parallel()
 	cloud := warmCloud(t)
 	sb := cloud.Create(t)
-	if got := evaluate(t, sb, forked); got != "True" {
+	if got := sandboxtest.Eval(t, sb, forked); got != "True" {
 		t.Fatal("the kernel was not forked")
 	}
 	const attack = `
@@ -596,7 +598,7 @@ attempt("join the parent's namespaces", lambda: libc.setns(os.open("/proc/1/ns/m
 attempt("a new namespace", lambda: libc.unshare(0x10000000) == 0)
 attempt("a parent", lambda: os.getppid() != 1)
 found`
-	if got := evaluate(t, sb, attack); got != "[]" {
+	if got := sandboxtest.Eval(t, sb, attack); got != "[]" {
 		t.Errorf("it could reach %s, want %s", got, "[]")
 	}
 	if len(zygotes()) == 0 {

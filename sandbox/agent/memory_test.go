@@ -5,23 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/boundjson"
+	"github.com/e2bctl/e2bctl/internal/memtest"
 	"github.com/e2bctl/e2bctl/state"
 )
-
-// allocated returns how many bytes a call allocates. The test must not run in parallel
-// with others.
-func allocated(f func()) int {
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	f()
-	runtime.ReadMemStats(&after)
-	return int(after.TotalAlloc - before.TotalAlloc)
-}
 
 // TestForeignJSONIsBounded checks that JSON from a sandbox takes no more memory than its
 // length, however many values it packs into that.
@@ -48,7 +38,7 @@ func TestForeignJSONIsBounded(t *testing.T) { //nolint:paralleltest // it measur
 	} {
 		t.Run(name, func(t *testing.T) {
 			var err error
-			took := allocated(func() { err = read() })
+			took := memtest.Allocated(func() { err = read() })
 			if _, ok := errors.AsType[*boundjson.TooManyError](err); !ok || took > size+1<<20 {
 				t.Errorf("%v after %d KiB, for %d KiB of JSON, want a *boundjson.TooManyError after at most 1 MiB more", err, took>>10, size>>10)
 			}
@@ -56,7 +46,7 @@ func TestForeignJSONIsBounded(t *testing.T) { //nolint:paralleltest // it measur
 	}
 	// As many values as are allowed; most of this becomes garbage at once.
 	nulls := `{"values":[` + strings.TrimSuffix(strings.Repeat("null,", maxFrameValues-2), ",") + `]}`
-	if took := allocated(func() { _ = frame(nulls)() }); took > 160<<20 {
+	if took := memtest.Allocated(func() { _ = frame(nulls)() }); took > 160<<20 {
 		t.Errorf("a head of %d values takes %d MiB, want at most 160", maxFrameValues, took>>20)
 	}
 }

@@ -37,7 +37,7 @@ func TestDocker(t *testing.T) {
 		MemoryBytes: 512 << 20, CPUs: 0.5, MaxProcesses: 100, CapDrop: []string{"ALL"}, SecurityOpt: []string{"no-new-privileges"}, User: "nobody",
 	})...)
 	sb := cloud.Create(t, sandbox.WithEnvs(map[string]string{"GREETING": "hello"}))
-	if got := run(t, sb, `echo "$GREETING $(id -u) $FROM_IMAGE"; grep CapBnd /proc/self/status`); got != "hello 65534 yes\nCapBnd:\t0000000000000000" {
+	if got := sandboxtest.Run(t, sb, `echo "$GREETING $(id -u) $FROM_IMAGE"; grep CapBnd /proc/self/status`); got != "hello 65534 yes\nCapBnd:\t0000000000000000" {
 		t.Errorf("got %q", got)
 	}
 	must.Do(t, sb.Files.Write(t.Context(), "data/in.txt", []byte("six seven"), nil))
@@ -56,10 +56,10 @@ func TestDocker(t *testing.T) {
 func TestDockerAlias(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, append(dockerOptions(t, local.DockerParams{}), local.WithEngine(local.EngineRoom))...)
-	if got := run(t, cloud.Create(t, sandbox.WithTemplate("base-docker")), "echo $FROM_IMAGE"); got != "yes" {
+	if got := sandboxtest.Run(t, cloud.Create(t, sandbox.WithTemplate("base-docker")), "echo $FROM_IMAGE"); got != "yes" {
 		t.Errorf("base-docker: got %q, want a container", got)
 	}
-	if got := run(t, cloud.Create(t), "echo $FROM_IMAGE"); got != "" {
+	if got := sandboxtest.Run(t, cloud.Create(t), "echo $FROM_IMAGE"); got != "" {
 		t.Errorf("base: got %q, want a room", got)
 	}
 }
@@ -100,7 +100,7 @@ func TestDockerSetup(t *testing.T) {
 		t.Errorf("got %q, %v the second time, want %s", again, err, path)
 	}
 	sb := sandboxtest.New(t, options...).Create(t)
-	if got, want := run(t, sb, "sha256sum /dev/.e2bctl /.e2bctl 2>/dev/null | cut -d ' ' -f 1; echo $FROM_IMAGE"), fmt.Sprintf("%x\nyes", sha256.Sum256(program)); got != want {
+	if got, want := sandboxtest.Run(t, sb, "sha256sum /dev/.e2bctl /.e2bctl 2>/dev/null | cut -d ' ' -f 1; echo $FROM_IMAGE"), fmt.Sprintf("%x\nyes", sha256.Sum256(program)); got != want {
 		t.Errorf("the first process of the container: got %q, want %q", got, want)
 	}
 }
@@ -112,12 +112,12 @@ func TestDockerSnapshot(t *testing.T) {
 	cloud := sandboxtest.New(t, append(dockerOptions(t, local.DockerParams{}), local.WithEngine(local.EngineRoom))...)
 	for template, want := range map[string]string{"base-docker": "mine yes", "base": "mine"} {
 		sb := cloud.Create(t, sandbox.WithTemplate(template))
-		run(t, sb, "echo mine >~/file")
+		sandboxtest.Run(t, sb, "echo mine >~/file")
 		for range 2 { // the second one of what the first one made
 			snapshot, err := sb.Snapshot(t.Context(), nil)
 			must.Do(t, err)
 			sb = cloud.Create(t, sandbox.WithTemplate(snapshot.ID))
-			if got := run(t, sb, "echo $(cat ~/file) $FROM_IMAGE"); got != want {
+			if got := sandboxtest.Run(t, sb, "echo $(cat ~/file) $FROM_IMAGE"); got != want {
 				t.Errorf("a snapshot of %s: got %q, want %q", template, got, want)
 			}
 		}
@@ -135,7 +135,7 @@ func TestDockerBuild(t *testing.T) {
 		Copy("go.mod", "/copied", &template.CopyParams{User: "user:user"}) // as SDKs say it; the image has no such group
 	built, err := template.Build(t.Context(), client.Templates, "made", d, &template.BuildParams{Dir: "../.."})
 	must.Do(t, err)
-	if got := run(t, cloud.Create(t, sandbox.WithTemplate(built.Name)), "echo $(cat /two) $MADE $FROM_IMAGE; ls /one 2>/dev/null || echo gone; head -n 1 /copied"); got != "one built yes\ngone\nmodule github.com/e2bctl/e2bctl" {
+	if got := sandboxtest.Run(t, cloud.Create(t, sandbox.WithTemplate(built.Name)), "echo $(cat /two) $MADE $FROM_IMAGE; ls /one 2>/dev/null || echo gone; head -n 1 /copied"); got != "one built yes\ngone\nmodule github.com/e2bctl/e2bctl" {
 		t.Errorf("got %q, want what was built", got)
 	}
 }
@@ -214,10 +214,10 @@ func TestDockerImage(t *testing.T) {
 			t.Errorf("the log of the build does not have the progress:\n%s", log)
 		}
 		sb := started(client, built.Name)
-		if got := run(t, sb, look); got != want {
+		if got := sandboxtest.Run(t, sb, look); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
-		run(t, sb, "echo mine >>made")
+		sandboxtest.Run(t, sb, "echo mine >>made")
 		taken, err := sb.Snapshot(t.Context(), nil)
 		must.Do(t, err)
 		snapshot = taken.ID
@@ -229,7 +229,7 @@ func TestDockerImage(t *testing.T) {
 	}
 	with(func(_ *local.Cloud, client *sandbox.Client) {
 		sb := started(client, snapshot)
-		if got := run(t, sb, look); got != strings.Replace(want, "built", "built\nmine", 1) {
+		if got := sandboxtest.Run(t, sb, look); got != strings.Replace(want, "built", "built\nmine", 1) {
 			t.Errorf("of the snapshot, in another cloud: got %q", got)
 		}
 		must.Do(t, sb.Kill(t.Context()))
@@ -283,14 +283,14 @@ RUN id -un >mine; echo "$HOME $PWD" >>mine`))
 	sb := cloud.Create(t, sandbox.WithTemplate(made))
 	const look = "id -un; pwd; cat mine /srv/first; ls -ln /srv | awk '{print $1, $3, $4, $9}' | grep -v total; cat /srv/kept 2>/dev/null || echo closed; ls /bin/tac 2>/dev/null || echo gone"
 	const want = "app\n/work/here\napp\n/home/app /work/here\n65534\n-rw-r--r-- 0 0 file\n-rw-r--r-- 65534 65534 first\n-rw-r--r-- 12 34 given\n-rw------- 0 0 kept\nclosed\ngone"
-	if got := run(t, sb, look); got != want {
+	if got := sandboxtest.Run(t, sb, look); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got := run(t, cloud.Create(t, sandbox.WithTemplate(build("plain", template.FromImage(reference, nil).Run("id -u >mine", nil)))), "cat mine; id -u; pwd"); got != "65534\n65534\n/tmp" {
+	if got := sandboxtest.Run(t, cloud.Create(t, sandbox.WithTemplate(build("plain", template.FromImage(reference, nil).Run("id -u >mine", nil)))), "cat mine; id -u; pwd"); got != "65534\n65534\n/tmp" {
 		t.Errorf("as the user of the image: got %q", got)
 	}
 	empty := build("empty", file("FROM IMAGE AS tools\nFROM scratch\nCOPY --from=tools /bin/busybox /bin/sh\nRUN echo works >/made"))
-	if got := run(t, cloud.Create(t, sandbox.WithTemplate(empty)), "read line </made; echo $line; set -- /*; echo $*"); !strings.HasPrefix(got, "works\n/bin ") || strings.Contains(got, "usr") {
+	if got := sandboxtest.Run(t, cloud.Create(t, sandbox.WithTemplate(empty)), "read line </made; echo $line; set -- /*; echo $*"); !strings.HasPrefix(got, "works\n/bin ") || strings.Contains(got, "usr") {
 		t.Errorf("on nothing: got %q", got)
 	}
 }
@@ -324,7 +324,7 @@ func TestDockerImageMoves(t *testing.T) {
 		if want == "cached" {
 			want = "first"
 		}
-		if got := run(t, cloud.Create(t, sandbox.WithTemplate(built.Name)), "cat /which"); got != want {
+		if got := sandboxtest.Run(t, cloud.Create(t, sandbox.WithTemplate(built.Name)), "cat /which"); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
@@ -357,7 +357,7 @@ func TestDockerUserOfImage(t *testing.T) {
 			continue
 		}
 		must.Do(t, err)
-		if got := run(t, cloud.Create(t, sandbox.WithTemplate(built.Name)), "cat /tmp/mine; id -u"); got != "65534\n65534" {
+		if got := sandboxtest.Run(t, cloud.Create(t, sandbox.WithTemplate(built.Name)), "cat /tmp/mine; id -u"); got != "65534\n65534" {
 			t.Errorf("%s: got %q", name, got)
 		}
 	}

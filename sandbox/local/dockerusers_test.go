@@ -43,13 +43,13 @@ func TestDockerKernelUser(t *testing.T) {
 			built, err := template.Build(t.Context(), client.Templates, "made", template.FromImage(reference, nil), nil)
 			must.Do(t, err)
 			sb := cloud.Create(t, sandbox.WithTemplate(built.Name), sandbox.WithMount(sandbox.Mount{Dir: shared, Path: "/data", Writable: true}))
-			if got := run(t, sb, "id -u; id -G; pwd; echo made >/data/command; grep CapEff /proc/self/status"); got != "65534\n65534\n/tmp\nCapEff:\t0000000000000000" {
+			if got := sandboxtest.Run(t, sb, "id -u; id -G; pwd; echo made >/data/command; grep CapEff /proc/self/status"); got != "65534\n65534\n/tmp\nCapEff:\t0000000000000000" {
 				t.Errorf("a command: got %q", got)
 			}
 			if err := sb.Files.WriteText(t.Context(), "/tmp/written", "text", nil); err != nil {
 				t.Error(err)
 			}
-			if got := run(t, sb, "stat -c %u /tmp/written"); got != "65534" {
+			if got := sandboxtest.Run(t, sb, "stat -c %u /tmp/written"); got != "65534" {
 				t.Errorf("a file belongs to %q, want nobody", got)
 			}
 			ex, err := sb.RunCode(t.Context(), "import os; open('/data/kernel', 'w').close(); os.getuid()", nil)

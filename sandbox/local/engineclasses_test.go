@@ -20,6 +20,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/local"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 // classes are the kinds of harm that every engine must withstand, in the order of the table. Each
@@ -99,7 +100,7 @@ func (w *promised) inPlace() bool {
 // says runs code and returns what it prints.
 func says(t *testing.T, sb *sandbox.Sandbox, program string) string {
 	t.Helper()
-	e := code(t, sb, program, nil)
+	e := sandboxtest.RunCode(t, sb, program, nil)
 	if e.Error != nil {
 		t.Errorf("%s: %+v", program, e.Error)
 	}

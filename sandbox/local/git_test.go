@@ -88,7 +88,7 @@ func gitSandbox(t *testing.T) *sandbox.Sandbox {
 		}
 		t.Skipf("this machine has no git: %v", err)
 	}
-	run(t, sb, `git config --global user.name Tester; git config --global user.email tester@example.com; git config --global init.defaultBranch main
+	sandboxtest.Run(t, sb, `git config --global user.name Tester; git config --global user.email tester@example.com; git config --global init.defaultBranch main
 		git init -q --bare served/project.git; git -C served/project.git config http.receivepack true
 		git init -q seed; cd seed; echo one >a; git add a; git commit -qm one; git push -q ../served/project.git main`)
 	return sb
@@ -112,7 +112,7 @@ func TestGit(t *testing.T) {
 		t.Errorf("fresh (-want +got):\n%s", diff)
 	}
 	must.Do(t, git.CreateBranch(t.Context(), repo, "topic", nil))
-	run(t, sb, `cd "it's here"; git mv a b; echo two >"c d"; printf x >$'e\nf'`)
+	sandboxtest.Run(t, sb, `cd "it's here"; git mv a b; echo two >"c d"; printf x >$'e\nf'`)
 	must.Do(t, git.Add(t.Context(), repo, &sandbox.GitAddParams{Files: []string{"c d"}}))
 	status, err = git.Status(t.Context(), repo, nil)
 	must.Do(t, err)
@@ -123,7 +123,7 @@ func TestGit(t *testing.T) {
 	must.Do(t, git.Add(t.Context(), repo, nil))
 	hash, err := git.Commit(t.Context(), repo, "it's \"two\"\n\n$HOME", &sandbox.GitCommitParams{AuthorName: "A B", AuthorEmail: "a@example.com"})
 	must.Do(t, err)
-	if got := run(t, sb, `git -C "it's here" log -1 '--format=%H %an %ae %B'`); got != hash+" A B a@example.com it's \"two\"\n\n$HOME" {
+	if got := sandboxtest.Run(t, sb, `git -C "it's here" log -1 '--format=%H %an %ae %B'`); got != hash+" A B a@example.com it's \"two\"\n\n$HOME" {
 		t.Errorf("commit %q", got)
 	}
 	if _, err := git.Commit(t.Context(), repo, "nothing", nil); err == nil || !strings.Contains(err.Error(), "nothing to commit") {
@@ -155,8 +155,8 @@ func TestGit(t *testing.T) {
 	if status, err := git.Status(t.Context(), repo, nil); err != nil || status.Ahead != 1 {
 		t.Errorf("pulled: %+v, %v", status, err)
 	}
-	must.Do(t, git.Clone(t.Context(), "file://"+run(t, sb, "echo ~")+"/served/project.git", &sandbox.GitCloneParams{Path: "shallow", Branch: "topic", Depth: 1}))
-	if got := run(t, sb, "git -C shallow rev-list --count HEAD; git -C shallow rev-parse HEAD; git -C shallow branch -r"); got != "1\n"+hash+"\n  origin/topic" {
+	must.Do(t, git.Clone(t.Context(), "file://"+sandboxtest.Run(t, sb, "echo ~")+"/served/project.git", &sandbox.GitCloneParams{Path: "shallow", Branch: "topic", Depth: 1}))
+	if got := sandboxtest.Run(t, sb, "git -C shallow rev-list --count HEAD; git -C shallow rev-parse HEAD; git -C shallow branch -r"); got != "1\n"+hash+"\n  origin/topic" {
 		t.Errorf("shallow clone: %q", got)
 	}
 	if err := git.Clone(t.Context(), "served/none.git", nil); err == nil || errors.Is(err, sandbox.ErrGitAuth) {
@@ -167,20 +167,32 @@ func TestGit(t *testing.T) {
 	}
 }
 
-// TestGitRepository makes a repository, configures it, and takes changes back.
-func TestGitRepository(t *testing.T) {
-	t.Parallel()
+// gitRepo is a directory whose name needs quoting.
+const gitRepo = "it's new"
+
+// newGitRepo returns a sandbox with an empty repository gitRepo.
+func newGitRepo(t *testing.T) *sandbox.Sandbox {
+	t.Helper()
 	sb := gitSandbox(t)
+	must.Do(t, sb.Git.Init(t.Context(), gitRepo, &sandbox.GitInitParams{InitialBranch: "trunk"}))
+	return sb
+}
+
+func TestGitInit(t *testing.T) {
+	t.Parallel()
+	sb := newGitRepo(t)
 	git := sb.Git
-	const repo = "it's new"
-	must.Do(t, git.Init(t.Context(), repo, &sandbox.GitInitParams{InitialBranch: "trunk"}))
-	must.Do(t, git.Init(t.Context(), repo, nil)) // once more changes nothing
+	must.Do(t, git.Init(t.Context(), gitRepo, nil)) // once more changes nothing
 	must.Do(t, git.Init(t.Context(), "bare.git", &sandbox.GitInitParams{Bare: true}))
-	if got := run(t, sb, `git -C "it's new" symbolic-ref HEAD; git -C bare.git rev-parse --is-bare-repository`); got != "refs/heads/trunk\ntrue" {
+	if got := sandboxtest.Run(t, sb, `git -C "it's new" symbolic-ref HEAD; git -C bare.git rev-parse --is-bare-repository`); got != "refs/heads/trunk\ntrue" {
 		t.Errorf("init: %q", got)
 	}
+}
 
-	own := &sandbox.GitConfigParams{Repo: repo}
+func TestGitConfig(t *testing.T) {
+	t.Parallel()
+	git := newGitRepo(t).Git
+	own := &sandbox.GitConfigParams{Repo: gitRepo}
 	must.Do(t, git.ConfigureUser(t.Context(), "It's \"me\"", "me@example.com", own))
 	must.Do(t, git.SetConfig(t.Context(), "test.text", "-two\nlines\n", own))
 	for _, test := range []struct {
@@ -200,30 +212,43 @@ func TestGitRepository(t *testing.T) {
 	if err := git.SetConfig(t.Context(), "a.b", "c", &sandbox.GitConfigParams{Repo: "none"}); !stderrHas(err, "none") {
 		t.Errorf("the configuration of no repository: %v", err)
 	}
+}
 
-	served := run(t, sb, "echo ~") + "/served/project.git"
-	must.Do(t, git.AddRemote(t.Context(), repo, "origin", "https://example.com/wrong.git", nil))
-	if err := git.AddRemote(t.Context(), repo, "origin", served, nil); !stderrHas(err, "already exists") {
+func TestGitRemotes(t *testing.T) {
+	t.Parallel()
+	sb := newGitRepo(t)
+	git := sb.Git
+	served := sandboxtest.Run(t, sb, "echo ~") + "/served/project.git"
+	must.Do(t, git.AddRemote(t.Context(), gitRepo, "origin", "https://example.com/wrong.git", nil))
+	if err := git.AddRemote(t.Context(), gitRepo, "origin", served, nil); !stderrHas(err, "already exists") {
 		t.Errorf("a second remote of one name: %v", err)
 	}
-	must.Do(t, git.AddRemote(t.Context(), repo, "origin", served, &sandbox.GitAddRemoteParams{Overwrite: true, Fetch: true}))
-	must.Do(t, git.AddRemote(t.Context(), repo, "other", "https://me@example.com/x.git", &sandbox.GitAddRemoteParams{Overwrite: true}))
+	must.Do(t, git.AddRemote(t.Context(), gitRepo, "origin", served, &sandbox.GitAddRemoteParams{Overwrite: true, Fetch: true}))
+	must.Do(t, git.AddRemote(t.Context(), gitRepo, "other", "https://me@example.com/x.git", &sandbox.GitAddRemoteParams{Overwrite: true}))
 	for name, want := range map[string]string{"origin": served, "other": "https://me@example.com/x.git", "none": ""} {
-		if got, err := git.RemoteURL(t.Context(), repo, name, nil); err != nil || got != want {
+		if got, err := git.RemoteURL(t.Context(), gitRepo, name, nil); err != nil || got != want {
 			t.Errorf("remote %s: %q, %v, want %q", name, got, err, want)
 		}
 	}
 	if _, err := git.RemoteURL(t.Context(), "none", "origin", nil); !stderrHas(err, "none") {
 		t.Errorf("a remote of no repository: %v", err)
 	}
-	if got := run(t, sb, `git -C "it's new" branch -r`); got != "origin/main" {
+	if got := sandboxtest.Run(t, sb, `git -C "it's new" branch -r`); got != "  origin/main" {
 		t.Errorf("fetched %q", got)
 	}
+}
 
-	must.Do(t, git.Checkout(t.Context(), repo, "main", nil))
+// TestGitTakesChangesBack checks what is left of changes after each way to reset or restore them.
+func TestGitTakesChangesBack(t *testing.T) {
+	t.Parallel()
+	sb := newGitRepo(t)
+	git := sb.Git
+	served := sandboxtest.Run(t, sb, "echo ~") + "/served/project.git"
+	must.Do(t, git.AddRemote(t.Context(), gitRepo, "origin", served, &sandbox.GitAddRemoteParams{Fetch: true}))
+	must.Do(t, git.Checkout(t.Context(), gitRepo, "main", nil))
 	changed := func(what string, want ...string) {
 		t.Helper()
-		status, err := git.Status(t.Context(), repo, nil)
+		status, err := git.Status(t.Context(), gitRepo, nil)
 		must.Do(t, err)
 		var got []string
 		for _, f := range status.Files {
@@ -235,30 +260,30 @@ func TestGitRepository(t *testing.T) {
 	}
 	edit := func() {
 		t.Helper()
-		run(t, sb, `cd "it's new"; echo two >a; echo new >"b c"`)
-		must.Do(t, git.Add(t.Context(), repo, nil))
+		sandboxtest.Run(t, sb, `cd "it's new"; echo two >a; echo new >"b c"`)
+		must.Do(t, git.Add(t.Context(), gitRepo, nil))
 	}
 	edit()
-	must.Do(t, git.Reset(t.Context(), repo, &sandbox.GitResetParams{Paths: []string{"b c"}}))
+	must.Do(t, git.Reset(t.Context(), gitRepo, &sandbox.GitResetParams{Paths: []string{"b c"}}))
 	changed("one path reset", "M  a", "?? b c")
-	must.Do(t, git.Reset(t.Context(), repo, nil))
+	must.Do(t, git.Reset(t.Context(), gitRepo, nil))
 	changed("the index reset", " M a", "?? b c")
-	must.Do(t, git.Restore(t.Context(), repo, []string{"a"}, nil))
+	must.Do(t, git.Restore(t.Context(), gitRepo, []string{"a"}, nil))
 	changed("the file restored", "?? b c")
 	edit()
-	must.Do(t, git.Restore(t.Context(), repo, []string{"."}, &sandbox.GitRestoreParams{Staged: true}))
+	must.Do(t, git.Restore(t.Context(), gitRepo, []string{"."}, &sandbox.GitRestoreParams{Staged: true}))
 	changed("the index restored", " M a", "?? b c")
 	edit()
-	must.Do(t, git.Restore(t.Context(), repo, []string{"."}, &sandbox.GitRestoreParams{Staged: true, Worktree: true, Source: "HEAD"}))
+	must.Do(t, git.Restore(t.Context(), gitRepo, []string{"."}, &sandbox.GitRestoreParams{Staged: true, Worktree: true, Source: "HEAD"}))
 	changed("both restored")
 	edit()
-	_, err := git.Commit(t.Context(), repo, "two", nil)
+	_, err := git.Commit(t.Context(), gitRepo, "two", nil)
 	must.Do(t, err)
-	must.Do(t, git.Reset(t.Context(), repo, &sandbox.GitResetParams{Target: "HEAD~1", Mode: sandbox.GitResetSoft}))
+	must.Do(t, git.Reset(t.Context(), gitRepo, &sandbox.GitResetParams{Target: "HEAD~1", Mode: sandbox.GitResetSoft}))
 	changed("soft reset", "M  a", "A  b c")
-	must.Do(t, git.Reset(t.Context(), repo, &sandbox.GitResetParams{Target: "origin/main", Mode: sandbox.GitResetHard}))
+	must.Do(t, git.Reset(t.Context(), gitRepo, &sandbox.GitResetParams{Target: "origin/main", Mode: sandbox.GitResetHard}))
 	changed("hard reset")
-	if err := git.Restore(t.Context(), repo, []string{"none"}, nil); !stderrHas(err, "did not match") {
+	if err := git.Restore(t.Context(), gitRepo, []string{"none"}, nil); !stderrHas(err, "did not match") {
 		t.Errorf("restore of nothing: %v", err)
 	}
 }
@@ -272,7 +297,7 @@ func TestGitAuthenticate(t *testing.T) {
 	listen(t, sb, "server.py", strings.Replace(gitServer, "HASH", `"`+sum(gitSecret)+`"`, 1))
 	// A git that says on which command lines and in which environments the password
 	// was when it was called; the words are read from a file, not to find itself.
-	run(t, sb, `mkdir bin; cat >bin/git <<'EOF'
+	sandboxtest.Run(t, sb, `mkdir bin; cat >bin/git <<'EOF'
 #!/bin/bash
 printf "tok-3n with" >/dev/shm/words
 grep -lsFf /dev/shm/words /proc/[0-9]*/cmdline /proc/[0-9]*/environ >>~/seen
@@ -281,15 +306,15 @@ rm /dev/shm/words
 exec "$(type -aP git | tail -n 1)" "$@"
 EOF
 chmod +x bin/git; git config --global credential.helper 'cache --timeout=1'`)
-	seen := sandbox.GitParams{Envs: map[string]string{"PATH": run(t, sb, "echo ~/bin:$PATH")}}
+	seen := sandbox.GitParams{Envs: map[string]string{"PATH": sandboxtest.Run(t, sb, "echo ~/bin:$PATH")}}
 	credentials := sandbox.GitCredentials{Username: "me", Password: gitSecret}
 	for range 2 { // the helper is added once
 		must.Do(t, git.DangerouslyAuthenticate(t.Context(), credentials, &sandbox.GitAuthenticateParams{GitParams: seen, Address: gitRemote}))
 	}
-	if got, want := run(t, sb, "grep -v config seen"), "called: credential-store\ncalled: credential-store"; got != want {
+	if got, want := sandboxtest.Run(t, sb, "grep -v config seen"), "called: credential-store\ncalled: credential-store"; got != want {
 		t.Errorf("while git ran the password was in %q, want %q", got, want)
 	}
-	if got := run(t, sb, "git config --global --get-all credential.helper; stat -c %a .git-credentials; wc -l <.git-credentials"); got != "cache --timeout=1\nstore\n600\n1" {
+	if got := sandboxtest.Run(t, sb, "git config --global --get-all credential.helper; stat -c %a .git-credentials; wc -l <.git-credentials"); got != "cache --timeout=1\nstore\n600\n1" {
 		t.Errorf("helpers and file: %q", got)
 	}
 	if err := git.Clone(t.Context(), gitRemote, nil); err != nil {
@@ -298,14 +323,14 @@ chmod +x bin/git; git config --global credential.helper 'cache --timeout=1'`)
 	if err := git.AddRemote(t.Context(), "project", "again", gitRemote, &sandbox.GitAddRemoteParams{Fetch: true}); err != nil {
 		t.Errorf("fetch with stored credentials: %v", err)
 	}
-	run(t, sb, "rm .git-credentials; git config --global --unset-all credential.helper")
+	sandboxtest.Run(t, sb, "rm .git-credentials; git config --global --unset-all credential.helper")
 	if err := git.AddRemote(t.Context(), "project", "third", gitRemote, &sandbox.GitAddRemoteParams{Fetch: true}); !errors.Is(err, sandbox.ErrGitAuth) {
 		t.Errorf("fetch without credentials: %v", err)
 	}
 	if err := git.AddRemote(t.Context(), "project", "third", gitRemote, &sandbox.GitAddRemoteParams{Overwrite: true, Fetch: true, Credentials: &credentials}); err != nil {
 		t.Errorf("fetch with credentials: %v", err)
 	}
-	run(t, sb, "mkdir .git-credentials.lock .git-credentials")
+	sandboxtest.Run(t, sb, "mkdir .git-credentials.lock .git-credentials")
 	if err := git.DangerouslyAuthenticate(t.Context(), credentials, &sandbox.GitAuthenticateParams{Address: gitRemote}); err == nil || strings.Contains(err.Error(), "tok-3n") {
 		t.Errorf("credentials that cannot be stored: %v", err)
 	}
@@ -318,7 +343,7 @@ func TestGitCredentials(t *testing.T) {
 	t.Parallel()
 	sb := gitSandbox(t)
 	git := sb.Git
-	run(t, sb, `git config --global credential.helper store; git config --global credential.http://127.0.0.1:3000.helper store`)
+	sandboxtest.Run(t, sb, `git config --global credential.helper store; git config --global credential.http://127.0.0.1:3000.helper store`)
 	listen(t, sb, "server.py", strings.Replace(gitServer, "HASH", `"`+sum(gitSecret)+`"`, 1))
 	right := &sandbox.GitCredentials{Username: "me", Password: gitSecret}
 	wrong := &sandbox.GitCredentials{Username: "me", Password: "wr0ng-secret"}
@@ -343,11 +368,11 @@ func TestGitCredentials(t *testing.T) {
 		}
 	}
 	must.Do(t, git.Pull(t.Context(), "project", &sandbox.GitPullParams{Remote: "origin", Branch: "main", Credentials: right}))
-	if got, want := run(t, sb, "git -C served/project.git rev-parse main; git -C project remote get-url origin"), run(t, sb, "git -C project rev-parse main")+"\n"+gitRemote; got != want {
+	if got, want := sandboxtest.Run(t, sb, "git -C served/project.git rev-parse main; git -C project remote get-url origin"), sandboxtest.Run(t, sb, "git -C project rev-parse main")+"\n"+gitRemote; got != want {
 		t.Errorf("pushed %q, want %q", got, want)
 	}
 
-	looked := run(t, sb, "cat looked")
+	looked := sandboxtest.Run(t, sb, "cat looked")
 	if strings.Count(looked, "looked") < 5 {
 		t.Errorf("the server looked too seldom: %q", looked)
 	}

@@ -54,7 +54,7 @@ func TestGVisor(t *testing.T) {
 		}
 	}
 	must.Do(t, sb.Files.Write(t.Context(), "/home/user/in.txt", []byte("six"), nil))
-	if got := code(t, sb, "x = open('in.txt').read()\nopen('/tmp/out.txt', 'w').write(x * 2)\nx", nil).Text(); got != "six" {
+	if got := sandboxtest.RunCode(t, sb, "x = open('in.txt').read()\nopen('/tmp/out.txt', 'w').write(x * 2)\nx", nil).Text(); got != "six" {
 		t.Errorf("got %q, want what was written", got)
 	}
 	if got, err := sb.Files.Read(t.Context(), "/tmp/out.txt", nil); err != nil || string(got) != "sixsix" {
@@ -131,7 +131,7 @@ func TestGVisorKernelUser(t *testing.T) {
 	built, err := template.Build(t.Context(), client.Templates, "made", template.FromTemplate("code-interpreter-v1").User("nobody"), nil)
 	must.Do(t, err)
 	sb := cloud.Create(t, sandbox.WithTemplate(built.Name))
-	if got := run(t, sb, "id -u"); got != "65534" {
+	if got := sandboxtest.Run(t, sb, "id -u"); got != "65534" {
 		t.Errorf("commands run as %q, want nobody", got)
 	}
 	ex, err := sb.RunCode(t.Context(), "import os; os.getuid()", nil)

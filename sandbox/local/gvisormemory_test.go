@@ -19,13 +19,13 @@ import (
 // prepare gives a sandbox a variable and a process.
 func prepare(t *testing.T, sb *sandbox.Sandbox) {
 	t.Helper()
-	code(t, sb, "import itertools, subprocess\ncount = itertools.count(1)\nnext(count)\nchild = subprocess.Popen(['sleep', '600'])", nil)
+	sandboxtest.RunCode(t, sb, "import itertools, subprocess\ncount = itertools.count(1)\nnext(count)\nchild = subprocess.Popen(['sleep', '600'])", nil)
 }
 
 // goesOn checks that a sandbox has what another one was prepared with, once.
 func goesOn(t *testing.T, sb *sandbox.Sandbox) {
 	t.Helper()
-	if got := code(t, sb, "next(count), child.poll()", nil).Text(); got != "(2, None)" {
+	if got := sandboxtest.RunCode(t, sb, "next(count), child.poll()", nil).Text(); got != "(2, None)" {
 		t.Errorf("%s: got %q, want (2, None)", sb.ID(), got)
 	}
 	if got := output(t, sb, "user", "hostname; echo $E2B_SANDBOX_ID"); got != sb.ID()+"\n"+sb.ID() {
@@ -36,7 +36,7 @@ func goesOn(t *testing.T, sb *sandbox.Sandbox) {
 // startsAnew checks that a sandbox has no memory.
 func startsAnew(t *testing.T, sb *sandbox.Sandbox) {
 	t.Helper()
-	if got := code(t, sb, "'count' in globals()", nil).Text(); got != "False" {
+	if got := sandboxtest.RunCode(t, sb, "'count' in globals()", nil).Text(); got != "False" {
 		t.Errorf("%s: got %q, want False", sb.ID(), got)
 	}
 }

@@ -49,14 +49,14 @@ print("sent")
 func TestGVisorSignals(t *testing.T) {
 	t.Parallel()
 	sb := sandboxtest.New(t, gvisorOptions(t)...).Create(t)
-	code(t, sb, "x = 1", nil)
+	sandboxtest.RunCode(t, sb, "x = 1", nil)
 	must.Do(t, sb.Files.Write(t.Context(), "/tmp/signal.py", []byte(signalFirst), nil))
 	for _, command := range []string{"kill -9 1", "kill -STOP 1", "kill -TSTP 1", "python3 /tmp/signal.py"} {
 		if got := output(t, sb, "root", command+"; echo lives"); got != "lives" && got != "sent\nlives" {
 			t.Errorf("%s: got %q, want that the sandbox lives", command, got)
 		}
 	}
-	if got := code(t, sb, "x", nil).Text(); got != "1" {
+	if got := sandboxtest.RunCode(t, sb, "x", nil).Text(); got != "1" {
 		t.Errorf("got %q, want the variable", got)
 	}
 	if got := output(t, sb, "root", "sleep 600 & kill -9 $!; wait $! 2>/dev/null; echo $?"); got != "137" {

@@ -85,7 +85,7 @@ func TestBombs(t *testing.T) {
 	t.Parallel()
 	cloud := hostileCloud(t)
 	other := cloud.Create(t)
-	run(t, other, "true")
+	sandboxtest.Run(t, other, "true")
 	bombs := map[string]string{
 		"processes":   `bomb() { bomb | bomb & }; bomb; sleep 5`,
 		"memory":      `for i in 1 2 3 4; do python3 -c 'x = [bytearray(b"x" * (1 << 24)) for _ in range(1000)]' & done; wait`,
@@ -157,7 +157,7 @@ while True:
         pass
 `
 	must.Do(t, sb.Files.Write(t.Context(), "server.py", []byte(server), nil))
-	run(t, sb, "python3 server.py > server.log 2>&1 & until grep -q ready server.log; do :; done")
+	sandboxtest.Run(t, sb, "python3 server.py > server.log 2>&1 & until grep -q ready server.log; do :; done")
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for range 20 {
@@ -179,7 +179,7 @@ while True:
 	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 64<<20 {
 		t.Errorf("the server holds %d bytes more", grown)
 	}
-	if got := run(t, sb, "cat server.log"); got != "ready" {
+	if got := sandboxtest.Run(t, sb, "cat server.log"); got != "ready" {
 		t.Errorf("the sandbox says %q", got)
 	}
 }

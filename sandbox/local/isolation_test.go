@@ -29,7 +29,7 @@ func TestWithoutNamespaces(t *testing.T) {
 			}
 			t.Logf("%+v", cloud.Report())
 			sb := cloud.Create(t, sandbox.WithEnvs(map[string]string{"GREETING": "hello"}))
-			home := run(t, sb, "pwd")
+			home := sandboxtest.Run(t, sb, "pwd")
 			if !strings.HasSuffix(home, "/home/user") || home == "/home/user" {
 				t.Errorf("home is %s", home)
 			}
@@ -49,7 +49,7 @@ func TestWithoutNamespaces(t *testing.T) {
 				}
 			}
 			// The id may have no name in the machine's list of accounts; the variables have one.
-			if got := run(t, sb, `echo $LOGNAME; python3 -c 'import getpass, os; print(getpass.getuser(), os.path.expanduser("~"))'`); got != "user\nuser "+home {
+			if got := sandboxtest.Run(t, sb, `echo $LOGNAME; python3 -c 'import getpass, os; print(getpass.getuser(), os.path.expanduser("~"))'`); got != "user\nuser "+home {
 				t.Errorf("the name is %q", got)
 			}
 			must.Do(t, sb.Files.Write(t.Context(), "data/in.txt", []byte("six seven"), nil))
@@ -86,9 +86,9 @@ func TestPlacesAreSecret(t *testing.T) {
 	if _, err := secret.Commands.Start(t.Context(), "exec sleep 1000", nil); err != nil {
 		t.Fatal(err)
 	}
-	place := strings.TrimSuffix(run(t, secret, "pwd"), "/home/user")
+	place := strings.TrimSuffix(sandboxtest.Run(t, secret, "pwd"), "/home/user")
 	name := filepath.Base(place)
-	if place == name || len(name) < 20 || strings.HasPrefix(run(t, curious, "pwd"), place) {
+	if place == name || len(name) < 20 || strings.HasPrefix(sandboxtest.Run(t, curious, "pwd"), place) {
 		t.Fatalf("the sandbox is in %s", place)
 	}
 	// The search must not find its own process.
@@ -104,7 +104,7 @@ for path in glob.glob("/proc/[0-9]*/*") + glob.glob("/proc/net/*") + glob.glob("
     if name in content: found.append(path)
 print(read > 100, found)`
 	must.Do(t, curious.Files.Write(t.Context(), "search.py", []byte(search), nil))
-	if got := run(t, curious, "timeout 60 python3 search.py"); got != "True []" {
+	if got := sandboxtest.Run(t, curious, "timeout 60 python3 search.py"); got != "True []" {
 		t.Errorf("got %s", got)
 	}
 }
@@ -113,7 +113,7 @@ print(read > 100, found)`
 func TestMarks(t *testing.T) {
 	t.Parallel()
 	sb := sandboxtest.New(t, local.WithWarm(0)).Create(t)
-	got := run(t, sb, `cd /run/e2b; echo $(cat .E2B_SANDBOX) $(cat .E2B_SANDBOX_ID) $(cat .E2B_TEMPLATE_ID) $E2B_TEMPLATE_ID; grep -c "^TEMPLATE_ID=$E2B_TEMPLATE_ID$" /.e2b`)
+	got := sandboxtest.Run(t, sb, `cd /run/e2b; echo $(cat .E2B_SANDBOX) $(cat .E2B_SANDBOX_ID) $(cat .E2B_TEMPLATE_ID) $E2B_TEMPLATE_ID; grep -c "^TEMPLATE_ID=$E2B_TEMPLATE_ID$" /.e2b`)
 	fields := strings.Fields(got)
 	if len(fields) != 5 {
 		t.Fatalf("got %q, want five words", got)

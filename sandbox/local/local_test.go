@@ -75,25 +75,16 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(dockertest.Ending{M: m})
 }
 
-func run(t *testing.T, sb *sandbox.Sandbox, command string) string {
-	t.Helper()
-	result, err := sb.Commands.Run(t.Context(), command, nil)
-	if err != nil {
-		t.Fatalf("%s: %v", command, err)
-	}
-	return strings.TrimSpace(result.Stdout)
-}
-
 // TestSandbox covers everything: a sandbox, a command, files, code, and both kinds of routing.
 func TestSandbox(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
 	sb := cloud.Create(t, sandbox.WithEnvs(map[string]string{"GREETING": "hello", "E2B_SANDBOX_ID": "spoofed"}))
-	if got := run(t, sb, `echo "$GREETING $USER $PWD $E2B_SANDBOX_ID"`); got != "hello user /home/user "+sb.ID() {
+	if got := sandboxtest.Run(t, sb, `echo "$GREETING $USER $PWD $E2B_SANDBOX_ID"`); got != "hello user /home/user "+sb.ID() {
 		t.Errorf("command: %q", got)
 	}
 	// This must hold also where user and root are one id.
-	if got := run(t, sb, "whoami; stat -c '%U %G' /home/user"); got != "user\nuser user" {
+	if got := sandboxtest.Run(t, sb, "whoami; stat -c '%U %G' /home/user"); got != "user\nuser user" {
 		t.Errorf("names: %q", got)
 	}
 	want := bytes.Repeat([]byte{0, 255, 'x', '\n'}, 1<<18)
@@ -109,7 +100,7 @@ func TestSandbox(t *testing.T) {
 	}
 
 	// A server inside, reached by its own host name.
-	run(t, sb, `python3 -m http.server 3000 --bind 127.0.0.1 >/dev/null 2>&1 &`)
+	sandboxtest.Run(t, sb, `python3 -m http.server 3000 --bind 127.0.0.1 >/dev/null 2>&1 &`)
 	must.Do(t, sb.WaitPort(t.Context(), 3000))
 	if status := get(t, cloud, "3000-"+sb.ID()+".localhost", "/data.bin"); status != http.StatusOK {
 		t.Errorf("port 3000: %d", status)
@@ -149,19 +140,19 @@ except urllib.error.HTTPError as e:
     print(e.code, e.read().decode())`
 	must.Do(t, sb.Files.Write(t.Context(), "ask.py", []byte(ask), nil))
 	for _, url := range []string{cloud.URL(), "http://" + listener.Addr().String(), "http://localhost:1", "http://169.254.169.254"} {
-		got := run(t, sb, "env -u NO_PROXY -u no_proxy python3 ask.py "+url)
+		got := sandboxtest.Run(t, sb, "env -u NO_PROXY -u no_proxy python3 ask.py "+url)
 		if !strings.HasPrefix(got, "403 ") || !strings.Contains(got, strings.Split(strings.TrimPrefix(url, "http://"), ":")[0]) {
 			t.Errorf("%s: %s", url, got)
 		}
 	}
 	// Programs need not know of the proxy where all their traffic is redirected to it.
 	direct := cloud.Report().Egress == "transparent" && os.Getenv("HTTPS_PROXY")+os.Getenv("https_proxy") == ""
-	if got := run(t, sb, `echo $HTTPS_PROXY $http_proxy`); (got == "") != direct {
+	if got := sandboxtest.Run(t, sb, `echo $HTTPS_PROXY $http_proxy`); (got == "") != direct {
 		t.Errorf("proxy variables %q", got)
 	}
 
 	offline := cloud.Create(t, sandbox.WithInternet(false))
-	if got := run(t, offline, `echo $HTTPS_PROXY $http_proxy; curl -sS http://example.com`); !strings.HasPrefix(got, "http://127.0.0.1:3128 http://127.0.0.1:3128\nno connection to example.com") {
+	if got := sandboxtest.Run(t, offline, `echo $HTTPS_PROXY $http_proxy; curl -sS http://example.com`); !strings.HasPrefix(got, "http://127.0.0.1:3128 http://127.0.0.1:3128\nno connection to example.com") {
 		t.Errorf("internet is off: %q", got)
 	}
 }
@@ -171,7 +162,7 @@ func TestLifetime(t *testing.T) {
 	cloud := sandboxtest.New(t, local.WithWarm(0))
 	sb := cloud.Create(t, sandbox.WithExpiry(sandbox.Expiry{After: time.Minute}))
 	cloud.Advance(59 * time.Second)
-	run(t, sb, "true")
+	sandboxtest.Run(t, sb, "true")
 	cloud.Advance(time.Second)
 	if _, err := sb.Commands.Run(t.Context(), "true", nil); !errors.Is(err, sandbox.ErrGone) {
 		t.Errorf("after its time: %v", err)
@@ -189,7 +180,7 @@ func TestLifetimeWithoutHandle(t *testing.T) {
 	sb := cloud.Create(t, sandbox.WithExpiry(sandbox.Expiry{After: time.Minute}))
 	must.Do(t, client.SetLifetime(t.Context(), sb.ID(), time.Hour))
 	cloud.Advance(59 * time.Minute)
-	run(t, sb, "true")
+	sandboxtest.Run(t, sb, "true")
 	must.Do(t, client.Pause(t.Context(), sb.ID(), nil))
 	info, err := client.Info(t.Context(), sb.ID())
 	must.Do(t, err)
@@ -370,7 +361,7 @@ func TestEnv(t *testing.T) {
 	sb, err := sandbox.Create(t.Context())
 	must.Do(t, err)
 	defer sb.Close()
-	if got := run(t, sb, "echo works"); got != "works" {
+	if got := sandboxtest.Run(t, sb, "echo works"); got != "works" {
 		t.Error(got)
 	}
 	if host, port, _ := net.SplitHostPort(strings.TrimPrefix(cloud.URL(), "http://")); host != "127.0.0.1" || sb.Host(3000) != "3000-"+sb.ID()+".localhost:"+port {
@@ -402,7 +393,7 @@ func TestEnvOfTLS(t *testing.T) {
 		sandbox.WithTransport(transport), sandbox.WithEnvFile(""))
 	must.Do(t, err)
 	defer sb.Close()
-	if got := run(t, sb, "echo works"); got != "works" {
+	if got := sandboxtest.Run(t, sb, "echo works"); got != "works" {
 		t.Errorf("a command: got %q, want %q", got, "works")
 	}
 	execution, err := sb.RunCode(t.Context(), "6 * 7", nil)

@@ -65,7 +65,7 @@ func TestPeers(t *testing.T) {
 	ask := func(from *sandbox.Sandbox, token string, urls ...string) []string {
 		t.Helper()
 		must.Do(t, from.Files.Write(t.Context(), "fetch.py", []byte(fetch), nil))
-		return strings.Split(run(t, from, fmt.Sprintf("python3 fetch.py '%s' %s", token, strings.Join(urls, " "))), "\n")
+		return strings.Split(sandboxtest.Run(t, from, fmt.Sprintf("python3 fetch.py '%s' %s", token, strings.Join(urls, " "))), "\n")
 	}
 
 	from := cloud.Create(t)
@@ -86,7 +86,7 @@ func TestPeers(t *testing.T) {
 		}
 	}
 	// curl looks no name below localhost up.
-	if got := run(t, from, "curl -sS http://"+public.Host(8080)+"/curl"); !strings.HasPrefix(got, "/curl\n") {
+	if got := sandboxtest.Run(t, from, "curl -sS http://"+public.Host(8080)+"/curl"); !strings.HasPrefix(got, "/curl\n") {
 		t.Errorf("curl: got %q", got)
 	}
 
@@ -96,7 +96,7 @@ func TestPeers(t *testing.T) {
 		"another": sandbox.WithNetwork(sandbox.Network{DenyOut: []string{sandbox.AllTraffic}, AllowOut: []string{private.Host(8080)}}),
 	} {
 		from := cloud.Create(t, network)
-		if got := run(t, from, "curl --noproxy '*' -sS -o /dev/null -w '%{http_code}' http://"+public.Host(8080)+"/; true"); strings.HasPrefix(got, "200") {
+		if got := sandboxtest.Run(t, from, "curl --noproxy '*' -sS -o /dev/null -w '%{http_code}' http://"+public.Host(8080)+"/; true"); strings.HasPrefix(got, "200") {
 			t.Errorf("%s: got %q, want no answer of the other sandbox", name, got)
 		}
 	}
@@ -116,7 +116,7 @@ func TestGVisorPeers(t *testing.T) {
 	cloud := sandboxtest.New(t, gvisorOptions(t)...)
 	target, from := cloud.Create(t), cloud.Create(t)
 	listen(t, target, "web.py", webServerAt("127.0.0.1", 8080))
-	if got := run(t, from, "curl -sS http://"+target.Host(8080)+"/curl"); !strings.HasPrefix(got, "/curl\n") {
+	if got := sandboxtest.Run(t, from, "curl -sS http://"+target.Host(8080)+"/curl"); !strings.HasPrefix(got, "/curl\n") {
 		t.Errorf("got %q, want the answer of the other sandbox", got)
 	}
 }

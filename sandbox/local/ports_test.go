@@ -40,8 +40,8 @@ func listen(t *testing.T, sb *sandbox.Sandbox, name, program string) {
 	t.Helper()
 	must.Do(t, sb.Files.Write(t.Context(), name, []byte(program), nil))
 	// Each program has a pipe of its own: the command ends when the first line has come.
-	if got := run(t, sb, "mkfifo "+name+".ready; (setsid python3 "+name+" >"+name+".ready 2>"+name+".log </dev/null &); head -n 1 "+name+".ready"); got != "ready" {
-		t.Fatalf("%s: %q, %s", name, got, run(t, sb, "cat "+name+".log"))
+	if got := sandboxtest.Run(t, sb, "mkfifo "+name+".ready; (setsid python3 "+name+" >"+name+".ready 2>"+name+".log </dev/null &); head -n 1 "+name+".ready"); got != "ready" {
+		t.Fatalf("%s: %q, %s", name, got, sandboxtest.Run(t, sb, "cat "+name+".log"))
 	}
 }
 
@@ -261,7 +261,7 @@ func TestTooManyConnections(t *testing.T) {
 	if !logged {
 		t.Error("the sandbox's log does not say it")
 	}
-	if got := run(t, sb, "echo hello"); got != "hello" {
+	if got := sandboxtest.Run(t, sb, "echo hello"); got != "hello" {
 		t.Errorf("a command: got %q", got)
 	}
 	if err := sb.Files.Write(t.Context(), "some.txt", []byte("hello"), nil); err != nil {
@@ -393,7 +393,7 @@ func TestDial(t *testing.T) {
 		must.Do(t, dial(3001).Close())
 	}
 	_ = conn.Close()
-	run(t, sb, `for i in $(seq 200); do test -e talked && ! grep -qx cat /proc/[0-9]*/comm && exit; sleep 0.1; done; grep -ax cat /proc/[0-9]*/comm; exit 1`)
+	sandboxtest.Run(t, sb, `for i in $(seq 200); do test -e talked && ! grep -qx cat /proc/[0-9]*/comm && exit; sleep 0.1; done; grep -ax cat /proc/[0-9]*/comm; exit 1`)
 	conn = dial(3000)
 
 	if _, err := sb.Dial(t.Context(), 4000); !errors.Is(err, sandbox.ErrPortClosed) {

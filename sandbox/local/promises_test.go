@@ -100,8 +100,11 @@ func tryOut(t *testing.T, engine engineCase, more ...local.Option) *promised {
 	shown := filepath.Join(t.TempDir(), "shown")
 	must.Do(t, errors.Join(os.Mkdir(shown, 0o755), os.WriteFile(filepath.Join(shown, "file"), []byte("of the host"), 0o644)))
 	options := append(engine.options(t), more...)
-	w := &promised{state: state, shown: shown}
+	w := &promised{state: state, shown: shown, inside: shell{}}
 	w.cloud = sandboxtest.New(t, append(slices.Clone(options), local.WithStateDir(state), local.WithAllowedMounts(shown))...)
+	if w.cloud.Report().Engine == local.EngineWasm {
+		w.inside = code{}
+	}
 	limits := local.Resources{MaxProcesses: 64, DiskBytes: 16 << 20, CPUs: 0.3}
 	if w.missing("memory limit") == "" {
 		limits.MemoryBytes = 256 << 20
@@ -119,6 +122,18 @@ type promised struct {
 	small *sandboxtest.Cloud // with small limits
 	state string
 	shown string // a directory that is allowed to be mounted
+	inside
+}
+
+// inside acts within sandboxes of an engine.
+type inside interface {
+	// write writes a file, and reports whether it could.
+	write(t *testing.T, sb *sandbox.Sandbox, path, text string) bool
+	// read returns the text of a file without the space around it.
+	read(t *testing.T, sb *sandbox.Sandbox, path string) string
+	// remember starts what is in memory alone. The function that it returns reports whether a
+	// sandbox has it.
+	remember(t *testing.T, sb *sandbox.Sandbox) func(*testing.T, *sandbox.Sandbox) bool
 }
 
 // errUntried means that what happens here shows nothing.
@@ -194,6 +209,28 @@ func output(t *testing.T, sb *sandbox.Sandbox, user, command string) string {
 		t.Fatal(err)
 	}
 	return strings.TrimSpace(result.Stdout)
+}
+
+// shell acts within sandboxes by commands.
+type shell struct{}
+
+func (shell) write(t *testing.T, sb *sandbox.Sandbox, path, text string) bool {
+	t.Helper()
+	return output(t, sb, "user", "echo "+sandbox.Quote(text)+" >"+sandbox.Quote(path)+" && echo written") == "written"
+}
+
+func (shell) read(t *testing.T, sb *sandbox.Sandbox, path string) string {
+	t.Helper()
+	return output(t, sb, "user", "cat "+sandbox.Quote(path))
+}
+
+func (shell) remember(t *testing.T, sb *sandbox.Sandbox) func(*testing.T, *sandbox.Sandbox) bool {
+	t.Helper()
+	pid := output(t, sb, "user", `(exec setsid sleep 600) >/dev/null 2>&1 & echo $!`)
+	return func(t *testing.T, sb *sandbox.Sandbox) bool {
+		t.Helper()
+		return output(t, sb, "user", "kill -0 "+pid+" && echo lives") == "lives"
+	}
 }
 
 func (w *promised) commands(t *testing.T) (bool, error) {
@@ -299,19 +336,19 @@ func (w *promised) diskLimit(t *testing.T) (bool, error) {
 
 func (w *promised) pauses(t *testing.T) (bool, error) {
 	sb := w.cloud.Create(t)
-	pid := output(t, sb, "user", `(exec setsid sleep 600) >/dev/null 2>&1 & echo $!`)
+	remembered := w.remember(t, sb)
 	if err := sb.Pause(t.Context(), &sandbox.PauseParams{Mode: sandbox.PauseFull}); err != nil {
 		return false, err
 	}
 	if err := sb.Resume(t.Context(), nil); err != nil {
 		return false, err
 	}
-	return output(t, sb, "user", "kill -0 "+pid+" && echo lives") == "lives", nil
+	return remembered(t, sb), nil
 }
 
 func (w *promised) savedFiles(t *testing.T) (bool, error) {
 	sb := w.cloud.Create(t)
-	output(t, sb, "user", "echo mine >~/file")
+	w.write(t, sb, "file", "mine")
 	snapshot, err := sb.Snapshot(t.Context(), nil)
 	if err != nil {
 		return false, err
@@ -323,18 +360,18 @@ func (w *promised) savedFiles(t *testing.T) (bool, error) {
 		return false, err
 	}
 	made := w.cloud.Create(t, sandbox.WithTemplate(snapshot.ID))
-	return output(t, sb, "user", "cat ~/file") == "mine" && output(t, made, "user", "cat ~/file") == "mine", nil
+	return w.read(t, sb, "file") == "mine" && w.read(t, made, "file") == "mine", nil
 }
 
-// savedMemory looks for a process of a sandbox in one that is made from its snapshot.
+// savedMemory looks for the memory of a sandbox in one that is made from its snapshot.
 func (w *promised) savedMemory(t *testing.T) (bool, error) {
 	sb := w.cloud.Create(t)
-	pid := output(t, sb, "user", `(exec setsid sleep 600) >/dev/null 2>&1 & echo $!`)
+	remembered := w.remember(t, sb)
 	snapshot, err := sb.Snapshot(t.Context(), &sandbox.SnapshotParams{Mode: sandbox.SnapshotFull})
 	if err != nil {
 		return false, err
 	}
-	return output(t, w.cloud.Create(t, sandbox.WithTemplate(snapshot.ID)), "user", "kill -0 "+pid+" && echo lives") == "lives", nil
+	return remembered(t, w.cloud.Create(t, sandbox.WithTemplate(snapshot.ID))), nil
 }
 
 // sharedLayers looks at what a snapshot left in the state directory: directories that
@@ -365,8 +402,8 @@ func (w *promised) volumes(t *testing.T) (bool, error) {
 		defer sb.Close()
 		all = append(all, sb)
 	}
-	output(t, all[0], "user", "echo shared >/data/file")
-	return output(t, all[1], "user", "cat /data/file") == "shared", nil
+	w.write(t, all[0], "/data/file", "shared")
+	return w.read(t, all[1], "/data/file") == "shared", nil
 }
 
 func (w *promised) headerRules(t *testing.T) (bool, error) {
@@ -385,7 +422,7 @@ func (w *promised) mounts(t *testing.T) (bool, error) {
 		return false, err
 	}
 	defer sb.Close()
-	return output(t, sb, "user", "cat /shown/file; touch /shown/new 2>/dev/null || echo ' refused'") == "of the host refused", nil
+	return w.read(t, sb, "/shown/file") == "of the host" && !w.write(t, sb, "/shown/new", "mine"), nil
 }
 
 // missing returns why the engine lacks a feature; "" if it does not.

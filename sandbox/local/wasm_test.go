@@ -30,21 +30,11 @@ func wasm(t *testing.T, options ...local.Option) *sandbox.Sandbox {
 	return sandboxtest.New(t, append(options, wasmOptions(t)...)...).Create(t, sandbox.WithEnvs(map[string]string{"GREETING": "hello"}))
 }
 
-// code runs code, which may raise an exception.
-func code(t *testing.T, sb *sandbox.Sandbox, code string, params *sandbox.RunCodeParams) *sandbox.Execution {
-	t.Helper()
-	e, err := sb.RunCode(t.Context(), code, params)
-	if _, failed := errors.AsType[*sandbox.ExecutionError](err); err != nil && !failed {
-		t.Fatalf("%s: %v", code, err)
-	}
-	return e
-}
-
 // TestWasm runs code with the SDK.
 func TestWasm(t *testing.T) {
 	t.Parallel()
 	sb := wasm(t)
-	if got := code(t, sb, "1+1", nil).Text(); got != "2" {
+	if got := sandboxtest.RunCode(t, sb, "1+1", nil).Text(); got != "2" {
 		t.Errorf("got %q, want 2", got)
 	}
 	for _, test := range []struct{ code, text, stdout, stderr, failure string }{
@@ -83,7 +73,7 @@ func TestWasm(t *testing.T) {
 		{code: "for i in range(20000): print(i)", stdout: "0\n1\n"},
 		{code: "'ä\\u20ac\\U0001f600'", text: "ä€😀"},
 	} {
-		e := code(t, sb, test.code, nil)
+		e := sandboxtest.RunCode(t, sb, test.code, nil)
 		failure := ""
 		if e.Error != nil {
 			failure = e.Error.Name
@@ -92,7 +82,7 @@ func TestWasm(t *testing.T) {
 			t.Errorf("%s: got %q, stdout %.100q, stderr %q, error %v, want %+v", test.code, e.Text(), e.Stdout, e.Stderr, e.Error, test)
 		}
 	}
-	if e := code(t, sb, "def f():\n    return 1 / 0\nf()", nil); e.Error == nil || e.Error.Line != 2 || !strings.Contains(e.Error.Traceback, "line 2, in f") || strings.Contains(e.Error.Traceback, "_e2bctl") {
+	if e := sandboxtest.RunCode(t, sb, "def f():\n    return 1 / 0\nf()", nil); e.Error == nil || e.Error.Line != 2 || !strings.Contains(e.Error.Traceback, "line 2, in f") || strings.Contains(e.Error.Traceback, "_e2bctl") {
 		t.Errorf("got %+v, want a traceback of the cell and no more", e.Error)
 	}
 }
@@ -101,7 +91,7 @@ func TestWasm(t *testing.T) {
 func TestWasmResults(t *testing.T) {
 	t.Parallel()
 	sb := wasm(t)
-	e := code(t, sb, `
+	e := sandboxtest.RunCode(t, sb, `
 class V:
     def __repr__(self): return "V()"
     def _repr_html_(self): return "<b>V</b>"
@@ -129,20 +119,20 @@ display(V(), 3)
 func TestWasmStreams(t *testing.T) {
 	t.Parallel()
 	sb := wasm(t)
-	code(t, sb, "x = 1", nil)
+	sandboxtest.RunCode(t, sb, "x = 1", nil)
 	for _, loop := range []string{"while True: pass", "import time; time.sleep(3600)", "import asyncio; await asyncio.sleep(3600)", "import asyncio; await asyncio.Future()", "import js; await js.Promise.new(lambda keep, fail: None)"} {
 		err := cutOff(t, sb, loop)
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: got %v, want that it was cancelled", loop, err)
 		}
-		if got := code(t, sb, "x", nil).Text(); got != "1" {
+		if got := sandboxtest.RunCode(t, sb, "x", nil).Text(); got != "1" {
 			t.Errorf("after %s: x is %q, want 1: the interrupt keeps the variables", loop, got)
 		}
 	}
 	asked := &sandbox.RunCodeParams{Stdin: func(_ context.Context, prompt string, password bool) (string, error) {
 		return prompt + "yes", nil
 	}}
-	if got := code(t, sb, "input('sure? ')", asked).Text(); got != "sure? yes" {
+	if got := sandboxtest.RunCode(t, sb, "input('sure? ')", asked).Text(); got != "sure? yes" {
 		t.Errorf("got %q, want the answer", got)
 	}
 }
@@ -169,12 +159,12 @@ func TestWasmSignals(t *testing.T) {
 	t.Parallel()
 	sb := wasm(t)
 	const waitForSignals = "import sys\noutput = sys.stdout._output\nfor i in range(300):\n    print(i)\n    while output.scheduled: pass"
-	if e := code(t, sb, waitForSignals, nil); e.Error != nil || !strings.HasSuffix(e.Stdout, "\n299\n") {
+	if e := sandboxtest.RunCode(t, sb, waitForSignals, nil); e.Error != nil || !strings.HasSuffix(e.Stdout, "\n299\n") {
 		t.Errorf("got %+v, want what was printed", e)
 	}
 	for range 20 {
-		code(t, sb, "print('before its end')", nil)
-		if got := code(t, sb, "output.scheduled", nil).Text(); got != "False" {
+		sandboxtest.RunCode(t, sb, "print('before its end')", nil)
+		if got := sandboxtest.RunCode(t, sb, "output.scheduled", nil).Text(); got != "False" {
 			t.Fatalf("after a cell that printed, scheduled is %s, want False: the next one would print nothing while it runs", got)
 		}
 	}
@@ -188,8 +178,8 @@ func TestWasmContexts(t *testing.T) {
 	must.Do(t, sb.Files.Write(t.Context(), "data/in.txt", []byte("six"), nil))
 	other, err := sb.Contexts.Create(t.Context(), nil)
 	must.Do(t, err)
-	code(t, sb, "x = open('data/in.txt').read()\nopen('/home/user/out.txt', 'w').write(x * 2)", nil)
-	e := code(t, sb, "import os\nopen('out.txt').read(), 'x' in globals(), os.path.getsize('out.txt')", &sandbox.RunCodeParams{Context: other.ID})
+	sandboxtest.RunCode(t, sb, "x = open('data/in.txt').read()\nopen('/home/user/out.txt', 'w').write(x * 2)", nil)
+	e := sandboxtest.RunCode(t, sb, "import os\nopen('out.txt').read(), 'x' in globals(), os.path.getsize('out.txt')", &sandbox.RunCodeParams{Context: other.ID})
 	if got := e.Text(); got != "('sixsix', False, 6)" {
 		t.Errorf("got %s, want the file and not the variable", got)
 	}
@@ -206,7 +196,7 @@ func TestWasmMissingModule(t *testing.T) {
 	t.Parallel()
 	sb := wasm(t)
 	for module, name := range map[string]string{"matplotlib": "matplotlib", "sklearn": "scikit-learn"} {
-		e := code(t, sb, "import "+module, nil)
+		e := sandboxtest.RunCode(t, sb, "import "+module, nil)
 		if e.Error == nil {
 			t.Errorf("import %s: no error", module)
 			continue
@@ -245,14 +235,14 @@ func TestWasmRefuses(t *testing.T) {
 func TestWasmFaults(t *testing.T) {
 	t.Parallel()
 	sb := wasm(t, local.WithResources(local.Resources{MemoryBytes: 512 << 20}))
-	code(t, sb, "x = 1", nil)
-	if e := code(t, sb, "y = bytearray(1 << 30)", nil); e.Error == nil || e.Error.Name != "MemoryError" {
+	sandboxtest.RunCode(t, sb, "x = 1", nil)
+	if e := sandboxtest.RunCode(t, sb, "y = bytearray(1 << 30)", nil); e.Error == nil || e.Error.Name != "MemoryError" {
 		t.Errorf("got %+v, want a MemoryError", e.Error)
 	}
-	if e := code(t, sb, "y = []\nwhile True: y.append(bytearray(1 << 20))", nil); e.Error == nil || e.Error.Name != "MemoryError" {
+	if e := sandboxtest.RunCode(t, sb, "y = []\nwhile True: y.append(bytearray(1 << 20))", nil); e.Error == nil || e.Error.Name != "MemoryError" {
 		t.Errorf("got %+v, want a MemoryError", e.Error)
 	}
-	if got := code(t, sb, "x", nil).Text(); got != "1" {
+	if got := sandboxtest.RunCode(t, sb, "x", nil).Text(); got != "1" {
 		t.Errorf("x is %q, want 1: lack of memory keeps the variables", got)
 	}
 	if err := cutOff(t, sb, "while True:\n    try:\n        while True: pass\n    except BaseException: pass"); !errors.Is(err, context.Canceled) {
@@ -261,7 +251,7 @@ func TestWasmFaults(t *testing.T) {
 	if _, err := sb.RunCode(t.Context(), "x", nil); !errors.Is(err, sandbox.ErrKernelRestarted) {
 		t.Errorf("got %v, want %v", err, sandbox.ErrKernelRestarted)
 	}
-	if got := code(t, sb, "2", nil).Text(); got != "2" {
+	if got := sandboxtest.RunCode(t, sb, "2", nil).Text(); got != "2" {
 		t.Errorf("got %q, want 2", got)
 	}
 	for _, end := range []string{"import js; js.process.exit(3)", "import js; js.Deno.exit(0)", "import js; js.close()", "import js; js.Deno.stdout.writeSync(js.Uint8Array.new([110, 111, 10]))\nwhile True: pass"} {
@@ -269,7 +259,7 @@ func TestWasmFaults(t *testing.T) {
 			t.Errorf("%s: got no error, want that the kernel ended", end)
 		}
 	}
-	if got := code(t, sb, "3", nil).Text(); got != "3" {
+	if got := sandboxtest.RunCode(t, sb, "3", nil).Text(); got != "3" {
 		t.Errorf("got %q, want 3", got)
 	}
 }
@@ -282,7 +272,7 @@ func TestWasmTemplate(t *testing.T) {
 	for _, own := range []local.Engine{local.EngineRoom, local.EngineWasm} {
 		cloud := sandboxtest.New(t, append(options, local.WithEngine(own))...)
 		for name, want := range map[string]string{"base-room": "linux", "base-wasm": "emscripten"} {
-			if got := code(t, cloud.Create(t, sandbox.WithTemplate(name)), "import sys; sys.platform", nil).Text(); got != want {
+			if got := sandboxtest.RunCode(t, cloud.Create(t, sandbox.WithTemplate(name)), "import sys; sys.platform", nil).Text(); got != want {
 				t.Errorf("%s in a cloud of %s: got %q, want %q", name, own, got, want)
 			}
 		}

@@ -56,7 +56,7 @@ func signalDeno(t *testing.T, mark string, signal syscall.Signal) int {
 func TestWasmKilled(t *testing.T) {
 	t.Parallel()
 	sb, mark := marked(t)
-	code(t, sb, "x = 1", nil)
+	sandboxtest.RunCode(t, sb, "x = 1", nil)
 	_, err := sb.RunCode(t.Context(), "print('begun')\nwhile True: pass", &sandbox.RunCodeParams{Stdout: writerFunc(func(p []byte) (int, error) {
 		if n := signalDeno(t, mark, syscall.SIGKILL); n != 1 {
 			t.Errorf("%d processes were killed, want 1", n)
@@ -66,14 +66,14 @@ func TestWasmKilled(t *testing.T) {
 	if !errors.Is(err, sandbox.ErrKernelDied) {
 		t.Errorf("got %v, want %v", err, sandbox.ErrKernelDied)
 	}
-	if got := code(t, sb, "'x' in globals()", nil).Text(); got != "False" {
+	if got := sandboxtest.RunCode(t, sb, "'x' in globals()", nil).Text(); got != "False" {
 		t.Errorf("x is there: %s, want a fresh kernel", got)
 	}
 	// If a Deno is killed while no code runs, the next call fails and its code does not run.
 	other, err := sb.Contexts.Create(t.Context(), nil)
 	must.Do(t, err)
-	code(t, sb, "x = 2", nil)
-	code(t, sb, "x = 3", &sandbox.RunCodeParams{Context: other.ID})
+	sandboxtest.RunCode(t, sb, "x = 2", nil)
+	sandboxtest.RunCode(t, sb, "x = 3", &sandbox.RunCodeParams{Context: other.ID})
 	if n := signalDeno(t, mark, syscall.SIGKILL); n != 2 {
 		t.Errorf("%d processes were killed, want 2", n)
 	}
@@ -82,7 +82,7 @@ func TestWasmKilled(t *testing.T) {
 		if !errors.Is(err, sandbox.ErrKernelRestarted) && !errors.Is(err, sandbox.ErrKernelDied) {
 			t.Errorf("context %q: got %v, want that the variables are lost", id, err)
 		}
-		if got := code(t, sb, "'x' in globals()", &sandbox.RunCodeParams{Context: id}).Text(); got != "False" {
+		if got := sandboxtest.RunCode(t, sb, "'x' in globals()", &sandbox.RunCodeParams{Context: id}).Text(); got != "False" {
 			t.Errorf("context %q: x is there: %s, want a fresh kernel", id, got)
 		}
 	}
@@ -111,7 +111,7 @@ func TestWasmEnds(t *testing.T) {
 func TestWasmHangs(t *testing.T) {
 	t.Parallel()
 	sb, mark := marked(t)
-	code(t, sb, "x = 1", nil)
+	sandboxtest.RunCode(t, sb, "x = 1", nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	_, err := sb.RunCode(ctx, "print('begun')\nwhile True: pass", &sandbox.RunCodeParams{Stdout: writerFunc(func(p []byte) (int, error) {
@@ -127,7 +127,7 @@ func TestWasmHangs(t *testing.T) {
 	if _, err := sb.RunCode(t.Context(), "x", nil); !errors.Is(err, sandbox.ErrKernelRestarted) {
 		t.Errorf("got %v, want %v", err, sandbox.ErrKernelRestarted)
 	}
-	if got := code(t, sb, "'x' in globals()", nil).Text(); got != "False" {
+	if got := sandboxtest.RunCode(t, sb, "'x' in globals()", nil).Text(); got != "False" {
 		t.Errorf("x is there: %s, want a fresh kernel", got)
 	}
 }
@@ -139,7 +139,7 @@ func TestWasmNonsense(t *testing.T) {
 	sb := wasm(t)
 	other, err := sb.Contexts.Create(t.Context(), nil)
 	must.Do(t, err)
-	code(t, sb, "x = 1", &sandbox.RunCodeParams{Context: other.ID})
+	sandboxtest.RunCode(t, sb, "x = 1", &sandbox.RunCodeParams{Context: other.ID})
 	const write = "import js\ndef write(text):\n    js.Deno.stdout.writeSync(js.TextEncoder.new().encode(text))\n"
 	for _, test := range []string{
 		`write("no JSON\n")`,
@@ -156,11 +156,11 @@ func TestWasmNonsense(t *testing.T) {
 		}
 	}
 	// What code prints by itself it may also forge.
-	e := code(t, sb, write+`write('{"type":"stream","content":{"name":"stdout","text":"forged"}}\n')`, nil)
+	e := sandboxtest.RunCode(t, sb, write+`write('{"type":"stream","content":{"name":"stdout","text":"forged"}}\n')`, nil)
 	if e.Stdout != "forged" || e.Error != nil {
 		t.Errorf("got %+v, want what was printed", e)
 	}
-	if got := code(t, sb, "x", &sandbox.RunCodeParams{Context: other.ID}).Text(); got != "1" {
+	if got := sandboxtest.RunCode(t, sb, "x", &sandbox.RunCodeParams{Context: other.ID}).Text(); got != "1" {
 		t.Errorf("another context: got %q, want 1", got)
 	}
 }
@@ -170,12 +170,12 @@ func TestWasmNonsense(t *testing.T) {
 func TestWasmOutOfMemory(t *testing.T) {
 	t.Parallel()
 	sb := wasm(t, local.WithResources(local.Resources{MemoryBytes: 512 << 20}))
-	code(t, sb, "x = 1", nil)
+	sandboxtest.RunCode(t, sb, "x = 1", nil)
 	_, err := sb.RunCode(t.Context(), "from pyodide.code import run_js\nrun_js('const all = []; for (;;) all.push(new Uint8Array(1 << 24).fill(1))')", nil)
 	if !errors.Is(err, sandbox.ErrKernelDied) || !strings.Contains(err.Error(), "out of memory: the sandbox's limit is 512") {
 		t.Errorf("got %v, want %v and why", err, sandbox.ErrKernelDied)
 	}
-	if got := code(t, sb, "'x' in globals()", nil).Text(); got != "False" {
+	if got := sandboxtest.RunCode(t, sb, "'x' in globals()", nil).Text(); got != "False" {
 		t.Errorf("x is there: %s, want a fresh kernel", got)
 	}
 }
@@ -196,7 +196,7 @@ func TestWasmDamaged(t *testing.T) { // not parallel: it sets the directory of c
 	must.Do(t, errors.Join(os.MkdirAll(filepath.Dir(dir), 0o700), os.CopyFS(dir, os.DirFS(env.Dir))))
 	cloud := sandboxtest.New(t, local.WithEngine(local.EngineWasm))
 	sb := cloud.Create(t)
-	code(t, sb, "1", nil)
+	sandboxtest.RunCode(t, sb, "1", nil)
 	const want = "run `e2bctl local setup --engine wasm`"
 	for i, damage := range []func() error{
 		func() error { return os.Truncate(filepath.Join(dir, "pyodide", "python_stdlib.zip"), 1000) },
@@ -218,7 +218,7 @@ func TestWasmDamaged(t *testing.T) { // not parallel: it sets the directory of c
 			t.Errorf("damage %d: found: %v, want an error", i, err)
 		}
 	}
-	if got := code(t, sb, fmt.Sprint(20, "+", 22), nil).Text(); got != "42" {
+	if got := sandboxtest.RunCode(t, sb, fmt.Sprint(20, "+", 22), nil).Text(); got != "42" {
 		t.Errorf("got %q, want 42: what has started goes on", got)
 	}
 }

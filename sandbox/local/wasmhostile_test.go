@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
 // TestWasmHostile checks what code that leaves WebAssembly for the JavaScript around it can do
@@ -15,7 +16,7 @@ import (
 func TestWasmHostile(t *testing.T) {
 	t.Parallel()
 	sb := wasm(t)
-	code(t, sb, `
+	sandboxtest.RunCode(t, sb, `
 import js
 from pyodide.code import run_js
 
@@ -38,12 +39,12 @@ def attempt(source):
 		`process.getBuiltinModule("node:child_process").execSync("id")`,
 		`process.getBuiltinModule("node:fs").readFileSync("/etc/passwd")`,
 	} {
-		if got := code(t, sb, "attempt('''"+source+"''')", nil).Text(); strings.HasPrefix(got, "done") || !strings.Contains(got, "NotCapable") && !strings.Contains(got, "Requires") {
+		if got := sandboxtest.RunCode(t, sb, "attempt('''"+source+"''')", nil).Text(); strings.HasPrefix(got, "done") || !strings.Contains(got, "NotCapable") && !strings.Contains(got, "Requires") {
 			t.Errorf("%s: got %q, want that Deno refuses it", source, got)
 		}
 	}
 	for _, source := range []string{`await fetch("http://127.0.0.1:80")`, `await Deno.connect({port: 80})`, `await import("npm:left-pad")`, `await import("data:text/javascript,1/0n")`} {
-		got := code(t, sb, "attempt('''(async () => { "+source+" })(); 1''')\n", nil)
+		got := sandboxtest.RunCode(t, sb, "attempt('''(async () => { "+source+" })(); 1''')\n", nil)
 		if got.Error != nil {
 			t.Errorf("%s: got %+v, want a promise that nobody waits for", source, got.Error)
 		}
@@ -57,7 +58,7 @@ for number in range(1, 50):
 	if !errors.Is(err, sandbox.ErrKernelDied) {
 		t.Errorf("got %v, want %v: the process broke the protocol", err, sandbox.ErrKernelDied)
 	}
-	if got := code(t, sb, "2", nil).Text(); got != "2" {
+	if got := sandboxtest.RunCode(t, sb, "2", nil).Text(); got != "2" {
 		t.Errorf("afterwards: got %q, want 2", got)
 	}
 }

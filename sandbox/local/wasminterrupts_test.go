@@ -24,7 +24,7 @@ func TestWasmHeedless(t *testing.T) {
 		{sandbox.CodeTransportHTTP, "sys.stdout.flush()\nrun_js('for (;;);')"},
 	} {
 		sb := cloud.Create(t, sandbox.WithCodeTransport(test.transport))
-		code(t, sb, "x = 1\nimport sys\nfrom pyodide.code import run_js", nil) // an interrupt in the middle of an import is heeded
+		sandboxtest.RunCode(t, sb, "x = 1\nimport sys\nfrom pyodide.code import run_js", nil) // an interrupt in the middle of an import is heeded
 		if err := cutOff(t, sb, test.code); !strings.Contains(err.Error(), "variables are lost") {
 			t.Errorf("%s: got %v, want that the variables may be lost", test.code, err)
 		}
@@ -33,7 +33,7 @@ func TestWasmHeedless(t *testing.T) {
 		if test.transport == sandbox.CodeTransportWebsocket && (!errors.Is(err, sandbox.ErrKernelRestarted) || !strings.Contains(err.Error(), "nothing else stops code")) {
 			t.Errorf("%s: the next call: got %v, want %v and why", test.code, err, sandbox.ErrKernelRestarted)
 		}
-		if got := code(t, sb, "'x' in globals()", nil).Text(); got != "False" {
+		if got := sandboxtest.RunCode(t, sb, "'x' in globals()", nil).Text(); got != "False" {
 			t.Errorf("%s: x is there: %s, want a fresh kernel", test.code, got)
 		}
 	}

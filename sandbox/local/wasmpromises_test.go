@@ -3,82 +3,58 @@
 package local_test
 
 import (
+	"fmt"
+	"maps"
+	"strings"
 	"testing"
 
 	"github.com/e2bctl/e2bctl/sandbox"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// wasmTries returns the trials for an engine without commands.
-func (w *promised) wasmTries() map[string]func(*testing.T) (bool, error) {
-	return map[string]func(*testing.T) (bool, error){
-		"commands":     w.commands,
-		"terminals":    w.terminals,
-		"header rules": w.headerRules,
-		"memory limit": func(t *testing.T) (bool, error) {
-			e := code(t, w.small.Create(t), "x = bytearray(400 << 20)", nil)
-			return e.Error != nil && e.Error.Name == "MemoryError", nil
-		},
-		"disk limit": func(t *testing.T) (bool, error) {
-			e := code(t, w.small.Create(t), "with open('big', 'wb') as f:\n    for _ in range(32): f.write(bytes(1 << 20))", nil)
-			return e.Error != nil && e.Error.Name == "OSError", nil
-		},
-		"pause with memory": func(t *testing.T) (bool, error) {
-			sb := w.cloud.Create(t)
-			code(t, sb, "x = 'lives'", nil)
-			if err := sb.Pause(t.Context(), &sandbox.PauseParams{Mode: sandbox.PauseFull}); err != nil {
-				return false, err
-			}
-			if err := sb.Resume(t.Context(), nil); err != nil {
-				return false, err
-			}
-			return code(t, sb, "x", nil).Text() == "lives", nil
-		},
-		"snapshots, forks and file pauses": func(t *testing.T) (bool, error) {
-			sb := w.cloud.Create(t)
-			code(t, sb, "with open('file', 'w') as f: f.write('mine')", nil)
-			snapshot, err := sb.Snapshot(t.Context(), nil)
-			if err != nil {
-				return false, err
-			}
-			if err := sb.Pause(t.Context(), &sandbox.PauseParams{Mode: sandbox.PauseFilesystem}); err != nil {
-				return false, err
-			}
-			if err := sb.Resume(t.Context(), nil); err != nil {
-				return false, err
-			}
-			made := w.cloud.Create(t, sandbox.WithTemplate(snapshot.ID))
-			return code(t, sb, "open('file').read()", nil).Text() == "mine" && code(t, made, "open('file').read()", nil).Text() == "mine", nil
-		},
-		"shared layers": w.sharedLayers,
-		"volumes": func(t *testing.T) (bool, error) {
-			client, err := sandbox.NewClient(w.cloud.Option())
-			if err != nil {
-				return false, err
-			}
-			defer client.Close()
-			if _, err := client.Volumes.Create(t.Context(), "data"); err != nil {
-				return false, err
-			}
-			var all []*sandbox.Sandbox
-			for range 2 {
-				sb, err := client.Create(t.Context(), sandbox.WithVolume("data", "/data"))
-				if err != nil {
-					return false, err
-				}
-				defer sb.Close()
-				all = append(all, sb)
-			}
-			code(t, all[0], "with open('/data/file', 'w') as f: f.write('shared')", nil)
-			return code(t, all[1], "open('/data/file').read()", nil).Text() == "shared", nil
-		},
-		"mounts of host directories": func(t *testing.T) (bool, error) {
-			sb, err := sandbox.Create(t.Context(), w.cloud.Option(), sandbox.WithMount(sandbox.Mount{Dir: w.shown, Path: "/shown"}))
-			if err != nil {
-				return false, err
-			}
-			defer sb.Close()
-			e := code(t, sb, "print(open('/shown/file').read())\nopen('/shown/new', 'w')", nil)
-			return e.Stdout == "of the host\n" && e.Error != nil && e.Error.Name == "OSError", nil
-		},
+// code acts within sandboxes by code.
+type code struct{}
+
+func (code) write(t *testing.T, sb *sandbox.Sandbox, path, text string) bool {
+	t.Helper()
+	e := sandboxtest.RunCode(t, sb, fmt.Sprintf("with open(%q, 'w') as f: _ = f.write(%q)", path, text), nil)
+	if e.Error != nil && e.Error.Name != "OSError" {
+		t.Errorf("%s: got %v, want an OSError or none", path, e.Error)
 	}
+	return e.Error == nil
+}
+
+func (code) read(t *testing.T, sb *sandbox.Sandbox, path string) string {
+	t.Helper()
+	return strings.TrimSpace(sandboxtest.RunCode(t, sb, fmt.Sprintf("print(open(%q).read())", path), nil).Stdout)
+}
+
+func (code) remember(t *testing.T, sb *sandbox.Sandbox) func(*testing.T, *sandbox.Sandbox) bool {
+	t.Helper()
+	sandboxtest.RunCode(t, sb, "x = 'lives'", nil)
+	return func(t *testing.T, sb *sandbox.Sandbox) bool {
+		t.Helper()
+		return sandboxtest.RunCode(t, sb, "x", nil).Text() == "lives"
+	}
+}
+
+// wasmTries are those of any engine, but for the ones that take a command, and the limits, which
+// raise exceptions.
+func (w *promised) wasmTries() map[string]func(*testing.T) (bool, error) {
+	tries := maps.Clone(w.tries())
+	for _, feature := range []string{
+		"root and user are two ids", "every program reaches the network through the rules", "processor limit", "process limit",
+		"memory in snapshots, forks and pauses that outlast the cloud", "container images",
+	} {
+		delete(tries, feature)
+	}
+	raises := func(name, code string) func(*testing.T) (bool, error) {
+		return func(t *testing.T) (bool, error) {
+			e := sandboxtest.RunCode(t, w.small.Create(t), code, nil)
+			return e.Error != nil && e.Error.Name == name, nil
+		}
+	}
+	tries["memory limit"] = raises("MemoryError", "x = bytearray(400 << 20)")
+	tries["disk limit"] = raises("OSError", "with open('big', 'wb') as f:\n    for _ in range(32): f.write(bytes(1 << 20))")
+	return tries
 }

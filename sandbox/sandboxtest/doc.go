@@ -3,7 +3,9 @@
 //
 //	func TestAgent(t *testing.T) {
 //		sb := sandboxtest.New(t).Create(t)
-//		...
+//		if got := sandboxtest.Run(t, sb, "echo hello"); got != "hello" {
+//			t.Errorf("got %q, want hello", got)
+//		}
 //	}
 //
 // The Python of the sandboxes is prepared once per machine. Without that, New logs
@@ -15,6 +17,8 @@
 //		}
 //		m.Run()
 //	}
+//
+// [Run], [Eval] and [RunCode] run commands and code whose errors end the test.
 //
 // Each cloud has its own address, key and sandboxes, so tests may run in
 // parallel. Nothing has to be closed.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/internal/exampletest"
-	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
@@ -24,13 +23,11 @@ func ExampleNew() {
 
 	cloud := sandboxtest.New(t)
 	sb := cloud.Create(t)
-	result, err := sb.Commands.Run(t.Context(), "echo hello", nil)
-	must.Do(t, err)
-	fmt.Print(result.Stdout)
+	fmt.Println(sandboxtest.Run(t, sb, "echo hello"))
 
 	// An hour later its life is over.
 	cloud.Advance(time.Hour)
-	_, err = sb.Info(t.Context())
+	_, err := sb.Info(t.Context())
 	fmt.Println("gone:", errors.Is(err, api.ErrNotFound))
 	// Output:
 	// hello
@@ -45,12 +42,13 @@ type exampleT struct {
 
 func newT() *exampleT { return &exampleT{} }
 
-func (*exampleT) Helper()                  {}
-func (*exampleT) Context() context.Context { return context.Background() }
-func (*exampleT) Output() io.Writer        { return io.Discard }
-func (*exampleT) Error(args ...any)        { fmt.Fprintln(os.Stdout, args...) }
-func (*exampleT) Fatal(args ...any)        { panic(fmt.Sprint(args...)) }
-func (t *exampleT) Cleanup(f func())       { t.cleanup = append(t.cleanup, f) }
+func (*exampleT) Helper()                             {}
+func (*exampleT) Context() context.Context            { return context.Background() }
+func (*exampleT) Output() io.Writer                   { return io.Discard }
+func (*exampleT) Error(args ...any)                   { fmt.Fprintln(os.Stdout, args...) }
+func (*exampleT) Fatal(args ...any)                   { panic(fmt.Sprint(args...)) }
+func (t *exampleT) Fatalf(format string, args ...any) { t.Fatal(fmt.Sprintf(format, args...)) }
+func (t *exampleT) Cleanup(f func())                  { t.cleanup = append(t.cleanup, f) }
 
 func (t *exampleT) end() {
 	for _, f := range slices.Backward(t.cleanup) {

@@ -69,6 +69,42 @@ func (c *Cloud) Create(t testing.TB, opts ...sandbox.CreateOption) *sandbox.Sand
 	return sb
 }
 
+// Run runs a command in sb. It returns what the command printed on stdout without the newlines at
+// the end, as $(…) of a shell does. It fails t at once if the command fails, with what it printed
+// on stderr. Like t.Fatal, Run must be called from the goroutine of t.
+func Run(t testing.TB, sb *sandbox.Sandbox, command string) string {
+	t.Helper()
+	result, err := sb.Commands.Run(t.Context(), command, nil)
+	if err != nil {
+		t.Fatalf("%s: %v", command, err)
+	}
+	return strings.TrimRight(result.Stdout, "\n")
+}
+
+// Eval runs Python code in the default context of sb. It returns the value of the last expression
+// as [sandbox.Execution.Text] does. It fails t at once if the code raises an exception or does not
+// run. Like t.Fatal, Eval must be called from the goroutine of t.
+func Eval(t testing.TB, sb *sandbox.Sandbox, code string) string {
+	t.Helper()
+	execution, err := sb.RunCode(t.Context(), code, nil)
+	if err != nil {
+		t.Fatalf("%s: %v", code, err)
+	}
+	return execution.Text()
+}
+
+// RunCode runs Python code that may raise an exception, which is then in the Error of the
+// execution. It fails t at once if the code does not run to its end or to an exception. Like
+// t.Fatal, RunCode must be called from the goroutine of t.
+func RunCode(t testing.TB, sb *sandbox.Sandbox, code string, params *sandbox.RunCodeParams) *sandbox.Execution {
+	t.Helper()
+	execution, err := sb.RunCode(t.Context(), code, params)
+	if _, raised := errors.AsType[*sandbox.ExecutionError](err); err != nil && !raised {
+		t.Fatalf("%s: %v", code, err)
+	}
+	return execution
+}
+
 // Setenv sets the variables of Env until t ends, for programs that find the cloud
 // through them: code in this process, and programs that it starts. Like t.Setenv it
 // cannot be used in parallel tests.

@@ -25,9 +25,8 @@ func TestCreate(t *testing.T) {
 	var id string
 	t.Run("its test", func(t *testing.T) {
 		sb := cloud.Create(t, sandbox.WithEnvs(map[string]string{"GREETING": "hello"}))
-		result, err := sb.Commands.Run(t.Context(), `printf "$GREETING"`, nil)
-		if err != nil || result.Stdout != "hello" {
-			t.Errorf("%q, %v", result.Stdout, err)
+		if got := sandboxtest.Run(t, sb, `printf "$GREETING"`); got != "hello" {
+			t.Errorf("got %q, want hello", got)
 		}
 		id = sb.ID()
 	})
@@ -82,6 +81,38 @@ func TestFaultThatNoRequestMet(t *testing.T) {
 	}
 }
 
+func TestRun(t *testing.T) {
+	t.Parallel()
+	sb := sandboxtest.New(t).Create(t)
+	if got := sandboxtest.Run(t, sb, `printf ' two\n\nlines \n\n'; echo aside >&2`); got != " two\n\nlines " {
+		t.Errorf("got %q, want what was printed on stdout, without the newlines at its end", got)
+	}
+	failures := failing(t, func(t testing.TB) { sandboxtest.Run(t, sb, "echo because >&2; exit 3") })
+	if len(failures) != 1 || !strings.Contains(failures[0], "exit 3") || !strings.Contains(failures[0], "because") {
+		t.Errorf("the test failed with %q, want the command and its last words", failures)
+	}
+}
+
+func TestRunCode(t *testing.T) {
+	t.Parallel()
+	sb := sandboxtest.New(t).Create(t)
+	if got := sandboxtest.Eval(t, sb, "x = 6\nx * 7"); got != "42" {
+		t.Errorf("got %q, want 42", got)
+	}
+	e := sandboxtest.RunCode(t, sb, "print('before')\n1 / 0", nil)
+	if e.Stdout != "before\n" || e.Error == nil || e.Error.Name != "ZeroDivisionError" {
+		t.Errorf("got %q, %v, want what was printed and the exception", e.Stdout, e.Error)
+	}
+	failures := failing(t, func(t testing.TB) { sandboxtest.Eval(t, sb, "1 / 0") })
+	if len(failures) != 1 || !strings.Contains(failures[0], "1 / 0: ZeroDivisionError") {
+		t.Errorf("Eval: the test failed with %q, want the code and its exception", failures)
+	}
+	failures = failing(t, func(t testing.TB) { sandboxtest.RunCode(t, sb, "1", &sandbox.RunCodeParams{Context: "none"}) })
+	if len(failures) != 1 || !strings.Contains(failures[0], "none") {
+		t.Errorf("RunCode: the test failed with %q, want that there is no such context", failures)
+	}
+}
+
 func TestSetenv(t *testing.T) {
 	cloud := sandboxtest.New(t)
 	t.Setenv("E2B_API_KEY", "another's")
@@ -131,6 +162,7 @@ type expected struct {
 
 func (t *expected) Error(args ...any)                 { t.failures = append(t.failures, fmt.Sprint(args...)) }
 func (t *expected) Errorf(format string, args ...any) { t.Error(fmt.Sprintf(format, args...)) }
+func (t *expected) Fatalf(format string, args ...any) { t.Fatal(fmt.Sprintf(format, args...)) }
 func (t *expected) Failed() bool                      { return len(t.failures) > 0 }
 func (t *expected) Cleanup(f func())                  { t.cleanup = append(t.cleanup, f) }
 

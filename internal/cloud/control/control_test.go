@@ -157,17 +157,40 @@ func (s *service) mustCreate(t *testing.T, body string) string {
 	return s.must(t, "POST", "/v2/sandboxes", body, 201)["sandboxID"].(string)
 }
 
-func TestErrors(t *testing.T) {
+// failure is a request and the error that answers it.
+type failure struct {
+	method, path, body string
+	status             int
+	message            string
+}
+
+// fails checks in a subtest each that requests fail as they shall, and that foreign origins cannot read why.
+func (s *service) fails(t *testing.T, failures []failure) {
+	t.Helper()
+	for _, f := range failures {
+		t.Run(f.method+" "+f.path+" "+f.body, func(t *testing.T) {
+			resp, text := s.do(t, f.method, f.path, f.body)
+			var got apiError
+			if err := json.Unmarshal([]byte(text), &got); err != nil {
+				t.Fatalf("%d %s: %v", resp.StatusCode, text, err)
+			}
+			if want := (apiError{Code: f.status, Message: f.message}); resp.StatusCode != f.status || got != want {
+				t.Errorf("%d %s, want %+v", resp.StatusCode, text, want)
+			}
+			if resp.Header.Get("Access-Control-Allow-Origin") != "" {
+				t.Error("foreign origins must not read the API")
+			}
+		})
+	}
+}
+
+// goneID is the ID of a sandbox that does not exist.
+const goneID = "inobody0000000000000"
+
+func TestErrorsOfCreate(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	id := s.mustCreate(t, `{"templateID":"base"}`)
-	const gone = "inobody0000000000000"
-	notFound := fmt.Sprintf(`Sandbox "%s" doesn't exist or you don't have access to it`, gone)
-	tests := []struct {
-		method, path, body string
-		status             int
-		message            string
-	}{
+	s.fails(t, []failure{
 		{"POST", "/sandboxes", ``, 400, "validation error: the request has no body"},
 		{"POST", "/sandboxes", `{`, 400, "the body is not JSON: unexpected end of JSON input"},
 		{"POST", "/sandboxes", `[]`, 400, "validation error: the body must be an object, not array"},
@@ -194,33 +217,24 @@ func TestErrors(t *testing.T) {
 		{"POST", "/sandboxes", `{"templateID":"base","network":{"allowPublicTraffic":false}}`, 400, "validation error: network.allowPublicTraffic false needs secure true"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","envVars":{"A=B":""}}`, 400, `validation error: envVars has "A=B", which cannot be an environment variable`},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","envVars":{"A":1}}`, 400, "validation error: envVars must be a string, not number"},
-		{"GET", "/sandboxes/" + gone, ``, 404, notFound},
-		{"DELETE", "/sandboxes/" + gone, ``, 404, notFound},
-		{"POST", "/sandboxes/" + gone + "/connect", `{"timeout":1}`, 404, notFound},
-		{"POST", "/v2/sandboxes/" + gone + "/connect", ``, 404, notFound},
-		{"POST", "/sandboxes/" + gone + "/timeout", `{"timeout":1}`, 404, notFound},
-		{"POST", "/sandboxes/" + gone + "/refreshes", ``, 404, notFound},
-		{"POST", "/sandboxes/" + gone + "/resume", ``, 404, notFound},
-		{"PUT", "/sandboxes/" + gone + "/network", `{}`, 404, notFound},
-		{"POST", "/sandboxes/" + gone + "/pause", ``, 404, notFound},
-		{"POST", "/sandboxes/" + gone + "/fork", ``, 404, notFound},
-		{"POST", "/sandboxes/" + gone + "/snapshots", `{}`, 404, notFound},
-		{"GET", "/sandboxes/" + gone + "/metrics", ``, 404, notFound},
-		{"GET", "/sandboxes/" + gone + "/logs", ``, 404, notFound},
-		{"GET", "/v2/sandboxes/" + gone + "/logs", ``, 404, notFound},
+	})
+}
+
+// TestErrorsOfSandboxes checks the errors of requests to one sandbox that are invalid or do not fit its state.
+func TestErrorsOfSandboxes(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.mustCreate(t, `{"templateID":"base"}`)
+	s.fails(t, []failure{
 		{"GET", "/sandboxes/a-b-c/logs", ``, 400, "Invalid sandbox ID"},
 		{"POST", "/sandboxes/a-b-c/timeout", `{"timeout":1}`, 400, "Invalid sandbox ID"},
-		{"GET", "/templates/nope", ``, 404, "template 'nope' not found"},
-		{"PATCH", "/v2/templates/nope", `{}`, 404, "template 'nope' not found"},
-		{"GET", "/templates/nope/builds/b/status", ``, 404, "template 'nope' not found"},
-		{"POST", "/v2/templates/nope/builds/b", `{}`, 404, "template 'nope' not found"},
-		{"POST", "/sandboxes/" + gone + "/connect", `{"timeout":86401}`, 400, "Timeout cannot be greater than 24 hours"},
-		{"POST", "/v2/sandboxes/" + gone + "/connect", `{"timeout":-1}`, 400, "validation error: timeout must not be negative"},
-		{"POST", "/sandboxes/" + gone + "/resume", `{"timeout":86401}`, 400, "Timeout cannot be greater than 24 hours"},
-		{"POST", "/sandboxes/" + gone + "/timeout", `{"timeout":-1}`, 400, "validation error: timeout must not be negative"},
-		{"POST", "/sandboxes/" + gone + "/timeout", `{"timeout":2147483648}`, 400, "validation error: timeout must be a 32-bit integer, not number 2147483648"},
-		{"POST", "/sandboxes/" + gone + "/refreshes", `{"duration":3601}`, 400, "validation error: duration must be between 0 and 3600"},
-		{"PUT", "/sandboxes/" + gone + "/network", `{"denyOut":["a.test"]}`, 400, `validation error: denyOut has "a.test": want an address or a network such as 10.0.0.0/8; to deny names, deny 0.0.0.0/0 and allow others`},
+		{"POST", "/sandboxes/" + goneID + "/connect", `{"timeout":86401}`, 400, "Timeout cannot be greater than 24 hours"},
+		{"POST", "/v2/sandboxes/" + goneID + "/connect", `{"timeout":-1}`, 400, "validation error: timeout must not be negative"},
+		{"POST", "/sandboxes/" + goneID + "/resume", `{"timeout":86401}`, 400, "Timeout cannot be greater than 24 hours"},
+		{"POST", "/sandboxes/" + goneID + "/timeout", `{"timeout":-1}`, 400, "validation error: timeout must not be negative"},
+		{"POST", "/sandboxes/" + goneID + "/timeout", `{"timeout":2147483648}`, 400, "validation error: timeout must be a 32-bit integer, not number 2147483648"},
+		{"POST", "/sandboxes/" + goneID + "/refreshes", `{"duration":3601}`, 400, "validation error: duration must be between 0 and 3600"},
+		{"PUT", "/sandboxes/" + goneID + "/network", `{"denyOut":["a.test"]}`, 400, `validation error: denyOut has "a.test": want an address or a network such as 10.0.0.0/8; to deny names, deny 0.0.0.0/0 and allow others`},
 		{"GET", "/sandboxes/a-b-c", ``, 400, "Invalid sandbox ID"},
 		{"GET", "/sandboxes/A", ``, 400, "Invalid sandbox ID"},
 		{"POST", "/sandboxes/" + id + "/connect", ``, 400, "validation error: the request has no body"},
@@ -230,20 +244,50 @@ func TestErrors(t *testing.T) {
 		{"POST", "/sandboxes/" + id + "/timeout", `{"timeout":-1}`, 400, "validation error: timeout must not be negative"},
 		{"POST", "/sandboxes/" + id + "/refreshes", `{"duration":3601}`, 400, "validation error: duration must be between 0 and 3600"},
 		{"POST", "/sandboxes/" + id + "/resume", `{}`, 409, "Sandbox " + id + " is already running"},
+	})
+}
+
+// TestErrorsOfMissingSandboxes checks that each request to a sandbox that does not exist is answered alike.
+func TestErrorsOfMissingSandboxes(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	notFound := fmt.Sprintf(`Sandbox "%s" doesn't exist or you don't have access to it`, goneID)
+	s.fails(t, []failure{
+		{"GET", "/sandboxes/" + goneID, ``, 404, notFound},
+		{"DELETE", "/sandboxes/" + goneID, ``, 404, notFound},
+		{"POST", "/sandboxes/" + goneID + "/connect", `{"timeout":1}`, 404, notFound},
+		{"POST", "/v2/sandboxes/" + goneID + "/connect", ``, 404, notFound},
+		{"POST", "/sandboxes/" + goneID + "/timeout", `{"timeout":1}`, 404, notFound},
+		{"POST", "/sandboxes/" + goneID + "/refreshes", ``, 404, notFound},
+		{"POST", "/sandboxes/" + goneID + "/resume", ``, 404, notFound},
+		{"PUT", "/sandboxes/" + goneID + "/network", `{}`, 404, notFound},
+		{"POST", "/sandboxes/" + goneID + "/pause", ``, 404, notFound},
+		{"POST", "/sandboxes/" + goneID + "/fork", ``, 404, notFound},
+		{"POST", "/sandboxes/" + goneID + "/snapshots", `{}`, 404, notFound},
+		{"GET", "/sandboxes/" + goneID + "/metrics", ``, 404, notFound},
+		{"GET", "/sandboxes/" + goneID + "/logs", ``, 404, notFound},
+		{"GET", "/v2/sandboxes/" + goneID + "/logs", ``, 404, notFound},
+	})
+}
+
+func TestErrorsOfTemplates(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.fails(t, []failure{
+		{"GET", "/templates/nope", ``, 404, "template 'nope' not found"},
+		{"PATCH", "/v2/templates/nope", `{}`, 404, "template 'nope' not found"},
+		{"GET", "/templates/nope/builds/b/status", ``, 404, "template 'nope' not found"},
+		{"POST", "/v2/templates/nope/builds/b", `{}`, 404, "template 'nope' not found"},
 		{"POST", "/v3/templates", `{}`, 400, "validation error: name is missing"},
 		{"DELETE", "/templates/team%2Fname%3Atag", ``, 404, "template 'team/name:tag' not found"},
 		{"GET", "/templates/aliases/nope", ``, 404, "template 'nope' not found"},
-		{"GET", "/access-tokens", ``, 501, "not supported by this local cloud: access tokens, which are deprecated: use an API key"},
-		{"POST", "/access-tokens", `{}`, 501, "not supported by this local cloud: access tokens, which are deprecated: use an API key"},
-		{"DELETE", "/access-tokens/a", ``, 501, "not supported by this local cloud: access tokens, which are deprecated: use an API key"},
-		{"GET", "/nodes", ``, 501, "not supported by this local cloud: nodes: it is one machine"},
-		{"POST", "/nodes/a", `{}`, 501, "not supported by this local cloud: nodes: it is one machine"},
-		{"GET", "/admin/sandboxes/running-counts", ``, 501, "not supported by this local cloud: administration of a cluster"},
-		{"GET", "/events/sandboxes/" + id, ``, 501, "not supported by this local cloud: events of sandboxes"},
-		{"PATCH", "/events/webhooks/a", `{}`, 501, "not supported by this local cloud: events of sandboxes"},
-		{"GET", "/nothing", ``, 404, "no such path in the API: /nothing"},
-		{"PUT", "/sandboxes", ``, 405, "PUT is not allowed on /sandboxes, only GET, POST"},
-		{"OPTIONS", "/sandboxes", ``, 405, "OPTIONS is not allowed on /sandboxes, only GET, POST"},
+	})
+}
+
+func TestErrorsOfQueries(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.fails(t, []failure{
 		{"GET", "/v2/sandboxes?limit=0", ``, 400, "validation error: limit must be between 1 and 100"},
 		{"GET", "/v2/sandboxes?limit=101", ``, 400, "validation error: limit must be between 1 and 100"},
 		{"GET", "/v2/sandboxes?state=stopped", ``, 400, "validation error: state must be running or paused"},
@@ -254,22 +298,33 @@ func TestErrors(t *testing.T) {
 		{"GET", "/v2/sandboxes?metadata=a", ``, 400, "validation error: metadata must be pairs of the form key=value"},
 		{"GET", "/sandboxes?metadata=a%3Db%3Dc", ``, 400, "validation error: metadata must be pairs of the form key=value"},
 		{"GET", "/sandboxes?%zz", ``, 400, "validation error: the query cannot be parsed"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.method+" "+tt.path+" "+tt.body, func(t *testing.T) {
-			resp, text := s.do(t, tt.method, tt.path, tt.body)
-			var got apiError
-			if err := json.Unmarshal([]byte(text), &got); err != nil {
-				t.Fatalf("%d %s: %v", resp.StatusCode, text, err)
-			}
-			if want := (apiError{Code: tt.status, Message: tt.message}); resp.StatusCode != tt.status || got != want {
-				t.Errorf("%d %s, want %+v", resp.StatusCode, text, want)
-			}
-			if resp.Header.Get("Access-Control-Allow-Origin") != "" {
-				t.Error("foreign origins must not read the API")
-			}
-		})
-	}
+	})
+}
+
+func TestErrorsOfUnsupported(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.mustCreate(t, `{"templateID":"base"}`)
+	s.fails(t, []failure{
+		{"GET", "/access-tokens", ``, 501, "not supported by this local cloud: access tokens, which are deprecated: use an API key"},
+		{"POST", "/access-tokens", `{}`, 501, "not supported by this local cloud: access tokens, which are deprecated: use an API key"},
+		{"DELETE", "/access-tokens/a", ``, 501, "not supported by this local cloud: access tokens, which are deprecated: use an API key"},
+		{"GET", "/nodes", ``, 501, "not supported by this local cloud: nodes: it is one machine"},
+		{"POST", "/nodes/a", `{}`, 501, "not supported by this local cloud: nodes: it is one machine"},
+		{"GET", "/admin/sandboxes/running-counts", ``, 501, "not supported by this local cloud: administration of a cluster"},
+		{"GET", "/events/sandboxes/" + id, ``, 501, "not supported by this local cloud: events of sandboxes"},
+		{"PATCH", "/events/webhooks/a", `{}`, 501, "not supported by this local cloud: events of sandboxes"},
+	})
+}
+
+func TestErrorsOfPaths(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	s.fails(t, []failure{
+		{"GET", "/nothing", ``, 404, "no such path in the API: /nothing"},
+		{"PUT", "/sandboxes", ``, 405, "PUT is not allowed on /sandboxes, only GET, POST"},
+		{"OPTIONS", "/sandboxes", ``, 405, "OPTIONS is not allowed on /sandboxes, only GET, POST"},
+	})
 }
 
 func TestKey(t *testing.T) {

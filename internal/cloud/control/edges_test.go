@@ -32,29 +32,19 @@ func repeated(n int, element func(i int) string) string {
 // value, and no value beyond them.
 func TestBounds(t *testing.T) {
 	t.Parallel()
-	const none = math.MaxInt32 // no bound but that of the type
 	s := start(t)
 	id := s.mustCreate(t, `{"templateID":"base"}`)
 	_, _ = s.createVolume(t, "v")
-	create := func(field string) func(n int) string {
-		return func(n int) string { return fmt.Sprintf(`{"templateID":"base",%s}`, fmt.Sprintf(field, n)) }
-	}
-	network := func(field string) func(n int) string { return create(`"network":{` + field + `}`) }
-	for _, tt := range []struct {
-		method, path string // %d is the number
-		body         func(n int) string
-		from, to     int
-		status       int
-	}{
+	for _, tt := range []boundedRequest{
 		{"POST", "/v3/templates", func(n int) string { return fmt.Sprintf(`{"name":"cpus%d","cpuCount":%[1]d}`, n) }, 1, 32, 202},
-		{"POST", "/v3/templates", func(n int) string { return fmt.Sprintf(`{"name":"memory%d","memoryMB":%[1]d}`, n) }, 128, none, 202},
-		{"POST", "/v3/templates", func(n int) string { return fmt.Sprintf(`{"name":"disk%d","minFreeDiskMb":%[1]d}`, n) }, 0, none, 202},
-		{"POST", "/sandboxes", create(`"timeout":%d`), 1, 24 * 60 * 60, 201},
-		{"POST", "/v2/sandboxes", create(`"timeout":%d`), 1, 24 * 60 * 60, 201},
+		{"POST", "/v3/templates", func(n int) string { return fmt.Sprintf(`{"name":"memory%d","memoryMB":%[1]d}`, n) }, 128, unbounded, 202},
+		{"POST", "/v3/templates", func(n int) string { return fmt.Sprintf(`{"name":"disk%d","minFreeDiskMb":%[1]d}`, n) }, 0, unbounded, 202},
+		{"POST", "/sandboxes", creation(`"timeout":%d`), 1, 24 * 60 * 60, 201},
+		{"POST", "/v2/sandboxes", creation(`"timeout":%d`), 1, 24 * 60 * 60, 201},
 		{"POST", "/sandboxes/" + id + "/connect", func(n int) string { return fmt.Sprintf(`{"timeout":%d}`, n) }, 0, 24 * 60 * 60, 200},
 		{"POST", "/sandboxes/" + id + "/refreshes", func(n int) string { return fmt.Sprintf(`{"duration":%d}`, n) }, 0, 3600, 204},
 		{"POST", "/api-keys", func(n int) string { return fmt.Sprintf(`{"name":%q}`, strings.Repeat("ü", max(n, 0))) }, 1, 128, 201},
-		{"POST", "/sandboxes", network(`"httpsPorts":[%d]`), 1, 65535, 201},
+		{"POST", "/sandboxes", creation(`"network":{"httpsPorts":[%d]}`), 1, 65535, 201},
 		{"POST", "/sandboxes", func(n int) string {
 			return fmt.Sprintf(`{"templateID":"base","network":{"httpsPorts":%s}}`, repeated(n, func(i int) string { return strconv.Itoa(i + 1) }))
 		}, 0, 1024, 201},
@@ -79,38 +69,69 @@ func TestBounds(t *testing.T) {
 		{"GET", "/templates/base/tags/groups?assignmentLimit=%d", nil, 1, 100, 200},
 		{"GET", "/templates/base/tags/default/assignments?limit=%d", nil, 1, 100, 200},
 		{"GET", "/v2/sandboxes/" + id + "/logs?limit=%d", nil, 1, 1000, 200},
-		{"GET", "/sandboxes/" + id + "/logs?limit=%d", nil, 1, none, 200},
-		{"GET", "/sandboxes/" + id + "/logs?start=%d", nil, 0, none, 200},
-		{"GET", "/v2/sandboxes/" + id + "/logs?cursor=%d", nil, 0, none, 200},
+		{"GET", "/sandboxes/" + id + "/logs?limit=%d", nil, 1, unbounded, 200},
+		{"GET", "/sandboxes/" + id + "/logs?start=%d", nil, 0, unbounded, 200},
+		{"GET", "/v2/sandboxes/" + id + "/logs?cursor=%d", nil, 0, unbounded, 200},
 		{"GET", "/sandboxes/" + id + "/metrics?start=%d&end=1000", nil, 0, 1000, 200},
-		{"GET", "/sandboxes/" + id + "/metrics?start=1000&end=%d", nil, 1000, none, 200},
+		{"GET", "/sandboxes/" + id + "/metrics?start=1000&end=%d", nil, 1000, unbounded, 200},
 	} {
 		for _, n := range []int{tt.from - 1, tt.from, tt.to, tt.to + 1} {
-			if n == none+1 || n < 0 && tt.body != nil && !strings.Contains(tt.body(n), "-1") {
-				continue // there is no such request
-			}
-			path, body := tt.path, ""
-			if tt.body == nil {
-				path = fmt.Sprintf(tt.path, n)
-			} else {
-				body = tt.body(n)
-			}
-			want := http.StatusBadRequest
-			if n >= tt.from && n <= tt.to {
-				want = tt.status
-			}
-			resp, text := s.do(t, tt.method, path, body)
-			if resp.StatusCode != want {
-				t.Errorf("%s %s %.100s: got %d %s, want %d", tt.method, path, body, resp.StatusCode, text, want)
-			}
-			var made struct{ SandboxID string }
-			if resp.StatusCode == http.StatusCreated && json.Unmarshal([]byte(text), &made) == nil && made.SandboxID != "" {
-				if err := s.registry.Kill(made.SandboxID); err != nil {
-					t.Error(err)
-				}
-			}
+			tt.try(t, s, n)
 		}
 	}
+	s.refused(t, "POST", "/sandboxes", creation(`"network":{"httpsPorts":[%d]}`)(49983), "validation error: network.httpsPorts must not have 49983")
+}
+
+// unbounded is the number of a request that has no bound but that of its type.
+const unbounded = math.MaxInt32
+
+// boundedRequest is a request that is accepted with the numbers between two bounds.
+type boundedRequest struct {
+	method, path string // %d is the number, unless there is a body
+	body         func(n int) string
+	from, to     int
+	status       int // of a number within the bounds
+}
+
+// try sends the request with n, if there is such a request, and kills the sandbox that it creates.
+func (b boundedRequest) try(t *testing.T, s *service, n int) {
+	t.Helper()
+	path, body := b.path, ""
+	if b.body == nil {
+		path = fmt.Sprintf(b.path, n)
+	} else {
+		body = b.body(n)
+	}
+	if n == unbounded+1 || n < 0 && b.body != nil && !strings.Contains(body, "-1") {
+		return
+	}
+	want := http.StatusBadRequest
+	if n >= b.from && n <= b.to {
+		want = b.status
+	}
+	resp, text := s.do(t, b.method, path, body)
+	if resp.StatusCode != want {
+		t.Errorf("%s %s %.100s: got %d %s, want %d", b.method, path, body, resp.StatusCode, text, want)
+	}
+	var made struct{ SandboxID string }
+	if resp.StatusCode == http.StatusCreated && json.Unmarshal([]byte(text), &made) == nil && made.SandboxID != "" {
+		if err := s.registry.Kill(made.SandboxID); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// creation returns the body of a request that creates a sandbox with field, in which %d is the number.
+func creation(field string) func(n int) string {
+	return func(n int) string { return fmt.Sprintf(`{"templateID":"base",`+field+`}`, n) }
+}
+
+// TestLengthBounds checks how many sandboxes one request asks the metrics of, and how long a
+// search in logs and an idempotency key may be.
+func TestLengthBounds(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	id := s.mustCreate(t, `{"templateID":"base"}`)
 	for n, want := range map[int]int{0: 400, 1: 200, 100: 200, 101: 400} {
 		ids := strings.TrimSuffix(strings.Repeat(id+",", n), ",")
 		if resp, text := s.do(t, "GET", "/sandboxes/metrics?sandbox_ids="+ids, ""); resp.StatusCode != want {
@@ -127,7 +148,6 @@ func TestBounds(t *testing.T) {
 			t.Errorf("a key of %d characters: got %d %s, want %d", n, status, text, want)
 		}
 	}
-	s.refused(t, "POST", "/sandboxes", network(`"httpsPorts":[%d]`)(49983), "validation error: network.httpsPorts must not have 49983")
 }
 
 // TestForkBounds checks the maximum number of children of a fork: fewer than may run.

@@ -127,60 +127,83 @@ func (s *service) content(t *testing.T, token, method, id, call string, query ur
 	return send(t, r)
 }
 
-func TestVolumeContent(t *testing.T) {
-	t.Parallel()
+// volumeContent is the content of a volume.
+type volumeContent struct {
+	*service
+	id, token string
+}
+
+func openContent(t *testing.T) volumeContent {
+	t.Helper()
 	linuxOnly(t)
 	s := start(t)
 	id, token := s.createVolume(t, "data")
+	return volumeContent{s, id, token}
+}
+
+// call sends a request whose body has no length.
+func (v volumeContent) call(t *testing.T, method, call, path string, more url.Values, body string) (int, string) {
+	t.Helper()
+	if more == nil {
+		more = url.Values{}
+	}
+	if path != "" {
+		more.Set("path", path)
+	}
+	resp, text := v.content(t, v.token, method, v.id, call, more, io.MultiReader(strings.NewReader(body)))
+	return resp.StatusCode, text
+}
+
+// entry returns the entry in an answer, without its times.
+func entry(t *testing.T, text string) (e contentEntry) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &e); err != nil || e.MTime.IsZero() {
+		t.Fatalf("%s: %v, want an entry", text, err)
+	}
+	e.ATime, e.MTime, e.CTime = time.Time{}, time.Time{}, time.Time{}
+	return e
+}
+
+func TestVolumeContent(t *testing.T) {
+	t.Parallel()
+	v := openContent(t)
 	uid, gid := 1000, 1000
 	if os.Geteuid() != 0 {
 		uid, gid = 0, 0
 	}
-	call := func(method, call, path string, more url.Values, body string) (int, string) {
-		if more == nil {
-			more = url.Values{}
-		}
-		if path != "" {
-			more.Set("path", path)
-		}
-		resp, text := s.content(t, token, method, id, call, more, io.MultiReader(strings.NewReader(body))) // without a length
-		return resp.StatusCode, text
-	}
-	entry := func(text string) (e contentEntry) {
-		t.Helper()
-		if err := json.Unmarshal([]byte(text), &e); err != nil || e.MTime.IsZero() {
-			t.Fatalf("%s: %v, want an entry", text, err)
-		}
-		e.ATime, e.MTime, e.CTime = time.Time{}, time.Time{}, time.Time{}
-		return e
-	}
-	status, text := call("PUT", "file", "d/f", url.Values{"force": {"true"}, "mode": {"416"}}, "hello")
+	status, text := v.call(t, "PUT", "file", "d/f", url.Values{"force": {"true"}, "mode": {"416"}}, "hello")
 	want := contentEntry{Name: "f", Path: "/d/f", Type: "file", Size: 5, Mode: 0o640, UID: uint32(uid), GID: uint32(gid)}
 	if status != 201 {
 		t.Fatalf("got %d %s, want 201", status, text)
 	}
-	if diff := cmp.Diff(want, entry(text)); diff != "" {
+	if diff := cmp.Diff(want, entry(t, text)); diff != "" {
 		t.Errorf("written (-want +got):\n%s", diff)
 	}
-	if status, text := call("GET", "file", "/d/f", nil, ""); status != 200 || text != "hello" {
+	if status, text := v.call(t, "GET", "file", "/d/f", nil, ""); status != 200 || text != "hello" {
 		t.Errorf("got %d %s, want hello", status, text)
 	}
-	if status, text := call("PATCH", "path", "/d/f", nil, `{"mode":256}`); status != 200 || entry(text).Mode != 0o400 {
+	if status, text := v.call(t, "PATCH", "path", "/d/f", nil, `{"mode":256}`); status != 200 || entry(t, text).Mode != 0o400 {
 		t.Errorf("got %d %s, want another mode", status, text)
 	}
-	if status, text := call("POST", "dir", "/d/e", nil, ""); status != 201 || entry(text).Type != volumes.Directory {
+	if status, text := v.call(t, "POST", "dir", "/d/e", nil, ""); status != 201 || entry(t, text).Type != volumes.Directory {
 		t.Errorf("got %d %s, want a directory", status, text)
 	}
-	if status, text := call("GET", "path", "/d/e", nil, ""); status != 200 || entry(text).Mode != 0o755 {
+	if status, text := v.call(t, "GET", "path", "/d/e", nil, ""); status != 200 || entry(t, text).Mode != 0o755 {
 		t.Errorf("got %d %s, want the directory", status, text)
 	}
 	for depth, want := range map[string]int{"": 1, "1": 1, "2": 3, "4000000000": 3} {
-		status, text := call("GET", "dir", "/", url.Values{"depth": {depth}}, "")
+		status, text := v.call(t, "GET", "dir", "/", url.Values{"depth": {depth}}, "")
 		var entries []contentEntry
 		if err := json.Unmarshal([]byte(text), &entries); err != nil || status != 200 || len(entries) != want {
 			t.Errorf("depth %q: got %d %s, want %d entries", depth, status, text, want)
 		}
 	}
+}
+
+// TestVolumeContentRefusals checks the status and the code of each error, in a volume with the file /d/f.
+func TestVolumeContentRefusals(t *testing.T) {
+	t.Parallel()
+	v := openContent(t)
 	for _, tt := range []struct {
 		method, call, path string
 		more               url.Values
@@ -188,6 +211,7 @@ func TestVolumeContent(t *testing.T) {
 		status             int
 		code               string
 	}{
+		{"PUT", "file", "/d/f", url.Values{"force": {"true"}}, "hello", 201, ""},
 		{"GET", "path", "/nothing", nil, "", 404, "path_not_found"},
 		{"GET", "path", "", nil, "", 400, "invalid_path"},
 		{"GET", "file", "/nothing", nil, "", 404, "path_not_found"},
@@ -211,7 +235,7 @@ func TestVolumeContent(t *testing.T) {
 		{"DELETE", "path", "/d", nil, "", 404, "path_not_found"},
 		{"POST", "file", "/d", nil, "", 404, "not_found"},
 	} {
-		status, text := call(tt.method, tt.call, tt.path, tt.more, tt.body)
+		status, text := v.call(t, tt.method, tt.call, tt.path, tt.more, tt.body)
 		var e contentError
 		if tt.code != "" {
 			if err := json.Unmarshal([]byte(text), &e); err != nil || e.Message == "" {
@@ -222,7 +246,14 @@ func TestVolumeContent(t *testing.T) {
 			t.Errorf("%s %s %s %v: got %d %s, want %d %s", tt.method, tt.call, tt.path, tt.more, status, text, tt.status, tt.code)
 		}
 	}
+}
 
+// TestVolumeContentToken checks that the content of a volume is behind the token of this volume alone.
+func TestVolumeContentToken(t *testing.T) {
+	t.Parallel()
+	linuxOnly(t)
+	s := start(t)
+	id, token := s.createVolume(t, "data")
 	other, otherToken := s.createVolume(t, "other")
 	s.must(t, "DELETE", "/volumes/"+other, "", 204)
 	for _, tt := range []struct {

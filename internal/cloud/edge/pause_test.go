@@ -59,29 +59,29 @@ func (c *counted) quiet(t *testing.T) {
 	patience.Until(t, "no connection into the sandbox is open", func() bool { return c.open.Load() == 0 })
 }
 
-// TestPauseEndsRequests checks that a pause cuts off both sides of a request at once, in
-// every phase, even if the client neither sends nor reads.
-func TestPauseEndsRequests(t *testing.T) {
-	t.Parallel()
-	begun := make(chan struct{}, 1)
-	begin := func() { begun <- struct{}{} }
-	inside := http.NewServeMux()
-	inside.HandleFunc("/silent", func(_ http.ResponseWriter, r *http.Request) {
+// phases answers requests that each stop in another phase: before the answer, in the upload,
+// in a stream and in a download that the client does not read. It calls begin when a request
+// is there.
+func phases(begin func()) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/silent", func(_ http.ResponseWriter, r *http.Request) {
 		begin()
 		<-r.Context().Done()
 	})
-	inside.HandleFunc("/upload", func(_ http.ResponseWriter, r *http.Request) {
+	upload := func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.ReadFull(r.Body, make([]byte, 4))
 		begin()
 		_, _ = io.Copy(io.Discard, r.Body)
-	})
-	inside.HandleFunc("/stream", func(w http.ResponseWriter, r *http.Request) {
+	}
+	mux.HandleFunc("/upload", upload)
+	mux.HandleFunc("/files", upload)
+	mux.HandleFunc("/stream", func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "part")
 		_ = http.NewResponseController(w).Flush()
 		begin()
 		<-r.Context().Done()
 	})
-	inside.HandleFunc("/download", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("/download", func(w http.ResponseWriter, _ *http.Request) {
 		begin()
 		for { // until every buffer between them is full, and a little longer
 			if _, err := w.Write(make([]byte, 1<<20)); err != nil {
@@ -89,6 +89,24 @@ func TestPauseEndsRequests(t *testing.T) {
 			}
 		}
 	})
+	return mux
+}
+
+// unending is the body of an upload that sends 4 of 100 bytes and waits until it is closed.
+func unending() io.ReadCloser {
+	up, _ := io.Pipe()
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(strings.NewReader("part"), up), up}
+}
+
+// TestPauseEndsRequests checks that a pause cuts off both sides of a request at once, in
+// every phase, even if the client neither sends nor reads.
+func TestPauseEndsRequests(t *testing.T) {
+	t.Parallel()
+	begun := make(chan struct{}, 1)
+	inside := phases(func() { begun <- struct{}{} })
 	tests := []struct {
 		path   string
 		port   string
@@ -99,10 +117,6 @@ func TestPauseEndsRequests(t *testing.T) {
 		{path: "/upload", port: "3000", upload: true}, {path: "/files", port: "49983", upload: true},
 		{path: "/stream", port: "3000"}, {path: "/download", port: "49983", stalls: true},
 	}
-	inside.HandleFunc("/files", func(w http.ResponseWriter, r *http.Request) {
-		r.URL.Path = "/upload"
-		inside.ServeHTTP(w, r)
-	})
 	for _, http2 := range []bool{false, true} {
 		for _, tt := range tests {
 			t.Run(fmt.Sprintf("HTTP/2 %v %s %s", http2, tt.path, tt.port), func(t *testing.T) {
@@ -115,20 +129,11 @@ func TestPauseEndsRequests(t *testing.T) {
 					defer transport.CloseIdleConnections()
 					send = transport.RoundTrip
 				}
-				var body io.Reader
-				method := "GET"
-				if tt.upload {
-					method, body = "POST", strings.NewReader("part")
-				}
-				r, err := http.NewRequestWithContext(t.Context(), method, c.url+tt.path, body)
+				r, err := http.NewRequestWithContext(t.Context(), "GET", c.url+tt.path, nil)
 				must.Do(t, err)
-				if tt.upload { // the upload never ends
-					up, rest := io.Pipe()
-					defer rest.Close()
-					r.Body, r.ContentLength = struct {
-						io.Reader
-						io.Closer
-					}{io.MultiReader(body, up), up}, 100
+				if tt.upload {
+					r.Method, r.Body, r.ContentLength = "POST", unending(), 100
+					defer r.Body.Close()
 				}
 				for name, value := range by(id, tt.port) {
 					r.Header.Set(name, value)

@@ -65,24 +65,25 @@ func dial(t *testing.T, d *Dialer, host string, port uint16) (net.Conn, error) {
 	return (&Egress{Dialer: d, Denials: &Denials{}}).Dial(t.Context(), host, port)
 }
 
-func TestDenials(t *testing.T) {
+// addressed are names whose addresses may be reached, or may not.
+var addressed = names{
+	"public.test":      {"203.0.113.5"},
+	"rebound.test":     {"127.0.0.1"},
+	"mixed.test":       {"127.0.0.1", "203.0.113.6"},
+	"mapped.test":      {"::ffff:127.0.0.1"},
+	"mappedpublic.org": {"::ffff:203.0.113.7"},
+	"both.test":        {"2001:db8::5", "203.0.113.8"},
+	"metadata.test":    {"169.254.169.254"},
+	"own.test":         {"192.0.2.10"},
+	"many.test":        strings.Split(strings.Repeat("127.0.0.1 ", 9)+"203.0.113.9", " "),
+}
+
+func TestDials(t *testing.T) {
 	t.Parallel()
-	resolver := names{
-		"public.test":      {"203.0.113.5"},
-		"rebound.test":     {"127.0.0.1"},
-		"mixed.test":       {"127.0.0.1", "203.0.113.6"},
-		"mapped.test":      {"::ffff:127.0.0.1"},
-		"mappedpublic.org": {"::ffff:203.0.113.7"},
-		"both.test":        {"2001:db8::5", "203.0.113.8"},
-		"metadata.test":    {"169.254.169.254"},
-		"own.test":         {"192.0.2.10"},
-		"many.test":        strings.Split(strings.Repeat("127.0.0.1 ", 9)+"203.0.113.9", " "),
-	}
-	tests := []struct {
+	for _, tt := range []struct {
 		host    string
 		policy  Policy
-		dialled string // "": denied
-		rule    string
+		dialled string
 	}{
 		{host: "public.test", dialled: "203.0.113.5:443"},
 		{host: "203.0.113.5", dialled: "203.0.113.5:443"},
@@ -91,6 +92,29 @@ func TestDenials(t *testing.T) {
 		{host: "both.test", dialled: "203.0.113.8:443"},
 		{host: "2001:db8::5", dialled: "[2001:db8::5]:443"},
 		{host: "10.1.2.3", dialled: "10.1.2.3:443"},
+		{host: "public.test", policy: Policy{DenyPrivate: true}, dialled: "203.0.113.5:443"},
+	} {
+		t.Run(fmt.Sprintf("%s %+v", tt.host, tt.policy), func(t *testing.T) {
+			t.Parallel()
+			d := &Dialer{Policy: tt.policy, Resolver: addressed}
+			dialled := recording(t, d)
+			conn, err := (&Egress{Dialer: d, Denials: &Denials{}}).Dial(t.Context(), tt.host, 443)
+			must.Do(t, err)
+			_ = conn.Close()
+			if diff := cmp.Diff([]string{tt.dialled}, *dialled); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestDenials(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		host   string
+		policy Policy
+		rule   string
+	}{
 		{host: "many.test", rule: ruleLoopback},
 		{host: "rebound.test", rule: ruleLoopback},
 		{host: "mapped.test", rule: ruleLoopback},
@@ -138,23 +162,13 @@ func TestDenials(t *testing.T) {
 		{host: "64:ff9b:1:2::1", policy: Policy{DenyPrivate: true}, rule: rulePrivate},
 		{host: "64:ff9b::10.0.0.1", policy: Policy{DenyPrivate: true}, rule: rulePrivate},
 		{host: "::ffff:192.168.0.1", policy: Policy{DenyPrivate: true}, rule: rulePrivate},
-		{host: "public.test", policy: Policy{DenyPrivate: true}, dialled: "203.0.113.5:443"},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(fmt.Sprintf("%s %+v", tt.host, tt.policy), func(t *testing.T) {
 			t.Parallel()
-			d := &Dialer{Policy: tt.policy, Resolver: resolver}
+			d := &Dialer{Policy: tt.policy, Resolver: addressed}
 			dialled := recording(t, d)
 			var denials Denials
-			conn, err := (&Egress{Dialer: d, Denials: &denials}).Dial(t.Context(), tt.host, 443)
-			if tt.rule == "" {
-				must.Do(t, err)
-				_ = conn.Close()
-				if diff := cmp.Diff([]string{tt.dialled}, *dialled); diff != "" {
-					t.Error(diff)
-				}
-				return
-			}
+			_, err := (&Egress{Dialer: d, Denials: &denials}).Dial(t.Context(), tt.host, 443)
 			denied, ok := errors.AsType[*DeniedError](err)
 			if !ok || denied.Rule != tt.rule || denied.Host != tt.host {
 				t.Fatalf("got %v, want a denial of %q by %q", err, tt.host, tt.rule)

@@ -190,57 +190,67 @@ func from(t *testing.T, e *Egress, address string, talks bool, client func(net.C
 	return nil
 }
 
+// client is the program in a sandbox at its end of a connection.
+type client func(*testing.T, net.Conn)
+
+// getting returns a client that asks host for a page, and accepts no page but a refusal.
+func getting(host string) client {
+	return func(t *testing.T, c net.Conn) {
+		t.Helper()
+		fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: %s\r\n\r\n", host)
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			return // it was allowed, but leads nowhere
+		}
+		defer resp.Body.Close()
+		body, _ := io.ReadAll(resp.Body)
+		if resp.StatusCode != http.StatusForbidden || !strings.Contains(string(body), "no connection to "+host) {
+			t.Errorf("got %d %q, want status http.StatusForbidden and %q in it", resp.StatusCode, body, "no connection to "+host)
+		}
+	}
+}
+
+// greeting returns a client that begins TLS with the server name, and accepts no error of TLS but a refusal.
+func greeting(name string) client {
+	return func(t *testing.T, c net.Conn) {
+		t.Helper()
+		err := tls.Client(c, &tls.Config{ServerName: name, InsecureSkipVerify: name == ""}).HandshakeContext(t.Context())
+		if err == nil {
+			t.Error("there is no server")
+			return
+		}
+		if strings.Contains(err.Error(), "tls: ") && !strings.Contains(err.Error(), "access denied") {
+			t.Error(err)
+		}
+	}
+}
+
 func TestConnect(t *testing.T) {
 	t.Parallel()
-	get := func(host string) func(net.Conn) {
-		return func(c net.Conn) {
-			fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: %s\r\n\r\n", host)
-			resp, err := http.ReadResponse(bufio.NewReader(c), nil)
-			if err != nil {
-				return // it was allowed, but leads nowhere
-			}
-			defer resp.Body.Close()
-			body, _ := io.ReadAll(resp.Body)
-			if resp.StatusCode != http.StatusForbidden || !strings.Contains(string(body), "no connection to "+host) {
-				t.Errorf("got %d %q, want status http.StatusForbidden and %q in it", resp.StatusCode, body, "no connection to "+host)
-			}
-		}
-	}
-	hello := func(name string) func(net.Conn) {
-		return func(c net.Conn) {
-			err := tls.Client(c, &tls.Config{ServerName: name, InsecureSkipVerify: name == ""}).HandshakeContext(t.Context())
-			if err == nil {
-				t.Error("there is no server")
-			}
-			if strings.Contains(err.Error(), "tls: ") && !strings.Contains(err.Error(), "access denied") {
-				t.Error(err)
-			}
-		}
-	}
-	garbage := func(c net.Conn) { _, _ = io.WriteString(c, "SSH-2.0-x\r\n\r\n") }
-	silent := func(c net.Conn) { _ = c.(*net.TCPConn).CloseWrite(); _, _ = io.Copy(io.Discard, c) }
-	never := func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
+	garbage := func(_ *testing.T, c net.Conn) { _, _ = io.WriteString(c, "SSH-2.0-x\r\n\r\n") }
+	silent := func(_ *testing.T, c net.Conn) { _ = c.(*net.TCPConn).CloseWrite(); _, _ = io.Copy(io.Discard, c) }
+	never := func(_ *testing.T, c net.Conn) { _, _ = io.Copy(io.Discard, c) }
 	const all = "0.0.0.0/0"
 	tests := []struct {
 		name, allow, deny string
 		to                string
-		client            func(net.Conn)
+		client            client
 		reached           string // "": not reached
 	}{
 		{"anything", "", "", "203.0.113.9:80", never, "203.0.113.9:80"},
 		{"server speaks first", "", "", "203.0.113.9:443", never, "203.0.113.9:443"},
 		{"address", "203.0.113.9", all, "203.0.113.9:443", never, "203.0.113.9:443"},
-		{"host", "public.test", all, "203.0.113.9:80", get("public.test"), "203.0.113.5:80"},
-		{"host and port", "public.test", all, "203.0.113.9:80", get("PUBLIC.test:80"), "203.0.113.5:80"},
-		{"other host", "public.test", all, "203.0.113.5:80", get("other.test"), ""},
-		{"host is an address", "public.test", all, "203.0.113.5:80", get("203.0.113.5"), ""},
-		{"server name", "*.public.test", all, "203.0.113.9:443", hello("api.public.test"), "203.0.113.6:443"},
-		{"other server name", "public.test", all, "203.0.113.5:443", hello("other.test"), ""},
-		{"no server name", "*", all, "203.0.113.5:443", hello(""), ""},
-		{"name of loopback", "*", all, "203.0.113.5:80", get("rebound.test"), ""},
+		{"host", "public.test", all, "203.0.113.9:80", getting("public.test"), "203.0.113.5:80"},
+		{"host and port", "public.test", all, "203.0.113.9:80", getting("PUBLIC.test:80"), "203.0.113.5:80"},
+		{"other host", "public.test", all, "203.0.113.5:80", getting("other.test"), ""},
+		{"host is an address", "public.test", all, "203.0.113.5:80", getting("203.0.113.5"), ""},
+		{"server name", "*.public.test", all, "203.0.113.9:443", greeting("api.public.test"), "203.0.113.6:443"},
+		{"other server name", "public.test", all, "203.0.113.5:443", greeting("other.test"), ""},
+		{"no server name", "*", all, "203.0.113.5:443", greeting(""), ""},
+		{"name of loopback", "*", all, "203.0.113.5:80", getting("rebound.test"), ""},
 		{"address never reachable", "*", all, "169.254.169.254:80", never, ""},
 		{"other port", "public.test", all, "203.0.113.5:22", never, ""},
-		{"denied address", "", "203.0.113.0/24", "203.0.113.5:80", get("other.test"), ""},
+		{"denied address", "", "203.0.113.0/24", "203.0.113.5:80", getting("other.test"), ""},
 		{"garbage", "*", all, "203.0.113.5:443", garbage, ""},
 		{"garbage HTTP", "*", all, "203.0.113.5:80", garbage, ""},
 		{"nothing", "*", all, "203.0.113.5:443", silent, ""},
@@ -268,7 +278,7 @@ func TestConnect(t *testing.T) {
 				if tt.reached != "" && !talks {
 					return
 				}
-				tt.client(c)
+				tt.client(t, c)
 			})
 			<-ended
 			if reached != tt.reached || (err == nil) != (tt.reached != "") {

@@ -93,16 +93,20 @@ var ways = map[string]func(t *testing.T, e *Egress) net.Conn{
 	},
 }
 
+// judged is what a client sends over one connection, the statuses of the answers, and the requests
+// that arrive at the server.
+type judged struct {
+	requests string
+	statuses []int
+	asked    []string
+}
+
 // TestEachRequestIsJudged checks that each request of a connection is judged, not only the
 // first, in every way in which it can be sent.
 func TestEachRequestIsJudged(t *testing.T) {
 	t.Parallel()
 	const first, second, other = "GET /1 HTTP/1.1\r\nHost: public.test\r\n\r\n", "GET /2 HTTP/1.1\r\nHost: Public.Test:80\r\n\r\n", "GET /o HTTP/1.1\r\nHost: other.test\r\n\r\n"
-	for name, tt := range map[string]struct {
-		requests string
-		statuses []int
-		asked    []string
-	}{
+	for name, tt := range map[string]judged{
 		"the same host":        {first + second, []int{200, 200}, []string{"GET public.test/1", "GET Public.Test:80/2"}},
 		"another allowed host": {first + "GET /3 HTTP/1.1\r\nHost: api.public.test\r\n\r\n", []int{200, 200}, []string{"GET public.test/1", "GET api.public.test/3"}},
 		"another host":         {first + other, []int{200, 403}, []string{"GET public.test/1"}},
@@ -160,36 +164,42 @@ func TestEachRequestIsJudged(t *testing.T) {
 		for by, open := range ways {
 			t.Run(name+" "+by, func(t *testing.T) {
 				t.Parallel()
-				site := newWebsite(t)
-				d := &Dialer{Resolver: world}
-				recording(t, d)
-				connectBy(t, d, site.connect)
-				e := &Egress{Dialer: d, Rules: mustRules(t, true, "*.public.test public.test", allTraffic), Denials: &Denials{}}
-				conn := open(t, e)
-				var sending sync.WaitGroup
-				defer sending.Wait()
-				sending.Go(func() { _, _ = io.WriteString(conn, tt.requests) })
-				from := bufio.NewReader(conn)
-				for i, want := range tt.statuses {
-					answer, err := http.ReadResponse(from, nil)
-					if err != nil {
-						t.Fatalf("answer %d: %v, want status %d", i+1, err, want)
-					}
-					_, _ = io.Copy(io.Discard, answer.Body)
-					_ = answer.Body.Close()
-					if answer.StatusCode != want {
-						t.Errorf("answer %d: got status %d, want %d", i+1, answer.StatusCode, want)
-					}
-				}
-				_ = conn.Close()
-				if diff := cmp.Diff(tt.asked, site.asked); diff != "" {
-					t.Errorf("the server was asked (-want +got):\n%s", diff)
-				}
-				if denied := e.Denials.Count() > 0; denied != slices.Contains(tt.statuses, http.StatusForbidden) {
-					t.Errorf("got %d denials for the statuses %v", e.Denials.Count(), tt.statuses)
-				}
+				tt.check(t, open)
 			})
 		}
+	}
+}
+
+// check sends the requests over one connection to a website whose names alone are allowed.
+func (j judged) check(t *testing.T, open func(*testing.T, *Egress) net.Conn) {
+	t.Helper()
+	site := newWebsite(t)
+	d := &Dialer{Resolver: world}
+	recording(t, d)
+	connectBy(t, d, site.connect)
+	e := &Egress{Dialer: d, Rules: mustRules(t, true, "*.public.test public.test", allTraffic), Denials: &Denials{}}
+	conn := open(t, e)
+	var sending sync.WaitGroup
+	defer sending.Wait()
+	sending.Go(func() { _, _ = io.WriteString(conn, j.requests) })
+	from := bufio.NewReader(conn)
+	for i, want := range j.statuses {
+		answer, err := http.ReadResponse(from, nil)
+		if err != nil {
+			t.Fatalf("answer %d: %v, want status %d", i+1, err, want)
+		}
+		_, _ = io.Copy(io.Discard, answer.Body)
+		_ = answer.Body.Close()
+		if answer.StatusCode != want {
+			t.Errorf("answer %d: got status %d, want %d", i+1, answer.StatusCode, want)
+		}
+	}
+	_ = conn.Close()
+	if diff := cmp.Diff(j.asked, site.asked); diff != "" {
+		t.Errorf("the server was asked (-want +got):\n%s", diff)
+	}
+	if denied := e.Denials.Count() > 0; denied != slices.Contains(j.statuses, http.StatusForbidden) {
+		t.Errorf("got %d denials for the statuses %v", e.Denials.Count(), j.statuses)
 	}
 }
 

@@ -26,6 +26,12 @@ func written(t *testing.T, s *store.Store, text string) string {
 	return dir
 }
 
+// faulty is a call that changes a store which has the record a and, without files, the key other.
+type faulty struct {
+	do      func(s *store.Store, dir, old string) error // old is the directory of the record a
+	changes int                                         // number of changes of the disk that can fail
+}
+
 // TestFaultAtEachChange makes each change of the disk fail. After an error everything is as
 // before, and the same call works when the disk does. If the fault comes too late for an
 // error, the result is as without it, but for a directory that the next start removes.
@@ -37,10 +43,7 @@ func TestFaultAtEachChange(t *testing.T) {
 			return err
 		}
 	}
-	for name, tt := range map[string]struct {
-		do      func(s *store.Store, dir, old string) error // old is the directory of the record a
-		changes int                                         // number of changes that can fail
-	}{
+	for name, tt := range map[string]faulty{
 		"a new directory":      {func(s *store.Store, _, _ string) error { _, err := s.NewDir(); return err }, 1},
 		"a directory given up": {func(s *store.Store, dir, _ string) error { return s.Discard(dir) }, 1},
 		"a first record":       {put("b"), 4},
@@ -63,64 +66,71 @@ func TestFaultAtEachChange(t *testing.T) {
 		for _, durable := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, durable %v", name, durable), func(t *testing.T) {
 				t.Parallel()
-				var want storetest.State // the state without a fault
-				for n := tt.changes + 1; n > 0; n-- {
-					home := filepath.Join(t.TempDir(), "state")
-					s := store.Temporary(home)
-					if durable {
-						var err error
-						s, err = store.Open(t.Context(), home)
-						must.Do(t, err)
-					}
-					old, err := s.Put(store.Sandboxes, "a", []byte("old"), written(t, s, "old"))
-					if err == nil {
-						_, err = s.Put(store.Keys, "other", []byte("old"), "")
-					}
-					must.Do(t, err)
-					dir := written(t, s, "new")
-					was := storetest.Take(t, s, home)
-					fault := storetest.FailNth(s, n)
-					err = tt.do(s, dir, old)
-					is := storetest.Take(t, s, home)
-					storetest.Mend(s)
-					ignored := cmpopts.IgnoreFields(storetest.Record{}, "Dir", "Saved")
-					switch {
-					case (fault.Which() == "") != (n > tt.changes):
-						t.Errorf("change %d failed: %q, want %d that can fail", n, fault.Which(), tt.changes)
-					case fault.Which() == "":
-						if want = is; err != nil {
-							t.Errorf("without a fault: %v", err)
-						}
-					case errors.Is(err, storetest.ErrFault):
-						storetest.Same(t, was, is)
-						if err := tt.do(s, dir, old); err != nil {
-							t.Errorf("without the fault that there was at %q: %v", fault.Which(), err)
-						}
-					case err != nil:
-						t.Errorf("got error %v at %q, want that of the disk", err, fault.Which())
-					case fault.Which() != store.Rename || len(is.Unnamed) > len(want.Unnamed)+1:
-						t.Errorf("got no error though it could not %s, with %q left", fault.Which(), is.Unnamed)
-					}
-					if now := storetest.Take(t, s, home); !cmp.Equal(want.Records, now.Records, ignored) {
-						t.Errorf("at %q the records are (-want +got):\n%s", fault.Which(), cmp.Diff(want.Records, now.Records, ignored))
-					}
-					if err := s.Close(); err != nil {
-						t.Error(err)
-					}
-					if !durable {
-						continue
-					}
-					next, err := store.Open(t.Context(), home)
-					must.Do(t, err)
-					now := storetest.Take(t, next, home)
-					if !cmp.Equal(want.Records, now.Records, ignored) || len(now.Unnamed) > 0 {
-						t.Errorf("after %q the next start has %+v, want %+v and nothing else", fault.Which(), now, want.Records)
-					}
-					if err := next.Close(); err != nil {
-						t.Error(err)
-					}
+				want := tt.failAt(t, durable, tt.changes+1, storetest.State{})
+				for n := tt.changes; n > 0; n-- {
+					tt.failAt(t, durable, n, want)
 				}
 			})
 		}
 	}
+}
+
+// failAt makes the nth change of the disk fail, in a store of its own. It compares the state after
+// the call with want, or with the call's own result if no change failed, and returns what it compared with.
+func (c faulty) failAt(t *testing.T, durable bool, n int, want storetest.State) storetest.State {
+	t.Helper()
+	home := filepath.Join(t.TempDir(), "state")
+	s := store.Temporary(home)
+	if durable {
+		var err error
+		s, err = store.Open(t.Context(), home)
+		must.Do(t, err)
+	}
+	old, err := s.Put(store.Sandboxes, "a", []byte("old"), written(t, s, "old"))
+	must.Do(t, err)
+	_, err = s.Put(store.Keys, "other", []byte("old"), "")
+	must.Do(t, err)
+	dir := written(t, s, "new")
+	was := storetest.Take(t, s, home)
+	fault := storetest.FailNth(s, n)
+	err = c.do(s, dir, old)
+	is := storetest.Take(t, s, home)
+	storetest.Mend(s)
+	switch {
+	case (fault.Which() == "") != (n > c.changes):
+		t.Errorf("change %d failed: %q, want %d that can fail", n, fault.Which(), c.changes)
+	case fault.Which() == "":
+		if want = is; err != nil {
+			t.Errorf("without a fault: %v", err)
+		}
+	case errors.Is(err, storetest.ErrFault):
+		storetest.Same(t, was, is)
+		if err := c.do(s, dir, old); err != nil {
+			t.Errorf("without the fault that there was at %q: %v", fault.Which(), err)
+		}
+	case err != nil:
+		t.Errorf("got error %v at %q, want that of the disk", err, fault.Which())
+	case fault.Which() != store.Rename || len(is.Unnamed) > len(want.Unnamed)+1:
+		t.Errorf("got no error though it could not %s, with %q left", fault.Which(), is.Unnamed)
+	}
+	ignored := cmpopts.IgnoreFields(storetest.Record{}, "Dir", "Saved")
+	if diff := cmp.Diff(want.Records, storetest.Take(t, s, home).Records, ignored); diff != "" {
+		t.Errorf("at %q the records are (-want +got):\n%s", fault.Which(), diff)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if !durable {
+		return want
+	}
+	next, err := store.Open(t.Context(), home)
+	must.Do(t, err)
+	now := storetest.Take(t, next, home)
+	if !cmp.Equal(want.Records, now.Records, ignored) || len(now.Unnamed) > 0 {
+		t.Errorf("after %q the next start has %+v, want %+v and nothing else", fault.Which(), now, want.Records)
+	}
+	if err := next.Close(); err != nil {
+		t.Error(err)
+	}
+	return want
 }

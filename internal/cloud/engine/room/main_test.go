@@ -95,49 +95,9 @@ func serveTests(ctx context.Context, g *inside.Guest) error {
 			eaten = append(eaten, bytes.Repeat([]byte{1}, 1<<20))
 		}
 	})
-	mux.HandleFunc("/run", func(w http.ResponseWriter, r *http.Request) {
-		var q testRequest
-		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		json.NewEncoder(w).Encode(runTest(r.Context(), g, q))
-	})
-	mux.HandleFunc("/own", func(w http.ResponseWriter, r *http.Request) { // envd makes a file, and changes it
-		var q testRequest
-		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		var a testResponse
-		err := errors.Join(os.WriteFile(q.Command, nil, 0o600), os.Chmod(q.Command, 0o640), os.Chown(q.Command, os.Getuid(), -1))
-		if info, statErr := os.Stat(q.Command); statErr == nil {
-			a.Output = info.Mode().String()
-		}
-		if err != nil {
-			a.Error = err.Error()
-		}
-		json.NewEncoder(w).Encode(a)
-	})
-	mux.HandleFunc("/egress", func(w http.ResponseWriter, r *http.Request) {
-		var q testRequest
-		var a testResponse
-		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		conn, err := g.DialEgress(r.Context(), q.Host, q.Port)
-		if err != nil {
-			a.Error = err.Error()
-		} else {
-			conn.Write([]byte("ping"))
-			conn.(interface{ CloseWrite() error }).CloseWrite()
-			data, _ := io.ReadAll(conn)
-			a.Output = string(data)
-			conn.Close()
-		}
-		json.NewEncoder(w).Encode(a)
-	})
+	mux.HandleFunc("/run", answers(func(ctx context.Context, q testRequest) testResponse { return runTest(ctx, g, q) }))
+	mux.HandleFunc("/own", answers(ownFile))
+	mux.HandleFunc("/egress", answers(func(ctx context.Context, q testRequest) testResponse { return pingEgress(ctx, g, q) }))
 	logger := slog.New(slog.NewJSONHandler(g.Log, nil))
 	logger.InfoContext(ctx, "starting")
 	mux.HandleFunc("/log", func(w http.ResponseWriter, r *http.Request) {
@@ -153,6 +113,45 @@ func serveTests(ctx context.Context, g *inside.Guest) error {
 		return err
 	}
 	return server.Serve(l)
+}
+
+// answers returns a handler that answers a testRequest with what f returns.
+func answers(f func(context.Context, testRequest) testResponse) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var q testRequest
+		if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		json.NewEncoder(w).Encode(f(r.Context(), q))
+	}
+}
+
+// ownFile makes a file as envd does, and changes it.
+func ownFile(_ context.Context, q testRequest) (a testResponse) {
+	err := errors.Join(os.WriteFile(q.Command, nil, 0o600), os.Chmod(q.Command, 0o640), os.Chown(q.Command, os.Getuid(), -1))
+	if info, statErr := os.Stat(q.Command); statErr == nil {
+		a.Output = info.Mode().String()
+	}
+	if err != nil {
+		a.Error = err.Error()
+	}
+	return a
+}
+
+// pingEgress connects to a host, says ping, and returns what it answers.
+func pingEgress(ctx context.Context, g *inside.Guest, q testRequest) (a testResponse) {
+	conn, err := g.DialEgress(ctx, q.Host, q.Port)
+	if err != nil {
+		a.Error = err.Error()
+		return a
+	}
+	defer conn.Close()
+	conn.Write([]byte("ping"))
+	conn.(interface{ CloseWrite() error }).CloseWrite()
+	data, _ := io.ReadAll(conn)
+	a.Output = string(data)
+	return a
 }
 
 var eaten [][]byte

@@ -1,0 +1,14 @@
+// Package memtest measures memory in tests.
+package memtest
+
+import "runtime"
+
+// Allocated returns how many bytes f allocates, with all that runs meanwhile: the test must not
+// run in parallel with others.
+func Allocated(f func()) int {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return int(after.TotalAlloc - before.TotalAlloc)
+}
