@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// inode identifies a file independently of its names.
+// inode identifies a file, whatever its names.
 type inode struct{ device, number uint64 }
 
 func inodeOf(info fs.FileInfo) inode {
@@ -19,9 +19,10 @@ func inodeOf(info fs.FileInfo) inode {
 	return inode{uint64(stat.Dev), stat.Ino}
 }
 
-// turns serializes uploads that overwrite the same file, so that each is complete before
-// or after every other one. Files share the locks, by inode number.
+// turns contains locks that serialize uploads to the same file, so that each upload is complete
+// before or after every other upload. Several files may share a lock. Its index depends on the
+// inode number.
 type turns [64]sync.Mutex
 
-// of returns the lock to hold while the content of a file is replaced.
+// of returns the lock for a file. It must be held while the content of the file is replaced.
 func (t *turns) of(info fs.FileInfo) *sync.Mutex { return &t[inodeOf(info).number%uint64(len(t))] }
