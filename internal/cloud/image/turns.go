@@ -5,18 +5,20 @@ import (
 	"sync"
 )
 
-// turns let one call at a time work on a name. The zero value is ready.
+// turns contains a lock for each name, so that only one call at a time works on the name. The
+// zero value is ready to use.
 type turns struct {
 	mu  sync.Mutex
 	all map[string]*turn
 }
 
 type turn struct {
-	free  chan struct{} // of capacity 1: full while a call has the turn
+	free  chan struct{} // of capacity 1; full while a call has the lock
 	users int
 }
 
-// take waits for the turn of a name, which the caller must release.
+// take waits for the lock of a name. The caller must call release. take returns the error of
+// ctx if it ends first.
 func (t *turns) take(ctx context.Context, name string) (release func(), err error) {
 	t.mu.Lock()
 	if t.all == nil {
