@@ -2,10 +2,10 @@ package store
 
 import "os"
 
-// Change is a kind of change that a store makes to its disk.
+// Change is a kind of change that a store makes on the disk.
 type Change string
 
-// The changes.
+// Kinds of changes.
 const (
 	MakeDirectory Change = "make a directory"
 	Rename        Change = "rename a directory"
@@ -14,12 +14,12 @@ const (
 	DeleteRecord  Change = "delete a record"
 )
 
-// Before makes the store call f before each change to its disk. If f returns an error, the
-// change is not made and fails with it. It is for tests: any change of a store can fail in
-// them.
+// Before makes the store call f before each change on the disk. If f returns an error, the
+// store does not make the change, and fails with this error. It serves tests, in which every
+// change of a store can fail.
 func (s *Store) Before(f func(Change) error) { s.before.Store(&f) }
 
-// may returns an error if a change must fail, for tests.
+// may returns the error with which a test makes a change fail. It returns nil if there is none.
 func (s *Store) may(c Change) error {
 	if f := s.before.Load(); f != nil {
 		return (*f)(c)
@@ -41,7 +41,7 @@ func (s *Store) rename(from, to string) error {
 	return os.Rename(from, to)
 }
 
-// flush returns when the names in a directory outlast a loss of power.
+// flush syncs a directory. When it returns, the names in the directory survive a power failure.
 func (s *Store) flush(dir string) error {
 	if err := s.may(Sync); err != nil || !s.durable {
 		return err
