@@ -10,7 +10,7 @@ import (
 	"os"
 )
 
-// Other systems have no volumes: none of their engines could use them.
+// Volumes exist only on Linux, because engines on other systems could not use them.
 
 var errNone = fmt.Errorf("volumes need Linux, and no engine of this system has them: %w", errors.ErrUnsupported)
 
