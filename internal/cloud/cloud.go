@@ -247,7 +247,7 @@ func (c *Cloud) assemble(authority *tlsdoor.Authority) {
 		Sandboxes: c.sandboxes, Templates: all, Builds: c.builds, Volumes: c.volumes, Secrets: c.secrets, CheckProxy: c.dialer.CheckProxy,
 		Telemetry: c.telemetry, Store: c.store, Rate: o.Rate, Logger: o.Logger,
 	})
-	c.router = edge.New(edge.Options{API: c.faults.of(api.Operation, api), Domain: c.Domain(), Logger: c.logger("edge"), Wake: c.wake, Asleep: c.asleep, Ended: c.sandboxes.Ended})
+	c.router = edge.New(edge.Options{API: c.faults.operationHandler(api.Operation, api), Domain: c.Domain(), Logger: c.logger("edge"), Wake: c.wake, Asleep: c.asleep, Ended: c.sandboxes.Ended})
 	c.peers = c.newPeers(authority)
 }
 
@@ -315,11 +315,11 @@ func (c *Cloud) Trust() tlsdoor.Trust { return c.trust }
 func (c *Cloud) Key() string { return c.options.Key }
 
 // Isolation returns the isolation level of sandboxes.
-func (c *Cloud) Isolation() engine.Isolation { return c.own().Report().Isolation }
+func (c *Cloud) Isolation() engine.Isolation { return c.ownEngine().Report().Isolation }
 
 // Report describes the isolation that this machine provides, and how long pauses last.
 func (c *Cloud) Report() engine.Report {
-	report := c.own().Report()
+	report := c.ownEngine().Report()
 	switch {
 	case c.store.Durable() && report.Promises[engine.SavedMemory] == "":
 		report.Pause += "; memory and written files are copied to the state directory"

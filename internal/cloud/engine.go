@@ -138,7 +138,7 @@ func (e *engines) close() error {
 // architecture returns the processor architecture of images for the cloud's own engine. A
 // container daemon may run on another machine.
 func (c *Cloud) architecture() string {
-	if keeper, keeps := c.own().(imageKeeper); keeps {
+	if keeper, keeps := c.ownEngine().(imageKeeper); keeps {
 		return keeper.Architecture()
 	}
 	return runtime.GOARCH

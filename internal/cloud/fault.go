@@ -111,11 +111,11 @@ func (fs *faults) take(r *http.Request, operation string) (Fault, bool) {
 // handler answers the requests that match a fault without an operation. next answers all
 // others.
 func (fs *faults) handler(next http.Handler) http.Handler {
-	return fs.of(func(*http.Request) string { return "" }, next)
+	return fs.operationHandler(func(*http.Request) string { return "" }, next)
 }
 
-// of answers the requests that match a fault for their operation. next answers all others.
-func (fs *faults) of(operation func(*http.Request) string, next http.Handler) http.Handler {
+// operationHandler answers the requests that match a fault for their operation. next answers all others.
+func (fs *faults) operationHandler(operation func(*http.Request) string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f, ok := fs.take(r, operation(r))
 		switch {

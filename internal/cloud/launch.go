@@ -96,7 +96,7 @@ func (c *Cloud) openOnce(ctx context.Context, spec lifecycle.Spec, all []engine.
 		egress.Door = door
 		door.Set(spec.Egress, egress.Reach)
 	}
-	shared, release, err := c.hold(spec.Volumes)
+	shared, release, err := c.holdVolumes(spec.Volumes)
 	if err != nil {
 		return nil, startError(err)
 	}
@@ -141,8 +141,8 @@ func (c *Cloud) newDoor(spec lifecycle.Spec) (*headers.Door, []byte, error) {
 	return door, authority.PEM(), nil
 }
 
-// hold returns the volumes of a sandbox. They cannot be deleted until release is called.
-func (c *Cloud) hold(mounts []lifecycle.VolumeMount) (shared []engine.Volume, release func(), err error) {
+// holdVolumes returns the volumes of a sandbox. They cannot be deleted until release is called.
+func (c *Cloud) holdVolumes(mounts []lifecycle.VolumeMount) (shared []engine.Volume, release func(), err error) {
 	var held []func()
 	release = sync.OnceFunc(func() {
 		for _, one := range held {

@@ -107,12 +107,12 @@ func (p *peers) serve(conn net.Conn, name string, with []network.Header) {
 		_ = conn.Close()
 		return
 	}
-	p.running.Go(func() { p.sort(&peerConn{Conn: conn, name: name, headers: with}) })
+	p.running.Go(func() { p.dispatch(&peerConn{Conn: conn, name: name, headers: with}) })
 }
 
-// sort reads the first byte of a connection, which shows whether the connection uses TLS. Then
+// dispatch reads the first byte of a connection, which shows whether the connection uses TLS. Then
 // it passes the connection to the server.
-func (p *peers) sort(conn *peerConn) {
+func (p *peers) dispatch(conn *peerConn) {
 	first := make([]byte, 1)
 	_ = conn.SetReadDeadline(time.Now().Add(headerDeadline)) // never fails
 	stop := context.AfterFunc(p.life, func() { _ = conn.Close() })

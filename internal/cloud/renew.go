@@ -14,9 +14,9 @@ type broken struct {
 	err  error // set before done is closed
 }
 
-// own returns the cloud's own engine. While a new engine is being opened, it returns the
+// ownEngine returns the cloud's own engine. While a new engine is being opened, it returns the
 // previous one.
-func (c *Cloud) own() engine.Engine {
+func (c *Cloud) ownEngine() engine.Engine {
 	latest, _ := c.engines.latest.Load(c.engines.own)
 	return latest.(engine.Engine)
 }
@@ -25,7 +25,7 @@ func (c *Cloud) own() engine.Engine {
 // fails or happens too often.
 func (c *Cloud) renewEngine() {
 	for {
-		own := c.own()
+		own := c.ownEngine()
 		select {
 		case <-own.Done():
 		case <-c.life.Done():

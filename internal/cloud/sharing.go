@@ -13,7 +13,7 @@ func (c *Cloud) sharing() layers.Sharing {
 	ctx := context.Background()
 	dir, err := c.store.NewDir()
 	if err == nil {
-		err = errors.Join(c.own().CheckLayers(ctx, dir), c.store.Discard(dir))
+		err = errors.Join(c.ownEngine().CheckLayers(ctx, dir), c.store.Discard(dir))
 	}
 	if err != nil {
 		c.options.Logger.InfoContext(ctx, "each sandbox begins with a copy of the files of its snapshot or template", "reason", err)
@@ -26,5 +26,5 @@ func (c *Cloud) sharing() layers.Sharing {
 type sharing struct{ cloud *Cloud }
 
 func (s sharing) Merge(ctx context.Context, dirs []string, to string) error {
-	return s.cloud.own().Merge(ctx, dirs, to)
+	return s.cloud.ownEngine().Merge(ctx, dirs, to)
 }

@@ -120,7 +120,7 @@ type Target struct {
 type Builder struct {
 	options Options
 	uploads *Uploads
-	turn    chan struct{} // has room for maxRunning builds
+	slots   chan struct{} // has room for maxRunning builds
 	work    sync.WaitGroup
 
 	mu     sync.Mutex
@@ -153,7 +153,7 @@ func New(o Options) *Builder {
 		o.KeptImages = func() []layers.Use { return nil }
 	}
 	o.Cap = cmp.Or(o.Cap, DefaultCap)
-	return &Builder{options: o, uploads: OpenUploads(o.Store, o.Logger), turn: make(chan struct{}, maxRunning), jobs: map[string]*job{}}
+	return &Builder{options: o, uploads: OpenUploads(o.Store, o.Logger), slots: make(chan struct{}, maxRunning), jobs: map[string]*job{}}
 }
 
 // Uploads returns the archives from which steps copy files.
@@ -311,7 +311,7 @@ func (b *Builder) build(ctx context.Context, j *job, same []*job, t templates.Te
 	}
 	err := r.wait(ctx)
 	if err == nil {
-		err = r.all(ctx)
+		err = r.runAll(ctx)
 	}
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)

@@ -19,7 +19,7 @@ func (r *run) copy(ctx context.Context, kind string, s Step) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	what := fmt.Sprintf("%s %s%s", kind, s.from(), clip.Text(p.Source, maxRepeated))
+	what := fmt.Sprintf("%s %s%s", kind, s.fromFlag(), clip.Text(p.Source, maxRepeated))
 	if s.FromStage != "" {
 		if err := r.copyStage(ctx, s.FromStage, p); err != nil {
 			return false, fmt.Errorf("%s: %w", what, err)

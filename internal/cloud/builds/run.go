@@ -65,21 +65,21 @@ type sandbox struct {
 func (r *run) wait(ctx context.Context) error {
 	r.step = stepBase
 	select {
-	case r.turn <- struct{}{}:
+	case r.slots <- struct{}{}:
 		return nil
 	default:
 	}
 	r.job.log.add(slog.LevelInfo, stepBase, fmt.Sprintf("Waiting for other builds: %d run at once", maxRunning))
 	select {
-	case r.turn <- struct{}{}:
+	case r.slots <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-func (r *run) all(ctx context.Context) error {
-	defer func() { <-r.turn }()
+func (r *run) runAll(ctx context.Context) error {
+	defer func() { <-r.slots }()
 	for _, stage := range r.spec.Stages {
 		if err := r.chain(ctx, stage.Name, Spec{FromImage: stage.FromImage}, stage.Steps); err != nil {
 			return err
@@ -108,7 +108,7 @@ func (r *run) chain(ctx context.Context, stage string, from Spec, steps []Step) 
 	for i, step := range steps {
 		r.step = prefix + strconv.Itoa(i+1)
 		ctx, cancel := context.WithTimeoutCause(ctx, stepDeadline, fmt.Errorf("not done within %v, which is the limit of a step", stepDeadline))
-		err := r.one(ctx, fmt.Sprintf("[%s %d/%d]", clip.Text(called, maxRepeated), i+1, len(steps)), step)
+		err := r.runStep(ctx, fmt.Sprintf("[%s %d/%d]", clip.Text(called, maxRepeated), i+1, len(steps)), step)
 		cancel()
 		if err != nil {
 			return err
@@ -117,8 +117,8 @@ func (r *run) chain(ctx context.Context, stage string, from Spec, steps []Step) 
 	return nil
 }
 
-// one runs one step, or takes its result from the cache.
-func (r *run) one(ctx context.Context, called string, step Step) error {
+// runStep runs one step, or takes its result from the cache.
+func (r *run) runStep(ctx context.Context, called string, step Step) error {
 	kind := strings.ToUpper(strings.TrimSpace(step.Type))
 	if step.FromStage == "" {
 		r.key = key(r.key, kind, step.Args, step.FilesHash)
@@ -126,7 +126,7 @@ func (r *run) one(ctx context.Context, called string, step Step) error {
 		r.key = key(r.key, kind, step.Args, "from", r.stages[step.FromStage].key)
 	}
 	r.force = r.force || step.Force || r.stages[step.FromStage].forced
-	line := fmt.Sprintf("%s %s %s%s [%s]", called, clip.Text(kind, maxRepeated), step.from(), clip.Text(strings.Join(step.Args, " "), maxLine/2), r.key)
+	line := fmt.Sprintf("%s %s %s%s [%s]", called, clip.Text(kind, maxRepeated), step.fromFlag(), clip.Text(strings.Join(step.Args, " "), maxLine/2), r.key)
 	if cached, ok := r.cached(); ok {
 		r.job.log.add(slog.LevelInfo, r.step, "CACHED "+line)
 		r.become(cached)

@@ -38,8 +38,8 @@ type Step struct {
 	Force     bool   // run this and all later steps, even if their results are cached
 }
 
-// from returns the step's --from flag, which names the stage to copy from.
-func (s *Step) from() string {
+// fromFlag returns the step's --from flag, which names the stage to copy from.
+func (s *Step) fromFlag() string {
 	if s.FromStage == "" {
 		return ""
 	}

@@ -81,15 +81,15 @@ func newKeyring(o Options) *keyring {
 			continue
 		}
 		key.noted = key.LastUsed
-		k.hold(key)
+		k.addInMemory(key)
 	}
 	// The first key is added last, so that no stored key can replace it.
-	k.hold(&apiKey{ID: firstKeyID, Name: "local", Hash: hashOf(o.Key), Mask: maskOf(o.Key), CreatedAt: time.Now().UTC()})
+	k.addInMemory(&apiKey{ID: firstKeyID, Name: "local", Hash: hashOf(o.Key), Mask: maskOf(o.Key), CreatedAt: time.Now().UTC()})
 	return k
 }
 
-// hold adds a key in memory.
-func (k *keyring) hold(key *apiKey) {
+// addInMemory adds a key in memory.
+func (k *keyring) addInMemory(key *apiKey) {
 	key.rate = newBucket(k.limit)
 	k.byHash[key.Hash], k.byID[key.ID] = key, key
 }
@@ -114,8 +114,8 @@ func (k *keyring) use(value string) (*apiKey, bool) {
 	return key, true
 }
 
-// all returns copies of all keys, oldest first.
-func (k *keyring) all() []apiKey {
+// list returns copies of all keys, oldest first.
+func (k *keyring) list() []apiKey {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	keys := make([]apiKey, 0, len(k.byID))
@@ -148,7 +148,7 @@ func (k *keyring) create(name string) (key apiKey, value string, err error) {
 	if err := k.save(made); err != nil {
 		return apiKey{}, "", fmt.Errorf("the key was not made: %w", err)
 	}
-	k.hold(made)
+	k.addInMemory(made)
 	return *made, value, nil
 }
 

@@ -75,7 +75,7 @@ type Service struct {
 	keys       *keyring
 	mux        *http.ServeMux
 	contents   *http.ServeMux // serves the contents of volumes
-	unique     turns
+	unique     labelLocks
 	freed      func(ctx context.Context) // waits until the space of deleted objects is free
 	operations map[string]string         // see operationsByCall
 }

@@ -89,8 +89,8 @@ func (s *Service) listSnapshots(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// Bounds of a fork's timeout. The service's schema has a default of 15 seconds. SDKs sent 300
-// before they left the timeout to the server, so 300 is what users know.
+// Bounds of a fork's timeout. The default is 300 seconds, which SDKs sent before they left the
+// timeout to the server. The service's schema has 15 seconds.
 const (
 	forkTimeout = 300
 	maxForks    = 100

@@ -177,9 +177,9 @@ func parseTagPage(query *query) (p tagPage, err error) {
 	return p, nil
 }
 
-// of returns the page of a template's tags, and the cursor of the next page. next is nil after
+// tagNames returns the page of a template's tags, and the cursor of the next page. next is nil after
 // the last page.
-func (p *tagPage) of(t *templates.Template) (names []string, next *string) {
+func (p *tagPage) tagNames(t *templates.Template) (names []string, next *string) {
 	var all []cursor
 	for name, tag := range t.Tags {
 		at := cursor{tag.CreatedAt, name}
@@ -219,7 +219,7 @@ func (s *Service) tagGroups(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	names, next := page.of(&t)
+	names, next := page.tagNames(&t)
 	groups := make([]tagGroup, len(names))
 	for i, name := range names {
 		groups[i] = tagGroup{Tag: name, Assignments: []assignment{assignmentOf(&t, name)}}

@@ -56,7 +56,7 @@ func answerOf(k apiKey) keyAnswer {
 }
 
 func (s *Service) listKeys(w http.ResponseWriter, _ *http.Request) error {
-	all := s.keys.all()
+	all := s.keys.list()
 	answer := make([]keyAnswer, len(all))
 	for i, k := range all {
 		answer[i] = answerOf(k)

@@ -32,14 +32,14 @@ func (s *Service) createUnique(r *http.Request, request lifecycle.Request) (life
 	return s.createOnce(r, request)
 }
 
-// turns makes callers with the same label run one after the other.
-type turns struct {
+// labelLocks makes callers with the same label run one after the other.
+type labelLocks struct {
 	mu   sync.Mutex
 	busy map[[2]string]chan struct{} // closed when the caller with this label has ended
 }
 
 // begin waits until no other caller has the label, or ctx ends. The caller must call done.
-func (t *turns) begin(ctx context.Context, label [2]string) (done func(), err error) {
+func (t *labelLocks) begin(ctx context.Context, label [2]string) (done func(), err error) {
 	for {
 		t.mu.Lock()
 		other := t.busy[label]

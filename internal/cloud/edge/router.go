@@ -189,7 +189,7 @@ func (rt *Router) signer(r *http.Request) *upstream {
 	if url == nil {
 		return nil
 	}
-	signed := func(sb *Sandbox) bool { return sb.AccessToken != "" && url.with(sb.AccessToken) }
+	signed := func(sb *Sandbox) bool { return sb.AccessToken != "" && url.signedBy(sb.AccessToken) }
 	rt.mu.RLock()
 	for _, u := range rt.sandboxes {
 		if signed(&u.Sandbox) {

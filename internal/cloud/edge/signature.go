@@ -54,9 +54,9 @@ func signedURL(method string, query url.Values) *signed {
 	return s
 }
 
-// with reports whether token signed the URL. This only serves to find the sandbox: envd checks
+// signedBy reports whether token signed the URL. This only serves to find the sandbox: envd checks
 // the signature and its expiration again.
-func (s *signed) with(token string) bool {
+func (s *signed) signedBy(token string) bool {
 	for _, begun := range s.begun {
 		sum, err := begun.Clone()
 		if err != nil {

@@ -74,7 +74,7 @@ func (u *upstream) authorized(r *http.Request) bool {
 		return false
 	}
 	url := signedURL(r.Method, query)
-	return url != nil && url.with(u.AccessToken) && !url.expired(time.Now())
+	return url != nil && url.signedBy(u.AccessToken) && !url.expired(time.Now())
 }
 
 // wake wakes a sandbox, and waits until requests can be forwarded to the sandbox.

@@ -62,19 +62,19 @@ type Options struct {
 
 // Server serves one sandbox. It is safe for concurrent use.
 type Server struct {
-	users     *users
-	paths     paths
-	sandbox   atomic.Pointer[sandbox]
-	path      string
-	scratch   string
-	homes     string // the directory for homes of accounts that builds add
-	anyOwner  bool   // see Options
-	processes *processes
-	watchers  *watchers
-	turns     turns
-	metrics   *metrics
-	terminal  func(context.Context) (controller, tty *os.File, err error)
-	refusal   error // the error for starting any process; nil: none
+	users       *users
+	paths       paths
+	sandbox     atomic.Pointer[sandbox]
+	path        string
+	scratch     string
+	homes       string // the directory for homes of accounts that builds add
+	anyOwner    bool   // see Options
+	processes   *processes
+	watchers    *watchers
+	uploadLocks fileLocks
+	metrics     *metrics
+	terminal    func(context.Context) (controller, tty *os.File, err error)
+	refusal     error // the error for starting any process; nil: none
 }
 
 // New returns a server without processes. It returns an error if o is not valid. [Server.Close]

@@ -23,7 +23,7 @@ var (
 
 // input is the writing end of a process's standard input, or of the process's terminal.
 type input struct {
-	turn chan struct{} // contains one token: one writer at a time; waiting for it can end with a context
+	lock chan struct{} // contains one token: one writer at a time; waiting for it can end with a context
 
 	mu     sync.Mutex
 	file   *os.File
@@ -33,8 +33,8 @@ type input struct {
 }
 
 func newInput(file *os.File) *input {
-	in := &input{turn: make(chan struct{}, 1), file: file}
-	in.turn <- struct{}{}
+	in := &input{lock: make(chan struct{}, 1), file: file}
+	in.lock <- struct{}{}
 	return in
 }
 
@@ -47,8 +47,8 @@ func (in *input) write(ctx context.Context, data []byte) error {
 		return errInputFull
 	}
 	select {
-	case <-in.turn:
-		defer func() { in.turn <- struct{}{} }()
+	case <-in.lock:
+		defer func() { in.lock <- struct{}{} }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}

@@ -193,9 +193,9 @@ func (s *Server) replace(f *os.File, c *received, user *User, metadata map[strin
 	if err != nil {
 		return nil, err
 	}
-	turn := s.turns.of(info)
-	turn.Lock()
-	defer turn.Unlock()
+	lock := s.uploadLocks.lockOf(info)
+	lock.Lock()
+	defer lock.Unlock()
 	if info, err = f.Stat(); err != nil { // the previous writer may have changed the size
 		return nil, err
 	}

@@ -198,8 +198,8 @@ func write(w io.Writer, data []byte) error {
 	return err
 }
 
-// failure converts the error of a call to envd. otherwise describes the failure if ctx has no
-// cause.
+// failure converts the error of a call to envd. If ctx is done, it returns the cause of ctx. If
+// err is nil, the text of the error is otherwise.
 func failure(ctx context.Context, err error, otherwise string) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -56,7 +56,7 @@ type Reach func(ctx context.Context, host string, port uint16) (net.Conn, error)
 // concurrent use. Set must be called before Serve. The caller must close it.
 type Door struct {
 	options Options
-	way     atomic.Pointer[way]
+	current atomic.Pointer[forwarding]
 	server  *http.Server
 	conns   chan net.Conn
 	closed  chan struct{}
@@ -69,8 +69,8 @@ type Door struct {
 	running sync.WaitGroup
 }
 
-// way contains the current rules, and the connections that were opened for them.
-type way struct {
+// forwarding contains the current rules, and the connections that were opened for them.
+type forwarding struct {
 	rules     *network.Rules
 	transport *http.Transport
 	proxy     *httputil.ReverseProxy
@@ -103,7 +103,7 @@ func New(o Options) *Door {
 		d.mu.Unlock()
 		_ = d.server.Close() // the error is only that of closing connections
 		d.running.Wait()
-		d.way.Load().transport.CloseIdleConnections()
+		d.current.Load().transport.CloseIdleConnections()
 	})
 	return d
 }
@@ -140,7 +140,7 @@ func (d *Door) Set(rules *network.Rules, reach Reach) {
 		ErrorHandler:   refuse,
 		ErrorLog:       silence(),
 	}
-	if old := d.way.Swap(&way{rules, transport, proxy}); old != nil {
+	if old := d.current.Swap(&forwarding{rules, transport, proxy}); old != nil {
 		old.transport.CloseIdleConnections()
 	}
 }
@@ -178,7 +178,7 @@ func (l listener) Addr() net.Addr { return &net.TCPAddr{} }
 // certificate returns the certificate for the host of a new connection.
 func (d *Door) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	host := canonical(hello.ServerName)
-	if len(d.way.Load().rules.Headers(host)) == 0 {
+	if len(d.current.Load().rules.Headers(host)) == 0 {
 		return nil, fmt.Errorf("headers: no rule for %.255q", host)
 	}
 	return d.options.Authority.certificate(host)
@@ -210,18 +210,18 @@ func (d *Door) serve(w http.ResponseWriter, r *http.Request) {
 		refuseUnfit(w, status, problem)
 		return
 	}
-	way := d.way.Load()
-	headers, err := fill(way.rules.Headers(host), d.options.Secret)
+	now := d.current.Load()
+	headers, err := fill(now.rules.Headers(host), d.options.Secret)
 	if err != nil {
 		http.Error(w, fmt.Sprintf("e2bctl: the request was not sent to %s: %v", host, err), http.StatusBadGateway)
 		return
 	}
 	defer func() {
-		if d.way.Load() != way { // Set could not close these connections while they were in use
-			way.transport.CloseIdleConnections()
+		if d.current.Load() != now { // Set could not close these connections while they were in use
+			now.transport.CloseIdleConnections()
 		}
 	}()
-	way.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), values{}, headers)))
+	now.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), values{}, headers)))
 }
 
 // enter counts a request. It returns false if the door is closed.

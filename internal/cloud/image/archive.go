@@ -54,7 +54,7 @@ func (p *Puller) give(ctx context.Context, reference string, auth *Auth, to Keep
 	defer f.close()
 	one := &pull{Puller: p, found: f, tell: progress}
 	img := Image{Digest: f.digest, Config: f.config}
-	release, err := p.turns.take(ctx, "give "+f.digest)
+	release, err := p.locks.lock(ctx, "give "+f.digest)
 	if err != nil {
 		return Image{}, err
 	}

@@ -59,7 +59,7 @@ type Puller struct {
 	options   Options
 	cache     *cache
 	remote    *registries
-	turns     turns
+	locks     nameLocks
 	downloads chan struct{} // has room for maxDownloads
 }
 
@@ -197,8 +197,8 @@ func (p *pull) progress(format string, a ...any) {
 	}
 }
 
-// hold records a layer to release when the call ends.
-func (p *pull) hold(id string) {
+// holdUntilEnd records a layer to release when the call ends.
+func (p *pull) holdUntilEnd(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.held = append(p.held, id)
@@ -244,18 +244,18 @@ func (p *pull) layers(ctx context.Context, dir string) (ids []string, err error)
 }
 
 // layer returns one layer. If several calls need the same layer, one call creates it and the
-// others wait. A call that has the turn for a layer only waits for layers further below. So
+// others wait. A call that has the lock of a layer only waits for layers further below. So
 // calls never wait for each other in a circle.
 func (p *pull) layer(ctx context.Context, dir string, i int, below func() ([]string, error)) (id string, err error) {
 	l := p.blobs[i]
-	release, err := p.turns.take(ctx, l.chain)
+	release, err := p.locks.lock(ctx, l.chain)
 	if err != nil {
 		return "", err
 	}
 	defer release()
 	which := fmt.Sprintf("layer %d of %d", i+1, len(p.blobs))
 	if id, found := p.cache.get(l.chain); found {
-		p.hold(id)
+		p.holdUntilEnd(id)
 		p.progress("%s is here already", which)
 		return id, nil
 	}
@@ -271,7 +271,7 @@ func (p *pull) layer(ctx context.Context, dir string, i int, below func() ([]str
 	if id, err = p.unpack(ctx, l, ids, from); err != nil {
 		return "", fmt.Errorf("%s (%s): %w", which, l.digest, err)
 	}
-	p.hold(id)
+	p.holdUntilEnd(id)
 	p.progress("%s is unpacked", which)
 	return id, p.cache.put(l.chain, i, id)
 }
@@ -315,7 +315,7 @@ func (p *pull) chain(ctx context.Context, ids []string) ([]string, error) {
 		return ids, err
 	}
 	merged := mergedPrefix + p.blobs[len(p.blobs)-1].chain
-	release, err := p.turns.take(ctx, merged)
+	release, err := p.locks.lock(ctx, merged)
 	if err != nil {
 		return nil, err
 	}

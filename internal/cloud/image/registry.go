@@ -30,7 +30,7 @@ type registries struct {
 	mirrors   map[string]mirror // keyed by the name of the registry
 	insecure  []string
 	keychain  authn.Keychain
-	transport *doors
+	transport *transports
 }
 
 // mirror is a registry that replaces another registry.
@@ -66,20 +66,20 @@ func newRegistries(o Options) (*registries, error) {
 	secure.MaxIdleConns, secure.MaxIdleConnsPerHost, secure.IdleConnTimeout = 8, 4, 10*time.Second
 	lax := secure.Clone()
 	lax.TLSClientConfig = &tls.Config{InsecureSkipVerify: true}
-	r.transport = &doors{secure, lax, r.insecure}
+	r.transport = &transports{secure, lax, r.insecure}
 	return r, nil
 }
 
-// doors sends requests to registries. Only registries in Options.Insecure may lack a valid
+// transports sends requests to registries. Only registries in Options.Insecure may lack a valid
 // certificate. Only these registries and this machine may use plain HTTP, wherever a redirect
 // leads.
-type doors struct {
+type transports struct {
 	secure, lax *http.Transport
 	insecure    []string
 }
 
 // RoundTrip sends a request.
-func (d *doors) RoundTrip(r *http.Request) (*http.Response, error) {
+func (d *transports) RoundTrip(r *http.Request) (*http.Response, error) {
 	named := slices.Contains(d.insecure, r.URL.Host)
 	if r.URL.Scheme != "https" && !named && !onThisMachine(r.URL.Hostname()) {
 		return nil, fmt.Errorf("%s speaks no HTTPS, and is not one of the registries for which that was allowed", r.URL.Host)
@@ -98,7 +98,7 @@ func onThisMachine(host string) bool {
 	return err == nil && a.IsLoopback()
 }
 
-func (d *doors) close() {
+func (d *transports) close() {
 	d.secure.CloseIdleConnections()
 	d.lax.CloseIdleConnections()
 }

@@ -75,7 +75,7 @@ func (r *Registry) endLocked(rec *record, e end) <-chan struct{} {
 		rec.instance = nil // callers that ask for the state do not wait for the clean-up
 		return r.beginLocked(rec, Pausing, func(ctx context.Context) (func() State, error) {
 			r.close(rec.ID, instance)
-			r.forget(ctx, rec.ID)
+			r.forgetRunning(ctx, rec.ID)
 			r.options.Logger.InfoContext(ctx, "sandbox ended, and is paused as it was at its latest pause", "sandbox", rec.ID, "how", e.how)
 			return func() State { r.revertLocked(rec); return Paused }, nil
 		}).done
@@ -153,7 +153,7 @@ func (r *Registry) discard(rec *record, e end) {
 		rec.base.Release()
 	}
 	if e != closed { // the next server reports that running sandboxes ended with this server
-		r.forget(ctx, rec.ID)
+		r.forgetRunning(ctx, rec.ID)
 	}
 	r.options.Logger.InfoContext(ctx, "sandbox ended", "sandbox", rec.ID, "how", e.how)
 	r.options.Ended(rec.ID)

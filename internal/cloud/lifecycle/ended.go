@@ -68,7 +68,7 @@ func (r *Registry) Ended(id string) string {
 	if rec := r.records[id]; rec != nil && rec.State != Killing {
 		return ""
 	}
-	return words[r.ended.of(id, r.nowLocked()).Reason]
+	return words[r.ended.notFound(id, r.nowLocked()).Reason]
 }
 
 // endedLog remembers the ends of sandboxes for a limited time.
@@ -96,9 +96,9 @@ func (l *endedLog) add(id string, at time.Time, e end) {
 	l.entries[id] = endedEntry{e, at}
 }
 
-// of returns the error for a sandbox that does not exist. The error includes the reason for the
+// notFound returns the error for a sandbox that does not exist. The error includes the reason for the
 // sandbox's end, if it is known.
-func (l *endedLog) of(id string, now time.Time) *NotFoundError {
+func (l *endedLog) notFound(id string, now time.Time) *NotFoundError {
 	e, ok := l.entries[id]
 	if !ok || now.Sub(e.at) > remembered {
 		return &NotFoundError{ID: id}

@@ -69,7 +69,7 @@ func (r *Registry) keep(ctx context.Context, rec *record, sb Sandbox, instance I
 	if err != nil {
 		return nil, errors.Join(err, r.store.Discard(dir))
 	}
-	r.forget(ctx, sb.ID)
+	r.forgetRunning(ctx, sb.ID)
 	return k, nil
 }
 
@@ -142,15 +142,15 @@ func (r *Registry) releaseKept(rec *record) {
 	}
 }
 
-// note records that a sandbox runs, so that the next server can report the sandbox's end.
-func (r *Registry) note(id string) {
+// noteRunning records that a sandbox runs, so that the next server can report the sandbox's end.
+func (r *Registry) noteRunning(id string) {
 	if r.store.Durable() {
 		r.store.Note(store.Running, id, []byte("{}"))
 	}
 }
 
-// forget removes the record that note made.
-func (r *Registry) forget(ctx context.Context, id string) {
+// forgetRunning removes the record that noteRunning made.
+func (r *Registry) forgetRunning(ctx context.Context, id string) {
 	if !r.store.Durable() {
 		return
 	}
@@ -197,7 +197,7 @@ func (r *Registry) restore() {
 		if r.records[entry.ID] == nil {
 			r.ended.add(entry.ID, r.nowLocked(), left)
 		}
-		r.forget(ctx, entry.ID)
+		r.forgetRunning(ctx, entry.ID)
 	}
 }
 

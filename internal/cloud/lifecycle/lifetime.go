@@ -18,7 +18,7 @@ func (r *Registry) Extend(id string, lifetime time.Duration) error {
 }
 
 func (r *Registry) move(id string, lifetime time.Duration, onlyLater bool) error {
-	return r.on(context.Background(), id, onLifetime, func(rec *record) (*transition, error) {
+	return r.handle(context.Background(), id, onLifetime, func(rec *record) (*transition, error) {
 		r.moveLocked(rec, lifetime, onlyLater)
 		return nil, nil
 	})

@@ -19,7 +19,7 @@ type PauseOptions struct {
 // instance, the sandbox continues to run. Other errors are a [*NotFoundError], a [*StateError]
 // and [ErrClosed]. If ctx ends, Pause returns the error of ctx, and the pause continues.
 func (r *Registry) Pause(ctx context.Context, id string, o PauseOptions) error {
-	return r.on(ctx, id, onPause, func(rec *record) (*transition, error) {
+	return r.handle(ctx, id, onPause, func(rec *record) (*transition, error) {
 		return r.pauseLocked(rec, pause{PauseOptions: o}), nil
 	})
 }

@@ -175,7 +175,7 @@ func (r *Registry) Create(ctx context.Context, q Request) (Sandbox, error) {
 		r.discard(rec, abandoned)
 		return Sandbox{}, err
 	}
-	r.note(rec.ID)
+	r.noteRunning(rec.ID)
 	if !r.add(rec) {
 		r.discard(rec, closed)
 		return Sandbox{}, ErrClosed
@@ -204,7 +204,7 @@ func (r *Registry) launch(ctx context.Context, rec *record) error {
 // Get returns the record of a sandbox. If there is none, the error is a [*NotFoundError].
 func (r *Registry) Get(id string) (Sandbox, error) {
 	var sb Sandbox
-	err := r.on(context.Background(), id, onGet, func(rec *record) (*transition, error) {
+	err := r.handle(context.Background(), id, onGet, func(rec *record) (*transition, error) {
 		sb = rec.Sandbox
 		return nil, nil
 	})
@@ -232,7 +232,7 @@ func (r *Registry) List(match func(sb *Sandbox) bool) []*Sandbox {
 // exist. After any other error, the sandbox is paused and can be killed again.
 func (r *Registry) Kill(id string) error {
 	var kill func() error
-	err := r.on(context.Background(), id, onKill, func(rec *record) (*transition, error) {
+	err := r.handle(context.Background(), id, onKill, func(rec *record) (*transition, error) {
 		before := rec.transition
 		r.takeLocked(rec, killed)
 		kill = func() error { return r.kill(rec, before) }
@@ -250,7 +250,7 @@ func (r *Registry) Kill(id string) error {
 // is changing. It returns a [*RefusedError] if asked has headers and the sandbox was created
 // without them.
 func (r *Registry) SetEgress(id string, asked Network, rules *network.Rules) error {
-	return r.on(context.Background(), id, onNetwork, func(rec *record) (*transition, error) {
+	return r.handle(context.Background(), id, onNetwork, func(rec *record) (*transition, error) {
 		if len(asked.Headers) > 0 && !rec.Headers {
 			return nil, &RefusedError{Reason: "rules need a certificate authority that programs in the sandbox trust from their start, and this one was made without rules: create a sandbox with network.rules"}
 		}
@@ -273,7 +273,7 @@ func (r *Registry) SetEgress(id string, asked Network, rules *network.Rules) err
 // If it does not exist, the error is a [*NotFoundError].
 func (r *Registry) Asks(id string) (*network.Asks, error) {
 	var asks *network.Asks
-	err := r.on(context.Background(), id, onGet, func(rec *record) (*transition, error) {
+	err := r.handle(context.Background(), id, onGet, func(rec *record) (*transition, error) {
 		asks = rec.asks
 		return nil, nil
 	})
@@ -343,7 +343,7 @@ func (r *Registry) snapshot(rec *record) Sandbox {
 func (r *Registry) findLocked(id string) (*record, error) {
 	rec := r.records[id]
 	if rec == nil {
-		return nil, r.ended.of(id, r.nowLocked())
+		return nil, r.ended.notFound(id, r.nowLocked())
 	}
 	_ = r.noticeLocked(rec, nil)
 	return rec, nil
@@ -356,5 +356,5 @@ func (r *Registry) notFoundLocked(rec *record) error {
 	if rec.State == Paused {
 		return &NotFoundError{ID: rec.ID, Paused: true}
 	}
-	return r.ended.of(rec.ID, r.nowLocked())
+	return r.ended.notFound(rec.ID, r.nowLocked())
 }

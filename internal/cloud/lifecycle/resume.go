@@ -23,7 +23,7 @@ type ResumeOptions struct {
 // of ctx. If ctx ends, a resume that has begun continues.
 func (r *Registry) Connect(ctx context.Context, id string, o ResumeOptions) (sb Sandbox, resumed bool, err error) {
 	resumed = true
-	err = r.on(ctx, id, onConnect, func(rec *record) (*transition, error) {
+	err = r.handle(ctx, id, onConnect, func(rec *record) (*transition, error) {
 		if rec.State != Running {
 			return r.resumeLocked(rec, o)
 		}
@@ -40,7 +40,7 @@ func (r *Registry) Connect(ctx context.Context, id string, o ResumeOptions) (sb 
 // Resume resumes a paused sandbox like Connect. If the sandbox runs, the error is a
 // [*StateError].
 func (r *Registry) Resume(ctx context.Context, id string, o ResumeOptions) (Sandbox, error) {
-	err := r.on(ctx, id, onResume, func(rec *record) (*transition, error) { return r.resumeLocked(rec, o) })
+	err := r.handle(ctx, id, onResume, func(rec *record) (*transition, error) { return r.resumeLocked(rec, o) })
 	if err != nil {
 		return Sandbox{}, err
 	}
@@ -77,7 +77,7 @@ const (
 func (r *Registry) Wake(ctx context.Context, id string) error {
 	bounded, cancel := context.WithTimeout(ctx, wakeDeadline)
 	defer cancel()
-	err := r.on(bounded, id, onWake, func(rec *record) (*transition, error) {
+	err := r.handle(bounded, id, onWake, func(rec *record) (*transition, error) {
 		switch {
 		case rec.State == Running:
 			return nil, nil
@@ -122,7 +122,7 @@ func (r *Registry) resumeLocked(rec *record, o ResumeOptions) (*transition, erro
 			r.options.Logger.ErrorContext(ctx, "sandbox not resumed", "sandbox", sb.ID, "error", err)
 			return func() State { r.leaveLocked(rec); return Paused }, &LaunchError{refusal(err, bootInstead), true}
 		}
-		r.note(sb.ID)
+		r.noteRunning(sb.ID)
 		r.options.Logger.InfoContext(ctx, "sandbox resumed", "sandbox", sb.ID, "memory", memory)
 		return func() State {
 			r.thawLocked(rec)

@@ -35,7 +35,7 @@ func (r *Registry) checkpoint(ctx context.Context, id string, e event, memory *b
 	var own *transition
 	var below layers.Base // layers of the sandbox, which may end meanwhile
 	var tops tops
-	err := r.on(ctx, id, e, func(rec *record) (*transition, error) {
+	err := r.handle(ctx, id, e, func(rec *record) (*transition, error) {
 		made.Sandbox = rec.Sandbox
 		err := checkCheckpoint(rec.instance, memory)
 		if err != nil {
@@ -54,7 +54,7 @@ func (r *Registry) checkpoint(ctx context.Context, id string, e event, memory *b
 	<-own.done
 	defer below.Release()
 	if err != nil || tops.files == "" {
-		r.layers.Release(tops.all()...)
+		r.layers.Release(tops.layers()...)
 		return Checkpoint{}, err
 	}
 	if made.Layers, err = r.layers.Chain(ctx, below.IDs, tops.files); err != nil {
@@ -83,7 +83,7 @@ type tops struct {
 	memory []string // at most one
 }
 
-func (t *tops) all() []string {
+func (t *tops) layers() []string {
 	if t.files == "" {
 		return t.memory
 	}

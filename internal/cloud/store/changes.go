@@ -19,8 +19,8 @@ const (
 // change of a store can fail.
 func (s *Store) Before(f func(Change) error) { s.before.Store(&f) }
 
-// may returns the error with which a test makes a change fail. It returns nil if there is none.
-func (s *Store) may(c Change) error {
+// fault returns the error with which a test makes a change fail. It returns nil if there is none.
+func (s *Store) fault(c Change) error {
 	if f := s.before.Load(); f != nil {
 		return (*f)(c)
 	}
@@ -28,14 +28,14 @@ func (s *Store) may(c Change) error {
 }
 
 func (s *Store) makeDirectory(path string) error {
-	if err := s.may(MakeDirectory); err != nil {
+	if err := s.fault(MakeDirectory); err != nil {
 		return err
 	}
 	return os.Mkdir(path, 0o700)
 }
 
 func (s *Store) rename(from, to string) error {
-	if err := s.may(Rename); err != nil {
+	if err := s.fault(Rename); err != nil {
 		return err
 	}
 	return os.Rename(from, to)
@@ -43,21 +43,21 @@ func (s *Store) rename(from, to string) error {
 
 // flush syncs a directory. When it returns, the names in the directory survive a power failure.
 func (s *Store) flush(dir string) error {
-	if err := s.may(Sync); err != nil || !s.durable {
+	if err := s.fault(Sync); err != nil || !s.durable {
 		return err
 	}
 	return syncDir(dir)
 }
 
 func (s *Store) putRecord(table Table, id string, e entry) error {
-	if err := s.may(PutRecord); err != nil {
+	if err := s.fault(PutRecord); err != nil {
 		return err
 	}
 	return s.records.put(table, id, e.encode())
 }
 
 func (s *Store) deleteRecord(table Table, id string) error {
-	if err := s.may(DeleteRecord); err != nil {
+	if err := s.fault(DeleteRecord); err != nil {
 		return err
 	}
 	return s.records.delete(table, id)

@@ -44,8 +44,8 @@ func lock(dir string) (release func() error, err error) {
 // unlock does nothing: closing a file releases its lock.
 func unlock(*os.File) {}
 
-// owned and closeToOthers do nothing: the system controls owners and access, since files have
-// no modes.
+// owned returns true and closeToOthers does nothing: the system controls owners and access,
+// since files have no modes.
 func owned(os.FileInfo) bool { return true }
 
 func closeToOthers(string, os.FileInfo) error { return nil }

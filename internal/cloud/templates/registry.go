@@ -132,7 +132,7 @@ func (r *Registry) endLeft(t *Template) error {
 	for _, b := range t.Builds {
 		if b.pending() {
 			b.Status, b.FinishedAt, b.Failure = Failed, now, &Failure{Message: "the local cloud ended during the build: build it again"}
-			changed = changed.with(b, nil, now)
+			changed = changed.withBuild(b, nil, now)
 		}
 	}
 	if changed.UpdatedAt.Equal(t.UpdatedAt) {
@@ -251,7 +251,7 @@ func (r *Registry) Add(ref *Reference, build Build) (Template, error) {
 		if ref != nil {
 			tag = ref.tag()
 		}
-		return t.with(b, []string{tag}, b.CreatedAt)
+		return t.withBuild(b, []string{tag}, b.CreatedAt)
 	})
 	if err != nil {
 		r.options.Layers.Release(build.Layers...)
@@ -278,7 +278,7 @@ func (r *Registry) Request(ref Reference, tags []string, build Build) (Template,
 		return Template{}, Build{}, err
 	}
 	build.Status = Waiting
-	return r.add(&ref, build, func(t Template, b Build) Template { return t.with(b, nil, b.CreatedAt) })
+	return r.add(&ref, build, func(t Template, b Build) Template { return t.withBuild(b, nil, b.CreatedAt) })
 }
 
 // add adds a build to the template with the name of a reference. If there is none, it creates
@@ -312,7 +312,7 @@ func (r *Registry) Begin(template, build string) error {
 			return Template{}, refusef(Invalid, "build '%s' cannot be started: it is %s", build, began[b.Status])
 		}
 		b.Status = Building
-		return t.with(b, nil, now), nil
+		return t.withBuild(b, nil, now), nil
 	})
 }
 
@@ -326,7 +326,7 @@ func (r *Registry) Finish(template, build string, content Content) error {
 			return Template{}, refusef(Invalid, "build '%s' is not being built", build)
 		}
 		b.Status, b.FinishedAt, b.Content = Ready, now, content
-		return t.with(b, b.Tags, now), nil
+		return t.withBuild(b, b.Tags, now), nil
 	})
 	if err != nil {
 		r.options.Layers.Release(content.Layers...)
@@ -341,7 +341,7 @@ func (r *Registry) Fail(template, build string, failure Failure) error {
 			return Template{}, refusef(Invalid, "build '%s' is over", build)
 		}
 		b.Status, b.FinishedAt, b.Failure = Failed, now, &failure
-		return t.with(b, nil, now), nil
+		return t.withBuild(b, nil, now), nil
 	})
 }
 
@@ -462,7 +462,7 @@ func (r *Registry) Assign(ref Reference, tags []string) (build Build, assigned [
 		if build, err = t.named(&ref); err != nil {
 			return Template{}, err
 		}
-		return t.with(build, assigned, now), nil
+		return t.withBuild(build, assigned, now), nil
 	})
 	return build, assigned, err
 }
@@ -480,7 +480,7 @@ func (r *Registry) Unassign(ref Reference, tags []string) error {
 		return refusef(Invalid, "the tag '%s' cannot be removed", DefaultTag)
 	}
 	_, err = r.change(ref, func(t Template, now time.Time) (Template, error) {
-		changed := t.without(tags, now)
+		changed := t.withoutTags(tags, now)
 		if len(changed.Tags) == 0 {
 			return Template{}, refusef(Invalid, "template '%s' has no other tags: delete the template", &ref)
 		}

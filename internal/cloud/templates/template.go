@@ -134,9 +134,9 @@ func (t *Template) Newest(after *ordered.Position, limit int) []Build {
 	return byAge.Page(t.Builds, after, limit, nil)
 }
 
-// with returns the template with a build, and with tags that point to it. The build replaces a
+// withBuild returns the template with a build, and with tags that point to it. The build replaces a
 // build with the same id.
-func (t Template) with(build Build, tags []string, now time.Time) Template {
+func (t Template) withBuild(build Build, tags []string, now time.Time) Template {
 	t.Builds = byAge.Put(slices.Clone(t.Builds), build)
 	t.Tags = maps.Clone(t.Tags)
 	if t.Tags == nil {
@@ -148,8 +148,8 @@ func (t Template) with(build Build, tags []string, now time.Time) Template {
 	return t.tidy(now)
 }
 
-// without returns the template without the given tags.
-func (t Template) without(tags []string, now time.Time) Template {
+// withoutTags returns the template without the given tags.
+func (t Template) withoutTags(tags []string, now time.Time) Template {
 	t.Tags = maps.Clone(t.Tags)
 	for _, tag := range tags {
 		delete(t.Tags, tag)
@@ -203,7 +203,7 @@ func builtIn() []Template {
 		}
 		t := Template{ID: id, Name: name, Description: description, BuiltIn: true, Public: true, CreatedAt: now}
 		first := Build{ID: fmt.Sprintf("00000000-0000-4000-8000-%012d", build), CreatedAt: now, Status: Ready, FinishedAt: now, Content: Content{Engine: by, Workdir: workdir}}
-		return t.with(first, []string{DefaultTag}, now)
+		return t.withBuild(first, []string{DefaultTag}, now)
 	}
 	all := []Template{
 		made("localbasetemplate000", "base", 1, "", ""),

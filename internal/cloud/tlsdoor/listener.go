@@ -72,15 +72,15 @@ func (l *Listener) accept(from *connlimit.Listener) {
 		conn, err := from.Accept()
 		switch {
 		case err == nil:
-			l.running.Go(func() { l.sort(conn) })
+			l.running.Go(func() { l.dispatch(conn) })
 		case !l.pass(result{err: err}), errors.Is(err, net.ErrClosed):
 			return
 		}
 	}
 }
 
-// sort reads the first byte of a connection, and passes the connection on.
-func (l *Listener) sort(conn net.Conn) {
+// dispatch reads the first byte of a connection, and passes the connection on.
+func (l *Listener) dispatch(conn net.Conn) {
 	first, err := peek(conn)
 	if err != nil {
 		_ = conn.Close() // the client has gone, or reached the deadline

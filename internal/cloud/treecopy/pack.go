@@ -84,7 +84,7 @@ func (p *packing) root(name string) error {
 		if !ok {
 			return fmt.Errorf("%s: its id is not known", file)
 		}
-		err = p.one(file, path.Join(top, strings.TrimPrefix(file, real)), info, stat)
+		err = p.packFile(file, path.Join(top, strings.TrimPrefix(file, real)), info, stat)
 		if err == nil && file != real && slices.Contains(machine, file) {
 			return fs.SkipDir
 		}
@@ -92,8 +92,8 @@ func (p *packing) root(name string) error {
 	})
 }
 
-// one packs one file.
-func (p *packing) one(file, name string, info fs.FileInfo, stat *syscall.Stat_t) error {
+// packFile packs one file.
+func (p *packing) packFile(file, name string, info fs.FileInfo, stat *syscall.Stat_t) error {
 	if info.Mode()&(fs.ModeSocket|fs.ModeDevice|fs.ModeNamedPipe) != 0 {
 		return nil
 	}

@@ -69,7 +69,7 @@ func Place(archive io.Reader, p Placement) error {
 		if err != nil {
 			return unpackable(err)
 		}
-		if err := w.one(h, files); err != nil {
+		if err := w.placeFile(h, files); err != nil {
 			return err
 		}
 		w.any = true
@@ -129,8 +129,8 @@ type placedDir struct {
 	at   time.Time
 }
 
-// one copies one file of the archive, if it belongs to the source.
-func (w *placing) one(h *tar.Header, content io.Reader) error {
+// placeFile copies one file of the archive, if it belongs to the source.
+func (w *placing) placeFile(h *tar.Header, content io.Reader) error {
 	name := path.Clean(strings.TrimLeft(h.Name, "/"))
 	if name == ".." || strings.HasPrefix(name, "../") {
 		return refuse("the archive cannot be unpacked: %.200q leads out of it", h.Name)
@@ -218,7 +218,7 @@ func (w *placing) write(to string, h *tar.Header, content io.Reader) error {
 		if err := os.Symlink(h.Linkname, to); err != nil {
 			return err
 		}
-		return w.own(to, h)
+		return w.setOwner(to, h)
 	case tar.TypeLink:
 		of, ok := w.made[path.Clean(strings.TrimLeft(h.Linkname, "/"))]
 		if !ok {
@@ -270,7 +270,7 @@ func (w *placing) file(to string, h *tar.Header, content io.Reader) (err error) 
 		}
 		return unpackable(err)
 	}
-	if err := w.own(to, h); err != nil {
+	if err := w.setOwner(to, h); err != nil {
 		return err
 	}
 	if err := unix.Fchmod(int(file.Fd()), w.mode(h)); err != nil {
@@ -304,7 +304,7 @@ func (w *placing) dir(to string, h *tar.Header) error {
 			return err
 		}
 	}
-	if err := w.own(to, h); err != nil {
+	if err := w.setOwner(to, h); err != nil {
 		return err
 	}
 	w.dirs = append(w.dirs, placedDir{to, w.mode(h), h.ModTime})
@@ -325,7 +325,7 @@ func isLink(name string) bool {
 	return err == nil && info.Mode()&fs.ModeSymlink != 0
 }
 
-func (w *placing) own(to string, h *tar.Header) error {
+func (w *placing) setOwner(to string, h *tar.Header) error {
 	owner := Owner{uint32(h.Uid), uint32(h.Gid)}
 	if w.Owner != nil {
 		owner = *w.Owner

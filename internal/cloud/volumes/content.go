@@ -120,7 +120,7 @@ type Content struct {
 // Open returns the content of a volume. If there is no such volume, the error is [ErrNotFound].
 // The caller must close the content.
 func (r *Registry) Open(id string) (*Content, error) {
-	_, dir, release, err := r.hold(id)
+	_, dir, release, err := r.holdVolume(id)
 	if err != nil {
 		return nil, err
 	}
@@ -161,8 +161,8 @@ func clean(name string) (string, error) {
 	return name, nil
 }
 
-// shown returns the path of an entry as clients know it.
-func shown(name string) string { return path.Clean("/" + name) }
+// clientPath returns the path of an entry as clients know it.
+func clientPath(name string) string { return path.Clean("/" + name) }
 
 // explain adds the error of this package, or of io/fs, to a matching error of the system.
 func explain(err error) error {

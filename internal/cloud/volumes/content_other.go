@@ -36,7 +36,7 @@ func (*Registry) leave(*volume) error { return nil }
 
 func (*Registry) clone(*volume) (*os.File, error) { return nil, errNone }
 
-func (ids) give(*os.File, Owner, uint32) error { return errNone }
+func (ids) setAttributes(*os.File, Owner, uint32) error { return errNone }
 
 // Stat returns errors.ErrUnsupported.
 func (*Content) Stat(string) (Entry, error) { return Entry{}, errNone }

@@ -23,8 +23,8 @@ func openDir(root *os.Root, name string) (*os.File, error) {
 	return root.OpenFile(name, unix.O_PATH|unix.O_DIRECTORY, 0)
 }
 
-// give sets owner and mode of an open file.
-func (i ids) give(file *os.File, owner Owner, mode uint32) error {
+// setAttributes sets owner and mode of an open file.
+func (i ids) setAttributes(file *os.File, owner Owner, mode uint32) error {
 	fd := int(file.Fd())
 	if !i.one {
 		if err := unix.Fchownat(fd, "", int(owner.UID), int(owner.GID), unix.AT_EMPTY_PATH); err != nil {
@@ -67,7 +67,7 @@ func (c *Content) entry(name string, file *os.File) (Entry, error) {
 // path at, relative to the descriptor dir.
 func (c *Content) entryOf(name string, stat *unix.Stat_t, dir int, at string) (Entry, error) {
 	e := Entry{
-		Path: shown(name), Kind: kindOf(stat), Size: stat.Size, Mode: stat.Mode & maxMode, Owner: c.ids.owner(stat),
+		Path: clientPath(name), Kind: kindOf(stat), Size: stat.Size, Mode: stat.Mode & maxMode, Owner: c.ids.owner(stat),
 		Accessed: moment(stat.Atim), Modified: moment(stat.Mtim), Changed: moment(stat.Ctim),
 	}
 	if e.Kind == Symlink {
@@ -131,7 +131,7 @@ func (c *Content) SetAttributes(name string, a Attributes) (Entry, error) {
 		return Entry{}, ErrNotFile
 	}
 	owner, mode := a.apply(e.Owner, e.Mode)
-	if err := c.ids.give(file, owner, mode); err != nil {
+	if err := c.ids.setAttributes(file, owner, mode); err != nil {
 		return Entry{}, err
 	}
 	return c.entry(name, file)

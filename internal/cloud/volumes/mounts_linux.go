@@ -24,8 +24,8 @@ type mounts struct {
 	ended chan struct{}
 }
 
-// do calls a function on the thread of the namespace.
-func (m *mounts) do(f func() error) error {
+// onThread calls a function on the thread of the namespace.
+func (m *mounts) onThread(f func() error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.calls == nil {
@@ -83,7 +83,7 @@ func (m *mounts) mount(image, at string) (root *os.File, err error) {
 		return nil, err
 	}
 	defer device.Close() // from now on the mount uses the device, which is freed with the mount
-	err = m.do(func() error {
+	err = m.onThread(func() error {
 		// With discard, removed files of the volume also free their space outside.
 		if err := unix.Mount(device.Name(), at, imageType, unix.MS_NOSUID|unix.MS_NODEV, "discard"); err != nil {
 			return &fs.PathError{Op: "mount " + device.Name(), Path: at, Err: err}
@@ -99,7 +99,7 @@ func (m *mounts) mount(image, at string) (root *os.File, err error) {
 // clone returns another mount of a directory in a mounted file system. The new mount is not
 // attached.
 func (m *mounts) clone(root *os.File, name string) (clone *os.File, err error) {
-	err = m.do(func() error {
+	err = m.onThread(func() error {
 		fd, err := unix.OpenTree(int(root.Fd()), name, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
 		if err != nil {
 			return &fs.PathError{Op: "clone the mount of", Path: name, Err: err}
@@ -114,7 +114,7 @@ func (m *mounts) clone(root *os.File, name string) (clone *os.File, err error) {
 // use it until they end.
 func (m *mounts) unmount(root *os.File, at string) error {
 	_ = root.Close() // only reads and writes of files can fail
-	return m.do(func() error {
+	return m.onThread(func() error {
 		if err := unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
 			return &fs.PathError{Op: "unmount", Path: at, Err: err}
 		}

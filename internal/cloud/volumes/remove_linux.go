@@ -67,7 +67,7 @@ func unlock(dir int, base string) error {
 	}
 	file := os.NewFile(uintptr(fd), base)
 	defer file.Close()
-	return ids{one: true}.give(file, Owner{}, 0o700) // sets the mode of an entry that belongs to this user
+	return ids{one: true}.setAttributes(file, Owner{}, 0o700) // sets the mode of an entry that belongs to this user
 }
 
 // takeApart deletes a directory in the heap. It moves every directory that it finds to the heap

@@ -222,7 +222,7 @@ func (r *Registry) makeDirectories(dir string) error {
 		return err
 	}
 	defer files.Close()
-	if err := r.ids.give(files, DefaultOwner, defaultDirMode); err != nil {
+	if err := r.ids.setAttributes(files, DefaultOwner, defaultDirMode); err != nil {
 		return err
 	}
 	return os.Rename(filepath.Join(dir, unfinished), filepath.Join(dir, filesName))
@@ -283,7 +283,7 @@ type Mount struct {
 // Hold prevents the deletion of a volume until release is called. The error is [ErrNotFound] if
 // there is no such volume, and [ErrNoSize] if the volume cannot be mounted.
 func (r *Registry) Hold(id string) (m Mount, release func(), err error) {
-	v, dir, release, err := r.hold(id)
+	v, dir, release, err := r.holdVolume(id)
 	if err != nil {
 		return Mount{}, nil, err
 	}
@@ -294,8 +294,8 @@ func (r *Registry) Hold(id string) (m Mount, release func(), err error) {
 	return m, release, nil
 }
 
-// hold holds a volume like Hold. It also returns the volume and its directory.
-func (r *Registry) hold(id string) (v *volume, dir string, release func(), err error) {
+// holdVolume holds a volume like Hold. It also returns the volume and its directory.
+func (r *Registry) holdVolume(id string) (v *volume, dir string, release func(), err error) {
 	r.mu.Lock()
 	v = r.byID[id]
 	if v != nil {

@@ -79,7 +79,7 @@ func (c *Content) Write(name string, r io.Reader, a Attributes, force bool) (Ent
 	defer file.Close()
 	_, err = io.Copy(file, r)
 	if err == nil {
-		err = c.ids.give(file, owner, mode)
+		err = c.ids.setAttributes(file, owner, mode)
 	}
 	if err == nil {
 		err = publish(staged, parent, base, force)
@@ -173,7 +173,7 @@ func (c *Content) makeDir(parent *os.File, base string, a Attributes) (_ *os.Fil
 	dir := os.NewFile(uintptr(fd), base)
 	if made {
 		owner, mode := a.apply(DefaultOwner, defaultDirMode)
-		if err := c.ids.give(dir, owner, mode); err != nil {
+		if err := c.ids.setAttributes(dir, owner, mode); err != nil {
 			return nil, false, errors.Join(err, dir.Close())
 		}
 	}

@@ -19,10 +19,12 @@ func inodeOf(info fs.FileInfo) inode {
 	return inode{uint64(stat.Dev), stat.Ino}
 }
 
-// turns contains locks that serialize uploads to the same file, so that each upload is complete
+// fileLocks contains locks that serialize uploads to the same file, so that each upload is complete
 // before or after every other upload. Several files may share a lock. Its index depends on the
 // inode number.
-type turns [64]sync.Mutex
+type fileLocks [64]sync.Mutex
 
-// of returns the lock for a file. It must be held while the content of the file is replaced.
-func (t *turns) of(info fs.FileInfo) *sync.Mutex { return &t[inodeOf(info).number%uint64(len(t))] }
+// lockOf returns the lock for a file. It must be held while the content of the file is replaced.
+func (t *fileLocks) lockOf(info fs.FileInfo) *sync.Mutex {
+	return &t[inodeOf(info).number%uint64(len(t))]
+}

@@ -5,28 +5,28 @@ import (
 	"sync"
 )
 
-// turns contains a lock for each name, so that only one call at a time works on the name. The
+// nameLocks contains a lock for each name, so that only one call at a time works on the name. The
 // zero value is ready to use.
-type turns struct {
+type nameLocks struct {
 	mu  sync.Mutex
-	all map[string]*turn
+	all map[string]*nameLock
 }
 
-type turn struct {
+type nameLock struct {
 	free  chan struct{} // of capacity 1; full while a call has the lock
 	users int
 }
 
-// take waits for the lock of a name. The caller must call release. take returns the error of
+// lock waits for the lock of a name. The caller must call release. lock returns the error of
 // ctx if it ends first.
-func (t *turns) take(ctx context.Context, name string) (release func(), err error) {
+func (t *nameLocks) lock(ctx context.Context, name string) (release func(), err error) {
 	t.mu.Lock()
 	if t.all == nil {
-		t.all = map[string]*turn{}
+		t.all = map[string]*nameLock{}
 	}
 	one := t.all[name]
 	if one == nil {
-		one = &turn{free: make(chan struct{}, 1)}
+		one = &nameLock{free: make(chan struct{}, 1)}
 		t.all[name] = one
 	}
 	one.users++
