@@ -38,50 +38,51 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// Bounds of the listener.
+// Bounds of the HTTP server.
 const (
-	headerDeadline = 10 * time.Second  // for a request's head, and until a new connection's first request is admitted
-	idleDeadline   = 620 * time.Second // longer than the idle timeout of the load balancers that clients are built for
+	headerDeadline = 10 * time.Second  // for the head of a request, and until a new connection's first request is admitted
+	idleDeadline   = 620 * time.Second // exceeds the idle timeout of the load balancers that clients are built for
 	maxHeader      = 64 << 10
-	maxStreams     = 1000 // on one HTTP/2 connection
+	maxStreams     = 1000 // maximum number of streams on one HTTP/2 connection
 )
 
 // Options configure a cloud. The zero value is usable.
 type Options struct {
 	Address      string            // loopback host:port to listen on; "": a free port on 127.0.0.1
-	Domain       string            // name that leads to this machine, without port; "": localhost
-	Authority    string            // private directory with the certificate authority; "": one that ends with the cloud
-	SecretsKey   string            // key for sealing secrets, as in secrets.EnvKey; "": kept in a file of this user, if State is kept
-	State        string            // directory for data beyond the life of the process; "": no data is kept
-	Key          string            // API key; "": a new one, or that of State
-	Dir          string            // private directory for the instances; "": one of this user's
-	Engine       engine.Name       // runs sandboxes whose template names none; "": engine.Room, or engine.Docker without rooms
-	Docker       docker.Options    // of engine.Docker; Binary and Logger are this cloud's
-	Runsc        string            // of engine.GVisor; "": the one that package gvisorenv installed
-	Isolation    engine.Isolation  // of the room; "": the best this machine supports
-	Binary       string            // program to start again for the cloud's processes; "": this one
-	Python       *pyenv.Env        // Python of kernels; nil: search for one
-	Limits       engine.Limits     // of each sandbox; zero fields: defaults
-	Space        int64             // bytes of layers, cached steps of builds and their archives; 0: builds.DefaultCap
-	Warm         int               // number of sandboxes that are kept ready for the next create
-	MaxSandboxes int               // at once; 0 is lifecycle.DefaultMaxSandboxes
-	Mounts       []mounts.Mount    // directories of the host in every sandbox
-	AllowMounts  []mounts.Allowed  // directories below which clients may ask for others
-	PyodideDist  string            // directory of a Pyodide distribution, for packages of sandboxes of engine.Wasm; "": none
-	VolumeSize   int64             // of each new volume, by a file system of its own; 0: no bound
-	Rate         control.RateLimit // of requests with one API key
-	Policy       network.Policy    // restricts the addresses for all sandboxes
+	Domain       string            // host name that resolves to this machine, without port; "": localhost
+	Authority    string            // private directory of the certificate authority; "": a new authority that ends with the cloud
+	SecretsKey   string            // key for sealing secrets, as in secrets.EnvKey; "": kept in a file of this user, if State is set
+	State        string            // directory for data that outlives the process; "": no data outlives it
+	Key          string            // API key; "": the key in State, or a new one
+	Dir          string            // private directory for instance directories; "": a directory of this user
+	Engine       engine.Name       // engine for templates that name none; "": engine.Room, or engine.Docker where there are no rooms
+	Docker       docker.Options    // options of engine.Docker, except Binary and Logger, which are those below
+	Runsc        string            // runsc of engine.GVisor; "": the one that package gvisorenv installed
+	Isolation    engine.Isolation  // isolation level of the room; "": the best that this machine supports
+	Binary       string            // program to execute for the cloud's processes; "": this program
+	Python       *pyenv.Env        // Python of kernels; nil: search for a Python
+	Limits       engine.Limits     // limits of each sandbox; zero fields have default values
+	Space        int64             // maximum bytes of layers, cached steps of builds and their archives; 0: builds.DefaultCap
+	Warm         int               // number of warm sandboxes, which are ready for the next create
+	MaxSandboxes int               // maximum at the same time; 0: lifecycle.DefaultMaxSandboxes
+	Mounts       []mounts.Mount    // directories of the host that are mounted in every sandbox
+	AllowMounts  []mounts.Allowed  // directories of the host; clients may request mounts of directories below these
+	PyodideDist  string            // directory of a Pyodide distribution, from which sandboxes of engine.Wasm install packages; "": none
+	VolumeSize   int64             // maximum bytes of each new volume, which then has its own file system; 0: no bound
+	Rate         control.RateLimit // limit for requests with the same API key
+	Policy       network.Policy    // restricts the addresses that all sandboxes can reach
 	ProxyNames   bool              // see network.Dialer
-	Images       ImageSources      // further sources of container images
-	Roots        *x509.CertPool    // for the certificates of hosts with header rules; nil: the machine's
+	Images       ImageSources      // sources of container images besides registries
+	Roots        *x509.CertPool    // trusted roots for the certificates of hosts with header rules; nil: the machine's roots
 	Logger       *slog.Logger      // nil: no log
-	// Ask decides whether a sandbox may reach a host that its rules allow without naming it; nil:
-	// it may. It is not called for a sandbox whose own rules have somebody asked.
+	// Ask decides whether a sandbox may reach a host that its rules allow without naming it. If
+	// Ask is nil, the sandbox may. Ask is not called for a sandbox whose own rules send such
+	// questions to a client.
 	Ask func(ctx context.Context, id, host string) bool
 }
 
-// Cloud is an E2B-compatible service that runs inside this process. It is safe
-// for concurrent use. Call Close to end it.
+// Cloud is an E2B-compatible service that runs inside this process. It is safe for concurrent
+// use. The caller must close it.
 type Cloud struct {
 	options   Options
 	python    *pyenv.Env
@@ -90,7 +91,7 @@ type Cloud struct {
 	store     *store.Store
 	volumes   *volumes.Registry
 	mounts    *mounts.Set
-	dist      *mounts.Set // the Pyodide distribution, for sandboxes in which pip runs
+	dist      *mounts.Set // the Pyodide distribution, mounted in sandboxes where pip runs
 	secrets   *secrets.Registry
 	telemetry *telemetry.Registry
 	builds    *builds.Builder
@@ -107,7 +108,7 @@ type Cloud struct {
 	faults    faults
 	handlers  handlers
 	serving   sync.WaitGroup
-	keeper    io.Closer       // removes the directory of the instance; nil: removeInstance does
+	keeper    io.Closer       // removes the directory of the instance; nil: removeInstance removes it
 	life      context.Context //nolint:containedctx // for background work, until Close
 	endLife   context.CancelFunc
 	renewing  sync.WaitGroup
@@ -115,9 +116,9 @@ type Cloud struct {
 	close     func() error
 }
 
-// Start creates a cloud and serves it. ctx bounds only the start. Its errors include
-// engine.ErrNoIsolation, when the machine cannot isolate sandboxes. Without a Python, only
-// kernels do not start.
+// Start creates a cloud and serves it. ctx bounds only the start. The error is
+// engine.ErrNoIsolation (by errors.Is) if the machine cannot isolate sandboxes. Without a
+// Python, Start succeeds, but kernels cannot start.
 func Start(ctx context.Context, o Options) (*Cloud, error) {
 	return start(ctx, o, openers)
 }
@@ -132,7 +133,7 @@ func start(ctx context.Context, o Options, openers map[engine.Name]opener) (_ *C
 			return nil, fmt.Errorf("cloud: %w", err)
 		}
 	}
-	var undo []func() error // undoes the steps done so far if a later one fails
+	var undo []func() error // undo the completed steps if a later step fails
 	defer func() {
 		for _, step := range slices.Backward(undo) {
 			err = errors.Join(err, step())
@@ -192,7 +193,7 @@ func start(ctx context.Context, o Options, openers map[engine.Name]opener) (_ *C
 	return c, nil
 }
 
-// complete fills in the defaults of what the options leave out, and checks them.
+// complete checks the options and sets their defaults.
 func (o *Options) complete(ctx context.Context) (err error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -206,8 +207,8 @@ func (o *Options) complete(ctx context.Context) (err error) {
 	return err
 }
 
-// avoidHidden takes the Python of the machine where sandboxes cannot enter the directories of the
-// environment that was found.
+// avoidHidden replaces the Python environment by the Python of the machine if sandboxes cannot
+// enter the environment's directories.
 func (c *Cloud) avoidHidden(ctx context.Context, hidden []string) (err error) {
 	if len(hidden) == 0 {
 		return nil
@@ -222,7 +223,7 @@ func (c *Cloud) avoidHidden(ctx context.Context, hidden []string) (err error) {
 	return nil
 }
 
-// assemble makes the parts of the cloud that answer requests. It cannot fail.
+// assemble creates the parts of the cloud that answer requests. It cannot fail.
 func (c *Cloud) assemble(authority *tlsdoor.Authority) {
 	o := c.options
 	cache := builds.OpenCache(c.store, c.kept, o.Logger)
@@ -246,11 +247,11 @@ func (c *Cloud) assemble(authority *tlsdoor.Authority) {
 		Sandboxes: c.sandboxes, Templates: all, Builds: c.builds, Volumes: c.volumes, Secrets: c.secrets, CheckProxy: c.dialer.CheckProxy,
 		Telemetry: c.telemetry, Store: c.store, Rate: o.Rate, Logger: o.Logger,
 	})
-	c.router = edge.New(edge.Options{API: c.faults.of(api.Operation, api), Domain: c.Domain(), Logger: c.logger("edge"), Wake: c.wake, Asleep: c.asleep, Ended: c.sandboxes.Ended})
+	c.router = edge.New(edge.Options{API: c.faults.operationHandler(api.Operation, api), Domain: c.Domain(), Logger: c.logger("edge"), Wake: c.wake, Asleep: c.asleep, Ended: c.sandboxes.Ended})
 	c.peers = c.newPeers(authority)
 }
 
-// serve answers requests from the listener until Close.
+// serve answers the requests on the listener until Close.
 func (c *Cloud) serve(ctx context.Context, listener net.Listener) {
 	c.server = &http.Server{
 		Handler:           connlimit.Handler(c.handlers.counted(c.log.Handler(c.faults.handler(c.router)))),
@@ -276,8 +277,8 @@ func remedyOf(hidden []string) string {
 	return fmt.Sprintf("sandboxes here run as an id that cannot enter %s: run as an ordinary user, or set XDG_CACHE_HOME to a directory open to all and run `e2bctl local setup`", strings.Join(hidden, ", "))
 }
 
-// Close ends every sandbox and connection, and the cloud itself. It returns when all of it
-// is gone. Close is idempotent.
+// Close ends every sandbox and connection, and then the cloud. It returns when all of them have
+// ended. Close is idempotent.
 func (c *Cloud) Close() error { return c.close() }
 
 func (c *Cloud) shutDown(dir string) error {
@@ -290,19 +291,19 @@ func (c *Cloud) shutDown(dir string) error {
 	c.peers.close()
 	c.handlers.wait()
 	c.telemetry.Close()
-	// A store that ends with the instance removes the files of sandboxes in volumes and
-	// layers, with any modes, before the engine removes the directory of the instance.
+	// A store that ends with the instance removes the files of sandboxes in volumes and layers,
+	// whatever their modes. Then the engine removes the directory of the instance.
 	c.keeping.close()
 	err = errors.Join(err, c.volumes.Close(), c.store.Close(), c.engines.close(), c.mounts.Close(), c.dist.Close())
 	c.renewing.Wait()
 	return errors.Join(err, c.removeInstance(dir))
 }
 
-// URL returns the address of the API and the sandboxes. It also speaks https.
+// URL returns the http address of the API and the sandboxes. The same port also serves https.
 func (c *Cloud) URL() string { return "http://" + c.address.String() }
 
-// Domain returns the host name and port of sandboxes, for http and https: port P of sandbox
-// I is at P-I.Domain, the API at api.Domain.
+// Domain returns the host name and port of sandboxes, for http and https. Port P of sandbox I
+// has the address P-I.Domain, and the API has the address api.Domain.
 func (c *Cloud) Domain() string {
 	return net.JoinHostPort(c.options.Domain, strconv.Itoa(c.address.(*net.TCPAddr).Port))
 }
@@ -310,15 +311,15 @@ func (c *Cloud) Domain() string {
 // Trust returns the files that make clients trust the certificates of Domain.
 func (c *Cloud) Trust() tlsdoor.Trust { return c.trust }
 
-// Key returns the API key. It is a secret.
+// Key returns the API key, which is a secret.
 func (c *Cloud) Key() string { return c.options.Key }
 
 // Isolation returns the isolation level of sandboxes.
-func (c *Cloud) Isolation() engine.Isolation { return c.own().Report().Isolation }
+func (c *Cloud) Isolation() engine.Isolation { return c.ownEngine().Report().Isolation }
 
-// Report returns the isolation that this machine provides, and how long pauses last.
+// Report describes the isolation that this machine provides, and how long pauses last.
 func (c *Cloud) Report() engine.Report {
-	report := c.own().Report()
+	report := c.ownEngine().Report()
 	switch {
 	case c.store.Durable() && report.Promises[engine.SavedMemory] == "":
 		report.Pause += "; memory and written files are copied to the state directory"
@@ -336,7 +337,7 @@ func (c *Cloud) Python() *pyenv.Env { return c.python }
 // Requests returns the most recently answered requests, oldest first.
 func (c *Cloud) Requests() []requestlog.Entry { return c.log.Entries() }
 
-// Inject makes a later request fail, for tests. It returns an error if f is invalid.
+// Inject makes a later request fail, for tests. It returns an error if f is not valid.
 func (c *Cloud) Inject(f Fault) error {
 	if err := f.check(); err != nil {
 		return fmt.Errorf("cloud: inject a fault: %w", err)
@@ -348,11 +349,11 @@ func (c *Cloud) Inject(f Fault) error {
 // UnmetFaults returns the faults that no request has met.
 func (c *Cloud) UnmetFaults() []Fault { return c.faults.unmet() }
 
-// Advance moves the clock of the sandboxes' lifetimes forward, for tests.
+// Advance advances the clock that the lifetimes of sandboxes use, for tests.
 func (c *Cloud) Advance(d time.Duration) { c.sandboxes.Advance(d) }
 
-// handlers counts the HTTP handlers that are running, so that Close can wait
-// for them: closing the HTTP server only cuts their connections.
+// handlers counts the running HTTP handlers, so that Close can wait for them. Closing the HTTP
+// server only closes their connections.
 type handlers struct {
 	running sync.WaitGroup
 	mu      sync.Mutex
@@ -373,7 +374,7 @@ func (h *handlers) counted(next http.Handler) http.Handler {
 	})
 }
 
-// wait refuses new requests and waits for the running ones to finish.
+// wait makes handlers refuse new requests, and waits until the running requests have ended.
 func (h *handlers) wait() {
 	h.mu.Lock()
 	h.closed = true

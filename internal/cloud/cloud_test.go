@@ -58,8 +58,12 @@ func (r *fakeRoom) Report() engine.Report {
 	return engine.Report{Engine: r.name, Promises: r.lacks, Isolation: engine.Full, IDs: ids, Egress: engine.EgressTransparent}
 }
 
-func (r *fakeRoom) CheckLayers(context.Context, string) error     { return engine.Lackf(engine.SharedLayers, "for a test") }
-func (r *fakeRoom) Merge(context.Context, []string, string) error { return engine.Lackf(engine.SharedLayers, "for a test") }
+func (r *fakeRoom) CheckLayers(context.Context, string) error {
+	return engine.Lackf(engine.SharedLayers, "for a test")
+}
+func (r *fakeRoom) Merge(context.Context, []string, string) error {
+	return engine.Lackf(engine.SharedLayers, "for a test")
+}
 func (r *fakeRoom) UnpackTar(context.Context, []string, io.Reader, string) error {
 	return engine.Lackf(engine.Images, "for a test")
 }

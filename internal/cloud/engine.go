@@ -18,8 +18,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 )
 
-// opener opens an engine for a cloud whose other parts are set up. dir is the directory of the
-// instance.
+// opener opens an engine of a cloud whose other parts already exist. dir is the directory of
+// the instance.
 type opener func(ctx context.Context, c *Cloud, dir string) (engine.Engine, error)
 
 func openDocker(ctx context.Context, c *Cloud, _ string) (engine.Engine, error) {
@@ -30,23 +30,24 @@ func openDocker(ctx context.Context, c *Cloud, _ string) (engine.Engine, error) 
 	return docker.Open(ctx, o)
 }
 
-// engines are the engines of a cloud: its own one, which is opened at the start, and others,
-// which are opened when a template asks for them.
+// engines are the engines of a cloud. The cloud's own engine is opened at the start. The others
+// are opened when a template first requires them.
 type engines struct {
 	own    engine.Name
 	all    map[engine.Name]*lazyEngine
-	opened func(engine.Engine) // is called for each opened engine; it must be quick
-	latest sync.Map            // engine.Name to the engine.Engine of that name that was opened last
+	opened func(engine.Engine) // called for each opened engine; must return quickly
+	latest sync.Map            // maps each engine.Name to the engine.Engine of that name that was opened last
 }
 
-// lazyEngine is an engine that is opened when it is needed, and again if it has died since.
+// lazyEngine is an engine that is opened when it is first needed. If it has ended by itself
+// since, it is opened again.
 type lazyEngine struct {
 	open func(context.Context) (engine.Engine, error)
 
-	mu     sync.Mutex // also held while it is opened
+	mu     sync.Mutex // also held while the engine is opened
 	engine engine.Engine
 	deaths engine.Deaths
-	failed error // set if it died too often
+	failed error // set if the engine ended too often
 	closed bool
 }
 
@@ -58,8 +59,9 @@ func newEngines(own engine.Name, openers map[engine.Name]opener, c *Cloud, dir s
 	return e
 }
 
-// get returns an engine, "" for the cloud's own one, and opens it if necessary. If the machine
-// does not have it, the error is for the client, and the next call tries again.
+// get returns an engine, and opens it if necessary. "" means the cloud's own engine. If the
+// machine cannot have the engine, get returns an error for the client, and the next call tries
+// again.
 func (e *engines) get(ctx context.Context, name engine.Name) (engine.Engine, error) {
 	name = cmp.Or(name, e.own)
 	limited, cancel := context.WithTimeoutCause(ctx, openDeadline, fmt.Errorf("it did not start within %v", openDeadline))
@@ -71,7 +73,7 @@ func (e *engines) get(ctx context.Context, name engine.Name) (engine.Engine, err
 	return opened, err
 }
 
-// openDeadline bounds the time for opening another engine than the cloud's own.
+// openDeadline bounds the time for opening an engine that is not the cloud's own.
 const openDeadline = 30 * time.Second
 
 func (e *engines) open(ctx context.Context, name engine.Name) (engine.Engine, error) {
@@ -93,7 +95,7 @@ func (e *engines) open(ctx context.Context, name engine.Name) (engine.Engine, er
 		if died := l.engine.Err(); l.deaths.TooMany(time.Now()) {
 			l.failed = fmt.Errorf("%w; that was the death number %d within %v", died, engine.MaxDeaths, engine.DeathsWithin)
 		}
-		_ = l.engine.Close() // it ended by itself, and its sandboxes with it
+		_ = l.engine.Close() // the engine ended by itself, and its sandboxes ended with it
 		l.engine = nil
 	}
 	if l.failed != nil {
@@ -109,8 +111,8 @@ func (e *engines) open(ctx context.Context, name engine.Name) (engine.Engine, er
 	return opened, nil
 }
 
-// noDiskLimit reports whether an engine does not limit the disk of its sandboxes. It opens no
-// engine: before a daemon of containers is opened, none is known to limit the disk.
+// noDiskLimit reports whether an engine has no disk limit for its sandboxes. It does not open
+// the engine: a container daemon that has not been opened counts as having no limit.
 func (e *engines) noDiskLimit(name engine.Name) bool {
 	opened, known := e.latest.Load(name)
 	if !known {
@@ -119,7 +121,7 @@ func (e *engines) noDiskLimit(name engine.Name) bool {
 	return opened.(engine.Engine).Report().Promises[engine.DiskLimit] != ""
 }
 
-// close closes all engines. None is opened after that.
+// close closes all engines. Afterwards no engine can be opened.
 func (e *engines) close() error {
 	var err error
 	for _, l := range e.all {
@@ -134,21 +136,21 @@ func (e *engines) close() error {
 }
 
 // architecture returns the processor architecture of images for the cloud's own engine. A
-// daemon of containers may run on another machine.
+// container daemon may run on another machine.
 func (c *Cloud) architecture() string {
-	if keeper, keeps := c.own().(imageKeeper); keeps {
+	if keeper, keeps := c.ownEngine().(imageKeeper); keeps {
 		return keeper.Architecture()
 	}
 	return runtime.GOARCH
 }
 
-// ofRoom reports whether the sandboxes of an engine see the programs and the Python of this
-// machine.
+// ofRoom reports whether the sandboxes of an engine have access to the programs and the Python
+// of this machine.
 func ofRoom(report engine.Report) bool {
 	return report.Engine == engine.Room || report.Engine == engine.GVisor
 }
 
-// buildTarget describes an engine for builds.
+// buildTarget returns the properties of an engine for builds.
 func (c *Cloud) buildTarget(ctx context.Context, name engine.Name) (builds.Target, error) {
 	e, err := c.engines.get(ctx, name)
 	if err != nil {

@@ -13,19 +13,19 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/control"
 )
 
-// A Fault is an answer that a request receives instead of its real one, for testing
-// programs that should survive it.
+// A Fault is an answer that a request receives instead of its real answer. It serves to test
+// whether programs survive failures.
 type Fault struct {
-	Operation string // one of control.Operations; "": any request, also those into sandboxes
-	Method    string // "": any
+	Operation string // one of control.Operations; "": any request, including requests to sandboxes
+	Method    string // HTTP method; "": any
 	Path      string // pattern for path.Match, such as "/sandboxes/*"; "": any
-	Status    int    // 0: cut the connection without an answer
+	Status    int    // HTTP status; 0: close the connection without an answer
 	Message   string
 	Header    http.Header // sent with the answer
-	Times     int         // number of times; 0: once; negative: always
+	Times     int         // number of requests that receive the fault; 0: 1; negative: no bound
 }
 
-// check returns an error if a fault is invalid.
+// check returns an error if a fault is not valid.
 func (f *Fault) check() error {
 	if _, err := path.Match(f.Path, ""); err != nil {
 		return fmt.Errorf("the path %.128q: %w", f.Path, err)
@@ -53,11 +53,11 @@ func (f *Fault) matches(r *http.Request, operation string) bool {
 	if f.Operation != operation || f.Method != "" && f.Method != r.Method {
 		return false
 	}
-	matched, _ := path.Match(f.Path, r.URL.Path) // check has tried the pattern
+	matched, _ := path.Match(f.Path, r.URL.Path) // check has verified the pattern
 	return f.Path == "" || matched
 }
 
-// faults holds the faults that have not been used up.
+// faults holds the faults that are not used up.
 type faults struct {
 	mu   sync.Mutex
 	list []*waitingFault
@@ -65,7 +65,7 @@ type faults struct {
 
 type waitingFault struct {
 	Fault
-	met bool // a request has met it
+	met bool // a request has received the fault
 }
 
 func (fs *faults) add(f Fault) {
@@ -77,7 +77,7 @@ func (fs *faults) add(f Fault) {
 	fs.list = append(fs.list, &waitingFault{Fault: f})
 }
 
-// unmet returns the faults that no request has met.
+// unmet returns the faults that no request has received.
 func (fs *faults) unmet() (list []Fault) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
@@ -89,7 +89,7 @@ func (fs *faults) unmet() (list []Fault) {
 	return list
 }
 
-// take returns the first fault that matches a request, if there is one.
+// take returns the first fault that matches a request. It returns false if none matches.
 func (fs *faults) take(r *http.Request, operation string) (Fault, bool) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
@@ -108,14 +108,14 @@ func (fs *faults) take(r *http.Request, operation string) (Fault, bool) {
 	return f.Fault, true
 }
 
-// handler answers the requests that meet a fault without an operation; next answers the
+// handler answers the requests that match a fault without an operation. next answers all
 // others.
 func (fs *faults) handler(next http.Handler) http.Handler {
-	return fs.of(func(*http.Request) string { return "" }, next)
+	return fs.operationHandler(func(*http.Request) string { return "" }, next)
 }
 
-// of answers the requests that meet a fault for their operation; next answers the others.
-func (fs *faults) of(operation func(*http.Request) string, next http.Handler) http.Handler {
+// operationHandler answers the requests that match a fault for their operation. next answers all others.
+func (fs *faults) operationHandler(operation func(*http.Request) string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f, ok := fs.take(r, operation(r))
 		switch {

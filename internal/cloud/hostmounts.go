@@ -8,8 +8,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/mounts"
 )
 
-// show opens the host directories for a sandbox. When the sandbox has started, and also after
-// an error, the caller calls closeAll.
+// show opens the requested directories of the host for a sandbox. The caller must call closeAll
+// when the sandbox has started, and also after an error.
 func (c *Cloud) show(asked []mounts.Mount) (shown []engine.Mount, closeAll func(), err error) {
 	closeAll = func() {
 		for _, m := range shown {

@@ -10,15 +10,15 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 )
 
-// ImageSources are sources of container images besides their registries: see
+// ImageSources are sources of container images besides the images' registries. See
 // [image.Options].
 type ImageSources struct {
-	Mirrors  map[string]string // URLs by registries
-	Insecure []string          // registries
+	Mirrors  map[string]string // maps registries to URLs
+	Insecure []string          // registries without TLS
 	Dirs     []string          // directories from which images may be read
 }
 
-// openImages returns the fetcher of images for the room.
+// openImages returns the puller that fetches images for the room.
 func (c *Cloud) openImages(kept *layers.Set) (*image.Puller, error) {
 	o := c.options.Images
 	puller, err := image.Open(image.Options{

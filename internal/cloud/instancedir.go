@@ -7,9 +7,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/privatedir"
 )
 
-// newInstanceDir creates the directory of one cloud below parent, which must belong to the user;
-// "" stands for a directory of e2bctl's own. If the cloud crashes, the next one with the same
-// parent finds and removes its leftovers.
+// newInstanceDir creates the directory of a cloud's instance below parent, which must belong to
+// the user. If parent is "", it uses e2bctl's own directory. If the cloud crashes, the next
+// cloud with the same parent removes the directory.
 func newInstanceDir(parent string) (string, error) {
 	if parent == "" {
 		var err error
@@ -30,8 +30,9 @@ func newInstanceDir(parent string) (string, error) {
 	return dir, nil
 }
 
-// removeInstance removes the directory of the cloud once it is no longer used. If its keeper
-// cannot remove a part, that stays for the next cloud, with the file that names it.
+// removeInstance removes the directory of the instance once it is no longer used. The keeper
+// may be unable to remove a part of it. That part, and the file that names it, stay for the
+// next cloud to remove.
 func (c *Cloud) removeInstance(dir string) error {
 	if c.keeper != nil {
 		return c.keeper.Close()

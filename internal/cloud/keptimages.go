@@ -8,25 +8,25 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/image"
 )
 
-// imageKeeper is an engine that keeps the images of templates itself.
+// imageKeeper is implemented by engines that store the images of templates themselves.
 type imageKeeper interface {
 	image.Keeper
-	// RemoveImages removes the images that are not needed.
+	// RemoveImages removes each image for which needed returns false.
 	RemoveImages(ctx context.Context, needed func(digest string) bool) error
 }
 
-// keptImages hands images to the engine that keeps them. For each image there is a layer
-// without files: the image stays as long as a template, a step of a build or a sandbox holds
-// that layer.
+// keptImages passes images to the engine, which stores them. Each image has a layer without
+// files. The image is kept as long as a template, a step of a build or a sandbox holds this
+// layer.
 type keptImages struct {
 	cloud *Cloud
 	to    imageKeeper
 }
 
-// Pull fetches an image, unless the engine has it.
+// Pull fetches an image, unless the engine already has it.
 func (k keptImages) Pull(ctx context.Context, reference string, auth *image.Auth, progress func(line string)) (image.Image, error) {
 	c := k.cloud
-	c.keeping.mu.RLock() // an image that has no layer yet must not be removed
+	c.keeping.mu.RLock() // an image that does not have its layer yet must not be removed
 	img, err := c.images.Give(ctx, reference, auth, k.to, progress)
 	if err == nil {
 		var id string
@@ -35,24 +35,24 @@ func (k keptImages) Pull(ctx context.Context, reference string, auth *image.Auth
 		}
 	}
 	c.keeping.mu.RUnlock()
-	c.collectImages() // a collection in the meantime has removed nothing
+	c.collectImages() // a collection that ran meanwhile has removed nothing
 	return img, err
 }
 
-// keeping collects the images that are no longer needed.
+// keeping removes the images that are no longer needed.
 type keeping struct {
-	mu sync.RWMutex // locked for reading while an image is handed over, for writing while images are removed
+	mu sync.RWMutex // read-locked while an image is passed to the engine; locked while images are removed
 
 	state   sync.Mutex
-	begun   bool // all users of images hold their layers
+	begun   bool // all users of images hold their layers by now
 	closed  bool
-	keeper  imageKeeper // nil: not open
+	keeper  imageKeeper // nil: the engine is not open
 	working sync.WaitGroup
 	running bool
-	again   bool // a collection was requested while one ran
+	again   bool // another collection was requested while one was running
 }
 
-// keptBy records the engine if it keeps images.
+// keptBy sets the keeper to the engine e, if e stores images.
 func (c *Cloud) keptBy(e engine.Engine) {
 	keeper, keeps := e.(imageKeeper)
 	if !keeps {
@@ -64,7 +64,7 @@ func (c *Cloud) keptBy(e engine.Engine) {
 	c.collectImages()
 }
 
-// begin is called when all users of images hold their layers.
+// begin allows collections. It must be called once all users of images hold their layers.
 func (k *keeping) begin(collect func()) {
 	k.state.Lock()
 	k.begun = true
@@ -72,7 +72,7 @@ func (k *keeping) begin(collect func()) {
 	collect()
 }
 
-// close waits until the current removal of images has ended.
+// close waits for a running removal of images to end.
 func (k *keeping) close() {
 	k.state.Lock()
 	k.closed = true
@@ -80,7 +80,7 @@ func (k *keeping) close() {
 	k.working.Wait()
 }
 
-// collectImages makes the engine remove the images that are not needed, in the background.
+// collectImages starts to remove the images that are not needed. It does not wait for the end.
 func (c *Cloud) collectImages() {
 	k := &c.keeping
 	k.state.Lock()
@@ -113,7 +113,7 @@ func (c *Cloud) collectOnce() {
 	k.state.Lock()
 	keeper := k.keeper
 	k.state.Unlock()
-	if !k.mu.TryLock() { // an image is being handed over: Pull collects after that
+	if !k.mu.TryLock() { // an image is being passed to the engine: Pull collects afterwards
 		return
 	}
 	defer k.mu.Unlock()

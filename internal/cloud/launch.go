@@ -26,9 +26,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// launch starts a sandbox and its template's commands.
+// launch starts a sandbox, and runs its template's commands.
 func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Instance, error) {
-	c.telemetry.Open(spec.ID) // not in open: sandboxes of builds have the logs of builds
+	c.telemetry.Open(spec.ID) // not in open, because sandboxes of builds use the logs of builds
 	all, err := c.shownTo(ctx, spec)
 	if err != nil {
 		return nil, err
@@ -37,7 +37,7 @@ func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Inst
 	if err != nil {
 		return nil, err
 	}
-	if spec.Memory == "" { // otherwise the template's commands run already
+	if spec.Memory == "" { // with saved memory, the template's commands already run
 		if err := r.begin(ctx, spec); err != nil {
 			return nil, errors.Join(err, r.Close())
 		}
@@ -45,8 +45,9 @@ func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Inst
 	return r, nil
 }
 
-// open starts a sandbox and makes its ports reachable. all are mounts besides the requested
-// ones. If the engine dies meanwhile, it waits for the next one.
+// open starts a sandbox and makes its ports reachable. all are the mounts that the sandbox did
+// not request. If the engine ends by itself meanwhile, open waits for the next engine and tries
+// again.
 func (c *Cloud) open(ctx context.Context, spec lifecycle.Spec, all []engine.Mount) (*reachable, error) {
 	for {
 		r, err := c.openOnce(ctx, spec, all)
@@ -65,14 +66,14 @@ func (c *Cloud) openOnce(ctx context.Context, spec lifecycle.Spec, all []engine.
 	if err := checkSpec(report, spec, len(all) > 0); err != nil {
 		return nil, err
 	}
-	// Denials can occur for as long as the sandbox lives.
+	// Denials may be added as long as the sandbox lives.
 	denials := &network.Denials{
 		Tell:        func(d network.Denial) { c.tellDenial(context.WithoutCancel(ctx), spec.ID, d) },
 		TellFailure: func(err error) { c.tellFailure(context.WithoutCancel(ctx), spec.ID, err) },
 	}
 	egress := c.egress(spec.ID, spec.Egress, denials, spec.Asks)
 	spec.Egress = egress.Rules
-	c.python.NoteUse() // a cloud may run for months
+	c.python.NoteUse() // noted for each sandbox, because a cloud may run for months
 	shown, closeAll, err := c.show(spec.Mounts)
 	defer closeAll()
 	if err != nil {
@@ -87,7 +88,7 @@ func (c *Cloud) openOnce(ctx context.Context, spec lifecycle.Spec, all []engine.
 		egress.Door = door
 		door.Set(spec.Egress, egress.Reach)
 	}
-	shared, release, err := c.hold(spec.Volumes)
+	shared, release, err := c.holdVolumes(spec.Volumes)
 	if err != nil {
 		return nil, startError(err)
 	}
@@ -117,8 +118,9 @@ func (c *Cloud) openOnce(ctx context.Context, spec lifecycle.Spec, all []engine.
 	return &reachable{Sandbox: sandbox, cloud: c, engine: report, id: spec.ID, denials: denials, asks: spec.Asks, door: door, release: release}, nil
 }
 
-// newDoor returns the door that puts headers into the requests of a sandbox, and the certificate
-// of its authority, for programs inside; nil for a sandbox without such rules.
+// newDoor returns the door that adds headers to the requests of a sandbox, and the certificate
+// of the door's authority for programs inside. It returns nil if the sandbox has no header
+// rules.
 func (c *Cloud) newDoor(spec lifecycle.Spec) (*headers.Door, []byte, error) {
 	if !spec.Headers {
 		return nil, nil, nil
@@ -131,8 +133,8 @@ func (c *Cloud) newDoor(spec lifecycle.Spec) (*headers.Door, []byte, error) {
 	return door, authority.PEM(), nil
 }
 
-// hold keeps the volumes of a sandbox from being deleted until release is called.
-func (c *Cloud) hold(mounts []lifecycle.VolumeMount) (shared []engine.Volume, release func(), err error) {
+// holdVolumes returns the volumes of a sandbox. They cannot be deleted until release is called.
+func (c *Cloud) holdVolumes(mounts []lifecycle.VolumeMount) (shared []engine.Volume, release func(), err error) {
 	var held []func()
 	release = sync.OnceFunc(func() {
 		for _, one := range held {
@@ -150,8 +152,9 @@ func (c *Cloud) hold(mounts []lifecycle.VolumeMount) (shared []engine.Volume, re
 	return shared, release, nil
 }
 
-// startError converts the error of a sandbox that cannot start on this machine: it names the
-// part of the request, or of the options of this cloud. It returns any other error as it is.
+// startError converts the error of a sandbox that cannot start on this machine. The new error
+// names the responsible field of the request or option of the cloud. Any other error is
+// returned unchanged.
 func startError(err error) error {
 	if errors.Is(err, engine.ErrTooLarge) {
 		return &lifecycle.RefusedError{Reason: fmt.Sprintf("envVars are too large: a sandbox takes %d KiB in all", guest.MaxConfig>>10)}
@@ -171,7 +174,7 @@ func startError(err error) error {
 	return &lifecycle.RefusedError{Reason: fmt.Sprintf("not supported by this local cloud: %s: %v", what, err)}
 }
 
-// wake resumes a sandbox for a request.
+// wake resumes a sandbox for a request to it.
 func (c *Cloud) wake(ctx context.Context, id string) error {
 	err := c.sandboxes.Wake(ctx, id)
 	_, limit := errors.AsType[*lifecycle.LimitError](err)
@@ -183,11 +186,12 @@ func (c *Cloud) wake(ctx context.Context, id string) error {
 	case limit:
 		return fmt.Errorf("%w: %w", edge.ErrLimit, err)
 	}
-	// Also for a sandbox that cannot be resumed: it exists, so the client may try again.
+	// This includes a sandbox that cannot be resumed: it exists, so the client may try again.
 	return fmt.Errorf("%w: %w", edge.ErrBusy, err)
 }
 
-// asleep returns the paused sandboxes that a request resumes: the one with an id, or all for "".
+// asleep returns the paused sandboxes that a request resumes. With an id, it returns only that
+// sandbox; with "", all of them.
 func (c *Cloud) asleep(id string) []edge.Sandbox {
 	var found []*lifecycle.Sandbox
 	if id == "" {
@@ -202,23 +206,22 @@ func (c *Cloud) asleep(id string) []edge.Sandbox {
 	return all
 }
 
-// tellDenial logs that a sandbox was denied a connection.
+// tellDenial logs that a connection from a sandbox was denied.
 func (c *Cloud) tellDenial(ctx context.Context, sandbox string, d network.Denial) {
 	c.logger("network").InfoContext(ctx, "denied to a sandbox", "sandbox", sandbox, "host", d.Host, "port", d.Port, "rule", d.Rule)
 	c.log.Denied(sandbox, d.Host, int(d.Port))
 }
 
-// tellFailure logs that the egress proxy of a sandbox did not make a connection.
+// tellFailure logs that the egress proxy of a sandbox failed to connect.
 func (c *Cloud) tellFailure(ctx context.Context, sandbox string, err error) {
 	c.logger("network").WarnContext(ctx, "the egressProxy of a sandbox failed", "sandbox", sandbox, "error", err)
 }
 
-// logger returns a logger whose entries about a sandbox also go to that sandbox's log, under
-// name.
+// logger returns a logger for messages of the component name. Messages about a sandbox are also
+// added to that sandbox's log.
 func (c *Cloud) logger(name string) *slog.Logger { return c.telemetry.Logger(c.options.Logger, name) }
 
-// warmConfig returns the configuration of the process from which kernels are forked; nil without
-// a Python.
+// warmConfig returns the configuration of the zygote. It returns nil if there is no Python.
 func (c *Cloud) warmConfig() *guest.Config {
 	if c.python.Level == pyenv.Absent {
 		return nil
@@ -226,7 +229,7 @@ func (c *Cloud) warmConfig() *guest.Config {
 	return &guest.Config{System: c.system(), Python: interpreter(c.python)}
 }
 
-// system returns the variables of every process of a sandbox.
+// system returns the variables that every process of a sandbox has.
 func (c *Cloud) system() map[string]string {
 	system := map[string]string{}
 	for _, v := range c.python.Vars {
@@ -236,8 +239,8 @@ func (c *Cloud) system() map[string]string {
 	return system
 }
 
-// config returns the configuration of a sandbox's envd. It has the Python of this machine only
-// in a room, and only if the sandbox is not made from an image.
+// config returns the configuration of a sandbox's envd. It includes the Python of this machine
+// only if the engine is a room and the sandbox has no image.
 func (c *Cloud) config(spec lifecycle.Spec, by engine.Report) guest.Config {
 	config := guest.Config{
 		SandboxID: spec.ID, TemplateID: spec.Template.ID, User: spec.Template.User, Workdir: spec.Template.Workdir, AccessToken: spec.AccessToken,
@@ -252,7 +255,7 @@ func (c *Cloud) config(spec lifecycle.Spec, by engine.Report) guest.Config {
 	}
 	switch {
 	case !ofRoom(by):
-	case image != nil: // it has programs of its own
+	case image != nil: // the image has its own programs
 		config.Python, config.Path = []string{"python3"}, cmp.Or(spec.Envs["PATH"], imagePath)
 	default:
 		config.System, config.Python, config.Path = c.system(), interpreter(c.python), searchPath(c.python)
@@ -260,14 +263,15 @@ func (c *Cloud) config(spec lifecycle.Spec, by engine.Report) guest.Config {
 	return config
 }
 
-// needsProxy reports whether programs are told of the proxy. They are told if there is no other
-// egress path, if only another proxy can resolve outside names, or if most traffic is denied: a
-// proxy can explain that, a refused connection cannot.
+// needsProxy reports whether the environment of programs names the proxy. It does in three
+// cases: there is no other egress path, only another proxy can resolve outside names, or most
+// traffic is denied. In the last case the proxy can explain the denial, which a refused
+// connection cannot.
 func (c *Cloud) needsProxy(rules *network.Rules, by engine.Report) bool {
 	return rules.DenyAll() || c.dialer.Proxy != nil || by.Egress != engine.EgressTransparent
 }
 
-// edgeError translates an error of an engine into one of package edge.
+// edgeError converts an error of an engine to an error of package edge.
 func edgeError(err error) error {
 	switch {
 	case errors.Is(err, engine.ErrPortClosed):
@@ -282,7 +286,7 @@ func edgeError(err error) error {
 	return err
 }
 
-// reachable is a sandbox that the router knows until it is closed.
+// reachable is a sandbox that the router knows until the sandbox is closed.
 type reachable struct {
 	engine.Sandbox
 	cloud   *Cloud
@@ -290,8 +294,8 @@ type reachable struct {
 	id      string
 	denials *network.Denials
 	asks    *network.Asks
-	door    *headers.Door // nil: no headers
-	release func()        // releases its volumes
+	door    *headers.Door // nil: no header rules
+	release func()        // releases the volumes of the sandbox
 }
 
 func (r *reachable) Close() error {
@@ -308,7 +312,7 @@ func (r *reachable) Close() error {
 	return err
 }
 
-// Pause ends the connections into the sandbox and stops it.
+// Pause ends the connections into the sandbox and then stops its processes.
 func (r *reachable) Pause(ctx context.Context) error {
 	r.cloud.router.Pause(r.id)
 	r.cloud.telemetry.Rest(r.id)
@@ -319,7 +323,7 @@ func (r *reachable) Pause(ctx context.Context) error {
 	return nil
 }
 
-// Resume lets the sandbox run and be reached again.
+// Resume lets the processes of the sandbox run, and makes it reachable again.
 func (r *reachable) Resume(ctx context.Context) error {
 	if err := r.Thaw(ctx); err != nil {
 		return err
@@ -328,15 +332,15 @@ func (r *reachable) Resume(ctx context.Context) error {
 	return nil
 }
 
-// run makes the sandbox reachable and measured.
+// run makes the sandbox reachable and starts to measure it.
 func (r *reachable) run() {
 	r.cloud.router.Resume(r.id)
 	r.cloud.telemetry.Run(r.id, r.Usage)
 }
 
 // Checkpoint saves the files of the sandbox and, unless memory is "", its memory. With share,
-// the files become a layer, if its engine has layers. The sandbox stops for that time;
-// connections into it wait. If it cannot run on, it ends.
+// the files become a layer if the engine has layers. Meanwhile the sandbox is stopped, and
+// connections into it wait. A sandbox that cannot continue afterwards ends.
 func (r *reachable) Checkpoint(ctx context.Context, dir, memory string, share bool) (shared bool, err error) {
 	if err := r.Hold(ctx); err != nil {
 		return false, err
@@ -347,7 +351,7 @@ func (r *reachable) Checkpoint(ctx context.Context, dir, memory string, share bo
 		}
 	}
 	var complete func() error
-	if err == nil { // after the memory, which belongs to these files
+	if err == nil { // last, because the saved memory belongs to these files
 		complete, err = r.saveFiles(ctx, dir, share)
 	}
 	if failed := r.Thaw(context.WithoutCancel(ctx)); failed != nil {
@@ -359,8 +363,8 @@ func (r *reachable) Checkpoint(ctx context.Context, dir, memory string, share bo
 	return true, complete()
 }
 
-// saveFiles saves the files of the frozen sandbox. With share, they become a layer, if its
-// engine has layers: then the caller calls complete, which is nil otherwise.
+// saveFiles saves the files of the frozen sandbox. With share, the files become a layer if the
+// engine has layers. The caller then calls complete; otherwise complete is nil.
 func (r *reachable) saveFiles(ctx context.Context, dir string, share bool) (complete func() error, err error) {
 	if share {
 		if complete, err := r.SaveLayer(ctx, dir); !errors.Is(err, &engine.LackError{Feature: engine.SharedLayers}) {
@@ -370,10 +374,10 @@ func (r *reachable) saveFiles(ctx context.Context, dir string, share bool) (comp
 	return nil, r.Save(ctx, dir)
 }
 
-// healthDeadline bounds envd's time to report that it is healthy.
+// healthDeadline bounds the time within which envd must answer Healthy.
 const healthDeadline = 3 * time.Second
 
-// Healthy asks envd whether it answers.
+// Healthy returns an error if envd does not answer.
 func (r *reachable) Healthy(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, healthDeadline)
 	defer cancel()
@@ -402,7 +406,7 @@ func (r *reachable) Healthy(ctx context.Context) error {
 	return nil
 }
 
-// SetEgress changes the rules for the sandbox's connections.
+// SetEgress replaces the rules for the sandbox's outgoing connections.
 func (r *reachable) SetEgress(rules *network.Rules) {
 	egress := r.cloud.egress(r.id, rules, r.denials, r.asks)
 	if r.door != nil {
@@ -412,8 +416,8 @@ func (r *reachable) SetEgress(rules *network.Rules) {
 	r.Sandbox.SetEgress(egress)
 }
 
-// egress returns the network access of a sandbox with these rules. If the cloud has a function that
-// is asked, that decides about the hosts which they allow without naming them.
+// egress returns the network access of a sandbox with these rules. If the rules allow a host
+// without naming it, Options.Ask decides, unless it is nil.
 func (c *Cloud) egress(id string, rules *network.Rules, denials *network.Denials, asks *network.Asks) *network.Egress {
 	e := &network.Egress{Dialer: c.dialer, Rules: rules, Denials: denials, Asks: asks, Peers: c.peers.paths}
 	if ask := c.options.Ask; ask != nil && !rules.Asks() {
@@ -423,8 +427,8 @@ func (c *Cloud) egress(id string, rules *network.Rules, denials *network.Denials
 	return e
 }
 
-// orAbsent handles the result of a search for a Python: a machine without one can still run
-// commands.
+// orAbsent replaces the error of a search that found no Python: a machine without a Python can
+// still run commands.
 func orAbsent(env *pyenv.Env, err error) (*pyenv.Env, error) {
 	if errors.Is(err, pyenv.ErrNoPython) {
 		return &pyenv.Env{Level: pyenv.Absent, Note: err.Error()}, nil
@@ -432,7 +436,7 @@ func orAbsent(env *pyenv.Env, err error) (*pyenv.Env, error) {
 	return env, err
 }
 
-// interpreter returns the command that runs kernels; nil: there is none.
+// interpreter returns the command that runs kernels. It returns nil if there is no Python.
 func interpreter(env *pyenv.Env) []string {
 	if env.Level == pyenv.Absent {
 		return nil

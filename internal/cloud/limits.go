@@ -9,16 +9,16 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// maxConnections is the largest number of client connections a cloud accepts,
-// and clientShare the fraction of this process's open files they may take: each
-// client connection needs a second one to a sandbox, and half of all files are
-// reserved for connections out of sandboxes.
+// maxConnections is the largest number of client connections that a cloud accepts. clientShare
+// is the part of this process's open files that client connections may use. A client connection
+// needs a second connection to a sandbox, and half of all files are reserved for connections
+// out of sandboxes.
 const (
 	maxConnections = 4096
 	clientShare    = 4
 )
 
-// connections returns the number of client connections allowed at once.
+// connections returns the number of client connections that are allowed at the same time.
 func connections() (int, error) {
 	files, err := openFiles()
 	if err != nil {
@@ -27,8 +27,9 @@ func connections() (int, error) {
 	return int(min(files/clientShare, maxConnections)), nil
 }
 
-// limitsOf returns the limits of each sandbox. For the engines on this machine, they are no
-// higher than the limits of the container of this process. Containers of Docker are outside it.
+// limitsOf returns the limits of each sandbox. With the engines on this machine, they do not
+// exceed the limits of the container in which this process runs. Containers of Docker are not
+// inside that container.
 func limitsOf(ctx context.Context, o Options) (engine.Limits, error) {
 	if o.Engine == engine.Docker {
 		return o.Limits.WithDefaults(), nil
@@ -49,7 +50,7 @@ func resources(l engine.Limits) control.Resources {
 	return control.Resources{CPUs: int(math.Ceil(l.CPUs)), MemoryMB: int(l.MemoryBytes >> 20), DiskMB: int(l.DiskBytes >> 20)}
 }
 
-// describe describes the limits for people.
+// describe returns the limits as text for people.
 func describe(l engine.Limits) string {
 	return fmt.Sprintf("%g CPUs, %d MiB of memory and %d MiB of disk", l.CPUs, l.MemoryBytes>>20, l.DiskBytes>>20)
 }

@@ -15,11 +15,11 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/tlsdoor"
 )
 
-// attempts bounds the search for a port that is free on both loopback addresses.
+// attempts bounds the number of ports to try until one is free on both loopback addresses.
 const attempts = 20
 
-// listen opens the only port, for http and https. It accepts connections from this
-// machine alone, because anyone who reaches it can run programs here.
+// listen listens on the only port of the cloud, for http and https. It accepts only connections
+// from this machine, because anyone who can connect can run programs here.
 func listen(ctx context.Context, o Options, authority *tlsdoor.Authority) (*tlsdoor.Listener, error) {
 	limit, err := connections()
 	if err != nil {
@@ -36,9 +36,9 @@ func listen(ctx context.Context, o Options, authority *tlsdoor.Authority) (*tlsd
 	return tlsdoor.Listen(authority.Config(), all...), nil
 }
 
-// loopback listens on address. Because localhost is both 127.0.0.1 and ::1, it listens
-// on the other of the two as well: otherwise another program could take the port
-// there, and receive the keys of clients. second is nil if there is no such address.
+// loopback listens on address. localhost means both 127.0.0.1 and ::1, so loopback also listens
+// on the second of these addresses. Otherwise another program could listen there and receive
+// the keys of clients. second is nil if the machine does not have that address.
 func loopback(ctx context.Context, address string) (first, second *net.TCPListener, err error) {
 	for range attempts {
 		if first, err = listenTCP(ctx, address); err != nil {
@@ -57,7 +57,7 @@ func loopback(ctx context.Context, address string) (first, second *net.TCPListen
 		case err == nil:
 			return first, second, nil
 		case lacksAddress(err):
-			return first, nil, nil // a machine without IPv6, for example
+			return first, nil, nil // for example, the machine has no IPv6
 		}
 		_ = first.Close()
 		if _, port, _ := net.SplitHostPort(address); port != "0" {
@@ -80,15 +80,15 @@ func listenTCP(ctx context.Context, address string) (*net.TCPListener, error) {
 	return nil, err
 }
 
-// newAuthority returns the authority for o, and the files that make clients trust it.
-// The authority is in o's directory for it, or in the directory of this cloud.
+// newAuthority returns the certificate authority of a cloud, and the files that make clients
+// trust it. The authority is stored in o.Authority, or else in the directory of the instance.
 func newAuthority(o Options, instance string) (_ *tlsdoor.Authority, trust tlsdoor.Trust, err error) {
 	dir := instance
 	var authority *tlsdoor.Authority
 	if o.Authority == "" {
 		authority, err = tlsdoor.New(o.Domain)
 	} else {
-		dir = filepath.Join(o.Authority, o.Domain) // one for each domain: the certificate names it
+		dir = filepath.Join(o.Authority, o.Domain) // each domain has its own authority, whose certificate names the domain
 		if err = os.MkdirAll(dir, 0o700); err == nil {
 			authority, err = tlsdoor.Open(dir, o.Domain)
 		}

@@ -10,8 +10,9 @@ import (
 	"strings"
 )
 
-// listenerOn names the process that listens on the port of an address. It returns "" if it does
-// not find the process, for instance because it is another user's.
+// listenerOn returns a description of the process that listens on the port of an address. It
+// returns "" if it cannot find the process, for example because the process belongs to another
+// user.
 func listenerOn(address string) string {
 	_, text, _ := net.SplitHostPort(address)
 	port, err := strconv.ParseUint(text, 10, 16)
@@ -19,7 +20,7 @@ func listenerOn(address string) string {
 		return ""
 	}
 	sockets := listening(uint16(port))
-	descriptors, _ := filepath.Glob("/proc/[0-9]*/fd/*") // without those of other users
+	descriptors, _ := filepath.Glob("/proc/[0-9]*/fd/*") // does not include processes of other users
 	for _, name := range descriptors {
 		socket, err := os.Readlink(name)
 		if err != nil || !slices.Contains(sockets, socket) {
@@ -35,7 +36,7 @@ func listenerOn(address string) string {
 	return ""
 }
 
-// listening returns the sockets that listen on a port, in the form of links to them.
+// listening returns the sockets that listen on a port, in the form "socket:[inode]".
 func listening(port uint16) (sockets []string) {
 	for _, name := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 		text, err := os.ReadFile(name)

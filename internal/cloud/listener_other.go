@@ -2,5 +2,6 @@
 
 package cloud
 
-// listenerOn returns "": only on Linux does it find the process that listens on an address.
+// listenerOn returns "", because it can find the process that listens on an address only on
+// Linux.
 func listenerOn(string) string { return "" }

@@ -16,14 +16,15 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/tlsdoor"
 )
 
-// lowestRelayed is the lowest port of a cloud for which sandboxes have a relay: servers of
-// programs inside listen on lower ones.
+// lowestRelayed is the lowest port of a cloud for which sandboxes have a relay. Servers of
+// programs inside use lower ports.
 const lowestRelayed = 1024
 
-// maxPeerStreams bounds the requests on one HTTP/2 connection from a sandbox.
+// maxPeerStreams bounds the number of concurrent requests on an HTTP/2 connection from a
+// sandbox.
 const maxPeerStreams = 100
 
-// peers serves the connections of sandboxes to the public names of sandboxes.
+// peers serves the connections that sandboxes open to the public names of sandboxes.
 type peers struct {
 	paths  *network.Peers
 	server *http.Server
@@ -37,12 +38,12 @@ type peers struct {
 	running sync.WaitGroup
 }
 
-// peerConn is a connection that a sandbox dialled to a name.
+// peerConn is a connection that a sandbox dialled to a public name.
 type peerConn struct {
 	net.Conn
 	name    string
-	headers []network.Header // for each request
-	first   []byte           // bytes that were read already
+	headers []network.Header // added to each request
+	first   []byte           // bytes that were already read
 }
 
 func (c *peerConn) Read(p []byte) (int, error) {
@@ -56,7 +57,7 @@ func (c *peerConn) Read(p []byte) (int, error) {
 
 type peerKey struct{}
 
-// newPeers begins to serve. The router must exist.
+// newPeers starts to serve connections. c must already have its router.
 func (c *Cloud) newPeers(authority *tlsdoor.Authority) *peers {
 	p := &peers{tls: authority.Config(), conns: make(chan net.Conn)}
 	life, end := context.WithCancel(context.Background())
@@ -74,7 +75,7 @@ func (c *Cloud) newPeers(authority *tlsdoor.Authority) *peers {
 		ReadHeaderTimeout: headerDeadline,
 		IdleTimeout:       idleDeadline,
 		MaxHeaderBytes:    maxHeader,
-		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug), // a sandbox could fill the log
+		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug), // otherwise a sandbox could fill the log
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxPeerStreams},
 	}
 	p.running.Go(func() { _ = p.server.Serve(peerListener{p}) }) // until close
@@ -83,7 +84,7 @@ func (c *Cloud) newPeers(authority *tlsdoor.Authority) *peers {
 		p.ended = true
 		p.mu.Unlock()
 		end()
-		_ = p.server.Close() // it only closes connections
+		_ = p.server.Close() // the error is only that of closing connections
 		p.running.Wait()
 	})
 	return p
@@ -98,7 +99,7 @@ func peerHandler(router *edge.Router, port uint16, secret func(name string) (str
 	})
 }
 
-// serve takes over a connection from a sandbox. It returns at once.
+// serve takes over a connection from a sandbox. It does not wait for the connection to end.
 func (p *peers) serve(conn net.Conn, name string, with []network.Header) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -106,18 +107,18 @@ func (p *peers) serve(conn net.Conn, name string, with []network.Header) {
 		_ = conn.Close()
 		return
 	}
-	p.running.Go(func() { p.sort(&peerConn{Conn: conn, name: name, headers: with}) })
+	p.running.Go(func() { p.dispatch(&peerConn{Conn: conn, name: name, headers: with}) })
 }
 
-// sort waits for the first byte of a connection, which shows whether it is TLS, and passes
-// the connection on.
-func (p *peers) sort(conn *peerConn) {
+// dispatch reads the first byte of a connection, which shows whether the connection uses TLS. Then
+// it passes the connection to the server.
+func (p *peers) dispatch(conn *peerConn) {
 	first := make([]byte, 1)
 	_ = conn.SetReadDeadline(time.Now().Add(headerDeadline)) // never fails
 	stop := context.AfterFunc(p.life, func() { _ = conn.Close() })
 	defer stop()
 	if _, err := io.ReadFull(conn, first); err != nil {
-		_ = conn.Close() // the program has gone, or its time is over
+		_ = conn.Close() // the program has ended, or reached the deadline
 		return
 	}
 	conn.first = first
@@ -132,7 +133,7 @@ func (p *peers) sort(conn *peerConn) {
 	}
 }
 
-// peerListener hands the connections to the server.
+// peerListener is the listener from which the HTTP server accepts connections.
 type peerListener struct{ peers *peers }
 
 func (l peerListener) Accept() (net.Conn, error) {
@@ -147,7 +148,7 @@ func (l peerListener) Accept() (net.Conn, error) {
 func (l peerListener) Close() error   { return nil }
 func (l peerListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// relayPort returns the port of the relay in sandboxes; 0: they have none.
+// relayPort returns the port of the relay in sandboxes. It returns 0 if they have no relay.
 func (c *Cloud) relayPort() int {
 	if port := c.address.(*net.TCPAddr).Port; port >= lowestRelayed {
 		return port

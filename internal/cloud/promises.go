@@ -8,9 +8,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 )
 
-// check refuses a feature that an engine does not promise. It must be called before the feature is
-// used. The error is a [*lifecycle.RefusedError]. It calls the feature by the name in what, which
-// clients know.
+// check returns an error if an engine does not promise a feature. It must be called before the
+// feature is used. The error is a [*lifecycle.RefusedError], whose text names the feature as
+// what, a name that clients know.
 func check(by engine.Report, f engine.Feature, what string) error {
 	why := by.Promises[f]
 	if why == "" {
@@ -37,8 +37,8 @@ func partOf(f engine.Feature) string {
 	return string(f)
 }
 
-// checkSpec refuses a sandbox that needs features that its engine does not promise. mounted
-// means that it gets the mounts of every sandbox.
+// checkSpec returns an error if a sandbox needs a feature that its engine does not promise.
+// mounted means that every sandbox has mounts.
 func checkSpec(by engine.Report, spec lifecycle.Spec, mounted bool) error {
 	pause := engine.SavedFiles
 	if spec.KeepMemory {
@@ -73,8 +73,8 @@ func checkSpec(by engine.Report, spec lifecycle.Spec, mounted bool) error {
 // Check returns an error if the sandbox's engine does not promise a feature.
 func (r *reachable) Check(f engine.Feature) error { return check(r.engine, f, string(f)) }
 
-// EngineReport returns the features of an engine, and opens it if necessary. The error
-// names the features that this machine lacks for it.
+// EngineReport describes the features of an engine, and opens it if necessary. The error names
+// the features that this machine lacks for the engine.
 func (c *Cloud) EngineReport(name engine.Name) (engine.Report, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), openDeadline)
 	defer cancel()

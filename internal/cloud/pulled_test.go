@@ -101,7 +101,7 @@ func TestPulledImage(t *testing.T) {
 		}
 	})
 	set := layers.Open(layers.Options{Store: s, Sharing: func() layers.Sharing { return sharing{c.Cloud} }})
-	puller, err := image.Open(image.Options{Store: s, Layers: set, Unpack: c.own().UnpackTar})
+	puller, err := image.Open(image.Options{Store: s, Layers: set, Unpack: c.ownEngine().UnpackTar})
 	must.Do(t, err)
 	t.Cleanup(puller.Close)
 	img, err := puller.Pull(t.Context(), reference, nil, nil)

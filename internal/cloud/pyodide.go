@@ -12,7 +12,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// openDist opens a Pyodide distribution; "": none.
+// openDist opens the directory of a Pyodide distribution. It returns nil if dir is "".
 func openDist(dir string) (*mounts.Set, error) {
 	var all []mounts.Mount
 	if dir != "" {
@@ -28,9 +28,9 @@ func openDist(dir string) (*mounts.Set, error) {
 	return set, nil
 }
 
-// shownTo returns the mounts of a sandbox besides the requested ones: those of every sandbox,
-// and the Pyodide distribution if pip runs in it for a sandbox of WebAssembly. Other sandboxes
-// do not get it: the sandbox that is kept ready has no mounts.
+// shownTo returns the mounts of a sandbox that it did not request: those of every sandbox and,
+// if the sandbox uses engine.Wasm and runs pip, the Pyodide distribution. Other sandboxes do
+// not have the distribution, because a warm sandbox has no mounts.
 func (c *Cloud) shownTo(ctx context.Context, spec lifecycle.Spec) ([]engine.Mount, error) {
 	all, dist := c.mounts.All(), c.dist.All()
 	if len(dist) == 0 || spec.Metadata[protocol.PipFor] == "" {

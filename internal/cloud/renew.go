@@ -8,23 +8,24 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 )
 
-// broken reports that a cloud can have no more sandboxes.
+// broken records that a cloud can no longer have sandboxes.
 type broken struct {
 	done chan struct{}
 	err  error // set before done is closed
 }
 
-// own returns the cloud's own engine, or the latest one while another is being opened.
-func (c *Cloud) own() engine.Engine {
+// ownEngine returns the cloud's own engine. While a new engine is being opened, it returns the
+// previous one.
+func (c *Cloud) ownEngine() engine.Engine {
 	latest, _ := c.engines.latest.Load(c.engines.own)
 	return latest.(engine.Engine)
 }
 
-// renewEngine opens the cloud's own engine again whenever it ends by itself, until that fails
-// or happens too often.
+// renewEngine opens the cloud's own engine again whenever it ends by itself. It stops when that
+// fails or happens too often.
 func (c *Cloud) renewEngine() {
 	for {
-		own := c.own()
+		own := c.ownEngine()
 		select {
 		case <-own.Done():
 		case <-c.life.Done():
@@ -44,13 +45,13 @@ func (c *Cloud) renewEngine() {
 	}
 }
 
-// Done returns a channel that is closed when the cloud can no longer have sandboxes. This
-// happens when something outside kills their supervisor again and again. The cloud still has
-// to be closed.
+// Done returns a channel that is closed when the cloud can no longer have sandboxes, because
+// something outside kills their supervisor again and again. The caller must still close the
+// cloud.
 func (c *Cloud) Done() <-chan struct{} { return c.broken.done }
 
-// Err returns the error of the cloud's engine after which there can be no more sandboxes; nil
-// until Done is closed.
+// Err returns the error why the cloud can no longer have sandboxes. It returns nil until Done
+// is closed.
 func (c *Cloud) Err() error {
 	select {
 	case <-c.broken.done:

@@ -19,17 +19,17 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/wasm"
 	"github.com/e2bctl/e2bctl/internal/cloud/gvisorenv"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
-	_ "github.com/e2bctl/e2bctl/internal/cloud/reexec" // lets this program run as a process of the room
+	_ "github.com/e2bctl/e2bctl/internal/cloud/reexec" // lets the room execute this program for its processes
 	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv"
 )
 
-// defaultEngine is the engine of a cloud without Options.Engine.
+// defaultEngine is the engine of a cloud that does not set Options.Engine.
 const defaultEngine = engine.Room
 
-// imagePath is the PATH of sandboxes whose image sets none.
+// imagePath is the PATH of sandboxes whose image does not set one.
 const imagePath = room.DefaultPath
 
-// openers open the engines that a cloud can have.
+// openers maps each engine that this system supports to the function that opens it.
 var openers = map[engine.Name]opener{
 	engine.Room:   openRoom,
 	engine.Docker: openDocker,
@@ -40,7 +40,7 @@ var openers = map[engine.Name]opener{
 // roomEngine is the engine that isolates sandboxes with namespaces.
 type roomEngine struct {
 	*room.Room
-	noteUse func() // updates the last use of its programs; called for each sandbox, because a cloud may run for months
+	noteUse func() // notes the use of the engine's programs; called for each sandbox, because a cloud may run for months
 }
 
 func openRoom(ctx context.Context, c *Cloud, dir string) (engine.Engine, error) {
@@ -48,13 +48,13 @@ func openRoom(ctx context.Context, c *Cloud, dir string) (engine.Engine, error) 
 	if err != nil {
 		return nil, err
 	}
-	if hidden := r.Report().Hidden; len(hidden) > 0 && c.options.Engine != engine.Room { // the Python is in use by now
+	if hidden := r.Report().Hidden; len(hidden) > 0 && c.options.Engine != engine.Room { // too late for avoidHidden: kernels already use the Python
 		return nil, errors.Join(errors.New(remedyOf(hidden)), r.Close())
 	}
 	return roomEngine{r, func() {}}, nil
 }
 
-// openWasm opens a room of its own, with other files.
+// openWasm opens a room whose sandboxes have the files of engine.Wasm.
 func openWasm(ctx context.Context, c *Cloud, dir string) (engine.Engine, error) {
 	env, err := wasmenv.Find()
 	if err != nil {
@@ -76,7 +76,7 @@ func openWasm(ctx context.Context, c *Cloud, dir string) (engine.Engine, error) 
 	return wasm.New(roomEngine{r, env.NoteUse}, env, c.options.PyodideDist), nil
 }
 
-// checkDist refuses a Pyodide distribution that cannot be used with env.
+// checkDist returns an error if a Pyodide distribution does not work with env.
 func (c *Cloud) checkDist(env *wasmenv.Env, room engine.Report) error {
 	if c.options.PyodideDist == "" {
 		return nil
@@ -87,7 +87,7 @@ func (c *Cloud) checkDist(env *wasmenv.Env, room engine.Report) error {
 	return env.CheckDist(c.options.PyodideDist)
 }
 
-// openGVisor opens a room of its own, with gVisor in its sandboxes.
+// openGVisor opens a room whose sandboxes run in gVisor.
 func openGVisor(ctx context.Context, c *Cloud, dir string) (engine.Engine, error) {
 	if err := gvisorenv.CheckBinary(c.options.Binary); err != nil {
 		return nil, err
@@ -105,8 +105,8 @@ func openGVisor(ctx context.Context, c *Cloud, dir string) (engine.Engine, error
 	return gvisor.New(ctx, roomEngine{r, program.NoteUse}, gvisor.Options{Runsc: program, Binary: c.options.Binary, Programs: c.programs()})
 }
 
-// programs returns the programs of processes in a room besides envd: the Python of kernels,
-// and the dynamic loaders, which change with their libraries.
+// programs returns the programs that processes of a room execute besides envd: the Python of
+// kernels, and the dynamic loaders, which change with their libraries.
 func (c *Cloud) programs() []string {
 	loaders := []string{"/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1"}
 	if c.python.Level == pyenv.Absent {
@@ -115,11 +115,11 @@ func (c *Cloud) programs() []string {
 	return append(loaders, c.python.Python)
 }
 
-// startRoom starts the room of an engine in a directory that its keeper removes: the cloud's
-// directory for the first room, and a new one for others.
+// startRoom starts the room of an engine. Its directory is removed by its keeper. The first
+// room uses the cloud's directory, and each other room a new one.
 func (c *Cloud) startRoom(ctx context.Context, name engine.Name, dir string, o room.Options) (_ *room.Room, err error) {
 	first := c.options.Engine
-	if first == engine.Docker { // it needs no directory
+	if first == engine.Docker { // containers need no directory
 		first = engine.Room
 	}
 	o.Dir = dir
@@ -135,13 +135,12 @@ func (c *Cloud) startRoom(ctx context.Context, name engine.Name, dir string, o r
 	}
 	r, err := room.Start(ctx, o)
 	if err != nil && o.Dir != dir {
-		err = errors.Join(err, os.RemoveAll(o.Dir)) // there may be no keeper
+		err = errors.Join(err, os.RemoveAll(o.Dir)) // the keeper may not have started
 	}
 	return r, err
 }
 
-// keepInstance returns the keeper of the cloud's directory, which all successive rooms
-// share.
+// keepInstance returns the keeper of the cloud's directory. All rooms of the cloud share it.
 func (c *Cloud) keepInstance(ctx context.Context, o room.Options) (*room.Keeper, error) {
 	if c.keeper != nil {
 		return c.keeper.(*room.Keeper), nil
@@ -174,11 +173,11 @@ func (r roomEngine) NewSandbox(ctx context.Context, o engine.SandboxOptions) (en
 	return s, nil
 }
 
-// findPython returns the Python of kernels in rooms.
+// findPython returns the Python of kernels in a room.
 func findPython(ctx context.Context) (*pyenv.Env, error) { return orAbsent(pyenv.Find(ctx)) }
 
-// searchPath returns the PATH inside the sandbox. The Python of kernels comes first, so that
-// pip in a command installs packages for kernels.
+// searchPath returns the PATH in a sandbox. The directory of the kernels' Python is first, so
+// that the pip command installs packages for kernels.
 func searchPath(env *pyenv.Env) string {
 	if env.Level == pyenv.Absent {
 		return room.SearchPath()
@@ -186,11 +185,11 @@ func searchPath(env *pyenv.Env) string {
 	return filepath.Dir(env.Python) + ":" + room.SearchPath()
 }
 
-// machineBounds returns the limits of this process's control groups.
+// machineBounds returns the limits of the control groups of this process.
 func machineBounds() (engine.Bounds, error) { return cgroup.Bounds() }
 
-// machineMemory returns the size of this machine's memory in bytes, or of the container's if
-// that is smaller; 0: unknown.
+// machineMemory returns the size in bytes of this machine's memory, or of the container's
+// memory if that is smaller. It returns 0 if the size is unknown.
 func machineMemory() int64 {
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) != nil {

@@ -10,13 +10,15 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 )
 
-// defaultEngine is the engine of a cloud without Options.Engine.
+// defaultEngine is the engine of a cloud that does not set Options.Engine.
 const defaultEngine = engine.Docker
 
-// imagePath is the PATH of sandboxes whose image sets none, in rooms.
+// imagePath is the PATH of sandboxes in a room whose image does not set one. Here, there are no
+// rooms.
 const imagePath = ""
 
-// openers open the engines that a cloud can have. Rooms need namespaces of Linux.
+// openers maps each engine that this system supports to the function that opens it. Rooms need
+// Linux.
 var openers = map[engine.Name]opener{
 	engine.Room:   openNone,
 	engine.Docker: openDocker,
@@ -28,15 +30,14 @@ func openNone(context.Context, *Cloud, string) (engine.Engine, error) {
 	return nil, fmt.Errorf("%w: use the engine %s", engine.ErrLinuxOnly, engine.Docker)
 }
 
-// findPython returns none: containers have their own.
+// findPython returns an absent Python: containers have their own.
 func findPython(context.Context) (*pyenv.Env, error) { return &pyenv.Env{Level: pyenv.Absent}, nil }
 
-// searchPath returns "": only rooms have the programs of this machine.
+// searchPath returns "": only sandboxes in a room use the programs of this machine.
 func searchPath(*pyenv.Env) string { return "" }
 
-// machineBounds returns none: no engine runs on this machine itself.
+// machineBounds returns no bounds: no engine runs directly on this machine.
 func machineBounds() (engine.Bounds, error) { return engine.Bounds{}, nil }
 
-// machineMemory returns 0: containers use the memory of a virtual machine, or of
-// another machine.
+// machineMemory returns 0: containers use the memory of another, possibly virtual, machine.
 func machineMemory() int64 { return 0 }

@@ -5,8 +5,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/privatedir"
 )
 
-// keyOfSecrets returns the source of the key for secrets. Its file is not in the
-// state directory, so that a copy of that directory is useless without it.
+// keyOfSecrets returns the source of the key for sealing secrets. A key file is not in the
+// state directory. Therefore a copy of that directory does not reveal the secrets.
 func keyOfSecrets(o Options) secrets.Source {
 	switch {
 	case o.SecretsKey != "":

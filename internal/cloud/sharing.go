@@ -7,13 +7,13 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 )
 
-// sharing returns the engine's way to share directories; nil if the machine does not allow
-// it in the store's directory.
+// sharing returns the function of the engine that shares directories between sandboxes. It
+// returns nil if the machine does not allow sharing in the store's directory.
 func (c *Cloud) sharing() layers.Sharing {
 	ctx := context.Background()
 	dir, err := c.store.NewDir()
 	if err == nil {
-		err = errors.Join(c.own().CheckLayers(ctx, dir), c.store.Discard(dir))
+		err = errors.Join(c.ownEngine().CheckLayers(ctx, dir), c.store.Discard(dir))
 	}
 	if err != nil {
 		c.options.Logger.InfoContext(ctx, "each sandbox begins with a copy of the files of its snapshot or template", "reason", err)
@@ -22,9 +22,9 @@ func (c *Cloud) sharing() layers.Sharing {
 	return sharing{c}
 }
 
-// sharing merges layers with the cloud's current engine.
+// sharing implements layers.Sharing with the cloud's current engine.
 type sharing struct{ cloud *Cloud }
 
 func (s sharing) Merge(ctx context.Context, dirs []string, to string) error {
-	return s.cloud.own().Merge(ctx, dirs, to)
+	return s.cloud.ownEngine().Merge(ctx, dirs, to)
 }

@@ -10,16 +10,16 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 )
 
-// Bounds of the wait for a template's commands in its sandboxes.
+// Bounds of the time for a template's start and ready command in its sandboxes.
 const (
 	readyDeadline    = 30 * time.Second
 	minReadyInterval = 20 * time.Millisecond
 	maxReadyInterval = time.Second
 )
 
-// begin runs the start command of the sandbox's template, and waits until its ready command
-// succeeds, or until the deadline. The sandbox is used even if they fail: otherwise a
-// sandbox that broke them could not be resumed.
+// begin runs the start command of the sandbox's template. It waits until the ready command
+// succeeds, or until the deadline. The sandbox is used even if the commands fail, since
+// otherwise a sandbox that broke them could not be resumed.
 func (r *reachable) begin(ctx context.Context, spec lifecycle.Spec) error {
 	if spec.Template.Start == "" {
 		return nil
@@ -29,12 +29,12 @@ func (r *reachable) begin(ctx context.Context, spec lifecycle.Spec) error {
 	waiting, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	ended, err := client.Start(waiting, envdclient.Shell(spec.Template.Start))
-	// A ready command that only sleeps is skipped: its time was not measured on this
+	// A ready command that only sleeps is skipped: its duration was not measured on this
 	// machine.
 	if ready := spec.Template.Ready; err == nil && ready != "" && !envdclient.OnlySleeps(ready) {
 		go func() {
-			// A start command that succeeds may have left a server behind, so the wait goes
-			// on.
+			// A start command that succeeds may have started a server in the background, so the
+			// wait continues.
 			if failed, ok := errors.AsType[*envdclient.ExitError](<-ended); ok {
 				cancel(failed)
 			}
@@ -55,8 +55,8 @@ func (r *reachable) begin(ctx context.Context, spec lifecycle.Spec) error {
 	return nil
 }
 
-// untilReady repeats a check until it succeeds. At the deadline, or when gone is closed, it
-// returns the error of the last check.
+// untilReady repeats check until it succeeds. At the deadline of ctx, or when gone is closed,
+// it returns the error of the last check.
 func untilReady(ctx context.Context, gone <-chan struct{}, check func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, readyDeadline)
 	defer cancel()

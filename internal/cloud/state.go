@@ -11,7 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
 
-// openStore opens the store in the directory state, or one that ends with the instance.
+// openStore opens the store in the directory state. If state is "", it opens a store that ends
+// with the instance.
 func openStore(ctx context.Context, state, instance string) (*store.Store, error) {
 	if state == "" {
 		return store.Temporary(filepath.Join(instance, "state")), nil
@@ -23,14 +24,14 @@ func openStore(ctx context.Context, state, instance string) (*store.Store, error
 	return s, nil
 }
 
-// keyOf returns the key for a store, which clients still have after a restart. It is in
-// the format of the service's keys, which old clients check.
+// keyOf returns the API key that belongs to a store, so that clients can still use it after a
+// restart. The key has the format of the service's keys, which old clients check.
 func keyOf(s *store.Store) string {
 	hash := hmac.New(sha256.New, s.Seed())
 	hash.Write([]byte("API key"))
 	return "e2b_" + hex.EncodeToString(hash.Sum(nil)[:20])
 }
 
-// StateNotes returns warnings about the state directory's file system, and about
-// damaged records in it.
+// StateNotes returns warnings about the file system of the state directory, and about damaged
+// records in that directory.
 func (c *Cloud) StateNotes() []string { return c.store.Notes() }

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// openFiles returns the maximum number of open files of this process. Windows has no such limit, so
-// the number is the largest there is.
+// openFiles returns the maximum number of open files of this process. Windows has no limit, so
+// it returns the largest number.
 func openFiles() (uint64, error) { return math.MaxUint64, nil }
 
 // lacksAddress reports whether listening failed because this machine has no such address.

@@ -22,7 +22,7 @@ type Images interface {
 	Pull(ctx context.Context, reference string, auth *image.Auth, progress func(line string)) (image.Image, error)
 }
 
-// base begins with the template or image that the build is from.
+// base begins the build with its template or image.
 func (r *run) base(ctx context.Context, from Spec) error {
 	reference := from.FromTemplate
 	if name, ok := builtIn(from.FromImage); ok {
@@ -43,7 +43,7 @@ func (r *run) base(ctx context.Context, from Spec) error {
 	return nil
 }
 
-// parent begins with a template. from is the build's name for it.
+// parent begins the build with a template. from is the template's name in the build.
 func (r *run) parent(ctx context.Context, from, reference string) error {
 	t, build, err := r.options.Templates.Find(templates.ParseReference(reference))
 	if err != nil {
@@ -64,12 +64,12 @@ func (r *run) parent(ctx context.Context, from, reference string) error {
 		}
 		parts = append(parts, made)
 	}
-	build.Layers, _ = r.options.Layers.Split(build.Layers...) // a build starts its own processes
+	build.Layers, _ = r.options.Layers.Split(build.Layers...) // leaves out saved memory: a build starts its own processes
 	if _, err := r.options.Layers.Hold(build.Layers...); err != nil {
 		return err
 	}
 	r.state = build.Content
-	if r.state.Workdir == guest.UserWorkdir { // builds know its path
+	if r.state.Workdir == guest.UserWorkdir { // the state of a build has its path
 		r.state.Workdir = guest.UserHome
 	}
 	r.key = key(parts...)
@@ -110,7 +110,7 @@ func (r *run) image(ctx context.Context, from Spec) error {
 	return nil
 }
 
-// pull fetches an image.
+// pull fetches an image, with the login of auth.
 func (r *run) pull(ctx context.Context, reference string, auth *image.Auth) (image.Image, error) {
 	switch {
 	case r.target.Images == nil:
@@ -138,7 +138,7 @@ func (r *run) empty(ctx context.Context) (image.Image, error) {
 	return image.Image{Layers: []string{id}}, err
 }
 
-// envsOf returns those variables of an image that processes can have.
+// envsOf returns the variables of an image that a process can have.
 func (r *run) envsOf(config image.Config) map[string]string {
 	envs := map[string]string{}
 	for _, line := range config.Env {
@@ -152,7 +152,8 @@ func (r *run) envsOf(config image.Config) map[string]string {
 	return envs
 }
 
-// CheckImage returns an [*ImageError] if a requested build cannot begin with an image.
+// CheckImage returns an [*ImageError] if the requested build cannot begin with the image
+// reference.
 func (b *Builder) CheckImage(ctx context.Context, build templates.Build, reference string) error {
 	if _, ok := builtIn(reference); ok {
 		return nil

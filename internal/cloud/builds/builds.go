@@ -23,7 +23,7 @@ import (
 
 // Bounds of builds.
 const (
-	// MaxActive bounds the builds that are started and not finished, and maxRunning those
+	// MaxActive bounds the builds that are started and not finished. maxRunning bounds those
 	// that run at once; the others wait.
 	MaxActive  = 20
 	maxRunning = 4
@@ -36,11 +36,10 @@ const (
 	minReadyInterval = 50 * time.Millisecond
 	maxReadyInterval = 2 * time.Second
 
-	// maxLogs bounds the bytes of the logs of finished builds, and maxJobs the number of
-	// these builds.
+	// maxLogs bounds the bytes of the logs of finished builds. maxJobs bounds their number.
 	maxLogs = 32 << 20
 	maxJobs = 1000
-	// maxWaiting bounds the builds of one tag that wait for their start: clients may never
+	// maxWaiting bounds the builds of one tag that wait for their start. Clients may never
 	// start them.
 	maxWaiting = 32
 )
@@ -55,7 +54,7 @@ var (
 	ErrClosed = errors.New("builds: the cloud is closing")
 )
 
-// Reasons for which a build is given up.
+// Reasons for cancelling a build.
 var (
 	errSuperseded = errors.New("superseded by a newer build of the template with the same tag")
 	errDeleted    = errors.New("the template was deleted")
@@ -66,30 +65,32 @@ var (
 type Sandbox interface {
 	// Dial connects to a port.
 	Dial(ctx context.Context, port int) (net.Conn, error)
-	// Checkpoint saves the written files as [layers.Save] does. memory is "".
+	// Checkpoint saves the files that the sandbox wrote, as [layers.Save] does. memory must be
+	// "".
 	Checkpoint(ctx context.Context, dir, memory string, share bool) (shared bool, err error)
-	Done() <-chan struct{} // closed when it has ended, for any reason
-	Err() error            // the reason for its end; nil before that
-	Close() error          // ends it
+	Done() <-chan struct{} // closed when the sandbox has ended, for any reason
+	Err() error            // the reason for the end; nil while the sandbox runs
+	Close() error          // ends the sandbox
 }
 
 // Options configure a [Builder].
 type Options struct {
 	Store     *store.Store
-	Templates *templates.Registry // of that store
-	Layers    *layers.Set         // of that store
-	Cache     *Cache              // of that store
-	// KeptImages returns the kept container images, which make room when they are dropped;
-	// nil: none.
+	Templates *templates.Registry // from Store
+	Layers    *layers.Set         // from Store
+	Cache     *Cache              // from Store
+	// KeptImages returns the kept container images. Dropping them makes room for builds. nil:
+	// there are none.
 	KeptImages func() []layers.Use
-	// Launch starts a sandbox for the builder alone. It does not run its template's commands.
+	// Launch starts a sandbox that only the builder uses. It does not run the commands of the
+	// sandbox's template.
 	Launch func(ctx context.Context, spec lifecycle.Spec) (Sandbox, error)
-	// Engine runs builds that neither ask for an engine nor are from a template with one.
+	// Engine runs builds that do not name an engine, directly or through their template.
 	Engine engine.Name
-	// Target returns the properties of an engine for builds; nil: the zero Target. An error
-	// explains that the engine is missing.
+	// Target returns the properties of an engine for builds. nil: every engine has the zero
+	// Target. It returns an error if this cloud does not have the engine.
 	Target func(ctx context.Context, name engine.Name) (Target, error)
-	Limits string // of sandboxes, for the log
+	Limits string // limits of sandboxes, for the log
 	Path   string // PATH of processes
 	Cap    int64  // maximum bytes of layers, cached steps and archives; 0: DefaultCap
 	Logger *slog.Logger
@@ -97,29 +98,29 @@ type Options struct {
 
 // Target describes an engine for builds.
 type Target struct {
-	// Machine names everything that layers depend on besides the steps: layers of another
+	// Machine names everything except the steps that layers depend on. Layers of another
 	// machine are not used.
 	Machine string
-	// Base returns a name of the contents of built-in templates; nil: they never change.
+	// Base returns a name for the contents of the built-in templates; nil: they never change.
 	Base    func(ctx context.Context) (string, error)
-	OneUser string // explains that sandboxes have only one user, with the remedy; "": they have several
-	User    string // the name of that one user; "": it is root and user
-	Chosen  bool   // a template that begins with an image chooses the one user
-	Refusal string // explains that nothing can be built; "": builds are possible
-	// Images fetches images. If it is nil, builds begin with built-in templates only, and
-	// NoImages may have the reason. Unpack turns a tar into a layer above others, as
-	// [engine.Engine] does. If it is nil, Images has the empty image, too.
+	OneUser string // why sandboxes have only one user, and the remedy; "": they have several
+	User    string // name of the only user; "": this user is both root and user
+	Chosen  bool   // a template that begins with an image chooses the only user
+	Refusal string // why nothing can be built; "": builds are possible
+	// Images fetches images. If it is nil, builds can begin with built-in templates only, and
+	// NoImages may explain why. Unpack unpacks a tar as a layer above others, as
+	// [engine.Engine] does. If it is nil, Images fetches the empty image, too.
 	Images   Images
 	NoImages string
 	Unpack   func(ctx context.Context, below []string, tar io.Reader, dir string) error
 }
 
-// Builder builds templates. It is safe for concurrent use. Close it before its store and
-// layers.
+// Builder builds templates. It is safe for concurrent use. It must be closed before its store
+// and layers.
 type Builder struct {
 	options Options
 	uploads *Uploads
-	turn    chan struct{} // has room for maxRunning builds
+	slots   chan struct{} // has room for maxRunning builds
 	work    sync.WaitGroup
 
 	mu     sync.Mutex
@@ -128,22 +129,22 @@ type Builder struct {
 	closed bool
 }
 
-// job is a build that was started since the start of the local cloud. Builder.mu guards its
-// changeable fields.
+// job is a build that was requested since the local cloud started. Builder.mu guards the fields
+// that change.
 type job struct {
 	template, id string
 	tags         []string
-	archives     []string // hashes of the archives that its steps copy from
+	archives     []string // hashes of the archives from which its steps copy
 	log          *Log
 	cancel       context.CancelCauseFunc
 	failure      *templates.Failure // nil unless it failed
 	status       templates.Status
-	spec         Spec // empty when it has ended
+	spec         Spec // empty once the build has ended
 	engine       engine.Name
-	ended        chan struct{} // closed when it has ended, for any reason
+	ended        chan struct{} // closed when the build has ended, for any reason
 }
 
-// New returns a builder that builds nothing yet.
+// New returns a builder without builds.
 func New(o Options) *Builder {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -152,14 +153,14 @@ func New(o Options) *Builder {
 		o.KeptImages = func() []layers.Use { return nil }
 	}
 	o.Cap = cmp.Or(o.Cap, DefaultCap)
-	return &Builder{options: o, uploads: OpenUploads(o.Store, o.Logger), turn: make(chan struct{}, maxRunning), jobs: map[string]*job{}}
+	return &Builder{options: o, uploads: OpenUploads(o.Store, o.Logger), slots: make(chan struct{}, maxRunning), jobs: map[string]*job{}}
 }
 
 // Uploads returns the archives from which steps copy files.
 func (b *Builder) Uploads() *Uploads { return b.uploads }
 
-// Request makes a build that waits for its start. If too many builds of the same template and
-// tags wait, the oldest are superseded.
+// Request creates a build that waits for [Builder.Start]. If too many builds of the same
+// template and tags wait, the oldest are superseded.
 func (b *Builder) Request(ref templates.Reference, tags []string, asked templates.Build) (templates.Template, templates.Build, error) {
 	if _, err := b.target(context.Background(), cmp.Or(asked.Engine, b.options.Engine)); err != nil {
 		return templates.Template{}, templates.Build{}, err
@@ -186,7 +187,8 @@ func (b *Builder) Request(ref templates.Reference, tags []string, asked template
 	return t, build, nil
 }
 
-// target describes an engine for builds, or returns an error if nothing can be built with it.
+// target returns the properties of an engine for builds. It returns an error if nothing can be
+// built with the engine.
 func (b *Builder) target(ctx context.Context, name engine.Name) (Target, error) {
 	if b.options.Target == nil {
 		return Target{}, nil
@@ -202,7 +204,7 @@ func overlap(a, b []string) bool {
 	return slices.ContainsFunc(a, func(tag string) bool { return slices.Contains(b, tag) })
 }
 
-// fail records the failure of a build. The build may have ended already.
+// fail records the failure of a build, unless the build has ended already.
 func (b *Builder) fail(template, id string, f templates.Failure) {
 	err := b.options.Templates.Fail(template, id, f)
 	if _, refused := errors.AsType[*templates.Error](err); err != nil && !refused {
@@ -220,9 +222,9 @@ func (b *Builder) activeLocked() int {
 	return n
 }
 
-// Start starts a build that waits for its start. Running builds of the same template that
-// share a tag are superseded, unless they have the same steps: then this build waits for
-// their end, and uses their results. The error is nil also for a build that will fail.
+// Start starts a build that was requested. Running builds of the same template that share a tag
+// are superseded, unless they have the same steps: then this build waits for their end, and
+// uses their results. A build that fails later does not make Start fail.
 func (b *Builder) Start(template, id string, spec Spec) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -265,8 +267,8 @@ func (b *Builder) Start(template, id string, spec Spec) error {
 	return nil
 }
 
-// Refuse ends a build that waits for its start and cannot be started. It returns the reason,
-// or an error if the build does not wait.
+// Refuse ends a build that was requested and cannot be started. It returns reason, or an error
+// if the build is not waiting for its start.
 func (b *Builder) Refuse(template, id string, reason error) error {
 	if err := b.options.Templates.Begin(template, id); err != nil {
 		return err
@@ -290,8 +292,8 @@ func (b *Builder) forgetLocked() {
 	}
 }
 
-// build runs one build when it is its turn, after those with the same steps, and records its
-// result.
+// build waits until fewer than maxRunning builds run, and until the builds with the same steps
+// have ended. Then it runs the build and records the result.
 func (b *Builder) build(ctx context.Context, j *job, same []*job, t templates.Template, build templates.Build) {
 	defer close(j.ended)
 	begun := time.Now()
@@ -304,19 +306,20 @@ func (b *Builder) build(ctx context.Context, j *job, same []*job, t templates.Te
 	for _, other := range same {
 		select {
 		case <-other.ended:
-		case <-ctx.Done(): // r.wait returns it
+		case <-ctx.Done(): // r.wait returns the cause
 		}
 	}
 	err := r.wait(ctx)
 	if err == nil {
-		err = r.all(ctx)
+		err = r.runAll(ctx)
 	}
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
 	took := time.Since(begun).Round(10 * time.Millisecond)
 	if err == nil {
-		// The last line is logged before the build is ready: clients stop reading then.
+		// The last line is logged before the build becomes ready, because clients stop reading
+		// then.
 		j.log.add(slog.LevelInfo, "", fmt.Sprintf("Build finished, took %v", took))
 		err = b.options.Templates.Finish(j.template, j.id, r.take())
 	}
@@ -343,8 +346,8 @@ type Status struct {
 	Log     func(Select) []templates.Entry
 }
 
-// Status returns the state of a build. After a restart, and for a build that was finished
-// long ago, only the last lines of a failed one are known.
+// Status returns the state of a build. For a build that finished before a restart, or long ago,
+// the log has only the last lines of a failed build.
 func (b *Builder) Status(template, id string) (Status, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -363,7 +366,7 @@ func (b *Builder) Status(template, id string) (Status, bool) {
 	return Status{build.Status, build.Failure, func(s Select) []templates.Entry { return selected(kept, s) }}, true
 }
 
-// Drop ends the builds of a template that was deleted.
+// Drop cancels the builds of a template that was deleted.
 func (b *Builder) Drop(template string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -374,7 +377,7 @@ func (b *Builder) Drop(template string) {
 	}
 }
 
-// Close cancels all builds and waits for their end.
+// Close cancels all builds and waits until they have ended.
 func (b *Builder) Close() {
 	b.mu.Lock()
 	b.closed = true

@@ -12,26 +12,26 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
-// Cache has the results of earlier steps, and holds their layers. It is safe for
-// concurrent use.
+// Cache stores the results of earlier steps, and holds their layers. It is safe for concurrent
+// use.
 type Cache struct {
 	store  *store.Store
 	layers *layers.Set
 	logger *slog.Logger
 
-	mu      sync.Mutex // also held while a change is stored
+	mu      sync.Mutex // also held while a change is written to the store
 	entries map[string]*cached
 }
 
-// cached is the result of a step, and the time of its last use. The names of its fields
-// are part of the format.
+// cached is the stored result of a step, with the time of its last use. Its field names are
+// part of the format.
 type cached struct {
 	State templates.Content
 	Used  time.Time
 }
 
-// OpenCache returns the cache in a store. It must be called before layers that nobody
-// holds are removed. It drops unreadable entries: their steps run again.
+// OpenCache returns the cache of a store. It must be called before layers that nobody holds are
+// removed. It drops unreadable entries, whose steps then run again.
 func OpenCache(s *store.Store, set *layers.Set, logger *slog.Logger) *Cache {
 	c := &Cache{store: s, layers: set, logger: logger, entries: map[string]*cached{}}
 	all, err := s.Records(store.Cache)
@@ -46,7 +46,7 @@ func OpenCache(s *store.Store, set *layers.Set, logger *slog.Logger) *Cache {
 		}
 		if err != nil {
 			logger.WarnContext(context.Background(), "a step of a build that cannot be read will run again", "error", err)
-			_ = s.Delete(store.Cache, r.ID) // on failure, the next start tries again
+			_ = s.Delete(store.Cache, r.ID) // if this fails, the next start tries again
 			continue
 		}
 		c.entries[r.ID] = &entry
@@ -54,7 +54,7 @@ func OpenCache(s *store.Store, set *layers.Set, logger *slog.Logger) *Cache {
 	return c
 }
 
-// get returns the result of a step. The caller holds the layers.
+// get returns the result of a step. It holds the layers of the result for the caller.
 func (c *Cache) get(key string) (templates.Content, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,7 +63,7 @@ func (c *Cache) get(key string) (templates.Content, bool) {
 		return templates.Content{}, false
 	}
 	if _, err := c.layers.Hold(entry.State.Layers...); err != nil {
-		return templates.Content{}, false // the cache holds them, so this does not happen
+		return templates.Content{}, false // unreachable: the cache holds these layers
 	}
 	entry.Used = time.Now().UTC()
 	return entry.State, true
@@ -104,7 +104,7 @@ func (c *Cache) uses() []layers.Use {
 	return all
 }
 
-// held returns the layers of all entries.
+// held returns the layers that the entries hold.
 func (c *Cache) held() map[string]bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,7 +117,7 @@ func (c *Cache) held() map[string]bool {
 	return all
 }
 
-// drop forgets a step.
+// drop removes the result of a step.
 func (c *Cache) drop(key string) error {
 	c.mu.Lock()
 	entry := c.entries[key]

@@ -13,14 +13,13 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/envdclient"
 )
 
-// copy runs COPY and ADD. The archive is unpacked in the sandbox: this process does not
-// read it.
+// copy runs COPY and ADD. The archive is unpacked in the sandbox; the server does not read it.
 func (r *run) copy(ctx context.Context, kind string, s Step) (bool, error) {
 	p, err := r.placement(kind, s)
 	if err != nil {
 		return false, err
 	}
-	what := fmt.Sprintf("%s %s%s", kind, s.from(), clip.Text(p.Source, maxRepeated))
+	what := fmt.Sprintf("%s %s%s", kind, s.fromFlag(), clip.Text(p.Source, maxRepeated))
 	if s.FromStage != "" {
 		if err := r.copyStage(ctx, s.FromStage, p); err != nil {
 			return false, fmt.Errorf("%s: %w", what, err)
@@ -48,7 +47,7 @@ func (r *run) copy(ctx context.Context, kind string, s Step) (bool, error) {
 	return true, nil
 }
 
-// placement returns the source and the destination of a copying step.
+// placement returns the source and the destination of a COPY or ADD.
 func (r *run) placement(kind string, s Step) (p envdclient.Placement, err error) {
 	args, err := arguments(kind, s, 2, 4)
 	if err != nil {
@@ -56,10 +55,10 @@ func (r *run) placement(kind string, s Step) (p envdclient.Placement, err error)
 	}
 	source, destination, owner, mode := args[0], r.expand(args[1]), r.expand(args[2]), args[3]
 	name, _ := r.user()
-	if owner == "" && s.FromStage == "" { // files of a stage have owners already
+	if owner == "" && s.FromStage == "" { // files of a stage already have owners
 		owner = name
 	}
-	if onlyID().MatchString(owner) { // its group has the same id, as in Docker
+	if onlyID().MatchString(owner) { // the group has the same id as the user, as in Docker
 		owner += ":" + owner
 	}
 	switch {
@@ -77,7 +76,8 @@ func (r *run) placement(kind string, s Step) (p envdclient.Placement, err error)
 	return envdclient.Placement{Source: source, Target: to, Owner: owner, Mode: mode, User: cmp.Or(owner, "root")}, nil
 }
 
-// copyStage copies a stage's files, out of a sandbox with the stage's layers.
+// copyStage copies files of a stage. It packs them in a sandbox that has the layers of the
+// stage.
 func (r *run) copyStage(ctx context.Context, name string, p envdclient.Placement) error {
 	from, ok := r.stages[name]
 	if !ok {

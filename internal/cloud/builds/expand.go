@@ -6,9 +6,10 @@ import (
 	"github.com/moby/buildkit/frontend/dockerfile/shell"
 )
 
-// expand replaces $NAME and ${NAME} in the value of a variable by the result of get, or ""
-// if it is not set; ${NAME:-word}, ${NAME%pattern} and the like as Docker does; and \$ by a
-// dollar sign. Everything else stays, also commands in backticks and parentheses.
+// expand replaces variables in the value of a variable. $NAME and ${NAME} become the result of
+// get, or "" if the variable is not set. ${NAME:-word}, ${NAME%pattern} and similar forms have
+// the same results as in Docker. \$ becomes a dollar sign. Everything else stays, including
+// commands in backticks and parentheses.
 func expand(text string, get variables) string {
 	var b strings.Builder
 	for i := 0; i < len(text); {
@@ -31,8 +32,9 @@ func expand(text string, get variables) string {
 	return b.String()
 }
 
-// variable returns the value of the variable at the beginning of text, which follows a
-// dollar sign, and the length of its name or braces; 0: it is no variable.
+// variable returns the value of the variable at the beginning of text, which follows a dollar
+// sign. n is the length of the variable's name or braces; it is 0 if text does not begin with a
+// variable.
 func variable(text string, get variables) (value string, n int) {
 	if !strings.HasPrefix(text, "{") {
 		n = nameLength(text)
@@ -44,7 +46,7 @@ func variable(text string, get variables) (value string, n int) {
 		return "", 0
 	}
 	words := shell.NewLex('\\')
-	words.SkipProcessQuotes = true // as between double quotes
+	words.SkipProcessQuotes = true // parses as between double quotes
 	value, _, err := words.ProcessWord("$"+text[:n], get)
 	if err != nil {
 		return "", 0
@@ -52,7 +54,8 @@ func variable(text string, get variables) (value string, n int) {
 	return value, n
 }
 
-// bracesLength returns the length of the braces at the beginning of text; 0: they stay open.
+// bracesLength returns the length of the braces at the beginning of text. It returns 0 if they
+// are not closed.
 func bracesLength(text string) int {
 	open := 0
 	for i := 0; i < len(text); i++ {
@@ -70,7 +73,7 @@ func bracesLength(text string) int {
 	return 0
 }
 
-// variables returns the value of a variable, and whether it is set.
+// variables returns the value of a variable, and whether the variable is set.
 type variables func(name string) (value string, set bool)
 
 // Get implements shell.EnvGetter.

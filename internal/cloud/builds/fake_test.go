@@ -245,12 +245,12 @@ func (w *world) serve(t *testing.T, dir string, change ...func(*Options)) *serve
 	return s
 }
 
-// balanced fails the test unless closed builders have left nothing: sandboxes, turns, open
+// balanced fails the test unless closed builders have left nothing: sandboxes, slots, open
 // archives, and holders of layers that neither a template nor the cache names.
 func (s *server) balanced(t *testing.T, w *world) {
 	t.Helper()
-	if w.running != 0 || len(s.turn) != 0 {
-		t.Errorf("%d sandboxes are left and %d turns taken", w.running, len(s.turn))
+	if w.running != 0 || len(s.slots) != 0 {
+		t.Errorf("%d sandboxes are left and %d slots taken", w.running, len(s.slots))
 	}
 	named := map[string]int{}
 	for _, made := range s.all.All() {

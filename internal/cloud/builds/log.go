@@ -13,18 +13,18 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
-// Bounds of a build's log. Output of commands beyond them is left out. Lines of the build
-// itself are not: they report its result.
+// Bounds of a build's log. Output of commands that exceeds them is left out. Lines of the build
+// itself are always kept, because they report its result.
 const (
 	maxLines = 20_000
 	maxBytes = 4 << 20
 	maxLine  = 4 << 10
-	// maxTail is the number of lines that a failure repeats.
+	// maxTail is the number of log lines that a failure repeats.
 	maxTail = 20
 )
 
-// Log holds the lines of one build. A line keeps its index, since clients ask for the
-// lines after those that they have. It is safe for concurrent use.
+// Log stores the lines of one build. A line keeps its index, because clients ask for the lines
+// after those that they have received. It is safe for concurrent use.
 type Log struct {
 	mu      sync.Mutex
 	entries []templates.Entry
@@ -46,7 +46,7 @@ func (l *Log) addLocked(level slog.Level, step, message string) {
 	l.entries = append(l.entries, templates.Entry{At: time.Now().UTC(), Level: level, Step: step, Message: message})
 }
 
-// output appends a line that a command wrote.
+// output appends a line of a command's output.
 func (l *Log) output(level slog.Level, step, message string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -61,13 +61,13 @@ func (l *Log) output(level slog.Level, step, message string) {
 	}
 }
 
-// Select selects lines of a log.
+// Select selects the lines that [Log.Lines] returns.
 type Select struct {
-	Level    slog.Level // this level and more severe ones
+	Level    slog.Level // least severe level
 	Offset   int        // number of lines to skip
 	Limit    int
-	From     time.Time // only lines from then on; zero: all
-	Until    time.Time // only lines until then; zero: all
+	From     time.Time // time of the earliest line; zero: no bound
+	Until    time.Time // time of the latest line; zero: no bound
 	Backward bool      // newest first
 }
 
@@ -75,10 +75,10 @@ func (s *Select) matches(e *templates.Entry) bool {
 	return e.Level >= s.Level && !e.At.Before(s.From) && (s.Until.IsZero() || !e.At.After(s.Until))
 }
 
-// Lines returns the lines that match.
+// Lines returns the lines that s selects.
 func (l *Log) Lines(s Select) []templates.Entry {
 	l.mu.Lock()
-	entries := l.entries[:len(l.entries):len(l.entries)] // entries are only appended to
+	entries := l.entries[:len(l.entries):len(l.entries)] // safe without the lock, as entries are only appended
 	l.mu.Unlock()
 	return selected(entries, s)
 }
@@ -127,13 +127,13 @@ func (l *Log) size() int {
 	return l.bytes
 }
 
-// lines logs the text written to it, line by line.
+// lines logs each line of the text that is written to it.
 type lines struct {
 	log   *Log
 	level slog.Level
 	step  string
-	line  []byte // the line that has begun
-	last  string // the last text that was not empty
+	line  []byte // the unfinished line
+	last  string // the last text of the line that was not empty
 }
 
 func (w *lines) Write(p []byte) (int, error) {
@@ -149,8 +149,8 @@ func (w *lines) Write(p []byte) (int, error) {
 	}
 }
 
-// end logs the line that has begun. If a line was written over, as by a progress bar, it
-// logs the last text.
+// end logs the unfinished line. If a carriage return restarted the line, as progress bars do,
+// end logs the last text of the line.
 func (w *lines) end() {
 	text := strings.TrimRight(clip.Text(string(w.line), maxLine), "\r")
 	w.line = w.line[:0]
@@ -163,7 +163,7 @@ func (w *lines) end() {
 	w.log.output(w.level, w.step, text)
 }
 
-// close logs the rest.
+// close logs an unfinished line.
 func (w *lines) close() {
 	if len(w.line) > 0 {
 		w.end()

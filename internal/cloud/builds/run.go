@@ -33,14 +33,14 @@ type run struct {
 	job      *job
 	template templates.Template
 	spec     Spec
-	asked    engine.Name // "": none
+	asked    engine.Name // "": the build names no engine
 	target   Target
 
 	step   string            // the current step
-	key    string            // the cache's name for the results of the steps so far
-	force  bool              // the steps from now on do not come from the cache
-	made   map[string]bool   // keys of the steps that this build has done: they come from the cache even then
-	state  templates.Content // the result of the steps so far, whose layers it holds
+	key    string            // key in the cache of the steps so far
+	force  bool              // the remaining steps do not use the cache
+	made   map[string]bool   // keys of the steps that this build ran; these use the cache even with force
+	state  templates.Content // result of the steps so far; the run holds its layers
 	inside *sandbox
 	stages map[string]finished // by name
 }
@@ -48,37 +48,38 @@ type run struct {
 // finished is a finished stage. The build holds its layers.
 type finished struct {
 	content templates.Content
-	key     string // the cache's name for its result
-	forced  bool   // made anew although the cache had it, and so are steps that copy from it
+	key     string // key in the cache of the stage's result
+	forced  bool   // the stage ignored the cache, so steps that copy from it do, too
 }
 
-// sandbox is a sandbox that has run nothing yet, or only the current step.
+// sandbox is a sandbox in which nothing has run yet, except possibly the current step.
 type sandbox struct {
 	Sandbox
 	client *envdclient.Client
-	base   layers.Base // its layers
-	user   string      // its user; "": root
+	base   layers.Base // layers that the sandbox began with
+	user   string      // user of the sandbox; "": root
 }
 
-// wait waits for the build's turn, which all ends.
+// wait waits until fewer than maxRunning builds run, and counts this build among them. It
+// returns the cause if ctx ends first.
 func (r *run) wait(ctx context.Context) error {
 	r.step = stepBase
 	select {
-	case r.turn <- struct{}{}:
+	case r.slots <- struct{}{}:
 		return nil
 	default:
 	}
 	r.job.log.add(slog.LevelInfo, stepBase, fmt.Sprintf("Waiting for other builds: %d run at once", maxRunning))
 	select {
-	case r.turn <- struct{}{}:
+	case r.slots <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-func (r *run) all(ctx context.Context) error {
-	defer func() { <-r.turn }()
+func (r *run) runAll(ctx context.Context) error {
+	defer func() { <-r.slots }()
 	for _, stage := range r.spec.Stages {
 		if err := r.chain(ctx, stage.Name, Spec{FromImage: stage.FromImage}, stage.Steps); err != nil {
 			return err
@@ -93,7 +94,7 @@ func (r *run) all(ctx context.Context) error {
 	return r.finalize(ctx)
 }
 
-// chain does steps one after the other. stage is the name of their stage; "": the template
+// chain runs steps one after the other. stage is the name of their stage; "": the template
 // itself.
 func (r *run) chain(ctx context.Context, stage string, from Spec, steps []Step) error {
 	called, prefix := "builder", ""
@@ -107,7 +108,7 @@ func (r *run) chain(ctx context.Context, stage string, from Spec, steps []Step) 
 	for i, step := range steps {
 		r.step = prefix + strconv.Itoa(i+1)
 		ctx, cancel := context.WithTimeoutCause(ctx, stepDeadline, fmt.Errorf("not done within %v, which is the limit of a step", stepDeadline))
-		err := r.one(ctx, fmt.Sprintf("[%s %d/%d]", clip.Text(called, maxRepeated), i+1, len(steps)), step)
+		err := r.runStep(ctx, fmt.Sprintf("[%s %d/%d]", clip.Text(called, maxRepeated), i+1, len(steps)), step)
 		cancel()
 		if err != nil {
 			return err
@@ -116,8 +117,8 @@ func (r *run) chain(ctx context.Context, stage string, from Spec, steps []Step) 
 	return nil
 }
 
-// one does one step, or takes its result from the cache.
-func (r *run) one(ctx context.Context, called string, step Step) error {
+// runStep runs one step, or takes its result from the cache.
+func (r *run) runStep(ctx context.Context, called string, step Step) error {
 	kind := strings.ToUpper(strings.TrimSpace(step.Type))
 	if step.FromStage == "" {
 		r.key = key(r.key, kind, step.Args, step.FilesHash)
@@ -125,7 +126,7 @@ func (r *run) one(ctx context.Context, called string, step Step) error {
 		r.key = key(r.key, kind, step.Args, "from", r.stages[step.FromStage].key)
 	}
 	r.force = r.force || step.Force || r.stages[step.FromStage].forced
-	line := fmt.Sprintf("%s %s %s%s [%s]", called, clip.Text(kind, maxRepeated), step.from(), clip.Text(strings.Join(step.Args, " "), maxLine/2), r.key)
+	line := fmt.Sprintf("%s %s %s%s [%s]", called, clip.Text(kind, maxRepeated), step.fromFlag(), clip.Text(strings.Join(step.Args, " "), maxLine/2), r.key)
 	if cached, ok := r.cached(); ok {
 		r.job.log.add(slog.LevelInfo, r.step, "CACHED "+line)
 		r.become(cached)
@@ -136,7 +137,7 @@ func (r *run) one(ctx context.Context, called string, step Step) error {
 	if !known {
 		return fmt.Errorf("unknown type of step '%s': it must be COPY, ADD, RUN, USER, WORKDIR, ENV or ARG", clip.Text(step.Type, maxRepeated))
 	}
-	r.state.Envs = maps.Clone(r.state.Envs) // other results share it
+	r.state.Envs = maps.Clone(r.state.Envs) // other results share the map
 	changed, err := do(r, ctx, kind, step)
 	if err != nil {
 		if r.inside != nil && r.inside.Err() != nil && ctx.Err() == nil {
@@ -153,7 +154,7 @@ func (r *run) one(ctx context.Context, called string, step Step) error {
 	return nil
 }
 
-// remember puts the result of the step into the cache.
+// remember stores the result of the step in the cache.
 func (r *run) remember() {
 	r.made[r.key] = true
 	if err := r.options.Cache.put(r.key, r.state); err != nil {
@@ -161,7 +162,8 @@ func (r *run) remember() {
 	}
 }
 
-// cached returns an earlier result of the next step. The caller holds its layers.
+// cached returns the result of the next step from the cache. It holds the layers of the result
+// for the caller.
 func (r *run) cached() (templates.Content, bool) {
 	if r.force && !r.made[r.key] {
 		return templates.Content{}, false
@@ -171,7 +173,7 @@ func (r *run) cached() (templates.Content, bool) {
 		return templates.Content{}, false
 	}
 	base, err := r.options.Layers.Use(s.Layers...)
-	if err != nil { // made while sandboxes could share directories, which they no longer can
+	if err != nil { // saved while sandboxes could share directories, which is no longer possible
 		r.options.Layers.Release(s.Layers...)
 		return templates.Content{}, false
 	}
@@ -180,16 +182,17 @@ func (r *run) cached() (templates.Content, bool) {
 	return s, true
 }
 
-// become continues with the cached result of a step, and takes over its layers.
+// become replaces the build's state by the cached result of a step. It takes over the result's
+// layers.
 func (r *run) become(s templates.Content) {
 	r.closeSandbox()
 	r.options.Layers.Release(r.state.Layers...)
 	r.state = s
 }
 
-// checkpoint saves the step's files as a layer above those so far.
+// checkpoint saves the files of the step as a layer above the earlier layers.
 func (r *run) checkpoint(ctx context.Context) error {
-	if err := r.MakeRoom(ctx, 0); err != nil { // before the disk is full
+	if err := r.MakeRoom(ctx, 0); err != nil { // checked before the disk is full
 		return err
 	}
 	top, err := r.options.Layers.Add(func(dir string, share bool) (bool, error) {
@@ -212,7 +215,7 @@ func (r *run) checkpoint(ctx context.Context) error {
 	return nil
 }
 
-// take returns the result of the steps, and hands its layers over to the caller.
+// take returns the result of the steps. The caller takes over its layers.
 func (r *run) take() templates.Content {
 	content := r.state
 	r.state = templates.Content{}
@@ -229,15 +232,16 @@ func (r *run) close() {
 	r.state, r.stages = templates.Content{}, nil
 }
 
-// sandbox returns a sandbox for the step with the layers made so far. Its daemon runs as root.
+// sandbox returns a sandbox for the step, with the layers made so far. Its envd runs as root.
 func (r *run) sandbox(ctx context.Context) (*sandbox, error) { return r.sandboxFor(ctx, "") }
 
-// sandboxFor is sandbox for a user, which counts only if a sandbox has just one user.
+// sandboxFor returns a sandbox for the step whose only user is user. If sandboxes have several
+// users, user is ignored.
 func (r *run) sandboxFor(ctx context.Context, user string) (*sandbox, error) {
 	if !r.target.Chosen || r.state.Image == nil || user == "root" || user == "user" {
 		user = ""
 	}
-	if r.inside != nil && r.inside.user != user { // it has run nothing yet
+	if r.inside != nil && r.inside.user != user { // nothing has run in the sandbox yet
 		r.closeSandbox()
 	}
 	if r.inside != nil {
@@ -248,8 +252,8 @@ func (r *run) sandboxFor(ctx context.Context, user string) (*sandbox, error) {
 	return r.inside, err
 }
 
-// launch starts a sandbox that begins with content. user counts only if a sandbox has just one
-// user.
+// launch starts a sandbox that begins with content. If sandboxes have only one user, it is
+// user; otherwise user is ignored.
 func (r *run) launch(ctx context.Context, content templates.Content, user string) (*sandbox, error) {
 	egress, err := network.ParseRules(true, nil, nil)
 	if err != nil {
@@ -261,7 +265,7 @@ func (r *run) launch(ctx context.Context, content templates.Content, user string
 		Template:    lifecycle.Template{ID: r.template.ID, Alias: r.template.Name, Engine: content.Engine, Image: content.Image, User: user},
 		AccessToken: token, TrafficToken: rand.Text(), Egress: egress,
 	}
-	if content.Image != nil { // the image's variables are for its programs
+	if content.Image != nil { // processes get the image's variables; envd does not
 		spec.Envs, spec.Template.Workdir = content.Envs, content.Workdir
 	}
 	base, err := r.options.Layers.Use(content.Layers...)
@@ -284,7 +288,7 @@ func (r *run) closeSandbox() {
 	}
 }
 
-// end ends a sandbox.
+// end ends a sandbox and logs a failure.
 func (r *run) end(s *sandbox) {
 	s.client.Close()
 	if err := s.Close(); err != nil {
@@ -293,13 +297,13 @@ func (r *run) end(s *sandbox) {
 	s.base.Release()
 }
 
-// user returns the current user and its home, for processes.
+// user returns the user of the next process, and the home directory of this user.
 func (r *run) user() (name, home string) {
 	name = cmp.Or(r.state.User, "user")
 	return name, cmp.Or(r.state.Home, map[string]string{"root": "/root"}[name], "/home/"+name)
 }
 
-// command runs a command in the sandbox, and logs its output.
+// command runs a command in the sandbox, and logs the output.
 func (r *run) command(ctx context.Context, c envdclient.Command) error {
 	inside, err := r.sandboxFor(ctx, c.User)
 	if err != nil {
@@ -316,7 +320,7 @@ func (r *run) command(ctx context.Context, c envdclient.Command) error {
 	if _, failed := errors.AsType[*envdclient.ExitError](err); failed && stderr.last != "" {
 		return fmt.Errorf("%w: %s", err, clip.Line(stderr.last, maxRepeated))
 	}
-	if refused, ok := errors.AsType[*envdclient.RefusedError](err); ok { // in the service's words
+	if refused, ok := errors.AsType[*envdclient.RefusedError](err); ok { // the same words as the service's
 		return fmt.Errorf("command failed: %v: %w", refused.Code, err)
 	}
 	return err
@@ -326,8 +330,8 @@ func (r *run) lines(level slog.Level) *lines {
 	return &lines{log: r.job.log, level: level, step: r.step}
 }
 
-// finalize runs the start and the ready command of the template once, unless they succeeded
-// before with the same files.
+// finalize runs the start and the ready command of the template once. It skips them if they
+// succeeded before with the same files.
 func (r *run) finalize(ctx context.Context) error {
 	ready := r.state.Ready
 	if r.state.Start == "" && ready == "" {
@@ -359,7 +363,7 @@ func (r *run) finalize(ctx context.Context) error {
 			return
 		}
 		err := r.command(ctx, r.inTemplate(envdclient.Shell(r.state.Start)))
-		switch { // once the template is ready, cancel has no effect
+		switch { // after the ready command succeeded, cancel has no effect
 		case err != nil:
 			cancel(fmt.Errorf("the start command failed: %w", err))
 		case envdclient.OnlySleeps(ready):
@@ -373,20 +377,20 @@ func (r *run) finalize(ctx context.Context) error {
 	}
 	cancel(errFinalized)
 	<-ended
-	r.closeSandbox() // every sandbox writes the files of these commands anew
+	r.closeSandbox() // discards the files of the commands, which every sandbox writes anew
 	if err == nil {
 		r.remember()
 	}
 	return err
 }
 
-// Reasons for which finalize ends its commands.
+// Reasons why finalize ends its commands.
 var (
 	errFinalized  = errors.New("the template is ready")
 	errStartEnded = errors.New("the start command has ended")
 )
 
-// waitReady repeats a command until it succeeds.
+// waitReady repeats the ready command until it succeeds.
 func (r *run) waitReady(ctx context.Context, inside *sandbox, ready string) error {
 	r.job.log.add(slog.LevelInfo, stepFinalize, "Waiting for template to be ready: "+ready)
 	ctx, cancel := context.WithTimeoutCause(ctx, readyDeadline, fmt.Errorf("the ready command did not succeed within %v: %s", readyDeadline, clip.Text(ready, maxRepeated)))
@@ -411,7 +415,8 @@ func (r *run) waitReady(ctx context.Context, inside *sandbox, ready string) erro
 	}
 }
 
-// inTemplate returns a command with the user, the directory and the variables of the template.
+// inTemplate returns the command c with the user, the working directory and the variables of
+// the template.
 func (r *run) inTemplate(c envdclient.Command) envdclient.Command {
 	name, home := r.user()
 	c.User, c.Dir = name, cmp.Or(r.state.Workdir, home)

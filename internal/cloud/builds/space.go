@@ -11,21 +11,21 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
-// Space is the disk space that builds use. Cache is the cached steps and images, Uploads
-// are the archives, and Layers are the layers that templates use or that are not cached.
+// Space is the disk space that builds use. Cache counts cached steps and kept images. Uploads
+// counts archives. Layers counts the layers that templates use, and those that are not cached.
 type Space struct {
 	Bytes, Cap             int64
 	Layers, Cache, Uploads Taken
 }
 
-// Taken is the number and the total size of the entries of one kind. For the cache, Count is the
-// number of cached steps and of the layers of kept images.
+// Taken is the number and the total size of the entries of one kind. For the cache, Count is
+// the number of cached steps and of layers of kept images.
 type Taken struct {
 	Count int
 	Bytes int64
 }
 
-// Space returns the used space.
+// Space returns the disk space in use.
 func (b *Builder) Space(ctx context.Context) (Space, error) {
 	sizes, err := b.options.Store.Usage(ctx, store.Layers)
 	if err != nil {
@@ -56,7 +56,7 @@ func (b *Builder) Space(ctx context.Context) (Space, error) {
 	return space, nil
 }
 
-// used returns the layers of all templates.
+// used returns the layers that templates use.
 func (b *Builder) used() map[string]bool {
 	used := map[string]bool{}
 	for _, t := range b.options.Templates.All() {
@@ -69,7 +69,7 @@ func (b *Builder) used() map[string]bool {
 	return used
 }
 
-// needed returns the hashes of the archives that unfinished builds copy from.
+// needed returns the hashes of the archives that unfinished builds still need.
 func (b *Builder) needed() map[string]bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -82,7 +82,7 @@ func (b *Builder) needed() map[string]bool {
 	return needed
 }
 
-// cached returns the steps and images that can be made again.
+// cached returns the cached steps and the kept images. All of them can be made again.
 func (b *Builder) cached() []layers.Use {
 	return append(b.options.KeptImages(), b.options.Cache.uses()...)
 }
@@ -99,7 +99,7 @@ func (b *Builder) EmptyCache() error {
 	return errors.Join(failed...)
 }
 
-// SpaceError means that the space for layers, cached steps and archives is used up.
+// SpaceError reports that the space for layers, cached steps and archives is used up.
 type SpaceError struct{ Space Space }
 
 func (e *SpaceError) Error() string {
@@ -107,9 +107,9 @@ func (e *SpaceError) Error() string {
 	return fmt.Sprintf("no space: templates and snapshots take %d MiB of the %d MiB that they may take: delete those that are no longer needed, or start the local cloud with more", e.Space.Bytes/mib, e.Space.Cap/mib)
 }
 
-// MakeRoom drops cached steps, images and archives until there is space for the given number of
-// bytes. It drops the least recently used first. Layers of templates stay, and so do cached steps
-// that have only such layers. If the space is still too small, the error is a [*SpaceError].
+// MakeRoom drops cached steps, images and archives, the least recently used first, until there
+// is space for the given number of bytes. Layers of templates stay, and so do cached steps that
+// have only such layers. If the space is still too small, MakeRoom returns a [*SpaceError].
 func (b *Builder) MakeRoom(ctx context.Context, bytes int64) error {
 	space, err := b.Space(ctx)
 	if err != nil {
@@ -130,7 +130,7 @@ func (b *Builder) MakeRoom(ctx context.Context, bytes int64) error {
 	return &SpaceError{space}
 }
 
-// droppable returns the cached steps, images and archives that make room when they are dropped,
+// droppable returns the cached steps, images and archives that can be dropped to make room,
 // least recently used first.
 func (b *Builder) droppable() []layers.Use {
 	used := b.used()

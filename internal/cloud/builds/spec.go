@@ -12,14 +12,14 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/image"
 )
 
-// Spec is the recipe of a template.
+// Spec describes how a template is built.
 type Spec struct {
-	FromImage, FromTemplate string      // exactly one
-	Auth                    *image.Auth // for FromImage; nil: this machine's user's login
-	Force                   bool        // run every step
+	FromImage, FromTemplate string      // exactly one is set
+	Auth                    *image.Auth // login for FromImage; nil: that of this machine's user
+	Force                   bool        // run every step, even if its result is cached
 	Stages                  []Stage
 	Steps                   []Step
-	Start, Ready            string // "": those of the template that it is from
+	Start, Ready            string // "": the commands of FromTemplate
 }
 
 // Stage is a stage that steps copy from.
@@ -33,21 +33,21 @@ type Stage struct {
 type Step struct {
 	Type      string
 	Args      []string
-	FilesHash string // of COPY and ADD
-	FromStage string // of COPY: the name of an earlier stage, in place of FilesHash
-	Force     bool   // run it and all later steps
+	FilesHash string // of COPY and ADD: hash of the archive to copy from
+	FromStage string // of COPY: name of an earlier stage to copy from, instead of FilesHash
+	Force     bool   // run this and all later steps, even if their results are cached
 }
 
-// from returns the flag with the stage that a step copies from.
-func (s *Step) from() string {
+// fromFlag returns the step's --from flag, which names the stage to copy from.
+func (s *Step) fromFlag() string {
 	if s.FromStage == "" {
 		return ""
 	}
 	return "--from=" + clip.Text(s.FromStage, maxRepeated) + " "
 }
 
-// Check returns an error unless stages have different names, and steps copy from earlier
-// stages.
+// Check returns an error unless all stages have different names, and each step copies only from
+// an earlier stage.
 func (s *Spec) Check() error {
 	before := map[string]bool{}
 	steps := func(steps []Step) error {
@@ -81,10 +81,11 @@ func (s *Spec) All() []Step {
 	return all
 }
 
-// images are the images that are built-in templates, with any tag.
+// images maps each image for which there is a built-in template to that template. Its tag does
+// not matter.
 var images = map[string]string{"e2bdev/base": "base", "e2bdev/code-interpreter": "code-interpreter-v1"}
 
-// ImageError means that a build cannot begin with an image.
+// ImageError reports that a build cannot begin with an image.
 type ImageError struct{ Image, Why string }
 
 func (e *ImageError) Error() string {
@@ -95,10 +96,10 @@ func (e *ImageError) Error() string {
 	return fmt.Sprintf("not supported by this local cloud: the image '%s': its engine has none%s, only e2bdev/base and e2bdev/code-interpreter are, which are its built-in templates", clip.Text(e.Image, maxRepeated), why)
 }
 
-// maxRepeated bounds the part of a request that a message repeats.
+// maxRepeated bounds the length of text that an error message repeats from a request.
 const maxRepeated = 300
 
-// builtIn returns the built-in template of an image.
+// builtIn returns the built-in template for an image.
 func builtIn(image string) (template string, ok bool) {
 	name, _, _ := strings.Cut(strings.TrimSpace(image), "@")
 	name, _, _ = strings.Cut(name, ":")
@@ -106,11 +107,11 @@ func builtIn(image string) (template string, ok bool) {
 	return template, ok
 }
 
-// key returns the cache's name for the result of parts.
+// key returns the key in the cache of the result that parts determine.
 func key(parts ...any) string {
 	text, err := json.Marshal(parts)
 	if err != nil {
-		panic(err) // all parts are texts and numbers
+		panic(err) // unreachable: all parts are texts and numbers
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])

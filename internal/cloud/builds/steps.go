@@ -16,12 +16,13 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// kinds has a function for each kind of step. It reports whether it changed files.
+// kinds maps each kind of step to the function that runs it. The function reports whether the
+// step changed files.
 var kinds = map[string]func(r *run, ctx context.Context, kind string, s Step) (changed bool, err error){
 	"COPY": (*run).copy, "ADD": (*run).copy, "RUN": (*run).run, "USER": (*run).setUser, "WORKDIR": (*run).setWorkdir, "ENV": (*run).setEnvs, "ARG": (*run).setEnvs,
 }
 
-// arguments returns the arguments of a step, "" for missing ones.
+// arguments returns the arguments of a step. Missing arguments are "".
 func arguments(kind string, s Step, least, most int) ([]string, error) {
 	if n := len(s.Args); n < least || n > most {
 		return nil, fmt.Errorf("%s has %d args, and takes %d to %d", kind, n, least, most)
@@ -49,12 +50,13 @@ func (r *run) run(ctx context.Context, kind string, s Step) (bool, error) {
 
 var (
 	userName = lazyregexp.New(`^[a-z_][a-z0-9_-]{0,31}$`)
-	// userIDs matches further users of an image: ids, and an account with a group.
+	// userIDs matches the forms of a user that only images accept: ids, and an account with a
+	// group.
 	userIDs   = lazyregexp.New(`^([0-9]+(:[0-9a-z_-]+)?|[a-z_][a-z0-9_-]*:[0-9a-z_-]+)$`)
 	ownerName = lazyregexp.New(`^[A-Za-z0-9_][A-Za-z0-9_.-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?$`)
 	onlyID    = lazyregexp.New(`^[0-9]+$`)
 	octalMode = lazyregexp.New(`^[0-7]{1,5}$`)
-	// variableName matches the variables that processes can have.
+	// variableName matches the names of variables that a process can have.
 	variableName = lazyregexp.New(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
@@ -73,14 +75,14 @@ func (r *run) setUser(ctx context.Context, kind string, s Step) (bool, error) {
 			return false, fmt.Errorf("USER '%s': %s", args[0], r.target.OneUser)
 		}
 		r.state.User, r.state.Home = name, "/"
-		return false, nil // envd checks that the ids exist
+		return false, nil // envd checks whether the ids exist
 	}
 	switch known := name == "root" || name == "user" || name == r.target.User; {
 	case !userName().MatchString(name):
 		return false, fmt.Errorf("USER '%s': it must be the name of a user: lower-case letters, digits, hyphens and underscores", clip.Text(name, maxRepeated))
 	case known:
 		r.state.User, r.state.Home = name, ""
-		return false, nil // they have sudo already
+		return false, nil // these accounts already have sudo
 	case r.target.OneUser != "" && (!r.target.Chosen || r.state.Image == nil):
 		return false, fmt.Errorf("USER '%s': %s", name, r.target.OneUser)
 	}
@@ -99,8 +101,8 @@ func (r *run) setUser(ctx context.Context, kind string, s Step) (bool, error) {
 	return changed, nil
 }
 
-// builtInUser returns the account of a user in a built-in template. The user may be named by
-// ids, or with its account's own group.
+// builtInUser returns the account of a user in a built-in template. The user may be given as
+// ids, or as an account with its own group.
 func builtInUser(name string) string {
 	accounts := map[string]string{"0": "root", strconv.Itoa(protocol.UserID): "user"}
 	who, group, grouped := strings.Cut(name, ":")
@@ -134,7 +136,8 @@ func (r *run) setWorkdir(ctx context.Context, kind string, s Step) (bool, error)
 	return changed, nil
 }
 
-// absolute returns a path of the sandbox relative to the working directory.
+// absolute returns the absolute path of p in the sandbox. A relative p is below the working
+// directory.
 func (r *run) absolute(p string) string {
 	_, home := r.user()
 	switch {
@@ -162,10 +165,11 @@ func (r *run) expand(text string) string {
 	})
 }
 
-// imagePath is the PATH for images that do not set it.
+// imagePath is the PATH in images that do not set one.
 const imagePath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// maxEnvs bounds the size of the variables: a sandbox may get more of its own.
+// maxEnvs bounds the size of a template's variables in bytes. It leaves space for the variables
+// of each sandbox.
 const maxEnvs = 512 << 10
 
 // setEnvs runs ENV and ARG.
@@ -176,7 +180,7 @@ func (r *run) setEnvs(_ context.Context, kind string, s Step) (bool, error) {
 	if r.state.Envs == nil {
 		r.state.Envs = map[string]string{}
 	}
-	values := map[string]string{} // all values see the variables as they were before
+	values := map[string]string{} // each value sees the variables as before this step
 	for i := 0; i < len(s.Args); i += 2 {
 		name, value := s.Args[i], s.Args[i+1]
 		if !variableName().MatchString(name) || strings.Contains(value, "\x00") {
@@ -191,7 +195,7 @@ func (r *run) setEnvs(_ context.Context, kind string, s Step) (bool, error) {
 	return false, nil
 }
 
-// checkSize returns an error if variables are too large for a sandbox.
+// checkSize returns an error if the variables exceed maxEnvs.
 func checkSize(envs map[string]string) error {
 	size := 0
 	for name, value := range envs {

@@ -17,22 +17,22 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
 
-// MaxUpload bounds an archive.
+// MaxUpload bounds the size of an archive in bytes.
 const MaxUpload = 2 << 30
 
 // archiveName is the name of an archive's file in the directory of its record.
 const archiveName = "archive"
 
-// ErrCutOff is returned for an archive that is shorter than its size.
+// ErrCutOff is returned for an archive that is shorter than its announced size.
 var ErrCutOff = errors.New("builds: the archive is cut off")
 
-// Uploads are the archives from which steps copy files, by the hashes that clients made of
-// these files. They are bytes of clients: only a sandbox unpacks them. It is safe for
-// concurrent use.
+// Uploads are the archives from which steps copy files. The key of an archive is the hash that
+// the client computed of its files. Archives are untrusted: only a sandbox unpacks them.
+// Uploads is safe for concurrent use.
 type Uploads struct {
 	store *store.Store
 
-	mu      sync.Mutex // also held while a change is stored
+	mu      sync.Mutex // also held while a change is written to the store
 	entries map[string]*upload
 }
 
@@ -41,7 +41,7 @@ type upload struct {
 	uploadRecord
 }
 
-// uploadRecord is the stored record of an upload, besides its file.
+// uploadRecord is the stored record of an archive. The archive itself is a file.
 type uploadRecord struct {
 	Size int64
 	Used time.Time
@@ -57,7 +57,7 @@ func OpenUploads(s *store.Store, logger *slog.Logger) *Uploads {
 	for _, r := range all {
 		var record uploadRecord
 		if r.Dir == "" || json.Unmarshal(r.Value, &record) != nil {
-			_ = s.Delete(store.Uploads, r.ID) // on failure, the next start tries again
+			_ = s.Delete(store.Uploads, r.ID) // if this fails, the next start tries again
 			continue
 		}
 		u.entries[r.ID] = &upload{r.Dir, record}
@@ -65,20 +65,20 @@ func OpenUploads(s *store.Store, logger *slog.Logger) *Uploads {
 	return u
 }
 
-// ValidHash reports whether a hash has 64 hexadecimal digits.
+// ValidHash reports whether hash consists of 64 hexadecimal digits.
 func ValidHash(hash string) bool {
 	return len(hash) == 64 && strings.Trim(hash, "0123456789abcdef") == ""
 }
 
-// Has reports whether there is an archive.
+// Has reports whether there is an archive with this hash.
 func (u *Uploads) Has(hash string) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.entries[hash] != nil
 }
 
-// Add stores an archive of size bytes, in place of an earlier one with this hash. After an error
-// nothing of the new archive is left.
+// Add stores an archive of size bytes, and replaces an earlier archive with the same hash. If
+// Add fails, it leaves nothing of the new archive behind.
 func (u *Uploads) Add(hash string, content io.Reader, size int64) (err error) {
 	record := uploadRecord{size, time.Now().UTC()}
 	value, err := json.Marshal(record)
@@ -97,7 +97,7 @@ func (u *Uploads) Add(hash string, content io.Reader, size int64) (err error) {
 	if err := writeArchive(filepath.Join(dir, archiveName), content, size); err != nil {
 		return err
 	}
-	u.mu.Lock() // so that no file is opened while it is being replaced
+	u.mu.Lock() // no file is opened while it is being replaced
 	defer u.mu.Unlock()
 	published, err := u.store.Put(store.Uploads, hash, value, dir)
 	if err != nil {
@@ -122,8 +122,8 @@ func writeArchive(path string, content io.Reader, size int64) (err error) {
 	return file.Sync()
 }
 
-// open opens an archive, which stays readable even if it is replaced or dropped. The caller
-// closes it.
+// open opens an archive. The file stays readable after the archive is replaced or dropped. The
+// caller closes it.
 func (u *Uploads) open(hash string) (file *os.File, size int64, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -136,7 +136,7 @@ func (u *Uploads) open(hash string) (file *os.File, size int64, err error) {
 	return file, entry.Size, err
 }
 
-// sizes returns the bytes of each archive.
+// sizes returns the size of each archive in bytes.
 func (u *Uploads) sizes() map[string]int64 {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -16,25 +16,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// badness makes the kernel choose a child before envd when the sandbox runs out of
-// memory. It is the value that the service sets for its processes.
+// badness is the OOM score adjustment of children. When the sandbox runs out of memory, the
+// kernel therefore kills a child before envd. E2B uses the same value.
 const badness = 100
 
-// started is the only table in this process: children belong to a process, so nothing
-// smaller could own it.
+// started is the table of the children of this process. It is global because children belong to
+// the process as a whole.
 var started = table{processes: make(map[int]*os.Process), waited: make(chan struct{}, 1)}
 
 type table struct {
-	// mu is held from before the fork until the child is in processes, and while the
-	// reaper decides whose child a zombie is.
+	// mu is held from before a fork until the child is in processes. It is also held while Reap
+	// checks whether a zombie is in processes.
 	mu        sync.Mutex
 	processes map[int]*os.Process
-	waited    chan struct{} // a wait returned: look again
+	waited    chan struct{} // receives when a wait has returned, so that Reap looks again
 }
 
-// Start starts cmd, as its own Start does, and keeps its exit status for [Wait]. The
-// caller must call Wait once, without waiting for anything else first: a child that has
-// ended and was not waited for hides the orphans behind it from [Reap].
+// Start starts cmd like [exec.Cmd.Start], and keeps its exit status for [Wait]. The caller must
+// call Wait exactly once, and must not wait for anything else first: an ended child that was
+// not waited for hides the orphans behind it from [Reap].
 func Start(cmd *exec.Cmd) error {
 	started.mu.Lock()
 	defer started.mu.Unlock()
@@ -54,16 +54,15 @@ func Wait(cmd *exec.Cmd) error {
 	return err
 }
 
-// Adopt takes over a child that was not started here: an orphan that this
-// process inherited and has not reaped. The caller must call [WaitAdopted] as it
-// would [Wait].
+// Adopt takes over a child that was not started here: an orphan that this process inherited and
+// has not reaped. The caller must call [WaitAdopted] exactly once.
 func Adopt(pid int) (*os.Process, error) {
 	started.mu.Lock()
 	defer started.mu.Unlock()
 	if started.processes[pid] != nil {
 		return nil, fmt.Errorf("child: adopt process %d: it was started here", pid)
 	}
-	var info unix.Siginfo // set for a child that ended; for others the call reports whether they are ours
+	var info unix.Siginfo // Waitid fails if pid is not a child of this process
 	err := ignoringEINTR(func() error {
 		return unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
 	})
@@ -129,8 +128,8 @@ func Reap(ctx context.Context) error {
 	}
 }
 
-// reapOne looks at the first child that has ended. It reports whether it reaped it, in
-// which case there may be more. A child started by Start is left to its Wait.
+// reapOne looks at the first child that has ended. It returns true if it reaped this child, and
+// there may be more. A child that Start started is left to Wait.
 func (t *table) reapOne() (bool, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -155,8 +154,8 @@ func (t *table) reapOne() (bool, error) {
 	return err == nil, err
 }
 
-// pidOf reads si_pid, which [unix.Siginfo] does not name: it is the first word of
-// the union behind three int32, aligned as a pointer is.
+// pidOf returns si_pid, which [unix.Siginfo] has no field for. It is the first word of the
+// union behind three int32, aligned like a pointer.
 func pidOf(info *unix.Siginfo) int {
 	const word = unsafe.Sizeof(uintptr(0))
 	const offset = (3*unsafe.Sizeof(int32(0)) + word - 1) &^ (word - 1)
@@ -171,11 +170,12 @@ func ignoringEINTR(call func() error) error {
 	}
 }
 
-// reserve is the number of processes and threads allowed to a user that are kept for
-// this process and not available to a child of the same user.
+// reserve is the number of processes and threads by which a child's limit is below that of its
+// user.
 const reserve = 32
 
-// leaveRoom is best effort too: the processes of another user are counted separately.
+// leaveRoom lowers a child's limit of processes and threads. It ignores errors: processes of
+// other users are counted separately.
 func leaveRoom(pid int) {
 	var l unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NPROC, &l) != nil || l.Max == unix.RLIM_INFINITY {
@@ -186,8 +186,8 @@ func leaveRoom(pid int) {
 	_ = unix.Prlimit(pid, unix.RLIMIT_NPROC, &l, nil)
 }
 
-// preferAsVictim is best effort: where /proc is masked, the kernel decides by size
-// alone.
+// preferAsVictim sets the OOM score adjustment of a child. It ignores errors: where /proc is
+// masked, the kernel chooses by size alone.
 func preferAsVictim(pid int) {
 	f, err := os.OpenFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", os.O_WRONLY, 0)
 	if err != nil {

@@ -12,19 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Group is a command started with [StartGroup], together with everything it started
-// that stayed in its process group. It is safe for concurrent use.
+// Group is a command started with [StartGroup], together with all its descendants that stayed
+// in its process group. It is safe for concurrent use.
 type Group struct {
 	cmd    *exec.Cmd
-	leader *os.File // its pidfd; nil where the kernel does not support them
+	leader *os.File // pidfd of the leader; nil where the kernel does not support pidfds
 
 	mu     sync.Mutex
-	reaped bool // the leader was reaped: its pid may belong to another process
+	reaped bool // the leader was reaped, so its pid may belong to another process
 	closed bool
 }
 
-// StartGroup is [Start] for a command that leads a session of its own. The caller
-// must call Wait, as after Start, and then Close.
+// StartGroup starts cmd like [Start], as the leader of a new session. The caller must call
+// Wait, as after Start, and then Close.
 func StartGroup(cmd *exec.Cmd) (*Group, error) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = new(syscall.SysProcAttr)
@@ -36,30 +36,30 @@ func StartGroup(cmd *exec.Cmd) (*Group, error) {
 	}
 	g := &Group{cmd: cmd}
 	if fd >= 0 {
-		// Non-blocking, so that waiting occupies a goroutine and not a thread.
+		// A non-blocking descriptor makes waiting occupy a goroutine instead of a thread.
 		_ = unix.SetNonblock(fd, true)
 		g.leader = os.NewFile(uintptr(fd), "pidfd")
 	}
 	return g, nil
 }
 
-// PID returns the number of the leader, which is also that of the group.
+// PID returns the process id of the leader, which is also the id of the group.
 func (g *Group) PID() int { return g.cmd.Process.Pid }
 
 // State returns how the leader ended, once Wait has returned.
 func (g *Group) State() *os.ProcessState { return g.cmd.ProcessState }
 
-// Wait waits for the leader and returns what [Wait] does.
+// Wait waits for the leader and returns the same errors as the function [Wait].
 func (g *Group) Wait() error {
 	g.await()
-	// A signal must not find the pid given to another process in between.
+	// The lock prevents that the pid is given to another process before a signal is sent.
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.reaped = true
 	return Wait(g.cmd)
 }
 
-// await returns when the leader has ended, and leaves it unreaped.
+// await returns when the leader has ended. It does not reap the leader.
 func (g *Group) await() {
 	if g.leader != nil {
 		if conn, err := g.leader.SyscallConn(); err == nil {
@@ -72,7 +72,7 @@ func (g *Group) await() {
 	ended(unix.P_PID, g.PID(), 0)
 }
 
-// ended reports whether a child has ended, or cannot be asked about.
+// ended reports whether a child has ended. It also returns true if the child cannot be queried.
 func ended(idType, id, options int) bool {
 	var info unix.Siginfo
 	err := ignoringEINTR(func() error {
@@ -81,9 +81,9 @@ func ended(idType, id, options int) bool {
 	return err != nil || pidOf(&info) != 0
 }
 
-// Signal sends sig to the whole group, even when its leader has gone. It returns
-// [unix.ESRCH] when nothing of the group is left, and never reaches a group that was
-// given the same number later.
+// Signal sends sig to the whole group, even after its leader has ended. It returns [unix.ESRCH]
+// when no process of the group is left. It never signals a later group that was given the same
+// id.
 func (g *Group) Signal(sig unix.Signal) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -94,13 +94,13 @@ func (g *Group) Signal(sig unix.Signal) error {
 		return err
 	}
 	if g.reaped && unix.Kill(g.PID(), 0) == nil {
-		return unix.ESRCH // the number is another process's: it would not be reused while our group lives
+		return unix.ESRCH // pid is now another process: it is not reused while a group has this id
 	}
 	return unix.Kill(-g.PID(), sig)
 }
 
-// signalByDescriptor needs a pidfd and Linux 6.9. The descriptor stands for the group
-// itself, not for its number.
+// signalByDescriptor signals the group through the pidfd of its leader, which needs Linux 6.9.
+// A pidfd refers to the group itself and not to a number that is reused.
 func (g *Group) signalByDescriptor(sig unix.Signal) error {
 	if g.leader == nil {
 		return errors.ErrUnsupported
@@ -118,8 +118,7 @@ func (g *Group) signalByDescriptor(sig unix.Signal) error {
 	return err
 }
 
-// Close releases what Signal needs: from then on Signal reaches nothing. It is
-// idempotent.
+// Close releases the resources of Signal, which then reaches no process. Close is idempotent.
 func (g *Group) Close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// LookPath returns the path of the program that a process with this environment would
-// execute by this name. It returns "" if there is nothing to execute, and a name with a
-// slash as it is.
+// LookPath returns the path of the program that a process with this environment executes for
+// name. It returns "" if there is no such program. A name with a slash is returned unchanged.
 func LookPath(name string, environ []string) string {
 	if strings.Contains(name, "/") {
 		return name

@@ -13,19 +13,18 @@ import (
 // memory limit.
 var ErrOutOfMemory = errors.New("out of memory")
 
-// Memory is the memory limit of the sandbox. A nil Memory is no limit.
+// Memory is the memory limit of the sandbox. A nil Memory means that there is no limit.
 type Memory struct {
-	// Limit is in bytes.
+	// Limit is the number of bytes.
 	Limit uint64
-	// Kills returns how many processes have been killed so far because of the limit.
-	// It is called before and after each process.
+	// Kills returns how many processes have been killed because of the limit so far. It is
+	// called before and after each process.
 	Kills func() int
 }
 
-// Watch is called before a process starts. When the process has ended, the function
-// that Watch returned reports whether it, or everything it was waiting for, was
-// killed because memory ran out: it returns an error that Is [ErrOutOfMemory], else
-// nil.
+// Watch is called before a process starts. The function that it returns is called when the
+// process has ended. That function returns an error that Is [ErrOutOfMemory] if the process, or
+// everything it was waiting for, was killed because memory ran out. Otherwise it returns nil.
 func (m *Memory) Watch() func(*os.ProcessState) error {
 	if m == nil || m.Kills == nil {
 		return func(*os.ProcessState) error { return nil }
@@ -39,9 +38,9 @@ func (m *Memory) Watch() func(*os.ProcessState) error {
 	}
 }
 
-// Count is called before something runs. The function that it returns says how many processes
-// of the sandbox have been killed since then because memory ran out, children and those of
-// others included.
+// Count is called before something runs. The function that it returns counts the processes of
+// the sandbox that have been killed since then because memory ran out. It also counts processes
+// that are not children of this process.
 func (m *Memory) Count() func() int {
 	if m == nil || m.Kills == nil {
 		return func() int { return 0 }
@@ -50,8 +49,7 @@ func (m *Memory) Count() func() int {
 	return func() int { return m.Kills() - before }
 }
 
-// killed reports whether the process ended by SIGKILL, or is a shell reporting that
-// of its last command.
+// killed reports whether SIGKILL ended the process, or the last command of a shell.
 func killed(state *os.ProcessState) bool {
 	const shells = 128
 	if state == nil {

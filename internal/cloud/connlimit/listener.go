@@ -1,14 +1,14 @@
-// Package connlimit bounds the connections of clients, each of which costs a server
-// a descriptor before the client has shown a key.
+// Package connlimit bounds the connections of clients. Each connection costs the server a file
+// descriptor before the client has sent a key.
 //
-// A connection is a stranger until a request on it is admitted, that is, until a
-// handler has found that its sender may use the service. A stranger is closed after a
-// while, even if it is busy: sending half a request head, sending nothing, HTTP/2
-// without a request, a body that does not end, or not reading its answers. When the
-// number of connections reaches the limit, the oldest stranger, or else the connection
-// that has been idle for longest, is closed to make room for the next one. A connection
-// on which an admitted request is being served, or that was upgraded by one, is never
-// closed.
+// A connection is a stranger until a request on it is admitted, that is, until a handler has
+// found that the sender may use the service. A stranger is closed after a while, even if it is
+// busy: for example if it sends half a request head, a body that does not end, or HTTP/2
+// without a request, or if it does not read its answers. When the number of connections reaches
+// the limit, the oldest stranger is closed to make room for the next connection. If there is no
+// stranger, the connection that has been idle for the longest time is closed. A connection is
+// never closed while an admitted request on it is being served, or after such a request
+// upgraded it.
 package connlimit
 
 import (
@@ -27,8 +27,8 @@ const warnEvery = time.Minute
 
 // Options configure a [Listener].
 type Options struct {
-	Max      int           // connections at the same time
-	Patience time.Duration // limit of the time until a request on a new connection is admitted
+	Max      int           // maximum number of connections at the same time
+	Patience time.Duration // maximum time until a request on a new connection is admitted
 	Logger   *slog.Logger
 }
 
@@ -47,7 +47,7 @@ type limit struct {
 	mu        sync.Mutex
 	conns     map[*conn]struct{}
 	strangers list.List // of *conn, oldest first
-	idle      list.List // of *conn that are not strangers, idle for longest first
+	idle      list.List // of *conn that are not strangers; the first has been idle for the longest time
 	warned    time.Time
 	closed    bool
 }
@@ -57,8 +57,8 @@ func New(inner *net.TCPListener, o Options) *Listener {
 	return &Listener{inner, &limit{options: o, conns: map[*conn]struct{}{}}}
 }
 
-// Beside returns a listener that accepts from inner and counts its connections together
-// with those of l. Closing either one closes the connections of both.
+// Beside returns a listener that accepts from inner and shares the limit of l. Closing either
+// listener closes the connections of both.
 func (l *Listener) Beside(inner *net.TCPListener) *Listener { return &Listener{inner, l.limit} }
 
 // conn is a connection of a client. Its fields are guarded by the mutex of its
@@ -66,14 +66,14 @@ func (l *Listener) Beside(inner *net.TCPListener) *Listener { return &Listener{i
 type conn struct {
 	*net.TCPConn
 	listener *limit
-	requests int           // admitted requests being served
-	waits    *list.List    // strangers or idle; nil while it is in use
-	place    *list.Element // in waits
+	requests int           // number of admitted requests being served
+	waits    *list.List    // strangers or idle; nil while the connection is in use
+	place    *list.Element // position in waits
 	patience *time.Timer
 }
 
-// Accept waits for the next connection. A connection for which there is no room is
-// closed immediately.
+// Accept waits for the next connection. It immediately closes a connection for which there is
+// no room.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		inner, err := l.AcceptTCP()
@@ -87,7 +87,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// add makes room for a connection. It returns nil if that fails.
+// add makes room for a connection. It returns nil if there is none.
 func (l *limit) add(inner *net.TCPConn) *conn {
 	for {
 		l.mu.Lock()
@@ -115,7 +115,8 @@ func (l *limit) add(inner *net.TCPConn) *conn {
 	return c
 }
 
-// makeRoom closes a connection that is not in use, and reports whether it found one.
+// makeRoom closes a connection that is not in use. It returns false if there is no such
+// connection.
 func (l *limit) makeRoom() bool {
 	l.mu.Lock()
 	first := l.strangers.Front()
@@ -144,8 +145,8 @@ func (l *limit) makeRoom() bool {
 	return true
 }
 
-// takeStranger forgets a connection if it is still a stranger, and reports whether it
-// was.
+// takeStranger removes a connection from the strangers. It returns false if the connection is
+// not a stranger.
 func (l *limit) takeStranger(c *conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -156,7 +157,7 @@ func (l *limit) takeStranger(c *conn) bool {
 	return true
 }
 
-// Close closes the listener and every connection, including upgraded ones, which the
+// Close closes the listener and every connection, including upgraded connections, which the
 // server no longer knows.
 func (l *Listener) Close() error {
 	l.mu.Lock()
@@ -182,15 +183,15 @@ func (c *conn) Close() error {
 	return c.TCPConn.Close()
 }
 
-// forget stops counting the connection. It must be called with the mutex held.
+// forget stops counting the connection. The caller holds the mutex.
 func (c *conn) forget() {
 	delete(c.listener.conns, c)
 	c.stopWaiting()
 	c.patience.Stop()
 }
 
-// wait puts the connection at the end of one of the lists; stopWaiting takes it out
-// of its list. Both must be called with the mutex held.
+// wait appends the connection to one of the lists; stopWaiting removes it from its list. The
+// caller of either holds the mutex.
 func (c *conn) wait(in *list.List) { c.waits, c.place = in, in.PushBack(c) }
 
 func (c *conn) stopWaiting() {
@@ -205,8 +206,8 @@ type (
 	requestKey struct{}
 )
 
-// ConnContext is the function to set as ConnContext of the [http.Server]. It knows a
-// connection of a [Listener] below TLS, too.
+// ConnContext must be the ConnContext of the [http.Server]. It also recognizes a connection of
+// a [Listener] under TLS.
 func ConnContext(ctx context.Context, c net.Conn) context.Context {
 	if secured, ok := c.(*tls.Conn); ok {
 		c = secured.NetConn()
@@ -220,7 +221,7 @@ type request struct {
 	admitted bool // guarded by the listener's mutex
 }
 
-// Handler wraps the handler of the server, so that next may call [Admit].
+// Handler wraps the handler of the server, so that next can call [Admit].
 func Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c, ok := r.Context().Value(connKey{}).(*conn)
@@ -233,9 +234,9 @@ func Handler(next http.Handler) http.Handler {
 	})
 }
 
-// Admit records that the sender of the request of ctx may use the service. The
-// connection then counts as in use until the request has been served. Admit may be
-// called more than once, and does nothing if the server has no [Listener].
+// Admit records that the sender of ctx's request may use the service. The connection counts as
+// in use until the request has been served. Admit may be called more than once. It does nothing
+// if the server has no [Listener].
 func Admit(ctx context.Context) {
 	q, ok := ctx.Value(requestKey{}).(*request)
 	if !ok {

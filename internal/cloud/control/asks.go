@@ -9,18 +9,18 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 )
 
-// askWait bounds how long a request for questions waits for one.
+// askWait bounds the time for which a request for questions waits.
 const askWait = 20 * time.Second
 
-// features answers with the features that this cloud has and the service does not, and that
-// a client must know of before it relies on them.
+// features answers with the features that this cloud has and the service does not. Clients
+// check them before they rely on such a feature.
 func (s *Service) features(w http.ResponseWriter, _ *http.Request) error {
 	writeJSON(w, http.StatusOK, map[string]any{"ask": true, "engines": true, "stages": true, "mounts": true, "architecture": s.options.Architecture})
 	return nil
 }
 
-// asks answers with a sandbox's open questions after a given one. If there are none, it
-// waits for a while.
+// asks answers with the open questions of a sandbox that follow a given question. If there are
+// none, it waits for a while.
 func (s *Service) asks(w http.ResponseWriter, r *http.Request) error {
 	asks, err := s.asksOf(r)
 	if err != nil {
@@ -46,7 +46,7 @@ func (s *Service) asks(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// answerAsk answers a question. If the question is no longer open, the answer is 409.
+// answerAsk answers an open question. If the question is no longer open, the status is 409.
 func (s *Service) answerAsk(w http.ResponseWriter, r *http.Request) error {
 	var q struct {
 		ID    int64 `json:"id"`

@@ -16,13 +16,13 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
-// Bounds of a build request, as on the service.
+// Bounds of a build request. They are those of the service.
 const (
 	maxCPUs     = 32
 	minMemoryMB = 128
 )
 
-// requestBuild makes a build of a template, which another call starts.
+// requestBuild creates a build of a template. startBuild starts it.
 func (s *Service) requestBuild(w http.ResponseWriter, r *http.Request) error {
 	var q struct {
 		Name          string   `json:"name"`
@@ -30,9 +30,9 @@ func (s *Service) requestBuild(w http.ResponseWriter, r *http.Request) error {
 		CPUCount      *int32   `json:"cpuCount"`
 		MemoryMB      *int32   `json:"memoryMB"`
 		MinFreeDiskMb *int32   `json:"minFreeDiskMb"`
-		Alias         string   `json:"alias"` // the name, from older clients
+		Alias         string   `json:"alias"` // name of the template, from older clients
 		TeamID        string   `json:"teamID"`
-		Engine        string   `json:"engine"` // not known to the service
+		Engine        string   `json:"engine"` // not a field of the service
 	}
 	if err := decode(w, r, &q, false); err != nil {
 		return err
@@ -86,15 +86,15 @@ type stepRequest struct {
 	uploadRequest
 }
 
-// uploadRequest describes the packing and the upload of a step's files. Clients send it with
-// the step, and do both themselves: nothing here depends on it.
+// uploadRequest describes how the files of a step are packed and uploaded. Clients do both and
+// only send the description, which the server ignores.
 type uploadRequest struct {
 	ForceUpload     json.RawMessage `json:"forceUpload"`
 	ResolveSymlinks json.RawMessage `json:"resolveSymlinks"`
 	Gzip            json.RawMessage `json:"gzip"`
 }
 
-// stageRequest is a stage that steps copy from. Only clients of this module send it.
+// stageRequest is a stage that steps copy from. Only clients of this module send stages.
 type stageRequest struct {
 	Name      string        `json:"name"`
 	FromImage string        `json:"fromImage"`
@@ -165,7 +165,7 @@ func (q *startRequest) spec() (spec builds.Spec, err error) {
 	return spec, nil
 }
 
-// steps returns the steps of a field of a request.
+// steps converts the steps in a field of a request.
 func steps(field string, asked []stepRequest) ([]builds.Step, error) {
 	var all []builds.Step
 	for i, step := range asked {
@@ -208,7 +208,7 @@ func (s *Service) startBuild(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// logEntry is a line of the log of a build as clients see it.
+// logEntry is a line of a build's log, as clients receive it.
 type logEntry struct {
 	Timestamp time.Time `json:"timestamp"`
 	Message   string    `json:"message"`
@@ -224,7 +224,7 @@ func logEntries(lines []templates.Entry) []logEntry {
 	return answer
 }
 
-// failureAnswer is the failure of a build.
+// failureAnswer describes the failure of a build.
 type failureAnswer struct {
 	Message    string     `json:"message"`
 	Step       string     `json:"step,omitempty"`
@@ -259,7 +259,7 @@ func (s *Service) buildStatus(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// buildLogs answers with lines of the log of a build, from a time on.
+// buildLogs answers with a page of a build's log, which begins at a given time.
 func (s *Service) buildLogs(w http.ResponseWriter, r *http.Request) error {
 	status, query, err := s.findBuild(r)
 	if err != nil {
@@ -294,8 +294,8 @@ func (s *Service) buildLogs(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// findBuild finds the build of a request. As on the service, an unknown one is answered with
-// 400.
+// findBuild returns the build that a request names. Like the service, it answers 400 for an
+// unknown build.
 func (s *Service) findBuild(r *http.Request) (builds.Status, *query, error) {
 	query, err := parseQuery(r)
 	if err != nil {
@@ -311,7 +311,7 @@ func (s *Service) findBuild(r *http.Request) (builds.Status, *query, error) {
 	return status, query, nil
 }
 
-// selectLines reads the selection of log lines from a query.
+// selectLines reads from a query which lines of a log to select.
 func selectLines(query *query) (selection builds.Select, err error) {
 	if selection.Level, err = leastLevel(query); err != nil {
 		return selection, err
@@ -323,7 +323,8 @@ func selectLines(query *query) (selection builds.Select, err error) {
 	return selection, err
 }
 
-// wholeNumber reads a number of a query, which must not be negative.
+// wholeNumber reads a number of a query, which must not be negative. It returns otherwise if
+// the query does not have the number.
 func wholeNumber(query *query, name string, otherwise int) (int, error) {
 	text := query.Get(name)
 	if text == "" {
@@ -336,7 +337,7 @@ func wholeNumber(query *query, name string, otherwise int) (int, error) {
 	return int(n), nil
 }
 
-// buildError returns the answer for an error of package builds, nil for others.
+// buildError returns the answer for an error of package builds, and nil for other errors.
 func buildError(err error) *apiError {
 	if e, ok := errors.AsType[*builds.ImageError](err); ok {
 		return &apiError{Code: http.StatusBadRequest, Message: e.Error()}

@@ -14,11 +14,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// dialect holds the differences between the two generations of create and
-// connect.
+// dialect describes how the two generations of create and connect differ.
 type dialect struct {
-	timeout      int32 // seconds, if the request has none
-	secure       bool  // a token is always required
+	timeout      int32 // in seconds, for requests without a timeout
+	secure       bool  // envd always requires a token
 	bodyOptional bool
 }
 
@@ -37,11 +36,11 @@ type createRequest struct {
 	AutoResume          *autoResumeRequest `json:"autoResume"`
 	EnvVars             map[string]string  `json:"envVars"`
 	Metadata            map[string]string  `json:"metadata"`
-	MCP                 map[string]any     `json:"mcp"` // servers; the client starts them itself
+	MCP                 map[string]any     `json:"mcp"` // MCP servers, which the client starts itself
 	IAM                 json.RawMessage    `json:"iam"`
 	Network             *networkRequest    `json:"network"`
 	VolumeMounts        []volumeMount      `json:"volumeMounts"`
-	Mounts              []hostMount        `json:"mounts"` // not known to the service
+	Mounts              []hostMount        `json:"mounts"` // not a field of the service
 
 	egress *network.Rules // set by validate
 }
@@ -102,8 +101,8 @@ func (s *Service) create(d dialect) handler {
 	}
 }
 
-// templateOf returns the template of a sandbox, and its build. A local cloud has no template
-// with the gateway of MCP servers, so the error says how to get one.
+// templateOf returns the template of a sandbox, and its build. No template of a local cloud has
+// the gateway for MCP servers. If one is requested, the error explains how to get it.
 func (s *Service) templateOf(q *createRequest) (lifecycle.Template, templates.Build, error) {
 	t, build, err := s.findTemplate(q.TemplateID)
 	if e, ok := errors.AsType[*templates.Error](err); ok && q.MCP != nil && e.Kind == templates.NotFound {
@@ -112,7 +111,8 @@ func (s *Service) templateOf(q *createRequest) (lifecycle.Template, templates.Bu
 	return t, build, err
 }
 
-// envsOf returns the environment of a sandbox: the build's, overridden by the requested one.
+// envsOf returns the environment of a sandbox: the variables of the build, overridden by the
+// requested ones.
 func envsOf(build templates.Build, asked map[string]string) map[string]string {
 	if len(build.Envs) == 0 {
 		return asked
@@ -122,7 +122,8 @@ func envsOf(build templates.Build, asked map[string]string) map[string]string {
 	return envs
 }
 
-// lifetime checks a timeout of a create or connect request.
+// lifetime converts the timeout of a create or connect request. It returns an error if the
+// timeout is out of bounds.
 func (s *Service) lifetime(seconds *int32, d dialect) (time.Duration, error) {
 	if seconds == nil {
 		seconds = &d.timeout
@@ -169,10 +170,10 @@ func (q *createRequest) validate() error {
 // dropsMemory reports whether an automatic pause keeps only the files.
 func (q *createRequest) dropsMemory() bool { return q.AutoPauseMemory != nil && !*q.AutoPauseMemory }
 
-// resumes reports whether requests resume the sandbox.
+// resumes reports whether a request to the paused sandbox resumes it.
 func (q *createRequest) resumes() bool { return q.AutoResume != nil && q.AutoResume.Enabled }
 
-// given reports whether an optional part of a request is there and not empty.
+// given reports whether an optional part of a request is present and not empty.
 func given(raw json.RawMessage) bool {
 	switch strings.Join(strings.Fields(string(raw)), "") {
 	case "", "null", "{}", "[]":
@@ -186,8 +187,8 @@ const (
 	keyCharacters = "abcdefghijklmnopqrstuvwxyz0123456789-"
 )
 
-// createOnce creates a sandbox. A client that received no answer repeats its
-// request with the same key, and must not get a second sandbox.
+// createOnce creates a sandbox, unless a request with the same key has already created one. A
+// client that received no answer repeats its request with this key.
 func (s *Service) createOnce(r *http.Request, request lifecycle.Request) (lifecycle.Sandbox, error) {
 	key := r.Header.Get(protocol.HeaderIdempotency)
 	if key == "" {

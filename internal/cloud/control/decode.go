@@ -13,9 +13,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
 )
 
-// decode reads the JSON object of a request into the struct that v points to.
-// An empty body is an error unless optional is true. Unknown fields are
-// ignored, as newer clients need, and named in the request log.
+// decode reads the JSON object of a request into the struct to which v points. An empty body is
+// an error unless optional is true. Unknown fields are ignored, so that newer clients work, and
+// are named in the request log.
 func decode(w http.ResponseWriter, r *http.Request, v any, optional bool) error {
 	body, err := readBody(w, r)
 	if err != nil {
@@ -41,10 +41,10 @@ func decode(w http.ResponseWriter, r *http.Request, v any, optional bool) error 
 }
 
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	// Recorders in tests do not support deadlines; a real connection does.
+	// The recorders of tests do not support deadlines. Real connections do.
 	rc := http.NewResponseController(w)
 	if rc.SetReadDeadline(time.Now().Add(bodyDeadline)) == nil {
-		// If it stayed set, it would look like a client that had gone away.
+		// A deadline that stayed set would look as if the client had gone away.
 		defer func() { _ = rc.SetReadDeadline(time.Time{}) }()
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
@@ -58,7 +58,8 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 }
 
 // fieldPath returns the path of a field as clients know it. The path in an error of
-// encoding/json about a type t also has the names of embedded structs.
+// encoding/json about a type t also includes the names of embedded structs, which fieldPath
+// removes.
 func fieldPath(path string, t reflect.Type) string {
 	var known []string
 	for name := range strings.SplitSeq(path, ".") {
@@ -103,9 +104,9 @@ func kindName(t reflect.Type) string {
 	}
 }
 
-// unknownFields returns the paths of the fields of a JSON value that the type t does not
-// have, sorted, without duplicates. As in the errors of encoding/json, a path has no names
-// for elements of lists and values of maps.
+// unknownFields returns the paths of the fields in a JSON value that type t does not have. The
+// paths are sorted and have no duplicates. As in errors of encoding/json, they leave out the
+// positions in lists and the keys of maps.
 func unknownFields(value []byte, t reflect.Type, path string) []string {
 	var unknown []string
 	switch t.Kind() {
@@ -145,7 +146,7 @@ func unknownFields(value []byte, t reflect.Type, path string) []string {
 	return slices.Compact(unknown)
 }
 
-// nests reports whether values of a type may have unknown fields.
+// nests reports whether a value of type t may contain unknown fields.
 func nests(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Map:
@@ -155,8 +156,8 @@ func nests(t reflect.Type) bool {
 	}
 }
 
-// knownFields returns the types of the fields of a struct by their names in JSON, including
-// those of embedded structs.
+// knownFields maps the JSON names of a struct's fields to their types. It includes the fields
+// of embedded structs.
 func knownFields(t reflect.Type) map[string]reflect.Type {
 	known := map[string]reflect.Type{}
 	for _, f := range reflect.VisibleFields(t) {

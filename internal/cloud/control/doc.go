@@ -1,90 +1,94 @@
-// Package control answers the REST API of the local cloud from the records of package
-// lifecycle, for clients of both generations: the paths below /sandboxes and those below
-// /v2/sandboxes differ only in defaults, and each can use sandboxes that the other
-// created.
+// Package control serves the REST API of the local cloud from the records of package lifecycle.
+// It serves clients of both generations: the paths below /sandboxes and those below
+// /v2/sandboxes have different defaults, and each can use sandboxes that the other created.
 //
 // # Calls
 //
-// Sandboxes: create, connect, get, list, kill, timeout, refreshes, network rules, pause, resume,
-// snapshots and forks; volumes and their contents; templates and snapshots with their tags, and
-// builds of templates; secrets; the one team, local, and its API keys; health.
+// The API has calls for sandboxes: create, connect, get, list, kill, timeout, refreshes,
+// network rules, pause, resume, snapshots and forks. It has calls for volumes and their
+// contents, for templates and snapshots with their tags, for builds of templates, for secrets,
+// for health, and for the only team, local, and its API keys.
 //
 // # Keys
 //
-// The cloud is started with the first key. It can make others, list, rename and delete them, and
-// so can these; the first key itself cannot be changed. Of all others the store has only hashes,
-// and a deleted one is refused at once. Keys come in the X-API-KEY header; /teams and /api-keys,
-// which on the service are for users with a bearer token, also take a key as that token. Requests
-// with one key have a rate limit. A request above it is answered with Retry-After, before
-// anything is done for it; no other limit has a Retry-After.
+// The cloud is started with the first key. This key and all others can create, list, rename and
+// delete keys, except the first one, which cannot be changed. The store has only hashes of the
+// other keys. A deleted key is refused at once. Keys are sent in the X-API-KEY header. On the
+// service, /teams and /api-keys are for users with a bearer token; here, they also accept a key
+// as that token. The requests with one key have a rate limit. A request above the limit is
+// refused with Retry-After before it has any effect. No other limit answers with Retry-After.
 //
 // # Pausing
 //
-// A pause keeps the memory, or with memory false only the files; the SDKs call that mode full and
-// filesystem, and so does pauseMode in the answer of GET. After a restart of the local cloud, a
-// sandbox that was paused with its memory has only its files, unless its engine saves the memory:
-// connect answers 201 in both cases, and only pauseMode tells the difference. Connecting with
-// memory false boots a sandbox from its files. Unlike on the service, the memory of a paused
-// sandbox is its frozen processes, which then end. If envd did not answer at the pause, the
-// sandbox is marked with envdUnresponsiveAtPause and can be resumed with memory false only. The
-// same applies to a memory that this machine cannot restore, which connect refuses with 400.
+// A pause keeps the memory of a sandbox, or with memory false only its files. The SDKs call
+// these modes full and filesystem, and GET reports the mode as pauseMode. After a restart of
+// the local cloud, a sandbox that was paused with its memory has only its files, unless its
+// engine saves memory. Connect answers 201 in both cases; only pauseMode shows the difference.
+// Connecting with memory false boots a sandbox from its files. Unlike on the service, the
+// memory of a paused sandbox consists of its frozen processes, and these end when it boots. If
+// envd did not answer at the pause, the sandbox is marked with envdUnresponsiveAtPause, and can
+// only be resumed with memory false. The same is true of a memory that this machine cannot
+// restore: connect refuses it with 400.
 //
 // # Snapshots, forks and templates
 //
-// Snapshots and forks keep the files of a sandbox, which runs on, and its memory if its engine
-// saves memory and its envd answers: otherwise the processes of new sandboxes start anew. The
-// answers report this in memory, a field that the service's do not have. A request may ask for
-// memory false; it is refused if it asks for memory true and the engine does not save it. A
-// sandbox made from a snapshot has the environment of the snapshot's sandbox, overridden by its
-// own; processes that go on keep theirs. A fork whose request has no timeout lives for 300
-// seconds, which the SDKs sent before they left it to the server, and not for the 15 of the
-// schema.
+// Snapshots and forks keep the files of a sandbox, which continues to run. They keep its memory
+// if its engine saves memory and its envd answers; otherwise, the processes of new sandboxes
+// start anew. The answers report this in the field memory, which the service does not have. A
+// request may set memory to false. A request with memory true is refused if the engine does not
+// save it. A sandbox made from a snapshot has the environment of the snapshot's sandbox,
+// overridden by its own; processes that continue keep their environment. A fork without a
+// timeout lives for 300 seconds, and not for the 15 of the service's schema: SDKs sent 300
+// before they left the timeout to the server.
 //
-// A snapshot is a template: GET /snapshots lists the tags of snapshots, and GET /templates all
-// other templates. A build that no tag points to any longer is removed. A source that ends is
-// gone whether or not it was forked or has snapshots; on the service, it would be paused.
-// Publishing a template is recorded and changes nothing, since there is one team.
+// A snapshot is a template: GET /snapshots lists the tags of snapshots, and GET /templates
+// lists all other templates. A build is removed when no tag points to it. A sandbox that ends
+// is gone, even if it was forked or has snapshots; on the service, it would be paused.
+// Publishing a template is recorded and has no effect, since there is only one team.
 //
 // # Builds
 //
-// A build is requested, its archives are uploaded, and it is started; clients poll its status.
-// The address of an upload is signed and needs no key. If the engine takes no container images, a
-// build can only begin with an image that is a built-in template; others are refused with 400
-// when the build is started, and it has failed then. Numbers of processors and megabytes are
-// recorded and reported, but sandboxes have the limits of this local cloud. GET /local/space,
-// which the service does not have, reports the space of layers, cached steps and archives, and
-// DELETE /local/space/cache removes the latter two.
+// A client requests a build, uploads its archives and starts it. Then it polls the build's
+// status. The address of an upload is signed and needs no key. If the engine takes no container
+// images, a build can only begin with an image for which there is a built-in template. With any
+// other image, the start of the build is refused with 400, and the build has failed. The
+// requested processors and megabytes are recorded and reported, but sandboxes have the limits
+// of this local cloud. Two calls do not exist on the service: GET /local/space reports the
+// space of layers, cached steps and archives, and DELETE /local/space/cache removes cached
+// steps and archives.
 //
 // # Tags
 //
-// The service keeps every assignment of a tag, and this cloud the newest of each tag: a build
-// that no tag points to is removed. A list of assignments has one, and hasMore is false.
+// The service keeps every assignment of a tag. This cloud keeps the newest assignment of each
+// tag, so a list of assignments has one element, and hasMore is false.
 //
 // # Volumes
 //
-// The calls below /volumes manage volumes. Their contents are below /volumecontent, for the
-// bearer of a volume's token, which GET returns anew; an API key does not open it. Its errors
-// have a word as their code. Two answers go beyond the service's documentation: a path that
-// exists is 409 without force, and so is deleting a volume that a sandbox has, running or paused.
+// The calls below /volumes manage volumes. The calls below /volumecontent access their
+// contents. They require the token of the volume, which GET returns anew, and do not accept an
+// API key. The code in their errors is a word. Two answers go beyond the service's
+// documentation: without force, a path that exists is 409. Deleting a volume of a running or
+// paused sandbox is also 409.
 //
 // # Metrics and logs
 //
-// A running sandbox is measured every 5 seconds, and once more for a request if the latest sample
-// is older; samples last as long as the sandbox. GET /sandboxes/metrics leaves out unknown
-// sandboxes. Logs stay for an hour after the end of the sandbox (then they are 404), and end with
-// the server. Of the first generation's parameters, a limit above 1000 means 1000. Pages may be
-// shorter than their limit, although more follows: an answer has some MiB at most.
+// A running sandbox is measured every 5 seconds, and for a request if the latest sample is
+// older. Samples last as long as the sandbox. GET /sandboxes/metrics leaves out unknown
+// sandboxes. Logs last for an hour after the end of the sandbox, but no longer than the server;
+// later requests for them are answered with 404. In the first generation, a limit above 1000
+// means 1000. A page may be shorter than its limit although more entries follow, because an
+// answer has a few MiB at most.
 //
 // # MCP servers
 //
-// The mcp field of a create request is for the program mcp-gateway, which the client then starts
-// inside. As on the service, a sandbox is created whether its template has that program or not:
-// the client notices, reports it, and kills the sandbox. No template of this cloud has the
-// program; SDKs ask for a template named mcp-gateway.
+// The mcp field of a create request is for the program mcp-gateway, which the client then
+// starts in the sandbox. As on the service, a sandbox is created even if its template does not
+// have that program: the client notices this, reports it, and kills the sandbox. No template of
+// this cloud has the program. SDKs ask for a template named mcp-gateway.
 //
 // # Unsupported
 //
 // Metrics of teams, access tokens, nodes, administration and events are answered with 501. A
-// create request with iam is refused with 400 and an error that names it. Unknown fields are
-// ignored, as newer clients need, and named in the request log.
+// create request with iam is refused with 400 and an error that names the field. Unknown fields
+// are ignored, so that newer clients work, and are named in the request log.
 package control

@@ -6,15 +6,15 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 )
 
-// egressProxy is the proxy for the outgoing connections of a sandbox. Answers have neither its
-// password nor its certificates.
+// egressProxy is the proxy for the outgoing connections of a sandbox. Answers contain neither
+// its password nor its certificates.
 type egressProxy struct {
 	Address  string    `json:"address"`
 	Username string    `json:"username,omitempty"`
 	Password string    `json:"password,omitempty"`
 	TLS      *proxyTLS `json:"tls,omitempty"`
 
-	sealed []byte // the sealed Password
+	sealed []byte // Password after sealing
 }
 
 type proxyTLS struct {
@@ -23,7 +23,7 @@ type proxyTLS struct {
 	CACert     string `json:"caCert,omitempty"`
 }
 
-// asked returns the proxy as it is recorded; p may be nil.
+// asked returns the form of the proxy that is recorded. p may be nil.
 func (p *egressProxy) asked() *network.EgressProxy {
 	if p == nil {
 		return nil
@@ -35,7 +35,7 @@ func (p *egressProxy) asked() *network.EgressProxy {
 	return asked
 }
 
-// proxyAnswer describes a recorded proxy; p may be nil.
+// proxyAnswer describes a recorded proxy. p may be nil.
 func proxyAnswer(p *network.EgressProxy) *egressProxy {
 	if p == nil {
 		return nil
@@ -47,11 +47,11 @@ func proxyAnswer(p *network.EgressProxy) *egressProxy {
 	return answer
 }
 
-// maxProxyPassword bounds the password of a proxy: SOCKS5 has one byte for its length.
+// maxProxyPassword bounds the length of a proxy's password: SOCKS5 has one byte for it.
 const maxProxyPassword = 255
 
-// seal seals the password of a proxy as secrets are sealed: a recorded request has no other form
-// of it. p may be nil.
+// seal seals the password of a proxy in the same way as a secret. A recorded request has only
+// the sealed password. p may be nil. prefix begins the name of the field in errors.
 func (s *Service) seal(p *egressProxy, prefix string) error {
 	switch {
 	case p == nil || p.Password == "":
@@ -67,7 +67,7 @@ func (s *Service) seal(p *egressProxy, prefix string) error {
 	return nil
 }
 
-// checkProxy returns an error if the proxy of the rules cannot or may not be reached.
+// checkProxy returns an error if sandboxes cannot or must not reach the proxy of the rules.
 func (s *Service) checkProxy(ctx context.Context, rules *network.Rules) error {
 	if s.options.CheckProxy == nil {
 		return nil

@@ -18,21 +18,20 @@ import (
 )
 
 const (
-	// maxMessage bounds the part of a request that an error answer repeats, in bytes.
+	// maxMessage bounds the text, in bytes, that an error answer repeats from a request.
 	maxMessage = 300
-	// maxReason bounds the cause in an error answer, in bytes. It has room for a chain of
-	// calls with their arguments, because the last of them has the remedy.
+	// maxReason bounds the cause in an error answer, in bytes. It leaves space for a chain of
+	// calls with their arguments, because the last call names the remedy.
 	maxReason = 2 << 10
 )
 
-// apiError is the error body of the API. Clients look at the code in the body,
-// not only at the status, so the body always repeats it.
+// apiError is the error body of the API. It repeats the HTTP status as Code, because some
+// clients only look at the body.
 type apiError struct {
 	Code      int    `json:"code"`
 	Message   string `json:"message"`
 	ErrorCode string `json:"error_code,omitempty"`
-	// Reason and EndedAt describe the end of a sandbox that is gone. The service does not
-	// report them.
+	// Reason and EndedAt describe how a sandbox ended. The service does not have these fields.
 	Reason  lifecycle.Reason `json:"reason,omitempty"`
 	EndedAt *time.Time       `json:"endedAt,omitempty"`
 }
@@ -47,24 +46,25 @@ func invalid(format string, args ...any) error {
 	return errorf(http.StatusBadRequest, "validation error: "+format, args...)
 }
 
-// notThere is invalid for something that the request names and that does not exist.
+// notThere returns the error for a request that names an object which does not exist. Its
+// status is 400, as for invalid.
 func notThere(errorCode, format string, args ...any) error {
 	return &apiError{Code: http.StatusBadRequest, Message: "validation error: " + fmt.Sprintf(format, args...), ErrorCode: errorCode}
 }
 
-// unsupported refuses a field that the real service supports and this one does not:
-// ignoring it would be pretending to support it.
+// unsupported returns the error for a field that the real service supports and this cloud does
+// not. The field must not be ignored, because that would pretend to support it.
 func unsupported(field string) error {
 	return errorf(http.StatusBadRequest, "not supported by this local cloud: the field %s", field)
 }
 
-// bounded shortens text from outside for a message.
+// bounded shortens untrusted text for a message.
 func bounded(s string) string { return clip.Text(s, maxMessage) }
 
-// reason returns the text of an error for a message.
+// reason returns the text of an error, shortened for a message.
 func reason(err error) string { return clip.Text(err.Error(), maxReason) }
 
-// answerFor converts an error of the registry into the answer of the API.
+// answerFor converts an error of the registry to an answer of the API.
 func answerFor(err error) *apiError {
 	if e, ok := errors.AsType[*apiError](err); ok {
 		return e
@@ -101,7 +101,7 @@ func answerFor(err error) *apiError {
 	return &apiError{Code: http.StatusInternalServerError, Message: reason(err), ErrorCode: "internal_server_error"}
 }
 
-// refused are the statuses for refused requests about templates.
+// refused maps errors about templates to statuses.
 var refused = map[templates.Kind]int{
 	templates.NotFound: http.StatusNotFound,
 	templates.Invalid:  http.StatusBadRequest,
@@ -110,8 +110,8 @@ var refused = map[templates.Kind]int{
 	templates.Full:     http.StatusTooManyRequests,
 }
 
-// known are the answers for errors without fields. The first match counts: a call that
-// waited for a closing cloud may also have met its deadline.
+// known lists the answers for errors without fields. The first match counts, because a call
+// that waited for a closing cloud may also have reached its deadline.
 var known = []struct {
 	err    error
 	answer apiError
@@ -135,7 +135,7 @@ func notFound(e *lifecycle.NotFoundError) *apiError {
 	switch {
 	case e.Paused:
 		message = fmt.Sprintf("Sandbox \"%s\" is not running: it is paused, and connect resumes it", bounded(e.ID))
-	case e.How != "": // only clients that knew the id get here
+	case e.How != "": // the id was known only to clients of the sandbox
 		message += fmt.Sprintf(": %s at %s", e.How, e.EndedAt.Format(time.RFC3339))
 		return &apiError{Code: http.StatusNotFound, Message: message, Reason: e.Reason, EndedAt: &e.EndedAt}
 	}
@@ -150,8 +150,8 @@ func conflict(e *lifecycle.StateError) *apiError {
 	return &apiError{Code: http.StatusConflict, Message: fmt.Sprintf("Sandbox %s is %s", bounded(e.ID), is)}
 }
 
-// noRoom returns the answer for a limit that was reached. None has a Retry-After: a
-// client that silently waits would hide it.
+// noRoom returns the answer for a limit that was reached. The answer has no Retry-After,
+// because clients would wait silently and hide the limit.
 func noRoom(err error) *apiError {
 	if e, ok := errors.AsType[*lifecycle.LimitError](err); ok {
 		return &apiError{Code: http.StatusTooManyRequests, Message: fmt.Sprintf("you have reached the maximum number of concurrent sandboxes, %d: kill one that is not needed, or start the local cloud with more (e2bctl local up --max-sandboxes, local.WithMaxSandboxes in Go)", e.Max)}
@@ -189,10 +189,10 @@ func unsaved(err error) *apiError {
 	}
 }
 
-// makeRoom is the remedy for a full disk.
+// makeRoom describes the remedy for a full disk.
 const makeRoom = "make room on that disk, or remove snapshots, templates and paused sandboxes that are no longer needed, and try again"
 
-// full returns the answer for any other failure that a full disk caused.
+// full returns the answer for any other failure caused by a full disk.
 func full(err error) *apiError {
 	if !shortage.IsDisk(err) {
 		return nil
@@ -214,7 +214,7 @@ func full(err error) *apiError {
 
 const saveFailed = "sandbox_save_failed"
 
-// failed returns the answer for a failure of the machine.
+// failed returns the answer for an error that the client did not cause.
 func failed(err error) *apiError {
 	if errors.Is(err, errors.ErrUnsupported) {
 		return &apiError{Code: http.StatusNotImplemented, Message: "not supported by the isolation of this local cloud: " + reason(err)}
@@ -253,12 +253,12 @@ func failed(err error) *apiError {
 	return nil
 }
 
-// writeJSON answers with v. It always sets the length: some clients cannot parse an empty
-// chunked body. No cache may keep an answer: many have a key, a token or a signed address.
+// writeJSON answers with v. It always sets Content-Length, because some clients cannot parse an
+// empty chunked body. No cache may keep an answer: many have a key, a token or a signed address.
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // only our own types are passed here
+		panic(err) // unreachable: only types of this package are passed
 	}
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))

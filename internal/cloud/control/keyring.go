@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// maxAPIKeys bounds the keys beside the first one.
+	// maxAPIKeys bounds the number of keys, without the first one.
 	maxAPIKeys = 100
-	// useNoted is the minimum time between two updates of a key's last use in the store.
+	// useNoted is the minimum time between two stored updates of a key's last use.
 	useNoted = time.Minute
 
 	keyPrefix   = "e2b_"
@@ -28,11 +28,11 @@ const (
 	firstKeyID  = "00000000-0000-4000-8000-000000000001"
 	keyVersion  = 1
 	hashPrefix  = "$sha256$"
-	shownPrefix = 2 // characters of a key that its mask shows
+	shownPrefix = 2 // number of characters of a key that its mask shows
 	shownSuffix = 4
 )
 
-// apiKey is a key without its value. Its JSON is the stored form.
+// apiKey describes a key without its value. Its JSON is stored.
 type apiKey struct {
 	Version   int
 	ID        string `json:"-"`
@@ -42,7 +42,7 @@ type apiKey struct {
 	CreatedAt time.Time
 	LastUsed  time.Time
 
-	noted time.Time // the stored LastUsed
+	noted time.Time // LastUsed as stored
 	rate  *bucket
 }
 
@@ -54,8 +54,8 @@ type keyMask struct {
 	ValueSuffix string `json:"maskedValueSuffix"`
 }
 
-// keyring holds the keys of the one team. The cloud is started with the first key, which
-// is not in the store; all others are.
+// keyring holds the keys of the only team. The store has all of them except the first key, with
+// which the cloud is started.
 type keyring struct {
 	store  *store.Store
 	logger *slog.Logger
@@ -81,23 +81,23 @@ func newKeyring(o Options) *keyring {
 			continue
 		}
 		key.noted = key.LastUsed
-		k.hold(key)
+		k.addInMemory(key)
 	}
-	// After the others, so that none of them can take its place.
-	k.hold(&apiKey{ID: firstKeyID, Name: "local", Hash: hashOf(o.Key), Mask: maskOf(o.Key), CreatedAt: time.Now().UTC()})
+	// The first key is added last, so that no stored key can replace it.
+	k.addInMemory(&apiKey{ID: firstKeyID, Name: "local", Hash: hashOf(o.Key), Mask: maskOf(o.Key), CreatedAt: time.Now().UTC()})
 	return k
 }
 
-// hold adds a key to those in memory.
-func (k *keyring) hold(key *apiKey) {
+// addInMemory adds a key in memory.
+func (k *keyring) addInMemory(key *apiKey) {
 	key.rate = newBucket(k.limit)
 	k.byHash[key.Hash], k.byID[key.ID] = key, key
 }
 
-// use finds a key by its value and updates its last use. It reports false if there is no
+// use finds a key by its value, and updates the key's last use. It returns false if there is no
 // such key.
 func (k *keyring) use(value string) (*apiKey, bool) {
-	hash := hashOf(value) // so the duration of the lookup reveals nothing about the value
+	hash := hashOf(value) // so that the duration of the lookup does not reveal the value
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	key, ok := k.byHash[hash]
@@ -114,8 +114,8 @@ func (k *keyring) use(value string) (*apiKey, bool) {
 	return key, true
 }
 
-// all returns copies of the keys, oldest first.
-func (k *keyring) all() []apiKey {
+// list returns copies of all keys, oldest first.
+func (k *keyring) list() []apiKey {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	keys := make([]apiKey, 0, len(k.byID))
@@ -134,7 +134,7 @@ func (k *keyring) all() []apiKey {
 	return keys
 }
 
-// create makes a key, and returns it and its value, which is not kept.
+// create creates a key. It returns the key and its value, which is not kept.
 func (k *keyring) create(name string) (key apiKey, value string, err error) {
 	var secret [keyBytes]byte
 	_, _ = rand.Read(secret[:]) // never fails
@@ -148,7 +148,7 @@ func (k *keyring) create(name string) (key apiKey, value string, err error) {
 	if err := k.save(made); err != nil {
 		return apiKey{}, "", fmt.Errorf("the key was not made: %w", err)
 	}
-	k.hold(made)
+	k.addInMemory(made)
 	return *made, value, nil
 }
 
@@ -169,7 +169,7 @@ func (k *keyring) rename(id, name string) (apiKey, error) {
 	return changed, nil
 }
 
-// remove deletes a key. From then on it is refused.
+// remove deletes a key, which is then refused.
 func (k *keyring) remove(id string) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -204,8 +204,8 @@ func (k *keyring) save(key *apiKey) error {
 	return err
 }
 
-// hashOf returns the stored hash of a key. As on the service, it is the hash of the bytes
-// that the key's digits encode. A first key that has no such digits is hashed as text.
+// hashOf returns the stored hash of a key. As on the service, it is the hash of the bytes that
+// the key's hexadecimal digits encode. A first key without such digits is hashed as text.
 func hashOf(value string) string {
 	secret := []byte(value)
 	if digits, ok := strings.CutPrefix(value, keyPrefix); ok && digits == strings.ToLower(digits) {
@@ -217,8 +217,8 @@ func hashOf(value string) string {
 	return hashPrefix + base64.RawStdEncoding.EncodeToString(sum[:])
 }
 
-// maskOf returns the mask of a key. It shows nothing of a key that is too short to hide
-// the rest.
+// maskOf returns the mask of a key. The mask of a short key shows nothing, since the rest could
+// be guessed.
 func maskOf(value string) keyMask {
 	prefix := ""
 	if rest, ok := strings.CutPrefix(value, keyPrefix); ok {
@@ -231,7 +231,7 @@ func maskOf(value string) keyMask {
 	return m
 }
 
-// newUUID returns a random UUID: clients expect one as the id of a key.
+// newUUID returns a random UUID. Clients expect the id of a key to be one.
 func newUUID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails

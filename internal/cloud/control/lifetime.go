@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// The handlers of this file check the request before they look for the sandbox, as the
-// service does: a wrong request is refused for any sandbox.
+// The handlers of this file check a request before they look for its sandbox, as the service
+// does. So a wrong request is refused even if the sandbox does not exist.
 
 func (s *Service) timeout(w http.ResponseWriter, r *http.Request) error {
 	var q struct {

@@ -40,7 +40,7 @@ func (s *Service) list(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// listRunning is the first generation's list: newest first, without pages.
+// listRunning answers the list of the first generation: newest first, without pages.
 func (s *Service) listRunning(w http.ResponseWriter, r *http.Request) error {
 	values, err := parseQuery(r)
 	if err != nil {
@@ -62,8 +62,8 @@ func (s *Service) writeList(w http.ResponseWriter, found []*lifecycle.Sandbox) {
 	writeJSON(w, http.StatusOK, answer)
 }
 
-// matching returns a condition for sandboxes with all metadata and from the template; "":
-// from any. A nil condition matches all sandboxes.
+// matching returns a condition for sandboxes that have all of metadata and are from template;
+// "" is any template. A nil condition matches all sandboxes.
 func matching(metadata map[string]string, template string) func(*lifecycle.Sandbox) bool {
 	if len(metadata) == 0 && template == "" {
 		return nil
@@ -142,7 +142,7 @@ const (
 	cursorAscending = "__asc"
 )
 
-// cursor is the last element of the previous page.
+// cursor is the position of the last element of a page.
 type cursor ordered.Position
 
 func cursorOf(sb *lifecycle.Sandbox) cursor { return cursor(sb.Position()) }
@@ -170,9 +170,9 @@ func decodeCursor(token string) (c cursor, ascending, ok bool) {
 	return c, ascending, err == nil
 }
 
-// parseMetadata reads a metadata filter. Clients escape each key and value, escape the
-// pairs as a form, and escape that as a query value, so two layers are left after the
-// query was parsed.
+// parseMetadata parses a metadata filter. Clients escape each key and value, then the pairs as
+// a form, and then the form as a query value. Parsing the query removes the last layer, so two
+// layers are left.
 func parseMetadata(filter string) (map[string]string, error) {
 	if filter == "" {
 		return nil, nil

@@ -15,11 +15,11 @@ import (
 const (
 	// maxEntries is the largest page of a log, and the default page size.
 	maxEntries = 1000
-	// maxSearch bounds the text to search a log for.
+	// maxSearch bounds the length of the text to search for.
 	maxSearch = 256
 )
 
-// sandboxEntry is an entry of the log of a sandbox as clients see it.
+// sandboxEntry is an entry of a sandbox's log, as clients receive it.
 type sandboxEntry struct {
 	Timestamp time.Time         `json:"timestamp"`
 	Message   string            `json:"message"`
@@ -27,13 +27,13 @@ type sandboxEntry struct {
 	Fields    map[string]string `json:"fields"`
 }
 
-// logLine is an entry of a log for the first generation: line is an object of JSON.
+// logLine is a log entry of the first generation. Line is a JSON object as text.
 type logLine struct {
 	Timestamp time.Time `json:"timestamp"`
 	Line      string    `json:"line"`
 }
 
-// The names of the levels. Others are not used.
+// levels maps the names of the levels in use.
 var levels = map[string]slog.Level{
 	"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError,
 }
@@ -50,7 +50,7 @@ func levelName(level slog.Level) string {
 	return "debug"
 }
 
-// leastLevel reads the lowest requested level; the default is the lowest one.
+// leastLevel reads the least severe level of a request. By default it is the lowest level.
 func leastLevel(query *query) (slog.Level, error) {
 	name := query.Get("level")
 	if name == "" {
@@ -63,7 +63,7 @@ func leastLevel(query *query) (slog.Level, error) {
 	return level, nil
 }
 
-// logs answers with the log of a sandbox that exists, or that ended not long ago.
+// logs returns a handler for the log of a sandbox that exists or ended not long ago.
 func (s *Service) logs(answer func(w http.ResponseWriter, r *http.Request, id string, query *query) error) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		query, err := parseQuery(r)
@@ -83,9 +83,9 @@ func (s *Service) logs(answer func(w http.ResponseWriter, r *http.Request, id st
 	}
 }
 
-// logs1 answers the first generation, oldest entries first. Its clients ask for entries
-// newer than their latest, with a resolution of one millisecond. So a page has all entries
-// of its last millisecond, which is over.
+// logs1 answers in the form of the first generation, oldest entries first. Its clients ask for
+// entries newer than their latest, with a resolution of one millisecond. So a page always has
+// all entries of its last millisecond, which has passed.
 func (s *Service) logs1(w http.ResponseWriter, r *http.Request, id string, query *query) error {
 	from, err := millisecond(query, "start")
 	if err != nil {
@@ -112,7 +112,7 @@ func (s *Service) logs1(w http.ResponseWriter, r *http.Request, id string, query
 	return nil
 }
 
-// line returns an entry as a JSON object, with the entry's fields beside the others.
+// line returns an entry as a JSON object. The entry's fields are members of the same object.
 func line(e sandboxEntry) string {
 	object := map[string]string{}
 	for name, value := range e.Fields {
@@ -121,12 +121,12 @@ func line(e sandboxEntry) string {
 	object["level"], object["message"] = e.Level, e.Message
 	text, err := json.Marshal(object)
 	if err != nil {
-		panic(err) // all values are strings
+		panic(err) // unreachable: all values are strings
 	}
 	return string(text)
 }
 
-// logs2 answers the second generation.
+// logs2 answers in the form of the second generation.
 func (s *Service) logs2(w http.ResponseWriter, _ *http.Request, id string, query *query) error {
 	q, err := parseLogQuery(query)
 	if err != nil {
@@ -175,7 +175,8 @@ func entryOf(e telemetry.Entry) sandboxEntry {
 	return sandboxEntry{Timestamp: e.Time.UTC(), Message: e.Message, Level: levelName(e.Level), Fields: fields}
 }
 
-// millisecond reads a time of the query in milliseconds; zero if it is absent.
+// millisecond reads a time of the query in milliseconds. It returns the zero time if the
+// parameter is absent.
 func millisecond(query *query, name string) (time.Time, error) {
 	text := query.Get(name)
 	if text == "" {
@@ -188,7 +189,7 @@ func millisecond(query *query, name string) (time.Time, error) {
 	return time.UnixMilli(n), nil
 }
 
-// entryLimit returns the maximum number of entries on a page of a log.
+// entryLimit parses the maximum number of entries on a page of a log.
 func entryLimit(text string, most int) (int, error) {
 	if text == "" {
 		return maxEntries, nil

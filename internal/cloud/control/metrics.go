@@ -10,10 +10,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/telemetry"
 )
 
-// maxMeasured bounds the sandboxes in one request for metrics.
+// maxMeasured bounds the number of sandboxes in a request for metrics.
 const maxMeasured = 100
 
-// metric is a sample of a sandbox's resources.
+// metric is a sample of a sandbox's resource use.
 type metric struct {
 	Timestamp     time.Time `json:"timestamp"`
 	TimestampUnix int64     `json:"timestampUnix"`
@@ -84,7 +84,7 @@ func (s *Service) metricsOf(w http.ResponseWriter, r *http.Request) error {
 			return invalid("sandbox_ids must be ids of sandboxes")
 		}
 		if sample, ok := s.telemetry.Latest(id); ok {
-			sb, _ := s.sandboxes.Get(id) // if it has ended meanwhile, its engine is unknown
+			sb, _ := s.sandboxes.Get(id) // if the sandbox has ended meanwhile, its engine is unknown
 			latest[id] = s.metricOf(sample, sb.Template.Engine)
 		}
 	}
@@ -92,7 +92,7 @@ func (s *Service) metricsOf(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// second reads a time of the query in seconds.
+// second reads a time of the query in seconds. It returns fallback if the parameter is absent.
 func second(query *query, name string, fallback int64) (int64, error) {
 	text := query.Get(name)
 	if text == "" {

@@ -7,16 +7,16 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/mounts"
 )
 
-// hostMount is a directory of the host, and its place in a sandbox. Permission is checked
-// where the directory is opened.
+// hostMount is a directory of the host, with its path in a sandbox. Package mounts checks the
+// permission when it opens the directory.
 type hostMount struct {
 	Dir      string `json:"dir"`
 	Path     string `json:"path"`
 	Writable bool   `json:"writable"`
 }
 
-// checkHostMounts validates the host directories of a create request, together with its
-// volumes.
+// checkHostMounts validates the host directories of a create request, together with the
+// request's volumes.
 func checkHostMounts(asked []hostMount, volumes []volumeMount) error {
 	if len(asked) > maxVolumeMounts {
 		return invalid("mounts has %d directories, and %d is the limit", len(asked), maxVolumeMounts)
@@ -41,7 +41,7 @@ func checkHostMounts(asked []hostMount, volumes []volumeMount) error {
 	return nil
 }
 
-// hostMountAnswer returns the host directories of a sandbox: those of every sandbox, and its
+// hostMountAnswer describes the host directories of a sandbox: those of every sandbox, and its
 // own.
 func hostMountAnswer(all ...[]mounts.Mount) []hostMount {
 	var answer []hostMount

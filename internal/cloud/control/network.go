@@ -13,17 +13,17 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// egressRequest has the rules for outgoing connections.
+// egressRequest contains the rules for outgoing connections.
 type egressRequest struct {
 	AllowOut    []string                 `json:"allowOut,omitempty"`
 	DenyOut     []string                 `json:"denyOut,omitempty"`
 	DNSServers  []string                 `json:"dnsServers,omitempty"`
 	EgressProxy *egressProxy             `json:"egressProxy,omitempty"`
 	Rules       map[string][]networkRule `json:"rules,omitempty"`
-	Ask         bool                     `json:"ask,omitempty"` // ours: the service has no questions
+	Ask         bool                     `json:"ask,omitempty"` // not a field of the service, which has no questions
 }
 
-// networkRule changes the requests to a host.
+// networkRule changes the requests to one host.
 type networkRule struct {
 	Transform *transform `json:"transform,omitempty"`
 }
@@ -32,7 +32,7 @@ type transform struct {
 	Headers map[string]string `json:"headers,omitempty"`
 }
 
-// networkRequest is the network of a sandbox to create, for outgoing and incoming
+// networkRequest describes the network of a sandbox to create: outgoing and incoming
 // connections.
 type networkRequest struct {
 	egressRequest
@@ -47,8 +47,7 @@ type updateRequest struct {
 	AllowInternetAccess *bool `json:"allow_internet_access"`
 }
 
-// parse returns the rules. prefix is the path of the fields' parent, for error
-// texts.
+// parse returns the rules. prefix begins the paths of fields in errors.
 func (q *egressRequest) parse(internet *bool, prefix string) (*network.Rules, error) {
 	for host, rules := range q.Rules {
 		if len(rules) > 1 {
@@ -66,12 +65,12 @@ func (q *egressRequest) parse(internet *bool, prefix string) (*network.Rules, er
 	return rules, err
 }
 
-// asked returns the request as it is recorded.
+// asked returns the form of the request that is recorded.
 func (q *egressRequest) asked() *lifecycle.Network {
 	return &lifecycle.Network{AllowOut: q.AllowOut, DenyOut: q.DenyOut, NameServers: q.DNSServers, Headers: q.headers(), Proxy: q.EgressProxy.asked(), Ask: q.Ask}
 }
 
-// headers returns the headers for requests to each host, by the host's name.
+// headers maps the names of hosts to the headers for requests to them.
 func (q *egressRequest) headers() map[string]map[string]string {
 	if len(q.Rules) == 0 {
 		return nil
@@ -88,7 +87,7 @@ func (q *egressRequest) headers() map[string]map[string]string {
 	return headers
 }
 
-// rulesAnswer is the reverse of headers.
+// rulesAnswer describes headers in an answer. It is the reverse of headers.
 func rulesAnswer(headers map[string]map[string]string) map[string][]networkRule {
 	answer := map[string][]networkRule{}
 	for host, of := range headers {
@@ -100,7 +99,7 @@ func rulesAnswer(headers map[string]map[string]string) map[string][]networkRule 
 	return answer
 }
 
-// checkSecrets returns an error if rules need a secret that does not exist.
+// checkSecrets returns an error if the rules use a secret that does not exist.
 func (s *Service) checkSecrets(rules *network.Rules) error {
 	for _, name := range rules.Secrets() {
 		if _, err := s.options.Secrets.Get(name); err != nil {
@@ -110,7 +109,7 @@ func (s *Service) checkSecrets(rules *network.Rules) error {
 	return nil
 }
 
-// egress returns the rules of a sandbox to create; n may be nil.
+// egress returns the rules of a sandbox to create. n may be nil.
 func (n *networkRequest) egress(internet *bool) (*network.Rules, error) {
 	var q egressRequest
 	if n != nil {
@@ -119,7 +118,7 @@ func (n *networkRequest) egress(internet *bool) (*network.Rules, error) {
 	return q.parse(internet, "network.")
 }
 
-// validate checks the fields for incoming connections; n may be nil.
+// validate checks the fields for incoming connections. n may be nil.
 func (n *networkRequest) validate(secure bool) error {
 	switch {
 	case n == nil:
@@ -144,10 +143,10 @@ const (
 
 func notPort(n int) bool { return n < 1 || n > 65535 }
 
-// private reports whether user ports require the traffic token.
+// private reports whether the ports of user programs require the traffic token.
 func (n *networkRequest) private() bool { return n.asked().Private() }
 
-// asked returns the request as it is recorded; n may be nil.
+// asked returns the form of the request that is recorded. n may be nil.
 func (n *networkRequest) asked() *lifecycle.Network {
 	if n == nil {
 		return nil
@@ -157,7 +156,7 @@ func (n *networkRequest) asked() *lifecycle.Network {
 	return asked
 }
 
-// networkAnswer describes a requested network in an answer; n may be nil.
+// networkAnswer describes a requested network in an answer. n may be nil.
 func networkAnswer(n *lifecycle.Network) *networkRequest {
 	if n == nil {
 		return nil
@@ -175,10 +174,10 @@ func validHost(mask string) bool {
 	return len(host) <= 255 && !strings.ContainsAny(host, "/@\\ \"<>{}|^`") && httpguts.ValidHostHeader(host)
 }
 
-// setNetwork replaces the rules for a running sandbox's outgoing connections: fields
-// left out are cleared. Incoming connections do not change. The request decides
-// whether the sandbox has internet access, but, as on the service, answers report
-// the internet access that the sandbox was created with.
+// setNetwork replaces the rules for a running sandbox's outgoing connections. Fields that are
+// left out are cleared. Incoming connections do not change. The request decides whether the
+// sandbox has internet access. As on the service, answers still report the internet access with
+// which the sandbox was created.
 func (s *Service) setNetwork(w http.ResponseWriter, r *http.Request) error {
 	var q updateRequest
 	if err := decode(w, r, &q, false); err != nil {

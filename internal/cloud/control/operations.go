@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// operationUpload is the name of the upload of an archive, which has a signed address.
+// operationUpload is the operation that uploads an archive to a signed address.
 const operationUpload = "UploadFiles"
 
-// operationsByCall returns the names of operations by method and path, as patterns for a
-// multiplexer.
+// operationsByCall maps methods and paths, as patterns for a multiplexer, to names of
+// operations.
 func (s *Service) operationsByCall() map[string]string {
 	names := map[string]string{"PUT " + pathUploads: operationUpload}
 	for _, table := range [][]route{s.table(), s.savingTable(), s.belowTemplate()} {
@@ -32,7 +32,8 @@ func Operations() []string {
 	return slices.Compact(slices.Sorted(maps.Values(new(Service).operationsByCall())))
 }
 
-// Operation returns the name of a request's operation; "" if the API has no such operation.
+// Operation returns the name of a request's operation. It returns "" if the API does not have
+// the operation.
 func (s *Service) Operation(r *http.Request) string {
 	switch {
 	case strings.HasPrefix(r.URL.Path, pathUploads):

@@ -9,8 +9,8 @@ import (
 )
 
 // pageOf returns the requested page of a list, and sets the token of the next page in the
-// answer. list returns at most limit elements behind a position; nil: from the first one
-// on.
+// answer. list returns at most limit elements that follow a position. A nil position stands
+// before the first element.
 func pageOf[T any](w http.ResponseWriter, query *query, list func(after *ordered.Position, limit int) []T, at func(*T) ordered.Position) ([]T, error) {
 	limit, err := pageLimit("limit", query.Get("limit"), maxPage)
 	if err != nil {
@@ -39,8 +39,8 @@ func comparePaged(a, b cursor) int {
 
 var errBadToken = errorf(http.StatusBadRequest, "Invalid next token")
 
-// pageLimit parses the maximum number of elements on a page. name is the name of the
-// parameter, and unless the default.
+// pageLimit parses the maximum number of elements on a page. name is the parameter's name in
+// errors. pageLimit returns unless if text is empty.
 func pageLimit(name, text string, unless int) (int, error) {
 	if text == "" {
 		return unless, nil

@@ -6,11 +6,11 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 )
 
-// The handlers of this file check the request before they look for the sandbox, as the
-// service does: a wrong request is refused for any sandbox.
+// The handlers of this file check a request before they look for its sandbox, as the service
+// does. So a wrong request is refused even if the sandbox does not exist.
 
-// pause answers when the sandbox is paused. The service has more reasons for a 503; here
-// it means that envd does not answer, or that there is no room.
+// pause answers when the sandbox is paused. A status of 503 means that envd does not answer, or
+// that there is no room. The service has more reasons for it.
 func (s *Service) pause(w http.ResponseWriter, r *http.Request) error {
 	var q struct {
 		Memory              *bool `json:"memory"`
@@ -31,7 +31,7 @@ func (s *Service) pause(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// drops reports whether a request drops the memory; the default keeps it.
+// drops reports whether a request drops the memory. The default keeps it.
 func drops(memory *bool) bool { return memory != nil && !*memory }
 
 type connectRequest struct {
@@ -69,8 +69,7 @@ func (s *Service) connect(d dialect) handler {
 	}
 }
 
-// resume answers the call that resumes a sandbox in the first generation of the API. Clients used
-// it before that generation had connect.
+// resume resumes a sandbox for clients from before the first generation of the API had connect.
 func (s *Service) resume(w http.ResponseWriter, r *http.Request) error {
 	var q struct {
 		connectRequest

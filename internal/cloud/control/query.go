@@ -9,14 +9,15 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
 )
 
-// query has the parameters of a request, and remembers which of them the handler has read:
-// a successful handler reads all that the cloud knows.
+// query holds the parameters of a request, and records which of them the handler reads. A
+// handler that succeeds reads all parameters that it knows.
 type query struct {
 	values url.Values
 	asked  []string
 }
 
-// newQuery parses a query. URL.Query would leave out the parts that it cannot parse.
+// newQuery parses a query. It returns an error for malformed parts, which URL.Query would leave
+// out.
 func newQuery(raw string) (*query, error) {
 	values, err := url.ParseQuery(raw)
 	if err != nil {
@@ -25,14 +26,14 @@ func newQuery(raw string) (*query, error) {
 	return &query{values: values}, nil
 }
 
-// Get returns the parameter of that name; "" if it is not given.
+// Get returns a parameter. It returns "" if the parameter is absent.
 func (q *query) Get(name string) string {
 	q.asked = append(q.asked, name)
 	return q.values.Get(name)
 }
 
-// logIgnored adds the parameters that were not read to the request log, as ?name. It
-// leaves out their values, which may be secrets.
+// logIgnored adds the parameters that were not read to the request log, as ?name. It does not
+// log their values, which may be secrets.
 func (q *query) logIgnored(ctx context.Context) {
 	var ignored []string
 	for name := range q.values {
@@ -46,7 +47,7 @@ func (q *query) logIgnored(ctx context.Context) {
 
 type queryKey struct{}
 
-// parseQuery parses the query of a request, and keeps it for noticing.
+// parseQuery parses the query of a request, and keeps it for noticing to check.
 func parseQuery(r *http.Request) (*query, error) {
 	q, err := newQuery(r.URL.RawQuery)
 	if to, ok := r.Context().Value(queryKey{}).(**query); ok && err == nil {
@@ -57,7 +58,7 @@ func parseQuery(r *http.Request) (*query, error) {
 
 // noticing calls h. If h succeeds, it logs the parameters that h did not read.
 func noticing(h handler, w http.ResponseWriter, r *http.Request) error {
-	q := &query{values: r.URL.Query()} // unless h parses it
+	q := &query{values: r.URL.Query()} // used unless h parses the query
 	err := h(w, r.WithContext(context.WithValue(r.Context(), queryKey{}, &q)))
 	if err == nil {
 		q.logIgnored(r.Context())

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// RateLimit bounds the requests with one API key. Zero fields are the defaults, which a
-// client meets only if it repeats requests without end.
+// RateLimit bounds the requests with one API key. Zero fields have default values, which only a
+// client that repeats requests endlessly reaches.
 type RateLimit struct {
 	PerSecond int // on average
 	Burst     int // at the same time
 }
 
-// The default of a [RateLimit].
+// Defaults of [RateLimit].
 const (
 	DefaultPerSecond = 10_000
 	DefaultBurst     = 20_000
@@ -31,20 +31,20 @@ func (l RateLimit) withDefaults() RateLimit {
 	return l
 }
 
-// bucket has a token for each request that may come now.
+// bucket is a token bucket. A request takes one token.
 type bucket struct {
 	limit RateLimit
 
 	mu     sync.Mutex
 	tokens float64
-	at     time.Time // when tokens were counted
+	at     time.Time // time when tokens was last computed
 }
 
 func newBucket(l RateLimit) *bucket {
 	return &bucket{limit: l, tokens: float64(l.Burst), at: time.Now()}
 }
 
-// take takes a token and returns 0, or returns the time until the next token.
+// take takes a token and returns 0. If there is none, it returns the time until the next token.
 func (b *bucket) take() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -58,9 +58,8 @@ func (b *bucket) take() time.Duration {
 	return time.Duration((1 - b.tokens) / rate * float64(time.Second))
 }
 
-// limited answers 429 to a request above the limit, and reports whether it did. It is
-// called before anything is done for the request: after a Retry-After, clients repeat it
-// by themselves.
+// limited answers 429 to a request above the rate limit, and reports whether it did. It must be
+// called before the request has any effect, because clients repeat a request after Retry-After.
 func (s *Service) limited(w http.ResponseWriter, key *apiKey) bool {
 	wait := key.rate.take()
 	if wait == 0 {

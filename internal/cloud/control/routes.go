@@ -7,20 +7,20 @@ import (
 	"strings"
 )
 
-// handler answers one method of one path. The error it returns becomes the
-// error answer; in that case it must not have written anything.
+// handler answers one method of one path. Its error becomes the error answer. A handler that
+// returns an error must not have written an answer.
 type handler func(w http.ResponseWriter, r *http.Request) error
 
 // route is one call of the API.
 type route struct {
-	operation    string // its name; "" for calls that this service does not have, and for ofTemplate
+	operation    string // "" for calls that this service does not have, and for ofTemplate
 	method, path string
 	handler      handler
 }
 
 // table returns the calls of the API that are answered within requestDeadline. It includes
-// paths of the real service that this one does not support: they answer with the name of the
-// missing feature, so that a user reads more than a bare 404.
+// unsupported calls of the real service: their answer names the missing feature, which tells
+// the user more than a bare 404.
 func (s *Service) table() []route {
 	return []route{
 		{"CreateSandbox", "POST", "/sandboxes", s.create(version1)},
@@ -76,8 +76,8 @@ func (s *Service) table() []route {
 	}
 }
 
-// savingTable returns the calls that save a sandbox. They have no deadline: they take as
-// long as saving takes, while the client waits.
+// savingTable returns the calls that save a sandbox. They have no deadline, because saving
+// takes long and the client waits for it.
 func (s *Service) savingTable() []route {
 	return []route{
 		{"PauseSandbox", "POST", "/sandboxes/{id}/pause", s.pause},
@@ -114,7 +114,7 @@ func byPath(table []route) map[string]map[string]handler {
 	return paths
 }
 
-// inTime bounds the time of a request.
+// inTime sets the deadline of a request.
 func inTime(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), requestDeadline)
@@ -123,8 +123,8 @@ func inTime(h http.Handler) http.Handler {
 	})
 }
 
-// dispatch chooses the handler by method. It does the same as the mux itself would, but
-// with the JSON body that clients need to show a message.
+// dispatch chooses the handler by method. The mux could do this, but not with the JSON body
+// that clients need to show a message.
 func (s *Service) dispatch(methods map[string]handler) http.Handler {
 	allowed := make([]string, 0, len(methods))
 	for m := range methods {
@@ -148,7 +148,8 @@ func (s *Service) dispatch(methods map[string]handler) http.Handler {
 	})
 }
 
-// unservedPaths are refused with everything below them, for each method of the service.
+// unservedPaths maps paths to the methods that the service has for them. These paths, and all
+// paths below them, are refused.
 var unservedPaths = map[string]map[string]handler{
 	"/access-tokens": unservedMethods("access tokens, which are deprecated: use an API key"),
 	"/nodes":         unservedMethods("nodes: it is one machine"),
@@ -173,11 +174,11 @@ func unserved(what string) handler {
 // fail writes the error answer of the API.
 func (s *Service) fail(w http.ResponseWriter, r *http.Request, err error) {
 	e := answerFor(err)
-	if e.Code == http.StatusInternalServerError && r.Context().Err() == nil { // otherwise the client has gone
+	if e.Code == http.StatusInternalServerError && r.Context().Err() == nil { // otherwise the client caused the error by leaving
 		s.options.Logger.ErrorContext(r.Context(), "request failed", "method", r.Method, "path", bounded(r.URL.Path), "error", err)
 	}
-	// No error here goes away if the request is repeated immediately, which
-	// some SDKs would do.
+	// No error of this API disappears when a request is repeated immediately, as some SDKs
+	// would do.
 	w.Header().Set("Should-Retry", "false")
 	writeJSON(w, e.Code, e)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 )
 
-// answer is the object returned by create, connect and resume.
+// answer is the object that create, connect and resume return.
 type answer struct {
 	TemplateID         string `json:"templateID"`
 	SandboxID          string `json:"sandboxID"`
@@ -38,7 +38,7 @@ type listed struct {
 	Unresponsive bool              `json:"envdUnresponsiveAtPause,omitempty"`
 }
 
-// detail is the object returned by GET for one sandbox.
+// detail is the object that GET returns for one sandbox.
 type detail struct {
 	listed
 	EnvdAccessToken     string          `json:"envdAccessToken,omitempty"`
@@ -46,8 +46,8 @@ type detail struct {
 	Domain              string          `json:"domain,omitempty"`
 	Network             *networkRequest `json:"network,omitempty"`
 	Lifecycle           onTimeout       `json:"lifecycle"`
-	PauseMode           string          `json:"pauseMode,omitempty"` // of a paused sandbox: "full" or "filesystem"
-	Engine              string          `json:"engine,omitempty"`    // not known to the service, like Mounts
+	PauseMode           string          `json:"pauseMode,omitempty"` // "full" or "filesystem" for a paused sandbox
+	Engine              string          `json:"engine,omitempty"`    // not a field of the service, like Mounts
 	Mounts              []hostMount     `json:"mounts,omitempty"`
 }
 
@@ -76,8 +76,8 @@ func (s *Service) listed(sb lifecycle.Sandbox) listed {
 	}
 }
 
-// The states for clients. A sandbox on the way to another state is called paused, since
-// it does not take requests.
+// The states as clients know them. A sandbox in transition is reported as paused, since it does
+// not take requests.
 const (
 	stateRunning = "running"
 	statePaused  = "paused"
@@ -90,9 +90,9 @@ func stateOf(sb lifecycle.Sandbox) string {
 	return statePaused
 }
 
-// The modes of a pause.
+// Modes of a pause.
 const (
-	modeFull  = "full" // with its memory
+	modeFull  = "full" // with memory
 	modeFiles = "filesystem"
 )
 
@@ -131,7 +131,7 @@ func (s *Service) kill(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	sb, _ := s.sandboxes.Get(id) // if it does not exist, Kill returns the error
+	sb, _ := s.sandboxes.Get(id) // if the sandbox does not exist, Kill returns the error
 	if err := s.sandboxes.Kill(id); err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func (s *Service) kill(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// find returns the sandbox in the path.
+// find returns the sandbox that the path names.
 func (s *Service) find(r *http.Request) (lifecycle.Sandbox, error) {
 	id, err := sandboxID(r)
 	if err != nil {
@@ -152,7 +152,7 @@ func (s *Service) find(r *http.Request) (lifecycle.Sandbox, error) {
 	return s.sandboxes.Get(id)
 }
 
-// sandboxID returns the id in the path. Old clients append the client id to it.
+// sandboxID returns the sandbox id in the path. Old clients append the client id to it.
 func sandboxID(r *http.Request) (string, error) {
 	id, client, _ := strings.Cut(r.PathValue("id"), "-")
 	if id == "" || strings.Contains(client, "-") || strings.ContainsFunc(id, notLowerAlphanumeric) {

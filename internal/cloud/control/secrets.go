@@ -8,7 +8,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/secrets"
 )
 
-// secretAnswer is a secret as clients see it: without its value.
+// secretAnswer describes a secret without its value.
 type secretAnswer struct {
 	SecretID       string            `json:"secretID"`
 	Name           string            `json:"name"`
@@ -47,7 +47,7 @@ func (s *Service) listSecrets(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// secretRequest sets a secret. No error and no log has its value.
+// secretRequest sets a secret. The value must not appear in an error or in a log.
 type secretRequest struct {
 	Name     string            `json:"name"`
 	Value    string            `json:"value"`
@@ -103,8 +103,7 @@ func (s *Service) deleteSecret(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// secretError returns the answer for an error about a secret. name is the secret's
-// name in the request.
+// secretError returns the answer for an error about the secret name.
 func secretError(err error, name string) error {
 	if e, ok := errors.AsType[*secrets.InvalidError](err); ok {
 		return invalid("%s", e.Reason)

@@ -28,10 +28,10 @@ const (
 	requestDeadline = 70 * time.Second
 )
 
-// clientID is a field without meaning that older clients require.
+// clientID is the value of a field that older clients require. It has no meaning.
 const clientID = "local"
 
-// Resources are the reported resources of every sandbox.
+// Resources are the resources that are reported for every sandbox.
 type Resources struct {
 	CPUs     int
 	MemoryMB int
@@ -40,30 +40,31 @@ type Resources struct {
 
 // Options configure a [Service].
 type Options struct {
-	Key         string    // the first API key; the others are in Store
+	Key         string    // the first API key; Store has the others
 	Domain      string    // reported to clients, which reach ports at <port>-<id>.<domain>; may be ""
-	EnvdVersion string    // envd's version in every sandbox; the SDKs' behaviour depends on it
-	Resources   Resources // of sandboxes whose engine is not in Of
+	EnvdVersion string    // version of envd in every sandbox, on which the behaviour of SDKs depends
+	Resources   Resources // resources of sandboxes whose engine is not in Of
 	Of          map[engine.Name]Resources
-	NoDiskLimit func(engine.Name) bool // reports whether an engine does not limit the disk of its sandboxes; nil: all limit it
-	Mounts      []mounts.Mount         // of every sandbox
-	Engine      engine.Name            // of sandboxes whose template names none
-	// Architecture is the architecture of Engine's images, as Go names it.
+	NoDiskLimit func(engine.Name) bool // reports whether an engine has no disk limit; nil: all engines have one
+	Mounts      []mounts.Mount         // mounts of every sandbox
+	Engine      engine.Name            // engine of sandboxes whose template names none
+	// Architecture is the processor architecture of Engine's images, as in GOARCH.
 	Architecture string
 	Sandboxes    *lifecycle.Registry
 	Templates    *templates.Registry
-	Builds       *builds.Builder // of Templates
+	Builds       *builds.Builder // must use Templates
 	Volumes      *volumes.Registry
 	Secrets      *secrets.Registry
-	// CheckProxy returns an error if the proxy of rules may not be reached; nil checks none.
+	// CheckProxy returns an error if sandboxes must not reach the proxy of rules. nil: proxies
+	// are not checked.
 	CheckProxy func(ctx context.Context, rules *network.Rules) error
-	Telemetry  *telemetry.Registry // nil: no logs and no metrics
-	Store      *store.Store        // the caller closes it after the last request
+	Telemetry  *telemetry.Registry // nil: no logs and metrics
+	Store      *store.Store        // closed by the caller after the last request
 	Rate       RateLimit
 	Logger     *slog.Logger // nil: no log
 }
 
-// Service is the REST API. It is an http.Handler and safe for concurrent use.
+// Service is the REST API, an [http.Handler]. It is safe for concurrent use.
 type Service struct {
 	options    Options
 	sandboxes  *lifecycle.Registry
@@ -73,13 +74,13 @@ type Service struct {
 	telemetry  *telemetry.Registry
 	keys       *keyring
 	mux        *http.ServeMux
-	contents   *http.ServeMux // of volumes
-	unique     turns
-	freed      func(ctx context.Context) // waits until the space of deleted things is free
+	contents   *http.ServeMux // serves the contents of volumes
+	unique     labelLocks
+	freed      func(ctx context.Context) // waits until the space of deleted objects is free
 	operations map[string]string         // see operationsByCall
 }
 
-// New returns a service for the sandboxes of a registry. The caller closes the registry.
+// New returns a service for the sandboxes of a registry. The caller still closes the registry.
 func New(o Options) *Service {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -103,11 +104,11 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte("Health check successful"))
 		return
 	}
-	if strings.HasPrefix(r.URL.Path, pathVolumeContent) { // it has tokens of its own
+	if strings.HasPrefix(r.URL.Path, pathVolumeContent) { // requires the token of a volume instead
 		s.contents.ServeHTTP(w, r)
 		return
 	}
-	if strings.HasPrefix(r.URL.Path, pathUploads) { // its addresses are signed
+	if strings.HasPrefix(r.URL.Path, pathUploads) { // has signed addresses
 		if err := s.upload(w, r); err != nil {
 			s.fail(w, r, err)
 		}
@@ -125,7 +126,7 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
-// authenticate finds the API key of a request.
+// authenticate returns the API key of a request.
 func (s *Service) authenticate(r *http.Request) (*apiKey, error) {
 	value, err := presented(r)
 	if err != nil {
@@ -141,9 +142,9 @@ func (s *Service) authenticate(r *http.Request) (*apiKey, error) {
 	return key, nil
 }
 
-// presented returns the API key of a request. On the service, teams and keys are for users with
-// a bearer token; here that token may be an API key. Elsewhere a key as a bearer token is
-// refused, as on the service.
+// presented returns the value of a request's API key. On the service, the calls for teams and
+// keys require a user's bearer token; here, that token may also be an API key. Other calls
+// refuse an API key as a bearer token, as the service does.
 func presented(r *http.Request) (string, error) {
 	if key := r.Header.Get(protocol.HeaderAPIKey); key != "" {
 		return key, nil

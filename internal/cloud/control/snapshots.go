@@ -12,13 +12,13 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
-// snapshotAnswer is a snapshot as clients see it.
+// snapshotAnswer describes a snapshot.
 type snapshotAnswer struct {
 	SnapshotID string   `json:"snapshotID"`
 	Names      []string `json:"names"`
-	// Memory, which the service does not report, means that the snapshot has the memory. The
-	// service keeps it by default, so a client that has not asked for either learns here if it
-	// was not kept.
+	// Memory reports whether the snapshot has the memory. The service does not have this field:
+	// it keeps the memory by default. Here, a client that did not ask learns from it whether
+	// the memory was kept.
 	Memory bool `json:"memory"`
 }
 
@@ -29,7 +29,7 @@ func answerOfSnapshot(t templates.Template, tag string, memory bool) snapshotAns
 func (s *Service) snapshot(w http.ResponseWriter, r *http.Request) error {
 	var q struct {
 		Name   string `json:"name"`
-		Memory *bool  `json:"memory"` // this is the clients' mode
+		Memory *bool  `json:"memory"` // mode full or filesystem of the clients
 	}
 	if err := decode(w, r, &q, false); err != nil {
 		return err
@@ -89,18 +89,18 @@ func (s *Service) listSnapshots(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// Bounds of a fork. The service's schema has a timeout of 15 seconds. SDKs sent 300 until they
-// left it to the server, so their users always had 300.
+// Bounds of a fork's timeout. The default is 300 seconds, which SDKs sent before they left the
+// timeout to the server. The service's schema has 15 seconds.
 const (
 	forkTimeout = 300
 	maxForks    = 100
 )
 
-// forkEntry is one child of a fork, or its error.
+// forkEntry is one child of a fork, or the error of one.
 type forkEntry struct {
 	Sandbox *answer   `json:"sandbox,omitempty"`
 	Error   *apiError `json:"error,omitempty"`
-	Memory  *bool     `json:"memory,omitempty"` // it has the source's memory
+	Memory  *bool     `json:"memory,omitempty"` // whether the child has the source's memory
 }
 
 func (s *Service) fork(w http.ResponseWriter, r *http.Request) error {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// takenAnswer is the space of one kind of things.
+// takenAnswer is the space that objects of one kind take.
 type takenAnswer struct {
 	Count int   `json:"count"`
 	Bytes int64 `json:"bytes"`
@@ -29,7 +29,7 @@ func (s *Service) space(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// emptyCache removes cached steps and archives that no build needs.
+// emptyCache removes cached steps, and archives that no build needs.
 func (s *Service) emptyCache(w http.ResponseWriter, r *http.Request) error {
 	if err := s.builds.EmptyCache(); err != nil {
 		return err
@@ -38,12 +38,13 @@ func (s *Service) emptyCache(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// freeLimit bounds an answer's wait for the space of deleted things. They are deleted, and the
-// clean-up goes on without the client. A client that closes its handle of a paused sandbox
-// waits 10 seconds, and would take a later answer for a sandbox that was not deleted.
+// freeLimit bounds the time for which a deletion waits until the space is free. The object is
+// already deleted, and its space is freed even if the client does not wait. A client that
+// closes its handle of a paused sandbox waits 10 seconds, and would take a later answer for a
+// failed deletion.
 const freeLimit = 5 * time.Second
 
-// deleted answers a deletion, once the space is free.
+// deleted answers a deletion once the space is free, or after freeLimit.
 func (s *Service) deleted(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), freeLimit)
 	defer cancel()

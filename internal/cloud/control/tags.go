@@ -12,7 +12,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
-// tagAnswer is a tag as clients see it.
+// tagAnswer describes a tag.
 type tagAnswer struct {
 	Tag       string    `json:"tag"`
 	BuildID   string    `json:"buildID"`
@@ -33,7 +33,7 @@ func (s *Service) listTags(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// tagged returns the template of a request about tags.
+// tagged returns the template in a request about tags.
 func (s *Service) tagged(r *http.Request) (templates.Template, error) {
 	ref := templates.ParseReference(r.PathValue("id"))
 	if err := ref.CheckTeam(); err != nil {
@@ -74,8 +74,8 @@ func (s *Service) tagExists(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// assignment is one assignment of a tag to a build, with its time. The service keeps all of
-// them, and this cloud the newest of each tag: a build that no tag points to is removed.
+// assignment is the assignment of a tag to a build, with its time. The service keeps all
+// assignments. This cloud keeps the newest assignment of each tag.
 type assignment struct {
 	AssignmentID    string    `json:"assignmentId"`
 	BuildID         string    `json:"buildId"`
@@ -90,14 +90,15 @@ func assignmentOf(t *templates.Template, name string) assignment {
 	return assignment{assignmentID(t.ID, name, tag), tag.Build, tag.CreatedAt, build.CreatedAt, build.FinishedAt}
 }
 
-// assignmentID returns a UUID that stays the same for one assignment, which has no other name.
+// assignmentID returns a UUID that identifies an assignment. It is derived from the assignment,
+// so that it stays the same.
 func assignmentID(template, name string, tag templates.Tag) string {
 	sum := sha256.Sum256([]byte(template + ":" + name + ":" + tag.Build + ":" + tag.CreatedAt.Format(time.RFC3339Nano)))
 	sum[6], sum[8] = sum[6]&0x0f|0x80, sum[8]&0x3f|0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", sum[:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])
 }
 
-// tagAssignments answers with the assignments of a tag; an unknown tag has none.
+// tagAssignments answers with the assignments of a tag. The list is empty for an unknown tag.
 func (s *Service) tagAssignments(w http.ResponseWriter, r *http.Request) error {
 	t, err := s.tagged(r)
 	if err != nil {
@@ -132,7 +133,7 @@ func (s *Service) tagAssignments(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// tagOrders are the orders for lists of tags.
+// tagOrders maps names of orders to the orders for lists of tags.
 var tagOrders = map[string]struct {
 	compare   func(a, b cursor) int
 	ascending bool
@@ -149,7 +150,7 @@ type tagPage struct {
 	ascending bool
 	search    string
 	limit     int
-	after     *cursor // nil: from the beginning
+	after     *cursor // nil: first page
 }
 
 const defaultTagPage = 25
@@ -176,9 +177,9 @@ func parseTagPage(query *query) (p tagPage, err error) {
 	return p, nil
 }
 
-// of returns the page of a template's tags, and the cursor of the next page; nil: it is the
-// last.
-func (p *tagPage) of(t *templates.Template) (names []string, next *string) {
+// tagNames returns the page of a template's tags, and the cursor of the next page. next is nil after
+// the last page.
+func (p *tagPage) tagNames(t *templates.Template) (names []string, next *string) {
 	var all []cursor
 	for name, tag := range t.Tags {
 		at := cursor{tag.CreatedAt, name}
@@ -198,7 +199,7 @@ func (p *tagPage) of(t *templates.Template) (names []string, next *string) {
 	return names, next
 }
 
-// tagGroup is a tag with its assignments.
+// tagGroup is a tag, with its assignments.
 type tagGroup struct {
 	Tag         string       `json:"tag"`
 	Assignments []assignment `json:"assignments"`
@@ -218,7 +219,7 @@ func (s *Service) tagGroups(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	names, next := page.of(&t)
+	names, next := page.tagNames(&t)
 	groups := make([]tagGroup, len(names))
 	for i, name := range names {
 		groups[i] = tagGroup{Tag: name, Assignments: []assignment{assignmentOf(&t, name)}}

@@ -8,7 +8,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
-// The one team of a local cloud.
+// The only team of a local cloud.
 const (
 	teamID   = "00000000-0000-4000-8000-000000000000"
 	teamName = templates.Team
@@ -20,11 +20,11 @@ var (
 	errTooManyKeys = errorf(http.StatusTooManyRequests, "there are %d API keys, which is the limit: delete one that is no longer needed", maxAPIKeys)
 )
 
-// maxName bounds the name of a key, in characters.
+// maxName bounds the length of a key's name, in characters.
 const maxName = 128
 
-// teams answers with the one team. The service makes a new key for each request; this
-// cloud returns the request's own key.
+// teams answers with the only team. The service creates a new key for each request; this cloud
+// returns the key of the request.
 func (s *Service) teams(w http.ResponseWriter, r *http.Request) error {
 	type team struct {
 		TeamID    string `json:"teamID"`
@@ -37,11 +37,11 @@ func (s *Service) teams(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// keyAnswer is a key as clients see it.
+// keyAnswer describes a key.
 type keyAnswer struct {
 	ID        string     `json:"id"`
 	Name      string     `json:"name"`
-	Key       string     `json:"key,omitempty"` // only in the answer to its creation
+	Key       string     `json:"key,omitempty"` // only in the answer to create
 	Mask      keyMask    `json:"mask"`
 	CreatedAt time.Time  `json:"createdAt"`
 	LastUsed  *time.Time `json:"lastUsed,omitempty"`
@@ -56,7 +56,7 @@ func answerOf(k apiKey) keyAnswer {
 }
 
 func (s *Service) listKeys(w http.ResponseWriter, _ *http.Request) error {
-	all := s.keys.all()
+	all := s.keys.list()
 	answer := make([]keyAnswer, len(all))
 	for i, k := range all {
 		answer[i] = answerOf(k)
@@ -114,7 +114,7 @@ func keyName(w http.ResponseWriter, r *http.Request) (string, error) {
 	return q.Name, nil
 }
 
-// foreignTeam reports whether a request is for another team than the only one.
+// foreignTeam reports whether a request is for a team other than the only one.
 func foreignTeam(r *http.Request) bool {
 	team := r.Header.Get("X-Team-Id")
 	return team != "" && team != teamID

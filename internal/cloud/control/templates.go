@@ -14,8 +14,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
-// findTemplate finds a template by a client's reference. The sandbox keeps the template's
-// engine for ever, also if a later cloud has another engine as its own.
+// findTemplate returns the template with a client's reference. If the template names no engine,
+// the sandbox gets the cloud's engine. It keeps this engine, even if a later cloud has another
+// one.
 func (s *Service) findTemplate(reference string) (lifecycle.Template, templates.Build, error) {
 	t, build, err := s.templates.Find(templates.ParseReference(reference))
 	return lifecycle.Template{
@@ -52,7 +53,7 @@ type templateAnswer struct {
 	Names         []string   `json:"names"`
 	CreatedAt     time.Time  `json:"createdAt"`
 	UpdatedAt     time.Time  `json:"updatedAt"`
-	CreatedBy     *struct{}  `json:"createdBy"` // users are unknown
+	CreatedBy     *struct{}  `json:"createdBy"` // always null: users are unknown
 	LastSpawnedAt *time.Time `json:"lastSpawnedAt"`
 	SpawnCount    int        `json:"spawnCount"`
 	BuildCount    int        `json:"buildCount"`
@@ -60,14 +61,14 @@ type templateAnswer struct {
 	BuildStatus   string     `json:"buildStatus"`
 	IsDefault     bool       `json:"isDefault"`
 	Description   string     `json:"description,omitempty"`
-	Engine        string     `json:"engine,omitempty"` // not known to the service
+	Engine        string     `json:"engine,omitempty"` // not a field of the service
 }
 
-// engineOf returns the named engine; "": the cloud's own.
+// engineOf returns the engine called named; "" is the cloud's own engine.
 func (s *Service) engineOf(named engine.Name) engine.Name { return cmp.Or(named, s.options.Engine) }
 
-// resourcesOf returns the resources of an engine's sandboxes. The disk is 0 if it has no
-// limit.
+// resourcesOf returns the resources of an engine's sandboxes. A disk size of 0 means that there
+// is no limit.
 func (s *Service) resourcesOf(named engine.Name) Resources {
 	name := s.engineOf(named)
 	r, other := s.options.Of[name]
@@ -80,7 +81,8 @@ func (s *Service) resourcesOf(named engine.Name) Resources {
 	return r
 }
 
-// resources returns the reported resources of a build's sandboxes: the requested ones, if any.
+// resources returns the resources to report for a build's sandboxes: the requested ones, or the
+// engine's.
 func (s *Service) resources(b templates.Build) Resources {
 	r := s.resourcesOf(b.Engine)
 	r.CPUs, r.MemoryMB = cmp.Or(b.CPUs, r.CPUs), cmp.Or(b.MemoryMB, r.MemoryMB)
@@ -102,7 +104,7 @@ func (s *Service) templateAnswer(t templates.Template) templateAnswer {
 	return a
 }
 
-// namesOf returns a list of the name; "": an empty list.
+// namesOf returns a list with name, or an empty list if name is "".
 func namesOf(name string) []string {
 	if name == "" {
 		return []string{}
@@ -110,8 +112,8 @@ func namesOf(name string) []string {
 	return []string{name}
 }
 
-// ownTemplates returns a function that lists the templates. Snapshots have a list of their
-// own.
+// ownTemplates returns a function that lists the templates of a query. It leaves out snapshots,
+// which have their own list.
 func (s *Service) ownTemplates(query *query) (func(after *ordered.Position, limit int) []templates.Template, error) {
 	if team := query.Get("teamID"); team != "" && team != teamID {
 		return nil, errorf(http.StatusBadRequest, "no access to that team: this local cloud has only %s", teamID)
@@ -165,7 +167,7 @@ func (s *Service) writeTemplates(w http.ResponseWriter, page []templates.Templat
 	writeJSON(w, http.StatusOK, answer)
 }
 
-// buildAnswer is a build of a template as clients see it.
+// buildAnswer describes a build of a template.
 type buildAnswer struct {
 	BuildID     string    `json:"buildID"`
 	Status      string    `json:"status"`
@@ -210,7 +212,7 @@ func (s *Service) getTemplate(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// deleteTemplate deletes a template or a snapshot, with all its builds: like the service, it
+// deleteTemplate deletes a template or a snapshot, with all its builds. Like the service, it
 // ignores the tag.
 func (s *Service) deleteTemplate(w http.ResponseWriter, r *http.Request) error {
 	ref := templates.ParseReference(r.PathValue("id"))
@@ -229,7 +231,8 @@ func (s *Service) deleteTemplate(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// publish records whether a template is public, which changes nothing: there is one team.
+// publish records whether a template is public. This has no effect, since there is only one
+// team.
 func (s *Service) publish(w http.ResponseWriter, r *http.Request) error {
 	var q struct {
 		Public *bool `json:"public"`
@@ -252,9 +255,9 @@ func (s *Service) publish(w http.ResponseWriter, r *http.Request) error {
 
 const pathBelowTemplate = "/templates/{id}/{rest...}"
 
-// belowTemplate returns the GET calls below a template's path, with the rest of their paths.
-// They cannot be in the table of the API, since these paths would also match an alias that is
-// called tags.
+// belowTemplate returns the GET calls below the path of a template; each path is relative to
+// it. The table of the API cannot have them, because their patterns would conflict with an
+// alias that is called tags.
 func (s *Service) belowTemplate() []route {
 	return []route{
 		{"ListTags", "GET", "tags", s.listTags},
@@ -281,8 +284,8 @@ func (s *Service) ofTemplate(w http.ResponseWriter, r *http.Request) error {
 	return errorf(http.StatusNotFound, "no such path in the API: %s", bounded(r.URL.Path))
 }
 
-// match matches a path with a pattern as http.ServeMux does, but without wildcards for several
-// segments. It returns the values of the pattern's wildcards.
+// match matches a path with a pattern like http.ServeMux, but without wildcards for several
+// segments. It returns the values of the wildcards.
 func match(pattern, path string) (values map[string]string, ok bool) {
 	parts, given := strings.Split(pattern, "/"), strings.Split(path, "/")
 	if len(parts) != len(given) {

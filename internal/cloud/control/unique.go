@@ -9,9 +9,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// createUnique creates a sandbox. If the request names a label, no other sandbox may have the
-// same value of it. Of several requests at once, the first creates a sandbox, and the others
-// are refused with its id once it exists.
+// createUnique creates a sandbox. If the request names a label as unique, no other sandbox may
+// have the same value of this label. The first of several concurrent requests creates the
+// sandbox. The others are refused with the sandbox's id once it exists.
 func (s *Service) createUnique(r *http.Request, request lifecycle.Request) (lifecycle.Sandbox, error) {
 	label := r.Header.Get(protocol.HeaderUniqueLabel)
 	if label == "" {
@@ -32,14 +32,14 @@ func (s *Service) createUnique(r *http.Request, request lifecycle.Request) (life
 	return s.createOnce(r, request)
 }
 
-// turns lets callers with the same label run one after the other.
-type turns struct {
+// labelLocks makes callers with the same label run one after the other.
+type labelLocks struct {
 	mu   sync.Mutex
-	busy map[[2]string]chan struct{} // closed at the end
+	busy map[[2]string]chan struct{} // closed when the caller with this label has ended
 }
 
-// begin waits until no other caller holds the label, or ctx ends.
-func (t *turns) begin(ctx context.Context, label [2]string) (done func(), err error) {
+// begin waits until no other caller has the label, or ctx ends. The caller must call done.
+func (t *labelLocks) begin(ctx context.Context, label [2]string) (done func(), err error) {
 	for {
 		t.mu.Lock()
 		other := t.busy[label]

@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// pathUploads is the path of uploaded archives. It needs no API key: the address is
-	// signed.
+	// pathUploads is the path of uploaded archives. It needs no API key, because its addresses
+	// are signed.
 	pathUploads = "/uploads/"
-	// uploadLifetime is the time for which such an address is valid.
+	// uploadLifetime is the time for which a signed address is valid.
 	uploadLifetime = 30 * time.Minute
 )
 
-// fileLink answers with the address for the archive of files with a hash. Clients
-// choose the hash; it has no meaning here.
+// fileLink answers with the address for uploading an archive with a hash. Clients choose the
+// hash, and the server does not check it.
 func (s *Service) fileLink(w http.ResponseWriter, r *http.Request) error {
 	t, err := s.templates.Get(templates.ParseReference(r.PathValue("id")))
 	if err != nil {
@@ -57,7 +57,7 @@ func (s *Service) signUpload(hash, expires string) string {
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// upload stores an archive.
+// upload stores the uploaded archive.
 func (s *Service) upload(w http.ResponseWriter, r *http.Request) error {
 	hash := strings.TrimPrefix(r.URL.Path, pathUploads)
 	query := r.URL.Query()

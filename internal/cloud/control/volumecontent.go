@@ -20,8 +20,8 @@ const (
 	pathVolumeContent = "/volumecontent/"
 	// contentIdle is the longest time without progress in the transfer of a file.
 	contentIdle = time.Minute
-	// contentPart is the number of bytes that are sent at once, and that the client must
-	// take within contentIdle.
+	// contentPart is the number of bytes of each write. The client must accept each part within
+	// contentIdle.
 	contentPart = 1 << 20
 )
 
@@ -34,7 +34,7 @@ type contentError struct {
 
 func (e *contentError) Error() string { return e.Message }
 
-// contentEntry describes a file or directory in a volume.
+// contentEntry describes a file or directory in a volume, for clients.
 type contentEntry struct {
 	Name   string       `json:"name"`
 	Type   volumes.Kind `json:"type"`
@@ -65,7 +65,7 @@ type contentCall struct {
 	path  string
 }
 
-// contentCalls are the calls of the content API.
+// contentCalls lists the calls of the content API.
 var contentCalls = []struct {
 	operation, pattern string
 	do                 func(*contentCall) error
@@ -95,7 +95,7 @@ func (s *Service) contentRoutes() *http.ServeMux {
 	return mux
 }
 
-// content answers one request. It holds the volume until the answer is complete.
+// content answers one request by calling do. It holds the volume until the answer is complete.
 func (s *Service) content(w http.ResponseWriter, r *http.Request, do func(*contentCall) error) error {
 	id := r.PathValue("id")
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
@@ -128,7 +128,7 @@ func (s *Service) failContent(w http.ResponseWriter, r *http.Request, err error)
 	writeJSON(w, e.status, e)
 }
 
-// contentErrors are the answers to the errors of package volumes. The first match counts.
+// contentErrors maps errors of package volumes to answers. The first match counts.
 var contentErrors = []struct {
 	err     error
 	status  int
@@ -219,7 +219,7 @@ func (c *contentCall) list() error {
 	return nil
 }
 
-// maxDepth is deeper than any possible path.
+// maxDepth exceeds the depth of every possible path.
 const maxDepth = 1 << 16
 
 func (c *contentCall) makeDir() error {
@@ -247,10 +247,10 @@ func (c *contentCall) read() error {
 	}
 	rc := http.NewResponseController(c.w)
 	for left := e.Size; left > 0; {
-		_ = rc.SetWriteDeadline(time.Now().Add(contentIdle)) // recorders in tests have no deadline
+		_ = rc.SetWriteDeadline(time.Now().Add(contentIdle)) // the recorders of tests have no deadlines
 		n, err := io.CopyN(c.w, file, min(left, contentPart))
 		if err != nil {
-			panic(http.ErrAbortHandler) // the client has gone, or the file became shorter
+			panic(http.ErrAbortHandler) // the client has gone, or the file was shortened
 		}
 		left -= n
 	}
@@ -269,8 +269,8 @@ func (c *contentCall) write() error {
 	return c.answer(http.StatusCreated, e, err)
 }
 
-// patientReader reads the body of a request, which may take any time while more of it
-// comes.
+// patientReader reads the body of a request. There is no deadline for the whole body, but each
+// read must make progress within contentIdle.
 type patientReader struct {
 	io.Reader
 	rc *http.ResponseController
@@ -281,10 +281,11 @@ func (p *patientReader) Read(b []byte) (int, error) {
 	return p.Reader.Read(b)
 }
 
-// end removes the deadline: if it stayed, it would look like a client that had gone.
+// end removes the deadline. A deadline that stayed set would look as if the client had gone
+// away.
 func (p *patientReader) end() { _ = p.rc.SetReadDeadline(time.Time{}) }
 
-// answer writes an entry, unless there was an error.
+// answer answers with e, or returns err if it is not nil.
 func (c *contentCall) answer(status int, e volumes.Entry, err error) error {
 	if err == nil {
 		writeJSON(c.w, status, contentAnswer(e))
@@ -292,7 +293,7 @@ func (c *contentCall) answer(status int, e volumes.Entry, err error) error {
 	return err
 }
 
-// attributes reads the parameters of calls that create a file or directory.
+// attributes reads the parameters of a call that creates a file or directory.
 func (c *contentCall) attributes() (a volumes.Attributes, force bool, err error) {
 	for name, to := range map[string]**uint32{"uid": &a.UID, "gid": &a.GID, "mode": &a.Mode} {
 		if *to, err = c.number(name); err != nil {
@@ -307,7 +308,7 @@ func (c *contentCall) attributes() (a volumes.Attributes, force bool, err error)
 	return a, force, nil
 }
 
-// number reads a parameter; nil if it is not given.
+// number reads a numeric parameter. It returns nil if the parameter is absent.
 func (c *contentCall) number(name string) (*uint32, error) {
 	text := c.query.Get(name)
 	if text == "" {

@@ -11,13 +11,13 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/volumes"
 )
 
-// listedVolume is a volume in a list.
+// listedVolume describes a volume in a list.
 type listedVolume struct {
 	VolumeID string `json:"volumeID"`
 	Name     string `json:"name"`
 }
 
-// volumeAnswer is a volume with the token and domain for its contents.
+// volumeAnswer describes a volume, with the token and the domain for accessing its contents.
 type volumeAnswer struct {
 	listedVolume
 	Token  string `json:"token"`
@@ -83,7 +83,7 @@ func (s *Service) deleteVolume(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// volumeID returns the id in the path.
+// volumeID returns the volume id in the path.
 func volumeID(r *http.Request) (string, error) {
 	id := r.PathValue("id")
 	if !isUUID(id) {
@@ -92,7 +92,7 @@ func volumeID(r *http.Request) (string, error) {
 	return id, nil
 }
 
-// isUUID reports whether text is a UUID as newUUID writes it.
+// isUUID reports whether text is a UUID in the form that newUUID returns.
 func isUUID(text string) bool {
 	const hex = "0123456789abcdef"
 	groups := strings.Split(text, "-")
@@ -100,8 +100,7 @@ func isUUID(text string) bool {
 		slices.Equal([]int{8, 4, 4, 4, 12}, []int{len(groups[0]), len(groups[1]), len(groups[2]), len(groups[3]), len(groups[4])})
 }
 
-// volumeError returns the answer for an error about a volume. name is the volume's
-// name in the request.
+// volumeError returns the answer for an error about the volume name.
 func volumeError(err error, name string) error {
 	switch {
 	case errors.Is(err, volumes.ErrNotFound):
@@ -118,13 +117,13 @@ func volumeError(err error, name string) error {
 	return err
 }
 
-// volumeMount is the name of a volume of a sandbox, and its path there.
+// volumeMount is the name of a volume, and the path of its mount in the sandbox.
 type volumeMount struct {
 	Name string `json:"name"`
 	Path string `json:"path"`
 }
 
-// maxVolumeMounts bounds the volumes of a sandbox.
+// maxVolumeMounts bounds the number of volumes of a sandbox.
 const maxVolumeMounts = 32
 
 // checkMounts validates the volumes of a create request.
@@ -148,7 +147,7 @@ func checkMounts(mounts []volumeMount) error {
 	return nil
 }
 
-// checkTarget returns an error unless a path of a sandbox can be a mount point.
+// checkTarget returns an error if a path of a sandbox cannot be a mount point.
 func checkTarget(field, target string) error {
 	if err := mounts.CheckTarget(target); err != nil {
 		return invalid("%s has the path %q: %v", field, bounded(target), err)
@@ -156,10 +155,10 @@ func checkTarget(field, target string) error {
 	return nil
 }
 
-// within reports whether a path is dir or below it.
+// within reports whether the path name is dir or below it.
 func within(name, dir string) bool { return name == dir || strings.HasPrefix(name, dir+"/") }
 
-// mounts finds the volumes of a create request.
+// mounts returns the volumes that a create request names.
 func (s *Service) mounts(asked []volumeMount) ([]lifecycle.VolumeMount, error) {
 	var found []lifecycle.VolumeMount
 	for _, m := range asked {
@@ -175,7 +174,7 @@ func (s *Service) mounts(asked []volumeMount) ([]lifecycle.VolumeMount, error) {
 	return found, nil
 }
 
-// mountAnswer returns the volumes of a sandbox for clients.
+// mountAnswer describes the volumes of a sandbox.
 func mountAnswer(mounts []lifecycle.VolumeMount) []volumeMount {
 	answer := make([]volumeMount, len(mounts))
 	for i, m := range mounts {

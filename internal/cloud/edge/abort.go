@@ -7,10 +7,11 @@ import (
 	"net/http"
 )
 
-// resetWhenAborted resets the connection of a request when its handler is aborted, because
-// the sandbox was killed or paused, or its connection broke. It must be deferred. HTTP/2 has
-// a reset for a stream. An HTTP/1.1 connection would be closed in the middle of the answer,
-// which clients take for a timeout of their own, or for a complete answer.
+// resetWhenAborted resets the connection of a request when its handler is aborted. A handler is
+// aborted when the sandbox is killed or paused, or when its connection breaks. resetWhenAborted
+// must be deferred. HTTP/2 resets only the request's stream. Without the reset, an HTTP/1.1
+// connection would be closed in the middle of the answer, and clients would take that for their
+// own timeout or for a complete answer.
 func resetWhenAborted(w http.ResponseWriter, r *http.Request) {
 	reason := recover()
 	if reason == nil {
@@ -24,7 +25,7 @@ func resetWhenAborted(w http.ResponseWriter, r *http.Request) {
 	panic(reason)
 }
 
-// reset closes a connection so that its other end sees an error, not an end.
+// reset closes a connection so that the client sees an error and not an end of the stream.
 func reset(conn net.Conn) {
 	inner := conn
 	if secured, ok := conn.(*tls.Conn); ok {

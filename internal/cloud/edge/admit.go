@@ -10,18 +10,18 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// class is a class of requests to one sandbox. Each has a limit of its own, so that requests
-// of one class never keep out those of another.
+// class is a class of requests to one sandbox. Each class has its own limit, so that requests
+// of one class never keep out requests of another.
 type class int
 
 const (
-	toPrograms  class = iota // to ports of programs
-	ofOwner                  // to the sandbox's own ports, with its token
-	ofStrangers              // to the same ports, without it
+	toPrograms  class = iota // to ports of user programs
+	ofOwner                  // to the sandbox's own ports, with the sandbox's token
+	ofStrangers              // to the sandbox's own ports, without the token
 	classes
 )
 
-// limit returns the maximum number of requests of a class in flight, including upgraded
+// limit returns the maximum number of concurrent requests of a class, including upgraded
 // connections.
 func (k class) limit() int {
 	if k == ofStrangers {
@@ -32,8 +32,8 @@ func (k class) limit() int {
 
 const (
 	maxRequests = 1000
-	// maxStrangers is less than the sandbox's own ports can serve: a request without the
-	// token is refused at once, unless its sender keeps it open.
+	// maxStrangers is below the number of requests that the sandbox's own ports can serve. A
+	// request without the token is refused at once, unless its sender keeps it open.
 	maxStrangers = 32
 )
 
@@ -42,7 +42,7 @@ func (u *upstream) classOf(r *http.Request, port int) class {
 	switch {
 	case !protocol.OwnPort(port):
 		return toPrograms
-	case port != protocol.PortEnvd && u.TrafficToken != "": // carry has checked it
+	case port != protocol.PortEnvd && u.TrafficToken != "": // carry has checked the traffic token
 		return ofOwner
 	case u.authorized(r):
 		return ofOwner
@@ -50,14 +50,15 @@ func (u *upstream) classOf(r *http.Request, port int) class {
 	return ofStrangers
 }
 
-// admission counts the requests of one class.
+// admission counts the concurrent requests of one class.
 type admission struct {
 	inFlight atomic.Int64
 	mu       sync.Mutex
-	warned   time.Time // time of the latest entry about refused requests in the log
+	warned   time.Time // time of the latest log entry about refused requests
 }
 
-// admit counts a request, unless there are too many. The caller calls done after it.
+// admit counts a request and returns true, unless there are too many requests. The caller calls
+// done after the request.
 func (u *upstream) admit(k class) (done func(), ok bool) {
 	a := &u.admissions[k]
 	if a.inFlight.Add(1) > int64(k.limit()) {
@@ -67,13 +68,13 @@ func (u *upstream) admit(k class) (done func(), ok bool) {
 	return func() { a.inFlight.Add(-1) }, true
 }
 
-// refuse answers a request that was not admitted.
+// refuse answers a request that admit refused.
 func (rt *Router) refuse(w http.ResponseWriter, r *http.Request, u *upstream, port int, k class) {
 	rt.tooMany(w, r, u, port, k, k.limit(), fmt.Errorf("%d requests are in flight", k.limit()))
 }
 
-// tooMany answers a request for which there are too many connections, and writes the reason
-// to the sandbox's log. A limit of 0 means that the limit is not the router's.
+// tooMany answers a request that is refused because there are too many connections. It writes
+// the reason to the sandbox's log. A limit of 0 means that the router does not know the limit.
 func (rt *Router) tooMany(w http.ResponseWriter, r *http.Request, u *upstream, port int, k class, limit int, why error) {
 	if u.admissions[k].warn() {
 		rt.options.Logger.WarnContext(r.Context(), "too many connections: new ones are refused with status 429 until some are closed", "sandbox", u.ID, "port", port, "error", why)
@@ -81,10 +82,10 @@ func (rt *Router) tooMany(w http.ResponseWriter, r *http.Request, u *upstream, p
 	writeError(w, r, sandboxError{SandboxID: u.ID, Message: messageTooMany, ConnectionLimit: limit, Code: http.StatusTooManyRequests})
 }
 
-// warnEvery is the minimum time between two entries about one class in a sandbox's log.
+// warnEvery is the minimum time between two log entries about the same class of a sandbox.
 const warnEvery = time.Minute
 
-// warn reports whether it is time for another entry in the log.
+// warn reports whether enough time has passed for another log entry.
 func (a *admission) warn() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

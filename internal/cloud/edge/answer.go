@@ -8,24 +8,24 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// rules are the edge's changes to the headers of an answer.
+// rules decide how the edge changes the headers of an answer.
 type rules int
 
 const (
 	unchanged rules = iota // for the API, and for hosts that name a sandbox
-	varied                 // for requests routed by headers: caches must know these headers
-	confined               // for signed URLs at the shared address
+	varied                 // for requests that headers route; tells caches which headers
+	confined               // for signed URLs at the shared address; see confinement
 )
 
-// confinement is the policy for documents from a signed URL at the shared address. That address
-// belongs to the API and to every sandbox: without the policy, a page from one sandbox would
-// have the origin, the cookies and the service workers of all of them. It must never have
-// allow-same-origin. There is no exception for any content type, because the sender of the type
-// is hostile.
+// confinement is the content security policy for documents from a signed URL at the shared
+// address. This address belongs to the API and to every sandbox. Without the policy, a page
+// from one sandbox would have the origin, the cookies and the service workers of all of them.
+// The policy must never contain allow-same-origin. No content type is exempt, because the
+// sandbox chooses the type and is hostile.
 const confinement = "sandbox allow-scripts allow-forms allow-modals allow-downloads allow-popups allow-popups-to-escape-sandbox"
 
-// passed are the only headers that a confined answer may have from a sandbox, besides its
-// Content-Type.
+// passed lists the only headers, besides Content-Type, that a confined answer may have from a
+// sandbox.
 var passed = []string{
 	"Content-Length", "Content-Encoding", "Content-Range", "Content-Disposition", "Accept-Ranges",
 	"Last-Modified", "ETag", "Vary", "Date",
@@ -33,8 +33,8 @@ var passed = []string{
 	"Access-Control-Expose-Headers", "Access-Control-Max-Age",
 }
 
-// enforce returns a ResponseWriter whose answer follows the rules, no matter who writes it:
-// envd, a program in its place, or the edge itself.
+// enforce returns a ResponseWriter whose answer follows the rules, whoever writes the answer:
+// envd, another program on its port, or the edge itself.
 func (of rules) enforce(w http.ResponseWriter) http.ResponseWriter {
 	switch of {
 	case varied:
@@ -46,7 +46,7 @@ func (of rules) enforce(w http.ResponseWriter) http.ResponseWriter {
 	return w
 }
 
-// sealed is a ResponseWriter that calls seal before the header of the final answer is sent.
+// sealed is a ResponseWriter that calls seal before it sends the header of the final answer.
 type sealed struct {
 	http.ResponseWriter
 	seal  func()
@@ -81,9 +81,9 @@ func (w *sealed) begin() {
 	}
 }
 
-// apart is a ResponseWriter whose handlers set headers in a map of their own. seal moves some of
-// them to the answer, once, so trailers cannot get there. It sends nothing before the final
-// answer, since an early hint has headers, too.
+// apart is a ResponseWriter that gives its handler a separate map of headers. seal copies some
+// of these headers to the answer, once, so that no trailer is copied. apart sends nothing
+// before the final answer, because an early hint has headers, too.
 type apart struct {
 	sealed
 	header http.Header
@@ -97,7 +97,7 @@ func (w *apart) WriteHeader(status int) {
 	}
 }
 
-// confine makes the header of a confined answer from the header that its handler set.
+// confine sets the header of a confined answer. given is the header that the handler set.
 func confine(answer, given http.Header) {
 	for _, name := range passed {
 		key := http.CanonicalHeaderKey(name)
@@ -105,7 +105,7 @@ func confine(answer, given http.Header) {
 			answer[key] = values
 		}
 	}
-	answer["Content-Type"] = nil // otherwise the server guesses one
+	answer["Content-Type"] = nil // otherwise the server guesses a type
 	if kinds := given["Content-Type"]; len(kinds) > 0 {
 		answer.Set("Content-Type", singleType(kinds[0]))
 	}
@@ -113,9 +113,9 @@ func confine(answer, given http.Header) {
 	answer.Set("X-Content-Type-Options", "nosniff")
 }
 
-// singleType returns a Content-Type, or application/octet-stream in place of two kinds of
-// values: a list of types, because browsers take the last one, and a type whose content has
-// headers of its own, which could set cookies.
+// singleType returns a Content-Type, or application/octet-stream for two kinds of values. A
+// list of types is replaced because browsers use the last type. A type whose content includes
+// headers is replaced because those headers could set cookies.
 func singleType(kind string) string {
 	if media, _, err := mime.ParseMediaType(kind); err != nil || media == "multipart/x-mixed-replace" {
 		return "application/octet-stream"
@@ -123,30 +123,29 @@ func singleType(kind string) string {
 	return kind
 }
 
-// redirects reports whether an answer of this status may send a client elsewhere.
+// redirects reports whether an answer with this status may redirect a client.
 func redirects(status int) bool {
 	return status >= 300 && status < 400 && status != http.StatusNotModified
 }
 
-// isPreflight reports whether a request is a browser's question, before a page's request,
-// whether the page may send it.
+// isPreflight reports whether a request is a browser's CORS preflight request.
 func isPreflight(r *http.Request) bool {
 	return r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != ""
 }
 
-// routingHeaders are the headers that route a request at the shared address.
+// routingHeaders are the headers that route a request to the shared address.
 const routingHeaders = protocol.HeaderSandboxID + ", " + protocol.HeaderSandboxPort
 
-// withheld are the headers that no page may add to a request for a signed URL: those that route
-// a request, those that authorize it, and the wildcard for every header.
+// withheld lists the headers that a page must not add to a request for a signed URL: those that
+// route or authorize a request, and the wildcard for all headers.
 var withheld = map[string]bool{
 	protocol.HeaderSandboxID: true, protocol.HeaderSandboxPort: true,
 	protocol.HeaderAccess: true, protocol.HeaderTraffic: true, protocol.HeaderAPIKey: true,
 	"Authorization": true, "Proxy-Authorization": true, "Cookie": true, "*": true,
 }
 
-// answerPreflight allows pages of every origin to use a signed URL, as envd does: anyone with
-// the URL may use it. They may not add the withheld headers.
+// answerPreflight allows pages of every origin to use a signed URL, as envd does, because
+// anyone with the URL may use it. It does not allow the withheld headers.
 func answerPreflight(w http.ResponseWriter, r *http.Request) {
 	var names []string
 	for _, list := range r.Header.Values("Access-Control-Request-Headers") {

@@ -25,7 +25,7 @@ const (
 	maxHeader  = 1 << 20
 )
 
-// carry forwards a request to the sandbox u and the port of its route.
+// carry forwards a request to the sandbox u, to the port of its route.
 func (rt *Router) carry(w http.ResponseWriter, r *http.Request, u *upstream, to route) {
 	port := to.port
 	if u.TrafficToken != "" && port != protocol.PortEnvd {
@@ -39,7 +39,7 @@ func (rt *Router) carry(w http.ResponseWriter, r *http.Request, u *upstream, to 
 			return
 		}
 	}
-	// Neither is a request to a program: CONNECT asks for a tunnel, and TRACE makes the
+	// Neither method is a request to a program: CONNECT asks for a tunnel, and TRACE makes the
 	// program repeat the tokens that it received.
 	if r.Method == http.MethodConnect || r.Method == http.MethodTrace {
 		writeError(w, r, sandboxError{SandboxID: u.ID, Message: messageMethod, Code: http.StatusMethodNotAllowed})
@@ -58,7 +58,7 @@ func (rt *Router) carry(w http.ResponseWriter, r *http.Request, u *upstream, to 
 		writeError(w, r, *refusal)
 		return
 	}
-	if spell.of != u { // only this request knew u
+	if spell.of != u { // no other request uses this u
 		u = spell.of
 		if done, ok = u.admit(as); !ok {
 			rt.refuse(w, r, u, port, as)
@@ -68,12 +68,12 @@ func (rt *Router) carry(w http.ResponseWriter, r *http.Request, u *upstream, to 
 	}
 	r, unbind := spell.bind(w, r)
 	defer unbind()
-	// An answer may come before the whole request was read: it may be one side of a
-	// conversation, a refusal, or just fast. The server would then close the body that
-	// is being forwarded, which cuts the connection to the sandbox. Full duplex, which
-	// must be enabled only for HTTP/1, prevents that. For a file upload, an early answer
-	// is a refusal: without full duplex, the server delays closing the connection, so
-	// that a client that is still writing can read the answer.
+	// A program may answer before it has read the whole request, for example if it refuses it
+	// or if both sides stream. The server would then close the body that is being forwarded,
+	// which cuts the connection to the sandbox. Full duplex prevents that; it must be enabled
+	// only for HTTP/1. File uploads do not need it: an early answer to an upload is a refusal.
+	// Without full duplex, the server delays closing the connection, so that a client that is
+	// still writing can read the answer.
 	if port != protocol.PortEnvd || r.URL.Path != filesPath {
 		_ = http.NewResponseController(w).EnableFullDuplex()
 	}
@@ -84,7 +84,7 @@ func (rt *Router) carry(w http.ResponseWriter, r *http.Request, u *upstream, to 
 	rt.proxy.ServeHTTP(&upgradable{w, target, served}, r.WithContext(context.WithValue(r.Context(), targetKey{}, target)))
 }
 
-// target is the destination of a request.
+// target is the destination of a forwarded request.
 type target struct {
 	*upstream
 	spell *spell
@@ -94,13 +94,13 @@ type target struct {
 	grpc  bool
 }
 
-// isGRPC reports whether a request is a gRPC call. gRPC exists only over HTTP/2;
-// servers of HTTP/1 understand the rest as well.
+// isGRPC reports whether a request is a gRPC call. gRPC needs HTTP/2; HTTP/1 servers understand
+// all other requests.
 func isGRPC(r *http.Request) bool {
 	return r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc")
 }
 
-// transport returns the connection pool for the request.
+// transport returns the connection pool for the target.
 func (t *target) transport() *http.Transport {
 	if protocol.OwnPort(t.port) {
 		return t.spell.own
@@ -115,7 +115,7 @@ type targetKey struct{}
 
 func targetOf(ctx context.Context) *target { return ctx.Value(targetKey{}).(*target) }
 
-// rewrite keeps the request as the client sent it, but for the following.
+// rewrite prepares the outgoing request. It changes only the details below.
 func rewrite(r *httputil.ProxyRequest) {
 	to := targetOf(r.In.Context())
 	port := strconv.Itoa(to.port)
@@ -123,11 +123,11 @@ func rewrite(r *httputil.ProxyRequest) {
 	if slices.Contains(to.HTTPSPorts, to.port) {
 		r.Out.URL.Scheme = "https"
 	}
-	r.Out.URL.Host = "127.0.0.1:" + port // only the dialer reads it; TLS does not send an address as server name
+	r.Out.URL.Host = "127.0.0.1:" + port // only the dialer uses this host: TLS does not send an address as server name
 	r.Out.URL.RawQuery = r.In.URL.RawQuery
 	r.Out.Host = r.In.Host
-	r.Out.Trailer = r.In.Trailer // filled in when the body has been read
-	// An answer with 101 is sent without the rules, and browsers take cookies from it.
+	r.Out.Trailer = r.In.Trailer // filled in after the body has been read
+	// An answer with status 101 is sent without the rules, and browsers accept its cookies.
 	if to.rules == confined || switchesHTTP(r.Out.Header.Values("Upgrade")) {
 		for _, name := range []string{"Connection", "Upgrade", "Http2-Settings"} {
 			r.Out.Header.Del(name)
@@ -144,7 +144,7 @@ func rewrite(r *httputil.ProxyRequest) {
 	}
 }
 
-// roundTripper uses the connections to a request's target.
+// roundTripper sends each request over the connections to its target.
 type roundTripper struct{}
 
 func (roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -165,8 +165,9 @@ func (roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// endless is the body of an answer that ends with its connection. The end and the pause
-// of the sandbox also end the connection, but must not count as the end of the answer.
+// endless is the body of an answer that ends with its connection. The end or a pause of the
+// sandbox also ends the connection. endless reports such an end as an error, so that the answer
+// does not seem complete.
 type endless struct {
 	io.ReadCloser
 	from *target
@@ -180,9 +181,9 @@ func (b *endless) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// upgradable is the ResponseWriter of a request whose connection may be upgraded. An
-// upgraded connection ends when the sandbox ends or pauses. If only the sandbox's half
-// ended, the client's half would stay open for as long as the client likes.
+// upgradable is the ResponseWriter of a request whose connection may be upgraded. It closes an
+// upgraded connection when the sandbox ends or pauses. Otherwise only the sandbox's half would
+// end, and the client could keep its half open as long as it likes.
 type upgradable struct {
 	http.ResponseWriter
 	to     *target
@@ -207,24 +208,24 @@ func (w *upgradable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, buffered, err
 }
 
-// WriteHeader does not forward the sandbox's 100 Continue: it makes this server read the
-// body, and the server then sends its own 100 Continue.
+// WriteHeader does not forward a 100 Continue of the sandbox. Instead it makes this server read
+// the body, and the server then sends its own 100 Continue.
 func (w *upgradable) WriteHeader(status int) {
 	if status != http.StatusContinue {
 		w.ResponseWriter.WriteHeader(status)
 	}
 }
 
-// errUnasked means that an answer must not reach the client. After a 101 the bytes
-// of the client's connection belong to the sandbox. A client that did not ask for an
-// upgrade and takes the 101 for one of the 1xx responses to skip goes on using that
-// connection, and sends its next request, including its key, into the sandbox.
+// errUnasked means that an answer must not reach the client. After an answer with status 101,
+// the bytes of the client's connection belong to the sandbox. A client that did not ask for an
+// upgrade may skip the 101 like other 1xx answers and continue to use the connection. It would
+// then send its next request, with its key, to the sandbox.
 var errUnasked = errors.New("not an answer to what was asked")
 
-// switchesHTTP reports whether a request offers to switch to another version of HTTP.
-// After that, the client would go on using the connection for HTTP, including requests
-// to the API: a sandbox must not accept the offer. Other protocols use a connection of
-// their own.
+// switchesHTTP reports whether a request offers to switch to another version of HTTP. A sandbox
+// must not accept this offer: the client would continue to send HTTP requests on the
+// connection, including requests to the API. Clients of other protocols use a separate
+// connection.
 func switchesHTTP(upgrades []string) bool {
 	for _, header := range upgrades {
 		for protocol := range strings.SplitSeq(strings.ToLower(header), ",") {
@@ -237,9 +238,8 @@ func switchesHTTP(upgrades []string) bool {
 	return false
 }
 
-// fail answers a request that received no answer from its sandbox. For clients 502
-// has only one meaning, that the sandbox or the port does not exist; temporary
-// failures are 503.
+// fail answers a request to which the sandbox sent no answer. For clients, 502 always means
+// that the sandbox or the port does not exist. Temporary failures are 503.
 func (rt *Router) fail(w http.ResponseWriter, r *http.Request, err error) {
 	to := targetOf(r.Context())
 	e := sandboxError{SandboxID: to.ID, Code: http.StatusBadGateway}
@@ -268,8 +268,7 @@ func (rt *Router) fail(w http.ResponseWriter, r *http.Request, err error) {
 	writeError(w, r, e)
 }
 
-// isPlain reports whether err means that a server answered a TLS handshake with
-// something other than TLS.
+// isPlain reports whether err means that a server does not speak TLS.
 func isPlain(err error) bool {
 	_, ok := errors.AsType[tls.RecordHeaderError](err)
 	return ok

@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// Texts of the error answers, the hosted service's where it has them: clients
-// match some of them.
+// Texts of error answers. They are the same as on the hosted service, because clients match
+// some of them.
 const (
 	messageNotFound       = "The sandbox was not found"
 	messagePortClosed     = "The sandbox is running but port is not open"
@@ -30,14 +30,14 @@ const (
 	messageHost           = "this host is not served here: use localhost or an IP address"
 )
 
-// sandboxError is the answer when a request cannot be forwarded. The order of
-// the fields is the hosted service's.
+// sandboxError is the answer to a request that cannot be forwarded. The order of its fields is
+// the same as on the hosted service.
 type sandboxError struct {
 	SandboxID       string `json:"sandboxId"`
 	Message         string `json:"message"`
-	Reason          string `json:"reason,omitempty"`  // the reason for the sandbox's end; only of this service
+	Reason          string `json:"reason,omitempty"`  // why the sandbox ended; not a field of the service
 	Port            *int   `json:"port,omitempty"`    // nil: the error is not about a port
-	NoPorts         bool   `json:"noPorts,omitempty"` // nothing will ever listen; only of this service
+	NoPorts         bool   `json:"noPorts,omitempty"` // no port will ever be open; not a field of the service
 	ConnectionLimit int    `json:"connectionLimit,omitempty"`
 	Code            int    `json:"code"`
 }
@@ -48,8 +48,8 @@ type reservedRoute struct {
 	Code    int    `json:"code"`
 }
 
-// misdirected has the format of the API's errors: a client with a wrong Host
-// meant to reach the API.
+// misdirected is the answer to a request with a wrong Host. It has the format of the API's
+// errors, because the client meant to reach the API.
 type misdirected struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
@@ -77,7 +77,7 @@ func writeError(w http.ResponseWriter, r *http.Request, e interface{ page() page
 		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
 	}
 	if err != nil {
-		panic(err) // only our own types are passed here
+		panic(err) // unreachable: only types of this package are passed
 	}
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))

@@ -12,23 +12,22 @@ import (
 	"sync"
 )
 
-// page is an error shown to a person in a browser.
+// page is an error page for a browser.
 type page struct {
 	Status  int
 	Message string
-	Reason  string // the reason for the sandbox's end; "": unknown
+	Reason  string // why the sandbox ended; "": unknown
 	Sandbox string // "": the error is not about a sandbox
 	Port    *int   // nil: the error is not about a port
 	Path    string // "": the error is not about a path
 	Limit   int    // maximum number of connections; 0: unknown
 }
 
-// wording has the texts of a page. Placeholders in braces stand for sandbox, port, path
+// wording contains the texts of a page. Placeholders in braces stand for sandbox, port, path
 // and limit.
 type wording struct{ title, text, hint string }
 
-// wordings has the wording for each error message. Titles and texts are those of the
-// service's pages.
+// wordings maps error messages to wordings. Titles and texts are the same as on the service.
 var wordings = map[string]wording{
 	messageNotFound: {"Sandbox Not Found", "The sandbox {sandbox} wasn't found.",
 		"It has ended or is paused, or its id in the address is not right. A sandbox that was created anew has a new id."},
@@ -47,13 +46,14 @@ var wordings = map[string]wording{
 //go:embed page.html
 var pageText string
 
-// pageTemplate parses the page on its first use: every e2bctl contains this package.
+// pageTemplate parses the template on first use: every run of e2bctl initialises this package, and
+// few runs need the template.
 var pageTemplate = sync.OnceValue(func() *template.Template { return template.Must(template.New("page").Parse(pageText)) })
 
-// StatusText returns the name of the status.
+// StatusText returns the name of the status code.
 func (p page) StatusText() string { return http.StatusText(p.Status) }
 
-// Title returns the heading. Errors that the service does not have get the name of their
+// Title returns the heading. An error that the service does not have gets the name of its
 // status.
 func (p page) Title() string { return cmp.Or(wordings[p.Message].title, p.StatusText()) }
 
@@ -70,7 +70,7 @@ func (p page) Text() string {
 	return values.Replace(cmp.Or(wordings[p.Message].text, p.Message))
 }
 
-// Hint returns the remedy, or "" when the text says everything.
+// Hint returns the remedy, or "" if Text already contains it.
 func (p page) Hint() string {
 	if p.Reason != "" {
 		return "It ended: " + p.Reason + ". A sandbox that is created anew has a new id."
@@ -84,9 +84,8 @@ func (p page) render() ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// wantsPage reports whether a request comes from a person using a browser and
-// not from a program. A script in a page counts as a program: programs read
-// JSON.
+// wantsPage reports whether a request comes from a person who uses a browser. It returns false
+// for the requests of scripts in a page: programs read JSON.
 func wantsPage(r *http.Request) bool {
 	h := r.Header
 	browser := strings.HasPrefix(h.Get("User-Agent"), "Mozilla/") || strings.HasPrefix(h.Get("User-Agent"), "Opera/")

@@ -409,7 +409,7 @@ func TestLongExpiration(t *testing.T) {
 		signature, err := url.QueryUnescape(sign("/a:read::"+token, expiration))
 		must.Do(t, err)
 		s := signedURL(http.MethodGet, url.Values{"path": {"/a"}, "signature": {signature}, "signature_expiration": {expiration}})
-		if got := s != nil && s.with(token); got != want {
+		if got := s != nil && s.signedBy(token); got != want {
 			t.Errorf("%d digits: got signed %v, want %v", length, got, want)
 		}
 	}

@@ -9,20 +9,20 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// IsPublicName reports whether a host name is the name of a sandbox's port below the
-// cloud's domain, whether the sandbox exists or not. Names of the API are not.
+// IsPublicName reports whether a host name is the name of a sandbox's port below the cloud's
+// domain. The sandbox need not exist. IsPublicName returns false for names of the API.
 func (rt *Router) IsPublicName(host string) bool {
 	label, below, _ := strings.Cut(host, ".")
 	return rt.domain != "" && below == rt.domain && findLabel(label).kind == forSandbox
 }
 
-// ServePeer answers a request of a sandbox on a connection that the sandbox dialled to a
-// public name. It serves only that name and port, so that the sandbox's network rules for
-// names hold for each request. It refuses a port of a sandbox with the number of the
-// cloud's own port: the sandbox has a relay there, which would send the request here again.
+// ServePeer answers a request from a sandbox on a connection that the sandbox dialled to a
+// public name. It serves only this name and port, so that the sandbox's network rules for names
+// apply to each request. It refuses the port number on which the cloud itself listens: inside a
+// sandbox, a relay listens there, and it would send the request here again.
 //
-// Without an access token, the sandbox's own ports, which can start programs, are not
-// served: every other sandbox could use them.
+// ServePeer does not serve the own ports of a sandbox without an access token. These ports can
+// start programs, and every other sandbox could use them.
 func (rt *Router) ServePeer(w http.ResponseWriter, r *http.Request, name string, port uint16) {
 	to := find(r, rt.domain)
 	if r.URL.Host != "" || !isAt(r, name, port) || to.kind != forSandbox || to.port == int(port) {
@@ -36,8 +36,8 @@ func (rt *Router) ServePeer(w http.ResponseWriter, r *http.Request, name string,
 	rt.ServeHTTP(w, r)
 }
 
-// isAt reports whether the Host of a request is a name and port. A Host without a port
-// means the default port of the scheme.
+// isAt reports whether the Host of a request is this name and port. A Host without a port has
+// the default port of the scheme.
 func isAt(r *http.Request, name string, port uint16) bool {
 	_, asked, err := net.SplitHostPort(r.Host)
 	if err != nil {

@@ -14,11 +14,11 @@ import (
 type kind int
 
 const (
-	forSandbox   kind = iota // route.id and route.port
-	forSigned                // a file URL that can only be routed by its signature
-	forPreflight             // such a URL, in a browser's question whether a page may use it
+	forSandbox   kind = iota // uses route.id and route.port
+	forSigned                // a file URL that only its signature routes
+	forPreflight             // a browser's preflight request for such a URL
 	forAPI
-	refused // route.status and route.reason
+	refused // uses route.status and route.reason
 )
 
 // route is the destination of a request.
@@ -28,13 +28,13 @@ type route struct {
 	port   int
 	status int
 	reason string
-	rules  rules // for any answer
+	rules  rules // for every answer
 }
 
-// find decides by Host and headers only, so that a web page on another domain
-// that resolves to this machine cannot reach the API.
+// find returns the route of a request, by Host and headers only. Therefore a web page on
+// another domain that resolves to this machine cannot reach the API.
 func find(r *http.Request, domain string) route {
-	// Such a target has no path to recognise, but leads to one.
+	// An opaque target has no path to check, but the server that receives it would find one.
 	if r.URL.Opaque != "" {
 		return route{kind: refused, status: http.StatusBadRequest, reason: "Invalid request target"}
 	}
@@ -57,22 +57,23 @@ func find(r *http.Request, domain string) route {
 	return findLabel(label)
 }
 
-// findLabel finds the port of a sandbox by the first label of its name.
+// findLabel returns the route for the first label of a host name, which has the port and the
+// sandbox id.
 func findLabel(label string) route {
 	port, id, _ := strings.Cut(label, "-")
-	id, _, _ = strings.Cut(id, "-") // old clients append the client id
+	id, _, _ = strings.Cut(id, "-") // old clients append a client id
 	return parse(port, id)
 }
 
-// findShared finds the sandbox of a request at the shared address. It reports false if
-// the request names none.
+// findShared returns the route of a request to the shared address. It returns false if the
+// request names no sandbox.
 func findShared(r *http.Request) (route, bool) {
 	id, port := r.Header.Get(protocol.HeaderSandboxID), r.Header.Get(protocol.HeaderSandboxPort)
 	routed := id != "" || port != ""
 	signed := r.URL.Path == filesPath && r.URL.Query().Has("signature")
 	switch {
 	case signed && routed && len(r.Header.Values("Origin")) > 0:
-		// A page may have got permission for the URL, and mean another sandbox.
+		// A page with permission for one URL may try to send it to another sandbox.
 		return route{kind: refused, status: http.StatusBadRequest, reason: messageTwice, rules: confined}, true
 	case routed && (id == "" || port == ""):
 		return route{kind: refused, status: http.StatusBadRequest, reason: "missing header", rules: varied}, true
@@ -94,7 +95,7 @@ func parse(port, id string) route {
 	if id == "" || strings.ContainsFunc(id, notLowerAlphanumeric) {
 		return route{kind: refused, status: http.StatusBadRequest, reason: "Invalid sandbox ID"}
 	}
-	// As on the service, an impossible port number is a port on which nothing listens.
+	// As on the service, an impossible port number is treated as a closed port.
 	n, err := strconv.ParseUint(port, 10, strconv.IntSize-1)
 	if err != nil {
 		return route{kind: refused, status: http.StatusBadRequest, reason: "Invalid sandbox port"}
@@ -104,8 +105,8 @@ func parse(port, id string) route {
 
 func notLowerAlphanumeric(c rune) bool { return (c < 'a' || c > 'z') && (c < '0' || c > '9') }
 
-// hostname returns a Host header without port, brackets and final dot, in lower
-// case.
+// hostname returns the host name of a Host header in lower case, without port, brackets and
+// final dot.
 func hostname(host string) string {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h

@@ -16,31 +16,32 @@ import (
 
 const filesPath = "/files"
 
-// reserved are envd's routes for the control plane. They are never reachable
-// from outside, with any credentials.
+// reserved lists envd's paths for the control plane. They are never reachable from outside,
+// whatever the credentials.
 var reserved = []string{"/init", "/upgrade", "/freeze", "/unfreeze", "/collapse", "/fsfreeze", "/fsthaw"}
 
 // Options configure a [Router].
 type Options struct {
-	API    http.Handler // answers requests for no sandbox
-	Domain string       // the API's host besides localhost and IP addresses, without port; may be ""
+	API    http.Handler // serves requests that name no sandbox
+	Domain string       // host of the API besides localhost and IP addresses, without port; may be ""
 	Logger *slog.Logger // nil: no log
-	// Wake resumes a paused sandbox for a request, and returns when requests can be
-	// forwarded. Its errors are (by errors.Is) ErrAsleep, ErrBusy, ErrLimit or the request's
-	// context's. If it is nil, the router takes every sandbox for ErrAsleep.
+	// Wake resumes a paused sandbox for a request. It returns when requests can be forwarded.
+	// Its errors are (by errors.Is) ErrAsleep, ErrBusy, ErrLimit or the error of the request's
+	// context. If Wake is nil, the router uses ErrAsleep for every sandbox.
 	Wake func(ctx context.Context, id string) error
-	// Asleep returns paused sandboxes that requests can wake, and that were not added yet:
-	// the one with an id, or all of them for "". Waking a sandbox adds it. Only their ids
-	// and tokens are needed. nil: there are none.
+	// Asleep returns the paused sandboxes that requests can wake and that have not been added
+	// yet. With an id, it returns only that sandbox; with "", all of them. Waking such a
+	// sandbox adds it. Only ids and tokens need to be set. If Asleep is nil, there are no such
+	// sandboxes.
 	Asleep func(id string) []Sandbox
-	// Ended returns the reason for a sandbox's end, in words for everybody who knows its id;
-	// "": unknown. nil: reasons are never known.
+	// Ended returns why a sandbox ended, in words that everybody who knows the id may read. ""
+	// means that the reason is unknown. If Ended is nil, no reason is known.
 	Ended func(id string) string
 }
 
-// Router is the single entry point of the cloud: it decides whether a request
-// is for the API or for a port of a sandbox, and forwards it there. It is an
-// http.Handler and safe for concurrent use.
+// Router is the single entry point of the cloud. It decides whether a request is for the API or
+// for a port of a sandbox, and forwards it there. It is an [http.Handler]. It is safe for
+// concurrent use.
 type Router struct {
 	options Options
 	domain  string
@@ -51,7 +52,7 @@ type Router struct {
 	sandboxes map[string]*upstream
 }
 
-// New returns a router that knows no sandbox.
+// New returns a router without sandboxes.
 func New(o Options) *Router {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -65,10 +66,11 @@ func New(o Options) *Router {
 	rt.proxy = &httputil.ReverseProxy{
 		Rewrite:       rewrite,
 		Transport:     roundTripper{},
-		FlushInterval: -1, // flush at once, so that streams arrive as they are sent
+		FlushInterval: -1, // flush immediately, so that streams arrive as they are sent
 		BufferPool:    &buffers{},
 		ErrorHandler:  rt.fail,
-		// If a connection breaks during a copy, the client notices that itself.
+		// The log would repeat what clients notice themselves: connections that break during a
+		// copy.
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
 	}
 	return rt
@@ -81,8 +83,8 @@ func (rt *Router) Add(sb Sandbox) {
 	rt.sandboxes[sb.ID] = newUpstream(sb, rt.pauses)
 }
 
-// Remove makes a sandbox unreachable. Requests in flight end with its
-// connections.
+// Remove makes a sandbox unreachable. It closes the sandbox's connections, which ends requests
+// in flight.
 func (rt *Router) Remove(id string) {
 	rt.mu.Lock()
 	u := rt.sandboxes[id]
@@ -93,16 +95,16 @@ func (rt *Router) Remove(id string) {
 	}
 }
 
-// Pause ends every request and connection into a sandbox: answers break off. When it
-// returns, none of the sandbox's connections is open. Until Resume, requests are not
-// forwarded: those that carry the sandbox's tokens wake it. It is idempotent.
+// Pause ends every request and connection into a sandbox, even in the middle of an answer. When
+// it returns, all connections of the sandbox are closed. Until Resume, no request is forwarded,
+// and a request with the sandbox's tokens wakes the sandbox. Pause is idempotent.
 func (rt *Router) Pause(id string) {
 	if u := rt.lookup(id); u != nil {
 		u.pause()
 	}
 }
 
-// Resume forwards requests to a sandbox again. It is idempotent.
+// Resume lets requests be forwarded to a sandbox again. It is idempotent.
 func (rt *Router) Resume(id string) {
 	if u := rt.lookup(id); u != nil {
 		u.resume()
@@ -115,7 +117,8 @@ func (rt *Router) lookup(id string) *upstream {
 	return rt.sandboxes[id]
 }
 
-// known returns a sandbox that was added or is asleep; nil: there is none.
+// known returns a sandbox that was added or is asleep. It returns nil if there is no such
+// sandbox.
 func (rt *Router) known(id string) *upstream {
 	if u := rt.lookup(id); u != nil {
 		return u
@@ -126,8 +129,8 @@ func (rt *Router) known(id string) *upstream {
 	return nil
 }
 
-// notFound returns the answer for a sandbox that does not exist, with the reason for its
-// end.
+// notFound returns the answer for a sandbox that does not exist. It includes the reason why the
+// sandbox ended.
 func (rt *Router) notFound(id string) sandboxError {
 	e := sandboxError{SandboxID: id, Message: messageNotFound, Code: http.StatusBadGateway}
 	if rt.options.Ended != nil {
@@ -180,14 +183,13 @@ func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rt.carry(w, r, u, to)
 }
 
-// signer returns the sandbox whose token signed a file URL that names no
-// sandbox.
+// signer returns the sandbox whose token signed a request's file URL, which names no sandbox.
 func (rt *Router) signer(r *http.Request) *upstream {
 	url := signedURL(r.Method, r.URL.Query())
 	if url == nil {
 		return nil
 	}
-	signed := func(sb *Sandbox) bool { return sb.AccessToken != "" && url.with(sb.AccessToken) }
+	signed := func(sb *Sandbox) bool { return sb.AccessToken != "" && url.signedBy(sb.AccessToken) }
 	rt.mu.RLock()
 	for _, u := range rt.sandboxes {
 		if signed(&u.Sandbox) {

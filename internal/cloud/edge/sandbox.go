@@ -10,7 +10,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// Errors that a [Sandbox]'s Dial returns.
+// Errors of [Sandbox].Dial.
 var (
 	ErrPortClosed   = errors.New("edge: nothing listens on the port")
 	ErrWithoutPorts = errors.New("edge: the sandbox has no ports of programs")
@@ -18,9 +18,9 @@ var (
 	ErrTooMany      = errors.New("edge: too many connections to the sandbox")
 )
 
-// Errors that [Options].Wake returns.
+// Errors of [Options].Wake, with the status of the answer.
 var (
-	ErrAsleep = errors.New("edge: traffic does not resume this sandbox") // 502, as if it did not exist
+	ErrAsleep = errors.New("edge: traffic does not resume this sandbox") // 502, as if the sandbox did not exist
 	ErrBusy   = errors.New("edge: the sandbox is changing its state")    // 409
 	ErrLimit  = errors.New("edge: too many sandboxes")                   // 429
 )
@@ -28,16 +28,16 @@ var (
 // A Sandbox is a sandbox to which requests can be forwarded.
 type Sandbox struct {
 	ID           string
-	AccessToken  string // envd's token, which also signs file URLs; "" if it has none
-	TrafficToken string // required on all ports except envd's; "" if they are public
-	MaskHost     string // Host header for those ports' servers, with ${PORT} replaced; "": the original
+	AccessToken  string // token of envd, which also signs file URLs; "": there is none
+	TrafficToken string // required for all ports except envd's; "": these ports are public
+	MaskHost     string // Host header for servers on these ports, after replacing ${PORT}; "": unchanged
 
-	// HTTPSPorts are the ports whose servers speak TLS. Their certificates are not
-	// verified, because the connection never leaves the machine.
+	// HTTPSPorts lists the ports whose servers speak TLS. Their certificates are not verified,
+	// because the connection never leaves the machine.
 	HTTPSPorts []int
 
 	// Dial opens a connection to a port. Its errors are (by errors.Is) ErrPortClosed,
-	// ErrWithoutPorts, ErrGone, ErrTooMany, or something that may be temporary.
+	// ErrWithoutPorts, ErrGone, ErrTooMany, or an error that may be temporary.
 	Dial func(ctx context.Context, port int) (net.Conn, error)
 }
 
@@ -66,8 +66,8 @@ func newSleeper(sb Sandbox, pauses []time.Duration) *upstream {
 	return u
 }
 
-// ends reports whether the sandbox has ended, or is about to: a broken connection is the
-// first sign of that. Dial waits until it is known.
+// ends reports whether the sandbox has ended or is about to end. A broken connection is the
+// first sign of an end, so ends calls Dial, which waits until the end is known.
 func (u *upstream) ends(ctx context.Context) bool {
 	conn, err := u.Dial(ctx, protocol.PortEnvd)
 	if err == nil {
@@ -79,14 +79,14 @@ func (u *upstream) ends(ctx context.Context) bool {
 // isGone reports whether the sandbox was removed.
 func (u *upstream) isGone() bool { return u.gone.Err() != nil }
 
-// spell returns the current spell; nil while the sandbox is paused.
+// spell returns the current spell, or nil while the sandbox is paused.
 func (u *upstream) spell() *spell {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.awake
 }
 
-// pause ends the spell.
+// pause ends the current spell.
 func (u *upstream) pause() {
 	u.mu.Lock()
 	spell := u.awake
@@ -97,7 +97,7 @@ func (u *upstream) pause() {
 	}
 }
 
-// resume begins a spell, unless there is one.
+// resume begins a spell, unless one has already begun.
 func (u *upstream) resume() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -106,7 +106,7 @@ func (u *upstream) resume() {
 	}
 }
 
-// close marks the sandbox as gone and closes its connections. It must be called once.
+// close marks the sandbox as gone and closes its connections. It must be called only once.
 func (u *upstream) close() {
 	u.remove()
 	if spell := u.spell(); spell != nil {

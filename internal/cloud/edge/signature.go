@@ -13,20 +13,20 @@ import (
 	"time"
 )
 
-// maxExpiration bounds the length of the expiration in a signature, which is a number
+// maxExpiration bounds the number of characters of a signature's expiration, which is a number
 // of seconds.
 const maxExpiration = 20
 
-// signed is a signed file URL whose token is yet to be found. It holds everything that
-// can be computed without the token, because a client's URL may be long and there may
-// be many sandboxes.
+// signed is a signed file URL whose token is not known yet. It contains everything that can be
+// computed without the token, because a URL may be long and there may be many sandboxes.
 type signed struct {
 	given  string
-	begun  []hash.Cloner // one for each operation that may have been signed
+	begun  []hash.Cloner // the beginning of the signature for each operation
 	ending string        // "", or a colon and the expiration
 }
 
-// signedURL parses a request; it returns nil if nobody can have signed it.
+// signedURL parses a request for a file. It returns nil if the request has no valid form of a
+// signature.
 func signedURL(method string, query url.Values) *signed {
 	var operations []string
 	switch method {
@@ -34,7 +34,7 @@ func signedURL(method string, query url.Values) *signed {
 		operations = []string{"read"}
 	case http.MethodPost:
 		operations = []string{"write"}
-	case http.MethodOptions: // a question about either
+	case http.MethodOptions: // preflight for reading or writing
 		operations = []string{"read", "write"}
 	}
 	s := &signed{given: strings.TrimRight(query.Get("signature"), "=")} // some SDKs add padding
@@ -45,18 +45,18 @@ func signedURL(method string, query url.Values) *signed {
 		}
 		s.ending = ":" + expiration
 	}
-	// The SDKs sign the values as they stand in the query, with absent ones empty.
+	// SDKs sign the values exactly as in the query. Absent values are empty.
 	for _, operation := range operations {
 		sum := sha256.New()
-		_, _ = io.WriteString(sum, query.Get("path")+":"+operation+":"+query.Get("username")+":") // writing to a hash never fails
+		_, _ = io.WriteString(sum, query.Get("path")+":"+operation+":"+query.Get("username")+":") // a write to a hash never fails
 		s.begun = append(s.begun, sum.(hash.Cloner))
 	}
 	return s
 }
 
-// with reports whether token signed the URL. It only serves to find the sandbox: envd
-// checks the signature and its expiration again.
-func (s *signed) with(token string) bool {
+// signedBy reports whether token signed the URL. This only serves to find the sandbox: envd checks
+// the signature and its expiration again.
+func (s *signed) signedBy(token string) bool {
 	for _, begun := range s.begun {
 		sum, err := begun.Clone()
 		if err != nil {
@@ -71,7 +71,7 @@ func (s *signed) with(token string) bool {
 	return false
 }
 
-// expired reports whether the URL is no longer valid.
+// expired reports whether the URL has expired.
 func (s *signed) expired(now time.Time) bool {
 	expiration := strings.TrimPrefix(s.ending, ":")
 	if expiration == "" {

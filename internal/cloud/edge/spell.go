@@ -12,26 +12,26 @@ import (
 	"time"
 )
 
-// errPaused ends a dial because the sandbox is paused.
+// errPaused is the cause of a dial that a pause ended.
 var errPaused = errors.New("edge: the sandbox is paused")
 
 // idleTimeout is shorter than the time after which the sandbox's own servers close an idle
 // connection.
 const idleTimeout = 90 * time.Second
 
-// spell is a period in which requests are forwarded to a sandbox. When it ends, its
-// requests and connections end, too: nothing of it reaches a later period.
+// spell is a period in which requests are forwarded to a sandbox. The end of the spell also
+// ends its requests and connections, so that none of them reaches a later spell.
 type spell struct {
 	of   *upstream
 	over context.Context //nolint:containedctx // it ends with the spell, which is no call
 	stop context.CancelFunc
 
-	own   *http.Transport // to the service's own servers
-	user  *http.Transport // to the user's
-	user2 *http.Transport // to the user's servers that speak only HTTP/2
+	own   *http.Transport // to the sandbox's own servers
+	user  *http.Transport // to user servers
+	user2 *http.Transport // to user servers that speak only HTTP/2
 
 	mu    sync.Mutex
-	conns map[*conn]struct{} // open connections; nil when the spell is over
+	conns map[*conn]struct{} // open connections; nil once the spell has ended
 }
 
 func (u *upstream) newSpell() *spell {
@@ -40,13 +40,13 @@ func (u *upstream) newSpell() *spell {
 	transport := func(idle int) *http.Transport {
 		return &http.Transport{
 			DialContext: s.dial,
-			// The client chose its encoding; the answer is forwarded unchanged.
+			// The client has chosen the encoding, and the answer is forwarded unchanged.
 			DisableCompression:     true,
 			MaxIdleConnsPerHost:    idle,
 			IdleConnTimeout:        idleTimeout,
 			MaxResponseHeaderBytes: maxHeader,
-			// The server inside decides whether a client that asks should send a body;
-			// without a decision, the body is sent after this time.
+			// The server in the sandbox decides whether a client may send the body. If it does
+			// not decide within this time, the body is sent.
 			ExpectContinueTimeout: time.Second,
 			TLSHandshakeTimeout:   10 * time.Second,
 			TLSClientConfig:       &tls.Config{InsecureSkipVerify: true},
@@ -55,9 +55,9 @@ func (u *upstream) newSpell() *spell {
 		}
 	}
 	s.own = transport(32)
-	// Connections to the user's servers are not kept: if the server closed an idle
-	// connection at the moment it is used again, a request that cannot be repeated would
-	// fail, and opening a connection takes only microseconds.
+	// Connections to user servers are not reused. If a server closed an idle connection just
+	// before the connection is reused, a request that cannot be repeated would fail. Opening a
+	// connection takes only microseconds.
 	s.user = transport(-1)
 	s.user2 = transport(-1)
 	s.user2.DisableKeepAlives = true
@@ -67,13 +67,13 @@ func (u *upstream) newSpell() *spell {
 	return s
 }
 
-// end ends the requests and closes the connections of the spell.
+// end ends the requests of the spell and closes its connections.
 func (s *spell) end() {
 	s.stop()
 	s.close()
 }
 
-// close closes the connections of the spell, and those that are still being opened.
+// close closes the connections of the spell, including those that are still being opened.
 func (s *spell) close() {
 	s.mu.Lock()
 	conns := s.conns
@@ -87,8 +87,8 @@ func (s *spell) close() {
 	s.user2.CloseIdleConnections()
 }
 
-// dial connects to the port in address, which rewrite set. Like the hosted service, it
-// waits up to a second for a server that is about to listen.
+// dial connects to the port in address, which rewrite has set. Like the hosted service, it
+// waits up to a second for a server that does not listen yet.
 func (s *spell) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	_, text, err := net.SplitHostPort(address)
 	if err != nil {
@@ -125,7 +125,7 @@ func (s *spell) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	}
 }
 
-// add adds a connection to the spell. If the spell is over, it closes the connection.
+// add adds a connection to the spell. If the spell has ended, add closes the connection.
 func (s *spell) add(inner net.Conn) (net.Conn, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,17 +138,18 @@ func (s *spell) add(inner net.Conn) (net.Conn, error) {
 	return c, nil
 }
 
-// bind cuts off a request when the spell ends, in both directions at once, also for a
-// client that neither sends nor reads. unbind ends that. If the request was cut off,
-// unbind aborts its handler, because the client's connection can no longer be used.
+// bind returns a request that is cut off in both directions when the spell ends, even if the
+// client neither sends nor reads. The caller calls unbind when the request has been served. If
+// the request was cut off, unbind aborts the handler, because the client's connection can no
+// longer be used.
 func (s *spell) bind(w http.ResponseWriter, r *http.Request) (bound *http.Request, unbind func()) {
 	ctx, cancel := context.WithCancel(r.Context())
 	cut := make(chan struct{})
 	stop := context.AfterFunc(s.over, func() {
 		defer close(cut)
 		cancel()
-		// A server of net/http always supports them, except for an upgraded connection,
-		// which is closed in another way.
+		// Servers of net/http support deadlines, except for an upgraded connection, which
+		// upgradable closes.
 		client, now := http.NewResponseController(w), time.Now()
 		_ = client.SetReadDeadline(now)
 		_ = client.SetWriteDeadline(now)
@@ -162,7 +163,7 @@ func (s *spell) bind(w http.ResponseWriter, r *http.Request) (bound *http.Reques
 	}
 }
 
-// conn is a connection into a sandbox.
+// conn is a connection to a sandbox.
 type conn struct {
 	net.Conn
 	spell *spell
@@ -175,7 +176,7 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite ends one half of an upgraded connection.
+// CloseWrite closes the sending half of an upgraded connection.
 func (c *conn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

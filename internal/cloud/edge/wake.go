@@ -12,13 +12,14 @@ import (
 
 const (
 	healthPath = "/health"
-	// maxWakes bounds how often one request wakes a sandbox that is paused again before the
-	// request was forwarded.
+	// maxWakes bounds how often a request wakes its sandbox. A sandbox may be paused again
+	// before the request is forwarded.
 	maxWakes = 3
 )
 
-// enter returns the spell in which to forward a request, or the refusal. It wakes a paused
-// sandbox first, if the request may do that; the spell may then belong to another upstream.
+// enter returns the spell in which to forward a request, or the answer that refuses the
+// request. It first wakes a paused sandbox, if the request may do so. The spell may then belong
+// to another upstream.
 func (rt *Router) enter(r *http.Request, u *upstream, port int) (*spell, *sandboxError) {
 	if s := u.spell(); s != nil {
 		return s, nil
@@ -30,7 +31,7 @@ func (rt *Router) enter(r *http.Request, u *upstream, port int) (*spell, *sandbo
 		if refusal := rt.wake(r, u); refusal != nil {
 			return nil, refusal
 		}
-		if woken := rt.lookup(u.ID); woken != nil { // waking may have added it anew
+		if woken := rt.lookup(u.ID); woken != nil { // waking may have added the sandbox anew
 			u = woken
 		}
 		if s := u.spell(); s != nil {
@@ -40,13 +41,12 @@ func (rt *Router) enter(r *http.Request, u *upstream, port int) (*spell, *sandbo
 	return nil, u.refusal(http.StatusConflict, messageBusy)
 }
 
-// mayWake returns nil if a request may wake the paused sandbox: it must carry the token for
-// the port, so that nobody else can make the sandbox run. The token for private ports has
+// mayWake returns nil if a request may wake the paused sandbox. The request must have the token
+// for the port, so that nobody else can make the sandbox run. The token for private ports has
 // been checked already.
 //
-// Two kinds of requests never wake it: GET /health of envd, which asks whether the sandbox
-// runs and would itself change the answer, and a browser's preflight request, which carries
-// no token.
+// Two kinds of requests never wake a sandbox. GET /health of envd asks whether the sandbox
+// runs, so that waking it would change the answer. A browser's preflight request has no token.
 func (u *upstream) mayWake(r *http.Request, port int) *sandboxError {
 	if isPreflight(r) {
 		return u.refusal(http.StatusBadGateway, messageNotFound)
@@ -63,7 +63,7 @@ func (u *upstream) mayWake(r *http.Request, port int) *sandboxError {
 	return u.refusal(http.StatusForbidden, messageAsleep)
 }
 
-// authorized reports whether a request carries the sandbox's access token, or is a file URL
+// authorized reports whether a request has the sandbox's access token, or is for a file URL
 // signed with it. If the sandbox has no token, every request is authorized.
 func (u *upstream) authorized(r *http.Request) bool {
 	if u.AccessToken == "" || subtle.ConstantTimeCompare([]byte(r.Header.Get(protocol.HeaderAccess)), []byte(u.AccessToken)) == 1 {
@@ -74,10 +74,10 @@ func (u *upstream) authorized(r *http.Request) bool {
 		return false
 	}
 	url := signedURL(r.Method, query)
-	return url != nil && url.with(u.AccessToken) && !url.expired(time.Now())
+	return url != nil && url.signedBy(u.AccessToken) && !url.expired(time.Now())
 }
 
-// wake wakes a sandbox and waits until requests can be forwarded to it.
+// wake wakes a sandbox, and waits until requests can be forwarded to the sandbox.
 func (rt *Router) wake(r *http.Request, u *upstream) *sandboxError {
 	if rt.options.Wake == nil {
 		return u.refusal(http.StatusBadGateway, messageNotFound)

@@ -21,17 +21,17 @@ const (
 	groupFile  = "/etc/group"
 )
 
-// ErrNoID is the error of an account with an id that the sandbox does not have.
+// ErrNoID reports that an account has an id that the sandbox does not have.
 var ErrNoID = errors.New("the sandbox does not have such an id")
 
-// account returns an account of the sandbox's files: of its image, or added by a package or
-// a build of a template. It returns nil if none has the name. It reads the files each time,
-// because nobody reports changes to them.
+// account returns an account from the account files of the sandbox. Such an account comes from
+// the image, a package, or a build of a template. account returns nil if no account has the
+// name. It reads the files each time, because envd is not notified when they change.
 func account(name, passwd, group string) *User { return accountWith(0, name, passwd, group) }
 
-// accountWith returns the account of the first line of passwd whose field has the given text. The
-// fields of a line are counted from 0. The account's groups come from group. Without such a line,
-// or if the line is invalid, accountWith returns nil.
+// accountWith returns the account in the first line of passwd whose field has this text. Fields
+// are counted from 0. The groups of the account come from group. accountWith returns nil if
+// there is no such line, or if the line is invalid.
 func accountWith(field int, text, passwd, group string) *User {
 	var user *User
 	eachLine(passwd, func(fields []string) bool {
@@ -52,29 +52,30 @@ func accountWith(field int, text, passwd, group string) *User {
 	return user
 }
 
-// AsInFiles returns the account that has the user's name in the sandbox's own files. An image may
-// have such an account, with other ids or another home. Without such an account AsInFiles returns
-// user. If user has no credential, the account gets the ids of user and no credential.
+// AsInFiles returns the account with the user's name from the sandbox's own account files. An
+// image may have such an account, with other ids or another home. If there is no such account,
+// AsInFiles returns user. If user has no credential, the account has no credential either, and
+// the ids of user.
 func AsInFiles(user User) User {
 	found := account(user.Name, passwdFile, groupFile)
 	if found == nil {
 		return user
 	}
-	if user.Credential == nil { // it keeps the id of envd
+	if user.Credential == nil { // processes keep the id of envd
 		found.UID, found.GID, found.Credential = user.UID, user.GID, nil
 	}
 	return *found
 }
 
-// find returns the account that a request or an image names, by name or id, or nil if there
-// is none. A group may follow after a colon, by name or id; it becomes the account's only
-// group.
+// find returns the account whose name or id is name. It returns nil if there is no such
+// account. The name or id of a group may follow after a colon; this group then is the only
+// group of the account.
 func (u *users) find(name string) *User {
 	who, group, grouped := strings.Cut(name, ":")
 	user := account(who, u.passwd.file, u.group.file)
 	if i := u.index(who); i >= 0 {
 		user = &u.list[i]
-		// An image may have an account of the same id before it, with another group.
+		// In an image, an earlier account may have the same id and another group.
 		if first := accountWith(2, who, u.passwd.file, u.group.file); first != nil && first.Name != user.Name && user.Credential != nil {
 			user = first
 		}
@@ -88,7 +89,7 @@ func (u *users) find(name string) *User {
 		return user
 	}
 	gid, ok := groupID(group, u.group.file)
-	if !ok && group == user.Name && u.index(group) >= 0 { // its own group, which may be missing in the file
+	if !ok && group == user.Name && u.index(group) >= 0 { // the user's own group, which the file may lack
 		return user
 	}
 	if !ok {
@@ -99,14 +100,15 @@ func (u *users) find(name string) *User {
 	return &with
 }
 
-// index returns the index of the sandbox's own user with this name or id, or -1.
+// index returns the index of the sandbox's own user with this name or id. It returns -1 if
+// there is none.
 func (u *users) index(who string) int {
 	return slices.IndexFunc(u.list, func(user User) bool {
 		return user.Name == who || strconv.FormatUint(uint64(user.UID), 10) == who
 	})
 }
 
-// usable returns an account, or an error if the sandbox does not have its ids.
+// usable returns user, or an error if the sandbox does not have the ids of user.
 func (u *users) usable(user *User) (*User, error) {
 	if u.anyUser {
 		return user, nil
@@ -126,7 +128,7 @@ func (u *users) usable(user *User) (*User, error) {
 	return nil, fmt.Errorf("user: %s is %d:%d: %w: %s", bounded(user.Name), user.UID, user.GID, ErrNoID, u.single)
 }
 
-// groupID returns the id of a group, which name names or spells in digits.
+// groupID returns the id of a group. name is the name of the group, or the id in digits.
 func groupID(name, file string) (gid uint32, found bool) {
 	eachLine(file, func(fields []string) bool {
 		if len(fields) >= 3 && fields[0] == name {
@@ -140,7 +142,7 @@ func groupID(name, file string) (gid uint32, found bool) {
 	return gid, found
 }
 
-// maxGroups bounds the groups of an account.
+// maxGroups bounds the number of groups of an account.
 const maxGroups = 64
 
 func groupsOf(name string, own uint32, file string) []uint32 {
@@ -159,13 +161,13 @@ func groupsOf(name string, own uint32, file string) []uint32 {
 
 func id(text string) (uint32, bool) {
 	n, err := strconv.ParseUint(text, 10, 32)
-	return uint32(n), err == nil && n != 1<<32-1 // that id means none
+	return uint32(n), err == nil && n != 1<<32-1 // this number means no id
 }
 
-// maxAccounts bounds the bytes read of a file with accounts, which the sandbox can write.
+// maxAccounts bounds the bytes that are read of an account file, which the sandbox can write.
 const maxAccounts = 1 << 20
 
-// eachLine calls visit with the fields of each line until it returns false.
+// eachLine calls visit with the fields of each line, until visit returns false.
 func eachLine(file string, visit func(fields []string) bool) {
 	f, err := openRegular(file)
 	if err != nil {

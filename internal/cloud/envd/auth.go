@@ -21,9 +21,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// requireToken refuses requests without the sandbox's token. The error is plain
-// JSON on every route, including Connect's. It leaves /files alone, where a
-// signature may replace the token.
+// requireToken refuses requests that do not have the sandbox's token. The error is plain JSON
+// on every route, including routes of Connect. requireToken accepts all requests to /files,
+// where a signature may replace the token.
 func (s *Server) requireToken(next http.Handler) http.Handler {
 	exempt := map[string]bool{"GET /health": true, "GET /files": true, "POST /files": true}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -39,9 +39,9 @@ func (s *Server) requireToken(next http.Handler) http.Handler {
 
 type userKey struct{}
 
-// resolveUser puts the user named in a Basic header into the context and ignores the
-// password. But a user with a group, such as 1000:1000, is split at its colon, and the
-// rest is in the password. An unknown user name is refused on every route, before
+// resolveUser adds the user named in a Basic header to the context. It ignores the password,
+// with one exception: a user with a group, such as 1000:1000, is split at the colon, so that
+// the password has the group. resolveUser refuses an unknown user on every route, before
 // routing.
 func (s *Server) resolveUser(next http.Handler) http.Handler {
 	writer := connect.NewErrorWriter()
@@ -67,7 +67,7 @@ func (s *Server) resolveUser(next http.Handler) http.Handler {
 	})
 }
 
-// userOf returns the user of an RPC.
+// userOf returns the user for an RPC.
 func (s *Server) userOf(ctx context.Context) *User {
 	if user, ok := ctx.Value(userKey{}).(*User); ok {
 		return user
@@ -75,14 +75,14 @@ func (s *Server) userOf(ctx context.Context) *User {
 	return s.users.fallback
 }
 
-// Operations that a signature can allow. The word is part of the signed text.
+// Operations that a signature can allow. Each word is part of the signed text.
 const (
 	signedRead  = "read"
 	signedWrite = "write"
 )
 
-// authorizeFile checks a request to /files by its token or, failing that, by a
-// signature of the literal query values.
+// authorizeFile checks the token of a request to /files. If there is no valid token, it checks
+// the signature of the literal query values.
 func (s *Server) authorizeFile(r *http.Request, query url.Values, operation string) error {
 	want := s.Token()
 	if want == "" {
@@ -99,7 +99,7 @@ func (s *Server) authorizeFile(r *http.Request, query url.Values, operation stri
 	}
 	expiration := query.Get("signature_expiration")
 	signed := signature(query.Get("path"), operation, query.Get("username"), want, expiration)
-	// The newest Python SDK pads its base64; older versions and other SDKs do not.
+	// The newest Python SDK pads base64; older versions and other SDKs do not.
 	if !equal(strings.TrimRight(query.Get("signature"), "="), signed) {
 		return errors.New("invalid signature")
 	}
@@ -112,7 +112,8 @@ func (s *Server) authorizeFile(r *http.Request, query url.Values, operation stri
 	return nil
 }
 
-// signature signs an operation on a path. An empty expiration is not signed.
+// signature returns the signature for an operation on a path. An empty expiration is not part
+// of the signed text.
 func signature(path, operation, username, token, expiration string) string {
 	raw := path + ":" + operation + ":" + username + ":" + token
 	if expiration != "" {
@@ -127,7 +128,7 @@ func equal(got, want string) bool {
 	return subtle.ConstantTimeCompare([]byte(got), []byte(want)) == 1
 }
 
-// maxRepeated bounds the text of a client that a reply or a log repeats.
+// maxRepeated bounds the text that an answer or a log repeats from a client.
 const maxRepeated = 256
 
 func bounded(s string) string { return clip.Text(s, maxRepeated) }

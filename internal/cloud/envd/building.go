@@ -15,10 +15,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/treecopy"
 )
 
-// The routes here are for builds of templates of the local cloud; E2B's envd has none of
-// them. They act as root of the sandbox, without any of its programs.
+// The routes in this file serve builds of templates of the local cloud. E2B's envd does not
+// have them. They act as root of the sandbox and run none of its programs.
 
-// serveBuilding adds the routes.
+// serveBuilding adds the routes for builds.
 func (s *Server) serveBuilding(r *router) {
 	r.handle(http.MethodPost, "/local/place", building(s.place))
 	r.handle(http.MethodGet, "/local/pack", s.pack)
@@ -26,12 +26,12 @@ func (s *Server) serveBuilding(r *router) {
 	r.handle(http.MethodPost, "/local/account", building(s.account))
 }
 
-// building answers with the result of a function.
+// building returns a handler that answers with the result of a function.
 func building(do func(r *http.Request, query url.Values) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		answer, err := do(r, r.URL.Query())
 		if err != nil {
-			_, _ = io.Copy(io.Discard, r.Body) // the client sends the whole body before it reads the answer
+			_, _ = io.Copy(io.Discard, r.Body) // clients send the whole body before they read the answer
 			writeError(w, http.StatusUnprocessableEntity, bounded(err.Error()))
 			return
 		}
@@ -39,7 +39,7 @@ func building(do func(r *http.Request, query url.Values) (any, error)) http.Hand
 	}
 }
 
-// place copies files of an archive: [treecopy.Place].
+// place copies files from an archive, with [treecopy.Place].
 func (s *Server) place(r *http.Request, query url.Values) (any, error) {
 	p := treecopy.Placement{Source: query.Get("source"), Target: query.Get("target")}
 	if !path.IsAbs(p.Target) {
@@ -63,8 +63,8 @@ func (s *Server) place(r *http.Request, query url.Values) (any, error) {
 	return struct{}{}, treecopy.Place(r.Body, p)
 }
 
-// ownerNamed returns the ids of "user" or "user:group", each of them a name or a number.
-// It returns nil for an empty text.
+// ownerNamed returns the ids for "user" or "user:group". Both parts are names or numbers. It
+// returns nil for an empty text.
 func (s *Server) ownerNamed(text string) (*treecopy.Owner, error) {
 	if text == "" {
 		return nil, nil
@@ -79,7 +79,7 @@ func (s *Server) ownerNamed(text string) (*treecopy.Owner, error) {
 	return &treecopy.Owner{UID: user.UID, GID: user.GID}, nil
 }
 
-// pack answers with an archive of files: [treecopy.Pack].
+// pack answers with an archive of files, from [treecopy.Pack].
 func (s *Server) pack(w http.ResponseWriter, r *http.Request) {
 	found, err := treecopy.Find(r.URL.Query().Get("source"))
 	if err != nil {
@@ -88,11 +88,11 @@ func (s *Server) pack(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/x-tar")
 	if err := treecopy.Pack(w, found); err != nil {
-		panic(http.ErrAbortHandler) // so that a broken archive is not taken for a whole one
+		panic(http.ErrAbortHandler) // shows the client that the archive is not complete
 	}
 }
 
-// directory makes a directory for a user.
+// directory creates a directory that belongs to a user.
 func (s *Server) directory(_ *http.Request, query url.Values) (any, error) {
 	dir := query.Get("path")
 	if !path.IsAbs(dir) {

@@ -20,8 +20,8 @@ type composeRequest struct {
 	Username    string   `json:"username"`
 }
 
-// compose answers POST /files/compose: it joins the sources into one file and
-// removes them.
+// compose answers POST /files/compose. It joins the sources into one file and removes the
+// sources.
 func (s *Server) compose(w http.ResponseWriter, r *http.Request) {
 	const maxRequest = 1 << 20
 	var req composeRequest
@@ -73,8 +73,8 @@ func (s *Server) composeFiles(req *composeRequest) (string, error) {
 		}
 		info, err := os.Stat(sources[i])
 		switch {
-		// The files are compared, not the paths, because a file has many paths, and sources
-		// are removed in the end.
+		// The files are compared and not their paths, because a file may have several paths. A
+		// source that is the destination must not be removed.
 		case err == nil && os.SameFile(info, old):
 			return "", refuse(http.StatusBadRequest, "source path equals destination: %s", sources[i])
 		case isMissing(err):
@@ -92,15 +92,15 @@ func (s *Server) composeFiles(req *composeRequest) (string, error) {
 		return "", err
 	}
 	for _, path := range sources {
-		if err := os.Remove(path); err != nil && !isMissing(err) { // one source may be named twice
+		if err := os.Remove(path); err != nil && !isMissing(err) { // a source may be named twice
 			return "", fmt.Errorf("error removing a source: %w", err)
 		}
 	}
 	return destination, nil
 }
 
-// concatenate writes a temporary file beside destination and renames it over
-// destination.
+// concatenate joins the sources in a temporary file beside destination, and renames this file
+// to destination.
 func concatenate(destination string, sources []string, user *User) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(destination), ".compose-")
 	if err != nil {

@@ -16,8 +16,8 @@ var (
 	}, ", ")
 )
 
-// allowCrossOrigin allows every origin: the token protects a sandbox, and no
-// cookie authorizes anything here.
+// allowCrossOrigin allows requests from every origin. The token protects a sandbox, and no
+// cookie authorizes a request.
 func allowCrossOrigin(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		header := w.Header()

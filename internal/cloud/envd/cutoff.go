@@ -10,20 +10,20 @@ import (
 	"connectrpc.com/connect"
 )
 
-// cutMessages answers a message that ends before the length in its envelope as envd
-// does: with invalid_argument, because the request is at fault. The library takes it for
-// an internal error.
+// cutMessages changes the error for a message that ends before the length in its envelope. As
+// in envd, the error becomes invalid_argument, because the client is at fault. The library
+// would report an internal error.
 type cutMessages struct{}
 
-// WrapUnary changes nothing: only messages of streams have envelopes.
+// WrapUnary returns next: only messages of streams have envelopes.
 func (cutMessages) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc { return next }
 
-// WrapStreamingClient changes nothing: this package has no clients.
+// WrapStreamingClient returns next: this package has no clients.
 func (cutMessages) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
 	return next
 }
 
-// WrapStreamingHandler changes the error of every message that was cut off.
+// WrapStreamingHandler changes the error of each message that was cut off.
 func (cutMessages) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
 		return next(ctx, cutConn{conn})

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// makeDirs creates path and its missing parents, owned by user.
+// makeDirs creates path and its missing parents. The new directories belong to user.
 func makeDirs(path string, user *User) error {
 	info, err := os.Stat(path)
 	switch {
@@ -29,16 +29,16 @@ func makeDirs(path string, user *User) error {
 		}
 	}
 	if err := os.Mkdir(path, 0o755); errors.Is(err, fs.ErrExist) {
-		return nil // somebody else created it first, and owns it
+		return nil // another process created the directory first, and owns it
 	} else if err != nil {
 		return err
 	}
 	return owned(user, os.Lchown(path, int(user.UID), int(user.GID)))
 }
 
-// owned filters the error of changing an owner to u. Where the sandbox has a
-// single id, everything already belongs to it, and the kernel may refuse to set
-// the owner again.
+// owned returns err, the error of changing an owner to u, or nil if it can be ignored. Where
+// the sandbox has a single id, every file already has this owner, and the kernel may still
+// refuse to set it.
 func owned(u *User, err error) error {
 	if u.Credential == nil && errors.Is(err, fs.ErrPermission) {
 		return nil
@@ -46,8 +46,7 @@ func owned(u *User, err error) error {
 	return err
 }
 
-// openDir opens a directory. It opens nothing else that has taken its name,
-// such as a pipe.
+// openDir opens a directory. It fails for anything else that now has this path, such as a pipe.
 func openDir(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY, 0)
 }

@@ -20,15 +20,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fileTarget is the user and the path of a file request.
+// fileTarget is the user and the path in a request for a file.
 type fileTarget struct {
 	query  url.Values
 	user   *User
-	length int64 // of an upload, if it is known
+	length int64 // length of an upload, if it is known
 }
 
-// fileTarget does the checks that uploads and downloads share, and answers with an
-// error if one of them fails.
+// fileTarget checks a request for a file in the ways that uploads and downloads share. It
+// returns false if a check failed, after answering with the error.
 func (s *Server) fileTarget(w http.ResponseWriter, r *http.Request, operation string) (*fileTarget, bool) {
 	query := r.URL.Query()
 	for _, name := range []string{"path", "username", "signature", "signature_expiration"} {
@@ -106,16 +106,16 @@ func (s *Server) download(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, path, info.ModTime(), f)
 }
 
-// ends reports whether reading a file comes to an end: a regular one does, and so does
-// the null device, which is empty. Reading a pipe or another device may never end.
+// ends reports whether reading a file comes to an end. It returns true for regular files and
+// for the null device, which is empty. Reading a pipe or another device may never end.
 func ends(info fs.FileInfo) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	isNull := ok && info.Mode()&fs.ModeCharDevice != 0 && stat.Rdev == unix.Mkdev(1, 3)
 	return info.Mode().IsRegular() || isNull
 }
 
-// openRegular opens a file that [ends] for reading. Code in the sandbox may have
-// replaced it by a pipe, whose open would never return, or by a terminal.
+// openRegular opens a file that [ends] for reading. A program may have replaced the file by a
+// pipe, so that a plain open would never return, or by a terminal.
 func openRegular(path string) (*os.File, error) {
 	f, err := openPatiently(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
 	if err != nil {
@@ -132,8 +132,8 @@ func openRegular(path string) (*os.File, error) {
 	return f, nil
 }
 
-// downloadCoding forces identity on range and conditional requests: both refer to
-// the file's own bytes.
+// downloadCoding returns the coding of a download. It is identity for range and conditional
+// requests, because both refer to the bytes of the file.
 func downloadCoding(header http.Header) (string, error) {
 	accepted := parseAcceptEncoding(header.Get("Accept-Encoding"))
 	for _, name := range []string{"Range", "If-Modified-Since", "If-None-Match", "If-Range"} {
@@ -155,19 +155,19 @@ func sendCompressed(w http.ResponseWriter, f *os.File) {
 	}
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Content-Encoding", gzipCoding)
-	// The data crosses a socket of this machine: speed matters, size hardly does.
+	// The data does not leave this machine, so speed matters more than size.
 	z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
 	if err != nil {
 		return
 	}
 	if _, err := io.Copy(z, f); err != nil {
-		panic(http.ErrAbortHandler) // the only way left to show that the answer is incomplete
+		panic(http.ErrAbortHandler) // the only remaining way to show that the answer is incomplete
 	}
-	_ = z.Close() // the client is gone
+	_ = z.Close() // fails if the client has gone
 }
 
-// sendSizeless sends a file that the kernel generates as it is read, such as those
-// under /proc, which report size zero. It reports false if this file is not generated.
+// sendSizeless sends a file that the kernel generates while it is read, such as a file in
+// /proc, whose size is zero. It returns false if the kernel does not generate this file.
 func sendSizeless(w http.ResponseWriter, f *os.File) bool {
 	head := make([]byte, 512)
 	n, err := f.Read(head)

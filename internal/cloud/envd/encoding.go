@@ -21,8 +21,7 @@ const (
 
 var errNotAcceptable = errors.New("no acceptable encoding found, supported: [gzip]")
 
-// offer is a coding that a client accepts; a higher quality means it is
-// preferred.
+// offer is a coding that a client accepts. A coding with a higher quality is preferred.
 type offer struct {
 	coding  string
 	quality float64
@@ -49,8 +48,8 @@ func parseAcceptEncoding(header string) acceptance {
 	return a
 }
 
-// parseCoding parses one coding of a header. As in envd, a quality that is not a
-// number is ignored and counts as 1.
+// parseCoding parses one coding of a header. As in envd, a quality that is not a number counts
+// as 1.
 func parseCoding(item string) offer {
 	coding, parameters, _ := strings.Cut(item, ";")
 	o := offer{strings.ToLower(strings.TrimSpace(coding)), 1}
@@ -66,15 +65,13 @@ func parseCoding(item string) offer {
 	return o
 }
 
-// refusesIdentity reports whether identity is refused. It is accepted unless it
-// is refused by name or by "*".
+// refusesIdentity reports whether the client refuses identity, by name or by "*".
 func (a acceptance) refusesIdentity() bool {
 	named := slices.ContainsFunc(a.offers, func(o offer) bool { return o.coding == identity })
 	return a.refused[identity] || a.refused["*"] && !named
 }
 
-// coding chooses between gzip and identity. It returns errNotAcceptable if both
-// are refused.
+// coding chooses gzip or identity. It returns errNotAcceptable if the client refuses both.
 func (a acceptance) coding() (string, error) {
 	for _, o := range a.offers {
 		switch {
@@ -92,7 +89,7 @@ func (a acceptance) coding() (string, error) {
 	return identity, nil
 }
 
-// decode undoes the Content-Encoding of an upload.
+// decode decodes the body of an upload, as its Content-Encoding requires.
 func decode(body io.Reader, contentEncoding string) (io.Reader, error) {
 	switch parseCoding(contentEncoding).coding {
 	case "", identity:

@@ -15,8 +15,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
 )
 
-// entry describes the file at path. For a symbolic link, type and mode are those of
-// its target and the rest is the link's own; a broken link has no type.
+// entry describes the file at path. For a symbolic link, type and mode are those of the target,
+// and all other fields are those of the link. A broken link has no type.
 func (s *Server) entry(path string) (*filesystem.EntryInfo, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -48,13 +48,13 @@ func (s *Server) entry(path string) (*filesystem.EntryInfo, error) {
 	return entry, nil
 }
 
-// text makes a name valid UTF-8, as strings on the wire must be. Otherwise one file
-// with another kind of name would hide its whole directory. Invalid bytes become
-// U+FFFD.
+// text replaces the invalid bytes of a name by U+FFFD, because strings on the wire must be
+// valid UTF-8. Otherwise a single file with an invalid name would make its whole directory
+// impossible to list.
 func text(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
 
-// entryIfAny is entry for a path that may have gone since it was seen. Then it
-// returns nil.
+// entryIfAny describes the file at path like entry. It returns nil if the file no longer
+// exists.
 func (s *Server) entryIfAny(path string) *filesystem.EntryInfo {
 	entry, err := s.entry(path)
 	if err != nil {

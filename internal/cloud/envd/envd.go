@@ -21,64 +21,64 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
 )
 
-// maxMessage bounds one Connect request. The largest is a SendInput.
+// maxMessage bounds the bytes of a Connect request. The largest requests are SendInput.
 const maxMessage = 32 << 20
 
-// Options configures a [Server].
+// Options configure a [Server].
 type Options struct {
 	Users          []User
-	DefaultUser    string // of a request that names none; "": the first of Users
-	AnyUser        bool   // processes may have every id, although Users share one
-	AnyOwner       bool   // builds may give files to ids that processes cannot have here
-	OneUser        string // the reason why Users share one id, and a remedy; "": this machine allows no other id
-	DefaultWorkdir string // for an empty path or cwd; "": the user's home
+	DefaultUser    string // user for a request that names none; "": the first of Users
+	AnyUser        bool   // processes may use every id, although Users share one
+	AnyOwner       bool   // builds may give files to ids that processes cannot use
+	OneUser        string // why Users share one id, and a remedy; "": this machine allows no other id
+	DefaultWorkdir string // replaces an empty path or cwd; "": the user's home
 
-	Token string // the sandbox's access token; "": none is required
+	Token string // access token of the sandbox; "": no token is required
 
-	System map[string]string // variables of the service: Envs cannot override them
-	Envs   map[string]string // variables given when the sandbox was created
+	System map[string]string // variables that the service sets; Envs cannot override them
+	Envs   map[string]string // variables that were set when the sandbox was created
 	Path   string            // PATH of processes
 
-	Scratch string // directory for uploads in progress; "": the system's temporary directory
+	Scratch string // directory for unfinished uploads; "": the system's temporary directory
 
-	MemoryBytes uint64 // the sandbox's limit, for metrics; 0: the machine's memory
-	CPUs        int    // the same for processors
+	MemoryBytes uint64 // the sandbox's memory limit, for metrics; 0: the machine's memory
+	CPUs        int    // the sandbox's processor limit, for metrics; 0: the machine's processors
 
-	Memory *child.Memory // detects processes killed by the memory limit; nil detects none
-	// MemoryUse returns how much memory is in use and how much more is cache, for
-	// metrics. If it is nil or returns known as false, the memory of the processes
-	// is added up instead.
+	Memory *child.Memory // detects processes that the memory limit killed; nil: they are not detected
+	// MemoryUse returns the bytes of memory in use, and of the cache in addition to them, for
+	// metrics. If MemoryUse is nil or returns known as false, the memory of the processes is
+	// added up instead.
 	MemoryUse func() (used, cache uint64, known bool)
 
-	// Terminal opens a pseudo-terminal; if it is nil, this process opens one
-	// itself.
+	// Terminal opens a pseudo-terminal. If it is nil, this process opens terminals itself.
 	Terminal func(context.Context) (controller, tty *os.File, err error)
 
-	// NoProcesses is the reason why nothing can be started. Empty means that everything can.
+	// NoProcesses is the reason why no process can be started. If it is empty, processes can be
+	// started.
 	NoProcesses string
 
-	Logger *slog.Logger // of the starts and ends of processes; nil: no log
+	Logger *slog.Logger // logs the starts and ends of processes; nil: no log
 }
 
 // Server serves one sandbox. It is safe for concurrent use.
 type Server struct {
-	users     *users
-	paths     paths
-	sandbox   atomic.Pointer[sandbox]
-	path      string
-	scratch   string
-	homes     string // the directory of homes of accounts that builds add
-	anyOwner  bool   // see Options
-	processes *processes
-	watchers  *watchers
-	turns     turns
-	metrics   *metrics
-	terminal  func(context.Context) (controller, tty *os.File, err error)
-	refusal   error // of every process; nil: none
+	users       *users
+	paths       paths
+	sandbox     atomic.Pointer[sandbox]
+	path        string
+	scratch     string
+	homes       string // the directory for homes of accounts that builds add
+	anyOwner    bool   // see Options
+	processes   *processes
+	watchers    *watchers
+	uploadLocks fileLocks
+	metrics     *metrics
+	terminal    func(context.Context) (controller, tty *os.File, err error)
+	refusal     error // the error for starting any process; nil: none
 }
 
-// New checks o and returns an envd without processes. [Server.Close] ends all that it starts
-// later.
+// New returns a server without processes. It returns an error if o is not valid. [Server.Close]
+// ends all processes that the server starts later.
 func New(o Options) (*Server, error) {
 	users, err := newUsers(o.Users, o.DefaultUser, o.AnyUser, o.OneUser)
 	if err != nil {
@@ -112,14 +112,14 @@ func New(o Options) (*Server, error) {
 	return s, s.Become(o.Token, o.System, o.Envs)
 }
 
-// sandbox has the values that change when a saved sandbox goes on as another one.
+// sandbox contains the values that change when saved memory continues in another sandbox.
 type sandbox struct {
 	token string
-	envs  map[string]string // System over Envs
+	envs  map[string]string // Envs overridden by System
 }
 
-// Become changes the access token and the variables of [Options], for later requests and
-// processes.
+// Become replaces the access token and the variables of [Options]. It affects later requests
+// and processes.
 func (s *Server) Become(token string, system, envs map[string]string) error {
 	all := make(map[string]string, len(system)+len(envs))
 	maps.Copy(all, envs)
@@ -131,11 +131,11 @@ func (s *Server) Become(token string, system, envs map[string]string) error {
 	return nil
 }
 
-// Token returns the access token that is required now. Empty means none.
+// Token returns the access token that requests must have. "" means that none is required.
 func (s *Server) Token() string { return s.sandbox.Load().token }
 
-// Handler serves port 49983. Its server should have neither a read nor a write
-// timeout: streams last as long as a process does.
+// Handler returns the handler for port 49983. The HTTP server must not have a read or write
+// timeout, because a stream lasts as long as its process.
 func (s *Server) Handler() http.Handler {
 	r := newRouter()
 	r.handle(http.MethodGet, "/health", s.serveHealth)
@@ -146,8 +146,8 @@ func (s *Server) Handler() http.Handler {
 	r.handle(http.MethodPost, "/files/compose", s.compose)
 	s.serveBuilding(r)
 
-	// Replies of any size are compressed when a client asks for it. It costs more than it
-	// saves, so this module's own client does not ask.
+	// Answers of any size are compressed if a client asks for it. Compression costs more than
+	// it saves, so this module's own client does not ask.
 	options := []connect.HandlerOption{connect.WithReadMaxBytes(maxMessage), connect.WithInterceptors(cutMessages{})}
 	r.mount(processconnect.NewProcessHandler(&processService{s}, options...))
 	r.mount(filesystemconnect.NewFilesystemHandler(&filesystemService{s},
@@ -156,8 +156,8 @@ func (s *Server) Handler() http.Handler {
 	return allowCrossOrigin(boundRequests(s.requireToken(s.resolveUser(r))))
 }
 
-// Close kills every process, ends every stream and waits for them. It is
-// idempotent; later requests are refused as unavailable.
+// Close kills every process, ends every stream and waits until all have ended. It is
+// idempotent. Later requests are refused as unavailable.
 func (s *Server) Close() error {
 	return errors.Join(s.processes.close(), s.watchers.close())
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
 )
 
-// maxEntries bounds one listing: about 30 MB on the wire.
+// maxEntries bounds the entries of a listing, which have about 30 MB on the wire.
 const maxEntries = 100_000
 
 var errTooManyEntries = fmt.Errorf("too many entries: the bound is %d: list with less depth", maxEntries)
@@ -35,7 +35,7 @@ func (s *filesystemService) resolve(ctx context.Context, path string) (string, e
 	return resolved, nil
 }
 
-// entry describes the file at path.
+// entry describes the file at path. Its error is a Connect error.
 func (s *filesystemService) entry(path string) (*filesystem.EntryInfo, error) {
 	entry, err := s.server.entry(path)
 	if isMissing(err) {
@@ -51,7 +51,7 @@ func isMissing(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR)
 }
 
-// Stat describes one path without following a symbolic link.
+// Stat describes the file at a path. It does not follow a symbolic link.
 func (s *filesystemService) Stat(ctx context.Context, req *connect.Request[filesystem.StatRequest]) (*connect.Response[filesystem.StatResponse], error) {
 	path, err := s.resolve(ctx, req.Msg.GetPath())
 	if err != nil {
@@ -64,7 +64,7 @@ func (s *filesystemService) Stat(ctx context.Context, req *connect.Request[files
 	return connect.NewResponse(&filesystem.StatResponse{Entry: entry}), nil
 }
 
-// MakeDir creates a directory and its parents.
+// MakeDir creates a directory and its missing parents.
 func (s *filesystemService) MakeDir(ctx context.Context, req *connect.Request[filesystem.MakeDirRequest]) (*connect.Response[filesystem.MakeDirResponse], error) {
 	path, err := s.resolve(ctx, req.Msg.GetPath())
 	if err != nil {
@@ -86,7 +86,7 @@ func (s *filesystemService) MakeDir(ctx context.Context, req *connect.Request[fi
 	return connect.NewResponse(&filesystem.MakeDirResponse{Entry: entry}), nil
 }
 
-// Move renames a file or directory; it may replace an existing file.
+// Move renames a file or directory. It may replace an existing file.
 func (s *filesystemService) Move(ctx context.Context, req *connect.Request[filesystem.MoveRequest]) (*connect.Response[filesystem.MoveResponse], error) {
 	source, err := s.resolve(ctx, req.Msg.GetSource())
 	if err != nil {
@@ -112,8 +112,8 @@ func (s *filesystemService) Move(ctx context.Context, req *connect.Request[files
 	return connect.NewResponse(&filesystem.MoveResponse{Entry: entry}), nil
 }
 
-// rename renames source to destination. If both are names of one file, the system
-// call leaves both without an error; then rename removes the source, as mv does.
+// rename renames source to destination. If both are names of the same file, the system call
+// succeeds without a change. In this case rename removes the source, as mv does.
 func rename(source, destination string) error {
 	from, err := os.Lstat(source)
 	if err != nil {
@@ -130,8 +130,8 @@ func rename(source, destination string) error {
 	return os.Remove(source)
 }
 
-// sameEntry reports whether two paths are one entry of one directory. Several paths
-// may lead to a directory.
+// sameEntry reports whether two paths are the same entry of the same directory. A directory may
+// have several paths.
 func sameEntry(a, b string) (bool, error) {
 	if filepath.Base(a) != filepath.Base(b) {
 		return false, nil
@@ -144,7 +144,8 @@ func sameEntry(a, b string) (bool, error) {
 	return os.SameFile(here, there), err
 }
 
-// Remove removes a tree. Removing a path that does not exist succeeds.
+// Remove removes a file or a directory with its contents. It succeeds if the path does not
+// exist.
 func (s *filesystemService) Remove(ctx context.Context, req *connect.Request[filesystem.RemoveRequest]) (*connect.Response[filesystem.RemoveResponse], error) {
 	path, err := s.resolve(ctx, req.Msg.GetPath())
 	if err != nil {
@@ -156,7 +157,7 @@ func (s *filesystemService) Remove(ctx context.Context, req *connect.Request[fil
 	return connect.NewResponse(&filesystem.RemoveResponse{}), nil
 }
 
-// ListDir lists a directory down to a depth, every directory before its contents.
+// ListDir lists a directory down to a depth. Every directory comes before its contents.
 func (s *filesystemService) ListDir(ctx context.Context, req *connect.Request[filesystem.ListDirRequest]) (*connect.Response[filesystem.ListDirResponse], error) {
 	path, err := s.resolve(ctx, req.Msg.GetPath())
 	if err != nil {
@@ -182,8 +183,8 @@ type listing struct {
 	entries []*filesystem.EntryInfo
 }
 
-// add adds the entries found in dir, which the client knows as path, and everything
-// below them. Entries that cannot be read or have gone are left out.
+// add adds the entries of dir, and everything below them. The client knows dir as path. Entries
+// that cannot be read or no longer exist are left out.
 func (l *listing) add(ctx context.Context, dir, path string, found []fs.DirEntry, depth uint32) error {
 	for _, d := range found {
 		if ctx.Err() != nil {
@@ -213,8 +214,8 @@ func (l *listing) add(ctx context.Context, dir, path string, found []fs.DirEntry
 	return nil
 }
 
-// readDir returns the contents of dir in order of name, at most one entry more than
-// a listing may have: a directory of millions of files must not be held in memory.
+// readDir returns the entries of dir in order of name. It returns at most one entry more than a
+// listing may have, because a directory of millions of files must not be held in memory.
 func readDir(dir string) ([]fs.DirEntry, error) {
 	f, err := openDir(dir)
 	if err != nil {
@@ -229,7 +230,7 @@ func readDir(dir string) ([]fs.DirEntry, error) {
 	return list, nil
 }
 
-// directory follows path to a directory, or returns a Connect error.
+// directory returns the directory to which path leads, or a Connect error.
 func directory(path string) (string, error) {
 	info, err := os.Stat(path)
 	switch {

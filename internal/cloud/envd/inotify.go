@@ -15,35 +15,35 @@ import (
 )
 
 const (
-	// followed is the set of events requested for every directory.
+	// followed contains the events that are requested for every directory.
 	followed = unix.IN_CREATE | unix.IN_MODIFY | unix.IN_ATTRIB | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO
-	// itself is requested as well for a directory whose parent is not followed: a
-	// followed parent would report the same, and by name.
+	// itself contains the events that are requested in addition if the parent of a directory is
+	// not followed. A followed parent reports the same changes, with the name.
 	itself = unix.IN_DELETE_SELF | unix.IN_MOVE_SELF
 )
 
 var errOverflow = errors.New("queue or buffer overflow")
 
-// inotify follows directories with the kernel's inotify interface. Libraries for it
-// read ahead in a goroutine of their own. Then nobody can know whether a change that
-// the kernel has reported was already passed on.
+// inotify follows directories through the kernel's inotify interface. A library would read
+// ahead in its own goroutine. It would then be unknown whether a change that the kernel has
+// reported was already passed on.
 //
-// wait, setDeadline and interrupt may be called from any goroutine, the other methods
-// by one goroutine at a time.
+// wait, setDeadline and interrupt may be called from any goroutine. The other methods may be
+// called from one goroutine at a time.
 type inotify struct {
 	file *os.File
 	conn syscall.RawConn
-	dirs map[int32]string // by the kernel's watch descriptor
+	dirs map[int32]string // keyed by the kernel's watch descriptor
 	ids  map[string]int32
 }
 
-// change is an event at a path; mask has the kernel's bits for it.
+// change is an event at a path. mask contains the event's bits as the kernel defines them.
 type change struct {
 	path string
 	mask uint32
 }
 
-// changeBuffers holds buffers for the changes of one read.
+// changeBuffers contains buffers, each for the changes of one read.
 var changeBuffers = sync.Pool{New: func() any { return new([16 << 10]byte) }}
 
 func newInotify() (*inotify, error) {
@@ -61,7 +61,7 @@ func newInotify() (*inotify, error) {
 
 func (n *inotify) close() error { return n.file.Close() }
 
-// add asks the kernel to report on a directory. If the directory is already followed
+// add makes the kernel report changes of a directory. If the directory is already followed
 // under an old name, add replaces that name.
 func (n *inotify) add(dir string, events uint32) error {
 	var id int
@@ -80,7 +80,7 @@ func (n *inotify) add(dir string, events uint32) error {
 	}
 	if old, known := n.dirs[int32(id)]; known && old != dir {
 		if sameFile(old, dir) {
-			return nil // mounted twice: one name is enough
+			return nil // the directory is mounted twice: one name is enough
 		}
 		delete(n.ids, old)
 	}
@@ -97,8 +97,8 @@ func sameFile(a, b string) bool {
 	return err == nil && os.SameFile(one, other)
 }
 
-// remove stops following a directory. Changes in it that have not been read are
-// dropped.
+// remove stops following a directory. It drops changes in the directory that have not been
+// read.
 func (n *inotify) remove(dir string) {
 	id, known := n.ids[dir]
 	if !known {
@@ -106,7 +106,7 @@ func (n *inotify) remove(dir string) {
 	}
 	n.drop(id)
 	_ = n.conn.Control(func(fd uintptr) {
-		_, _ = unix.InotifyRmWatch(int(fd), uint32(id)) // usually gone with the directory
+		_, _ = unix.InotifyRmWatch(int(fd), uint32(id)) // the kernel usually removed the watch with the directory
 	})
 }
 
@@ -115,13 +115,13 @@ func (n *inotify) drop(id int32) {
 	delete(n.dirs, id)
 }
 
-// wait calls take whenever there is something to read, until take returns true. It
-// returns [os.ErrDeadlineExceeded] at the deadline and when interrupted.
+// wait calls take whenever there are changes to read, until take returns true. It returns
+// [os.ErrDeadlineExceeded] at the deadline, and after interrupt.
 func (n *inotify) wait(take func() (done bool)) error {
 	return n.conn.Read(func(uintptr) bool { return take() })
 }
 
-// setDeadline sets the deadline of wait, or removes it when after is 0.
+// setDeadline sets the deadline of wait. If after is 0, it removes the deadline.
 func (n *inotify) setDeadline(after time.Duration) error {
 	if after == 0 {
 		return n.file.SetReadDeadline(time.Time{})
@@ -129,17 +129,17 @@ func (n *inotify) setDeadline(after time.Duration) error {
 	return n.file.SetReadDeadline(time.Now().Add(after))
 }
 
-func (n *inotify) interrupt() { _ = n.file.SetReadDeadline(longAgo) } // fails only when closed: then nobody waits
+func (n *inotify) interrupt() { _ = n.file.SetReadDeadline(longAgo) } // fails only if closed: then nothing waits
 
-// pending returns how many bytes of changes the kernel holds.
+// pending returns the number of bytes of changes that can be read.
 func (n *inotify) pending() (count int, err error) {
 	var failed error
 	err = n.conn.Control(func(fd uintptr) { count, failed = unix.IoctlGetInt(int(fd), unix.TIOCINQ) })
 	return count, errors.Join(err, failed)
 }
 
-// read passes on the changes of one read, in the order in which they happened. It
-// returns the number of bytes it read, which is 0 when there is nothing to read.
+// read reads changes once, and passes them to handle in the order in which they happened. It
+// returns the number of bytes that it read, or 0 if there was nothing to read.
 func (n *inotify) read(handle func(change) error) (int, error) {
 	buffer := changeBuffers.Get().(*[16 << 10]byte)
 	defer changeBuffers.Put(buffer)
@@ -176,8 +176,7 @@ func (n *inotify) read(handle func(change) error) (int, error) {
 	return size, nil
 }
 
-// change interprets an event from the kernel. It reports false if the event is of no
-// interest.
+// change converts an event of the kernel. It returns false if the event is irrelevant.
 func (n *inotify) change(id int32, mask uint32, name string) (change, bool) {
 	path, known := n.dirs[id]
 	if !known {

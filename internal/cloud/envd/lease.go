@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leasePatience limits the wait of an open for the end of leases.
+// leasePatience bounds how long an open waits for the end of leases.
 const leasePatience = time.Second
 
-// openPatiently opens a file without waiting for the other end of a pipe. It does wait, for about a
-// second at most, for the end of a lease of the file: the process that writes the text of the
-// sandbox's /proc/meminfo has a lease of that file meanwhile.
+// openPatiently opens a file. It does not wait for the other end of a pipe. It waits up to
+// leasePatience for the end of a lease on the file: the process that writes the text of the
+// sandbox's /proc/meminfo has a lease on that file while it writes.
 func openPatiently(path string, flags int) (f *os.File, err error) {
 	for pause, waited := time.Millisecond, time.Duration(0); ; pause *= 2 {
 		f, err = os.OpenFile(path, flags, 0)

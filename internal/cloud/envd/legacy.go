@@ -11,15 +11,15 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
 )
 
-// legacyClients keeps the oldest Python SDK working, which refuses unknown
-// fields: it receives only names, types and paths.
+// legacyClients sends only names, types and paths to the oldest Python SDK, which refuses
+// unknown fields.
 type legacyClients struct{}
 
-const legacyUserAgent = "connect-python" // exactly: newer ones append a version
+const legacyUserAgent = "connect-python" // the exact value: newer SDKs append a version
 
 func isLegacy(header http.Header) bool { return header.Get("User-Agent") == legacyUserAgent }
 
-// WrapUnary strips replies.
+// WrapUnary removes other fields from answers to these clients.
 func (legacyClients) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
 		res, err := next(ctx, req)
@@ -31,12 +31,12 @@ func (legacyClients) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	}
 }
 
-// WrapStreamingClient changes nothing: this package has no clients.
+// WrapStreamingClient returns next: this package has no clients.
 func (legacyClients) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
 	return next
 }
 
-// WrapStreamingHandler strips every event.
+// WrapStreamingHandler removes other fields from every event for these clients.
 func (legacyClients) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
 		if isLegacy(conn.RequestHeader()) {
@@ -49,7 +49,7 @@ func (legacyClients) WrapStreamingHandler(next connect.StreamingHandlerFunc) con
 
 type strippingConn struct{ connect.StreamingHandlerConn }
 
-// Send strips msg in place, which nobody else holds.
+// Send changes msg itself, because no other code uses msg.
 func (c strippingConn) Send(msg any) error {
 	stripReply(msg)
 	return c.StreamingHandlerConn.Send(msg)

@@ -17,20 +17,20 @@ import (
 
 const (
 	metadataHeader = "X-Metadata-"
-	metadataPrefix = "user.e2b." // prefix of an extended attribute's name
+	metadataPrefix = "user.e2b." // prefix of the names of extended attributes
 
-	maxMetadataKey = 246  // the rest of an attribute's name
-	maxMetadata    = 4096 // prefixes, keys and values together
+	maxMetadataKey = 246  // maximum length of the rest of such a name
+	maxMetadata    = 4096 // maximum bytes of prefixes, keys and values together
 )
 
-// parseMetadata returns the metadata of an upload from its headers.
+// parseMetadata returns the metadata of an upload from the headers of the request.
 func parseMetadata(header http.Header) (map[string]string, error) {
 	metadata := make(map[string]string)
 	size := 0
 	for name, values := range header {
 		key, ok := strings.CutPrefix(name, metadataHeader)
 		if !ok || key == "" || len(values) == 0 {
-			continue // as in envd, a header without a key is no metadata
+			continue // as in envd, a header without a key is ignored
 		}
 		key = strings.ToLower(key)
 		value := values[0]
@@ -54,8 +54,8 @@ func printable(s string) bool {
 	return strings.IndexFunc(s, func(r rune) bool { return r < 0x20 || r > 0x7e }) < 0
 }
 
-// readMetadata returns the metadata of a file or directory, or nil if it has none
-// or the filesystem does not support any.
+// readMetadata returns the metadata of a file or directory. It returns nil if there is none, or
+// if the filesystem does not support extended attributes.
 func readMetadata(path string, info fs.FileInfo) map[string]string {
 	if !info.Mode().IsRegular() && !info.IsDir() {
 		return nil
@@ -75,8 +75,8 @@ func readMetadata(path string, info fs.FileInfo) map[string]string {
 	return metadata
 }
 
-// writeMetadata replaces the metadata of f and returns the metadata stored now. It
-// is empty if the filesystem does not support metadata.
+// writeMetadata replaces the metadata of f. It returns the metadata that was stored, which is
+// empty if the filesystem does not support extended attributes.
 func writeMetadata(f *os.File, metadata map[string]string) (map[string]string, error) {
 	fd := int(f.Fd())
 	for _, name := range attributes(func(buf []byte) (int, error) { return unix.Flistxattr(fd, buf) }) {
@@ -97,8 +97,8 @@ func writeMetadata(f *os.File, metadata map[string]string) (map[string]string, e
 	return metadata, nil
 }
 
-// attributes returns the names of the attributes that are metadata, out of those
-// that list returns.
+// attributes returns the names of the extended attributes that are metadata. list fills a
+// buffer with the names of all attributes.
 func attributes(list func([]byte) (int, error)) []string {
 	size, err := list(nil)
 	if err != nil || size == 0 {
@@ -106,7 +106,7 @@ func attributes(list func([]byte) (int, error)) []string {
 	}
 	buf := make([]byte, size)
 	if size, err = list(buf); err != nil {
-		return nil // the list grew meanwhile: answer as if asked before
+		return nil // attributes were added meanwhile: answer as if there were none
 	}
 	var names []string
 	for name := range bytes.SplitSeq(buf[:size], []byte{0}) {

@@ -32,16 +32,16 @@ type usage struct {
 	DiskTotal   uint64  `json:"disk_total"`
 }
 
-// metrics adds up the sandbox's processes, which are those in /proc: the kernel's
-// own totals in /proc are the host's.
+// metrics measures the sandbox by adding up the processes in /proc. It cannot use the kernel's
+// totals in /proc, which are those of the host.
 type metrics struct {
-	memory    uint64 // the sandbox's limit
+	memory    uint64 // memory limit of the sandbox
 	memoryUse func() (used, cache uint64, known bool)
 	cpus      uint32
 
 	mu      sync.Mutex
 	sampled time.Time
-	used    time.Duration // processor time up to that sample
+	used    time.Duration // processor time until that sample
 }
 
 func newMetrics(o *Options) *metrics {
@@ -100,8 +100,8 @@ func (m *metrics) sample() (usage, error) {
 	}, nil
 }
 
-// percent returns the use of all processors together since the previous sample, in
-// percent with two decimals.
+// percent returns the use of all processors since the previous sample, in percent with two
+// decimals.
 func (m *metrics) percent(now time.Time, used time.Duration) float64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -114,8 +114,8 @@ func (m *metrics) percent(now time.Time, used time.Duration) float64 {
 	return math.Round(min(share, 1)*10000) / 100
 }
 
-// processTotals returns the processor time and the private memory of all
-// processes. The time includes their reaped children.
+// processTotals returns the processor time and the private memory of all processes. The time of
+// a process includes its reaped children.
 func processTotals() (used time.Duration, resident uint64, err error) {
 	proc, err := os.Open("/proc")
 	if err != nil {
@@ -136,15 +136,15 @@ func processTotals() (used time.Duration, resident uint64, err error) {
 	return used, resident, nil
 }
 
-// processorTime returns the sum of utime, stime, cutime and cstime in a stat file.
-// A process that has gone counts as zero.
+// processorTime returns the sum of utime, stime, cutime and cstime in a stat file. It returns 0
+// if the process has ended.
 func processorTime(path string) time.Duration {
 	const tick = 10 * time.Millisecond // USER_HZ, which is 100 on every Linux
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return 0
 	}
-	// The name, in parentheses, may contain anything; field 3 follows it.
+	// The name is in parentheses and may contain any character. Field 3 follows after it.
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	if len(fields) < 15 {
 		return 0
@@ -160,8 +160,7 @@ func processorTime(path string) time.Duration {
 	return used
 }
 
-// privateMemory returns the resident memory in a statm file without its shared
-// part.
+// privateMemory returns the resident memory in a statm file, without shared memory.
 func privateMemory(path string) uint64 {
 	text, err := os.ReadFile(path)
 	if err != nil {

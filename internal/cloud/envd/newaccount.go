@@ -21,11 +21,11 @@ import (
 // accountName matches the names of accounts that builds may add.
 var accountName = lazyregexp.New(`^[a-z_][a-z0-9_-]{0,31}$`)
 
-// firstID is the lowest id of accounts that builds add.
+// firstID is the lowest id of an account that a build adds.
 const firstID = 1001
 
-// account answers with an account, which it makes if none has the name. On request it lets
-// the account become root without a password.
+// account answers with the account of a name, and creates the account if it does not exist. If
+// the request asks for sudo, the account may become root without a password.
 func (s *Server) account(_ *http.Request, query url.Values) (any, error) {
 	name := query.Get("name")
 	if !accountName().MatchString(name) {
@@ -53,7 +53,7 @@ func (s *Server) account(_ *http.Request, query url.Values) (any, error) {
 	}{changed, found.Home}, nil
 }
 
-// addAccount makes an account with a group of its own, and a home.
+// addAccount creates an account that has its own group and home.
 func (s *Server) addAccount(name string) (*User, error) {
 	var taken []string
 	shell := "/bin/sh"
@@ -94,7 +94,8 @@ func (s *Server) addAccount(name string) (*User, error) {
 	return account(name, s.users.passwd.file, s.users.group.file), nil
 }
 
-// addLine appends a line to a file. If the file has it already, no right to write is needed.
+// addLine appends a line to a file. If the file already has the line, addLine needs no
+// permission to write.
 func addLine(file, line string, mode os.FileMode) (added bool, err error) {
 	text, err := head(file, maxAccounts)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) || slices.Contains(strings.Split(string(text), "\n"), line) {
@@ -112,7 +113,7 @@ func addLine(file, line string, mode os.FileMode) (added bool, err error) {
 	return err == nil, err
 }
 
-// head returns the first bytes of a file, at most n.
+// head returns the first n bytes of a file, or the whole file if it is shorter.
 func head(file string, n int64) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {

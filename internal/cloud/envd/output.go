@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	maxChunk = 32 << 10 // of stdout and stderr, in one event
-	maxPTY   = 16 << 10 // of a terminal, in one event
+	maxChunk = 32 << 10 // maximum of stdout and stderr in one event
+	maxPTY   = 16 << 10 // maximum of a terminal in one event
 
-	// queuedChunks limits the chunks that a subscriber may be behind the process.
+	// queuedChunks bounds the number of chunks that wait for a subscriber.
 	queuedChunks   = 16
 	maxSubscribers = 64
 
-	// stallLimit limits the time for which a subscriber that takes nothing may hold
-	// up a process that has other subscribers.
+	// stallLimit bounds how long a subscriber that does not read may block a process that has
+	// other subscribers.
 	stallLimit = 5 * time.Second
 )
 
@@ -35,7 +35,7 @@ var (
 	errTooManySubscribers = errors.New("too many streams of one process: the bound is 64")
 )
 
-// stream is an output of a process.
+// stream is one of the outputs of a process.
 type stream int
 
 const (
@@ -44,7 +44,7 @@ const (
 	terminal
 )
 
-// limit returns how many bytes of this output one event may hold.
+// limit returns the maximum number of bytes of this output in one event.
 func (s stream) limit() int {
 	if s == terminal {
 		return maxPTY
@@ -52,8 +52,8 @@ func (s stream) limit() int {
 	return maxChunk
 }
 
-// chunk is a piece of output. Its subscribers share it, and it is reused when the last
-// of them has released it.
+// chunk is a piece of output. Its subscribers share it. It is reused after all of them have
+// released it.
 type chunk struct {
 	of   stream
 	data []byte
@@ -76,7 +76,7 @@ func (c *chunk) release() {
 	}
 }
 
-// event returns an event that shares the chunk's memory: it must be sent before
+// event returns an event that shares the memory of the chunk. The event must be sent before
 // release is called.
 func (c *chunk) event() *process.ProcessEvent {
 	data := new(process.ProcessEvent_DataEvent)
@@ -91,36 +91,36 @@ func (c *chunk) event() *process.ProcessEvent {
 	return &process.ProcessEvent{Event: &process.ProcessEvent_Data{Data: data}}
 }
 
-// output passes the output of a process to its subscribers. The queues bound memory;
-// when they are full, the process waits:
+// output passes the output of a process to its subscribers. Bounded queues limit the memory.
+// When a queue is full, the process waits:
 //
-//   - for the oldest subscriber (the Start stream while it exists) for as long as it
-//     takes, because a client that reads slowly must get everything;
-//   - for every other subscriber for stallLimit, after which it is cut off with an
-//     error.
+//   - for the oldest subscriber (the Start stream while it exists) without a limit,
+//     because a client that reads slowly must receive everything;
+//   - for every other subscriber for stallLimit, after which that subscriber is cut off
+//     with an error.
 //
-// Once the process has been signalled, no subscriber may hold it up for longer than
-// stallLimit. Without subscribers, output is read and dropped.
+// Once the process has been signalled, every subscriber has the limit stallLimit. Without
+// subscribers, output is read and dropped.
 type output struct {
-	publishing sync.Mutex // one chunk at a time, and none after the end
+	publishing sync.Mutex // protects the order of chunks, and that none follows the end
 
 	mu          sync.Mutex
 	subscribers []*subscriber // oldest first; replaced, never changed in place
 	ended       bool
 
-	impatient chan struct{} // closed: the process was signalled
-	abandoned chan struct{} // closed: nobody will read any longer
+	impatient chan struct{} // closed once the process was signalled
+	abandoned chan struct{} // closed once no subscriber will read again
 }
 
 type subscriber struct {
-	chunks chan *chunk // closed after the last one
+	chunks chan *chunk // closed after the last chunk
 	gone   chan struct{}
-	cut    bool // set before chunks is closed: there was more output
+	cut    bool // set before chunks is closed, if more output followed
 
 	held *chunk // kept by gather for its next call; belongs to the reader
 }
 
-// newOutput returns an output and its first subscriber.
+// newOutput returns an output with its first subscriber.
 func newOutput() (*output, *subscriber) {
 	first := newSubscriber()
 	return &output{
@@ -134,7 +134,7 @@ func newSubscriber() *subscriber {
 	return &subscriber{chunks: make(chan *chunk, queuedChunks), gone: make(chan struct{})}
 }
 
-// subscribe adds a subscriber, or returns nil when the output has ended.
+// subscribe adds a subscriber. It returns nil if the output has ended.
 func (o *output) subscribe() (*subscriber, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -149,29 +149,29 @@ func (o *output) subscribe() (*subscriber, error) {
 	return s, nil
 }
 
-// unsubscribe must be called once for each subscriber, by its reader.
+// unsubscribe removes a subscriber. The reader of each subscriber must call it once.
 func (o *output) unsubscribe(s *subscriber) {
 	close(s.gone)
 	o.remove(s)
 }
 
-// gather returns the chunk to send after c was received: c followed by the chunks that
-// are already queued, up to the limit of one event. A reader that keeps up receives
-// every write at once; a slower one receives many small writes for the price of one.
+// gather joins c and the chunks that are already queued, up to the limit of one event. It is
+// called after c was received. A reader that keeps up thus receives every write at once, and a
+// slower reader receives many small writes in one event.
 func (s *subscriber) gather(c *chunk) *chunk {
 	joined := false
 	for {
 		select {
 		case next, more := <-s.chunks:
 			if !more {
-				return c // the next receive reports it again
+				return c // the next receive reports the end again
 			}
 			if next.of != c.of || len(c.data)+len(next.data) > c.of.limit() {
 				s.held = next
 				return c
 			}
 			if !joined {
-				// Other subscribers may share this chunk.
+				// Other subscribers may share this chunk, so it is copied.
 				own := newChunk(c.of)
 				own.data = append(own.buf[:0], c.data...)
 				c.release()
@@ -201,7 +201,7 @@ func (o *output) publish(c *chunk) {
 	o.publishing.Lock()
 	defer o.publishing.Unlock()
 	subscribers := o.current()
-	// The oldest subscriber comes last: it may take its time.
+	// The oldest subscriber comes last, because there may be no limit for it.
 	for i, s := range slices.Backward(subscribers) {
 		c.refs.Add(1)
 		if !o.deliver(s, c, i == 0) {
@@ -243,7 +243,7 @@ func (o *output) deliver(s *subscriber, c *chunk, oldest bool) bool {
 	return false
 }
 
-// isAbandoned reports whether nobody will read any longer.
+// isAbandoned reports whether no subscriber will read again.
 func (o *output) isAbandoned() bool {
 	select {
 	case <-o.abandoned:
@@ -253,7 +253,7 @@ func (o *output) isAbandoned() bool {
 	}
 }
 
-// end closes every subscriber's channel.
+// end closes the channel of every subscriber.
 func (o *output) end() {
 	o.publishing.Lock()
 	defer o.publishing.Unlock()
@@ -266,9 +266,9 @@ func (o *output) end() {
 	o.subscribers = nil
 }
 
-// copyFrom publishes the output from f until its end, which for a terminal is EIO. A
-// deadline set on f ends it too, after it has published everything in the pipe.
-// copyFrom then reports true, because another process still holds the other side.
+// copyFrom publishes the output from f until its end, which for a terminal is EIO. A deadline
+// of f also ends it, after it has published everything in the pipe. In this case copyFrom
+// returns true, because another process still holds the other end open.
 func (o *output) copyFrom(f *os.File, of stream) (held bool) {
 	conn, err := f.SyscallConn()
 	if err != nil {
@@ -287,8 +287,7 @@ func (o *output) copyFrom(f *os.File, of stream) (held bool) {
 	if err := f.SetReadDeadline(time.Time{}); err != nil {
 		return false
 	}
-	// More than a pipe can hold was written after the deadline, by a process that
-	// nobody waits for.
+	// After the deadline, a background process wrote more than a pipe can hold.
 	const maxPipe = 1 << 20
 	for left := maxPipe; left > 0; {
 		c, err := readChunk(conn, of, false)
@@ -301,8 +300,8 @@ func (o *output) copyFrom(f *os.File, of stream) (held bool) {
 	return true
 }
 
-// readChunk holds no buffer while it waits, so that a quiet process costs none. If
-// wait is false, it returns [unix.EAGAIN] when there is nothing to read.
+// readChunk reads output into a chunk. It has no buffer while it waits, so that a quiet process
+// needs no memory. If wait is false and there is nothing to read, it returns [unix.EAGAIN].
 func readChunk(conn syscall.RawConn, of stream, wait bool) (*chunk, error) {
 	var c *chunk
 	var failed error

@@ -12,13 +12,12 @@ import (
 )
 
 type paths struct {
-	workdir string // the meaning of an empty path; "": the home
+	workdir string // replaces an empty path; "": the user's home
 }
 
-// resolve turns the path of a request into an absolute one, as envd does. A
-// relative path is relative to the home, not to the working directory. An absolute
-// path stays unchanged, uncleaned, because clients compare it with the one they
-// sent.
+// resolve converts the path of a request to an absolute path, as envd does. A relative path is
+// relative to the home and not to the working directory. An absolute path is returned unchanged
+// and uncleaned, because clients compare it with the path that they sent.
 func (p paths) resolve(path string, user *User) (string, error) {
 	switch {
 	case len(path) >= unix.PathMax:

@@ -29,18 +29,19 @@ type launch struct {
 	user   *User
 	env    []string
 	dir    string
-	stdin  bool         // a pipe if true, else /dev/null
-	pty    *process.PTY // nil: pipes
-	// terminal opens the terminal that pty asks for.
+	stdin  bool         // stdin is a pipe; otherwise /dev/null
+	pty    *process.PTY // size of the terminal; nil: pipes
+	// terminal opens the terminal of the process.
 	terminal func() (controller, tty *os.File, err error)
-	// deadline ends the process even if clients are connected. Zero means no deadline.
+	// deadline is the time when the process is ended, even if clients are connected. Zero means
+	// that there is no deadline.
 	deadline time.Time
 	memory   *child.Memory
 	grace    time.Duration
 }
 
-// running is a process and its output. The process leads a session of its own, so that a
-// signal reaches everything that it started and that did not detach.
+// running is a process and its output. The process leads a new session, so that a signal
+// reaches all of its descendants that did not leave the session.
 type running struct {
 	pid    uint32
 	config *process.ProcessConfig
@@ -49,35 +50,35 @@ type running struct {
 	group    *child.Group
 	output   *output
 	sources  []*source
-	grace    time.Duration // limits how long wait reads on while other processes hold the output
-	stdin    *input        // nil: none; the terminal when there is one
+	grace    time.Duration // bounds how long wait reads output after the end while other processes hold it open
+	stdin    *input        // nil: no input; the terminal if there is one
 	terminal *os.File      // nil: pipes
 	deadline *time.Timer
-	// killed returns how many processes of the sandbox were killed since the start because
-	// memory ran out.
+	// killed returns the number of processes of the sandbox that have been killed since the
+	// start because memory ran out.
 	killed func() int
-	// starved returns an error if the process was killed because memory ran out.
+	// starved returns an error if this process was killed because memory ran out.
 	starved func(*os.ProcessState) error
 
 	mu        sync.Mutex
-	reaped    bool // the leader was reaped; others of its session may go on
-	signalled bool // once the leader is reaped, its output is no longer waited for
-	expired   bool // ended by its deadline
+	reaped    bool // the leader was reaped; other processes of its session may still run
+	signalled bool // after the leader is reaped, wait does not wait for more output
+	expired   bool // the deadline ended the process
 	settled   bool // later output is dropped
 
-	ended   chan struct{}                  // closed when the process is gone and end is set
-	end     *process.ProcessEvent_EndEvent // its exit status or signal
+	ended   chan struct{}                  // closed when the process has ended and end is set
+	end     *process.ProcessEvent_EndEvent // exit status or signal
 	retired bool                           // guarded by the mutex of processes
-	held    bool                           // it ended by itself while others held its output; set before ended is closed
+	held    bool                           // the process ended by itself while others held its output open; set before ended is closed
 }
 
 type source struct {
 	file *os.File
 	of   stream
-	held bool // set by wait: reading stopped before the end
+	held bool // reading stopped before the end of the output; set by wait
 }
 
-// start starts the process and subscribes to its output before there is any. The
+// start starts the process, and subscribes to its output before the process writes any. The
 // caller must call wait.
 func (l *launch) start() (*running, *subscriber, error) {
 	output, first := newOutput()
@@ -85,7 +86,7 @@ func (l *launch) start() (*running, *subscriber, error) {
 	stdio, err := l.open(r)
 	defer func() {
 		for _, f := range stdio {
-			f.Close() // the process has its own copy
+			f.Close() // the process has its own descriptor
 		}
 	}()
 	if err == nil {
@@ -102,10 +103,10 @@ func (l *launch) start() (*running, *subscriber, error) {
 	return r, first, nil
 }
 
-// stdio holds the process's side of its standard files; a nil file is /dev/null.
+// stdio is the process's side of its standard files. A nil file is /dev/null.
 type stdio [3]*os.File
 
-// open opens both sides; this process's side is stored in r.
+// open opens both sides of the standard files. It stores this process's side in r.
 func (l *launch) open(r *running) (stdio, error) {
 	var theirs stdio
 	if l.pty != nil {
@@ -136,16 +137,17 @@ func (l *launch) open(r *running) (stdio, error) {
 	return theirs, nil
 }
 
-// unexecutable is a shell script that reports on stderr why its arguments cannot be
-// executed, and exits with 127 or 126. Shells disagree about an empty name.
+// unexecutable is a shell script that reports on stderr why its arguments cannot be executed,
+// and exits with 127 or 126. It checks for an empty command itself, because shells disagree
+// about it.
 const unexecutable = `[ -n "$1" ] || { echo "sh: the command is empty" >&2; exit 127; }; exec "$@"`
 
-// exec starts the command. If it cannot be executed, a shell that runs unexecutable is
-// started instead: the client sees a process that failed, not a call that failed.
+// exec starts the command. If the command cannot be executed, exec starts a shell with
+// unexecutable instead. So the client receives the failure of a process, and not of the call.
 func (l *launch) exec(files stdio) (*child.Group, error) {
 	name, args := l.config.GetCmd(), l.config.GetArgs()
-	path := child.LookPath(name, l.env)                         // with the PATH of the process, not of envd
-	if path == guest.LoginShell && isMissing(statError(path)) { // an image may have only a plain shell, which has the same flags
+	path := child.LookPath(name, l.env)                         // uses PATH of the process, not of envd
+	if path == guest.LoginShell && isMissing(statError(path)) { // an image may have only sh, which accepts the same flags
 		name, path = filepath.Base(guest.PlainShell), guest.PlainShell
 		if words := wordsOf(args); words != nil && isMissing(statError(path)) {
 			name, args = words[0], words[1:]
@@ -171,9 +173,9 @@ func (l *launch) exec(files stdio) (*child.Group, error) {
 	return group, nil
 }
 
-// wordsOf returns the words of a shell's command line, if the shell has no other flags and
-// the line has only words. The exec form of a Dockerfile's RUN is sent as such a line. It
-// returns nil for anything else.
+// wordsOf returns the words of a shell's command line. It returns nil unless the shell has no
+// other flags and the line consists only of words. The exec form of a Dockerfile's RUN is sent
+// as such a line.
 func wordsOf(args []string) []string {
 	if len(args) > 0 && args[0] == "-l" {
 		args = args[1:]
@@ -185,7 +187,7 @@ func wordsOf(args []string) []string {
 	return words
 }
 
-// errNoShell is the error of a command in a sandbox whose image has no shell.
+// errNoShell is the error for a command in a sandbox whose image has no shell.
 var errNoShell = errors.New("there is no such program, and its image has neither " + guest.LoginShell + " nor " + guest.PlainShell +
 	", which command lines need that are more than a program and its arguments: start a program of the image, or make the image with a shell")
 
@@ -216,10 +218,10 @@ func (l *launch) command(files stdio, path string, args []string) *exec.Cmd {
 	return cmd
 }
 
-// wait returns when the process has ended and its output was published: all of it or, if
-// other processes hold the output open, the output within grace. Once the process has been
-// signalled, wait does not wait for those at all. The caller must then call finish, which
-// informs the subscribers, and linger.
+// wait returns when the process has ended and its output has been published. If other processes
+// hold the output open, wait publishes the output that arrives within grace; after a signal, it
+// does not wait for them. The caller must then call finish, which informs the subscribers, and
+// after that linger.
 func (r *running) wait() {
 	var copies sync.WaitGroup
 	for _, s := range r.sources {
@@ -247,29 +249,29 @@ func (r *running) wait() {
 	held := slices.ContainsFunc(r.sources, func(s *source) bool { return s.held })
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.held = held && !r.signalled // otherwise the signal may be about to end them, too
+	r.held = held && !r.signalled // after a signal, the others may be about to end, too
 }
 
-// linger reads and drops the output of processes that still hold it open, so that they
-// neither block nor die of SIGPIPE. It returns when they have closed it or the process
-// is abandoned, and closes everything.
+// linger reads and drops the output of processes that still hold it open, so that they neither
+// block nor die of SIGPIPE. When all of them have closed it, or the process is abandoned,
+// linger closes everything and returns.
 func (r *running) linger() {
 	var copies sync.WaitGroup
 	r.mu.Lock()
 	r.settled = true
 	for _, s := range r.sources {
 		if s.held && !r.output.isAbandoned() {
-			_ = s.file.SetReadDeadline(time.Time{}) // a failure shows when reading
+			_ = s.file.SetReadDeadline(time.Time{}) // a failure appears when reading
 			copies.Go(func() { r.output.copyFrom(s.file, s.of) })
 		}
 	}
 	r.mu.Unlock()
 	if r.terminal == nil && r.stdin != nil {
-		_ = r.stdin.close() // nobody can send input any longer; only the descriptor is left
+		_ = r.stdin.close() // nothing can send input now; only the descriptor is left
 	}
 	copies.Wait()
 	r.closeFiles()
-	_ = r.group.Close() // only a descriptor: nothing is lost
+	_ = r.group.Close() // only a descriptor: no data is lost
 }
 
 func (r *running) finish() { r.output.end() }
@@ -294,12 +296,11 @@ func (r *running) closeFiles() {
 		s.file.Close()
 	}
 	if r.stdin != nil {
-		_ = r.stdin.close() // a terminal's was closed above
+		_ = r.stdin.close() // a terminal's input was closed above
 	}
 }
 
-// signal sends sig to the first process group of the session, which may outlive its
-// leader.
+// signal sends sig to the first process group of the session. The group may outlive its leader.
 func (r *running) signal(sig unix.Signal) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -312,7 +313,7 @@ func (r *running) signal(sig unix.Signal) error {
 		r.stopReading(longAgo)
 	}
 	if errors.Is(err, unix.ESRCH) {
-		return nil // it has ended, but that is not recorded yet
+		return nil // the process has ended, but this is not recorded yet
 	}
 	return err
 }
@@ -320,11 +321,11 @@ func (r *running) signal(sig unix.Signal) error {
 // longAgo is a deadline that has already passed.
 var longAgo = time.Unix(1, 0)
 
-// stopReading makes the copies end at the given time. They publish everything in the pipes by
-// then.
+// stopReading ends the copies of output at the given time. Before they end, they publish
+// everything that is in the pipes.
 func (r *running) stopReading(at time.Time) {
 	for _, s := range r.sources {
-		_ = s.file.SetReadDeadline(at) // fails when closed: already ended
+		_ = s.file.SetReadDeadline(at) // fails if closed, that is, already ended
 	}
 }
 
@@ -348,5 +349,5 @@ func (r *running) abandon() {
 	_ = r.signal(unix.SIGKILL)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.stopReading(longAgo) // needed also for processes that left the group
+	r.stopReading(longAgo) // ends reading even if a process left the group
 }

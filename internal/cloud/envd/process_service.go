@@ -28,7 +28,7 @@ var (
 // processService implements process.Process.
 type processService struct{ server *Server }
 
-// List lists the running processes in order of pid.
+// List lists the running processes, sorted by pid.
 func (s *processService) List(context.Context, *connect.Request[process.ListRequest]) (*connect.Response[process.ListResponse], error) {
 	return connect.NewResponse(&process.ListResponse{Processes: s.server.processes.list()}), nil
 }
@@ -52,8 +52,8 @@ func (s *processService) Start(ctx context.Context, req *connect.Request[process
 	})
 }
 
-// Connect streams the output of a running process from now on, or the end of a process
-// that ended recently.
+// Connect streams the output that a running process writes from now on. For a process that
+// ended recently, it sends the end.
 func (s *processService) Connect(ctx context.Context, req *connect.Request[process.ConnectRequest], stream *connect.ServerStream[process.ConnectResponse]) error {
 	send := func(event *process.ProcessEvent) error {
 		return stream.Send(&process.ConnectResponse{Event: event})
@@ -135,7 +135,7 @@ func selectFailure(err error) error {
 	return connect.NewError(connect.CodeNotFound, err)
 }
 
-// follow sends the start event, the output and the end event of r.
+// follow sends the start event, the output and the end event of a process.
 func follow(ctx context.Context, r *running, from *subscriber, header, trailer http.Header, send func(*process.ProcessEvent) error) error {
 	defer r.output.unsubscribe(from)
 	if err := send(startEvent(r.pid)); err != nil {
@@ -173,8 +173,8 @@ func follow(ctx context.Context, r *running, from *subscriber, header, trailer h
 	}
 }
 
-// conclude sends how the stream ended. If the caller's own deadline ended the process,
-// the deadline's error is returned instead of that end.
+// conclude sends how the process ended. If the deadline of the stream's own request ended the
+// process, conclude returns the error of the deadline instead.
 func conclude(r *running, from *subscriber, trailer http.Header, send func(*process.ProcessEvent) error) error {
 	switch {
 	case from.cut:
@@ -186,9 +186,9 @@ func conclude(r *running, from *subscriber, trailer http.Header, send func(*proc
 	return send(endEvent(r.end))
 }
 
-// noteHeld records at the end of a stream that other processes still hold the
-// process's output open. It uses a trailer, which clients of the service ignore,
-// because the messages on the wire have no field for it.
+// noteHeld records at the end of a stream that other processes still hold the process's output
+// open. It uses a trailer, because the messages on the wire have no field for it. Clients of
+// the service ignore the trailer.
 func noteHeld(trailer http.Header, held bool) {
 	if held {
 		trailer.Set(protocol.TrailerOutputHeld, "true")
@@ -202,7 +202,7 @@ func contextFailure(ctx context.Context) error {
 	return connect.NewError(connect.CodeCanceled, ctx.Err())
 }
 
-// keepaliveInterval returns the interval of the header, which is in seconds.
+// keepaliveInterval returns the interval in the header, which is in seconds.
 func keepaliveInterval(header http.Header) time.Duration {
 	const fallback = 90 * time.Second
 	const longest = 24 * 60 * 60
@@ -225,7 +225,7 @@ func endEvent(end *process.ProcessEvent_EndEvent) *process.ProcessEvent {
 	return &process.ProcessEvent{Event: &process.ProcessEvent_End{End: end}}
 }
 
-// Update resizes a terminal.
+// Update changes the size of a terminal.
 func (s *processService) Update(_ context.Context, req *connect.Request[process.UpdateRequest]) (*connect.Response[process.UpdateResponse], error) {
 	r, err := s.server.processes.find(req.Msg.GetProcess())
 	if err != nil {
@@ -242,7 +242,7 @@ func (s *processService) Update(_ context.Context, req *connect.Request[process.
 	return connect.NewResponse(&process.UpdateResponse{}), nil
 }
 
-// SendInput writes to a process and returns when the input was accepted.
+// SendInput writes to a process. It returns when the input was accepted.
 func (s *processService) SendInput(ctx context.Context, req *connect.Request[process.SendInputRequest]) (*connect.Response[process.SendInputResponse], error) {
 	r, err := s.server.processes.find(req.Msg.GetProcess())
 	if err != nil {
@@ -254,8 +254,8 @@ func (s *processService) SendInput(ctx context.Context, req *connect.Request[pro
 	return connect.NewResponse(&process.SendInputResponse{}), nil
 }
 
-// StreamInput is SendInput without a round trip for each message: the first message
-// selects the process.
+// StreamInput writes to a process like SendInput, without a round trip for each message. The
+// first message selects the process.
 func (s *processService) StreamInput(ctx context.Context, stream *connect.ClientStream[process.StreamInputRequest]) (*connect.Response[process.StreamInputResponse], error) {
 	var r *running
 	for stream.Receive() {
@@ -317,8 +317,8 @@ func (r *running) send(ctx context.Context, in *process.ProcessInput) error {
 	return connect.NewError(connect.CodeInternal, fmt.Errorf("error writing to %s: %w", where, err))
 }
 
-// SendSignal signals the process and those that it started. A SIGKILL is answered once the
-// process has gone.
+// SendSignal signals the process and its descendants. It answers a SIGKILL after the process
+// has ended.
 func (s *processService) SendSignal(ctx context.Context, req *connect.Request[process.SendSignalRequest]) (*connect.Response[process.SendSignalResponse], error) {
 	r, err := s.server.processes.find(req.Msg.GetProcess())
 	if err != nil {
@@ -338,7 +338,7 @@ func (s *processService) SendSignal(ctx context.Context, req *connect.Request[pr
 	return connect.NewResponse(&process.SendSignalResponse{}), nil
 }
 
-// CloseStdin closes a process's standard input. Calling it again does no harm.
+// CloseStdin closes the standard input of a process. It is idempotent.
 func (s *processService) CloseStdin(_ context.Context, req *connect.Request[process.CloseStdinRequest]) (*connect.Response[process.CloseStdinResponse], error) {
 	r, err := s.server.processes.find(req.Msg.GetProcess())
 	if err != nil {

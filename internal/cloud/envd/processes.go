@@ -19,19 +19,20 @@ import (
 )
 
 const (
-	// maxProcesses bounds the number of processes, including ended ones whose output
+	// maxProcesses bounds the number of processes. It includes ended processes whose output
 	// others still hold open.
 	maxProcesses = 1024
-	// outputGrace limits the wait for the end of the output after the process
-	// itself has ended. The service's daemon waits forever. There, a server that a
-	// command left in the background hangs that command's client.
+	// outputGrace bounds the wait for the end of the output after the process itself has ended.
+	// The service's daemon waits without a bound: there, a server that a command leaves in the
+	// background blocks the client of that command.
 	outputGrace = 500 * time.Millisecond
-	// killLimit limits the wait of a kill for the end of the process.
+	// killLimit bounds how long a kill waits for the end of the process.
 	killLimit = 5 * time.Second
-	// retention is the time that the result of a process stays available after its end.
+	// retention is how long the result of a process stays available after the end of the
+	// process.
 	retention  = 30 * time.Second
 	maxRetired = 1024
-	// maxTag is the longest tag accepted: tags of ended processes are kept too.
+	// maxTag is the maximum length of a tag. Tags of ended processes are kept, too.
 	maxTag = 4096
 )
 
@@ -51,17 +52,17 @@ type processes struct {
 	mu       sync.Mutex
 	closed   bool
 	starting int
-	open     map[*running]struct{} // live, or ended while others hold their output
+	open     map[*running]struct{} // running, or ended while others hold the output open
 	live     map[uint32]*running
 	retired  []retired // oldest first
 }
 
-// retired is the record of an ended process, kept for a while.
+// retired is the record of an ended process. It is kept for retention.
 type retired struct {
 	pid  uint32
 	tag  *string
 	end  *process.ProcessEvent_EndEvent
-	held bool // others held its output open
+	held bool // other processes held the output open
 	at   time.Time
 }
 
@@ -95,7 +96,7 @@ func (ps *processes) start(l *launch) (*running, *subscriber, error) {
 	}
 	ps.open[r] = struct{}{}
 	ps.live[r.pid] = r
-	// The pid is in use again: a request for it now means the new process.
+	// The pid is in use again, so a request for it means the new process.
 	ps.retired = slices.DeleteFunc(ps.retired, func(old retired) bool { return old.pid == r.pid })
 	if ps.closed {
 		r.abandon()
@@ -112,8 +113,8 @@ func (ps *processes) start(l *launch) (*running, *subscriber, error) {
 	return r, first, nil
 }
 
-// retire records that r has ended, before the subscribers learn of it. Only the first
-// call counts.
+// retire records that r has ended, before the subscribers learn of the end. Only the first call
+// has an effect.
 func (ps *processes) retire(r *running, held bool) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -121,7 +122,7 @@ func (ps *processes) retire(r *running, held bool) {
 		return
 	}
 	r.retired = true
-	// A process that started meanwhile may already have the pid.
+	// A process that started meanwhile may already have this pid.
 	if ps.live[r.pid] == r {
 		delete(ps.live, r.pid)
 	}
@@ -134,9 +135,9 @@ func (ps *processes) retire(r *running, held bool) {
 	ps.retired = slices.Delete(ps.retired, 0, drop)
 }
 
-// kill ends r and returns when it has gone and is no longer listed, so that the client
-// sees this in any call after the answer. It waits for a process that the kernel
-// cannot end yet, but no longer than ctx lasts and killLimit.
+// kill ends r, and returns when r has ended and is no longer listed. So every later call of the
+// client sees the end. The kernel may be unable to end a process yet; kill then waits for at
+// most killLimit, or until ctx ends.
 func (ps *processes) kill(ctx context.Context, r *running) error {
 	if err := r.signal(unix.SIGKILL); err != nil {
 		return err
@@ -145,7 +146,7 @@ func (ps *processes) kill(ctx context.Context, r *running) error {
 	defer limit.Stop()
 	select {
 	case <-r.ended:
-		// Its output may still be on its way to a slow client.
+		// The output may still be on its way to a slow client.
 		ps.retire(r, false)
 	case <-limit.C:
 	case <-ctx.Done():
@@ -153,14 +154,14 @@ func (ps *processes) kill(ctx context.Context, r *running) error {
 	return nil
 }
 
-// forget drops r once all of its files are closed.
+// forget drops r. It is called once all files of r are closed.
 func (ps *processes) forget(r *running) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	delete(ps.open, r)
 }
 
-// selected reports whether a selector matches a process.
+// selected reports whether a selector selects a process.
 func selected(s *process.ProcessSelector, pid uint32, tag *string) bool {
 	switch selector := s.GetSelector().(type) {
 	case *process.ProcessSelector_Pid:
@@ -181,8 +182,8 @@ func notFound(s *process.ProcessSelector) error {
 	return errNoSelector
 }
 
-// find returns a live process. If several have the tag, it returns the one with the
-// lowest pid.
+// find returns a running process. If several processes have the tag, it returns the one with
+// the lowest pid.
 func (ps *processes) find(s *process.ProcessSelector) (*running, error) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()

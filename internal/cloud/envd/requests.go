@@ -13,13 +13,13 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
 )
 
-// maxRequests limits the requests that are served at once. Most are streams, which
-// last as long as a process does.
+// maxRequests bounds the number of concurrent requests. Most of them are streams, which last as
+// long as a process.
 const maxRequests = 4096
 
 var errTooManyRequests = fmt.Errorf("too many requests at once: the bound is %d", maxRequests)
 
-// boundRequests refuses requests over the bound, except health checks.
+// boundRequests refuses requests above maxRequests, except health checks.
 func boundRequests(next http.Handler) http.Handler {
 	places := make(chan struct{}, maxRequests)
 	writer := connect.NewErrorWriter()

@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// router is stricter than [http.ServeMux], as envd's is: a GET route does not
-// imply HEAD, and a wrong method is answered with 405 without a body.
+// router routes requests more strictly than [http.ServeMux], as envd does: a GET route does not
+// accept HEAD, and a wrong method is answered with 405 and no body.
 type router struct {
-	routes   map[string]map[string]http.HandlerFunc // path -> method
-	services map[string]http.Handler                // path prefix
+	routes   map[string]map[string]http.HandlerFunc // by path, then by method
+	services map[string]http.Handler                // by path prefix
 }
 
 func newRouter() *router {
@@ -29,7 +29,7 @@ func (r *router) handle(method, path string, h http.HandlerFunc) {
 	r.routes[path][method] = h
 }
 
-// mount registers the results of a generated NewXxxHandler.
+// mount adds a Connect service, with the two results of a generated NewXxxHandler.
 func (r *router) mount(prefix string, h http.Handler) { r.services[prefix] = h }
 
 func (r *router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
@@ -53,8 +53,8 @@ func (r *router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	http.NotFound(w, req)
 }
 
-// writeError answers on a plain route with a numeric code, where Connect uses
-// words.
+// writeError answers with an error on a plain route. The code of the error is a number, whereas
+// Connect uses words.
 func writeError(w http.ResponseWriter, status int, message string) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	writeJSON(w, status, "application/json; charset=utf-8", struct {
@@ -63,8 +63,8 @@ func writeError(w http.ResponseWriter, status int, message string) {
 	}{status, message})
 }
 
-// writeAnswer answers on a plain route. Errors state a character set, answers do
-// not: there are clients that compare the type as a whole.
+// writeAnswer answers on a plain route. The type has no character set, unlike that of errors,
+// because some clients compare the whole type.
 func writeAnswer(w http.ResponseWriter, v any) { writeJSON(w, http.StatusOK, "application/json", v) }
 
 func writeJSON(w http.ResponseWriter, status int, contentType string, v any) {
@@ -72,5 +72,5 @@ func writeJSON(w http.ResponseWriter, status int, contentType string, v any) {
 	w.WriteHeader(status)
 	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(v) // the client is gone: there is nobody to report it to
+	_ = encoder.Encode(v) // the client has gone, so the error cannot be reported
 }

@@ -15,14 +15,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stagedFile holds the content of an upload until the upload is complete. It has no name,
-// unless the filesystem makes no files without one.
+// stagedFile contains the content of an upload until the upload is complete. It has no name,
+// unless the filesystem requires one.
 type stagedFile struct {
 	*os.File
 	name string // "" for a file without a name
 }
 
-// stage makes a staged file in the first of dirs that allows it. The caller closes it.
+// stage creates a staged file in the first of dirs where this is possible. The caller closes
+// it.
 func stage(dirs ...string) (f *stagedFile, err error) {
 	for _, dir := range dirs {
 		if f, err = stageIn(dir); err == nil {
@@ -47,7 +48,7 @@ func stageIn(dir string) (*stagedFile, error) {
 	return &stagedFile{File: f, name: f.Name()}, nil
 }
 
-// Close closes the file, which removes it unless it was linked.
+// Close closes the file. If the file was not linked, this removes it.
 func (s *stagedFile) Close() error {
 	err := s.File.Close()
 	if s.name != "" {
@@ -56,8 +57,8 @@ func (s *stagedFile) Close() error {
 	return err
 }
 
-// link gives the file the name path. It returns an error that is [os.ErrExist] if path
-// exists already, and [unix.EXDEV] if path is on another mount.
+// link gives the file the name path. If path already exists, the error is [os.ErrExist]; if
+// path is on another mount, the error is [unix.EXDEV].
 func (s *stagedFile) link(path string) error {
 	if s.name != "" {
 		return os.Link(s.name, path)
@@ -66,7 +67,7 @@ func (s *stagedFile) link(path string) error {
 	return unix.Linkat(unix.AT_FDCWD, self, unix.AT_FDCWD, path, unix.AT_SYMLINK_FOLLOW)
 }
 
-// copyTo writes the content to w.
+// copyTo copies the content to w.
 func (s *stagedFile) copyTo(w io.Writer) error {
 	if _, err := s.Seek(0, io.SeekStart); err != nil {
 		return err
@@ -75,10 +76,10 @@ func (s *stagedFile) copyTo(w io.Writer) error {
 	return err
 }
 
-// stagingFor returns the directories in which to stage a new file of dir. The scratch
-// directory comes first, if its files can be linked into dir: watchers of dir see the
-// events of a nameless file in dir itself. Programs may remove the scratch directory, or
-// close it.
+// stagingFor returns the directories in which to stage a new file for dir. The scratch
+// directory comes first, if its files can be linked into dir: a nameless file in dir itself
+// would cause events for watchers of dir. Programs may remove the scratch directory, or
+// withdraw its permissions.
 func (s *Server) stagingFor(dir string) []string {
 	there, err := mountOf(dir)
 	if err != nil {
@@ -90,7 +91,7 @@ func (s *Server) stagingFor(dir string) []string {
 	return []string{s.scratch, dir}
 }
 
-// mountOf returns the number of the mount that has path.
+// mountOf returns the number of the mount that contains path.
 func mountOf(path string) (uint64, error) {
 	var stat unix.Statx_t
 	if err := unix.Statx(unix.AT_FDCWD, path, 0, unix.STATX_MNT_ID, &stat); err != nil {
@@ -102,11 +103,11 @@ func mountOf(path string) (uint64, error) {
 	return stat.Mnt_id, nil
 }
 
-// announce makes watchers of a file that was linked to path see it as one that was
-// created there and written to: its attributes change, then its content, then it is
-// closed. A file that another upload has put there meanwhile keeps its content. If the
-// file is gone, or belongs to another user so that this process may not change its times,
-// watchers see only its creation.
+// announce causes the events that watchers expect for a file that is created and written at
+// path, although the file was linked there. First its attributes change, then its content, then
+// it is closed. If another upload has replaced the file meanwhile, the new content is kept. If
+// the file no longer exists, or belongs to another user so that its times must not be changed,
+// watchers only see its creation.
 func announce(path string) {
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -119,10 +120,10 @@ func announce(path string) {
 	_ = unix.UtimesNanoAt(unix.AT_FDCWD, self, []unix.Timespec{omit, now}, 0)
 }
 
-// linkTarget returns the path of the file that a creation through path makes: the end of
-// a chain of links, if the last one leads to nothing.
+// linkTarget returns the path of the file that is created when a program creates path. That is
+// the end of a chain of links, if the last link leads to nothing.
 func linkTarget(path string) string {
-	const most = 40 // as the kernel
+	const most = 40 // as in the kernel
 	for range most {
 		to, err := os.Readlink(path)
 		if err != nil {
@@ -136,6 +137,6 @@ func linkTarget(path string) string {
 	return path
 }
 
-// parent returns the directory of an absolute path, with a slash at its end. Unlike
-// [filepath.Dir] it leaves "link/.." to the kernel, where it may differ from ".".
+// parent returns the directory of an absolute path, with a slash at the end. Unlike
+// [filepath.Dir], it does not clean "link/..", which may lead elsewhere than ".".
 func parent(path string) string { return path[:strings.LastIndexByte(path, '/')+1] }

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// maxWaiting bounds the bytes that wait for a process to read them. A single
-// message may still be of any size.
+// maxWaiting bounds the number of bytes that wait for a process to read them. It does not bound
+// the size of a single message.
 const maxWaiting = 1 << 20
 
 var (
@@ -21,25 +21,25 @@ var (
 	errInputFull   = fmt.Errorf("the process does not read its stdin: the bound of what may wait for it is %d bytes", maxWaiting)
 )
 
-// input is the writing end of a process's standard input, or of its terminal.
+// input is the writing end of a process's standard input, or of the process's terminal.
 type input struct {
-	turn chan struct{} // holds one token, so that writes do not mix and can wait with a context
+	lock chan struct{} // contains one token: one writer at a time; waiting for it can end with a context
 
 	mu     sync.Mutex
 	file   *os.File
 	closed bool
 
-	waiting atomic.Int64 // bytes
+	waiting atomic.Int64 // in bytes
 }
 
 func newInput(file *os.File) *input {
-	in := &input{turn: make(chan struct{}, 1), file: file}
-	in.turn <- struct{}{}
+	in := &input{lock: make(chan struct{}, 1), file: file}
+	in.lock <- struct{}{}
 	return in
 }
 
-// write writes all of data, or returns when ctx ends because the process does
-// not read. It returns [errInputFull] if too much is already waiting.
+// write writes all of data. If the process does not read, it returns when ctx ends. It returns
+// [errInputFull] if too many bytes are already waiting.
 func (in *input) write(ctx context.Context, data []byte) error {
 	size := int64(len(data))
 	defer in.waiting.Add(-size)
@@ -47,12 +47,12 @@ func (in *input) write(ctx context.Context, data []byte) error {
 		return errInputFull
 	}
 	select {
-	case <-in.turn:
-		defer func() { in.turn <- struct{}{} }()
+	case <-in.lock:
+		defer func() { in.lock <- struct{}{} }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	// Clear the deadline that a previous writer set.
+	// A previous writer may have set a deadline.
 	if err := in.file.SetWriteDeadline(time.Time{}); err != nil {
 		return errStdinClosed
 	}
@@ -74,7 +74,7 @@ func (in *input) write(ctx context.Context, data []byte) error {
 	return err
 }
 
-// close is idempotent and ends a write in progress.
+// close closes the input and ends a running write. It is idempotent.
 func (in *input) close() error {
 	in.mu.Lock()
 	defer in.mu.Unlock()

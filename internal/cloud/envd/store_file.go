@@ -16,16 +16,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// block is the number of bytes read before the first write. An upload that fits into one
-// block is written with one write, which watchers see as one event.
+// block is the number of bytes that are read before the first write. An upload that fits into
+// one block is written by one write, so that watchers see one event.
 const block = 256 << 10
 
 var blocks = sync.Pool{New: func() any { return new([block]byte) }}
 
-// received is a body that has arrived completely.
+// received is the body of an upload that has arrived completely.
 type received struct {
 	head []byte
-	rest *stagedFile // including head; nil when head is all
+	rest *stagedFile // the whole body; nil if head contains the whole body
 	size int64
 }
 
@@ -37,8 +37,8 @@ func (c *received) writeTo(w io.Writer) error {
 	return c.rest.copyTo(w)
 }
 
-// stage makes rest a staged file in one of dirs that holds all of c. It replaces the
-// earlier staged file.
+// stage creates a staged file in one of dirs with the whole body, and stores it in rest. It
+// replaces an earlier staged file.
 func (c *received) stage(dirs ...string) error {
 	f, err := stage(dirs...)
 	if err != nil {
@@ -59,15 +59,16 @@ func (c *received) close() error {
 	return c.rest.Close()
 }
 
-// storeFile writes body to path and gives the file to user. It returns the metadata
-// that the filesystem accepted.
+// storeFile writes body to path, and gives the file to user. It returns the metadata that the
+// filesystem stored.
 //
-// No part of an upload is at path before the whole body has arrived: in memory if it fits
-// into a block, otherwise in a staged file. So an upload that is cut off keeps an
-// existing file as it was and leaves no new one, here and in a snapshot or fork of the
-// sandbox. A new file then gets its name. An existing file is overwritten in place, so
-// that hard links, permissions, open descriptors and watches keep referring to it. Of
-// several uploads to one file, the last to be complete remains, as a whole.
+// No part of an upload is at path before the whole body has arrived. Until then, the body is in
+// memory if it fits into a block, and otherwise in a staged file. So an upload that is cut off
+// does not change an existing file and leaves no new file behind, here and in a snapshot or
+// fork of the sandbox. A new file gets its name at the end. An existing file is overwritten in
+// place, so that hard links, permissions, open descriptors and watches stay valid. If there are
+// several uploads to the same file, the file has the whole content of the last upload to
+// complete.
 //
 // A pipe or a device receives the body as it arrives, and keeps its owner.
 func (s *Server) storeFile(path string, body io.Reader, user *User, metadata map[string]string) (kept map[string]string, err error) {
@@ -89,7 +90,7 @@ func (s *Server) storeFile(path string, body io.Reader, user *User, metadata map
 	}
 
 	staging := []string{s.scratch, parent(path)}
-	f, info, err := openExisting(path) // if it cannot be written, there is no need to receive the rest
+	f, info, err := openExisting(path) // if the file cannot be written, the rest need not be received
 	switch {
 	case isMissing(err):
 		staging = s.stagingFor(parent(linkTarget(path)))
@@ -116,9 +117,9 @@ func (s *Server) storeFile(path string, body io.Reader, user *User, metadata map
 	return s.settle(path, c, user, metadata)
 }
 
-// settle makes c the content of the file at path, and makes the file if it is missing.
+// settle makes c the content of the file at path. It creates the file if there is none.
 func (s *Server) settle(path string, c *received, user *User, metadata map[string]string) (map[string]string, error) {
-	const tries = 16 // each one lost to another upload, or to a program that removes the file
+	const tries = 16 // a try fails if another upload or a program changes the file meanwhile
 	for range tries {
 		f, info, err := openExisting(path)
 		switch {
@@ -139,7 +140,8 @@ func (s *Server) settle(path string, c *received, user *User, metadata map[strin
 	return nil, refuse(http.StatusConflict, "too many uploads to %s at once", path)
 }
 
-// create gives c the name path. Its error is [fs.ErrExist] if path exists already.
+// create creates the file path with the content c. The error is [fs.ErrExist] if path already
+// exists.
 func (s *Server) create(path string, c *received, user *User, metadata map[string]string) (map[string]string, error) {
 	dir := parent(path)
 	if c.rest == nil {
@@ -166,10 +168,10 @@ func (s *Server) create(path string, c *received, user *User, metadata map[strin
 	return kept, nil
 }
 
-// openExisting opens the file at path, which may be a pipe or a device.
+// openExisting opens the file at path for writing. It may be a pipe or a device.
 func openExisting(path string) (*os.File, fs.FileInfo, error) {
-	// O_NONBLOCK is for a pipe that nobody reads, O_NOCTTY for a terminal, which must
-	// not become this process's controlling one.
+	// O_NONBLOCK is for a pipe without a reader. O_NOCTTY is for a terminal, which must not
+	// become the controlling terminal of this process.
 	f, err := os.OpenFile(path, os.O_WRONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if errors.Is(err, unix.ENXIO) {
 		return nil, nil, noReader(path)
@@ -191,9 +193,9 @@ func (s *Server) replace(f *os.File, c *received, user *User, metadata map[strin
 	if err != nil {
 		return nil, err
 	}
-	turn := s.turns.of(info)
-	turn.Lock()
-	defer turn.Unlock()
+	lock := s.uploadLocks.lockOf(info)
+	lock.Lock()
+	defer lock.Unlock()
 	if info, err = f.Stat(); err != nil { // the previous writer may have changed the size
 		return nil, err
 	}
@@ -201,7 +203,7 @@ func (s *Server) replace(f *os.File, c *received, user *User, metadata map[strin
 	if err != nil {
 		return nil, err
 	}
-	// While the old content is still there, make sure that the new content fits.
+	// The old content is still there, so first ensure that the new content fits.
 	if err := reserve(f, info.Size(), c.size); err != nil {
 		return nil, err
 	}
@@ -212,7 +214,7 @@ func (s *Server) replace(f *os.File, c *received, user *User, metadata map[strin
 	return kept, err
 }
 
-// adopt gives f to user and sets its metadata.
+// adopt gives f to user, and sets its metadata.
 func adopt(f *os.File, user *User, metadata map[string]string) (map[string]string, error) {
 	if err := owned(user, f.Chown(int(user.UID), int(user.GID))); err != nil {
 		return nil, fmt.Errorf("error changing file ownership: %w", err)
@@ -220,15 +222,15 @@ func adopt(f *os.File, user *User, metadata map[string]string) (map[string]strin
 	return writeMetadata(f, metadata)
 }
 
-// reserve makes room for size bytes in f, which has the length old and may have holes. If
-// there is no room, f stays as it was. If the filesystem cannot reserve room, reserve
-// does nothing.
+// reserve reserves disk space for size bytes in f. old is the length of f, which may have
+// holes. If the space is not available, f is unchanged. If the filesystem cannot reserve space,
+// reserve does nothing.
 func reserve(f *os.File, old, size int64) error {
 	if size == 0 {
 		return nil
 	}
 	err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, size)
-	if errors.Is(err, unix.EOPNOTSUPP) && size <= old { // gVisor knows no flags
+	if errors.Is(err, unix.EOPNOTSUPP) && size <= old { // gVisor supports no flags
 		err = unix.Fallocate(int(f.Fd()), 0, 0, size)
 	}
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
@@ -237,7 +239,7 @@ func reserve(f *os.File, old, size int64) error {
 	return nil
 }
 
-// copyBody writes the rest of body, in whole blocks.
+// copyBody writes the rest of body in whole blocks.
 func copyBody(w io.Writer, body io.Reader, buf *[block]byte) error {
 	for ended := false; !ended; {
 		n, err := fill(body, buf[:])
@@ -251,17 +253,17 @@ func copyBody(w io.Writer, body io.Reader, buf *[block]byte) error {
 	return nil
 }
 
-// pipePatience limits the time that a pipe may keep an upload waiting.
+// pipePatience bounds how long a pipe may block an upload.
 const pipePatience = 10 * time.Second
 
-// patient is a pipe or a device, which is written to as the body arrives.
+// patient writes the body to a pipe or a device as it arrives.
 type patient struct {
 	file  *os.File
 	limit time.Duration
 }
 
 func (p patient) Write(data []byte) (int, error) {
-	_ = p.file.SetWriteDeadline(time.Now().Add(p.limit)) // only files that can block support it
+	_ = p.file.SetWriteDeadline(time.Now().Add(p.limit)) // only files that can block support a deadline
 	n, err := p.file.Write(data)
 	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, unix.EPIPE) {
 		err = noReader(p.file.Name())
@@ -273,9 +275,8 @@ func noReader(path string) error {
 	return refuse(http.StatusBadRequest, "nobody reads the pipe: %s", path)
 }
 
-// fill reads until buf is full, or returns [io.EOF] if body ends before that. Unlike
-// [io.ReadFull] it distinguishes that end from a body that was cut off, which is an
-// [io.ErrUnexpectedEOF].
+// fill reads until buf is full. It returns [io.EOF] if body ends before that, and
+// [io.ErrUnexpectedEOF] if body is cut off, which [io.ReadFull] does not distinguish.
 func fill(body io.Reader, buf []byte) (n int, err error) {
 	for n < len(buf) && err == nil {
 		var m int
@@ -283,7 +284,7 @@ func fill(body io.Reader, buf []byte) (n int, err error) {
 		n += m
 	}
 	if n == len(buf) {
-		return n, nil // an end or an error will be returned again
+		return n, nil // the next read returns the same error
 	}
 	return n, err
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// tell logs the start and the end of a process. It returns when the process has ended.
-// Nobody waits for it.
+// tell logs the start and the end of a process, and returns when the process has ended. It runs
+// in its own goroutine, for which nothing waits.
 func (ps *processes) tell(l *launch, r *running) {
 	began := time.Now()
 	ctx := context.Background()
@@ -24,16 +24,16 @@ func (ps *processes) tell(l *launch, r *running) {
 	ps.logger.InfoContext(ctx, "process ended", "pid", r.pid, "status", r.end.GetStatus(), "took", time.Since(began))
 }
 
-// Bounds, in bytes, of a process's command line for the log: of the text read, and of the
-// text logged.
+// Bounds of a process's command line in the log, in bytes. One is for the text that is read,
+// and one for the text that is logged.
 const (
 	maxCommand     = 64 << 10
 	maxCommandKept = 512
 )
 
-// secrets replace the parts of a command line that look like secrets.
+// secrets contains functions that replace the parts of a command line that look like secrets.
 var secrets = []func(string) string{
-	replacing(`(://)[^/\s@'"]*(@)`), // user and password of an address
+	replacing(`(://)[^/\s@'"]*(@)`), // user and password in a URL
 	replacing(`(?i)(\b(?:bearer|basic)\s+)[\w.~+/=-]{6,}()`),
 	replacing(`(?i)((?:passw(?:or)?d|secret|token|api[-_]?key|credentials?|authorization)[\w-]*["']?\s*[=:]\s*["']?)[^\s"'&;,\\]+()`),
 	replacing(`(?i)(--?(?:passw(?:or)?d|secret|token|api-?key)[\w-]*\s+["']?)[^\s"'&;,]+()`),
@@ -45,7 +45,7 @@ func replacing(expression string) func(string) string {
 }
 
 // commandLine returns a command for the log, without the parts that look like secrets. It
-// cannot find them all: a secret belongs in the environment or stdin.
+// cannot recognise every secret: a secret belongs in the environment or in stdin.
 func commandLine(name string, args []string) string {
 	var line strings.Builder
 	line.WriteString(name)

@@ -13,14 +13,14 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 )
 
-// openTerminal opens a pseudo-terminal that belongs to the user of the process.
+// openTerminal opens a pseudo-terminal. The terminal belongs to the user of the process.
 func (l *launch) openTerminal() (controller, tty *os.File, err error) {
 	controller, tty, err = l.terminal()
 	if err != nil {
 		return nil, nil, err
 	}
 	if l.user.Credential != nil {
-		// Programs that open their terminal by name need to own it.
+		// Programs that open their terminal by name must own it.
 		err = tty.Chown(int(l.user.UID), int(l.user.GID))
 	}
 	if err = errors.Join(err, resizeTerminal(controller, l.pty.GetSize())); err != nil {
@@ -31,8 +31,7 @@ func (l *launch) openTerminal() (controller, tty *os.File, err error) {
 	return controller, tty, nil
 }
 
-// resizeTerminal sets the size that programs on a terminal see. Without a size, the
-// current one stays.
+// resizeTerminal sets the size of a terminal. If size is nil, the current size stays.
 func resizeTerminal(controller *os.File, size *process.PTY_Size) error {
 	if size == nil {
 		return nil

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// written describes one uploaded file in the answer.
+// written describes an uploaded file in the answer.
 type written struct {
 	Name     string            `json:"name"`
 	Path     string            `json:"path"`
@@ -60,7 +60,7 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request) {
 		writeError(w, status, message)
 		return
 	}
-	// Without a content type, as in envd: clients rely on text/plain.
+	// The answer has no JSON content type, as in envd, because clients rely on text/plain.
 	answer, err := json.Marshal(files)
 	if err != nil {
 		writeError(w, http.StatusInternalServerError, err.Error())
@@ -108,8 +108,8 @@ func (s *Server) receiveForm(body io.Reader, boundary string, target *fileTarget
 	form := multipart.NewReader(body, boundary)
 	for {
 		part, err := form.NextRawPart()
-		// Only the end after a closing boundary is bare. A body without one, for
-		// instance an empty one, ends in an error that wraps it.
+		// Only the end after a closing boundary is io.EOF itself. A body without that boundary,
+		// for example an empty body, ends with an error that wraps io.EOF.
 		if err == io.EOF { //nolint:errorlint // see above
 			return files, nil
 		}
@@ -136,9 +136,9 @@ func (s *Server) receiveForm(body io.Reader, boundary string, target *fileTarget
 	}
 }
 
-// roomFor refuses an upload for which the disk has no room before it fills the
-// disk. Whether the last block fits is left to the write itself, because a
-// length may be that of a form around the file.
+// roomFor returns an error if the disk does not have enough room for an upload. So such an
+// upload does not fill the disk first. It allows one block too many, because length may include
+// a form around the file; then the write itself fails.
 func (s *Server) roomFor(path string, length int64) error {
 	if length <= block {
 		return nil
@@ -146,13 +146,13 @@ func (s *Server) roomFor(path string, length int64) error {
 	dir := filepath.Dir(path)
 	if info, err := os.Stat(path); err == nil {
 		if !info.Mode().IsRegular() {
-			return nil // a device keeps nothing, and others are refused
+			return nil // a device stores nothing, and other files are refused later
 		}
 		dir = s.scratch
 	}
 	var disk unix.Statfs_t
 	for isMissing(unix.Statfs(dir, &disk)) && dir != "/" {
-		dir = filepath.Dir(dir) // the missing directory is about to be made
+		dir = filepath.Dir(dir) // the upload will create the missing directory
 	}
 	if free := disk.Bavail * uint64(disk.Bsize); disk.Blocks > 0 && uint64(length-block) > free {
 		return unix.ENOSPC
@@ -160,8 +160,8 @@ func (s *Server) roomFor(path string, length int64) error {
 	return nil
 }
 
-// wholeFileName keeps the directories of a part's file name; the library's
-// FileName drops them.
+// wholeFileName returns the file name of a part with its directories, which the library's
+// FileName removes.
 func wholeFileName(part *multipart.Part) string {
 	_, parameters, err := mime.ParseMediaType(part.Header.Get("Content-Disposition"))
 	if err != nil {

@@ -21,11 +21,11 @@ type User = guest.User
 
 type users struct {
 	list     []User
-	fallback *User // for a request that names no user
+	fallback *User // user for a request that names none
 	passwd   idNames
 	group    idNames
-	anyUser  bool   // processes may have every id
-	single   string // the reason why the users of the list share one id, and a remedy
+	anyUser  bool   // processes may use every id
+	single   string // why the users in the list share one id, and a remedy
 }
 
 func newUsers(list []User, fallback string, anyUser bool, single string) (*users, error) {
@@ -44,7 +44,7 @@ func newUsers(list []User, fallback string, anyUser bool, single string) (*users
 	return u, nil
 }
 
-// named returns an account of the sandbox: a built-in one, or one that was added.
+// named returns an account of the sandbox. It is built in, or was added.
 func (u *users) named(name string) (*User, error) {
 	for i := range u.list {
 		if u.list[i].Name == name {
@@ -57,8 +57,8 @@ func (u *users) named(name string) (*User, error) {
 	return nil, fmt.Errorf("user: unknown user %s", bounded(name))
 }
 
-// lookup is named, but an empty name means the default user, and errors are worded as
-// on the file routes.
+// lookup returns an account like named. An empty name means the default user, and the texts of
+// errors are those of the file routes.
 func (u *users) lookup(name string) (*User, error) {
 	if name == "" {
 		return u.fallback, nil
@@ -70,8 +70,8 @@ func (u *users) lookup(name string) (*User, error) {
 	return user, nil
 }
 
-// owner returns the name of a user id, or the id as text. Where several users share
-// one id, it returns the default user's name.
+// owner returns the name of a user id, or the id as text. If several users share the id, owner
+// returns the name of the default user.
 func (u *users) owner(uid uint32) string {
 	if u.fallback.UID == uid {
 		return u.fallback.Name
@@ -84,8 +84,8 @@ func (u *users) owner(uid uint32) string {
 	return u.passwd.name(uid)
 }
 
-// ownerGroup returns the name of a group id, or the id as text. A sandbox's accounts
-// have groups named after them.
+// ownerGroup returns the name of a group id, or the id as text. The group of an account has the
+// name of the account.
 func (u *users) ownerGroup(gid uint32) string {
 	if u.fallback.GID == gid {
 		return u.fallback.Name
@@ -98,8 +98,8 @@ func (u *users) ownerGroup(gid uint32) string {
 	return u.group.name(gid)
 }
 
-// idNames reads names from a file in the format of /etc/passwd and /etc/group, and
-// reads it again whenever it has changed: packages add accounts while a sandbox runs.
+// idNames contains names from a file in the format of /etc/passwd or /etc/group. It reads the
+// file again whenever the file has changed, because packages add accounts while a sandbox runs.
 type idNames struct {
 	file string
 
@@ -119,7 +119,7 @@ func (n *idNames) name(id uint32) string {
 }
 
 func (n *idNames) refresh() {
-	// The most that a sandbox can make this process read and remember.
+	// Bounds of the data that a sandbox can make this process read and keep.
 	const maxSize, maxNames = 1 << 20, 4096
 	var now syscall.Stat_t
 	if err := syscall.Stat(n.file, &now); err != nil {

@@ -19,36 +19,36 @@ import (
 )
 
 const (
-	// maxWatchedDirs bounds one recursive watch.
+	// maxWatchedDirs bounds the number of directories in a recursive watch.
 	maxWatchedDirs = 16 << 10
-	// maxReported bounds the record of files found in new directories. Above it, some
-	// creations are reported twice.
+	// maxReported bounds the number of files in reported. Above it, some creations are reported
+	// twice.
 	maxReported = 64 << 10
 )
 
-// watch follows the changes below one directory.
+// watch follows the changes in a directory or, if it is recursive, below it.
 type watch struct {
 	server    *Server
 	notify    *inotify
-	root      string // without symbolic links: the prefix of events' paths
-	asked     string // the path in the request: the prefix of entries' paths
+	root      string // path without symbolic links; begins the paths of events
+	asked     string // path in the request; begins the paths of entries
 	recursive bool
-	entries   bool // add descriptions of the changed files
+	entries   bool // events describe the changed files
 
 	mu     sync.Mutex // held while changes are read and handled
-	failed error      // the reason why no more changes will be read
+	failed error      // why no more changes can be read
 
-	dirs map[string]bool // below root, watched
-	// reported has the files that were found in a new directory. The kernel may have
-	// seen their creation as well, and would report it again. If the name later
-	// belongs to another file, its creation is reported.
+	dirs map[string]bool // watched directories below root
+	// reported contains the files that were found in a new directory. The kernel may report the
+	// creation of such a file as well, which is then ignored. If the name later belongs to
+	// another file, its creation is reported.
 	reported map[string]inode
-	// halfChmod is a directory whose change of mode was reported by one of two
-	// watches, its parent's or its own; the other one reports it next.
+	// halfChmod is a directory whose change of mode one of two watches has reported: its own,
+	// or that of its parent. The other watch reports the same change next.
 	halfChmod string
 }
 
-// watchRequest has the fields that streamed and polled watch requests share.
+// watchRequest is implemented by streamed and by polled watch requests.
 type watchRequest interface {
 	GetPath() string
 	GetRecursive() bool
@@ -56,7 +56,7 @@ type watchRequest interface {
 	GetAllowNetworkMounts() bool
 }
 
-// newWatch starts to watch. Its errors are Connect errors.
+// newWatch starts a watch. Its errors are Connect errors.
 func (s *Server) newWatch(path string, req watchRequest) (*watch, error) {
 	root, err := directory(path)
 	if err != nil {
@@ -96,7 +96,7 @@ var errTooManyDirs = fmt.Errorf("too many directories: the bound of a watch is %
 func (w *watch) close() error { return w.notify.close() }
 
 // add watches dir, which has just been found, and everything below it if the watch is
-// recursive. It calls found with each file that already exists below dir.
+// recursive. It calls found for each file that already exists below dir.
 func (w *watch) add(dir string, found func(path string) error) error {
 	events := uint32(followed)
 	if dir == w.root {
@@ -151,9 +151,9 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// take handles the changes of one read. It returns their size in bytes, 0 if there are
-// none now, and an error if there will be no more; errors are Connect errors. It must
-// be called with mu held.
+// take reads changes once, and handles them. It returns their size in bytes, which is 0 if
+// there are no changes now. It returns a Connect error if there can be no more changes. The
+// caller must hold mu.
 func (w *watch) take(emit func(*filesystem.FilesystemEvent) error) (int, error) {
 	if w.failed != nil {
 		return 0, w.failed
@@ -173,8 +173,8 @@ func (w *watch) take(emit func(*filesystem.FilesystemEvent) error) (int, error) 
 	return n, err
 }
 
-// catchUp handles every change that happened before it was called. It reports whether
-// the watch continues.
+// catchUp handles every change that happened before the call. It returns false if the watch has
+// ended.
 func (w *watch) catchUp(emit func(*filesystem.FilesystemEvent) error) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -189,8 +189,8 @@ func (w *watch) catchUp(emit func(*filesystem.FilesystemEvent) error) bool {
 	return err == nil
 }
 
-// handle turns one change into events of the wire protocol, one at a time: a directory
-// that was moved here may be of any size.
+// handle converts a change to events of the wire protocol, and emits each event at once,
+// because a directory that was moved here may have any size.
 func (w *watch) handle(c change, emit func(*filesystem.FilesystemEvent) error) error {
 	const renamed, removed = unix.IN_MOVED_FROM | unix.IN_MOVE_SELF, unix.IN_DELETE | unix.IN_DELETE_SELF
 	tell := func(path string, kind filesystem.EventType) error { return emit(w.event(path, kind)) }
@@ -221,9 +221,9 @@ func (w *watch) handle(c change, emit func(*filesystem.FilesystemEvent) error) e
 	return nil
 }
 
-// created reports path, unless that was already done, and everything in it.
+// created reports path and everything below it, unless path has been reported before.
 func (w *watch) created(path string, tell func(string, filesystem.EventType) error) error {
-	info, _ := os.Lstat(path) // nil: already gone
+	info, _ := os.Lstat(path) // nil: path no longer exists
 	reported, told := w.reported[path]
 	delete(w.reported, path)
 	if !told || info != nil && inodeOf(info) != reported {
@@ -245,8 +245,8 @@ func (w *watch) created(path string, tell func(string, filesystem.EventType) err
 	}))
 }
 
-// forget drops path. If a directory was renamed, it also drops the files below, which
-// are found again under the new name. A removed directory is empty.
+// forget drops path. If a directory was renamed, forget also drops everything below it, which
+// is found again under the new name. A removed directory is empty.
 func (w *watch) forget(path string, renamed bool) {
 	delete(w.reported, path)
 	if !w.dirs[path] {
@@ -298,8 +298,8 @@ func (w *watch) event(path string, kind filesystem.EventType) *filesystem.Filesy
 	return event
 }
 
-// refuseNetworkMount refuses to watch a network filesystem: the kernel does not report
-// changes made by other machines, and a client would wait for them in vain.
+// refuseNetworkMount returns an error if path is on a network filesystem. There, the kernel
+// does not report changes made by other machines, so a client would wait for them in vain.
 func refuseNetworkMount(path string) error {
 	var info unix.Statfs_t
 	if err := unix.Statfs(path, &info); err != nil {

@@ -20,11 +20,10 @@ import (
 
 const (
 	maxWatchers = 64
-	// maxKept limits the bytes of events that all watchers together keep until they
-	// are fetched.
+	// maxKept bounds the bytes of events that all watchers together keep for clients.
 	maxKept = 16 << 20
-	// abandoned is the time without a poll after which a watcher's place can be given
-	// to another watcher, if no place is left.
+	// abandoned is the time without a poll after which a watcher may be removed to make room
+	// for another.
 	abandoned = 10 * time.Minute
 )
 
@@ -33,7 +32,7 @@ var (
 	errTooManyEvents   = fmt.Errorf("more than %d bytes of events were not fetched in time: some are lost", maxKept)
 )
 
-// watchers holds every watch, streamed or polled.
+// watchers contains every watch, streamed or polled.
 type watchers struct {
 	waits sync.WaitGroup
 	life  context.Context //nolint:containedctx // of polled watches, which outlive requests
@@ -43,7 +42,7 @@ type watchers struct {
 	count  int
 	polled map[string]*polled
 
-	kept atomic.Int64 // bytes of events in all of polled
+	kept atomic.Int64 // bytes of the events in polled
 }
 
 // polled keeps the events of a watch until a client fetches them.
@@ -54,7 +53,7 @@ type polled struct {
 
 	mu     sync.Mutex
 	events []*filesystem.FilesystemEvent
-	size   int64 // their share of kept
+	size   int64 // bytes of the events, as counted in kept
 	asked  time.Time
 	err    error
 }
@@ -64,8 +63,8 @@ func newWatchers() *watchers {
 	return &watchers{life: life, end: end, polled: make(map[string]*polled)}
 }
 
-// enter reserves a place for a watch; its owner must call leave, or drop if it is
-// polled.
+// enter reserves a place for a watch. A streamed watch gives it back with leave, a polled one
+// with drop.
 func (ws *watchers) enter() error {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -80,8 +79,8 @@ func (ws *watchers) enter() error {
 	return nil
 }
 
-// evict removes the watcher that has gone longest without being polled, if that is
-// long enough. Its client has most likely gone: there is no other way to find out.
+// evict removes the watcher whose last poll is oldest, if that poll is older than abandoned.
+// The client of that watcher has probably gone; there is no other sign of this.
 func (ws *watchers) evict() bool {
 	var oldest string
 	since := time.Now().Add(-abandoned)
@@ -99,7 +98,7 @@ func (ws *watchers) evict() bool {
 	return true
 }
 
-// drop ends a polled watcher and frees its place. It must be called with mu held.
+// drop ends a polled watcher and frees its place. The caller must hold mu.
 func (ws *watchers) drop(id string) {
 	p := ws.polled[id]
 	delete(ws.polled, id)
@@ -115,15 +114,15 @@ func (ws *watchers) leave() {
 }
 
 func (ws *watchers) close() error {
-	ws.mu.Lock() // a watch that enters did so before this, or sees the end
+	ws.mu.Lock() // every watch has either entered by now, or sees the end
 	ws.end()
 	ws.mu.Unlock()
 	ws.waits.Wait()
 	return nil
 }
 
-// run passes events to emit until ctx ends or something fails. idle is called when
-// nothing happened for interval; a zero interval means never.
+// run passes events to emit until ctx ends or an error occurs. It calls idle whenever nothing
+// has happened for interval; if interval is 0, it never does.
 func (ws *watchers) run(ctx context.Context, w *watch, interval time.Duration, emit func(*filesystem.FilesystemEvent) error, idle func() error) error {
 	defer context.AfterFunc(ctx, w.notify.interrupt)()
 	defer context.AfterFunc(ws.life, w.notify.interrupt)()
@@ -131,7 +130,7 @@ func (ws *watchers) run(ctx context.Context, w *watch, interval time.Duration, e
 		if err := w.notify.setDeadline(interval); err != nil {
 			return connect.NewError(connect.CodeInternal, fmt.Errorf("watcher error: %w", err))
 		}
-		// A stop after this point interrupts the wait.
+		// From here on, a stop interrupts the wait.
 		switch {
 		case ws.life.Err() != nil:
 			return connect.NewError(connect.CodeUnavailable, errClosed)
@@ -175,7 +174,7 @@ func (s *filesystemService) WatchDir(ctx context.Context, req *connect.Request[f
 	if err != nil {
 		return err
 	}
-	defer func() { _ = w.close() }() // nothing can be lost
+	defer func() { _ = w.close() }() // no data can be lost
 	if err := stream.Send(&filesystem.WatchDirResponse{Event: &filesystem.WatchDirResponse_Start{Start: &filesystem.WatchDirResponse_StartEvent{}}}); err != nil {
 		return err
 	}
@@ -186,8 +185,8 @@ func (s *filesystemService) WatchDir(ctx context.Context, req *connect.Request[f
 	})
 }
 
-// CreateWatcher starts to keep the changes in a directory until the client fetches
-// them.
+// CreateWatcher starts a watcher. The watcher keeps the changes in a directory until the client
+// fetches them.
 func (s *filesystemService) CreateWatcher(ctx context.Context, req *connect.Request[filesystem.CreateWatcherRequest]) (*connect.Response[filesystem.CreateWatcherResponse], error) {
 	path, err := s.resolve(ctx, req.Msg.GetPath())
 	if err != nil {
@@ -203,7 +202,7 @@ func (s *filesystemService) CreateWatcher(ctx context.Context, req *connect.Requ
 		return nil, err
 	}
 	id := "w" + rand.Text()[:20]
-	// The watch outlives the request.
+	// The watch must outlive the request.
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	p := &polled{all: ws, watch: w, stop: stop, asked: time.Now()}
 	ws.mu.Lock()
@@ -214,8 +213,7 @@ func (s *filesystemService) CreateWatcher(ctx context.Context, req *connect.Requ
 		defer stop()
 		err := ws.run(ctx, w, 0, p.keep, nil)
 		p.fail(errors.Join(err, w.close()))
-		// An ended watcher and its kept events take up its place until it is
-		// removed.
+		// An ended watcher keeps its events and its place until it is removed.
 		select {
 		case <-ctx.Done():
 		case <-ws.life.Done():
@@ -226,7 +224,7 @@ func (s *filesystemService) CreateWatcher(ctx context.Context, req *connect.Requ
 }
 
 func (p *polled) keep(event *filesystem.FilesystemEvent) error {
-	const overhead = 128 // bytes of an event in memory
+	const overhead = 128 // bytes of an event in memory, without its path
 	size := int64(overhead + 2*proto.Size(event))
 	if p.all.kept.Add(size) > maxKept {
 		p.all.kept.Add(-size)
@@ -253,8 +251,8 @@ func (p *polled) fail(err error) {
 	p.err = err
 }
 
-// take returns the kept events. Once they are all taken, it returns the error that
-// ended the watch.
+// take returns the kept events. After the last event, it returns the error that ended the
+// watch.
 func (p *polled) take() ([]*filesystem.FilesystemEvent, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -268,8 +266,7 @@ func (p *polled) take() ([]*filesystem.FilesystemEvent, error) {
 	return events, nil
 }
 
-// GetWatcherEvents returns and removes the events of everything that happened since
-// the last call and before this one.
+// GetWatcherEvents returns and removes the events of all changes since the previous call.
 func (s *filesystemService) GetWatcherEvents(_ context.Context, req *connect.Request[filesystem.GetWatcherEventsRequest]) (*connect.Response[filesystem.GetWatcherEventsResponse], error) {
 	id := req.Msg.GetWatcherId()
 	ws := s.server.watchers
@@ -280,7 +277,7 @@ func (s *filesystemService) GetWatcherEvents(_ context.Context, req *connect.Req
 		return nil, noWatcher(id)
 	}
 	if !p.watch.catchUp(p.keep) {
-		p.watch.notify.interrupt() // so that its goroutine notices
+		p.watch.notify.interrupt() // wakes the watcher's goroutine
 	}
 	events, err := p.take()
 	if err != nil {

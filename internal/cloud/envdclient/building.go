@@ -12,38 +12,40 @@ import (
 	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
-// Placement describes the placement of an archive's files. Owners are "user" or "user:group",
-// of names or numbers.
+// Placement describes where files of an archive are placed. An owner is "user" or "user:group".
+// Both parts are names or numbers.
 type Placement struct {
-	Source string // path in the archive; "": every file at its top
-	Target string // absolute; one that ends in "/" is a directory
-	Owner  string // of copies; "": that of the archive
-	Mode   string // of copied files, octal; "": that of the archive
+	Source string // path in the archive; "": all files at the top level
+	Target string // absolute path; with "/" at the end: a directory
+	Owner  string // owner of the copies; "": the owner in the archive
+	Mode   string // octal mode of copied files; "": the mode in the archive
 	User   string // owner of missing parent directories
 }
 
-// Place copies files of a tar archive, gzip or not. size is its length, or -1 if unknown.
+// Place copies files of a tar archive, which may be compressed with gzip. size is the length of
+// the archive, or -1 if it is unknown.
 func (c *Client) Place(ctx context.Context, archive io.Reader, size int64, p Placement) error {
 	query := url.Values{"source": {p.Source}, "target": {p.Target}, "owner": {p.Owner}, "mode": {p.Mode}, "user": {p.User}}
 	return c.ask(ctx, http.MethodPost, "/local/place", query, archive, size, func(io.Reader) error { return nil })
 }
 
-// Pack passes an archive of the files that a path or a pattern names to take, and returns its
-// error.
+// Pack packs the files that a path or a pattern selects. It passes the archive to take, and
+// returns the error of take.
 func (c *Client) Pack(ctx context.Context, source string, take func(archive io.Reader) error) error {
 	return c.ask(ctx, http.MethodGet, "/local/pack", url.Values{"source": {source}}, nil, 0, take)
 }
 
-// MakeDir makes a directory and its missing parents for a user. It reports whether it made
-// any.
+// MakeDir creates a directory and its missing parents for a user. changed is false if the
+// directory existed.
 func (c *Client) MakeDir(ctx context.Context, path, user string) (changed bool, err error) {
 	var answer struct{ Changed bool }
 	err = c.ask(ctx, http.MethodPost, "/local/directory", url.Values{"path": {path}, "user": {user}}, nil, 0, into(&answer))
 	return answer.Changed, err
 }
 
-// Account returns the home of an account. If the account is missing, Account makes it and
-// reports changed. With sudo the account may become root without a password from then on.
+// Account returns the home of an account, and creates the account if it is missing. With sudo,
+// the account may become root without a password. changed reports whether Account created or
+// changed anything.
 func (c *Client) Account(ctx context.Context, name string, sudo bool) (home string, changed bool, err error) {
 	var answer struct {
 		Home    string
@@ -53,12 +55,12 @@ func (c *Client) Account(ctx context.Context, name string, sudo bool) (home stri
 	return answer.Home, answer.Changed, err
 }
 
-// into reads an answer.
+// into returns a function that decodes an answer.
 func into(answer any) func(io.Reader) error {
 	return func(body io.Reader) error { return json.NewDecoder(io.LimitReader(body, maxAnswer)).Decode(answer) }
 }
 
-// ask calls one of the routes for builds, and passes the body of the answer to take.
+// ask calls a route for builds, and passes the body of the answer to take.
 func (c *Client) ask(ctx context.Context, method, path string, query url.Values, body io.Reader, size int64, take func(io.Reader) error) error {
 	if body != nil {
 		body = io.NopCloser(body)

@@ -17,15 +17,15 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// Bounds of the answers of a sandbox, in bytes.
+// Bounds of a sandbox's answers, in bytes.
 const (
 	maxMessage  = 4 << 20
 	maxAnswer   = 64 << 10
 	maxRepeated = 1 << 10
 )
 
-// Client talks to the envd of one sandbox. It is safe for concurrent use. The caller must
-// close it.
+// Client calls the envd of one sandbox. It is safe for concurrent use. The caller must close
+// it.
 type Client struct {
 	http      *http.Client
 	transport *http.Transport
@@ -33,8 +33,8 @@ type Client struct {
 	token     string
 }
 
-// New returns a client of a sandbox. dial connects to its ports, and token is its access
-// token.
+// New returns a client for a sandbox. dial connects to a port of the sandbox, and token is the
+// sandbox's access token.
 func New(dial func(ctx context.Context, port int) (net.Conn, error), token string) *Client {
 	c := &Client{token: token, transport: &http.Transport{
 		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, protocol.PortEnvd) },
@@ -45,45 +45,45 @@ func New(dial func(ctx context.Context, port int) (net.Conn, error), token strin
 	return c
 }
 
-// base is the address of envd. Its host is not used.
+// base is the URL of envd. The host in it is not used.
 const base = "http://envd"
 
 // Close closes the connections of calls that have returned.
 func (c *Client) Close() { c.transport.CloseIdleConnections() }
 
-// Command is a command to run.
+// Command is a command for [Client.Run].
 type Command struct {
 	Args []string
-	User string // "": the sandbox's default one
-	Dir  string // "": the sandbox's default one; ~ is the user's home
+	User string // "": the sandbox's default user
+	Dir  string // "": the sandbox's default directory; ~ is the user's home
 	Envs map[string]string
-	// Stdout and Stderr receive the output. Nil drops it.
+	// Stdout and Stderr receive the output. The output for a nil writer is dropped.
 	Stdout, Stderr io.Writer
 }
 
-// Shell returns a command that runs a line as the service runs commands.
+// Shell returns a command that runs line in a login shell, as the service does.
 func Shell(line string) Command { return Command{Args: []string{"/bin/bash", "-l", "-c", line}} }
 
-// Check returns a command that runs a line to learn something about the sandbox. It reads no
-// file of the user, because .bashrc must not change the outcome.
+// Check returns a command that runs line to query the sandbox. The command reads no file of the
+// user, because .bashrc must not change the result.
 func Check(line string) Command {
 	return Command{
-		Args: []string{"/bin/bash", "-p", "-c", line}, // -p: without BASH_ENV, too
-		// With it, ss reads /proc at once. Otherwise ss first complains that it may not ask
-		// the kernel.
+		Args: []string{"/bin/bash", "-p", "-c", line}, // -p: ignores BASH_ENV
+		// With this variable, ss reads /proc. Without it, ss first complains that it cannot
+		// query the kernel.
 		Envs: map[string]string{"PROC_ROOT": "/proc"},
 	}
 }
 
-// OnlySleeps reports whether a line waits for a time and for nothing else.
+// OnlySleeps reports whether line does nothing but wait for a fixed time.
 func OnlySleeps(line string) bool { return onlySleeps().MatchString(line) }
 
 var onlySleeps = lazyregexp.New(`^\s*sleep\s+[0-9.]+[smhd]?\s*$`)
 
-// ExitError means that a command failed.
+// ExitError reports that a command failed.
 type ExitError struct {
 	Code   int
-	Detail string // envd's description
+	Detail string // description from envd
 }
 
 func (e *ExitError) Error() string {
@@ -93,7 +93,7 @@ func (e *ExitError) Error() string {
 	return fmt.Sprintf("exit status %d", e.Code)
 }
 
-// RefusedError means that envd did not run a command.
+// RefusedError reports that envd did not run a command.
 type RefusedError struct {
 	Code   connect.Code
 	Reason string
@@ -101,7 +101,7 @@ type RefusedError struct {
 
 func (e *RefusedError) Error() string { return e.Reason }
 
-// Run runs a command until it ends. It ends at the deadline of ctx, too. The error is an
+// Run runs a command until it ends. The deadline of ctx ends the command, too. The error is an
 // [*ExitError] if the command ran and failed.
 func (c *Client) Run(ctx context.Context, command Command) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -110,11 +110,11 @@ func (c *Client) Run(ctx context.Context, command Command) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = stream.Close() }() // all that matters was received
+	defer func() { _ = stream.Close() }() // all needed messages were received
 	return outcome(ctx, stream, command)
 }
 
-// outcome returns the outcome of a stream's command, and passes on its output until then.
+// outcome passes on the output of a command, and returns the command's outcome.
 func outcome(ctx context.Context, stream *connect.ServerStreamForClient[process.StartResponse], command Command) error {
 	for stream.Receive() {
 		switch event := stream.Msg().GetEvent().GetEvent().(type) {
@@ -135,10 +135,10 @@ func outcome(ctx context.Context, stream *connect.ServerStreamForClient[process.
 	return failure(ctx, stream.Err(), "it ended without a status")
 }
 
-// Start starts a command that runs on when ctx is done. The channel gets the result of
-// [Client.Run], or the cause of ctx if ctx is done before.
+// Start starts a command, which continues to run when ctx is done. The channel receives the
+// result of [Client.Run]. If ctx is done first, it receives the cause of ctx.
 func (c *Client) Start(ctx context.Context, command Command) (<-chan error, error) {
-	// The deadline of ctx is left out, because envd would end the command then.
+	// The deadline of ctx is left out, because envd would end the command at that time.
 	lasting, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	forget := func() { stop(); cancel(nil) }
@@ -154,13 +154,13 @@ func (c *Client) Start(ctx context.Context, command Command) (<-chan error, erro
 		ended := make(chan error, 1)
 		go func() {
 			defer forget()
-			defer func() { _ = stream.Close() }() // all that matters was received
+			defer func() { _ = stream.Close() }() // all needed messages were received
 			ended <- outcome(lasting, stream, command)
 		}()
 		return ended, nil
 	}
 	err = failure(lasting, stream.Err(), "it did not start")
-	_ = stream.Close() // it has failed already
+	_ = stream.Close() // the call has failed already
 	forget()
 	return nil, err
 }
@@ -198,7 +198,8 @@ func write(w io.Writer, data []byte) error {
 	return err
 }
 
-// failure converts the error of a call of envd.
+// failure converts the error of a call to envd. If ctx is done, it returns the cause of ctx. If
+// err is nil, the text of the error is otherwise.
 func failure(ctx context.Context, err error, otherwise string) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -9,7 +9,7 @@ import (
 )
 
 // CheckBinary returns an error if the program at path cannot serve sandboxes from inside
-// gVisor, where no file of this machine is visible. "" stands for this program.
+// gVisor, where no file of this machine is accessible. "" means this program.
 func CheckBinary(path string) error {
 	f, err := os.Open(cmp.Or(path, "/proc/self/exe"))
 	if err != nil {

@@ -28,34 +28,35 @@ const Version = "v0.0.0-20260905035102-160fafc42237"
 const source = "gvisor.dev/gvisor/runsc@" + Version
 
 var (
-	// ErrNotSetUp means that there is no runsc.
+	// ErrNotSetUp reports that there is no runsc.
 	ErrNotSetUp = errors.New("there is no runsc, the program of gVisor: run `e2bctl local setup --engine gvisor`, which builds it with the Go of this machine, or name one with --runsc PATH")
-	// ErrDamaged means that the runsc that Setup built does not run.
+	// ErrDamaged reports that the runsc that Setup built does not run.
 	ErrDamaged = errors.New("this runsc, which was built here, no longer runs: run `e2bctl local setup --engine gvisor`, which builds it again")
 )
 
-// used marks the last use of the runsc that Setup built.
+// used marks the time when the runsc that Setup built was last used.
 const used = setupdir.Marker(name)
 
-const name = "runsc" // of the program in its directory
+const name = "runsc" // of the program, in its directory
 
 // Program is a runsc.
 type Program struct {
 	Path    string
-	Version string // as runsc prints it
-	dir     string // the directory that Setup made for it, or ""
+	Version string // as printed by runsc
+	dir     string // directory that Setup created for it; "": Setup did not build it
 }
 
-// NoteUse records that the runsc is in use, as [setupdir.Marker.NoteUse] does, if Setup built it.
-// Later versions of this program remove an unused one.
+// NoteUse records that the runsc is in use, as [setupdir.Marker.NoteUse] does, if Setup built
+// it. Later versions of this program remove a runsc that is no longer used.
 func (p Program) NoteUse() {
 	if p.dir != "" {
 		used.NoteUse(p.dir)
 	}
 }
 
-// Find returns the runsc at path, or the one that Setup built if path is "". The error matches
-// [ErrNotSetUp] if Setup built none, and [ErrDamaged] if its runsc does not run.
+// Find returns the runsc at path. If path is "", it returns the runsc that Setup built. The
+// error matches [ErrNotSetUp] if Setup has built none, and [ErrDamaged] if the runsc that Setup
+// built does not run.
 func Find(ctx context.Context, path string) (Program, error) {
 	if path == "" {
 		return findBuilt(ctx)
@@ -91,12 +92,13 @@ func findBuilt(ctx context.Context) (Program, error) {
 	return Program{}, fmt.Errorf("gvisor: %s: %w (%w)", path, ErrDamaged, err)
 }
 
-// versionTimeout bounds the time that a program may take to print its version.
+// versionTimeout bounds the time in which a program must print its version.
 const versionTimeout = 20 * time.Second
 
 var errSlow = fmt.Errorf("it did not say its version within %v", versionTimeout)
 
-// versionOf asks a program for its version, which proves that it is a runsc.
+// versionOf returns the version that the program at path prints. This proves that the program
+// is a runsc.
 func versionOf(ctx context.Context, path string) (string, error) {
 	info, err := os.Stat(path)
 	switch {
@@ -128,14 +130,14 @@ func versionOf(ctx context.Context, path string) (string, error) {
 		return "", fmt.Errorf("%s --version says %q", path, clip.Text(line, 100))
 	}
 	version = clip.Text(strings.TrimSpace(version), 100)
-	if info, err := buildinfo.ReadFile(path); err == nil && version == "VERSION_MISSING" { // as the go command builds it
+	if info, err := buildinfo.ReadFile(path); err == nil && version == "VERSION_MISSING" { // version as recorded by the go command
 		version = info.Main.Version
 	}
 	return "runsc " + version, nil
 }
 
-// home returns the directory of the runsc of this version. It is private to this user, because
-// its programs run as this user.
+// home returns the directory of the runsc of this version. The directory is private to this
+// user, because the program in it runs as this user.
 func home() (string, error) {
 	cache, err := privatedir.Make("gvisor", privatedir.Cache)
 	if err != nil {
@@ -144,10 +146,10 @@ func home() (string, error) {
 	return filepath.Join(cache, Version), nil
 }
 
-// Setup builds runsc with the go command of this machine, unless a working one has been built.
-// The go command fetches the source like that of any module. Setup reports its progress to
-// progress. Any number of processes may call it at once. command is the go command; "" stands for
-// go.
+// Setup builds runsc with the go command of this machine, unless Setup has already built a
+// runsc that works. The go command fetches the source like that of any module. Setup writes its
+// progress to progress. Any number of processes may call it at the same time. command is the go
+// command; "" means go.
 func Setup(ctx context.Context, progress io.Writer, command string) (Program, error) {
 	if progress == nil {
 		progress = io.Discard
@@ -184,11 +186,11 @@ func Setup(ctx context.Context, progress io.Writer, command string) (Program, er
 // build builds runsc in dir.
 func build(ctx context.Context, progress io.Writer, command, dir, scratch string) error {
 	var said bytes.Buffer
-	// No module of the caller affects a build in scratch.
+	// In scratch, no module of the caller affects the build.
 	cmd := hostprogram.Command(ctx, scratch, command, "install", "-trimpath", "-ldflags=-s -w", source)
 	cmd.Env = append(cmd.Env, "GOBIN="+dir, "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
 	cmd.Stdout = io.MultiWriter(&said, progress)
-	cmd.Stderr = cmd.Stdout // the same writer, so that no two writes run at once
+	cmd.Stderr = cmd.Stdout // the same writer as Stdout, so that writes do not overlap
 	cmd.WaitDelay = 10 * time.Second
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {

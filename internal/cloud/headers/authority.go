@@ -15,25 +15,25 @@ import (
 
 const (
 	authorityLife = 10 * 365 * 24 * time.Hour
-	leafLife      = 30 * 24 * time.Hour // a leaf is used for half of it
+	leafLife      = 30 * 24 * time.Hour // a leaf is used for half of this time
 	clockSkew     = time.Hour           // of clients in virtual machines
-	maxLeaves     = 256                 // maximum number of kept ones; a new one takes 0.1 ms
+	maxLeaves     = 256                 // maximum number of kept leaves; creating one takes 0.1 ms
 
 	organization = "e2bctl sandbox"
 )
 
-// Authority is the certificate authority of one sandbox. Its key is only in the memory of
+// Authority is the certificate authority of one sandbox. Its key exists only in the memory of
 // this process. It is safe for concurrent use.
 type Authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
-	leaf *ecdsa.PrivateKey // of all leaves
+	leaf *ecdsa.PrivateKey // key of all leaves
 
 	mu     sync.Mutex
 	leaves map[string]*tls.Certificate
 }
 
-// NewAuthority makes the authority of a sandbox.
+// NewAuthority creates the authority of a sandbox.
 func NewAuthority(sandbox string) (*Authority, error) {
 	a := &Authority{leaves: map[string]*tls.Certificate{}}
 	for _, key := range []**ecdsa.PrivateKey{&a.key, &a.leaf} {
@@ -57,16 +57,16 @@ func NewAuthority(sandbox string) (*Authority, error) {
 	return a, err
 }
 
-// PEM returns the certificate of the authority. It is no secret.
+// PEM returns the certificate of the authority, which is not secret.
 func (a *Authority) PEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
 }
 
-// sign makes a certificate for a key, signed by parent.
+// sign returns a certificate for a key, signed by parent.
 func (a *Authority) sign(template, parent *x509.Certificate, key *ecdsa.PrivateKey) (*x509.Certificate, error) {
 	serial := make([]byte, 16)
 	_, _ = rand.Read(serial) // never fails
-	serial[0] &= 0x7f        // a positive number
+	serial[0] &= 0x7f        // makes the number positive
 	template.SerialNumber = new(big.Int).SetBytes(serial)
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), a.key)
 	if err != nil {
@@ -95,7 +95,7 @@ func (a *Authority) certificate(host string) (*tls.Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(a.leaves) >= maxLeaves { // a pattern matches any number of names
+	if len(a.leaves) >= maxLeaves { // a pattern can match any number of hosts
 		clear(a.leaves)
 	}
 	made := &tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: a.leaf, Leaf: leaf}

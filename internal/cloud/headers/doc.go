@@ -1,17 +1,18 @@
-// Package headers puts headers into the requests of a sandbox on their way out, so that
-// programs inside use secrets that never enter the sandbox.
+// Package headers adds headers to the requests of a sandbox on their way out. So programs
+// inside can use secrets that never enter the sandbox.
 //
-// Each sandbox has an [Authority] of its own. Programs inside trust its certificate. A
-// [Door] ends the TLS of connections to hosts for which the rules have headers, and sends
-// their requests on over connections whose certificates it has verified. All other
-// connections are passed on as they are.
+// Each sandbox has its own [Authority], whose certificate the programs inside trust. A [Door]
+// terminates the TLS of connections to hosts with header rules. It forwards their requests over
+// connections whose certificates it has verified. All other connections are passed on
+// unchanged.
 //
-// The traffic of a sandbox is hostile. A request is sent on only to the host of its
-// connection, over https, and is written anew in the form in which it was understood: bytes
-// of a client between two requests reach no server. If a rule sets a header, the client's
-// own values of it are dropped.
+// The traffic of a sandbox is hostile. A request is forwarded only to the host of its
+// connection, and only over https. It is written anew from its parsed form, so that a client's
+// bytes between two requests reach no server. If a rule sets a header, the client's own values
+// of this header are dropped.
 //
-// A host that repeats headers in its answers reveals the secret to the sandbox: a rule is as
-// trustworthy as its host. Of the methods of RFC 9110, TRACE asks every host to do that, so
-// it is refused, as are CONNECT and all methods that are neither in that RFC nor PATCH.
+// A host that repeats request headers in its answers reveals the secret to the sandbox, so a
+// rule is only as trustworthy as its host. The method TRACE asks every host to do this.
+// Therefore TRACE is refused, and so are CONNECT and all methods that are neither in RFC 9110
+// nor PATCH.
 package headers

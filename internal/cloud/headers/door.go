@@ -24,18 +24,18 @@ import (
 
 // Bounds of the connections of one sandbox.
 const (
-	headDeadline = 30 * time.Second // of the handshake, and of a request's head
+	headDeadline = 30 * time.Second // for the handshake, and for the head of a request
 	idleDeadline = 2 * time.Minute
-	maxHead      = 256 << 10 // of a request
-	maxAnswer    = 1 << 20   // of the head of an answer
+	maxHead      = 256 << 10 // bytes of a request's head
+	maxAnswer    = 1 << 20   // bytes of an answer's head
 	maxStreams   = 250       // on one HTTP/2 connection
-	maxRequests  = 256       // at once
+	maxRequests  = 256       // at the same time
 	maxIdle      = 16        // idle connections to hosts
 )
 
-// methods are the methods of requests that are sent on. TRACE is not among them: a host answers
-// it with the received request, which has the secret. An unknown method may do the same, as
-// TRACK does.
+// methods lists the methods of requests that are forwarded. TRACE is not included: a host
+// answers it with the received request, which contains the secret. An unknown method, such as
+// TRACK, may do the same.
 var methods = []string{
 	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions,
 }
@@ -45,21 +45,22 @@ type Options struct {
 	Authority *Authority
 	// Secret returns the value of a secret.
 	Secret func(name string) (string, error)
-	Roots  *x509.CertPool // for the certificates of hosts; nil: the machine's
+	Roots  *x509.CertPool // trusted roots for the certificates of hosts; nil: the machine's roots
 }
 
-// Reach connects to a port of a host, if a sandbox may reach it.
+// Reach connects to a port of a host. It returns an error if the sandbox may not reach the
+// host.
 type Reach func(ctx context.Context, host string, port uint16) (net.Conn, error)
 
-// Door passes on the requests of one sandbox to hosts with headers. It is safe for concurrent
-// use. Set must be called before Serve, and Close at the end.
+// Door forwards the requests of one sandbox to hosts with header rules. It is safe for
+// concurrent use. Set must be called before Serve. The caller must close it.
 type Door struct {
 	options Options
-	way     atomic.Pointer[way]
+	current atomic.Pointer[forwarding]
 	server  *http.Server
 	conns   chan net.Conn
 	closed  chan struct{}
-	busy    chan struct{} // one for each request
+	busy    chan struct{} // one token for each running request
 	begin   func()
 	close   func()
 
@@ -68,14 +69,14 @@ type Door struct {
 	running sync.WaitGroup
 }
 
-// way has the rules in force, and the connections for them.
-type way struct {
+// forwarding contains the current rules, and the connections that were opened for them.
+type forwarding struct {
 	rules     *network.Rules
 	transport *http.Transport
 	proxy     *httputil.ReverseProxy
 }
 
-// New returns a door. It costs nothing until there is a connection.
+// New returns a door. It uses no resources until there is a connection.
 func New(o Options) *Door {
 	d := &Door{options: o, conns: make(chan net.Conn), closed: make(chan struct{}), busy: make(chan struct{}, maxRequests)}
 	d.server = &http.Server{
@@ -88,7 +89,7 @@ func New(o Options) *Door {
 		TLSConfig: &tls.Config{
 			MinVersion:             tls.VersionTLS12,
 			NextProtos:             []string{"h2", "http/1.1"},
-			SessionTicketsDisabled: true, // every connection names its host
+			SessionTicketsDisabled: true, // every connection must name its host
 			GetCertificate:         d.certificate,
 		},
 	}
@@ -100,18 +101,19 @@ func New(o Options) *Door {
 		d.mu.Lock()
 		d.ended = true
 		d.mu.Unlock()
-		_ = d.server.Close() // it only closes connections
+		_ = d.server.Close() // the error is only that of closing connections
 		d.running.Wait()
-		d.way.Load().transport.CloseIdleConnections()
+		d.current.Load().transport.CloseIdleConnections()
 	})
 	return d
 }
 
-// silence returns the log for messages with which a sandbox could fill a log: it drops them.
+// silence returns a logger that drops its messages. It is for messages with which a sandbox
+// could fill a log.
 func silence() *log.Logger { return slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug) }
 
-// Set replaces the rules, and the function that reaches hosts: later requests use no earlier
-// connection.
+// Set replaces the rules, and the function that connects to hosts. Later requests do not use
+// earlier connections.
 func (d *Door) Set(rules *network.Rules, reach Reach) {
 	transport := &http.Transport{
 		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
@@ -138,12 +140,12 @@ func (d *Door) Set(rules *network.Rules, reach Reach) {
 		ErrorHandler:   refuse,
 		ErrorLog:       silence(),
 	}
-	if old := d.way.Swap(&way{rules, transport, proxy}); old != nil {
+	if old := d.current.Swap(&forwarding{rules, transport, proxy}); old != nil {
 		old.transport.CloseIdleConnections()
 	}
 }
 
-// Serve takes over a connection from inside. It returns at once.
+// Serve takes over a connection from inside. It does not wait for the connection to end.
 func (d *Door) Serve(conn net.Conn) {
 	d.begin()
 	select {
@@ -153,12 +155,12 @@ func (d *Door) Serve(conn net.Conn) {
 	}
 }
 
-// Close ends all connections but those that were upgraded to another protocol: they end with
-// the sandbox's side of them. It returns when no part of the door runs any longer. It is
+// Close ends all connections, except those that were upgraded to another protocol: these end
+// when the sandbox closes them. It returns when no goroutine of the door is running. It is
 // idempotent.
 func (d *Door) Close() { d.close() }
 
-// listener hands the connections of a door to its server.
+// listener is the listener from which a door's server accepts connections.
 type listener struct{ door *Door }
 
 func (l listener) Accept() (net.Conn, error) {
@@ -173,10 +175,10 @@ func (l listener) Accept() (net.Conn, error) {
 func (l listener) Close() error   { return nil }
 func (l listener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// certificate returns the certificate for a new connection's host.
+// certificate returns the certificate for the host of a new connection.
 func (d *Door) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	host := canonical(hello.ServerName)
-	if len(d.way.Load().rules.Headers(host)) == 0 {
+	if len(d.current.Load().rules.Headers(host)) == 0 {
 		return nil, fmt.Errorf("headers: no rule for %.255q", host)
 	}
 	return d.options.Authority.certificate(host)
@@ -184,14 +186,14 @@ func (d *Door) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error)
 
 const httpsPort = 443
 
-// canonical returns the canonical spelling of a name.
+// canonical returns a host name in lower case, without a final dot.
 func canonical(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
 
-// values is the key of the headers for a request in its context.
+// values is the context key of the headers for a request.
 type values struct{}
 
-// serve checks that a request is for the host of its connection, and sends it on with the
-// host's current headers.
+// serve forwards a request with the host's current headers. It refuses a request for another
+// host than that of the connection.
 func (d *Door) serve(w http.ResponseWriter, r *http.Request) {
 	if !d.enter() {
 		panic(http.ErrAbortHandler)
@@ -208,21 +210,21 @@ func (d *Door) serve(w http.ResponseWriter, r *http.Request) {
 		refuseUnfit(w, status, problem)
 		return
 	}
-	way := d.way.Load()
-	headers, err := fill(way.rules.Headers(host), d.options.Secret)
+	now := d.current.Load()
+	headers, err := fill(now.rules.Headers(host), d.options.Secret)
 	if err != nil {
 		http.Error(w, fmt.Sprintf("e2bctl: the request was not sent to %s: %v", host, err), http.StatusBadGateway)
 		return
 	}
 	defer func() {
-		if d.way.Load() != way { // Set could not close its connections, which were in use
-			way.transport.CloseIdleConnections()
+		if d.current.Load() != now { // Set could not close these connections while they were in use
+			now.transport.CloseIdleConnections()
 		}
 	}()
-	way.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), values{}, headers)))
+	now.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), values{}, headers)))
 }
 
-// enter counts a request, unless the door is closed.
+// enter counts a request. It returns false if the door is closed.
 func (d *Door) enter() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -232,8 +234,7 @@ func (d *Door) enter() bool {
 	return !d.ended
 }
 
-// unfit returns the reason for not sending a request on to a host, and the status of the
-// answer.
+// unfit returns why a request must not be forwarded to a host, and the status of the answer.
 func unfit(r *http.Request, host string) (status int, problem string) {
 	name, port, err := net.SplitHostPort(r.Host)
 	if err != nil {
@@ -252,14 +253,14 @@ func unfit(r *http.Request, host string) (status int, problem string) {
 	return 0, ""
 }
 
-// rewrite makes the request for the host.
+// rewrite prepares the outgoing request.
 func rewrite(r *httputil.ProxyRequest) {
 	r.Out.URL.Scheme, r.Out.URL.Host = "https", canonical(r.In.TLS.ServerName)
 	r.Out.URL.RawQuery = r.In.URL.RawQuery
 	r.Out.Host = r.In.Host
-	r.Out.Trailer = r.In.Trailer // filled when the body has been read
+	r.Out.Trailer = r.In.Trailer // filled in after the body has been read
 	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
-		if sent, ok := r.In.Header[name]; ok { // the client's own headers
+		if sent, ok := r.In.Header[name]; ok { // keeps the client's own headers
 			r.Out.Header[name] = sent
 		}
 	}
@@ -269,8 +270,8 @@ func rewrite(r *httputil.ProxyRequest) {
 	}
 }
 
-// Put puts the headers of a rule into a request to a host. If the request must not be sent, it
-// answers with the reason and reports false.
+// Put adds the headers of a rule to a request to a host. If the request must not be sent, Put
+// answers with the reason and returns false.
 func Put(w http.ResponseWriter, r *http.Request, host string, rule []network.Header, secret func(name string) (string, error)) bool {
 	if len(rule) == 0 {
 		return true
@@ -291,7 +292,7 @@ func Put(w http.ResponseWriter, r *http.Request, host string, rule []network.Hea
 	return true
 }
 
-// fill returns the headers of a rule with the values of their secrets.
+// fill returns the headers of a rule, with the values of the secrets in them.
 func fill(rule []network.Header, secret func(name string) (string, error)) (http.Header, error) {
 	headers := make(http.Header)
 	for _, h := range rule {
@@ -307,7 +308,7 @@ func fill(rule []network.Header, secret func(name string) (string, error)) (http
 	return headers, nil
 }
 
-// unfitMethod returns the reason for not sending on a request with an unknown method.
+// unfitMethod returns why a request with an unknown method must not be forwarded.
 func unfitMethod(r *http.Request, host string) string {
 	return fmt.Sprintf(
 		"the request was not sent to %s: network.rules puts headers into requests there, and an answer to the method %.32q could repeat them: use one of %s",
@@ -322,8 +323,8 @@ func refuseUnfit(w http.ResponseWriter, status int, problem string) {
 	http.Error(w, "e2bctl: "+problem, status)
 }
 
-// keepTrailers removes the length of an answer with trailers: HTTP/1 has no trailers in an
-// answer with a length.
+// keepTrailers removes the length of an answer that has trailers. In HTTP/1, an answer with a
+// length has no trailers.
 func keepTrailers(r *http.Response) error {
 	if len(r.Trailer) > 0 && r.Request.Method != http.MethodHead {
 		r.Header.Del("Content-Length")
@@ -332,7 +333,7 @@ func keepTrailers(r *http.Response) error {
 	return nil
 }
 
-// refuse answers a request that could not be sent.
+// refuse answers a request that could not be forwarded.
 func refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
 		panic(http.ErrAbortHandler) // the client has gone

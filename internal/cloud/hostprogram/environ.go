@@ -8,22 +8,22 @@ import (
 	"strings"
 )
 
-// kind is the way in which the value of a variable names files.
+// kind describes how the value of a variable names files.
 type kind int
 
 const (
-	file      kind = iota // one path, or URL
+	file      kind = iota // a path or a URL
 	addresses             // paths or URLs, separated by spaces
-	trusted               // directories that certificates are read from, as in PATH
-	searched              // directories that programs and libraries are run from, as in PATH
-	caller                // the caller's directory, by which programs find its files
+	trusted               // list of directories from which certificates are read, as in PATH
+	searched              // list of directories from which programs and libraries are run, as in PATH
+	caller                // the caller's directory, in which programs find their files
 )
 
-// variables are those whose relative paths programs resolve against their own current
-// directory, by their names in upper case.
+// variables lists the variables whose relative paths programs resolve against their own current
+// directory. The names are in upper case.
 var variables = [...]struct {
 	kind  kind
-	names string // separated by spaces
+	names string // names, separated by spaces
 }{
 	{searched, "PATH LD_LIBRARY_PATH NODE_PATH PERL5LIB"},
 	{trusted, "SSL_CERT_DIR"},
@@ -35,7 +35,7 @@ var variables = [...]struct {
 	{caller, "PWD OLDPWD INIT_CWD"},
 }
 
-// kindOf returns the kind of a variable, and whether the variable names files.
+// kindOf returns the kind of a variable. It returns false if the variable does not name files.
 func kindOf(name string) (kind, bool) {
 	for _, v := range variables {
 		if slices.Contains(strings.Fields(v.names), strings.ToUpper(name)) {
@@ -45,9 +45,9 @@ func kindOf(name string) (kind, bool) {
 	return 0, false
 }
 
-// Environ returns the environment of this process for a program that runs in dir. Files
-// that it names by relative paths stay those of the caller's directory. Relative
-// directories from which programs or libraries would be run are left out.
+// Environ returns the environment of this process for a program that runs in dir. Relative
+// paths of files are made absolute, so that they still name files of the caller's directory.
+// Relative directories from which programs or libraries would be run are left out.
 func Environ(dir string) []string {
 	var environ []string
 	for _, variable := range os.Environ() {
@@ -86,14 +86,15 @@ func Environ(dir string) []string {
 	return append(environ, "PWD="+dir)
 }
 
-// absolute returns the absolute directories of a list such as PATH.
+// absolute returns the absolute directories in a list such as PATH.
 func absolute(list string) []string {
 	return slices.DeleteFunc(filepath.SplitList(list), func(dir string) bool { return !filepath.IsAbs(dir) })
 }
 
-// Resolve returns a path that means the same in any current directory. A URL, a path that
-// begins with the home directory's ~ and the empty text are unchanged. So is a path that
-// cannot be resolved because the current directory is gone.
+// Resolve converts a path to one that names the same file in any current directory. It does not
+// change a URL, a path that begins with ~ for the home directory, and the empty text. It also
+// does not change a path that cannot be resolved because the current directory no longer
+// exists.
 func Resolve(path string) string {
 	if rest, local := strings.CutPrefix(path, "file:"); local && rest != "" && !strings.HasPrefix(rest, "/") {
 		if resolved := Resolve(rest); filepath.IsAbs(resolved) {
@@ -110,16 +111,17 @@ func Resolve(path string) string {
 	return resolved
 }
 
-// fileURL returns the URL of an absolute path.
+// fileURL returns the file URL of an absolute path.
 func fileURL(path string) string {
 	path = filepath.ToSlash(path)
-	if !strings.HasPrefix(path, "/") { // it begins with a drive
+	if !strings.HasPrefix(path, "/") { // the path begins with a drive
 		path = "/" + path
 	}
 	return (&url.URL{Scheme: "file", Path: path}).String()
 }
 
-// IsURL reports whether text begins with the scheme of a URL. A single letter is a drive.
+// IsURL reports whether text begins with the scheme of a URL. A single letter counts as a
+// drive.
 func IsURL(text string) bool {
 	scheme, _, found := strings.Cut(text, ":")
 	return found && len(scheme) > 1 && strings.Trim(strings.ToLower(scheme), "abcdefghijklmnopqrstuvwxyz0123456789+-") == ""

@@ -1,6 +1,6 @@
-// Package hostprogram starts programs of this machine for a setup or a local cloud.
-// Nothing in the directory of the caller decides which program runs, or what it reads:
-// that directory may be a project of somebody else, and the caller may be root.
+// Package hostprogram starts programs of this machine for a setup or a local cloud. The
+// contents of the caller's directory never decide which program runs, or which files it reads:
+// that directory may be another person's project, and the caller may be root.
 package hostprogram
 
 import (
@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 )
 
-// Find returns the absolute path of a program. A name without a separator is looked up
-// in the directories of PATH; those that depend on the current directory are left out.
+// Find returns the absolute path of a program. A name without a separator is searched in the
+// directories of PATH, except directories that depend on the current directory.
 func Find(name string) (string, error) {
 	if filepath.Base(name) != name {
 		path, err := exec.LookPath(name)
@@ -28,9 +28,9 @@ func Find(name string) (string, error) {
 	return "", &exec.Error{Name: name, Err: exec.ErrNotFound}
 }
 
-// Command returns the command that runs the program at an absolute path, in dir and with
-// [Environ]. An empty dir stands for the program's own directory: whoever can write there
-// can change the program, too.
+// Command returns a command that runs the program at an absolute path, in dir and with
+// [Environ]. If dir is "", the command runs in the program's own directory, because anyone who
+// can write there can change the program, too.
 func Command(ctx context.Context, dir, path string, arguments ...string) *exec.Cmd {
 	if dir == "" {
 		dir = filepath.Dir(path)

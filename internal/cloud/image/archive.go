@@ -14,24 +14,24 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// Keeper is a program that stores images itself.
+// Keeper stores images itself.
 type Keeper interface {
-	// Architecture is the architecture of its images, as Go names it.
+	// Architecture returns the processor architecture of the keeper's images, as in GOARCH.
 	Architecture() string
-	// Has reports whether it has the image with a digest.
+	// Has reports whether the keeper has the image with this digest.
 	Has(ctx context.Context, digest string) (bool, error)
-	// Name returns the name and the labels by which it will know the image.
+	// Name returns the name and the labels of the image in the keeper.
 	Name(digest string) (tag string, labels map[string]string)
-	// Load takes an image from an archive in the format of docker save.
+	// Load stores the image in an archive, which has the format of docker save.
 	Load(ctx context.Context, digest string, archive io.Reader) error
 }
 
-// Scratch is the reference of the empty image, which no registry has.
+// Scratch is the reference of the empty image. No registry has it.
 const Scratch = "scratch"
 
-// Give fetches an image and passes it to a keeper, unless the keeper has it already. It works
-// as Pull does, but leaves no layers here. Each layer is verified before the keeper gets it.
-// Give returns the image's configuration; the keeper does not get it.
+// Give fetches an image and passes it to a keeper, unless the keeper already has it. It works
+// like Pull, but stores no layers in this cloud. It verifies each layer before passing it on.
+// It returns the configuration of the image, which the keeper does not receive.
 func (p *Puller) Give(ctx context.Context, reference string, auth *Auth, to Keeper, progress func(line string)) (Image, error) {
 	img, err := p.give(ctx, reference, auth, to, progress)
 	if err != nil && ctx.Err() != nil {
@@ -54,7 +54,7 @@ func (p *Puller) give(ctx context.Context, reference string, auth *Auth, to Keep
 	defer f.close()
 	one := &pull{Puller: p, found: f, tell: progress}
 	img := Image{Digest: f.digest, Config: f.config}
-	release, err := p.turns.take(ctx, "give "+f.digest)
+	release, err := p.locks.lock(ctx, "give "+f.digest)
 	if err != nil {
 		return Image{}, err
 	}
@@ -75,7 +75,8 @@ func (p *Puller) give(ctx context.Context, reference string, auth *Auth, to Keep
 	return img, nil
 }
 
-// findNew looks up an image whose layers will all be read, even those that are here already.
+// findNew finds an image. All layers of the image will be read, including layers that are
+// already cached.
 func (p *Puller) findNew(ctx context.Context, on v1.Platform, reference string, auth *Auth) (*found, error) {
 	if reference == Scratch {
 		return nothing(on)
@@ -101,7 +102,7 @@ func nothing(on v1.Platform) (*found, error) {
 	return f, f.describe(config, []v1.Descriptor{{Digest: diffID, Size: size}})
 }
 
-// errUnread is the error of writing to an archive once the keeper has stopped reading it.
+// errUnread is the error of writing to an archive that the keeper has stopped reading.
 var errUnread = errors.New("nobody reads it")
 
 // stream writes the archive while the keeper reads it.
@@ -120,13 +121,13 @@ func (p *pull) stream(ctx context.Context, to Keeper) (err error) {
 	}()
 	err = to.Load(ctx, p.digest, r)
 	r.CloseWithError(errUnread)
-	if failed := <-written; failed != nil && !errors.Is(failed, errUnread) { // otherwise the keeper's error is only a consequence
+	if failed := <-written; failed != nil && !errors.Is(failed, errUnread) { // failed is the cause of the keeper's error
 		return failed
 	}
 	return err
 }
 
-// archive writes the image as docker save does, with temporary files in dir.
+// archive writes the image in the format of docker save. Its temporary files are in dir.
 func (p *pull) archive(ctx context.Context, dir string, to Keeper, w io.Writer) error {
 	tag, labels := to.Name(p.digest)
 	out := tar.NewWriter(w)
@@ -161,7 +162,7 @@ func (p *pull) archive(ctx context.Context, dir string, to Keeper, w io.Writer) 
 	return out.Close()
 }
 
-// archiveLayer writes one layer, once it is complete and verified.
+// archiveLayer writes a layer after it is complete and verified.
 func (p *pull) archiveLayer(ctx context.Context, dir string, i int, name string, out *tar.Writer) (err error) {
 	which := fmt.Sprintf("layer %d of %d", i+1, len(p.blobs))
 	plain, err := p.plain(ctx, dir, i, which)
@@ -183,7 +184,7 @@ func (p *pull) archiveLayer(ctx context.Context, dir string, i int, name string,
 	return nil
 }
 
-// plain returns a file with the content of a layer, verified and not compressed.
+// plain returns a file with the uncompressed, verified content of a layer.
 func (p *pull) plain(ctx context.Context, dir string, i int, which string) (_ *os.File, err error) {
 	from, err := p.fetch(ctx, dir, i, which)
 	if err != nil {
@@ -212,7 +213,7 @@ func (p *pull) plain(ctx context.Context, dir string, i int, which string) (_ *o
 	if err == nil {
 		err = sum.finish()
 	}
-	if _, damaged := io.Copy(io.Discard, from); damaged != nil { // otherwise err is only a consequence
+	if _, damaged := io.Copy(io.Discard, from); damaged != nil { // damaged is the cause of err
 		err = damaged
 	}
 	if err == nil {

@@ -15,37 +15,37 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
 
-// maxImages bounds the images that are known by the digest of a tag.
+// maxImages bounds the number of images that are recorded by digest.
 const maxImages = 1000
 
-// Prefixes of the ids of records other than layers of an image.
+// Prefixes of record ids. Layers of an image have no prefix.
 const (
-	mergedPrefix = "merged-" // all layers of an image in one
+	mergedPrefix = "merged-" // all layers of an image, merged into one
 	imagePrefix  = "image-"  // an image
 )
 
-// cache has the unpacked layers by their chain ids, and holds them. It also has images: for
-// such an image, the registry need only confirm that the tag still points to it.
+// cache stores the unpacked layers by their chain ids, and holds them. It also stores images.
+// For a stored image, the registry only needs to confirm that the tag still points to it.
 type cache struct {
 	store  *store.Store
 	layers *layers.Set
 	logger *slog.Logger
 
-	mu      sync.Mutex // also held while a change is stored
+	mu      sync.Mutex // also held while a change is written to the store
 	entries map[string]*entry
 }
 
-// entry is a layer or an image. The names of its fields are part of the format.
+// entry is a layer or an image. Its field names are part of the format.
 type entry struct {
-	Layer string `json:",omitempty"` // its id; "": it is an image
-	Depth int    `json:",omitempty"` // number of layers below it
+	Layer string `json:",omitempty"` // id of the layer; "": the entry is an image
+	Depth int    `json:",omitempty"` // number of layers below the layer
 	Image *known `json:",omitempty"`
 	Used  time.Time
 }
 
 // known is the record of an image.
 type known struct {
-	Digest, Arch string // of its manifest; that of its programs
+	Digest, Arch string // digest of the manifest; processor architecture of the programs
 	Config       Config
 	Blobs        []knownBlob
 }
@@ -66,7 +66,7 @@ func openCache(o Options) *cache {
 		}
 		if err != nil {
 			o.Logger.WarnContext(context.Background(), "a part of an image that cannot be read will be fetched again", "error", err)
-			_ = o.Store.Delete(store.Images, r.ID) // or at the next start
+			_ = o.Store.Delete(store.Images, r.ID) // if this fails, the next start tries again
 			continue
 		}
 		c.entries[r.ID] = &e
@@ -88,7 +88,7 @@ func (c *cache) has(chain string) bool {
 	return c.entries[chain] != nil
 }
 
-// get returns a layer, and holds it for the caller.
+// get returns the layer with a chain id, and holds it for the caller.
 func (c *cache) get(chain string) (id string, found bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -97,14 +97,14 @@ func (c *cache) get(chain string) (id string, found bool) {
 		return "", false
 	}
 	if _, err := c.layers.Hold(e.Layer); err != nil {
-		return "", false // cannot happen, because the cache holds it
+		return "", false // unreachable: the cache holds the layer
 	}
 	e.Used = time.Now().UTC()
 	return e.Layer, true
 }
 
 // touch records the use of an image. All of its layers get the same time, so that none is
-// dropped before those above it.
+// dropped before the layers above it.
 func (c *cache) touch(f *found) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,7 +131,7 @@ func (c *cache) put(chain string, depth int, id string) error {
 	return err
 }
 
-// set stores an entry and returns the previous one, if any.
+// set stores an entry. It returns the previous entry, or nil.
 func (c *cache) set(key string, e *entry) (former *entry, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -148,8 +148,8 @@ func (c *cache) set(key string, e *entry) (former *entry, err error) {
 	return former, nil
 }
 
-// image returns the known image for a digest on this machine, or nil unless all of its
-// layers are here.
+// image returns the record of the image with a digest. It returns nil if the image is unknown,
+// or if one of its layers is not cached.
 func (c *cache) image(digest string) *known {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -164,8 +164,8 @@ func (c *cache) image(digest string) *known {
 	return e.Image
 }
 
-// putImage records an image under the digest that was asked for. If it cannot be stored,
-// the only cost is another request.
+// putImage records an image under the digest that was requested. If this fails, the image is
+// only fetched again.
 func (c *cache) putImage(f *found) {
 	if f.asked == "" || c.has(imageKey(f.asked)) {
 		return
@@ -184,7 +184,7 @@ func (c *cache) putImage(f *found) {
 	}
 }
 
-// surplus returns the oldest images beyond maxImages.
+// surplus returns the images beyond the newest maxImages.
 func (c *cache) surplus() []layers.Use {
 	images := slices.DeleteFunc(c.uses(), func(u layers.Use) bool { return len(u.Layers) > 0 })
 	slices.SortFunc(images, func(a, b layers.Use) int { return a.At.Compare(b.At) })
@@ -193,7 +193,7 @@ func (c *cache) surplus() []layers.Use {
 
 func imageKey(digest string) string { return imagePrefix + strings.ReplaceAll(digest, ":", "-") }
 
-// uses returns all entries. Each layer comes before those below it, because it is of no use
+// uses returns all entries. A layer comes before the layers below it, because it is useless
 // without them.
 func (c *cache) uses() []layers.Use {
 	c.mu.Lock()
@@ -208,7 +208,7 @@ func (c *cache) uses() []layers.Use {
 	return all
 }
 
-// drop forgets an entry.
+// drop removes an entry.
 func (c *cache) drop(key string) error {
 	e, err := c.remove(key)
 	if err == nil && e != nil {

@@ -19,14 +19,14 @@ import (
 	"github.com/e2bctl/e2bctl/internal/boundjson"
 )
 
-// Bounds of archives of docker save.
+// Bounds of archives in the format of docker save.
 const (
 	maxArchiveEntries = 100_000
 	maxArchiveLinks   = 10
 )
 
-// openAllowed opens the directory that contains name, out of those from which images may
-// be read.
+// openAllowed opens the directory that contains name, among the directories from which images
+// may be read.
 func (p *Puller) openAllowed(name string) (root *os.Root, rest string, err error) {
 	if !filepath.IsAbs(name) {
 		return nil, "", fmt.Errorf("%q is not an absolute path", name)
@@ -55,7 +55,7 @@ func openFile(root *os.Root, name string) (*os.File, int64, error) {
 	return f, info.Size(), err
 }
 
-// ociLayout is an OCI layout on the disk.
+// ociLayout is an OCI layout in a directory.
 type ociLayout struct {
 	root *os.Root
 	dir  string
@@ -99,7 +99,7 @@ func (l ociLayout) find(ctx context.Context, on v1.Platform, name, tag string) (
 	}
 	found, err := resolve(ctx, on, l, name, root, text)
 	if found != nil {
-		found.asked = "" // an image of a file is looked up each time
+		found.asked = "" // an image from a file is looked up each time
 	}
 	return found, err
 }
@@ -139,7 +139,7 @@ func (l ociLayout) blob(_ context.Context, d v1.Descriptor) (io.ReadCloser, erro
 
 func (l ociLayout) name(h v1.Hash) string { return filepath.Join(l.dir, "blobs", h.Algorithm, h.Hex) }
 
-// archive is an archive of docker save: a tar, whose files are read in place.
+// archive is an archive in the format of docker save. Files are read directly from the tar.
 type archive struct {
 	file  *os.File
 	parts map[string]part
@@ -151,7 +151,7 @@ type part struct {
 	link     string
 }
 
-// saved is an archive's description of one of its images.
+// saved describes one image of an archive, in the archive's format.
 type saved struct {
 	Config   string
 	RepoTags []string
@@ -223,7 +223,7 @@ func (a *archive) find(on v1.Platform, name, tag string) (*found, error) {
 	return f, f.describe(config, descriptors)
 }
 
-// pick returns the image that has a name, or the only one.
+// pick returns the image called tag. If tag is "", it returns the only image.
 func pick(all []saved, tag string) (saved, error) {
 	var tags []string
 	for _, s := range all {
@@ -238,7 +238,7 @@ func pick(all []saved, tag string) (saved, error) {
 	return saved{}, fmt.Errorf("it has no image %q, only %q", tag, tags)
 }
 
-// index records the positions of the archive's files.
+// index records the positions of the files in the archive.
 func (a *archive) index() error {
 	r := tar.NewReader(a.file)
 	for {
@@ -252,14 +252,14 @@ func (a *archive) index() error {
 		if len(a.parts) == maxArchiveEntries {
 			return fmt.Errorf("it has more than %d files", maxArchiveEntries)
 		}
-		at, err := a.file.Seek(0, io.SeekCurrent) // the reader reads no further than it needs
+		at, err := a.file.Seek(0, io.SeekCurrent) // tar.Reader does not read ahead
 		if err != nil {
 			return err
 		}
 		one := part{at: at, size: h.Size}
 		switch h.Typeflag {
 		case tar.TypeReg:
-		case tar.TypeSymlink: // older archives have a layer once, and links to it
+		case tar.TypeSymlink: // older archives store a layer once, with links to it
 			one.link = path.Join(path.Dir(path.Clean(h.Name)), h.Linkname)
 		case tar.TypeLink:
 			one.link = path.Clean(h.Linkname)
@@ -270,7 +270,7 @@ func (a *archive) index() error {
 	}
 }
 
-// part returns a file of the archive.
+// part returns the position of a file in the archive.
 func (a *archive) part(name string) (part, error) {
 	at := path.Clean(name)
 	for range maxArchiveLinks {

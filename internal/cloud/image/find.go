@@ -19,37 +19,37 @@ import (
 	"github.com/e2bctl/e2bctl/internal/boundjson"
 )
 
-// Bounds of the descriptions of an image.
+// Bounds of the documents that describe an image.
 const (
-	maxManifest = 4 << 20 // bytes, as registries have it
+	maxManifest = 4 << 20 // bytes, as in registries
 	maxConfig   = 8 << 20
-	maxValues   = 200_000 // in the JSON of one of them
-	maxLayers   = 127     // as for Docker
-	maxIndexes  = 3       // nested
+	maxValues   = 200_000 // JSON values in one document
+	maxLayers   = 127     // as in Docker
+	maxIndexes  = 3       // nested in each other
 )
 
-// found is an image that was looked up, before its layers are fetched.
+// found is an image whose layers have not been fetched yet.
 type found struct {
 	name     string // for messages
 	platform v1.Platform
-	asked    string // the digest that was asked for, or that of the tag; "": none
+	asked    string // digest that was requested, or to which the tag points; "": none
 	digest   string
 	config   Config
 	blobs    []blob // lowest first
 	open     func(ctx context.Context, i int) (io.ReadCloser, error)
-	local    bool // open reads a file
+	local    bool // open reads a file of this machine
 	close    func()
 }
 
-// blob is a layer in its fetched form.
+// blob is a layer as it is fetched.
 type blob struct {
 	digest string // of the fetched bytes, for messages
-	size   int64  // of the fetched bytes
+	size   int64  // number of the fetched bytes
 	diffID v1.Hash
-	chain  string // identifies the layer together with those below it
+	chain  string // identifies the layer together with the layers below it
 }
 
-// origin is a source of images. It compares digests, that of a blob at its end.
+// origin is a source of images. It verifies digests; that of a blob at the end of the stream.
 type origin interface {
 	manifest(ctx context.Context, d v1.Descriptor) ([]byte, error)
 	blob(ctx context.Context, d v1.Descriptor) (io.ReadCloser, error)
@@ -62,7 +62,7 @@ func platformOf(architecture string) v1.Platform {
 	return v1.Platform{OS: "linux", Architecture: architecture}
 }
 
-// resolve follows the descriptor of a reference to an image for a platform.
+// resolve returns the image for a platform to which the descriptor of a reference leads.
 func resolve(ctx context.Context, on v1.Platform, from origin, name string, root v1.Descriptor, text []byte) (*found, error) {
 	f := &found{name: name, platform: on, asked: root.Digest.String(), close: func() {}}
 	for depth := 0; ; depth++ {
@@ -99,7 +99,8 @@ func resolve(ctx context.Context, on v1.Platform, from origin, name string, root
 	return f, nil
 }
 
-// kindOf returns the kind of a manifest, which some registries report wrong.
+// kindOf returns the media type of a manifest. It looks at the content, because some registries
+// report a wrong type.
 func kindOf(d v1.Descriptor, text []byte) (types.MediaType, error) {
 	if len(text) > maxManifest {
 		return "", fmt.Errorf("its manifest has more than %d MiB", maxManifest>>20)
@@ -107,7 +108,7 @@ func kindOf(d v1.Descriptor, text []byte) (types.MediaType, error) {
 	kind := d.MediaType
 	if !kind.IsIndex() && !kind.IsImage() {
 		var of struct{ MediaType types.MediaType }
-		_ = json.Unmarshal(text, &of) // on an error it is of no known kind
+		_ = json.Unmarshal(text, &of) // if this fails, the kind is unknown
 		if kind == "" || of.MediaType.IsIndex() || of.MediaType.IsImage() {
 			kind = of.MediaType
 		}
@@ -118,7 +119,7 @@ func kindOf(d v1.Descriptor, text []byte) (types.MediaType, error) {
 	return "", fmt.Errorf("it is no container image of a known format, but %q", kind)
 }
 
-// choose returns the image for a platform in an index.
+// choose returns the descriptor of the image for a platform in an index.
 func choose(on v1.Platform, text []byte) (v1.Descriptor, error) {
 	var index v1.IndexManifest
 	if err := boundjson.Unmarshal(text, &index, maxValues, 8); err != nil {
@@ -128,14 +129,14 @@ func choose(on v1.Platform, text []byte) (v1.Descriptor, error) {
 	for _, m := range index.Manifests {
 		if m.Platform == nil {
 			if len(index.Manifests) == 1 {
-				return m, nil // its configuration has the platform
+				return m, nil // the configuration of this image names the platform
 			}
 			continue
 		}
 		if m.Platform.OS == on.OS && m.Platform.Architecture == on.Architecture {
 			return m, nil
 		}
-		if m.Platform.OS != "unknown" { // unknown ones are attestations of the others
+		if m.Platform.OS != "unknown" { // an unknown platform marks the attestation of another image
 			others = append(others, m.Platform.String())
 		}
 	}
@@ -175,7 +176,8 @@ func parseConfig(text []byte) (*v1.ConfigFile, error) {
 	return &c, boundjson.Unmarshal(text, &c, maxValues, 8)
 }
 
-// describe sets the fields from a configuration, and the layers.
+// describe sets the fields of f from the image's configuration and the descriptors of its
+// layers.
 func (f *found) describe(c *v1.ConfigFile, descriptors []v1.Descriptor) error {
 	if is := (v1.Platform{OS: c.OS, Architecture: c.Architecture}); !is.Equals(f.platform) {
 		return platformError(f.platform, is.String())
@@ -215,9 +217,8 @@ func (f *found) describe(c *v1.ConfigFile, descriptors []v1.Descriptor) error {
 	return nil
 }
 
-// fetch returns a layer in its fetched form. A layer of a registry becomes a file in dir
-// first, so that layers arrive while others are unpacked, and no incomplete layer is
-// unpacked.
+// fetch returns a layer as it is fetched. It first writes a layer of a registry to a file in
+// dir. So layers are downloaded while others are unpacked, and no incomplete layer is unpacked.
 func (p *pull) fetch(ctx context.Context, dir string, i int, which string) (_ io.ReadCloser, err error) {
 	if p.local {
 		return p.open(ctx, i)
@@ -255,7 +256,7 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
 }
 
-// readVerified reads a small text whose digest is known.
+// readVerified reads a small document and verifies its digest.
 func readVerified(r io.ReadCloser, d v1.Descriptor, limit int64) ([]byte, error) {
 	if d.Size > limit {
 		return nil, errors.Join(fmt.Errorf("%s has more than %d bytes", d.Digest, limit), r.Close())

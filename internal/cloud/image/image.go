@@ -9,16 +9,17 @@ import (
 
 // Image is an image that has been pulled.
 type Image struct {
-	// Reference is the reference that was asked for. Digest is that of the manifest for
-	// this machine's architecture, or of the configuration if the image came from an
-	// archive of docker save, which has no manifest.
+	// Reference is the reference that was requested. Digest is the digest of the manifest for
+	// this machine's architecture. An archive in the format of docker save has no manifest;
+	// then Digest is the digest of the configuration.
 	Reference, Digest string
-	// Layers are the ids of its layers, lowest first. The caller holds each of them once.
+	// Layers lists the ids of the image's layers, lowest first. The caller holds each of them
+	// once.
 	Layers []string
 	Config Config
 }
 
-// Config has the settings for an image's programs, from the image's configuration.
+// Config contains the settings for programs from the configuration of an image.
 type Config struct {
 	Env          []string // NAME=VALUE
 	User         string
@@ -26,7 +27,7 @@ type Config struct {
 	Entrypoint   []string
 	Cmd          []string
 	Shell        []string
-	ExposedPorts []string // such as 80/tcp, in order
+	ExposedPorts []string // such as 80/tcp, sorted
 	Labels       map[string]string
 }
 
@@ -37,5 +38,5 @@ func configOf(c v1.Config) Config {
 	}
 }
 
-// Auth are credentials for a registry.
+// Auth is the login for a registry.
 type Auth struct{ Username, Password string }

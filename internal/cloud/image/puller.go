@@ -20,34 +20,36 @@ import (
 )
 
 const (
-	// DefaultMaxBytes is the maximum size of an image, unpacked.
+	// DefaultMaxBytes is the default maximum size of an unpacked image.
 	DefaultMaxBytes = 20 << 30
-	// maxDownloads bounds how many layers are fetched at once, for all images together.
+	// maxDownloads bounds the number of concurrent downloads of layers, for all images
+	// together.
 	maxDownloads = 4
 )
 
 // Options configure a [Puller].
 type Options struct {
 	Store  *store.Store
-	Layers *layers.Set // of that store
-	// Unpack makes a layer in dir, an empty directory, from an uncompressed tar. below are the
-	// layers below it, lowest first. Unpack reads tar to its end.
+	Layers *layers.Set // from Store
+	// Unpack unpacks an uncompressed tar as a layer in dir, an empty directory. below are the
+	// layers below the new layer, lowest first. Unpack reads tar to its end.
 	Unpack func(ctx context.Context, below []string, tar io.Reader, dir string) error
-	// Mirrors maps names of registries to the URL, http or https, of the registry to ask
-	// instead. No other registry is asked for these.
+	// Mirrors maps the name of a registry to the http or https URL of its mirror. A registry
+	// with a mirror is never asked itself.
 	Mirrors map[string]string
-	// Insecure are registries, as written in references, that need no valid certificate and
-	// may speak plain HTTP. Those on this machine may always speak plain HTTP.
+	// Insecure lists the registries, as written in references, that need no valid certificate
+	// and may use plain HTTP. Registries on this machine may always use plain HTTP.
 	Insecure []string
-	// Keychain has credentials. Nil means those of the user's docker configuration.
+	// Keychain provides credentials. Nil means the credentials in the user's docker
+	// configuration.
 	Keychain authn.Keychain
-	// Archives are directories from which images may be read, as docker-archive:/PATH[:NAME]
-	// and oci:/PATH[:TAG]. Without them a reference never reads a file of the host, because
-	// anybody with a key can give one.
+	// Archives lists the directories from which images may be read, as
+	// docker-archive:/PATH[:NAME] and oci:/PATH[:TAG]. If it is empty, no reference reads a
+	// file of the host, because everyone with a key can send a reference.
 	Archives []string
 	MaxBytes int64 // 0: DefaultMaxBytes
-	// MakeRoom is called before that many bytes are written, and afterwards with 0, when they
-	// count. May be nil.
+	// MakeRoom is called before the given number of bytes are written. It is called with 0
+	// after they have been written. It may be nil.
 	MakeRoom func(ctx context.Context, bytes int64) error
 	Logger   *slog.Logger // nil: no log
 }
@@ -57,12 +59,12 @@ type Puller struct {
 	options   Options
 	cache     *cache
 	remote    *registries
-	turns     turns
-	downloads chan struct{} // one slot for each of maxDownloads
+	locks     nameLocks
+	downloads chan struct{} // has room for maxDownloads
 }
 
-// Open returns a Puller, which holds the layers that it knows. It must be called before layers
-// that nobody holds are removed.
+// Open returns a Puller, which holds all layers that it has stored. Open must be called before
+// layers that nobody holds are removed.
 func Open(o Options) (*Puller, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -81,17 +83,17 @@ func Open(o Options) (*Puller, error) {
 	return &Puller{options: o, cache: openCache(o), remote: remote, downloads: make(chan struct{}, maxDownloads)}, nil
 }
 
-// Close ends connections that are kept for the next image.
+// Close closes the connections that are kept for the next image.
 func (p *Puller) Close() { p.remote.transport.close() }
 
-// Uses returns the kept layers and images that can be fetched again, for callers that make
-// room.
+// Uses returns the stored layers and images. All of them can be fetched again, so a caller that
+// needs room may drop them.
 func (p *Puller) Uses() []layers.Use { return p.cache.uses() }
 
-// Pull fetches the layers of an image that are not here yet. A tag is looked up once, and the
-// digest is in the answer. auth are credentials; nil means those of the keychain, if any.
-// progress receives each step, one at a time, and may be nil. After an error only whole layers
-// of the image are left, for the next attempt.
+// Pull fetches the layers of an image that are not stored yet. It looks up a tag once, and the
+// Image contains the digest. auth is the login; if it is nil, the keychain provides one.
+// progress receives a line for each step, one call at a time. It may be nil. If Pull fails,
+// layers that are complete stay for the next attempt.
 func (p *Puller) Pull(ctx context.Context, reference string, auth *Auth, progress func(line string)) (Image, error) {
 	img, err := p.pull(ctx, reference, auth, progress)
 	if err != nil && ctx.Err() != nil {
@@ -116,8 +118,8 @@ func (p *Puller) pull(ctx context.Context, reference string, auth *Auth, progres
 	return one.run(ctx)
 }
 
-// find looks an image up. known has the images of this machine that need not be fetched again;
-// it may be nil.
+// find looks up an image. known contains the stored images, which need not be fetched again. It
+// may be nil.
 func (p *Puller) find(ctx context.Context, on v1.Platform, reference string, auth *Auth, known *cache) (*found, error) {
 	if path, is := strings.CutPrefix(reference, "docker-archive:"); is {
 		return p.findArchive(on, path)
@@ -128,7 +130,7 @@ func (p *Puller) find(ctx context.Context, on v1.Platform, reference string, aut
 	return p.remote.find(ctx, on, reference, auth, known)
 }
 
-// pull is one call of Pull, after its image was found.
+// pull is a running call of Pull whose image has been found.
 type pull struct {
 	*Puller
 	*found
@@ -136,7 +138,7 @@ type pull struct {
 	mu   sync.Mutex
 	tell func(line string)
 	held []string // layers that are held until the call ends
-	used int64    // bytes unpacked
+	used int64    // bytes unpacked so far
 }
 
 func (p *pull) run(ctx context.Context) (Image, error) {
@@ -165,8 +167,8 @@ func (p *pull) run(ctx context.Context) (Image, error) {
 	return Image{Digest: p.digest, Config: p.config, Layers: ids}, nil
 }
 
-// checkSize refuses an image whose compressed layers exceed the limit, and makes room for the
-// missing ones.
+// checkSize returns an error if the compressed layers of the image exceed the limit. Otherwise
+// it makes room for the missing layers.
 func (p *pull) checkSize(ctx context.Context, here func(l blob) bool, makeRoom func(ctx context.Context, bytes int64) error) error {
 	var fetch int64
 	for _, l := range p.blobs {
@@ -195,19 +197,19 @@ func (p *pull) progress(format string, a ...any) {
 	}
 }
 
-// hold records that a layer is held until the call ends.
-func (p *pull) hold(id string) {
+// holdUntilEnd records a layer to release when the call ends.
+func (p *pull) holdUntilEnd(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.held = append(p.held, id)
 }
 
-// layers makes the missing layers, with temporary files in dir. It returns all layers, lowest
-// first; they are held until the call ends.
+// layers creates the missing layers, with temporary files in dir. It returns all layers, lowest
+// first. They are held until the call ends.
 func (p *pull) layers(ctx context.Context, dir string) (ids []string, err error) {
 	g, ctx := errgroup.WithContext(ctx)
 	ids = make([]string, len(p.blobs))
-	var below chan struct{} // closed when all layers below are in ids
+	var below chan struct{} // closed when ids contains all layers below
 	for i := range p.blobs {
 		wait, done := below, make(chan struct{})
 		below = done
@@ -227,7 +229,7 @@ func (p *pull) layers(ctx context.Context, dir string) (ids []string, err error)
 				return err
 			}
 			ids[i] = id
-			if wait != nil { // nobody may use ids above this one before those below
+			if wait != nil { // the layers below must be in ids before this layer is
 				select {
 				case <-wait:
 				case <-ctx.Done():
@@ -241,18 +243,19 @@ func (p *pull) layers(ctx context.Context, dir string) (ids []string, err error)
 	return ids, g.Wait()
 }
 
-// layer returns one layer. Only one call makes it; the others wait. A call that has its turn
-// waits only for layers further below, so they never wait for each other.
+// layer returns one layer. If several calls need the same layer, one call creates it and the
+// others wait. A call that has the lock of a layer only waits for layers further below. So
+// calls never wait for each other in a circle.
 func (p *pull) layer(ctx context.Context, dir string, i int, below func() ([]string, error)) (id string, err error) {
 	l := p.blobs[i]
-	release, err := p.turns.take(ctx, l.chain)
+	release, err := p.locks.lock(ctx, l.chain)
 	if err != nil {
 		return "", err
 	}
 	defer release()
 	which := fmt.Sprintf("layer %d of %d", i+1, len(p.blobs))
 	if id, found := p.cache.get(l.chain); found {
-		p.hold(id)
+		p.holdUntilEnd(id)
 		p.progress("%s is here already", which)
 		return id, nil
 	}
@@ -268,12 +271,12 @@ func (p *pull) layer(ctx context.Context, dir string, i int, below func() ([]str
 	if id, err = p.unpack(ctx, l, ids, from); err != nil {
 		return "", fmt.Errorf("%s (%s): %w", which, l.digest, err)
 	}
-	p.hold(id)
+	p.holdUntilEnd(id)
 	p.progress("%s is unpacked", which)
 	return id, p.cache.put(l.chain, i, id)
 }
 
-// unpack makes a layer from a stream, above others.
+// unpack creates a layer above the layers below, from a stream.
 func (p *pull) unpack(ctx context.Context, l blob, below []string, from io.Reader) (id string, err error) {
 	dirs, err := p.options.Layers.Hold(below...)
 	if err != nil {
@@ -291,28 +294,28 @@ func (p *pull) unpack(ctx context.Context, l blob, below []string, from io.Reade
 			return err
 		}
 		err = p.options.Unpack(ctx, dirs, sum, dir)
-		if sum.failed != nil { // the other error is a consequence
+		if sum.failed != nil { // err is a consequence
 			err = sum.failed
 		}
 		if err == nil {
 			err = sum.finish()
 		}
-		if _, damaged := io.Copy(io.Discard, from); damaged != nil { // a better reason than its consequence
+		if _, damaged := io.Copy(io.Discard, from); damaged != nil { // damaged is the cause of err
 			err = damaged
 		}
 		return err
 	})
 }
 
-// chain returns the layers for sandboxes. Those of an image with many layers become one, which
-// is kept, too. The caller holds them.
+// chain returns the layers for sandboxes. It merges the layers of an image with many layers
+// into one, which is stored, too. The caller holds the returned layers.
 func (p *pull) chain(ctx context.Context, ids []string) ([]string, error) {
 	if len(ids) <= layers.MaxChain {
 		_, err := p.options.Layers.Hold(ids...)
 		return ids, err
 	}
 	merged := mergedPrefix + p.blobs[len(p.blobs)-1].chain
-	release, err := p.turns.take(ctx, merged)
+	release, err := p.locks.lock(ctx, merged)
 	if err != nil {
 		return nil, err
 	}

@@ -21,22 +21,22 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
-// answerTimeout bounds how long a registry takes to begin an answer. The call's context
+// answerTimeout bounds the time until a registry begins to answer. The context of the call
 // bounds the rest.
 const answerTimeout = time.Minute
 
-// registries are the registries that can be asked.
+// registries looks up and fetches images in registries.
 type registries struct {
-	mirrors   map[string]mirror // by the name of the registry
+	mirrors   map[string]mirror // keyed by the name of the registry
 	insecure  []string
 	keychain  authn.Keychain
-	transport *doors
+	transport *transports
 }
 
-// mirror is a registry to ask instead of another one.
+// mirror is a registry that replaces another registry.
 type mirror struct {
 	registry name.Registry
-	prefix   string // before names of repositories
+	prefix   string // added before names of repositories
 }
 
 func newRegistries(o Options) (*registries, error) {
@@ -66,20 +66,20 @@ func newRegistries(o Options) (*registries, error) {
 	secure.MaxIdleConns, secure.MaxIdleConnsPerHost, secure.IdleConnTimeout = 8, 4, 10*time.Second
 	lax := secure.Clone()
 	lax.TLSClientConfig = &tls.Config{InsecureSkipVerify: true}
-	r.transport = &doors{secure, lax, r.insecure}
+	r.transport = &transports{secure, lax, r.insecure}
 	return r, nil
 }
 
-// doors are the transports to registries. Only registries that were named may lack a valid
-// certificate, and only these and this machine may speak plain HTTP, wherever a redirect
+// transports sends requests to registries. Only registries in Options.Insecure may lack a valid
+// certificate. Only these registries and this machine may use plain HTTP, wherever a redirect
 // leads.
-type doors struct {
+type transports struct {
 	secure, lax *http.Transport
 	insecure    []string
 }
 
 // RoundTrip sends a request.
-func (d *doors) RoundTrip(r *http.Request) (*http.Response, error) {
+func (d *transports) RoundTrip(r *http.Request) (*http.Response, error) {
 	named := slices.Contains(d.insecure, r.URL.Host)
 	if r.URL.Scheme != "https" && !named && !onThisMachine(r.URL.Hostname()) {
 		return nil, fmt.Errorf("%s speaks no HTTPS, and is not one of the registries for which that was allowed", r.URL.Host)
@@ -98,12 +98,13 @@ func onThisMachine(host string) bool {
 	return err == nil && a.IsLoopback()
 }
 
-func (d *doors) close() {
+func (d *transports) close() {
 	d.secure.CloseIdleConnections()
 	d.lax.CloseIdleConnections()
 }
 
-// place returns the reference from which an image is fetched.
+// place returns the reference from which to fetch an image. It names the mirror, if there is
+// one.
 func (r *registries) place(reference string) (name.Reference, error) {
 	ref, err := name.ParseReference(reference)
 	if err != nil {
@@ -125,8 +126,8 @@ func (r *registries) place(reference string) (name.Reference, error) {
 	return of.Tag(ref.Identifier()), nil
 }
 
-// find looks an image up. It does not fetch a cached image again, if the registry confirms
-// that the reference still points to it. known may be nil.
+// find looks up an image in a registry. If known has the image and the registry confirms that
+// the reference still points to it, find does not fetch it again. known may be nil.
 func (r *registries) find(ctx context.Context, on v1.Platform, reference string, auth *Auth, known *cache) (*found, error) {
 	ref, err := r.place(reference)
 	if err != nil {
@@ -150,7 +151,7 @@ func (r *registries) find(ctx context.Context, on v1.Platform, reference string,
 				return image.found(reference, head.Digest.String()), nil
 			}
 		}
-		ref = ref.Context().Digest(head.Digest.String()) // a digest cannot move
+		ref = ref.Context().Digest(head.Digest.String()) // a digest always means the same image
 	}
 	got, err := p.Get(ctx, ref)
 	if err != nil {
@@ -160,7 +161,7 @@ func (r *registries) find(ctx context.Context, on v1.Platform, reference string,
 	return f, explain(ref, err)
 }
 
-// found returns an image whose layers were all here.
+// found returns a stored image, all of whose layers are stored.
 func (k *known) found(name, asked string) *found {
 	f := &found{name: name, asked: asked, digest: k.Digest, config: k.Config, close: func() {}}
 	for _, b := range k.Blobs {
@@ -172,7 +173,7 @@ func (k *known) found(name, asked string) *found {
 	return f
 }
 
-// registry is a repository to fetch from.
+// registry fetches from a repository of a registry.
 type registry struct {
 	puller *remote.Puller
 	of     name.Repository
@@ -198,7 +199,7 @@ func (r *registry) blob(ctx context.Context, d v1.Descriptor) (io.ReadCloser, er
 	return newWhole(body, d.Size, d.Digest)
 }
 
-// explain adds advice to the error of a registry.
+// explain adds a remedy to an error of a registry.
 func explain(ref name.Reference, err error) error {
 	registry := ref.Context().RegistryStr()
 	var refused *transport.Error

@@ -13,11 +13,11 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// maxWindow bounds the memory that a compressed layer can demand.
+// maxWindow bounds the memory, in bytes, that a compressed layer can require.
 const maxWindow = 128 << 20
 
 // decompress returns the uncompressed content of a layer. The first bytes determine the
-// compression, as for Docker.
+// compression, as in Docker.
 func decompress(r io.Reader) (io.ReadCloser, error) {
 	b := bufio.NewReaderSize(r, 256<<10)
 	magic, err := b.Peek(4)
@@ -37,29 +37,30 @@ func decompress(r io.Reader) (io.ReadCloser, error) {
 	return io.NopCloser(b), nil
 }
 
-// digestError means that bytes do not have the expected digest.
+// digestError reports that the content does not have the expected digest.
 type digestError struct{ got, want v1.Hash }
 
 func (e *digestError) Error() string {
 	return fmt.Sprintf("its digest is %s, not %s: it is damaged or was tampered with", e.got, e.want)
 }
 
-// verifier reads a layer's content, counts its bytes, and compares its digest at the end.
+// verifier reads the content of a layer and counts the bytes. At the end it verifies the
+// digest.
 type verifier struct {
 	r      io.Reader
 	want   v1.Hash
 	sum    hash.Hash
 	count  func(n int64) error
-	failed error // the error of a Read
+	failed error // error of a Read
 }
 
-// newVerifier returns a verifier that counts for a pull.
+// newVerifier returns a verifier that adds the bytes of r to those of the pull p.
 func newVerifier(r io.Reader, want v1.Hash, p *pull) (*verifier, error) {
 	sum, err := v1.Hasher(want.Algorithm)
 	return &verifier{r: r, want: want, sum: sum, count: p.count}, err
 }
 
-// count counts unpacked bytes, and returns an error if there are too many.
+// count adds unpacked bytes. It returns an error if the image is too large.
 func (p *pull) count(n int64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -81,7 +82,8 @@ func (v *verifier) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// finish reads the rest, and returns an error unless the content has the expected digest.
+// finish reads the rest of the content. It returns an error if the content does not have the
+// expected digest.
 func (v *verifier) finish() error {
 	if _, err := io.Copy(io.Discard, v); err != nil {
 		return err
@@ -97,8 +99,7 @@ func compare(sum hash.Hash, want v1.Hash) error {
 	return nil
 }
 
-// whole reads a stream with a known size and digest. It returns io.EOF only after it has
-// compared them.
+// whole reads a stream of known size and digest. It returns io.EOF only after verifying both.
 type whole struct {
 	io.Reader
 	io.Closer

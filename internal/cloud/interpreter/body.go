@@ -14,22 +14,21 @@ import (
 )
 
 const (
-	// maxBody bounds the body of a request: mostly code, sometimes with data in it.
+	// maxBody bounds the bytes of a request's body, which is code and sometimes data in it.
 	maxBody = 64 << 20
-	// maxEcho bounds how much of a bad request an error repeats.
+	// maxEcho bounds the number of bytes that an error repeats from a bad request.
 	maxEcho = 1 << 10
 )
 
-// field is a field of a request's body. If it is not required, null means the same
-// as leaving it out. take returns the problems of a value.
+// field is a field of a request's body. If the field is not required, it may be null or absent.
+// take stores the value, and returns the problems of the value.
 type field struct {
 	name     string
 	required bool
 	take     func(value json.RawMessage) []problem
 }
 
-// problem is one problem of a body, in the words of FastAPI, with which the service
-// is built.
+// problem is a problem of a body, with the words of FastAPI, which the service uses.
 type problem struct {
 	Type    string            `json:"type"`
 	Where   []any             `json:"loc"`
@@ -38,8 +37,8 @@ type problem struct {
 	Context map[string]string `json:"ctx,omitempty"`
 }
 
-// readBody reads the object that is the body of a request. All of its problems are
-// reported in one 422 response.
+// readBody reads the JSON object of a request. If there are problems, it answers with all of
+// them in one 422 answer, and returns false.
 func readBody(w http.ResponseWriter, r *http.Request, fields ...field) bool {
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
@@ -98,7 +97,7 @@ func parseBody(data []byte, fields []field) (problems []problem) {
 
 func isNull(value []byte) bool { return string(value) == "null" }
 
-// stringInto accepts a string.
+// stringInto returns the take function of a field that must be a string.
 func stringInto(into *string) func(json.RawMessage) []problem {
 	return func(value json.RawMessage) []problem {
 		if isNull(value) || json.Unmarshal(value, into) != nil {
@@ -108,7 +107,7 @@ func stringInto(into *string) func(json.RawMessage) []problem {
 	}
 }
 
-// stringsInto accepts an object of strings.
+// stringsInto returns the take function of a field that must be an object of strings.
 func stringsInto(into *map[string]string) func(json.RawMessage) []problem {
 	return func(value json.RawMessage) (problems []problem) {
 		var object map[string]json.RawMessage

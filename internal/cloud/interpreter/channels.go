@@ -21,28 +21,28 @@ import (
 
 const (
 	pingInterval = 30 * time.Second
-	maxPings     = 3 // unanswered ones
+	maxPings     = 3 // number of unanswered pings
 	maxMessage   = 64 << 20
-	// unconfirmed limits the bytes that are sent before the client is asked for an
+	// unconfirmed bounds the bytes that are sent before the client is asked for an
 	// acknowledgement.
 	unconfirmed = 256 << 10
-	// farewell bounds how long messages in transit may take when a connection ends.
+	// farewell bounds the time for messages in transit when a connection ends.
 	farewell = time.Second
 )
 
-// The caller is already authorized.
+// The origin need not be checked, because the caller is already authorized.
 var upgrader = websocket.Upgrader{
 	Subprotocols: []string{jupyter.SubprotocolV1}, CheckOrigin: func(*http.Request) bool { return true },
 }
 
 var errProtocol = errors.New("not a Jupyter message")
 
-// socket is one websocket to a kernel.
+// socket is a websocket to a kernel.
 type socket struct {
 	server  *Server
 	kernel  *runningKernel
-	session string // the session_id of the request, may be empty
-	number  uint64 // the number of the request, which distinguishes it from later ones
+	session string // session_id of the request; may be empty
+	number  uint64 // number of the request; later requests have higher numbers
 	conn    *websocket.Conn
 	v1      bool
 	buffer  *sessionBuffer
@@ -90,7 +90,7 @@ func (s *Server) channels(w http.ResponseWriter, r *http.Request, k *runningKern
 	so.serve()
 }
 
-// maxSessionID is far more than clients use.
+// maxSessionID bounds the length of a session_id. Clients use much shorter ones.
 const maxSessionID = 1 << 10
 
 func (s *Server) addSocket(so *socket) bool {
@@ -113,7 +113,7 @@ func (s *Server) removeSocket(so *socket) {
 	s.work.Done()
 }
 
-// connections counts the websockets to a kernel.
+// connections returns the number of websockets to a kernel.
 func (s *Server) connections(k *runningKernel) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,16 +168,16 @@ func (so *socket) unmarshal(kind int, data []byte) (*jupyter.Message, error) {
 	return jupyter.Unmarshal(data, kind == websocket.BinaryMessage)
 }
 
-// write sends the messages in the buffer, and pings. It closes the connection,
-// which also ends the reader.
+// write sends the messages in the buffer, and pings. At the end it closes the connection, which
+// also ends the reader.
 func (so *socket) write() {
 	defer so.conn.Close()
 	defer so.shut()
-	// This also ends a write that hangs.
+	// This also ends a write that blocks.
 	defer context.AfterFunc(so.ctx, func() { time.AfterFunc(farewell, func() { so.conn.NetConn().Close() }) })()
 	ticker := time.NewTicker(so.server.ping)
 	defer ticker.Stop()
-	var asked uint64 // the position of the last ping that asks for an acknowledgement
+	var asked uint64 // position of the last ping that asks for an acknowledgement
 	size := 0        // bytes sent since that ping
 	for {
 		m := so.buffer.next()
@@ -212,7 +212,7 @@ func (so *socket) write() {
 	}
 }
 
-// end closes the connection with a close message, after the messages in transit.
+// end sends the messages in transit, and closes the connection with a close message.
 func (so *socket) end() {
 	for m := so.buffer.next(); m != nil; m = so.buffer.next() {
 		if _, err := so.put(m); err != nil {
@@ -226,7 +226,7 @@ func (so *socket) end() {
 	so.sayBye(websocket.CloseGoingAway, "")
 }
 
-// put writes one message and returns its size.
+// put writes one message, and returns the size of the message.
 func (so *socket) put(m *jupyter.Message) (int, error) {
 	kind, data, isBinary := websocket.TextMessage, []byte(nil), so.v1
 	var err error
@@ -235,7 +235,7 @@ func (so *socket) put(m *jupyter.Message) (int, error) {
 	} else {
 		data, isBinary, err = jupyter.Marshal(m)
 	}
-	if err != nil { // only possible with a kernel that writes malformed JSON
+	if err != nil { // happens only if a kernel writes malformed JSON
 		so.server.options.Logger.WarnContext(so.ctx, "encode a message of a kernel", "type", m.Header.MsgType, "error", err)
 		return 0, nil
 	}
@@ -245,7 +245,7 @@ func (so *socket) put(m *jupyter.Message) (int, error) {
 	return len(data), so.conn.WriteMessage(kind, data)
 }
 
-// take handles a message of the client.
+// take handles a message from the client.
 func (so *socket) take(m *jupyter.Message) error {
 	switch m.Channel {
 	case jupyter.Shell:
@@ -270,9 +270,8 @@ func (so *socket) takeShell(m *jupyter.Message) error {
 	return nil
 }
 
-// takeStdin handles an answer to a question. An answer that names an earlier
-// question is late, or was sent again by a client that could not know whether it
-// had arrived; it is ignored.
+// takeStdin handles the answer to a question. It ignores an answer to an earlier question: the
+// answer is late, or the client sent it again because it could not know whether it had arrived.
 func (so *socket) takeStdin(m *jupyter.Message) error {
 	var reply jupyter.InputReply
 	if err := json.Unmarshal(m.Content, &reply); err != nil {
@@ -292,8 +291,8 @@ func (so *socket) refuse(m *jupyter.Message, err error) {
 	so.answer(m, content)
 }
 
-// answer sends the reply to m on its channel, and the status idle: clients wait for
-// both.
+// answer sends the reply to m on the channel of m, and the status idle, because clients wait
+// for both.
 func (so *socket) answer(m *jupyter.Message, content json.RawMessage) {
 	header := jupyter.NewHeader(kernel.ReplyType(m.Header.MsgType), so.buffer.own, "username")
 	so.buffer.answer(&jupyter.Message{Channel: m.Channel, Header: header, Parent: m.Header, Content: content})
@@ -340,7 +339,7 @@ func (so *socket) takeControl(m *jupyter.Message) error {
 			so.answer(m, info.Reply())
 		})
 	default:
-		// For example debug_request: not supported, but no reason to end the
+		// A request such as debug_request is not supported, but is no reason to end the
 		// connection.
 		so.refuse(m, fmt.Errorf("%.40q is not served on the control channel", m.Header.MsgType))
 	}

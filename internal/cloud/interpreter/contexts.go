@@ -24,7 +24,7 @@ func (s *Server) Interpreter() http.Handler {
 	return allowOrigins(mux)
 }
 
-// allowOrigins lets browsers of any origin in, as the service does: this port is
+// allowOrigins allows browser requests from every origin, as the service does. This port is
 // protected by the sandbox's id, which only its owner knows.
 func allowOrigins(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -60,7 +60,7 @@ func (s *Server) listContexts(w http.ResponseWriter, _ *http.Request) {
 		}
 		list = append(list, k.contextModel())
 		if k.isDefault && k.spec == nil {
-			// A client that lists contexts is about to use one: start it now.
+			// A client that lists contexts will soon use one, so start it now.
 			s.background(k.startQuietly)
 		}
 	}
@@ -87,8 +87,8 @@ func (s *Server) createContext(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, k.contextModel())
 }
 
-// absolute returns the directory that a client names. A relative path is resolved
-// against the directory of the kernels.
+// absolute returns the directory that a client names. A relative path is below the directory of
+// the kernels.
 func (s *Server) absolute(cwd string) string {
 	if filepath.IsAbs(cwd) {
 		return cwd
@@ -96,13 +96,13 @@ func (s *Server) absolute(cwd string) string {
 	return filepath.Join(s.options.Dir, cwd)
 }
 
-// newContext makes a context. The error has the text that the service returns.
+// newContext creates a context. The error has the same text as that of the service.
 func (s *Server) newContext(language, cwd string, isDefault bool) (*runningKernel, error) {
 	spec, err := s.kernelFor(language)
 	if err != nil {
 		return nil, fmt.Errorf("Failed to create context: %w", err) //nolint:staticcheck // the service's words
 	}
-	if spec != nil && !isDirectory(s.absolute(cwd)) { // in that case Python runs in its own directory
+	if spec != nil && !isDirectory(s.absolute(cwd)) { // otherwise, Python runs in its own directory
 		return nil, errors.New("Failed to set working directory") //nolint:staticcheck // the service's words
 	}
 	k, err := s.addKernel(&runningKernel{spec: spec, isContext: true, isDefault: isDefault, language: language, cwd: cwd})
@@ -112,8 +112,7 @@ func (s *Server) newContext(language, cwd string, isDefault bool) (*runningKerne
 	return k, nil
 }
 
-// defaultContext returns the context that runs a language when the request names no
-// context.
+// defaultContext returns the context for code in a language when the request names no context.
 func (s *Server) defaultContext(language string) (*runningKernel, error) {
 	s.creating.Lock()
 	defer s.creating.Unlock()
@@ -144,8 +143,8 @@ func (s *Server) removeContext(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// contextByID returns the context with that id. If there is none it answers 404 and
-// returns nil. "default" is an alias.
+// contextByID returns the context with an id. If there is none, it answers 404 and returns nil.
+// The id "default" is an alias.
 func (s *Server) contextByID(w http.ResponseWriter, id string) *runningKernel {
 	k := s.find(func(k *runningKernel) bool {
 		return k.isContext && (k.id == id || id == "default" && k.isDefault && k.language == "python")
@@ -156,8 +155,8 @@ func (s *Server) contextByID(w http.ResponseWriter, id string) *runningKernel {
 	return k
 }
 
-// writeError answers with a message as the service does: the body is the message
-// without the newline that http.Error adds, because clients show or compare it.
+// writeError answers with a message as the service does. The body is the message without the
+// newline that http.Error adds, because clients display or compare it.
 func writeError(w http.ResponseWriter, status int, message string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(status)

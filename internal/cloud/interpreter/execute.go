@@ -14,7 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// keepaliveInterval is the time between two signs of life of a silent execution.
+// keepaliveInterval is the time between two keepalive lines of a silent execution.
 const keepaliveInterval = 5 * time.Second
 
 func (s *Server) execute(w http.ResponseWriter, r *http.Request) {
@@ -53,8 +53,8 @@ func (s *Server) execute(w http.ResponseWriter, r *http.Request) {
 	s.stream(w, r, k, code, env)
 }
 
-// stream runs code in k and writes its output as lines of JSON. A client that goes
-// away interrupts the code.
+// stream runs code in k, and writes the output as lines of JSON. If the client goes away,
+// stream interrupts the code.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, k *runningKernel, code string, env map[string]string) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -73,7 +73,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, k *runningKernel
 		writeError(w, http.StatusServiceUnavailable, err.Error())
 		return
 	}
-	w.Header()["Content-Type"] = nil // the service sends none, and clients expect none
+	w.Header()["Content-Type"] = nil // the service sends no type, and clients expect none
 	w.WriteHeader(http.StatusOK)
 	flush := http.NewResponseController(w)
 	_ = flush.Flush()
@@ -83,14 +83,15 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, k *runningKernel
 	}
 }
 
-// interrupts is the number of interrupts for the code of a client that has gone away, and
-// interruptPause is the pause after each: code may catch an interrupt and continue.
+// interrupts is the number of interrupts for code whose client has gone away. interruptPause is
+// the pause after each interrupt. Several are needed because code may catch an interrupt and
+// continue.
 const (
 	interrupts     = 5
 	interruptPause = 2 * time.Second
 )
 
-// abandon interrupts a request until it ends.
+// abandon interrupts a request until the request ends.
 func (s *Server) abandon(client *kernel.Client, request *kernel.Request) {
 	pause := time.NewTicker(interruptPause)
 	defer pause.Stop()
@@ -106,7 +107,7 @@ func (s *Server) abandon(client *kernel.Client, request *kernel.Request) {
 	}
 }
 
-// execution turns the events of one request into lines.
+// execution converts the events of a request to lines.
 type execution struct {
 	request *kernel.Request
 	outbox  *outbox
@@ -114,7 +115,7 @@ type execution struct {
 	failed  bool          // an error was sent; used only by deliver
 }
 
-// deliver is called by the kernel. It waits for space in the outbox until the
+// deliver receives the events from the kernel. It waits for space in the outbox until the
 // kernel ends or the client goes away.
 func (e *execution) deliver(kernelCtx, clientCtx context.Context, event kernel.Event) {
 	if event.Request != e.request {
@@ -123,7 +124,7 @@ func (e *execution) deliver(kernelCtx, clientCtx context.Context, event kernel.E
 	for _, line := range e.lines(event) {
 		data, err := asciiLine(line)
 		if err != nil {
-			// Only possible with a kernel that writes malformed JSON.
+			// This happens only if a kernel writes malformed JSON.
 			data, _ = asciiLine(errorLine{Type: "error", Name: "InvalidMessage", Value: fmt.Sprintf("%.200v", err)})
 		}
 		e.put(kernelCtx, clientCtx, frame{data: data})
@@ -172,10 +173,10 @@ func (e *execution) lines(event kernel.Event) []any {
 			return nil
 		}
 		switch c.Status {
-		case "aborted", "abort": // both spellings are in use: bash_kernel says abort
+		case "aborted", "abort": // kernels use both spellings: bash_kernel uses abort
 			e.failed = true
 			return []any{errorLine{Type: "error", Name: "ExecutionAborted", Value: "Execution was aborted"}}
-		case "error": // some kernels report errors only in the reply, for instance a magic that is used wrongly
+		case "error": // some kernels report an error only in the reply, such as a magic that is used incorrectly
 			e.failed = true
 			return []any{errorLine{Type: "error", Name: c.Name, Value: c.Value, Traceback: strings.Join(c.Traceback, "")}}
 		}
@@ -196,8 +197,8 @@ func (e *execution) lines(event kernel.Event) []any {
 	return nil
 }
 
-// write writes lines until the request is over. It reports false when the client
-// went away before that.
+// write writes lines until the request has ended. It returns false if the client goes away
+// before that.
 func (e *execution) write(ctx context.Context, w http.ResponseWriter, flush *http.ResponseController, keepalive time.Duration) bool {
 	put := func(data []byte) bool {
 		_, err := w.Write(data)
@@ -228,7 +229,7 @@ func (e *execution) write(ctx context.Context, w http.ResponseWriter, flush *htt
 			}
 			ticker.Reset(keepalive)
 		case <-e.request.Done():
-			// Everything has been delivered into the outbox; write the rest of it.
+			// No more frames are added to the outbox, so write the remaining ones.
 			for len(e.outbox.frames) > 0 {
 				f := <-e.outbox.frames
 				e.outbox.taken(f)
@@ -242,7 +243,8 @@ func (e *execution) write(ctx context.Context, w http.ResponseWriter, flush *htt
 	}
 }
 
-// busyOnce returns a channel that is never ready again once it has been ready.
+// busyOnce returns a channel that is closed when the code starts to run. If the code already
+// runs, it returns nil, which is never ready.
 func (e *execution) busyOnce(running bool) <-chan struct{} {
 	if running {
 		return nil

@@ -64,8 +64,8 @@ func (s *Server) Jupyter() http.Handler {
 	return s.authorized(mux)
 }
 
-// authorized requires the sandbox's token, if it has one, and refuses requests that
-// a browser sends for pages of other origins.
+// authorized requires the sandbox's token, if there is one. It refuses requests that a browser
+// sends for pages of other origins.
 func (s *Server) authorized(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -80,7 +80,8 @@ func (s *Server) authorized(next http.Handler) http.Handler {
 	})
 }
 
-// sameOrigin also accepts a request without an Origin: only browsers send one.
+// sameOrigin reports whether a request has the origin of this server. It also accepts a request
+// without an Origin, because only browsers send one.
 func sameOrigin(r *http.Request) bool {
 	origin := r.Header.Get("Origin")
 	if origin == "" {
@@ -109,10 +110,12 @@ func jupyterError(w http.ResponseWriter, status int, message string) {
 	writeJSON(w, status, map[string]any{"message": message, "reason": nil})
 }
 
-// maxJupyterBody is far more than the name of a kernel or a session needs.
+// maxJupyterBody bounds the bytes of a body, which contains little more than the name of a
+// kernel or session.
 const maxJupyterBody = 64 << 10
 
-// readJupyter decodes a body, which may be empty.
+// readJupyter decodes a body, which may be empty. If the body is malformed, it answers with the
+// error and returns false.
 func readJupyter(w http.ResponseWriter, r *http.Request, into any) bool {
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxJupyterBody))
 	if err == nil && len(data) > 0 {
@@ -167,7 +170,7 @@ func (s *Server) getKernelspec(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, spec)
 }
 
-// specModels returns the kernels that can be started, by name.
+// specModels returns the kernels that can be started, keyed by name.
 func (s *Server) specModels() map[string]any {
 	list := map[string]any{}
 	environ, err := s.options.Environ()
@@ -257,7 +260,7 @@ const maxKernelID = 128
 // kernelID matches the kernel ids that Jupyter's paths accept.
 var kernelID = lazyregexp.New(`^\w+-\w+-\w+-\w+-\w+$`)
 
-// refuseKernel answers a request whose kernel cannot be made.
+// refuseKernel answers a request whose kernel cannot be created.
 func refuseKernel(w http.ResponseWriter, err error) {
 	status := http.StatusConflict
 	if errors.Is(err, kernel.ErrClosed) {
@@ -266,7 +269,8 @@ func refuseKernel(w http.ResponseWriter, err error) {
 	jupyterError(w, status, err.Error())
 }
 
-// directory returns the closest existing directory to a path below the root.
+// directory returns the directory that a path below the root names. If it does not exist,
+// directory returns its nearest parent that exists.
 func (s *Server) directory(relative string) string {
 	for p := path.Clean("/" + relative); p != "/"; p = path.Dir(p) {
 		full := filepath.Join(s.options.Dir, p)
@@ -277,8 +281,8 @@ func (s *Server) directory(relative string) string {
 	return s.options.Dir
 }
 
-// startQuietly starts the process early. An error is left to the first request,
-// which reports it.
+// startQuietly starts the process before it is needed. It drops the error, because the first
+// request returns it.
 func (k *runningKernel) startQuietly(ctx context.Context) { _, _ = k.Start(ctx) }
 
 func (s *Server) withKernel(do func(http.ResponseWriter, *http.Request, *runningKernel)) http.HandlerFunc {

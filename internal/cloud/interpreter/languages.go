@@ -28,7 +28,7 @@ func normalLanguage(language string) string {
 	}
 }
 
-// kernelspecs returns the Jupyter kernels that are installed in the sandbox now.
+// kernelspecs returns the Jupyter kernels that are currently installed in the sandbox.
 func (s *Server) kernelspecs() (zmq.Specs, error) {
 	environ, err := s.options.Environ()
 	if err != nil {
@@ -44,7 +44,7 @@ func (s *Server) kernelspecs() (zmq.Specs, error) {
 	return zmq.Dirs(environ, prefix, s.options.Dir), nil
 }
 
-// python returns the argv prefix of Python, nil if there is none now.
+// python returns the beginning of the argv of Python. It returns nil if there is no Python now.
 func (s *Server) python(environ []string) []string {
 	if len(s.options.Python) == 0 {
 		return nil
@@ -56,8 +56,8 @@ func (s *Server) python(environ []string) []string {
 	return append([]string{path}, s.options.Python[1:]...)
 }
 
-// howToInstall has, for each kernel that the service's template always has, the way
-// to add it to the local cloud.
+// howToInstall maps each kernel that the service's template always has to instructions for
+// adding it to the local cloud.
 var howToInstall = map[string]string{
 	"bash":       " The local cloud has it after `e2bctl local setup` and a new start.",
 	"javascript": " The local cloud has it, and TypeScript, after `e2bctl local setup --full` and a new start.",
@@ -65,19 +65,19 @@ var howToInstall = map[string]string{
 	"java":       " The local cloud has it if IJava is installed on its machine, after `e2bctl local setup --full` and a new start.",
 }
 
-// errNoKernel says, in Jupyter's words, that no kernel of this name is installed.
+// errNoKernel reports, in Jupyter's words, that no kernel of this name is installed.
 type errNoKernel struct{ name, advice string }
 
 func (e errNoKernel) Error() string {
 	quoted, _ := json.Marshal(fmt.Sprintf("The '%.64s' kernel is not available. Please pick another suitable kernel instead, or install that kernel.%s", e.name, e.advice))
 	short, _ := json.Marshal(fmt.Sprintf("%.64s not found", e.name))
-	return fmt.Sprintf(`{"message": %s, "short_message": %s}`, quoted, short) // spaces included
+	return fmt.Sprintf(`{"message": %s, "short_message": %s}`, quoted, short) // Jupyter's text has these spaces
 }
 
-// kernelFor returns the kernel that runs a language: nil for the driver's Python,
-// an installed Jupyter kernel for any other language. JavaScript and TypeScript run
-// in the kernel "javascript", or else in Deno's; R's own installer calls its kernel
-// "ir". The error may be errNoKernel.
+// kernelFor returns the kernel for a language. It returns nil for Python, which has the driver,
+// and an installed Jupyter kernel for any other language. JavaScript and TypeScript run in the
+// kernel "javascript", or else in Deno's kernel. R's installer calls its kernel "ir". The error
+// may be an errNoKernel.
 func (s *Server) kernelFor(language string) (*zmq.Spec, error) {
 	names := []string{language}
 	switch language {

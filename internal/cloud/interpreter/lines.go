@@ -15,8 +15,8 @@ type countLine struct {
 	Count int    `json:"execution_count"`
 }
 
-// queuedLine says how many executions run before this one. The service has no such
-// line; clients ignore types that they do not know.
+// queuedLine contains the number of executions that run before this one. The service has no
+// such line; clients ignore unknown types.
 type queuedLine struct {
 	Type     string `json:"type"`
 	Position int    `json:"position"`
@@ -35,8 +35,8 @@ type errorLine struct {
 	Traceback string `json:"traceback"`
 }
 
-// resultLine has its fields in the service's order. Fields without a value are left
-// out.
+// resultLine contains a result. Its fields have the service's order. Fields without a value are
+// left out.
 type resultLine struct {
 	Type       string                     `json:"type"`
 	Text       any                        `json:"text,omitempty"`
@@ -69,7 +69,7 @@ func newResultLine(data map[string]json.RawMessage, isMain bool) *resultLine {
 		switch {
 		case !known:
 			line.Extra[mime] = value
-		case !isNull(value): // clients take the first field that is present
+		case !isNull(value): // clients use the first field that is present
 			*field = value
 		}
 	}
@@ -83,8 +83,8 @@ func newResultLine(data map[string]json.RawMessage, isMain bool) *resultLine {
 	return line
 }
 
-// unquote removes one pair of quotes from a text that begins and ends with the same
-// quote, as the service does: a string is shown as itself, not as its repr.
+// unquote removes the quotes of a text that begins and ends with the same quote, as the service
+// does. So a string is displayed as itself, and not as its repr.
 func unquote(text string) string {
 	if n := len(text); n >= 2 && text[0] == text[n-1] && (text[0] == '\'' || text[0] == '"') {
 		return text[1 : n-1]
@@ -92,8 +92,8 @@ func unquote(text string) string {
 	return text
 }
 
-// asciiLine returns v as one line of JSON in ASCII: clients decode chunk by chunk,
-// and some split lines at U+2028.
+// asciiLine returns v as one line of JSON in ASCII. Clients decode each chunk separately, and
+// some split lines at U+2028.
 func asciiLine(v any) ([]byte, error) {
 	var buf bytes.Buffer
 	encoder := json.NewEncoder(&buf)

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// outbox holds the output that waits to be written to one client: at most
-// outboxBytes, or one frame that is larger. Each frame counts as at least
-// outboxFrame, which also bounds their number.
+// outbox holds the output that waits to be written to one client. It holds at most outboxBytes,
+// or a single frame that is larger. Each frame counts as at least outboxFrame, which bounds the
+// number of frames.
 const (
 	outboxBytes = 4 << 20
 	outboxFrame = 4 << 10
@@ -29,7 +29,7 @@ func newOutbox() *outbox {
 
 func (f frame) weight() int64 { return int64(min(max(len(f.data), outboxFrame), outboxBytes)) }
 
-// tryPush reports false when there is no space now.
+// tryPush adds a frame. It returns false if there is no space now.
 func (o *outbox) tryPush(f frame) bool {
 	if !o.room.TryAcquire(f.weight()) {
 		return false
@@ -38,7 +38,7 @@ func (o *outbox) tryPush(f frame) bool {
 	return true
 }
 
-// push waits for space. It reports false when ctx ended first.
+// push waits for space and adds a frame. It returns false if ctx ends first.
 func (o *outbox) push(ctx context.Context, f frame) bool {
 	if o.tryPush(f) {
 		return true
@@ -50,5 +50,5 @@ func (o *outbox) push(ctx context.Context, f frame) bool {
 	return true
 }
 
-// taken frees the space of f once it has been written.
+// taken frees the space of f after f has been written.
 func (o *outbox) taken(f frame) { o.room.Release(f.weight()) }

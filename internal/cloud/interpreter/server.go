@@ -20,51 +20,51 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// Bounds of one sandbox.
+// Bounds of a sandbox.
 const (
 	maxKernels  = 64
 	maxSockets  = 256
 	maxSessions = 256
 )
 
-// Options configures a [Server].
+// Options configure a [Server].
 type Options struct {
-	// Python is the argv prefix of the Python that kernels run: its program is an
-	// absolute path, or a name to look for in PATH. If it is empty the kernels of
-	// Python do not start, and say what to install.
+	// Python is the beginning of the argv of the Python that kernels run. The program is an
+	// absolute path, or a name to search in PATH. If Python is empty, kernels of Python do not
+	// start, and their error explains how to install it.
 	Python []string
-	// Wasm runs the kernels of Python in WebAssembly; other kernels do not exist then. nil
+	// Wasm runs the kernels of Python in WebAssembly. There are then no other kernels. nil
 	// means that Python runs them.
 	Wasm *kernel.Wasm
-	// Environ returns the environment of a kernel. It is called each time one
-	// starts.
+	// Environ returns the environment of a kernel. It is called at each start of a kernel.
 	Environ func() ([]string, error)
-	// Credential is the user that kernels run as; nil means this process's own.
+	// Credential is the user of kernels. nil means the user of this process.
 	Credential *syscall.Credential
-	// Dir is the working directory of kernels and the root of Jupyter's paths.
+	// Dir is the working directory of kernels, and the root of Jupyter's paths.
 	Dir string
-	// Token returns the token that the Jupyter port requires now; "" means none.
+	// Token returns the token that requests to the Jupyter port must have. "" means that none
+	// is required.
 	Token func() string
-	// Scratch is a directory for the files of the driver and of connections.
+	// Scratch is a directory for files of the driver and for connection files.
 	Scratch string
-	// Memory reports which kernels were killed for lack of memory; nil reports
-	// none.
+	// Memory detects kernels that were killed because memory ran out. nil means that they are
+	// not detected.
 	Memory *child.Memory
-	// Warm makes the kernels' processes where it can; nil means that all start
+	// Warm forks the processes of kernels where possible. nil means that all of them start
 	// cold.
 	Warm *kernel.Warm
-	// Logger logs the starts and deaths of kernels; nil logs nothing.
+	// Logger logs the starts and deaths of kernels. nil means that there is no log.
 	Logger *slog.Logger
 }
 
-// Server runs the kernels of a sandbox and serves them on both ports: a context of
-// the code interpreter is a Jupyter kernel with the same id. Its handlers may be
-// used concurrently.
+// Server runs the kernels of a sandbox, and serves them on both ports. A context of the code
+// interpreter is a Jupyter kernel with the same id. The handlers of a Server are safe for
+// concurrent use.
 type Server struct {
 	options Options
 	driver  string
 	began   time.Time
-	// keepalive is keepaliveInterval and ping is pingInterval, except in tests.
+	// keepalive and ping are keepaliveInterval and pingInterval, except in tests.
 	keepalive, ping time.Duration
 	// ctx ends with Close.
 	ctx    context.Context //nolint:containedctx // the life of the server, not of a call
@@ -77,32 +77,31 @@ type Server struct {
 	sessions []*session
 	sockets  map[*socket]struct{}
 	requests uint64 // number of requests for sockets so far
-	// buffers are in the order in which they were made.
+	// buffers is sorted by time of creation.
 	buffers []*sessionBuffer
-	// creating serialises the code that makes the default context of a language, or
-	// a session.
+	// creating serialises the creation of a session, and of a language's default context.
 	creating sync.Mutex
 }
 
-// runningKernel is a kernel with the values by which clients know it.
+// runningKernel is a kernel, with its attributes for clients.
 type runningKernel struct {
 	*kernel.Kernel
 	id string
-	// spec is the Jupyter kernel; nil means the driver's Python.
+	// spec is the installed Jupyter kernel. nil means the driver's Python.
 	spec *zmq.Spec
-	// isContext reports whether it is listed on the code interpreter's port, with this
-	// language and working directory.
+	// isContext means that the code interpreter's port lists the kernel, with this language and
+	// working directory.
 	isContext     bool
-	language, cwd string // cwd as the client sees it
-	// isDefault reports whether it runs code for which no context was named.
+	language, cwd string // cwd in the form that clients see
+	// isDefault means that the kernel runs code for which the request names no context.
 	isDefault bool
 }
 
 var errTooMany = errors.New("interpreter: too many")
 
-// New writes the driver's files and makes the default contexts: Python's, and
-// JavaScript's if a kernel for it is installed. Their processes start when they are
-// first used. The caller must close the server.
+// New writes the driver's files and creates the default contexts: one for Python, and one for
+// JavaScript if a kernel for it is installed. Their processes start at first use. The caller
+// must close the server.
 func New(o Options) (*Server, error) {
 	if len(o.Python) > 0 && !filepath.IsAbs(o.Python[0]) && filepath.Base(o.Python[0]) != o.Python[0] {
 		return nil, fmt.Errorf("interpreter: Python is %q: the absolute path or the name of an interpreter is needed", o.Python)
@@ -127,7 +126,7 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// DefaultID returns the id of the Python context that exists from the start.
+// DefaultID returns the id of the Python context that New created.
 func (s *Server) DefaultID() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +136,7 @@ func (s *Server) DefaultID() string {
 	return s.kernels[0].id
 }
 
-// Close ends all kernels and connections and returns when they are gone.
+// Close ends all kernels and connections. It returns when all of them have ended.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -157,7 +156,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// addKernel gives k an id if it has none, and a process that is not started yet.
+// addKernel adds k, and gives it an id if it has none. The process of k is not started yet.
 func (s *Server) addKernel(k *runningKernel) (*runningKernel, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,7 +184,7 @@ func (s *Server) addKernel(k *runningKernel) (*runningKernel, error) {
 	return k, nil
 }
 
-// find returns the first kernel that matches, or nil.
+// find returns the first kernel for which match returns true. It returns nil if there is none.
 func (s *Server) find(match func(*runningKernel) bool) *runningKernel {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -195,7 +194,7 @@ func (s *Server) find(match func(*runningKernel) bool) *runningKernel {
 	return nil
 }
 
-// kernelByID returns nil when there is none.
+// kernelByID returns the kernel with an id, or nil if there is none.
 func (s *Server) kernelByID(id string) *runningKernel {
 	return s.find(func(k *runningKernel) bool { return k.id == id })
 }

@@ -16,60 +16,59 @@ import (
 )
 
 const (
-	// slowPatience limits the wait of others for a client that does not read. It does not
-	// apply to the output of the client's own requests: a client may slow down its own
-	// execution for as long as it likes.
+	// slowPatience bounds how long other clients wait for a client that does not read. It does
+	// not apply to the output of the client's own requests: a client may slow down its own
+	// execution without a bound.
 	slowPatience = 5 * time.Second
-	// absence limits the time that a session is kept while it has no connection.
+	// absence bounds how long a session without a connection is kept.
 	absence = 10 * time.Minute
-	// attachedBytes bounds the messages in transit while there is a connection,
-	// absentBytes those that wait while there is none. A single message may be
-	// larger.
+	// attachedBytes bounds the bytes of messages in transit while there is a connection.
+	// absentBytes bounds the bytes of messages that wait while there is none. A single message
+	// may be larger.
 	attachedBytes = 4 << 20
 	absentBytes   = 16 << 20
-	// messageOverhead is added to the size of each message, which bounds their
-	// number.
+	// messageOverhead is added to the size of each message. It bounds the number of messages.
 	messageOverhead = 1 << 10
 )
 
-// sessionBuffer is one client of a kernel, as the kernel sees it: it holds the messages
-// for the client until the client has received them. With a session_id it outlives
-// its connection: the next one with the same session_id gets, in order, everything
-// that the one before has not acknowledged. Pings serve as acknowledgements,
-// because every client answers them after it has read what came before. So a
-// message that was received but not yet acknowledged is sent again, with the same
-// msg_id.
+// sessionBuffer represents one client of a kernel. It holds the messages for the client until
+// the client has received them. With a session_id, it outlives its connection. The next
+// connection with the same session_id receives, in order, every message that the previous one
+// has not acknowledged. Pings serve as acknowledgements, because every client answers a ping
+// after it has read the earlier messages. So a message that was received but not acknowledged
+// is sent again, with the same msg_id.
 type sessionBuffer struct {
 	server  *Server
 	kernel  *runningKernel
 	session string // empty: the buffer ends with its connection
-	own     string // the session of this server in headers
+	own     string // session id of this server, for message headers
 	client  *kernel.Client
-	wake    chan struct{} // holds one token when there may be something to send
+	wake    chan struct{} // contains one token when there may be a message to send
 
 	mu       sync.Mutex
-	messages []*jupyter.Message // the unacknowledged messages; the first sent of them were sent
+	messages []*jupyter.Message // unacknowledged messages; those before index sent have been sent
 	sent     int
-	first    uint64 // the number of messages[0]
+	first    uint64 // number of messages[0]
 	bytes    int
-	question string // the msg_id of the last input_request
+	question string // msg_id of the last input_request
 	reader   *socket
 	changed  chan struct{} // closed when there may be space, then replaced
 	closed   bool
-	expiry   *time.Timer // drops the buffer; runs while there is no reader
+	expiry   *time.Timer // drops the buffer; runs while there is no connection
 }
 
 var (
 	errNoBuffer = errors.New("too many connections, or closing")
-	// errReplaced ends a connection whose client has opened another one since.
+	// errReplaced ends a connection after its client has opened another one.
 	errReplaced = errors.New("another connection of the session has taken its place")
-	// errRemoved ends a connection whose kernel was removed while it was opened.
+	// errRemoved ends a connection whose kernel was removed while the connection was being
+	// opened.
 	errRemoved = errors.New("the kernel was removed")
 )
 
-// openBuffer returns the buffer of a session, with so as its connection. A
-// connection that the buffer already had ends first, unless it was requested after
-// so.
+// openBuffer returns the buffer of a session, with so as the buffer's connection. If the buffer
+// has another connection that was requested before so, openBuffer ends that connection. If that
+// connection was requested after so, openBuffer returns an error.
 func (s *Server) openBuffer(so *socket) (*sessionBuffer, error) {
 	for {
 		s.mu.Lock()
@@ -77,7 +76,7 @@ func (s *Server) openBuffer(so *socket) (*sessionBuffer, error) {
 			s.mu.Unlock()
 			return nil, errNoBuffer
 		}
-		// removeKernel has ended the existing buffers: nothing would end a new one.
+		// removeKernel has already ended the kernel's buffers, so a new one would never end.
 		if !slices.Contains(s.kernels, so.kernel) {
 			s.mu.Unlock()
 			return nil, errRemoved
@@ -96,9 +95,9 @@ func (s *Server) openBuffer(so *socket) (*sessionBuffer, error) {
 		switch {
 		case ok:
 			return b, nil
-		case before == nil: // dropped in the meantime
+		case before == nil: // the buffer was dropped meanwhile
 			continue
-		case before.number > so.number: // the client dialled twice, and this connection is the earlier one
+		case before.number > so.number: // the client dialled twice, and this is the earlier connection
 			return nil, errReplaced
 		}
 		before.shut()
@@ -110,8 +109,8 @@ func (s *Server) openBuffer(so *socket) (*sessionBuffer, error) {
 	}
 }
 
-// newBuffer makes a buffer. If there are too many it first drops one without a
-// connection. mu is held.
+// newBuffer creates a buffer. If there are too many buffers, it first drops one without a
+// connection. The caller holds mu.
 func (s *Server) newBuffer(so *socket) *sessionBuffer {
 	if len(s.buffers) >= maxSockets {
 		i := slices.IndexFunc(s.buffers, func(b *sessionBuffer) bool { return !b.attached() })
@@ -133,9 +132,9 @@ func (s *Server) newBuffer(so *socket) *sessionBuffer {
 	return b
 }
 
-// attach makes so the connection of the buffer, and sends it everything that
-// is not acknowledged. If the buffer has a connection already, attach returns
-// that one and false. If the buffer was dropped, it returns nil and false.
+// attach makes so the connection of the buffer, and sends all unacknowledged messages to it. If
+// the buffer already has a connection, attach returns that connection and false. If the buffer
+// was dropped, it returns nil and false.
 func (b *sessionBuffer) attach(so *socket) (before *socket, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -154,7 +153,7 @@ func (b *sessionBuffer) attached() bool {
 	return b.reader != nil
 }
 
-// detach is called by the connection when it has ended.
+// detach removes the buffer's connection, after the connection has ended.
 func (b *sessionBuffer) detach() {
 	b.mu.Lock()
 	b.reader = nil
@@ -167,7 +166,7 @@ func (b *sessionBuffer) detach() {
 	}
 }
 
-// retire ends a buffer whose kernel is gone. Its connection still sends the remaining
+// retire ends a buffer whose kernel has ended. The connection still sends the remaining
 // messages.
 func (b *sessionBuffer) retire() {
 	b.mu.Lock()
@@ -181,7 +180,7 @@ func (b *sessionBuffer) retire() {
 	b.drop()
 }
 
-// drop ends the client.
+// drop ends the buffer and closes the client of the kernel.
 func (b *sessionBuffer) drop() {
 	b.mu.Lock()
 	b.closed, b.messages, b.sent, b.bytes = true, nil, 0, 0
@@ -195,7 +194,7 @@ func (b *sessionBuffer) drop() {
 	s.buffers = slices.DeleteFunc(s.buffers, func(o *sessionBuffer) bool { return o == b })
 }
 
-// signal wakes callers that wait for space. mu is held.
+// signal wakes callers that wait for space. The caller holds mu.
 func (b *sessionBuffer) signal() {
 	close(b.changed)
 	b.changed = make(chan struct{})
@@ -208,7 +207,7 @@ func (b *sessionBuffer) poke() {
 	}
 }
 
-// deliver is called by the kernel.
+// deliver receives the events of the kernel.
 func (b *sessionBuffer) deliver(ctx context.Context, e kernel.Event) {
 	m := &jupyter.Message{
 		Channel: e.Channel, Header: jupyter.NewHeader(e.Type, b.own, "username"), Content: e.Content, Buffers: e.Buffers,
@@ -252,9 +251,9 @@ func (b *sessionBuffer) deliver(ctx context.Context, e kernel.Event) {
 	}
 }
 
-// put adds a message if there is space, and puts its number into its msg_id, as
-// ipykernel does, so a client that resumes can check that it missed nothing. A
-// buffer that was dropped always has space.
+// put adds a message if there is space. It appends the number of the message to the msg_id, as
+// ipykernel does, so that a client that resumes can check whether it has missed a message. A
+// dropped buffer always has space.
 func (b *sessionBuffer) put(m *jupyter.Message, limit int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -274,24 +273,23 @@ func (b *sessionBuffer) put(m *jupyter.Message, limit int) bool {
 	return true
 }
 
-// asksNoMore reports whether msg_id belongs to a question before the last one. Nothing
-// is known about other ids that clients send as the parent of an answer.
+// asksNoMore reports whether id is the msg_id of a question before the last one. It returns
+// false for any other id that a client sends as the parent of an answer.
 func (b *sessionBuffer) asksNoMore(id string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return id != b.question && strings.HasPrefix(id, b.own+"_")
 }
 
-// answer adds a message that is answered without the kernel. It does not wait for a
-// client that sends requests and does not read.
+// answer adds a message of this server, not of the kernel. It does not wait for a client that
+// sends requests and does not read.
 func (b *sessionBuffer) answer(m *jupyter.Message) {
 	if !b.put(m, absentBytes) {
 		b.lose()
 	}
 }
 
-// lose ends a buffer that has missed a message: no buffer is better than one with
-// a gap.
+// lose ends a buffer that has missed a message, because a gap would mislead the client.
 func (b *sessionBuffer) lose() {
 	b.mu.Lock()
 	b.closed = true
@@ -302,10 +300,10 @@ func (b *sessionBuffer) lose() {
 		reader.shut() // this also drops the buffer
 		return
 	}
-	b.server.background(func(context.Context) { b.drop() }) // in the background, because the kernel is calling this and must not be called back
+	b.server.background(func(context.Context) { b.drop() }) // in the background, because the kernel calls lose and must not be called back
 }
 
-// next returns the next message to send, or nil if there is none now.
+// next returns the next message to send. It returns nil if there is none now.
 func (b *sessionBuffer) next() *jupyter.Message {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -316,15 +314,15 @@ func (b *sessionBuffer) next() *jupyter.Message {
 	return b.messages[b.sent-1]
 }
 
-// position returns the number that follows the last message that was sent, and
-// whether any sent message is not acknowledged yet.
+// position returns the number after that of the last sent message. pending reports whether a
+// sent message is not acknowledged yet.
 func (b *sessionBuffer) position() (number uint64, pending bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.first + uint64(b.sent), b.sent > 0
 }
 
-// acknowledge removes the messages that were sent before the one with this number.
+// acknowledge removes the messages that were sent before the message with this number.
 func (b *sessionBuffer) acknowledge(number uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -14,12 +14,12 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// session names a kernel, as notebooks do. It is guarded by Server.mu.
+// session names a kernel, as notebooks do. Server.mu guards it.
 type session struct {
 	id, path, name, kind string
 	kernel               *runningKernel
-	// gone says that the kernel was removed. The session stays so that this can be
-	// reported once.
+	// gone means that the kernel was removed. The session is kept so that this can be reported
+	// once.
 	gone bool
 }
 
@@ -34,7 +34,7 @@ func (s *Server) sessionModel(o *session) map[string]any {
 	return model
 }
 
-// liveSessions removes the sessions whose kernels are gone, and returns the others.
+// liveSessions removes sessions whose kernels were removed, and returns the other sessions.
 func (s *Server) liveSessions() []*session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,8 +106,8 @@ func (s *Server) pathOf(o *session) string {
 	return o.path
 }
 
-// sessionKernel returns the kernel that a session asks for, which may be a new one.
-// If there can be none it answers the request and returns nil.
+// sessionKernel returns the kernel for a session. It creates the kernel if necessary. If it
+// cannot, it answers the request with the error and returns nil.
 func (s *Server) sessionKernel(w http.ResponseWriter, body *sessionBody) *runningKernel {
 	language, id := "", ""
 	if body.Kernel != nil {
@@ -144,7 +144,7 @@ func (s *Server) sessionKernel(w http.ResponseWriter, body *sessionBody) *runnin
 	return k
 }
 
-// patchSession changes a session. If the session gets another kernel the old one is
+// patchSession changes a session. If the session gets another kernel, the previous kernel is
 // removed, as in Jupyter.
 func (s *Server) patchSession(w http.ResponseWriter, r *http.Request, o *session) {
 	var body sessionBody

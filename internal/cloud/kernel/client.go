@@ -13,18 +13,17 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// Bounds of the requests that wait for a kernel. The first request always fits.
+// Bounds of the requests that wait for a kernel. A single request of any size fits.
 const (
 	maxQueue      = 1024
 	maxQueueBytes = 64 << 20
 )
 
-// Errors of executions that were not raised by Python, in the words of E2B's
-// service.
+// Errors of executions that Python did not raise, in the words of E2B's service.
 var (
-	// Died ends an execution whose kernel died.
+	// Died is the error of an execution whose kernel died.
 	Died = jupyter.ErrorContent{Name: "ContextRestarting", Value: "Context was restarted", Traceback: []string{}}
-	// Ended ends an execution whose kernel was restarted or closed on request.
+	// Ended is the error of an execution whose kernel was restarted or closed on request.
 	Ended = jupyter.ErrorContent{
 		Name:      "UnexpectedEndOfExecution",
 		Value:     "Connection to the execution was closed before the execution was finished",
@@ -35,54 +34,54 @@ var (
 	abortedContent = json.RawMessage(`{"status":"aborted"}`)
 )
 
-// Event is one message of a kernel to its clients.
+// Event is a message of a kernel to its clients.
 type Event struct {
-	// Channel is [jupyter.IOPub] for an event to all clients, and [jupyter.Shell] or
-	// [jupyter.Stdin] for an event to the client that made the request.
+	// Channel is [jupyter.IOPub] for an event to all clients. It is [jupyter.Shell] or
+	// [jupyter.Stdin] for an event to the client that sent the request.
 	Channel string
-	// Type is the msg_type and Content the content of the Jupyter message.
+	// Type is the msg_type of the Jupyter message. Content is the content of the message.
 	Type    string
 	Content json.RawMessage
-	// Buffers are the message's binary parts; nil for nearly all messages.
+	// Buffers are the binary parts of the message. They are nil for nearly all messages.
 	Buffers [][]byte
-	// Request is the request to which the event belongs. Nil means none.
+	// Request is the request to which the event belongs. Nil means that it belongs to none.
 	Request *Request
-	// Time is the time of the event's arrival.
+	// Time is the time when the event arrived.
 	Time time.Time
 }
 
-// Request is one message on the shell channel. Make a new one for each [Client.Submit].
+// Request is a message on the shell channel. Each [Client.Submit] needs a new Request.
 type Request struct {
-	// Header is the parent of all answers; its MsgType is the kind of request.
+	// Header is the parent of all answers. Its MsgType is the kind of request.
 	Header jupyter.Header
-	// Content is the content of the message, an object.
+	// Content is the content of the message, a JSON object.
 	Content json.RawMessage
-	// Buffers are the message's binary parts, which a comm may have.
+	// Buffers are the binary parts of the message. Messages of comms may have them.
 	Buffers [][]byte
-	// Env holds environment variables for this execution only.
+	// Env contains environment variables for this execution only.
 	Env map[string]string
 
 	client      *Client
 	stopOnError bool
-	done        chan struct{} // closed when it is answered
+	done        chan struct{} // closed when the request is answered
 
-	// Set once it is being served; guarded by Kernel.mu.
+	// Set once the request is being served; guarded by Kernel.mu.
 	proc        *process
 	number      uint64
-	armed       bool // an interrupt takes effect
+	armed       bool // from now on, an interrupt has an effect
 	interrupted bool
-	signals     uint64    // interrupts sent to the process
-	signalled   time.Time // when the first of them was sent
+	signals     uint64    // number of interrupts that were sent to the process
+	signalled   time.Time // time of the first of these interrupts
 
-	position int // in the queue, as last reported to the client; guarded by Kernel.emitting
+	position int // position in the queue that was last reported to the client; guarded by Kernel.emitting
 }
 
-// Done returns a channel that is closed when r is over and all of its events were
-// delivered. It is valid after [Client.Submit], and stays open if r was cancelled
-// before it ran.
+// Done returns a channel that is closed when r has ended and all of its events were delivered.
+// It may be called after [Client.Submit]. The channel stays open if r was cancelled before it
+// ran.
 func (r *Request) Done() <-chan struct{} { return r.done }
 
-// By reports whether c made the request.
+// By reports whether c sent the request.
 func (r *Request) By(c *Client) bool { return r.client == c }
 
 func (r *Request) finished() bool {
@@ -94,16 +93,16 @@ func (r *Request) finished() bool {
 	}
 }
 
-// Client receives the events of a kernel and sends it requests.
+// Client receives the events of a kernel, and sends requests to the kernel.
 type Client struct {
 	kernel  *Kernel
 	deliver func(context.Context, Event)
 }
 
-// Attach makes a client. deliver is called with one event after the other, and the
-// kernel waits for it: a slow client slows the kernel down. When ctx is done
-// deliver must return without waiting. It must not call methods of the kernel or
-// the client. The caller must close the client.
+// Attach creates a client. The kernel calls deliver with one event after the other and waits
+// for it, so a slow client slows down the kernel. When ctx is done, deliver must return without
+// waiting. It must not call methods of the kernel or the client. The caller must close the
+// client.
 func (k *Kernel) Attach(deliver func(context.Context, Event)) *Client {
 	c := &Client{kernel: k, deliver: deliver}
 	k.mu.Lock()
@@ -119,8 +118,8 @@ func (k *Kernel) Connections() int {
 	return len(k.clients)
 }
 
-// Submit puts r into the kernel's queue. The answer to r is complete when the
-// status idle of r has been delivered. The error is [ErrClosed] or [ErrQueueFull].
+// Submit adds r to the kernel's queue. The answer to r is complete when the status idle of r
+// has been delivered. The error is [ErrClosed] or [ErrQueueFull].
 func (c *Client) Submit(r *Request) error {
 	if len(r.Content) == 0 {
 		r.Content = json.RawMessage("{}")
@@ -150,8 +149,8 @@ func (c *Client) Submit(r *Request) error {
 	return nil
 }
 
-// Cancel takes r out of the queue, or interrupts it if it is running. It has no
-// effect on a request that is already answered.
+// Cancel removes r from the queue, or interrupts r if it is running. It has no effect if r is
+// already answered.
 func (c *Client) Cancel(r *Request) {
 	k := c.kernel
 	k.mu.Lock()
@@ -162,8 +161,8 @@ func (c *Client) Cancel(r *Request) {
 	}
 }
 
-// Answer answers the input_request that was sent to this client. It does nothing if
-// there is none.
+// Answer answers the input_request that was sent to this client. It does nothing if there is
+// none.
 func (c *Client) Answer(value string) error {
 	return c.answer(&link.Command{Type: "input_reply", Value: value})
 }
@@ -181,7 +180,7 @@ func (c *Client) answer(reply *link.Command) error {
 	return p.send(reply)
 }
 
-// Close ends the client: it receives no more events. Its requests go on, but a question
+// Close closes the client, which then receives no events. Its requests continue, but a question
 // to it raises EOFError.
 func (c *Client) Close() {
 	k := c.kernel
@@ -198,7 +197,7 @@ func (k *Kernel) attached(c *Client) bool {
 	return slices.Contains(k.clients, c)
 }
 
-// The methods below send events to clients; emitting is held.
+// The methods below send events to clients. Their caller holds emitting.
 
 // emit sends an event of the last request to all clients.
 func (k *Kernel) emit(ctx context.Context, msgType string, content json.RawMessage) {
@@ -219,7 +218,7 @@ func (k *Kernel) status(ctx context.Context, r *Request, state string) {
 	k.broadcast(ctx, Event{Type: "status", Content: jupyter.Encode(jupyter.StatusContent{ExecutionState: state}), Request: r})
 }
 
-// reply answers r and marks it as over.
+// reply answers r, and marks r as finished.
 func (k *Kernel) reply(ctx context.Context, r *Request, content json.RawMessage) {
 	if k.attached(r.client) {
 		r.client.deliver(ctx, Event{Channel: jupyter.Shell, Type: ReplyType(r.Header.MsgType), Content: content, Request: r, Time: time.Now()})
@@ -227,12 +226,12 @@ func (k *Kernel) reply(ctx context.Context, r *Request, content json.RawMessage)
 	k.status(ctx, r, jupyter.StateIdle)
 }
 
-// fail answers r, which did not run, or not to its end.
+// fail answers r with an error. r has not run, or not to its end.
 func (k *Kernel) fail(r *Request, e jupyter.ErrorContent) {
 	if e.Traceback == nil {
 		e.Traceback = []string{e.Name + ": " + e.Value}
 	}
-	// Clients rely on all three fields being present, even if empty.
+	// All three fields must be present, even if empty, because clients rely on them.
 	content := map[string]any{"ename": e.Name, "evalue": e.Value, "traceback": e.Traceback}
 	if r.Header.MsgType == "execute_request" {
 		k.broadcast(k.ctx, Event{Type: "error", Content: jupyter.Encode(content), Request: r})
@@ -244,8 +243,8 @@ func (k *Kernel) fail(r *Request, e jupyter.ErrorContent) {
 
 func (k *Kernel) handleInput(p *process, m *link.Message) error {
 	r := k.parent
-	// This is the question of a thread that outlives its cell, while nothing runs:
-	// nobody can answer it.
+	// A thread that outlives its cell asks this question while no request runs, so no client
+	// can answer it.
 	if r == nil || r.finished() || !k.attached(r.client) {
 		return p.send(&link.Command{Type: "input_reply", Seq: m.Seq, EOF: true})
 	}
@@ -253,7 +252,7 @@ func (k *Kernel) handleInput(p *process, m *link.Message) error {
 	k.asking, k.asker = m.Seq, r.client
 	k.mu.Unlock()
 	r.client.deliver(p.ctx, Event{Channel: jupyter.Stdin, Type: m.Type, Content: m.Content, Request: r, Time: time.Now()})
-	// A client that was closed in the meantime may have missed the question.
+	// A client that was closed meanwhile may have missed the question.
 	if !k.attached(r.client) {
 		return r.client.answer(&link.Command{Type: "input_reply", EOF: true})
 	}

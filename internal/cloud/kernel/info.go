@@ -13,8 +13,8 @@ import (
 // ReplyType returns the msg_type of the reply to a request.
 func ReplyType(msgType string) string { return strings.TrimSuffix(msgType, "_request") + "_reply" }
 
-// answer returns the reply to a request that needs no process, and nil for all
-// others.
+// answer returns the reply to a request that needs no process. It returns nil for all other
+// requests.
 func (k *Kernel) answer(msgType string, info link.Info) json.RawMessage {
 	switch {
 	case msgType == "kernel_info_request":
@@ -24,14 +24,14 @@ func (k *Kernel) answer(msgType string, info link.Info) json.RawMessage {
 	case msgType == "comm_info_request":
 		return json.RawMessage(`{"status":"ok","comms":{}}`)
 	case !strings.HasSuffix(msgType, "_request"):
-		// Comms have no reply; sending one does no harm to a client that does not
-		// wait for it.
+		// Messages of comms have no reply. A reply does not disturb a client that does not wait
+		// for one.
 		return json.RawMessage(`{"status":"ok"}`)
 	}
 	return nil
 }
 
-// refuseComm returns the comm_close that answers a comm_open: this kernel has no
+// refuseComm returns the comm_close that answers a comm_open, because this kernel has no comm
 // targets.
 func refuseComm(open json.RawMessage) json.RawMessage {
 	var comm struct {

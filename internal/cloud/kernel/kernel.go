@@ -21,32 +21,32 @@ import (
 
 // Spec describes how to run a kernel.
 type Spec struct {
-	// Python is the argv prefix of the interpreter that runs the driver. Its program is
-	// an absolute path, or a name to look for in PATH at every start, because a sandbox
-	// of an image may get an interpreter at any time. If Python is empty, starts fail
-	// with ErrNoPython.
+	// Python is the beginning of the argv of the interpreter that runs the driver. The program
+	// is an absolute path, or a name to search in PATH at every start, because an interpreter
+	// may be installed in a sandbox at any time. If Python is empty, starts fail with
+	// ErrNoPython.
 	Python []string
-	// Jupyter is the kernel to run instead of the driver; nil runs the driver.
+	// Jupyter is the kernel that runs instead of the driver. nil means that the driver runs.
 	Jupyter *zmq.Spec
-	// Wasm runs the driver in WebAssembly; nil runs it in Python.
+	// Wasm runs the driver in WebAssembly. nil means that Python runs it.
 	Wasm *Wasm
-	// Driver is the script that package python wrote.
+	// Driver is the path of the script that package python wrote.
 	Driver string
-	// Environ returns the environment; it is called at every start.
+	// Environ returns the environment. It is called at every start.
 	Environ func() ([]string, error)
-	// Credential is the user that the kernel runs as; nil means this process's own.
+	// Credential is the user of the kernel. nil means the user of this process.
 	Credential *syscall.Credential
-	// Dir is the working directory of user code. If it cannot be entered, the kernel
-	// reports it on stderr and runs in "/".
+	// Dir is the working directory of user code. If it cannot be entered, the kernel reports
+	// this on stderr and runs in "/".
 	Dir string
-	// Memory reports whether a kernel was killed for lack of memory. Nil never reports
-	// it.
+	// Memory detects whether a kernel was killed because memory ran out. Nil means that this is
+	// not detected.
 	Memory *child.Memory
-	// Scratch is a directory for the connection files of Jupyter kernels. AnswerTimeout
-	// bounds operations that should take a Jupyter kernel no time; 0 means 10 seconds.
+	// Scratch is a directory for the connection files of Jupyter kernels. AnswerTimeout bounds
+	// operations that should take a Jupyter kernel no time. 0 means 10 seconds.
 	Scratch       string
 	AnswerTimeout time.Duration
-	// Warm makes the process where it can. Nil means that the process always starts cold.
+	// Warm forks the process where possible. Nil means that the process always starts cold.
 	Warm *Warm
 	// Logger must not be nil.
 	Logger *slog.Logger
@@ -69,38 +69,37 @@ func (s *Spec) program() string {
 var (
 	// ErrClosed is the error of a closed kernel.
 	ErrClosed = errors.New("kernel: closed")
-	// ErrNoPython is the error of a kernel without an interpreter. Its text is for people
-	// who run the machine.
+	// ErrNoPython is the error of a kernel without an interpreter. Its text is for people who
+	// operate the machine.
 	ErrNoPython = errors.New("the machine that this sandbox runs on has no python3: install Python 3.9 or newer there, or name one in E2BCTL_PYTHON, and start the local cloud again")
-	// ErrNotInImage is the error of a kernel whose interpreter is not in the image of the
+	// ErrNotInImage is the error of a kernel whose interpreter is missing in the image of the
 	// sandbox.
 	ErrNotInImage = errors.New("the image of this sandbox has none in its PATH: install Python 3.9 or newer in the image or in the sandbox; commands work without")
-	// ErrQueueFull refuses a request while too many others wait.
+	// ErrQueueFull is the error of a request that is refused because too many other requests
+	// wait.
 	ErrQueueFull = errors.New("kernel: too many requests wait; try again when some are answered")
 )
 
-// Kernel runs requests one at a time, in the order in which they came, in a process
-// that starts with the first request or with [Kernel.Start]. A process that dies is
-// replaced: its state is lost, but the Kernel remains usable. All methods may be
-// called concurrently.
+// Kernel runs requests one at a time, in the order of their arrival. Its process starts with
+// the first request or with [Kernel.Start]. A process that dies is replaced: its state is lost,
+// but the Kernel stays usable. All methods are safe for concurrent use.
 type Kernel struct {
 	spec Spec
-	wake chan struct{} // holds one token when there may be something to do
-	// moved holds one token when positions in the queue may have changed.
+	wake chan struct{} // contains one token when there may be work
+	// moved contains one token when positions in the queue may have changed.
 	moved chan struct{}
 	// ctx ends with Close.
 	ctx    context.Context //nolint:containedctx // the life of the kernel, not of a call
 	cancel context.CancelFunc
 	loop   sync.WaitGroup
 
-	// starting serialises the starts of processes. It is taken before the other
-	// locks.
+	// starting serialises the starts of processes. It is locked before the other locks.
 	starting sync.Mutex
 
-	// emitting orders all events to clients. It is held while events are delivered, so a
-	// client that is slow to take an event slows the kernel down. It is taken before mu.
+	// emitting orders all events to clients. It is held while events are delivered, so a slow
+	// client slows down the kernel. It is locked before mu.
 	emitting sync.Mutex
-	// parent is the request to which output belongs: the last one that ran. Guarded by
+	// parent is the request to which output belongs: the last request that ran. Guarded by
 	// emitting.
 	parent *Request
 
@@ -109,19 +108,19 @@ type Kernel struct {
 	clients    []*Client
 	queue      []*Request
 	queueBytes int
-	current    *Request // the request that is being served
+	current    *Request // request that is being served
 	proc       *process // nil before the start and after the end of a process
 	info       link.Info
 	state      string
 	activity   time.Time
 	served     bool   // proc has completed a request
-	cold       bool   // the sandbox has other versions of modules than the zygote has loaded
-	revive     bool   // proc ended by itself: start the next one now
+	cold       bool   // the modules of the sandbox have other versions than those of the zygote
+	revive     bool   // proc ended by itself: start the next process now
 	asking     uint64 // number of the input_request that waits for its reply; asker must answer it
 	asker      *Client
 }
 
-// New makes a kernel without a process. The caller must close it.
+// New creates a kernel without a process. The caller must close it.
 func New(spec Spec) *Kernel {
 	k := &Kernel{spec: spec, wake: make(chan struct{}, 1), moved: make(chan struct{}, 1), state: jupyter.StateIdle, activity: time.Now()}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
@@ -130,16 +129,16 @@ func New(spec Spec) *Kernel {
 	return k
 }
 
-// State returns the kernel's current state, and the time of its last activity. A kernel
-// whose process starts at its first request is idle.
+// State returns the kernel's current state, and the time of its last activity. A kernel whose
+// process has not started yet is idle.
 func (k *Kernel) State() (state string, activity time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.state, k.activity
 }
 
-// Start returns when the kernel's process accepts requests; it starts one if there
-// is none. The process outlives ctx.
+// Start starts the kernel's process if there is none. It returns when the process accepts
+// requests. The process outlives ctx.
 func (k *Kernel) Start(ctx context.Context) (link.Info, error) {
 	k.starting.Lock()
 	defer k.starting.Unlock()
@@ -153,7 +152,7 @@ func (k *Kernel) startsWarm(environ []string) bool {
 	return !cold && k.spec.Warm != nil && k.spec.Warm.fits(environ)
 }
 
-// start is Start for callers that hold starting.
+// start implements Start. The caller holds starting.
 func (k *Kernel) start(ctx context.Context) (link.Info, error) {
 	k.mu.Lock()
 	if k.closed || k.proc != nil {
@@ -174,7 +173,7 @@ func (k *Kernel) start(ctx context.Context) (link.Info, error) {
 	if err == nil && k.closed {
 		err = ErrClosed
 	}
-	if err == nil && p.over { // it ended after it reported that it was ready
+	if err == nil && p.over { // the process ended after it reported that it was ready
 		err = p.err
 	}
 	if err == nil {
@@ -198,10 +197,10 @@ func (k *Kernel) start(ctx context.Context) (link.Info, error) {
 	return info, nil
 }
 
-// startReady starts a process and waits until it is ready. If err is not nil, p is nil or has
-// ended.
+// startReady starts a process and waits until it is ready. If it returns an error, p is nil or
+// has ended.
 func (k *Kernel) startReady(ctx context.Context) (p *process, info link.Info, err error) {
-	const tries = 3 // in case another program takes a port that was found free
+	const tries = 3 // another program may take a port that was free before
 	for range tries {
 		if p, err = startProcess(ctx, k); err != nil {
 			return nil, link.Info{}, err
@@ -213,15 +212,15 @@ func (k *Kernel) startReady(ctx context.Context) (p *process, info link.Info, er
 	return p, info, err
 }
 
-// Interrupt raises KeyboardInterrupt in the code that runs now, and sends SIGINT to
-// the processes that the code started. It does nothing if no code runs.
+// Interrupt raises KeyboardInterrupt in the running code, and sends SIGINT to processes that
+// the code started. It does nothing if no code runs.
 func (k *Kernel) Interrupt() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.interrupt()
 }
 
-// interrupt is Interrupt for callers that hold mu.
+// interrupt implements Interrupt. The caller holds mu.
 func (k *Kernel) interrupt() {
 	if k.current == nil {
 		return
@@ -242,8 +241,8 @@ func (k *Kernel) signal(r *Request, p *process) {
 	p.interrupt(r.signals)
 }
 
-// Restart ends the process and returns when a new one is ready. The request that was
-// running ends with [Ended]; waiting requests run in the new process.
+// Restart ends the process, and returns when a new process is ready. The running request ends
+// with [Ended]. Waiting requests run in the new process.
 func (k *Kernel) Restart(ctx context.Context) error {
 	k.starting.Lock()
 	defer k.starting.Unlock()
@@ -263,8 +262,8 @@ func (k *Kernel) Restart(ctx context.Context) error {
 	return err
 }
 
-// Close ends the process and all processes that it started. The running request and
-// all waiting ones end with [Ended]. Close returns when all processes are gone.
+// Close ends the process and all processes that it started. The running request and all waiting
+// requests end with [Ended]. Close returns when all processes have ended.
 func (k *Kernel) Close() error {
 	k.mu.Lock()
 	k.closed = true
@@ -273,7 +272,7 @@ func (k *Kernel) Close() error {
 	}
 	k.mu.Unlock()
 	k.cancel()
-	k.starting.Lock() // a start that was under way has ended
+	k.starting.Lock() // waits for a running start to end
 	k.mu.Lock()
 	p := k.proc
 	k.mu.Unlock()
@@ -296,7 +295,7 @@ func (k *Kernel) Close() error {
 	return nil
 }
 
-// run serves the queue.
+// run serves the requests in the queue.
 func (k *Kernel) run() {
 	for {
 		select {
@@ -336,7 +335,7 @@ func (k *Kernel) next() *Request {
 	return r
 }
 
-// serve runs one request from busy to idle.
+// serve runs one request, from the status busy to the status idle.
 func (k *Kernel) serve(r *Request) {
 	killed := k.spec.Memory.Count()
 	defer func() {
@@ -361,7 +360,7 @@ func (k *Kernel) serve(r *Request) {
 	}
 	k.mu.Unlock()
 	k.emitting.Lock()
-	if !r.finished() { // unless the end of p finished it
+	if !r.finished() { // unless the end of p has finished r
 		ctx := k.ctx
 		if p != nil {
 			ctx = p.ctx
@@ -391,11 +390,11 @@ func (k *Kernel) serve(r *Request) {
 		return
 	}
 	if err := p.send(&link.Command{Type: r.Header.MsgType, Content: r.Content, ID: r.number, Env: r.Env, Buffers: r.Buffers}); err != nil {
-		p.kill() // it does not read; the end of the process ends the request
+		p.kill() // the process does not read: killing it ends the request
 	}
 	select {
 	case <-r.done:
-	case <-p.done: // this finished the request, unless p had ended before it
+	case <-p.done: // this finished r, unless p ended before
 		k.emitting.Lock()
 		if !r.finished() {
 			k.finish(r, func() { k.fail(r, Died) })
@@ -404,8 +403,8 @@ func (k *Kernel) serve(r *Request) {
 	}
 }
 
-// finish ends r, which is no longer running, with the events that tell sends.
-// emitting is held.
+// finish ends r, which no longer runs. tell sends the last events of r. The caller holds
+// emitting.
 func (k *Kernel) finish(r *Request, tell func()) {
 	k.mu.Lock()
 	asking := k.asking
@@ -415,20 +414,20 @@ func (k *Kernel) finish(r *Request, tell func()) {
 	}
 	k.mu.Unlock()
 	if asking != 0 && r.proc != nil {
-		// A thread that outlives the code has asked, and nobody will answer it.
+		// A thread that outlives the code has asked, and no client will answer.
 		_ = r.proc.send(&link.Command{Type: "input_reply", Seq: asking, EOF: true})
 	}
 	tell()
 	close(r.done)
 }
 
-// ended is called by a process that is gone, after all of its messages are delivered.
+// ended handles the end of the process p. It is called after all messages of p were delivered.
 func (k *Kernel) ended(p *process) {
 	k.emitting.Lock()
 	defer k.emitting.Unlock()
 	k.mu.Lock()
 	p.over = true
-	if k.proc != p { // it never became ready
+	if k.proc != p { // p never became ready
 		k.mu.Unlock()
 		return
 	}
@@ -437,10 +436,10 @@ func (k *Kernel) ended(p *process) {
 	if r != nil && r.proc != p {
 		r = nil
 	}
-	died := why.Name == "" // nobody here asked for it
+	died := why.Name == "" // no client requested the end
 	if died {
 		why = Died
-		// A process that dies before it has done anything would die again and again.
+		// A process that dies before it has completed a request would die again and again.
 		k.revive = k.served || r != nil
 	}
 	k.state, k.activity = jupyter.StateRestarting, time.Now()
@@ -472,7 +471,7 @@ func (k *Kernel) ended(p *process) {
 	if r != nil {
 		k.finish(r, func() { k.fail(r, why) })
 	}
-	k.parent = nil // the next process must not add output to an old request
+	k.parent = nil // output of the next process must not be added to an old request
 	k.poke()
 }
 
@@ -483,7 +482,7 @@ func (k *Kernel) poke() {
 	}
 }
 
-// handle handles a message of the driver. emitting is held.
+// handle handles a message of the driver. The caller holds emitting.
 func (k *Kernel) handle(p *process, m *link.Message) error {
 	switch m.Type {
 	case "ready":
@@ -520,7 +519,7 @@ func (k *Kernel) handle(p *process, m *link.Message) error {
 	return nil
 }
 
-// arm notes that the request has begun, so that a signal takes effect.
+// arm records that the request has begun, so that an interrupt has an effect from now on.
 func (k *Kernel) arm(p *process) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -550,8 +549,8 @@ func (k *Kernel) handleReply(p *process, m *link.Message) error {
 	k.served = true
 	var aborted []*Request
 	if reply.Status != "ok" && r.stopOnError {
-		// Remove them before the client hears of the error: requests that it sends after
-		// that are meant to run.
+		// They must be removed before the client learns of the error, because requests that it
+		// sends afterwards must run.
 		aborted = k.unqueue(func(q *Request) bool { return q.client == r.client && q.Header.MsgType == "execute_request" })
 	}
 	k.mu.Unlock()
@@ -567,8 +566,8 @@ func (k *Kernel) handleReply(p *process, m *link.Message) error {
 	return nil
 }
 
-// unqueue removes the requests that match from the queue and returns them. mu is
-// held.
+// unqueue removes the requests that match from the queue, and returns them. The caller holds
+// mu.
 func (k *Kernel) unqueue(match func(*Request) bool) []*Request {
 	var out []*Request
 	k.queue = slices.DeleteFunc(k.queue, func(q *Request) bool {

@@ -29,50 +29,50 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// process is one life of a kernel.
+// process is one process of a kernel.
 type process struct {
 	kernel  *Kernel
 	process *os.Process
-	wait    func() error // waits for the end of process
+	wait    func() error // waits for the operating system's process to end
 	link    link.Link
 	pipes   [2]*pipe
 	ready   chan link.Info
-	checked chan []string // the answer to a check
-	// untouched means that the process was forked and has run no code yet. Once the process is
-	// started, only the kernel's loop uses it.
+	checked chan []string // receives the answer to a check
+	// untouched means that the process was forked and has run no code yet. After the start,
+	// only the goroutine of Kernel.run uses it.
 	untouched bool
 
-	// ctx ends when the process is about to die or has died: callers that wait to deliver its
-	// output stop waiting.
+	// ctx ends when the process is about to die or has died. Callers that wait to deliver its
+	// output then stop waiting.
 	ctx    context.Context //nolint:containedctx // it is the life of the process, not of a call
 	cancel context.CancelFunc
-	// done is closed when the process is gone and all of its messages are delivered.
+	// done is closed when the process has ended and all of its messages were delivered.
 	done chan struct{}
-	// starved reports whether the process was killed for lack of memory.
+	// starved returns an error if the process was killed because memory ran out.
 	starved func(*os.ProcessState) error
-	err     error // how it ended; valid when done is closed
-	// reason is the error for its request if this package ended the process. It is zero if the
-	// process died. Guarded by kernel.mu.
+	err     error // how the process ended; valid when done is closed
+	// reason is the error for the request of the process, if this package ended the process. It
+	// is zero if the process died. Guarded by kernel.mu.
 	reason jupyter.ErrorContent
-	over   bool // the kernel knows that the process ended; guarded by kernel.mu
-	// replaced means that clients are not told of its end. Guarded by kernel.mu.
+	over   bool // the kernel has handled the end of the process; guarded by kernel.mu
+	// replaced means that clients are not informed of the end. Guarded by kernel.mu.
 	replaced bool
 
-	// tail is the end of the output on descriptors 1 and 2 before the driver was ready; if it
-	// never becomes ready, tail shows the reason. For a Jupyter kernel it is the end of all
-	// such output, because such a kernel sends a cell's output as messages. Guarded by
+	// tail is the end of the output on descriptors 1 and 2 before the driver was ready. If the
+	// driver never becomes ready, tail shows why. For a Jupyter kernel, tail is the end of all
+	// such output, because the output of a cell arrives in messages. Guarded by
 	// kernel.emitting.
 	tail []byte
-	// ending is the reason that the driver gives just before it ends. Guarded by
+	// ending is the reason that the driver sends just before it ends. Guarded by
 	// kernel.emitting.
 	ending string
-	// heedless means that the process was ended because its code did not heed an interrupt.
-	// Guarded by kernel.mu.
+	// heedless means that the process was ended because its code ignored an interrupt. Guarded
+	// by kernel.mu.
 	heedless bool
-	running  bool // the driver has said ready; guarded by kernel.emitting
+	running  bool // the driver has reported ready; guarded by kernel.emitting
 }
 
-// pipe is descriptor 1 or 2 of the process, as text.
+// pipe is descriptor 1 or 2 of the process. It yields text.
 type pipe struct {
 	name string
 	file *os.File
@@ -124,8 +124,8 @@ func startProcess(ctx context.Context, k *Kernel) (_ *process, err error) {
 	return p, nil
 }
 
-// openPipes makes descriptors 0 to 2 of the process. The caller must close the returned files,
-// even those returned together with an error.
+// openPipes creates descriptors 0 to 2 of the process. The caller must close the returned
+// files, even if there is an error.
 func (p *process) openPipes() ([]*os.File, error) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
@@ -156,11 +156,11 @@ func (p *process) closePipes() error {
 	return errors.Join(errs...)
 }
 
-// directoryVariable tells the driver the working directory of user code. The driver removes
-// the variable before user code runs.
+// directoryVariable is the variable that names the working directory of user code for the
+// driver. The driver removes the variable before user code runs.
 const directoryVariable = "E2BCTL_KERNEL_DIRECTORY"
 
-// python returns the argv prefix of the interpreter, or nil for a kernel without one.
+// python returns the beginning of the interpreter's argv. It returns nil for a Jupyter kernel.
 func (s *Spec) python(environ []string) ([]string, error) {
 	switch {
 	case s.Jupyter != nil || s.Wasm != nil:
@@ -175,7 +175,7 @@ func (s *Spec) python(environ []string) ([]string, error) {
 	return append([]string{path}, s.Python[1:]...), nil
 }
 
-// execute makes p a new process that runs the driver.
+// execute starts the driver as the process p.
 func (p *process) execute(python, environ []string, stdio []*os.File) error {
 	ours, theirs, err := child.SocketPair()
 	if err != nil {
@@ -183,8 +183,8 @@ func (p *process) execute(python, environ []string, stdio []*os.File) error {
 	}
 	defer theirs.Close()
 	spec := &p.kernel.spec
-	// Without namespaces every process of the machine can read command lines, but not the
-	// environment. So the names of the sandbox's directories are in the environment.
+	// Without namespaces, every process of the machine can read command lines, but not the
+	// environment. So the environment contains the paths of the sandbox's directories.
 	argv := append(python, filepath.Base(spec.Driver))
 	cmd := &exec.Cmd{
 		Path: argv[0], Args: argv, Env: append(slices.Clone(environ), directoryVariable+"="+spec.Dir), Dir: filepath.Dir(spec.Driver),
@@ -198,7 +198,7 @@ func (p *process) execute(python, environ []string, stdio []*os.File) error {
 	return nil
 }
 
-// executeJupyter makes p a process of a Jupyter kernel.
+// executeJupyter starts a Jupyter kernel as the process p.
 func (p *process) executeJupyter(environ []string, stdio []*os.File) error {
 	spec := &p.kernel.spec
 	l, cmd, err := zmq.Start(spec.Jupyter, zmq.Options{
@@ -212,8 +212,8 @@ func (p *process) executeJupyter(environ []string, stdio []*os.File) error {
 	return nil
 }
 
-// supervise reads the messages and output of the process until it is gone, and reports its
-// end.
+// supervise reads the messages and output of the process until the process has ended, and
+// reports the end.
 func (p *process) supervise() {
 	var readers sync.WaitGroup
 	for _, pipe := range p.pipes {
@@ -222,13 +222,13 @@ func (p *process) supervise() {
 	var breach error
 	readers.Go(func() {
 		if breach = p.link.Receive(p.take); breach != nil {
-			p.kill() // a process that breaks the protocol cannot be used
+			p.kill() // a process that violates the protocol is unusable
 		}
 	})
 	err := p.wait()
 	p.link.Ended()
 	p.killSession()
-	// A process that left the session may still hold the pipes.
+	// A process that left the session may still hold the pipes open.
 	p.drainAndClose()
 	readers.Wait()
 	p.link.Close()
@@ -258,7 +258,7 @@ func (p *process) drainAndClose() {
 
 func (p *process) send(c *link.Command) error { return p.link.Send(c) }
 
-// take passes on a message of the process.
+// take passes on a message from the process.
 func (p *process) take(m *link.Message) error {
 	p.kernel.emitting.Lock()
 	defer p.kernel.emitting.Unlock()
@@ -266,7 +266,7 @@ func (p *process) take(m *link.Message) error {
 	return p.kernel.handle(p, m)
 }
 
-// lines is the connection to the driver: lines of JSON on a socket.
+// lines is the connection to the driver. It carries lines of JSON over a socket.
 type lines struct{ conn *net.UnixConn }
 
 func (l lines) Send(c *link.Command) error {
@@ -278,9 +278,9 @@ func (l lines) Send(c *link.Command) error {
 	return err
 }
 
-// Ended makes writes fail, and reads end after the bytes that the socket holds. A process that
-// left the session may still hold the driver's end, and nothing may wait for it while holding
-// the kernel's lock.
+// Ended makes writes fail. Reads end after the bytes that the socket contains. A process that
+// left the session may still hold the driver's end open, and a caller that holds the kernel's
+// lock must not wait for it.
 func (l lines) Ended() {
 	_ = l.conn.SetWriteDeadline(time.Unix(1, 0))
 	_ = l.conn.CloseRead()
@@ -289,7 +289,7 @@ func (l lines) Ended() {
 func (l lines) Close() { _ = l.conn.Close() }
 
 func (l lines) Receive(take func(*link.Message) error) error {
-	r := bufio.NewReaderSize(l.conn, 128<<10) // a full line of output fits
+	r := bufio.NewReaderSize(l.conn, 128<<10) // has room for a full line of output
 	for {
 		line, err := readLine(r, link.MaxMessage)
 		if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) {
@@ -308,7 +308,7 @@ func (l lines) Receive(take func(*link.Message) error) error {
 	}
 }
 
-// readLine returns a line without its newline; it is valid until the next call.
+// readLine returns a line without the newline. The line is valid until the next call.
 func readLine(r *bufio.Reader, limit int) ([]byte, error) {
 	var line []byte
 	for {
@@ -328,8 +328,8 @@ func readLine(r *bufio.Reader, limit int) ([]byte, error) {
 	}
 }
 
-// readPipe passes on the output of a pipe. It reads under the lock under which lines are
-// handled. So when a line reports the end of the cell, no output has been read but not
+// readPipe passes on the output from a pipe. It reads under the lock under which lines are
+// handled. So when a line reports the end of the cell, all output that was read has been
 // delivered.
 func (p *process) readPipe(pipe *pipe) {
 	for ended := false; !ended; {
@@ -353,8 +353,8 @@ func (p *process) readPipe(pipe *pipe) {
 	}
 }
 
-// drain delivers only the current content of the pipes: a process that writes without end must
-// not hold up the rest. kernel.emitting is held.
+// drain delivers only the current content of the pipes, because a process may write endlessly.
+// The caller holds kernel.emitting.
 func (p *process) drain() {
 	for _, pipe := range p.pipes {
 		_ = pipe.raw.Control(func(fd uintptr) {
@@ -372,7 +372,7 @@ func (p *process) drain() {
 	}
 }
 
-// output delivers text of a pipe. kernel.emitting is held.
+// output delivers text from a pipe. The caller holds kernel.emitting.
 func (p *process) output(pipe *pipe, text string) {
 	if text == "" {
 		return
@@ -385,16 +385,16 @@ func (p *process) output(pipe *pipe, text string) {
 	p.kernel.emit(p.ctx, "stream", jupyter.Encode(jupyter.StreamContent{Name: pipe.name, Text: text}))
 }
 
-// announced is the number of interrupts of one request that are sent to the driver. A driver
-// that does not read must not block the senders of further ones.
+// announced is the number of interrupts of a request that are sent to the driver. Further
+// interrupts must not block their senders if the driver does not read.
 const announced = 16
 
-// interrupt signals the whole process group, so commands of the cell as well. number counts
-// the interrupts of the running request, including this one.
+// interrupt signals the whole process group, including commands of the cell. number is the
+// number of interrupts of the running request so far, with this one.
 func (p *process) interrupt(number uint64) {
 	jupyter := p.kernel.spec.Jupyter
 	if p.kernel.spec.Wasm != nil || jupyter != nil && jupyter.InterruptMode == zmq.InterruptByMessage {
-		_ = p.send(&link.Command{Type: "interrupt_request"}) // an error means that the process has ended
+		_ = p.send(&link.Command{Type: "interrupt_request"}) // fails if the process has ended
 		return
 	}
 	_ = unix.Kill(-p.process.Pid, unix.SIGINT)
@@ -403,15 +403,15 @@ func (p *process) interrupt(number uint64) {
 	}
 }
 
-// kill ends the process; done is closed when it is gone.
+// kill kills the process. done is closed when the process has ended.
 func (p *process) kill() {
 	p.cancel()
 	_ = unix.Kill(-p.process.Pid, unix.SIGKILL)
 	_ = p.process.Kill()
 }
 
-// killSession ends the processes left in its session: background commands belong to the state
-// that is lost with the kernel.
+// killSession kills the remaining processes of the session, such as background commands. They
+// are part of the state that is lost with the kernel.
 func (p *process) killSession() {
 	session := p.process.Pid
 	_ = unix.Kill(-session, unix.SIGKILL)
@@ -419,10 +419,10 @@ func (p *process) killSession() {
 	for _, name := range stats {
 		stat, err := os.ReadFile(name)
 		if err != nil {
-			continue // it ended in the meantime
+			continue // the process has ended meanwhile
 		}
-		// The name of the program is in parentheses and may contain any character, so state,
-		// parent, group and session are read after the last parenthesis.
+		// The program's name is in parentheses and may contain any character. So state, parent,
+		// group and session are read after the last parenthesis.
 		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 		if len(fields) < 4 || fields[3] != strconv.Itoa(session) {
 			continue
@@ -433,10 +433,10 @@ func (p *process) killSession() {
 	}
 }
 
-// startTimeout bounds the start of Python: an import that hangs is an error.
+// startTimeout bounds the start of Python. An import that hangs is thus an error.
 const startTimeout = time.Minute
 
-// waitReady returns when the driver accepts requests.
+// waitReady waits until the driver accepts requests.
 func (p *process) waitReady(ctx context.Context) (link.Info, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -448,7 +448,7 @@ func (p *process) waitReady(ctx context.Context) (link.Info, error) {
 		defer p.kernel.emitting.Unlock()
 		err, said := p.err, strings.TrimSpace(string(p.tail))
 		if p.kernel.spec.Jupyter != nil && strings.Contains(strings.ToLower(said), syscall.EADDRINUSE.Error()) {
-			err = errors.Join(err, syscall.EADDRINUSE) // every runtime words it like this
+			err = errors.Join(err, syscall.EADDRINUSE) // every Jupyter kernel uses these words
 		}
 		return link.Info{}, fmt.Errorf("ended before it was ready: %w\n%s", err, said)
 	case <-ctx.Done():

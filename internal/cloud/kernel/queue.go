@@ -10,18 +10,17 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// Queued is the type of the event that tells a client that its request is waiting,
-// and how many requests are answered before it: the content is {"position": n}. It
-// is sent once when the request has to wait, and after that, for the requests near
-// the front, whenever the number changes. It is not one of Jupyter's own messages;
-// clients ignore unknown types.
+// Queued is the type of the event that informs a client that its request waits. Its content is
+// {"position": n}, where n is the number of requests that are answered first. It is sent once
+// when the request must wait. Near the front of the queue, it is sent again whenever the number
+// changes. Jupyter does not have this message type; clients ignore unknown types.
 const Queued = "queued"
 
-// closePositions is the number of positions at the front for which every change is
+// closePositions is the number of positions at the front of the queue for which every change is
 // reported.
 const closePositions = 8
 
-// announce tells clients the positions of their requests in the queue.
+// announce sends clients the positions of their requests in the queue.
 func (k *Kernel) announce() {
 	for {
 		select {
@@ -46,8 +45,8 @@ func (k *Kernel) tellPositions() {
 	}
 }
 
-// displaced sets the positions that have changed and must be reported, and returns their requests.
-// The caller holds k.emitting, which guards Request.position.
+// displaced updates the positions that have changed and must be reported. It returns the
+// requests at these positions. The caller holds k.emitting, which guards Request.position.
 func (k *Kernel) displaced() (list []*Request) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -65,7 +64,7 @@ func (k *Kernel) displaced() (list []*Request) {
 	for i := range n {
 		tell(i)
 	}
-	// The new requests are further back, behind those that have been reported once.
+	// New requests are at the back, behind all requests whose position was reported once.
 	first := len(k.queue)
 	for first > n && k.queue[first-1].position == 0 {
 		first--

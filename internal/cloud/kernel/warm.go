@@ -19,28 +19,27 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel/link"
 )
 
-// Warm provides a [Kernel] with processes that have all modules loaded: children of
-// a zygote.
+// Warm forks processes for a [Kernel] from a zygote. These processes have all modules already
+// loaded.
 type Warm struct {
-	// Fork returns the socket of a new process. If it returns an error, the kernel
-	// starts cold.
+	// Fork returns the socket of a new process. If it returns an error, the kernel starts cold.
 	Fork func(context.Context) (*os.File, error)
-	// Environ is the zygote's environment.
+	// Environ is the environment of the zygote.
 	Environ []string
 }
 
-// forkTimeout bounds the wait for the first message of a forked process. It is only
-// meant for a process that hangs: on a machine so busy that many processes wait,
-// cold ones would take longer still.
+// forkTimeout bounds the wait for the first message from a forked process. It is only for a
+// process that hangs: on a machine so busy that many processes wait, cold starts would take
+// even longer.
 const forkTimeout = 20 * time.Second
 
-// setup is the first message to a forked process, after its descriptors 0 to 2.
+// setup is the first message to a forked process. It follows descriptors 0 to 2.
 type setup struct {
 	Environ map[string]string `json:"environ"`
 	Dir     string            `json:"dir"`
 }
 
-// fork makes p a process that the zygote forked. If it fails it leaves no trace.
+// fork makes the zygote fork the process p. If it fails, no process and no descriptor is left.
 func (p *process) fork(ctx context.Context, environ []string, stdio []*os.File) error {
 	ctx, cancel := context.WithTimeout(ctx, forkTimeout)
 	defer cancel()
@@ -55,8 +54,7 @@ func (p *process) fork(ctx context.Context, environ []string, stdio []*os.File) 
 	}
 	conn := c.(*net.UnixConn)
 	if err := p.introduce(ctx, conn, environ, stdio); err != nil {
-		// The process ends when it sees that the connection is closed, if it does
-		// not end anyway.
+		// The process ends at the latest when it sees that the connection is closed.
 		return errors.Join(err, conn.Close())
 	}
 	p.link, p.untouched = lines{conn}, true
@@ -64,7 +62,7 @@ func (p *process) fork(ctx context.Context, environ []string, stdio []*os.File) 
 }
 
 func (p *process) introduce(ctx context.Context, conn *net.UnixConn, environ []string, stdio []*os.File) error {
-	_ = conn.SetDeadline(time.Now().Add(forkTimeout)) // fails only when closed, and then the reads fail too
+	_ = conn.SetDeadline(time.Now().Add(forkTimeout)) // fails only if closed, and then the reads fail, too
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	fds := make([]int, len(stdio))
 	for i, f := range stdio {
@@ -86,8 +84,8 @@ func (p *process) introduce(ctx context.Context, conn *net.UnixConn, environ []s
 	if err := readShortLine(conn, &forked); err != nil {
 		return err
 	}
-	// When it sends its id, the process is an orphan, and so a child of this
-	// process. It has not run any user code yet.
+	// When the process sends its id, it is an orphan, and therefore a child of this process. It
+	// has not run any user code yet.
 	process, err := child.Adopt(forked.PID)
 	if err != nil {
 		return err
@@ -96,7 +94,7 @@ func (p *process) introduce(ctx context.Context, conn *net.UnixConn, environ []s
 	return conn.SetDeadline(time.Time{})
 }
 
-// readShortLine reads one line, and no byte after it.
+// readShortLine reads one line, and no byte after the line.
 func readShortLine(conn *net.UnixConn, v any) error {
 	var line []byte
 	for b := make([]byte, 1); len(line) < 64; {
@@ -111,14 +109,14 @@ func readShortLine(conn *net.UnixConn, v any) error {
 	return fmt.Errorf("%w: %q", errLine, line)
 }
 
-// atStart are the beginnings of the names of variables that act when a program
-// starts or a library is loaded. In a forked process they would come too late.
+// atStart lists prefixes of the names of variables that take effect when a program starts or a
+// library is loaded. In a forked process, it is too late for them.
 var atStart = []string{
 	"PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_", "OPENBLAS_", "OMP_", "GOTO_", "MKL_", "BLIS_", "NPY_", "NUMPY_",
 	"PANDAS_", "MPL", "MATPLOTLIB", "IPYTHON",
 }
 
-// fits reports whether a process of the zygote is the same as one started with
+// fits reports whether a process of the zygote is equivalent to a process that starts with
 // environ.
 func (w *Warm) fits(environ []string) bool {
 	return slices.Equal(startVariables(environ), startVariables(w.Environ))
@@ -135,9 +133,9 @@ func startVariables(environ []string) []string {
 	return list
 }
 
-// fresh is Start for a request that runs code. A forked process that has run no
-// code yet is replaced by a cold one if the sandbox now has another version of a
-// module that the process has loaded.
+// fresh starts the process for a request that runs code. If a forked process has run no code
+// yet, and the sandbox now has another version of a module that the process has loaded, fresh
+// replaces it by a cold process.
 func (k *Kernel) fresh() (link.Info, error) {
 	info, err := k.Start(k.ctx)
 	k.mu.Lock()
@@ -160,7 +158,7 @@ func (k *Kernel) fresh() (link.Info, error) {
 	return k.Start(k.ctx)
 }
 
-// changes asks the process which of its loaded modules differ from those in the
+// changes returns the modules that the process has loaded and that differ from those in the
 // sandbox.
 func (p *process) changes() []string {
 	if err := p.send(&link.Command{Type: "check"}); err != nil {
@@ -170,7 +168,7 @@ func (p *process) changes() []string {
 	case changed := <-p.checked:
 		return changed
 	case <-p.done:
-		return nil // handled as at any other time
+		return nil // handled like an end at any other time
 	}
 }
 
@@ -183,7 +181,7 @@ func (p *process) handleChecked(m *link.Message) error {
 	}
 	select {
 	case p.checked <- answer.Changed:
-	default: // there was no check
+	default: // the process sent no answer
 	}
 	return nil
 }

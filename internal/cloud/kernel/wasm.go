@@ -19,23 +19,24 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// Wasm is a Python in WebAssembly. It speaks the driver's protocol on its standard input and
-// output. It receives its environment in the first line, and interrupts in later ones, because a
-// signal would end it.
+// Wasm is a Python in WebAssembly. It uses the driver's protocol on its standard input and
+// output. It receives its environment in the first line, and interrupts in later lines, because
+// a signal would end it.
 type Wasm struct {
-	Command []string     // starts it
-	Environ []string     // the environment of the command, not of the code
-	Places  []string     // directories that code sees, under their own paths
-	Check   func() error // returns an error if the command lacks something
+	Command []string     // starts the process
+	Environ []string     // environment of the command, not of the code
+	Places  []string     // directories that code can access, under the same paths
+	Check   func() error // returns an error if the command lacks a requirement
 }
 
-// startContent is the first line for such a process. It includes the environment of the code.
+// startContent is the first line for a Python in WebAssembly. It includes the environment of
+// the code.
 type startContent struct {
 	Places    []string `json:"places"`
 	Directory string   `json:"directory"`
 }
 
-// executeWasm makes p a new process that runs the driver in WebAssembly.
+// executeWasm starts the driver in WebAssembly as the process p.
 func (p *process) executeWasm(environ []string, stdio []*os.File) error {
 	if err := p.kernel.spec.Wasm.Check(); err != nil {
 		return err
@@ -62,7 +63,7 @@ func (p *process) executeWasm(environ []string, stdio []*os.File) error {
 	return nil
 }
 
-// startingLines is a connection whose first line is the process's configuration.
+// startingLines is a connection whose first line is the configuration of the process.
 type startingLines struct {
 	lines
 	start link.Command
@@ -80,11 +81,11 @@ func (l *startingLines) Receive(take func(*link.Message) error) error {
 	return l.lines.Receive(take)
 }
 
-// maxEnding bounds, in bytes, a process's reason for its end.
+// maxEnding bounds the length, in bytes, of the reason for the end of a process.
 const maxEnding = 256
 
-// handleEnding records the reason why a Python in WebAssembly ends, because the process around it
-// always ends with the same status.
+// handleEnding records why a Python in WebAssembly ends. The exit status does not show it,
+// because it is always the same.
 func (p *process) handleEnding(m *link.Message) error {
 	var ending struct {
 		Reason string `json:"reason"`
@@ -96,13 +97,13 @@ func (p *process) handleEnding(m *link.Message) error {
 	return nil
 }
 
-// heedTime is the time that a Python in WebAssembly has to heed an interrupt before another one
-// ends it.
+// heedTime is the time in which a Python in WebAssembly must react to an interrupt. After this
+// time, the next interrupt ends the process.
 const heedTime = time.Second
 
 // endsHeedless is called before the code of r is interrupted. It ends the process if an earlier
-// interrupt had no effect: code that caught it will catch others, and a loop in JavaScript does
-// not see them. The caller holds kernel.mu.
+// interrupt had no effect. Code that caught that interrupt will catch others, and a loop in
+// JavaScript never receives them. The caller holds kernel.mu.
 func (p *process) endsHeedless(r *Request) bool {
 	if r.signalled.IsZero() {
 		r.signalled = time.Now()
@@ -114,9 +115,9 @@ func (p *process) endsHeedless(r *Request) bool {
 	return p.heedless
 }
 
-// newNumber returns the number of a request, which nobody can guess. Code may write to the
-// connection, and a message written before a request came must not pass for the answer. The
-// number is exact in every language's JSON.
+// newNumber returns a random number for a request. Code may write to the connection, and must
+// not be able to write an answer before the request arrives. The number is exact in the JSON of
+// every language.
 func newNumber() uint64 {
 	var number [8]byte
 	_, _ = rand.Read(number[:]) // never fails

@@ -1,14 +1,16 @@
-// Package layers keeps the files with which sandboxes begin: snapshots, forks and builds save
-// them from a sandbox. A layer exists for as long as it has a holder. A holder whose layer must
-// outlast the server records that, and holds the layer again when it reads the record.
+// Package layers keeps the files with which sandboxes begin. Snapshots, forks and builds save
+// these files from a sandbox. A layer exists as long as it has a holder. If a layer must
+// outlast the server, its holder records this, and holds the layer again when the holder reads
+// the record.
 //
-// If the engine lets sandboxes share directories, a layer has the files that one sandbox wrote
-// above its own layers: a sandbox has a chain of layers. Otherwise a layer has all files of a
-// sandbox, and each sandbox begins with a copy of one. The files below may be kept elsewhere,
-// such as an image in a daemon: a layer without files then stands for them.
+// If the engine lets sandboxes share directories, a layer contains the files that a sandbox
+// wrote above its own layers, and a sandbox has a chain of layers. Otherwise, a layer contains
+// all files of a sandbox, and each sandbox begins with a copy of one layer. The files below may
+// be stored elsewhere, for example as an image in a daemon. A layer without files then
+// represents them.
 //
-// The memory of a sandbox is a layer of its own kind: the last layer of a chain may have it,
-// and then a new sandbox goes on with that memory. No layer is put above it.
+// The memory of a sandbox is stored in a layer without files. If the last layer of a chain has
+// memory, a new sandbox continues with this memory. There is no layer above it.
 package layers
 
 import (
@@ -26,37 +28,39 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
 
-// ErrGone is returned for a layer that does not exist, or no longer exists.
+// ErrGone reports that a layer does not exist, or no longer exists.
 var ErrGone = errors.New("layers: the files are gone")
 
-// ErrNotShared is returned for a layer that needs sharing, if sandboxes cannot share files.
+// ErrNotShared reports that a layer needs sharing, but sandboxes cannot share files.
 var ErrNotShared = errors.New("layers: sandboxes cannot share files on this machine")
 
-// Use is the last use of a holder of layers that can be made again. Dropping it makes room.
+// Use is the last use of a holder of layers that can be created again. Dropping the holder
+// makes room.
 type Use struct {
 	Name   string
 	At     time.Time
-	Layers []string // the layers that it holds
+	Layers []string // layers that the holder holds
 	Drop   func() error
 }
 
-// Sharing lets sandboxes share directories, instead of each beginning with a copy.
+// Sharing lets sandboxes share directories, so that they need not begin with a copy.
 type Sharing interface {
-	// Merge merges such directories, lowest first, into one, in an empty directory.
+	// Merge merges shared directories, ordered from the lowest, into the empty directory to.
 	Merge(ctx context.Context, dirs []string, to string) error
 }
 
-// Save saves the files of a sandbox to dir, an empty directory. If share is set and its engine
-// can do it, Save makes a directory that other sandboxes can share. It reports whether it did.
+// Save saves the files of a sandbox to dir, an empty directory. With share, Save creates a
+// directory that other sandboxes can share, if the engine supports this. shared reports whether
+// it did.
 type Save func(dir string, share bool) (shared bool, err error)
 
 // Options configure a [Set].
 type Options struct {
 	Store *store.Store
-	// Sharing returns the way in which sandboxes share directories; if it is nil or returns
-	// nil, they begin with copies. It is called for the first layer.
+	// Sharing returns the implementation of sharing. If it is nil or returns nil, sandboxes
+	// begin with copies. It is called for the first layer.
 	Sharing func() Sharing
-	// Unneeded is called when a layer of [Set.Outside] has no holder any longer; nil: it is not
+	// Unneeded is called when a layer of [Set.Outside] no longer has a holder. nil: it is not
 	// called.
 	Unneeded func()
 	Logger   *slog.Logger // nil: no log
@@ -69,26 +73,27 @@ type Set struct {
 
 	mu      sync.Mutex
 	layers  map[string]*layer
-	unknown bool // there may be unknown holders
+	unknown bool // there may be holders whose record is unreadable
 }
 
 type layer struct {
 	dir     string
 	shared  bool
-	memory  bool   // it has memory, and no files
-	outside string // the name of the thing that it stands for; "": its own files
+	memory  bool   // the layer has memory and no files
+	outside string // name of the object that the layer represents; "": the layer has its own files
 	holders int
 }
 
-// record is the stored record of a layer, besides its files.
+// record is the stored record of a layer. The files of the layer are stored with it.
 type record struct {
 	CreatedAt time.Time
-	Shared    bool   // it is a directory that sandboxes share
-	Memory    bool   `json:",omitempty"` // it has memory, and no files
-	Outside   string `json:",omitempty"` // the name of the thing outside that it stands for
+	Shared    bool   // sandboxes share the directory
+	Memory    bool   `json:",omitempty"` // the layer has memory and no files
+	Outside   string `json:",omitempty"` // name of the object that the layer represents
 }
 
-// Open returns the layers of a store. Nobody holds them yet: see [Set.Sweep].
+// Open returns the layers of a store. They have no holders until other packages hold them: see
+// [Set.Sweep].
 func Open(o Options) *Set {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -113,14 +118,14 @@ func Open(o Options) *Set {
 	return set
 }
 
-// Add makes a layer of the files of a sandbox, which save saves. The caller holds the layer. If Add
-// fails, nothing of the layer is left.
+// Add creates a layer from the files of a sandbox, which save saves. The caller holds the
+// layer. If Add fails, nothing of the layer is left.
 func (s *Set) Add(save Save) (id string, err error) {
 	return s.add(record{}, func(dir string) (bool, error) { return save(dir, s.sharing() != nil) })
 }
 
-// Make is Add with a function that makes a directory for sharing. If sandboxes do not share
-// directories, the error is [ErrNotShared].
+// Make creates a layer like Add, from a directory for sharing that fill fills. If sandboxes do
+// not share directories, the error is [ErrNotShared].
 func (s *Set) Make(fill func(dir string) error) (id string, err error) {
 	if s.sharing() == nil {
 		return "", ErrNotShared
@@ -128,14 +133,14 @@ func (s *Set) Make(fill func(dir string) error) (id string, err error) {
 	return s.add(record{}, func(dir string) (bool, error) { return true, fill(dir) })
 }
 
-// AddMemory makes a layer of a sandbox's memory. save saves the memory to dir, an empty directory.
-// The caller holds the layer. If AddMemory fails, nothing of the layer is left.
+// AddMemory creates a layer from a sandbox's memory. save saves the memory to dir, an empty
+// directory. The caller holds the layer. If AddMemory fails, nothing of the layer is left.
 func (s *Set) AddMemory(save func(dir string) error) (id string, err error) {
 	return s.add(record{Memory: true}, func(dir string) (bool, error) { return false, save(dir) })
 }
 
-// add makes a layer of a directory that fill fills. fill reports whether sandboxes can share
-// it.
+// add creates a layer from a directory that fill fills. shared reports whether sandboxes can
+// share the directory.
 func (s *Set) add(of record, fill func(dir string) (shared bool, err error)) (id string, err error) {
 	dir, err := s.options.Store.NewDir()
 	if err != nil {
@@ -160,8 +165,9 @@ func (s *Set) add(of record, fill func(dir string) (shared bool, err error)) (id
 	return id, nil
 }
 
-// Outside returns the layer for a thing with this name that is kept elsewhere. The layer has no
-// files: the thing is needed for as long as the layer is held. The caller holds it.
+// Outside returns the layer that represents the object with a name, which is stored elsewhere.
+// The layer has no files. The object is needed as long as the layer is held. The caller holds
+// the layer.
 func (s *Set) Outside(name string) (id string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,7 +189,7 @@ func (s *Set) Outside(name string) (id string, err error) {
 	return id, nil
 }
 
-// Needs reports whether there is a layer of [Set.Outside] with that name.
+// Needs reports whether [Set.Outside] has a layer with this name.
 func (s *Set) Needs(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -195,14 +201,14 @@ func (s *Set) Needs(name string) bool {
 	return false
 }
 
-// MaxChain bounds the layers of a sandbox: the search for a missing file looks into each of
+// MaxChain bounds the layers of a sandbox, because the search for a missing file checks all of
 // them.
 const MaxChain = 12
 
-// Chain puts the layer top, which was saved from a sandbox with the layers below, above these,
-// and returns all of them, lowest first. Too many layers are merged into one. None of them has
-// memory. The caller holds top before; afterwards it holds each returned layer once, and after
-// an error not even top.
+// Chain adds the layer top above the layers below. top was saved from a sandbox with these
+// layers. Chain returns all layers, lowest first. If there are too many, it merges them into
+// one. None of them has memory. The caller must hold top before the call. Afterwards, the
+// caller holds each returned layer once. After an error, the caller does not even hold top.
 func (s *Set) Chain(ctx context.Context, below []string, top string) (chain []string, err error) {
 	dirs, err := s.Hold(below...)
 	if err != nil {
@@ -224,16 +230,17 @@ func (s *Set) Chain(ctx context.Context, below []string, top string) (chain []st
 	return []string{merged}, nil
 }
 
-// Base has the files and the memory with which a sandbox begins.
+// Base contains the files and the memory with which a sandbox begins.
 type Base struct {
-	// IDs are the layers below a layer that is saved from the sandbox, lowest first, and Layers
-	// the directories that it shares.
+	// IDs lists the layers that are below a layer saved from the sandbox, lowest first. Layers
+	// lists the directories that the sandbox shares.
 	IDs, Layers []string
-	// Files is a directory of saved files, which the sandbox copies, and Memory one of its
-	// memory; "": none. Copied releases both once the sandbox runs. It is idempotent.
+	// Files is a directory of saved files, which the sandbox copies. Memory is a directory of
+	// saved memory. "" means that there is none. Copied releases both, and must be called when
+	// the sandbox runs. Copied is idempotent.
 	Files, Memory string
 	Copied        func()
-	// Release releases everything. It is idempotent.
+	// Release releases all layers. It is idempotent.
 	Release func()
 }
 
@@ -277,8 +284,8 @@ func (s *Set) Use(ids ...string) (Base, error) {
 	return b, nil
 }
 
-// Split returns the layers of a chain with files, and the one with memory; "": none. Layers
-// that no longer exist count among the former.
+// Split returns the layers of a chain that have files, and the layer that has memory. memory is
+// "" if there is none. A layer that no longer exists counts as a layer with files.
 func (s *Set) Split(ids ...string) (files []string, memory string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -292,16 +299,16 @@ func (s *Set) Split(ids ...string) (files []string, memory string) {
 	return files, memory
 }
 
-// kinds are layers by their contents.
+// kinds are layers, grouped by their contents.
 type kinds struct {
 	memory  []string // layers with memory
-	files   []string // all others: outside and own
-	outside []string // layers that stand for a thing outside
-	own     []string // layers with files of their own
-	shared  int      // number of own layers that were made for sharing
+	files   []string // all other layers: outside and own
+	outside []string // layers that represent an object outside
+	own     []string // layers with their own files
+	shared  int      // number of own layers that were created for sharing
 }
 
-// kinds sorts layers by their contents.
+// kinds groups layers by their contents.
 func (s *Set) kinds(ids []string) (k kinds, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -326,8 +333,8 @@ func (s *Set) kinds(ids []string) (k kinds, err error) {
 	return k, nil
 }
 
-// Hold holds layers until [Set.Release], and returns their directories, which are read-only. If
-// one of them does not exist, the error is [ErrGone], and none is held.
+// Hold holds layers until [Set.Release]. It returns their directories, which are read-only. If
+// one of the layers does not exist, the error is [ErrGone], and no layer is held.
 func (s *Set) Hold(ids ...string) (dirs []string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -343,7 +350,7 @@ func (s *Set) Hold(ids ...string) (dirs []string, err error) {
 	return dirs, nil
 }
 
-// Release is the reverse of Hold. It removes layers that have no other holder.
+// Release releases layers that Hold holds. It removes layers that have no other holder.
 func (s *Set) Release(ids ...string) {
 	s.mu.Lock()
 	var unused []string
@@ -364,15 +371,15 @@ func (s *Set) Release(ids ...string) {
 	}
 }
 
-// Keep makes Sweep remove nothing: the record of a holder cannot be read.
+// Keep makes Sweep remove no layers. It is called if the record of a holder is unreadable.
 func (s *Set) Keep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unknown = true
 }
 
-// Sweep removes layers without a holder: an earlier process did not get to naming or removing
-// them. It is called once, when all recorded holders hold their layers again.
+// Sweep removes layers without a holder, which an earlier process left behind. It is called
+// once, after all recorded holders hold their layers again.
 func (s *Set) Sweep() {
 	s.mu.Lock()
 	if s.unknown {
@@ -392,7 +399,7 @@ func (s *Set) Sweep() {
 
 func (s *Set) remove(ids []string) {
 	for _, id := range ids {
-		if err := s.options.Store.Delete(store.Layers, id); err != nil { // the next start tries again
+		if err := s.options.Store.Delete(store.Layers, id); err != nil { // if this fails, the next start tries again
 			s.options.Logger.ErrorContext(context.Background(), "a layer that is no longer needed cannot be removed", "layer", id, "error", err)
 		}
 	}

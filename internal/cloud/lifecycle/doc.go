@@ -1,47 +1,48 @@
-// Package lifecycle keeps the records of a cloud's sandboxes: their states, their lifetimes, and
-// the reasons for their ends. It knows nothing of HTTP.
+// Package lifecycle keeps the records of a cloud's sandboxes: their states, their lifetimes,
+// and the reasons for their ends. It does not use HTTP.
 //
 // # States
 //
-//	starting  takes a place; nobody finds it                Create
-//	running   has a place and a lifetime                    until its lifetime is over, Pause, Kill, its death
-//	pausing   on the way to paused                          keeps its place until it is paused
-//	paused    has no place; the next section says more      until Connect, Resume, Wake, Kill
-//	resuming  on the way to running                         has a place again
+//	starting  takes a place; no call finds it               Create
+//	running   has a place and a lifetime                    until its lifetime is over, Pause, Kill, or it dies
+//	pausing   becomes paused                                keeps its place until it is paused
+//	paused    has no place; see the next section            until Connect, Resume, Wake, or Kill
+//	resuming  becomes running                               has a place again
 //	snapshotting  running, but stopped for a moment         until its files and memory are copied
-//	killing   on the way out; only Kill's caller waits      keeps its place until all its processes are dead
+//	killing   ends; only the caller of Kill waits           keeps its place until all its processes are dead
 //	ended     the reason is remembered for an hour
 //
-// The table in state.go has the effect of each event in each state, and whether it waits. The
-// limit bounds the sandboxes with a place. Frozen sandboxes have none: they are bounded by number
-// and by memory.
+// The table in state.go defines the effect of each event in each state, and whether the event
+// waits. The limit of a cloud bounds the number of sandboxes with a place. Frozen sandboxes
+// have no place; other limits bound their number and their memory.
 //
-// # What a pause keeps
+// # Contents of a pause
 //
-// A pause with memory stops the processes and keeps them in place. In a durable store, it also
-// copies the files, and the memory if the engine can save it, so that the sandbox can be resumed
-// after the server has ended. Without a saved memory, the pause then counts as a filesystem
-// pause. A filesystem pause copies the files, in every store, and ends the processes.
+// A pause with memory stops the processes and keeps them. If the store is durable, the pause
+// also copies the files, and the memory if the engine can save it, so that the sandbox can be
+// resumed after the server has ended. After that, a pause without
+// saved memory counts as a filesystem pause. A filesystem pause copies the files, in every store, and ends the processes.
 //
-// If the memory cannot be saved, a requested pause fails, and an automatic one keeps the files.
-// The memory of a sandbox whose envd does not answer is not saved. If no more processes may be
-// kept, a saved memory is only in the store. If this machine cannot restore a memory, the resume
-// is refused and the sandbox stays paused: it can be resumed without its memory.
+// If the memory cannot be saved, a requested pause fails, and an automatic pause keeps only the
+// files. If envd does not answer, the memory is not saved. If the limit of frozen sandboxes is
+// reached, saved memory is only in the store. If this machine cannot restore the memory, a
+// resume is refused, and the sandbox stays paused. It can be resumed without its memory.
 //
-// A pause's files and memory stay until the next pause replaces them or Kill removes them. A
-// sandbox that ends in any other way after it was resumed is paused again, as it was at its
-// latest pause, and can be resumed from that. A sandbox that is resumed without its memory loses
-// its frozen processes, which end.
+// The files and memory of a pause are kept until the next pause replaces them or Kill removes
+// them. If a resumed sandbox ends for any other reason, it becomes paused again, in the state
+// of its latest pause, and can be resumed from that state. A frozen sandbox that is resumed
+// without its memory loses its processes.
 //
 // # Snapshots and forks
 //
-// A snapshot copies the written files of a running sandbox to a layer, and its memory to another
-// layer if the engine can save it. The sandbox is stopped for that time, and is the same
-// afterwards. Its own layers and these are the chain with which other sandboxes begin. If the
-// engine can share files, the others share the chain's files, and hold its layers for as long as
-// they exist; otherwise each begins with a copy. They hold the memory until they run. A fork is a
-// snapshot with which all children begin, and which is removed with the last of them.
+// A snapshot copies the files that a running sandbox wrote to a layer. It copies the memory to
+// another layer, if the engine can save it. The sandbox is stopped meanwhile, and continues
+// unchanged afterwards. The sandbox's own layers and the new ones form the chain with which
+// other sandboxes begin. If the engine can share files, these sandboxes share the files of the
+// chain, and hold its layers as long as they exist. Otherwise each of them begins with a copy.
+// They hold the memory until they run. A fork is a snapshot with which all its children begin.
+// It is removed with the last child.
 //
-// Unlike on the service, a sandbox cannot be resumed from a snapshot of it: a source that ends is
-// gone, unless it was paused before. Otherwise unwanted files would fill the disk.
+// Unlike on the service, a snapshot does not preserve the sandbox itself: a source that ends is
+// gone, unless it was paused before. Otherwise files that nobody wants would fill the disk.
 package lifecycle

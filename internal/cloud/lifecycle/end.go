@@ -10,7 +10,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
 
-// watchLocked ends a sandbox whose instance ends by itself.
+// watchLocked ends a sandbox when its instance ends by itself.
 func (r *Registry) watchLocked(rec *record) {
 	instance := rec.instance
 	r.work.Go(func() {
@@ -21,15 +21,15 @@ func (r *Registry) watchLocked(rec *record) {
 	})
 }
 
-// over reports whether the instance of a sandbox has ended and is not removed yet.
+// over reports whether the instance of a sandbox has ended and has not been removed yet.
 func (rec *record) over() bool { return rec.instance != nil && rec.instance.Err() != nil }
 
-// noticeLocked ends a sandbox whose instance has ended, unless its state is changing: then the
-// end of the transition does. Every lookup of a sandbox calls it first: once the engine knows
-// why a sandbox ended, nobody is told that it runs. failed is the error of the transition that
-// has just ended: it is the reason if the registry itself closed an instance that could not
-// run on. noticeLocked returns the error for callers that wanted something of the sandbox;
-// nil: it has not ended.
+// noticeLocked ends a sandbox whose instance has ended. If the state of the sandbox is
+// changing, the end of the transition does this instead. Every lookup of a sandbox calls
+// noticeLocked first, so that no client is informed that a sandbox runs when the engine knows
+// why it ended. failed is the error of the transition that has just ended. It is the reason for
+// the end if the registry itself closed an instance that could not continue. noticeLocked
+// returns the error for callers that need the sandbox, or nil if the instance has not ended.
 func (r *Registry) noticeLocked(rec *record, failed error) *NotFoundError {
 	if r.closed || rec.State == Killing || rec.transition != nil || !rec.over() {
 		return nil
@@ -50,12 +50,12 @@ func (r *Registry) noticeLocked(rec *record, failed error) *NotFoundError {
 	return gone
 }
 
-// await waits, after an operation has failed, until it is known whether the instance has
-// ended: the failure may be the first sign of that.
+// await is called after an operation has failed. It waits until it is known whether the
+// instance has ended, because the failure may be the first sign of an end.
 func await(ctx context.Context, instance Instance) { _ = instance.Healthy(ctx) }
 
 // expireLocked pauses or ends a running sandbox whose lifetime is over. It returns a channel
-// that is closed when that is done.
+// that is closed when the sandbox is paused or has ended.
 func (r *Registry) expireLocked(rec *record) <-chan struct{} {
 	switch {
 	case !rec.AutoPause:
@@ -66,15 +66,16 @@ func (r *Registry) expireLocked(rec *record) <-chan struct{} {
 	return r.pauseLocked(rec, pause{PauseOptions: PauseOptions{DropMemory: !rec.KeepMemory}, unasked: true}).done
 }
 
-// endLocked ends a sandbox that nobody killed. If its files are kept, it is paused again, as
-// it was at that pause. The channel is closed when it has ended.
+// endLocked ends a sandbox that no client killed. If its files are kept, the sandbox becomes
+// paused again, in the state of its latest pause. The channel is closed when the sandbox has
+// ended.
 func (r *Registry) endLocked(rec *record, e end) <-chan struct{} {
 	instance := rec.instance
 	if rec.kept != nil {
-		rec.instance = nil // a caller that asks for its state does not wait for the clean-up
+		rec.instance = nil // callers that ask for the state do not wait for the clean-up
 		return r.beginLocked(rec, Pausing, func(ctx context.Context) (func() State, error) {
 			r.close(rec.ID, instance)
-			r.forget(ctx, rec.ID)
+			r.forgetRunning(ctx, rec.ID)
 			r.options.Logger.InfoContext(ctx, "sandbox ended, and is paused as it was at its latest pause", "sandbox", rec.ID, "how", e.how)
 			return func() State { r.revertLocked(rec); return Paused }, nil
 		}).done
@@ -88,7 +89,7 @@ func (r *Registry) endLocked(rec *record, e end) <-chan struct{} {
 	return done
 }
 
-// revertLocked returns a sandbox without processes to its latest pause.
+// revertLocked returns a sandbox without processes to the state of its latest pause.
 func (r *Registry) revertLocked(rec *record) {
 	r.leaveLocked(rec)
 	r.thawLocked(rec)
@@ -97,7 +98,7 @@ func (r *Registry) revertLocked(rec *record) {
 	r.setLocked(rec, Paused)
 }
 
-// takeLocked hides a sandbox from all callers. The caller must discard it.
+// takeLocked hides a sandbox from all callers. The caller must call discard.
 func (r *Registry) takeLocked(rec *record, e end) {
 	if rec.transition != nil {
 		rec.transition.cancel()
@@ -106,8 +107,8 @@ func (r *Registry) takeLocked(rec *record, e end) {
 	r.ended.add(rec.ID, r.nowLocked(), e)
 }
 
-// kill ends a sandbox after takeLocked, once the transition before has ended, and removes its
-// files from the store.
+// kill ends a sandbox after takeLocked, and removes the sandbox's files from the store. It
+// first waits for the transition before to end.
 func (r *Registry) kill(rec *record, before *transition) error {
 	if before != nil {
 		<-before.done
@@ -148,11 +149,11 @@ func (r *Registry) discard(rec *record, e end) {
 	r.leaveLocked(rec)
 	r.thawLocked(rec)
 	r.mu.Unlock()
-	if rec.base.Release != nil && (e != closed || rec.kept == nil) { // a paused sandbox needs its layers after a restart
+	if rec.base.Release != nil && (e != closed || rec.kept == nil) { // after a restart, a paused sandbox needs its layers
 		rec.base.Release()
 	}
-	if e != closed { // the next server reports those that ran until now as ended
-		r.forget(ctx, rec.ID)
+	if e != closed { // the next server reports that running sandboxes ended with this server
+		r.forgetRunning(ctx, rec.ID)
 	}
 	r.options.Logger.InfoContext(ctx, "sandbox ended", "sandbox", rec.ID, "how", e.how)
 	r.options.Ended(rec.ID)
@@ -165,15 +166,16 @@ func (r *Registry) close(id string, instance Instance) {
 }
 
 const (
-	// closeDeadline bounds Close's wait for pauses, and closers the number of pauses at once.
+	// closeDeadline bounds the time in which Close waits for pauses. closers bounds the number
+	// of concurrent pauses.
 	closeDeadline = time.Minute
 	closers       = 2
 )
 
-// Close ends every sandbox and waits until they have gone. In a durable store, those with
-// AutoPause are paused first, so that the next registry has them: their files are copied, and
-// their memory if the engine can save it. That takes a minute at most. From then on Create
-// returns [ErrClosed]. Close is idempotent.
+// Close ends every sandbox and waits until all have ended. If the store is durable, it first
+// pauses sandboxes with AutoPause, so that the next registry has them. These pauses copy the
+// files, and the memory if the engine can save it, and take a minute at most. Afterwards,
+// Create returns [ErrClosed]. Close is idempotent.
 func (r *Registry) Close() error {
 	r.mu.Lock()
 	first := !r.closed
@@ -202,12 +204,12 @@ func (r *Registry) Close() error {
 	return nil
 }
 
-// settle waits until the state of a sandbox does not change. It cancels a transition whose
-// result would be lost, and every other one when ctx ends.
+// settle waits until the state of a sandbox no longer changes. It cancels a transition whose
+// result would be lost. When ctx ends, it cancels any transition.
 func (r *Registry) settle(ctx context.Context, rec *record) {
 	r.mu.Lock()
 	t := rec.transition
-	useful := rec.State == Pausing && r.store.Durable() // the next registry has the result
+	useful := rec.State == Pausing && r.store.Durable() // the next registry can use the result
 	r.mu.Unlock()
 	if t == nil {
 		return
@@ -223,8 +225,8 @@ func (r *Registry) settle(ctx context.Context, rec *record) {
 	}
 }
 
-// save pauses a sandbox to the store, if it is to outlive the registry, once free has room.
-// Memory is saved only in the first half of the time.
+// save pauses a sandbox to the store, if it must outlive the registry. It first waits for room
+// in free. Memory is saved only in the first half of the time.
 func (r *Registry) save(ctx context.Context, rec *record, free chan struct{}) {
 	if !rec.AutoPause || !r.store.Durable() {
 		return
@@ -247,7 +249,7 @@ func (r *Registry) save(ctx context.Context, rec *record, free chan struct{}) {
 	r.settle(ctx, rec)
 }
 
-// shut ends a sandbox when the registry is closed. Its files stay.
+// shut ends a sandbox because the registry is closed. The files of the sandbox are kept.
 func (r *Registry) shut(rec *record) {
 	r.mu.Lock()
 	ending := rec.State == Killing

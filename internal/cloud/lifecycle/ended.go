@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	// maxEnded bounds the number of ended sandboxes that are remembered, and remembered the
-	// time.
+	// maxEnded bounds the number of remembered ends of sandboxes. remembered is the time for
+	// which an end is remembered.
 	maxEnded   = 1000
 	remembered = time.Hour
-	// maxHow bounds the length of each remembered reason.
+	// maxHow bounds the length of a remembered reason.
 	maxHow = 300
 )
 
-// Reason is the reason for the end of a sandbox, for programs.
+// Reason is the reason for the end of a sandbox, in a form for programs.
 type Reason string
 
-// The reasons.
+// Reasons for the end of a sandbox.
 const (
 	Expired     Reason = "expired"
 	Killed      Reason = "killed"
@@ -30,7 +30,7 @@ const (
 	ServerGone  Reason = "server_gone" // the local cloud ended while the sandbox ran
 )
 
-// An end is the reason for the end of a sandbox, for programs and for people.
+// An end is the reason for the end of a sandbox, in forms for programs and for people.
 type end struct {
 	reason Reason
 	how    string
@@ -53,25 +53,25 @@ func death(err error) end {
 	return end{reason, clip.Line(fmt.Sprintf("it died: %v", err), maxHow)}
 }
 
-// words are the reasons for everybody who knows a sandbox's id. The full reason may contain
-// more than they may know.
+// words maps each reason to a text for everybody who knows the sandbox's id. A full reason may
+// contain information that is not for all of them.
 var words = map[Reason]string{
 	Expired: "its lifetime was over", Killed: "it was killed", OutOfMemory: "it ran out of memory",
 	Died: "it died", ServerGone: "the local cloud ended",
 }
 
-// Ended returns the reason for a sandbox's end, in a few words; "" if it exists or the
-// reason is not known.
+// Ended returns the reason for a sandbox's end as a short text. It returns "" if the sandbox
+// exists or the reason is unknown.
 func (r *Registry) Ended(id string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if rec := r.records[id]; rec != nil && rec.State != Killing {
 		return ""
 	}
-	return words[r.ended.of(id, r.nowLocked()).Reason]
+	return words[r.ended.notFound(id, r.nowLocked()).Reason]
 }
 
-// endedLog remembers the ends of sandboxes for a while.
+// endedLog remembers the ends of sandboxes for a limited time.
 type endedLog struct {
 	entries map[string]endedEntry
 	order   []string
@@ -96,9 +96,9 @@ func (l *endedLog) add(id string, at time.Time, e end) {
 	l.entries[id] = endedEntry{e, at}
 }
 
-// of returns the error for a sandbox that does not exist, with the reason for its end if
-// that is known.
-func (l *endedLog) of(id string, now time.Time) *NotFoundError {
+// notFound returns the error for a sandbox that does not exist. The error includes the reason for the
+// sandbox's end, if it is known.
+func (l *endedLog) notFound(id string, now time.Time) *NotFoundError {
 	e, ok := l.entries[id]
 	if !ok || now.Sub(e.at) > remembered {
 		return &NotFoundError{ID: id}

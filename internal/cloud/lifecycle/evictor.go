@@ -2,7 +2,8 @@ package lifecycle
 
 import "time"
 
-// never is the timer's wait if no lifetime ends: other events wake the evictor.
+// never is the time for which the timer waits if no lifetime ends. Other events wake the
+// evictor.
 const never = time.Hour
 
 // evictor pauses or ends sandboxes whose lifetime is over.
@@ -23,10 +24,10 @@ func (r *Registry) evictor() {
 	}
 }
 
-// expireAllLocked begins to pause or end the sandboxes whose lifetime is over. It returns
-// channels that are closed when that is done, and the time until the next lifetime is
-// over. It looks at all running sandboxes: there are so few that an ordered structure
-// would cost readers more than it saves.
+// expireAllLocked starts to pause or end the sandboxes whose lifetime is over. It returns
+// channels that are closed when the sandboxes are paused or have ended, and the time until the
+// next lifetime is over. It checks all running sandboxes: they are few, and an ordered
+// structure would make every change of a lifetime slower.
 func (r *Registry) expireAllLocked() (over []<-chan struct{}, next time.Duration) {
 	next = never
 	if r.closed {
@@ -44,7 +45,7 @@ func (r *Registry) expireAllLocked() (over []<-chan struct{}, next time.Duration
 	return over, next
 }
 
-// wakeEvictor makes the evictor check again.
+// wakeEvictor makes the evictor check the lifetimes again.
 func (r *Registry) wakeEvictor() {
 	select {
 	case r.wake <- struct{}{}:

@@ -6,25 +6,24 @@ import (
 	"encoding/json"
 )
 
-// maxKeys bounds the number of idempotency keys that are remembered; the oldest
-// are dropped first.
+// maxKeys bounds the number of remembered idempotency keys. The oldest keys are dropped first.
 const maxKeys = 1000
 
-// attempt is a create request with a key.
+// attempt is a create request with an idempotency key.
 type attempt struct {
 	request [sha256.Size]byte
 	done    chan struct{} // closed when sb is set
-	sb      *Sandbox      // nil: it failed
+	sb      *Sandbox      // nil: the request failed
 }
 
-// attempts holds the attempts whose result a repetition gets.
+// attempts contains the requests whose result is returned to a repeated request.
 type attempts struct {
 	byKey map[string]*attempt
-	order []string // keys of the successful ones, oldest first
+	order []string // keys of successful requests, oldest first
 }
 
-// fingerprint identifies a request. The password of a proxy does not count: it is sealed anew
-// for each request, and never the same twice.
+// fingerprint identifies a request. It leaves out the password of a proxy, which is sealed anew
+// for each request and therefore always different.
 func (q Request) fingerprint() ([sha256.Size]byte, error) {
 	if q.Network != nil && q.Network.Proxy != nil {
 		asked, proxy := *q.Network, *q.Network.Proxy
@@ -35,10 +34,10 @@ func (q Request) fingerprint() ([sha256.Size]byte, error) {
 	return sha256.Sum256(text), err
 }
 
-// CreateOnce is [Registry.Create] for a client that repeats a request because it received no
-// answer: it returns the sandbox that an earlier request with the same key has created or is
-// creating. A failed request may be repeated. Using the key of a different request returns
-// [ErrKeyReused].
+// CreateOnce creates a sandbox like [Registry.Create], for a client that repeats a request
+// because it received no answer. If an earlier request with the same key has created the
+// sandbox or is creating it, CreateOnce returns this sandbox. A failed request may be repeated.
+// The error is [ErrKeyReused] if the key was used for a different request.
 func (r *Registry) CreateOnce(ctx context.Context, key string, q Request) (Sandbox, error) {
 	request, err := q.fingerprint()
 	if err != nil {

@@ -16,16 +16,16 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
 
-// kept is the saved part of a paused sandbox in the store.
+// kept describes the files and the memory of a paused sandbox in the store.
 type kept struct {
-	dir     string  // the directory of its files; the memory is in memoryName there
-	sandbox Sandbox // as it was paused; Memory: the memory is saved, too
+	dir     string  // directory of the files; the memory is below it, in memoryName
+	sandbox Sandbox // record at the time of the pause; Memory means that the memory is saved, too
 }
 
-// memoryName is the directory of the memory beside the saved files.
+// memoryName is the name of the directory for memory, below the saved files.
 const memoryName = "memory"
 
-// memory returns the directory of the memory; "" without one.
+// memory returns the directory of the memory. It returns "" if there is no memory.
 func (k *kept) memory() string {
 	if !k.sandbox.Memory {
 		return ""
@@ -33,24 +33,24 @@ func (k *kept) memory() string {
 	return filepath.Join(k.dir, memoryName)
 }
 
-// savedVersion is the version of the format. restore reads it and all earlier ones.
+// savedVersion is the version of the format. restore reads this version and all earlier ones.
 const savedVersion = 1
 
-// saved is the record of a paused sandbox in the store. The names of its fields, and of the
-// fields of [Request], [Template] and [Network], are part of the format.
+// saved is the record of a paused sandbox in the store. Its field names, and those of
+// [Request], [Template] and [Network], are part of the format.
 type saved struct {
 	Version   int
 	Request   Request
 	StartedAt time.Time
 	PausedAt  time.Time
-	Memory    bool // the processes were kept, too, while the server lived
-	// SavedMemory means that the memory is in the directory, too. Older programs boot from the
-	// files.
+	Memory    bool // the processes were also kept, while the server lived
+	// SavedMemory means that the memory is also in the directory. Older programs ignore this
+	// field and boot from the files.
 	SavedMemory bool `json:",omitempty"`
 }
 
-// keep copies the files of a stopped sandbox, and its memory if p.saveMemory, to the store,
-// and records everything there that a resume needs.
+// keep copies the files of a stopped sandbox to the store. With p.saveMemory, it also copies
+// the memory. It records everything that a resume needs.
 func (r *Registry) keep(ctx context.Context, rec *record, sb Sandbox, instance Instance, p pause) (_ *kept, err error) {
 	if err := r.reserveKept(rec); err != nil {
 		return nil, err
@@ -69,17 +69,17 @@ func (r *Registry) keep(ctx context.Context, rec *record, sb Sandbox, instance I
 	if err != nil {
 		return nil, errors.Join(err, r.store.Discard(dir))
 	}
-	r.forget(ctx, sb.ID)
+	r.forgetRunning(ctx, sb.ID)
 	return k, nil
 }
 
-// publish fills a new directory of the store and records it.
+// publish fills a new directory of the store, and records it.
 func (r *Registry) publish(ctx context.Context, dir string, sb Sandbox, instance Instance, p pause) (*kept, error) {
 	memory, err := r.keepMemory(ctx, dir, sb.ID, instance, p)
 	if err != nil {
 		return nil, err
 	}
-	if err := instance.Save(ctx, dir); err != nil { // after the memory, which belongs to these files
+	if err := instance.Save(ctx, dir); err != nil { // last, because the saved memory belongs to these files
 		return nil, err
 	}
 	value, err := json.Marshal(saved{savedVersion, sb.Request, sb.StartedAt, sb.EndAt, sb.Memory, memory})
@@ -94,8 +94,8 @@ func (r *Registry) publish(ctx context.Context, dir string, sb Sandbox, instance
 	return &kept{published, sb}, nil
 }
 
-// keepMemory saves the memory of a stopped sandbox beside its files if p.saveMemory, and
-// reports whether it is saved. An automatic pause ignores a failure.
+// keepMemory saves the memory of a stopped sandbox below its files, if p.saveMemory is set. It
+// reports whether it did. In an automatic pause, it ignores a failure.
 func (r *Registry) keepMemory(ctx context.Context, dir, id string, instance Instance, p pause) (bool, error) {
 	if !p.saveMemory {
 		return false, nil
@@ -120,7 +120,7 @@ func (r *Registry) keepMemory(ctx context.Context, dir, id string, instance Inst
 	return false, os.RemoveAll(to)
 }
 
-// reserveKept counts a sandbox whose files are not kept so far.
+// reserveKept counts a sandbox whose files are about to be kept for the first time.
 func (r *Registry) reserveKept(rec *record) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -142,15 +142,15 @@ func (r *Registry) releaseKept(rec *record) {
 	}
 }
 
-// note records that a sandbox runs, so that the next server can report its end.
-func (r *Registry) note(id string) {
+// noteRunning records that a sandbox runs, so that the next server can report the sandbox's end.
+func (r *Registry) noteRunning(id string) {
 	if r.store.Durable() {
 		r.store.Note(store.Running, id, []byte("{}"))
 	}
 }
 
-// forget is the reverse of note.
-func (r *Registry) forget(ctx context.Context, id string) {
+// forgetRunning removes the record that noteRunning made.
+func (r *Registry) forgetRunning(ctx context.Context, id string) {
 	if !r.store.Durable() {
 		return
 	}
@@ -159,8 +159,8 @@ func (r *Registry) forget(ctx context.Context, id string) {
 	}
 }
 
-// restore takes over the sandboxes that an earlier registry left in the store. It leaves
-// unreadable records alone: another version may be able to read them.
+// restore takes over the sandboxes that an earlier registry left in the store. It does not
+// change unreadable records, because another version may be able to read them.
 func (r *Registry) restore() {
 	ctx, log := context.Background(), r.options.Logger
 	all, err := r.store.Records(store.Sandboxes)
@@ -197,17 +197,18 @@ func (r *Registry) restore() {
 		if r.records[entry.ID] == nil {
 			r.ended.add(entry.ID, r.nowLocked(), left)
 		}
-		r.forget(ctx, entry.ID)
+		r.forgetRunning(ctx, entry.ID)
 	}
 }
 
-// load reads the record of a sandbox, and reports whether its processes were kept, too.
+// load reads the stored record of a sandbox. memory reports whether the sandbox's processes
+// were kept, too.
 func (r *Registry) load(entry store.Record) (k *kept, memory bool, err error) {
 	var s saved
 	if err := json.Unmarshal(entry.Value, &s); err != nil {
 		return nil, false, err
 	}
-	s.Request.Template.Engine = cmp.Or(s.Request.Template.Engine, engine.Room) // the only one when engines were not stored
+	s.Request.Template.Engine = cmp.Or(s.Request.Template.Engine, engine.Room) // the only engine at the time when engines were not stored
 	sb := newSandbox(s.Request, entry.ID, r.store.Seed())
 	sb.State, sb.StartedAt, sb.EndAt, sb.Memory = Paused, s.StartedAt, s.PausedAt, s.SavedMemory
 	switch {
@@ -222,7 +223,7 @@ func (r *Registry) load(entry store.Record) (k *kept, memory bool, err error) {
 	return &kept{entry.Dir, sb}, s.Memory, err
 }
 
-// validID reports whether id has the form of a sandbox's id.
+// validID reports whether id has the form of a sandbox id.
 func validID(id string) bool {
 	const alphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
 	return len(id) == idLength && id[0] == 'i' && strings.Trim(id, alphabet) == ""

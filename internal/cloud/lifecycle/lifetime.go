@@ -6,19 +6,19 @@ import (
 )
 
 // SetLifetime makes a running sandbox live for lifetime from now, but not longer than
-// [Registry.MaxLifetime] from its start. It returns a [*NotFoundError] if the sandbox
-// does not exist or is paused, and a [*StateError] if its state is changing.
+// [Registry.MaxLifetime] from its start. It returns a [*NotFoundError] if the sandbox does not
+// exist or is paused, and a [*StateError] if its state is changing.
 func (r *Registry) SetLifetime(id string, lifetime time.Duration) error {
 	return r.move(id, lifetime, false)
 }
 
-// Extend is like SetLifetime but never shortens a lifetime.
+// Extend sets a lifetime like SetLifetime, but never shortens it.
 func (r *Registry) Extend(id string, lifetime time.Duration) error {
 	return r.move(id, lifetime, true)
 }
 
 func (r *Registry) move(id string, lifetime time.Duration, onlyLater bool) error {
-	return r.on(context.Background(), id, onLifetime, func(rec *record) (*transition, error) {
+	return r.handle(context.Background(), id, onLifetime, func(rec *record) (*transition, error) {
 		r.moveLocked(rec, lifetime, onlyLater)
 		return nil, nil
 	})
@@ -35,13 +35,13 @@ func (r *Registry) moveLocked(rec *record, lifetime time.Duration, onlyLater boo
 	}
 }
 
-// Advance moves the clock of lifetimes forward by d, for tests. When it returns,
-// sandboxes whose lifetime is then over are gone or paused. It affects only
-// lifetimes: timers inside sandboxes use real time.
+// Advance moves the clock of lifetimes forward by d, for tests. When it returns, sandboxes
+// whose lifetime is over have ended or are paused. It does not affect timers inside sandboxes,
+// which use real time.
 func (r *Registry) Advance(d time.Duration) {
 	r.mu.Lock()
 	r.offset += d
-	over, _ := r.expireAllLocked() // before the evictor does
+	over, _ := r.expireAllLocked() // before the evictor does this
 	r.mu.Unlock()
 	for _, done := range over {
 		<-done

@@ -6,13 +6,14 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/ordered"
 )
 
-// Position returns the position of the sandbox in lists, which are ordered by start time.
+// Position returns the position of the sandbox in lists. Lists are ordered by start time.
 func (sb *Sandbox) Position() ordered.Position { return ordered.Position{At: sb.StartedAt, ID: sb.ID} }
 
-// listed compares records by their position in a list: they may have been started anew since.
+// listed orders records by the position at which they were inserted. A record's sandbox may
+// have been started again since then.
 var listed ordered.By[*record] = func(rec *record) ordered.Position { return rec.position }
 
-// placeLocked puts a record into the list where it belongs now: up, down, or none.
+// placeLocked inserts a record into the list to which it belongs now: up, down, or none.
 func (r *Registry) placeLocked(rec *record) {
 	var to *[]*record
 	switch {
@@ -34,24 +35,25 @@ func (r *Registry) placeLocked(rec *record) {
 	}
 }
 
-// A Query selects the sandboxes of a list, and their order.
+// A Query selects sandboxes for a list, and their order.
 type Query struct {
-	Running, Paused bool                   // those that run, and all others
-	StartedAfter    time.Time              // or at that time; zero: all
-	Match           func(sb *Sandbox) bool // nil: all. It must be quick, and must not use the registry.
-	Ascending       bool                   // reverses the order of positions
-	After           *ordered.Position      // only those behind it; nil: all
+	Running, Paused bool                   // sandboxes that run; sandboxes that do not run
+	StartedAfter    time.Time              // earliest start time; zero: no bound
+	Match           func(sb *Sandbox) bool // additional condition; nil: none; must be quick and must not use the registry
+	Ascending       bool                   // reverses the order
+	After           *ordered.Position      // only sandboxes that follow this position; nil: all
 	Limit           int                    // maximum number; 0: no limit
 }
 
-// Page returns the matching sandboxes in order. It does not look at sandboxes behind the last
-// one that it returns, before q.After, or in other states than q's.
+// Page returns the matching sandboxes in order. It does not check sandboxes before q.After,
+// after the last one that it returns, or in states that q does not select.
 func (r *Registry) Page(q Query) []*Sandbox {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	after := q.After
 	if q.Ascending && !q.StartedAfter.IsZero() {
-		// Before all with that start time: no id has this byte.
+		// The position precedes all sandboxes with this start time, because no id contains this
+		// byte.
 		if oldest := (ordered.Position{At: q.StartedAfter, ID: "\xff"}); after == nil || oldest.Compare(*after) < 0 {
 			after = &oldest
 		}
@@ -63,7 +65,7 @@ func (r *Registry) Page(q Query) []*Sandbox {
 			return found
 		}
 		if r.noticeLocked(rec, nil) != nil {
-			continue // it has ended, and may be in another list now
+			continue // the sandbox has ended, and may be in another list now
 		}
 		after = new(rec.position)
 		if q.Match != nil && !q.Match(&rec.Sandbox) {
@@ -93,8 +95,8 @@ func (r *Registry) nextLocked(q *Query, after *ordered.Position) *record {
 	return next
 }
 
-// Running returns the number of sandboxes that run and match, on all pages. Without
-// conditions it looks at none of them.
+// Running returns the number of running sandboxes that match, on all pages. Without conditions,
+// it does not check each sandbox.
 func (r *Registry) Running(q Query) int {
 	if q.Match == nil && q.StartedAfter.IsZero() {
 		r.mu.Lock()
@@ -106,7 +108,7 @@ func (r *Registry) Running(q Query) int {
 		if q.Match == nil || q.Match(sb) {
 			n++
 		}
-		return false // nothing is copied
+		return false // avoids a copy
 	}})
 	return n
 }

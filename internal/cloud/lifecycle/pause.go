@@ -11,34 +11,34 @@ import (
 // PauseOptions are the options of a pause.
 type PauseOptions struct {
 	DropMemory     bool // keep only the files, and end the processes
-	RequireHealthy bool // fail unless envd answers; with DropMemory it always has to
+	RequireHealthy bool // fail if envd does not answer; with DropMemory, this is always required
 }
 
-// Pause pauses a running sandbox, or waits for a pause that has begun. After an [ErrUnhealthy],
-// a [*FrozenLimitError], a [*KeptLimitError], a [*SaveError] or an error of the instance, the
-// sandbox runs on. Other errors are a [*NotFoundError], a [*StateError], [ErrClosed], and
-// ctx's, after which the pause goes on.
+// Pause pauses a running sandbox. If a pause has already begun, it waits for its end. After an
+// [ErrUnhealthy], a [*FrozenLimitError], a [*KeptLimitError], a [*SaveError] or an error of the
+// instance, the sandbox continues to run. Other errors are a [*NotFoundError], a [*StateError]
+// and [ErrClosed]. If ctx ends, Pause returns the error of ctx, and the pause continues.
 func (r *Registry) Pause(ctx context.Context, id string, o PauseOptions) error {
-	return r.on(ctx, id, onPause, func(rec *record) (*transition, error) {
+	return r.handle(ctx, id, onPause, func(rec *record) (*transition, error) {
 		return r.pauseLocked(rec, pause{PauseOptions: o}), nil
 	})
 }
 
-// pause is a pause that has begun.
+// pause describes a pause that has begun.
 type pause struct {
 	PauseOptions
-	// unasked marks an automatic pause, which does as much as it can: if the memory is too
-	// large or cannot be saved, it keeps only the files, and envd need not answer.
+	// unasked marks an automatic pause. It keeps only the files if the memory is too large or
+	// cannot be saved, or if envd does not answer.
 	unasked bool
-	// ending means that the server ends, so that no process is kept.
+	// ending means that the server ends, so that no processes are kept.
 	ending bool
-	// saveMemory saves the memory in the store, too. If memoryUntil is not zero and saving
-	// takes longer, the memory is not saved.
+	// saveMemory means that the memory is also saved in the store. If memoryUntil is not zero
+	// and saving is not complete by then, the memory is not saved.
 	saveMemory  bool
 	memoryUntil time.Time
 }
 
-// pauseLocked begins to pause a running sandbox.
+// pauseLocked starts to pause a running sandbox.
 func (r *Registry) pauseLocked(rec *record, p pause) *transition {
 	sb, instance := rec.Sandbox, rec.instance
 	return r.beginLocked(rec, Pausing, func(ctx context.Context) (func() State, error) {
@@ -66,9 +66,9 @@ func (r *Registry) pauseLocked(rec *record, p pause) *transition {
 	})
 }
 
-// pause stops a sandbox, saves its files and memory in the store if necessary, and sets in sb
-// whether its processes are kept and whether envd answered. After an error the sandbox runs, or
-// has died.
+// pause stops a sandbox, and saves its files and memory in the store if necessary. It records
+// in sb whether the processes are kept and whether envd answered. After an error, the sandbox
+// runs or has died.
 func (r *Registry) pause(ctx context.Context, rec *record, sb *Sandbox, instance Instance, p pause) (_ *kept, err error) {
 	unhealthy := instance.Healthy(ctx)
 	if unhealthy != nil && !p.unasked && (p.RequireHealthy || p.DropMemory) {
@@ -106,21 +106,21 @@ func (r *Registry) pause(ctx context.Context, rec *record, sb *Sandbox, instance
 	k, err := r.keep(ctx, rec, *sb, instance, p)
 	if err == nil && !sb.Memory {
 		r.mu.Lock()
-		rec.instance = nil // from here on its end is no death
+		rec.instance = nil // from here on, its end is not reported as a death
 		r.mu.Unlock()
 		r.close(sb.ID, instance)
 	}
 	if err != nil && ctx.Err() == nil {
 		if failed := instance.Resume(ctx); failed != nil {
 			err = fmt.Errorf("%w; it cannot run on: %w", err, failed)
-			r.close(sb.ID, instance) // the caller's transition then ends it
+			r.close(sb.ID, instance) // then the caller's transition ends the sandbox
 		}
 	}
 	return k, err
 }
 
-// checkPause returns an error if the engine cannot do a pause. An automatic pause then does
-// without the memory.
+// checkPause returns an error if the engine does not support a pause. It allows an automatic
+// pause, which then does not keep the memory.
 func (r *Registry) checkPause(sb *Sandbox, instance Instance, p pause) error {
 	if sb.Memory {
 		err := instance.Check(engine.Pauses)
@@ -135,8 +135,8 @@ func (r *Registry) checkPause(sb *Sandbox, instance Instance, p pause) error {
 	return nil
 }
 
-// outlasts reports whether the files of a sandbox that is paused with its memory are saved for
-// the next server.
+// outlasts reports whether a pause with memory also saves the files of a sandbox for the next
+// server.
 func (r *Registry) outlasts(instance Instance) bool {
 	return r.store.Durable() && instance.Check(engine.SavedFiles) == nil
 }
@@ -146,14 +146,14 @@ func (r *Registry) savesMemory(instance Instance) bool {
 	return r.outlasts(instance) && instance.Check(engine.SavedMemory) == nil
 }
 
-// Repetition of a failed automatic pause.
+// Bounds for retrying an automatic pause that failed.
 const (
 	retryAfter = time.Minute
 	retryFor   = 10 * time.Minute
 )
 
-// runOnLocked returns the state of a sandbox that could not be paused. An automatic pause is
-// tried again for a while.
+// runOnLocked returns the next state of a sandbox that could not be paused. An automatic pause
+// is retried for a limited time.
 func (r *Registry) runOnLocked(rec *record, p pause, err error) State {
 	if !p.unasked {
 		return Running
@@ -166,7 +166,8 @@ func (r *Registry) runOnLocked(rec *record, p pause, err error) State {
 	return Running
 }
 
-// freeze counts a sandbox among those whose processes are kept.
+// freeze counts a sandbox as one whose processes are kept. It returns an error if the limit is
+// reached.
 func (r *Registry) freeze(rec *record, bytes int64) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -181,7 +182,7 @@ func (r *Registry) freeze(rec *record, bytes int64) error {
 	return nil
 }
 
-// thaw is the reverse of freeze.
+// thaw reverses freeze.
 func (r *Registry) thaw(rec *record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
 
-// Limits of a cloud, the hosted service's where it has them.
+// Limits of a cloud. They are those of the hosted service, if it has them.
 const (
 	DefaultMaxSandboxes = 100
 	DefaultMaxLifetime  = 24 * time.Hour
@@ -23,93 +23,94 @@ const (
 
 // Options configure a [Registry].
 type Options struct {
-	MaxSandboxes int           // with a place; 0: DefaultMaxSandboxes
+	MaxSandboxes int           // maximum number with a place; 0: DefaultMaxSandboxes
 	MaxLifetime  time.Duration // 0: DefaultMaxLifetime
-	// MaxFrozen bounds the number of paused sandboxes whose processes are kept, and
-	// MaxFrozenMemory their memory in bytes. Beyond them, a memory in a durable store is kept
-	// there only. A zero MaxFrozen means DefaultMaxFrozen; a zero MaxFrozenMemory means no limit.
+	// MaxFrozen bounds the number of paused sandboxes whose processes are kept. MaxFrozenMemory
+	// bounds the bytes of their memory. When a limit is reached, memory that is saved in a
+	// durable store is kept only there. A zero MaxFrozen means DefaultMaxFrozen. A zero
+	// MaxFrozenMemory means that there is no limit.
 	MaxFrozen       int
 	MaxFrozenMemory int64
-	// MaxKept bounds the sandboxes whose files are kept; 0: DefaultMaxKept. Beyond it, a
-	// requested pause is refused, and a pause at the end of a lifetime fails, so that the sandbox
-	// lives on for some minutes and then ends.
+	// MaxKept bounds the number of sandboxes whose files are kept; 0 means DefaultMaxKept. When
+	// it is reached, a requested pause is refused. A pause at the end of a lifetime fails, so
+	// that the sandbox lives for some more minutes and then ends.
 	MaxKept int
 	Logger  *slog.Logger // nil: no log
 
-	// Store keeps the data for resumes of paused sandboxes: their records, their files and,
-	// where it was saved, their memory. The caller closes it after the registry.
+	// Store keeps the data for resuming paused sandboxes: records, files and saved memory. The
+	// caller closes it after the registry.
 	Store *store.Store
 
-	// Layers keeps the layers with which sandboxes begin. If it is nil, they are kept in Store,
-	// and each sandbox copies its layers. The caller calls its Sweep after New.
+	// Layers keeps the layers with which sandboxes begin. If it is nil, layers are kept in
+	// Store, and each sandbox copies its layers. The caller must call Layers.Sweep after New.
 	Layers *layers.Set
 
-	// Launch starts a sandbox. The registry closes every sandbox that Launch
-	// returned: on request, when its lifetime is over, and in Registry.Close.
+	// Launch starts a sandbox. The registry closes every sandbox that Launch returned: on
+	// request, when the sandbox's lifetime is over, or in Registry.Close.
 	Launch func(ctx context.Context, spec Spec) (Instance, error)
-	// Ended, unless it is nil, is called when a sandbox is gone for good, including one that
-	// could not be launched.
+	// Ended is called when a sandbox no longer exists, even if it could not be launched. nil:
+	// it is not called.
 	Ended func(id string)
 }
 
-// Registry holds the records of all sandboxes. It is safe for concurrent use. Call
-// Close to end it.
+// Registry contains the records of all sandboxes. It is safe for concurrent use. The caller
+// must close it.
 type Registry struct {
 	options Options
 	store   *store.Store
 	layers  *layers.Set
 
-	wake chan struct{}  // a deadline changed
+	wake chan struct{}  // receives when a deadline has changed
 	stop chan struct{}  // closed by Close
-	work sync.WaitGroup // the evictor, transitions, and the watchers' work
+	work sync.WaitGroup // the evictor, transitions, and goroutines that watch instances
 
 	mu       sync.Mutex
 	records  map[string]*record
-	running  map[string]*record // the records in the state Running
-	up, down []*record          // the sandboxes that run, and all others, for lists
+	running  map[string]*record // records in the state Running
+	up, down []*record          // sandboxes that run, and all others, in the order of lists
 	ended    endedLog
 	attempts attempts
-	places   int    // sandboxes with a place
+	places   int    // number of sandboxes with a place
 	frozen   ledger // paused sandboxes that keep their processes
-	kept     int    // sandboxes whose files are kept
+	kept     int    // number of sandboxes whose files are kept
 	offset   time.Duration
 	closed   bool
 }
 
-// ledger counts sandboxes and their bytes of memory.
+// ledger counts sandboxes, and adds up their bytes of memory.
 type ledger struct {
 	sandboxes int
 	memory    int64
 }
 
-// record is a sandbox. Registry.mu guards all its fields except those that never change: the
-// sandbox's id and tokens, and asks.
+// record is the record of a sandbox. Registry.mu guards all fields, except those that never
+// change: the sandbox's id and tokens, and asks.
 type record struct {
 	Sandbox
-	instance   Instance    // nil: it is paused without processes, or about to be resumed
-	transition *transition // nil: its state is not changing
-	placed     bool        // it is counted in Registry.places
-	frozen     *int64      // its bytes in Registry.frozen; nil: it is not counted
-	kept       *kept       // the saved files and memory of its latest pause; nil: none
-	base       layers.Base // its layers; only set before others know of the record
+	instance   Instance    // nil: paused without processes, or about to be resumed
+	transition *transition // nil: the state is not changing
+	placed     bool        // counted in Registry.places
+	frozen     *int64      // bytes in Registry.frozen; nil: not counted
+	kept       *kept       // saved files and memory of the latest pause; nil: none
+	base       layers.Base // layers of the sandbox; set before other goroutines know the record
 	asks       *network.Asks
-	outdated   bool // its instance's network rules differ from Request's
+	outdated   bool // the network rules of the instance differ from those of Request
 
-	list     *[]*record       // the list that it is in, up or down; nil: none
-	position ordered.Position // its position in that list
+	list     *[]*record       // list that contains the record, up or down; nil: none
+	position ordered.Position // position in that list
 
-	// The error of a failed automatic pause, and the time until which the pause is tried again.
+	// unpaused is the error of a failed automatic pause. The pause is retried until retryUntil.
 	unpaused   error
 	retryUntil time.Time
 }
 
-// becomeLocked replaces all the changeable fields of a record's sandbox with sb's.
+// becomeLocked replaces all fields of a record's sandbox that may change by those of sb.
 func (rec *record) becomeLocked(sb Sandbox) {
 	rec.Request, rec.State, rec.StartedAt, rec.EndAt = sb.Request, sb.State, sb.StartedAt, sb.EndAt
 	rec.Memory, rec.Unresponsive = sb.Memory, sb.Unresponsive
 }
 
-// New returns a registry of the sandboxes that the store keeps. Call Close to end it.
+// New returns a registry of the sandboxes that the store contains. The caller must close it.
 func New(o Options) *Registry {
 	if o.MaxSandboxes == 0 {
 		o.MaxSandboxes = DefaultMaxSandboxes
@@ -147,15 +148,16 @@ func New(o Options) *Registry {
 	return r
 }
 
-// MaxLifetime returns the longest lifetime a sandbox may have.
+// MaxLifetime returns the longest possible lifetime of a sandbox.
 func (r *Registry) MaxLifetime() time.Duration { return r.options.MaxLifetime }
 
-// MaxSandboxes returns the maximum number of sandboxes that run at once.
+// MaxSandboxes returns the maximum number of sandboxes that run at the same time.
 func (r *Registry) MaxSandboxes() int { return r.options.MaxSandboxes }
 
-// Create starts a sandbox and records it. Its lifetime counts from the moment
-// it runs. Errors are [ErrClosed], a [*LimitError], a [*RefusedError], a
-// [*LaunchError], [layers.ErrGone], and ctx's, after which nothing of the sandbox is left.
+// Create starts a sandbox and records it. The lifetime of the sandbox begins when it runs.
+// Errors are [ErrClosed], a [*LimitError], a [*RefusedError], a [*LaunchError] and
+// [layers.ErrGone]. If ctx ends, Create returns the error of ctx, and nothing of the sandbox is
+// left.
 func (r *Registry) Create(ctx context.Context, q Request) (Sandbox, error) {
 	base, err := r.layers.Use(q.Layers...)
 	if err != nil {
@@ -168,12 +170,12 @@ func (r *Registry) Create(ctx context.Context, q Request) (Sandbox, error) {
 		return Sandbox{}, err
 	}
 	base.Copied()
-	// The client may have gone: then nobody would know of this sandbox.
+	// If the client has gone, no client would know of this sandbox.
 	if err := ctx.Err(); err != nil {
 		r.discard(rec, abandoned)
 		return Sandbox{}, err
 	}
-	r.note(rec.ID)
+	r.noteRunning(rec.ID)
 	if !r.add(rec) {
 		r.discard(rec, closed)
 		return Sandbox{}, ErrClosed
@@ -182,7 +184,7 @@ func (r *Registry) Create(ctx context.Context, q Request) (Sandbox, error) {
 	return r.snapshot(rec), nil
 }
 
-// launch starts the sandbox of a new record, and gives it a place.
+// launch starts the sandbox of a new record, and gives the sandbox a place.
 func (r *Registry) launch(ctx context.Context, rec *record) error {
 	spec, err := rec.spec(rec.base.Files, rec.base.Memory)
 	if err != nil {
@@ -199,18 +201,18 @@ func (r *Registry) launch(ctx context.Context, rec *record) error {
 	return nil
 }
 
-// Get returns the record of a sandbox, or a [*NotFoundError].
+// Get returns the record of a sandbox. If there is none, the error is a [*NotFoundError].
 func (r *Registry) Get(id string) (Sandbox, error) {
 	var sb Sandbox
-	err := r.on(context.Background(), id, onGet, func(rec *record) (*transition, error) {
+	err := r.handle(context.Background(), id, onGet, func(rec *record) (*transition, error) {
 		sb = rec.Sandbox
 		return nil, nil
 	})
 	return sb, err
 }
 
-// List returns the records of all sandboxes that match, in no particular order; [Registry.Page]
-// returns a part of them. match must be quick, and must not use the registry.
+// List returns the records of all sandboxes that match, in no particular order. [Registry.Page]
+// returns a part of them in order. match must be quick, and must not use the registry.
 func (r *Registry) List(match func(sb *Sandbox) bool) []*Sandbox {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -225,12 +227,12 @@ func (r *Registry) List(match func(sb *Sandbox) bool) []*Sandbox {
 	return found
 }
 
-// Kill ends a sandbox in any state, and removes its files; when it returns, all processes in the
-// sandbox are dead. It returns a [*NotFoundError] if the sandbox does not exist. After another
-// error the sandbox is paused, and can be killed again.
+// Kill ends a sandbox in any state, and removes the sandbox's files. When it returns, all
+// processes in the sandbox are dead. It returns a [*NotFoundError] if the sandbox does not
+// exist. After any other error, the sandbox is paused and can be killed again.
 func (r *Registry) Kill(id string) error {
 	var kill func() error
-	err := r.on(context.Background(), id, onKill, func(rec *record) (*transition, error) {
+	err := r.handle(context.Background(), id, onKill, func(rec *record) (*transition, error) {
 		before := rec.transition
 		r.takeLocked(rec, killed)
 		kill = func() error { return r.kill(rec, before) }
@@ -242,23 +244,24 @@ func (r *Registry) Kill(id string) error {
 	return kill()
 }
 
-// SetEgress replaces a running sandbox's rules for outgoing connections, and records asked's
-// fields for them. Its fields for connections to the sandbox are ignored. It returns a
-// [*NotFoundError] if the sandbox does not exist or is paused, a [*StateError] if its state is
-// changing, and a [*RefusedError] if asked has headers and the sandbox was made without any.
+// SetEgress replaces a running sandbox's rules for outgoing connections. It records the fields
+// of asked for outgoing connections, and ignores the fields for incoming ones. It returns a
+// [*NotFoundError] if the sandbox does not exist or is paused, and a [*StateError] if its state
+// is changing. It returns a [*RefusedError] if asked has headers and the sandbox was created
+// without them.
 func (r *Registry) SetEgress(id string, asked Network, rules *network.Rules) error {
-	return r.on(context.Background(), id, onNetwork, func(rec *record) (*transition, error) {
+	return r.handle(context.Background(), id, onNetwork, func(rec *record) (*transition, error) {
 		if len(asked.Headers) > 0 && !rec.Headers {
 			return nil, &RefusedError{Reason: "rules need a certificate authority that programs in the sandbox trust from their start, and this one was made without rules: create a sandbox with network.rules"}
 		}
-		var changed Network // a new value: records that were handed out keep the old one
+		var changed Network // a new value, because returned records refer to the old one
 		if rec.Network != nil {
 			changed = *rec.Network
 		}
 		changed.AllowOut, changed.DenyOut = asked.AllowOut, asked.DenyOut
 		changed.NameServers, changed.Headers, changed.Proxy, changed.Ask = asked.NameServers, asked.Headers, asked.Proxy, asked.Ask
 		rec.Network, rec.Egress = &changed, nil
-		// As in the service, internet access of this request holds until a resume.
+		// As on the service, the internet access of this request lasts until the next resume.
 		later, err := rec.rules()
 		rec.outdated = err == nil && !reflect.DeepEqual(later, rules)
 		rec.instance.SetEgress(rules)
@@ -267,18 +270,18 @@ func (r *Registry) SetEgress(id string, asked Network, rules *network.Rules) err
 }
 
 // Asks returns the questions about a sandbox's outgoing connections. The sandbox may be paused.
-// It returns a [*NotFoundError] if the sandbox does not exist.
+// If it does not exist, the error is a [*NotFoundError].
 func (r *Registry) Asks(id string) (*network.Asks, error) {
 	var asks *network.Asks
-	err := r.on(context.Background(), id, onGet, func(rec *record) (*transition, error) {
+	err := r.handle(context.Background(), id, onGet, func(rec *record) (*transition, error) {
 		asks = rec.asks
 		return nil, nil
 	})
 	return asks, err
 }
 
-// enter takes a place for a sandbox before it is started, so that many requests at the
-// same time do not start more sandboxes than are allowed.
+// enter reserves a place for a sandbox before it is started. Otherwise concurrent requests
+// could start more sandboxes than are allowed.
 func (r *Registry) enter(rec *record) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -297,7 +300,7 @@ func (r *Registry) enterLocked(rec *record) error {
 	return nil
 }
 
-// leave is the reverse of enter.
+// leave frees the place that enter reserved.
 func (r *Registry) leave(rec *record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -311,8 +314,7 @@ func (r *Registry) leaveLocked(rec *record) {
 	}
 }
 
-// add records a started sandbox. It reports false if the registry has been
-// closed.
+// add records a started sandbox. It returns false if the registry has been closed.
 func (r *Registry) add(rec *record) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -326,7 +328,7 @@ func (r *Registry) add(rec *record) bool {
 	return true
 }
 
-// beginLifeLocked sets the lifetime of a sandbox that begins to run, from now on.
+// beginLifeLocked sets the lifetime of a sandbox that begins to run now.
 func (r *Registry) beginLifeLocked(rec *record, lifetime time.Duration) {
 	rec.StartedAt = r.nowLocked()
 	rec.EndAt = rec.StartedAt.Add(min(lifetime, r.options.MaxLifetime))
@@ -341,18 +343,18 @@ func (r *Registry) snapshot(rec *record) Sandbox {
 func (r *Registry) findLocked(id string) (*record, error) {
 	rec := r.records[id]
 	if rec == nil {
-		return nil, r.ended.of(id, r.nowLocked())
+		return nil, r.ended.notFound(id, r.nowLocked())
 	}
 	_ = r.noticeLocked(rec, nil)
 	return rec, nil
 }
 
-// notFoundLocked returns the error for a sandbox that has a record, but is answered for as if it
-// did not exist. The error says that the sandbox is paused, or why it ended if that is known. r.mu
-// is held.
+// notFoundLocked returns the error for a sandbox that has a record, but is treated as if it did
+// not exist. The error says that the sandbox is paused, or why it ended, if that is known. The
+// caller holds r.mu.
 func (r *Registry) notFoundLocked(rec *record) error {
 	if rec.State == Paused {
 		return &NotFoundError{ID: rec.ID, Paused: true}
 	}
-	return r.ended.of(rec.ID, r.nowLocked())
+	return r.ended.notFound(rec.ID, r.nowLocked())
 }

@@ -10,20 +10,20 @@ import (
 
 // ResumeOptions are the options of a resume.
 type ResumeOptions struct {
-	Lifetime time.Duration // from the moment that it runs
-	// DropMemory boots the sandbox from its files, and ends its processes if they are kept.
-	// A memory in the store stays there until the next pause.
+	Lifetime time.Duration // begins when the sandbox runs
+	// DropMemory boots the sandbox from its files. If its processes are kept, they end. Memory
+	// in the store is kept until the next pause.
 	DropMemory bool
-	AutoPause  *bool // its new AutoPause; nil: unchanged
+	AutoPause  *bool // new value of AutoPause; nil: unchanged
 }
 
 // Connect extends the lifetime of a running sandbox, or resumes a paused one. It returns the
-// record, and reports whether the sandbox was paused. The error is a [*NotFoundError], a
-// [*StateError], a [*LimitError], a [*LaunchError], [ErrUnresponsive], [ErrClosed] or the error of
-// ctx. If ctx ends, a resume that has begun goes on.
+// record. resumed reports whether the sandbox was paused. The error is a [*NotFoundError], a
+// [*StateError], a [*LimitError], a [*LaunchError], [ErrUnresponsive], [ErrClosed] or the error
+// of ctx. If ctx ends, a resume that has begun continues.
 func (r *Registry) Connect(ctx context.Context, id string, o ResumeOptions) (sb Sandbox, resumed bool, err error) {
 	resumed = true
-	err = r.on(ctx, id, onConnect, func(rec *record) (*transition, error) {
+	err = r.handle(ctx, id, onConnect, func(rec *record) (*transition, error) {
 		if rec.State != Running {
 			return r.resumeLocked(rec, o)
 		}
@@ -37,18 +37,19 @@ func (r *Registry) Connect(ctx context.Context, id string, o ResumeOptions) (sb 
 	return sb, resumed, err
 }
 
-// Resume is Connect for a paused sandbox only: a running one is a [*StateError].
+// Resume resumes a paused sandbox like Connect. If the sandbox runs, the error is a
+// [*StateError].
 func (r *Registry) Resume(ctx context.Context, id string, o ResumeOptions) (Sandbox, error) {
-	err := r.on(ctx, id, onResume, func(rec *record) (*transition, error) { return r.resumeLocked(rec, o) })
+	err := r.handle(ctx, id, onResume, func(rec *record) (*transition, error) { return r.resumeLocked(rec, o) })
 	if err != nil {
 		return Sandbox{}, err
 	}
 	return r.connected(id, o.Lifetime)
 }
 
-// connected returns the record of a sandbox that ran a moment ago, and makes it live for
-// lifetime at least: a caller that joined another one's resume has asked for a lifetime of
-// its own.
+// connected returns the record of a sandbox that ran a moment ago. It extends the sandbox's
+// lifetime to at least lifetime, because a caller that joined the resume of another caller
+// requested its own lifetime.
 func (r *Registry) connected(id string, lifetime time.Duration) (Sandbox, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -62,20 +63,21 @@ func (r *Registry) connected(id string, lifetime time.Duration) (Sandbox, error)
 	return rec.Sandbox, nil
 }
 
-// Bounds of a resume by a request.
+// Bounds of a resume that a request causes.
 const (
 	wakeDeadline = time.Minute
-	minWake      = 5 * time.Minute // shortest lifetime after it
+	minWake      = 5 * time.Minute // shortest lifetime after the resume
 )
 
-// Wake resumes a sandbox for a request, and waits until it runs. The sandbox then has the
-// lifetime that it was created with, but at least five minutes. Errors are [ErrAsleep], also
-// for a sandbox that does not exist; a [*StateError] if its state goes on changing; a
-// [*LimitError]; ctx's; and the error of the resume.
+// Wake resumes a sandbox for a request, and waits until the sandbox runs. The sandbox then has
+// the lifetime with which it was created, but at least five minutes. The error is [ErrAsleep]
+// if requests do not resume the sandbox, or if it does not exist. It is a [*StateError] if the
+// state does not stop changing. Other errors are a [*LimitError], the error of ctx, and the
+// error of the resume.
 func (r *Registry) Wake(ctx context.Context, id string) error {
 	bounded, cancel := context.WithTimeout(ctx, wakeDeadline)
 	defer cancel()
-	err := r.on(bounded, id, onWake, func(rec *record) (*transition, error) {
+	err := r.handle(bounded, id, onWake, func(rec *record) (*transition, error) {
 		switch {
 		case rec.State == Running:
 			return nil, nil
@@ -93,10 +95,10 @@ func (r *Registry) Wake(ctx context.Context, id string) error {
 	return err
 }
 
-// resumeDeadline bounds a resume, independent of its callers.
+// resumeDeadline bounds the time of a resume, independent of the callers.
 const resumeDeadline = 70 * time.Second
 
-// resumeLocked begins to resume a paused sandbox.
+// resumeLocked starts to resume a paused sandbox.
 func (r *Registry) resumeLocked(rec *record, o ResumeOptions) (*transition, error) {
 	if rec.Unresponsive && !o.DropMemory {
 		return nil, ErrUnresponsive
@@ -120,7 +122,7 @@ func (r *Registry) resumeLocked(rec *record, o ResumeOptions) (*transition, erro
 			r.options.Logger.ErrorContext(ctx, "sandbox not resumed", "sandbox", sb.ID, "error", err)
 			return func() State { r.leaveLocked(rec); return Paused }, &LaunchError{refusal(err, bootInstead), true}
 		}
-		r.note(sb.ID)
+		r.noteRunning(sb.ID)
 		r.options.Logger.InfoContext(ctx, "sandbox resumed", "sandbox", sb.ID, "memory", memory)
 		return func() State {
 			r.thawLocked(rec)
@@ -141,9 +143,9 @@ func (r *Registry) resumeLocked(rec *record, o ResumeOptions) (*transition, erro
 // bootInstead is the remedy for a sandbox whose memory cannot be restored.
 const bootInstead = "resume it with memory false (e2bctl resume --reboot), which boots it from its files"
 
-// resumeMemory lets a frozen sandbox run on.
+// resumeMemory lets a frozen sandbox continue.
 func (r *Registry) resumeMemory(ctx context.Context, rec *record, sb Sandbox, instance Instance) error {
-	if rec.outdated { // SetEgress is only called while it runs
+	if rec.outdated { // SetEgress is only called while the sandbox runs
 		rules, err := sb.rules()
 		if err != nil {
 			return err
@@ -153,14 +155,13 @@ func (r *Registry) resumeMemory(ctx context.Context, rec *record, sb Sandbox, in
 	return instance.Resume(ctx)
 }
 
-// boot starts a sandbox from its files, with its saved memory if memory is set. If the
-// sandbox was frozen until now, its processes end, and only its saved files and memory
-// remain.
+// boot starts a sandbox from its files. If memory is set, it also restores the saved memory. If
+// the sandbox was frozen, its processes end, and only the saved files and memory are left.
 func (r *Registry) boot(ctx context.Context, rec *record, sb Sandbox, frozen Instance, memory bool) (Instance, error) {
-	k := rec.kept // only a transition changes it, and this is the only one
+	k := rec.kept // only a transition changes kept, and this is the only transition
 	if frozen != nil {
 		sb.Memory, sb.Unresponsive = false, false
-		if !r.outlasts(frozen) { // otherwise the pause has saved the files
+		if !r.outlasts(frozen) { // otherwise, the pause has saved the files
 			err := frozen.Check(engine.SavedFiles)
 			if err != nil {
 				return nil, err

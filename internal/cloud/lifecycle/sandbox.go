@@ -18,47 +18,48 @@ import (
 type Template struct {
 	ID    string
 	Alias string
-	// User and Workdir are the default user and working directory of processes; "": the
-	// defaults of envd. Home is the home of User, for builds from a snapshot; "": /root, or a
-	// directory in /home.
+	// User and Workdir are the default user and working directory of processes. "" means the
+	// defaults of envd. Home is the home of User, for builds from a snapshot. "" means /root or
+	// a directory in /home.
 	User, Home, Workdir string
-	// Start is a command that every sandbox runs after it was made, or booted from its files.
-	// Ready is a command that succeeds once the program of Start can be used. "": none.
+	// Start is a command that every sandbox runs after it was created, or booted from its
+	// files. Ready is a command that succeeds once the program of Start can be used. "" means
+	// that there is no command.
 	Start, Ready string
-	// Engine is the name of the engine that runs the sandbox; "": the server's engine. Image
-	// is its container image; nil: none.
+	// Engine is the name of the engine that runs the sandbox. "" means the server's engine.
+	// Image is the container image of the sandbox. nil means that there is none.
 	Engine engine.Name
 	Image  *engine.Image
 }
 
-// A Request asks for a sandbox.
+// A Request describes a sandbox to create.
 type Request struct {
 	Template Template
 	Lifetime time.Duration
-	Secure   bool // envd inside requires a token
+	Secure   bool // envd requires a token
 	Envs     map[string]string
 	Metadata map[string]string
-	Internet *bool    // as requested; nil: not requested
-	Network  *Network // as requested; nil: not requested
-	// AutoPause pauses the sandbox at the end of its lifetime, instead of ending it.
-	// KeepMemory keeps its memory then. With AutoResume, requests resume it while its memory
+	Internet *bool    // requested internet access; nil: not requested
+	Network  *Network // requested network; nil: not requested
+	// AutoPause pauses the sandbox at the end of its lifetime instead of ending it. KeepMemory
+	// then keeps the memory. With AutoResume, requests resume the sandbox as long as its memory
 	// is kept.
 	AutoPause, KeepMemory, AutoResume bool
 	Volumes                           []VolumeMount
-	// Mounts are directories of the host, as requested.
+	// Mounts lists the requested directories of the host.
 	Mounts []mounts.Mount `json:",omitempty"`
-	// Headers allows rules for headers. The sandbox is then started with a certificate
-	// authority, which they need.
+	// Headers allows rules for headers. The sandbox then starts with a certificate authority,
+	// which these rules need.
 	Headers bool `json:",omitempty"`
-	// Egress holds the rules that result from Internet and Network.
+	// Egress contains the rules that result from Internet and Network.
 	Egress *network.Rules `json:"-"`
-	// Layers are the ids of the layers with which it begins, lowest first. The caller holds
-	// them until Create has returned. In a record, they are the layers that the sandbox
-	// shares, and holds for as long as it exists.
+	// Layers lists the ids of the layers with which the sandbox begins, lowest first. The
+	// caller holds them until Create has returned. In a record, they are the layers that the
+	// sandbox shares, which the record holds as long as the sandbox exists.
 	Layers []string `json:",omitempty"`
 }
 
-// VolumeMount is a volume that a sandbox has, and its path there.
+// VolumeMount is a volume of a sandbox, with the path of its mount.
 type VolumeMount struct{ ID, Name, Path string }
 
 // rules returns the rules that result from Internet and Network.
@@ -67,8 +68,8 @@ func (q *Request) rules() (*network.Rules, error) { return q.Network.Rules(q.Int
 // Network is the request for a sandbox's network.
 type Network struct {
 	AllowOut, DenyOut  []string
-	NameServers        []string                     `json:",omitempty"` // reachable, too, if AllowOut has names
-	Headers            map[string]map[string]string `json:",omitempty"` // for requests, by host
+	NameServers        []string                     `json:",omitempty"` // also reachable, if AllowOut contains names
+	Headers            map[string]map[string]string `json:",omitempty"` // for requests; keyed by host
 	Proxy              *network.EgressProxy         `json:",omitempty"` // of outgoing connections
 	Ask                bool                         `json:",omitempty"` // a program decides about hosts that no list names
 	AllowPublicTraffic *bool                        // nil: true
@@ -76,9 +77,9 @@ type Network struct {
 	HTTPSPorts         []int
 }
 
-// Rules returns the rules that result from the request and from the requested internet
-// access; a nil internet means that none was requested. n may be nil. An invalid rule is a
-// [*network.RuleError].
+// Rules returns the rules that result from n and from the requested internet access. A nil
+// internet means that none was requested. n may be nil. The error is a [*network.RuleError] if
+// a rule is invalid.
 func (n *Network) Rules(internet *bool) (*network.Rules, error) {
 	if n == nil {
 		n = &Network{}
@@ -107,23 +108,23 @@ func (n *Network) Private() bool {
 	return n != nil && n.AllowPublicTraffic != nil && !*n.AllowPublicTraffic
 }
 
-// Sandbox is the record of a sandbox at one moment. The values behind its maps, slices and
-// pointers never change.
+// Sandbox is the record of a sandbox at one time. The values of its maps, slices and pointers
+// never change.
 type Sandbox struct {
 	ID           string
-	Request                // as it was created; Network as requested last
-	AccessToken  string    // "": envd needs none
-	TrafficToken string    // "": ports need none
+	Request                // as at creation, except Network: as requested last
+	AccessToken  string    // "": envd requires none
+	TrafficToken string    // "": ports require none
 	State        State     // never Killing
-	StartedAt    time.Time // the latest start or resume
-	EndAt        time.Time // the end of its lifetime; the time of its pause, if it is paused
+	StartedAt    time.Time // time of the latest start or resume
+	EndAt        time.Time // end of the lifetime; for a paused sandbox, the time of the pause
 	// Memory means that the processes of a paused sandbox are kept, stopped or in the store.
 	// Unresponsive means that envd did not answer at the pause.
 	Memory, Unresponsive bool
 }
 
-// Runs reports whether the sandbox runs, as its clients see it: during a snapshot its
-// processes stop for a moment.
+// Runs reports whether the sandbox runs from the point of view of clients. During a snapshot it
+// does, although its processes stop for a moment.
 func (sb *Sandbox) Runs() bool { return sb.State == Running || sb.State == Snapshotting }
 
 // Wakes reports whether a request resumes the sandbox, which is paused or about to run.
@@ -133,63 +134,64 @@ func (sb *Sandbox) Wakes() bool { return sb.AutoResume && sb.Memory && !sb.Unres
 type Spec struct {
 	ID           string
 	Template     Template
-	AccessToken  string            // envd's token, "" for a sandbox that is not secured
-	TrafficToken string            // required on every port except envd's, "" for public ones
-	MaskHost     string            // Host header for its servers, "" for the original; ${PORT} stands for the port
-	HTTPSPorts   []int             // ports whose servers speak TLS
-	Envs         map[string]string // create-time environment
+	AccessToken  string            // token of envd; "": the sandbox is not secured
+	TrafficToken string            // required on every port except envd's; "": ports are public
+	MaskHost     string            // Host header for the sandbox's servers; "": unchanged; ${PORT} is replaced by the port
+	HTTPSPorts   []int             // ports whose servers use TLS
+	Envs         map[string]string // environment that was set at creation
 	Metadata     map[string]string // as requested
-	Egress       *network.Rules    // the rules for its connections
-	Asks         *network.Asks     // its questions about hosts, if Egress asks
+	Egress       *network.Rules    // rules for outgoing connections
+	Asks         *network.Asks     // questions about hosts, if Egress asks
 	Layers       []string          // directories of shared files, lowest first
-	Files        string            // directory of its saved files, above Layers; "": none
-	Memory       string            // directory of its saved memory; "": its processes start anew
+	Files        string            // directory of saved files, above Layers; "": none
+	Memory       string            // directory of saved memory; "": processes start anew
 	Volumes      []VolumeMount
 	Mounts       []mounts.Mount
-	Headers      bool // Egress may have headers, now or later
-	// AutoPause means that it is paused later, with its memory if KeepMemory.
+	Headers      bool // Egress may contain headers, now or later
+	// AutoPause means that the sandbox will be paused, with its memory if KeepMemory is set.
 	AutoPause, KeepMemory bool
 }
 
 // An Instance is a running sandbox.
 type Instance interface {
-	Done() <-chan struct{} // closed when it has ended, for any reason; Close waits for the clean-up
-	Err() error            // the reason for its end; nil before that, and known to no client earlier
-	Close() error          // ends it; all its processes are dead when this returns
+	Done() <-chan struct{} // closed when the instance has ended, for any reason; Close waits for the clean-up
+	Err() error            // reason for the end; nil before, and no client learns of the end earlier
+	Close() error          // ends the instance; when it returns, all processes are dead
 
-	// Check returns nil if the engine promises a feature, and otherwise a [*RefusedError]
-	// with the reason. It is called before the feature is used.
+	// Check returns nil if the engine promises a feature. Otherwise it returns a
+	// [*RefusedError] with the reason. It is called before the feature is used.
 	Check(f engine.Feature) error
 
-	// SetEgress changes the rules for the sandbox's connections, and cuts its open
+	// SetEgress replaces the rules for the sandbox's outgoing connections, and closes open
 	// connections. It does not block.
 	SetEgress(rules *network.Rules)
 
-	// Pause ends every connection into the sandbox and stops its processes; their
-	// memory stays. If it fails the sandbox runs on. Resume is its reverse. Both are
-	// idempotent, and Close ends a paused sandbox as any other.
+	// Pause ends every connection into the sandbox and stops the processes, which keep their
+	// memory. If it fails, the sandbox continues to run. Resume is the reverse of Pause. Both
+	// are idempotent. Close also ends a paused sandbox.
 	Pause(ctx context.Context) error
 	Resume(ctx context.Context) error
 	// SaveMemory writes the memory of a paused sandbox to dir, an empty directory, and syncs
-	// it. A Spec's Memory may then name dir, together with the Files that Save saves
-	// afterwards. It is called only if the engine promises [engine.SavedMemory].
+	// it. dir can then be the Memory of a Spec, together with Files that Save saves afterwards.
+	// It is called only if the engine promises [engine.SavedMemory].
 	SaveMemory(ctx context.Context, dir string) error
-	// Save copies the written files of a paused sandbox to dir, and syncs them. dir is empty
-	// but for a directory with its memory. A Spec's Files may then name dir.
+	// Save copies the files that a paused sandbox wrote to dir, and syncs them. dir is empty,
+	// or contains only the directory with the memory. dir can then be the Files of a Spec.
 	Save(ctx context.Context, dir string) error
-	// Checkpoint is SaveMemory, unless memory is "", and [layers.Save] for a running sandbox.
-	// Its processes stop for that time, and connections into it wait. If it cannot run on
-	// after that, it ends. If it is the memory that cannot be saved, the error matches
-	// [ErrMemory].
+	// Checkpoint saves the files of a running sandbox like [layers.Save] and, unless memory is
+	// "", the memory like SaveMemory. The processes stop meanwhile, and connections into the
+	// sandbox wait. If the sandbox cannot continue afterwards, it ends. If the memory cannot be
+	// saved, the error matches [ErrMemory].
 	Checkpoint(ctx context.Context, dir, memory string, share bool) (shared bool, err error)
-	// Memory returns the number of bytes of memory that it uses; 0: unknown.
+	// Memory returns the number of bytes of memory in use. It returns 0 if the number is
+	// unknown.
 	Memory() int64
 	// Healthy returns an error if the sandbox's envd does not answer.
 	Healthy(ctx context.Context) error
 }
 
-// newSandbox returns the record of a requested sandbox. Its tokens are derived from its id,
-// so they are the same for as long as the seed is.
+// newSandbox returns the record of a requested sandbox. The tokens of the sandbox are derived
+// from its id and the seed, so they are the same as long as the seed does not change.
 func newSandbox(q Request, id string, seed []byte) Sandbox {
 	sb := Sandbox{ID: id, Request: q}
 	if q.Secure {
@@ -201,7 +203,8 @@ func newSandbox(q Request, id string, seed []byte) Sandbox {
 	return sb
 }
 
-// spec returns the spec to launch a sandbox with saved files and memory; "": none.
+// spec returns the spec for launching a sandbox with saved files and memory. "" means that
+// there are none.
 func (rec *record) spec(files, memory string) (Spec, error) {
 	sb, egress := &rec.Sandbox, rec.Egress
 	if egress == nil {
@@ -221,8 +224,7 @@ func (rec *record) spec(files, memory string) (Spec, error) {
 	return spec, nil
 }
 
-// newID returns an id of 100 random bits, so that nobody can guess the id of another
-// sandbox.
+// newID returns an id of 100 random bits, so that the ids of other sandboxes cannot be guessed.
 func newID() string { return "i" + strings.ToLower(rand.Text())[:idLength-1] }
 
 const idLength = 21

@@ -11,18 +11,21 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 )
 
-// A Checkpoint is the state of a running sandbox at one moment, with which others begin.
+// A Checkpoint is the state of a running sandbox at one time. Other sandboxes can begin with
+// it.
 type Checkpoint struct {
 	Sandbox Sandbox
-	// Layers hold the sandbox's files and, if Memory is set, its memory. The caller holds them.
+	// Layers contain the sandbox's files and, if Memory is set, its memory. The caller holds
+	// them.
 	Layers []string
 	Memory bool
 }
 
-// Snapshot copies the files of a running sandbox, which runs on, to a layer, and its memory to
-// another one. memory says whether the memory is wanted; nil: if the engine can save it and envd
-// answers. Errors are a [*NotFoundError], a [*StateError], a [*SaveError], a [*RefusedError],
-// [ErrClosed], and ctx's, after which nothing is left of the snapshot.
+// Snapshot copies the files of a running sandbox to a layer, and the memory to another layer.
+// The sandbox continues to run. memory reports whether the memory is requested. If memory is
+// nil, it is saved if the engine supports it and envd answers. Errors are a [*NotFoundError], a
+// [*StateError], a [*SaveError], a [*RefusedError] and [ErrClosed]. If ctx ends, Snapshot
+// returns the error of ctx, and nothing of the snapshot is left.
 func (r *Registry) Snapshot(ctx context.Context, id string, memory *bool) (Checkpoint, error) {
 	return r.checkpoint(ctx, id, onSnapshot, memory)
 }
@@ -30,9 +33,9 @@ func (r *Registry) Snapshot(ctx context.Context, id string, memory *bool) (Check
 func (r *Registry) checkpoint(ctx context.Context, id string, e event, memory *bool) (Checkpoint, error) {
 	var made Checkpoint
 	var own *transition
-	var below layers.Base // the sandbox's layers; the sandbox may end meanwhile
+	var below layers.Base // layers of the sandbox, which may end meanwhile
 	var tops tops
-	err := r.on(ctx, id, e, func(rec *record) (*transition, error) {
+	err := r.handle(ctx, id, e, func(rec *record) (*transition, error) {
 		made.Sandbox = rec.Sandbox
 		err := checkCheckpoint(rec.instance, memory)
 		if err != nil {
@@ -47,11 +50,11 @@ func (r *Registry) checkpoint(ctx context.Context, id string, e event, memory *b
 	if own == nil {
 		return Checkpoint{}, err
 	}
-	own.cancel() // only this call wants the result
+	own.cancel() // only this call needs the result
 	<-own.done
 	defer below.Release()
 	if err != nil || tops.files == "" {
-		r.layers.Release(tops.all()...)
+		r.layers.Release(tops.layers()...)
 		return Checkpoint{}, err
 	}
 	if made.Layers, err = r.layers.Chain(ctx, below.IDs, tops.files); err != nil {
@@ -62,7 +65,7 @@ func (r *Registry) checkpoint(ctx context.Context, id string, e event, memory *b
 	return made, nil
 }
 
-// checkCheckpoint returns an error if the engine of a sandbox cannot save the wanted parts of it.
+// checkCheckpoint returns an error if the engine of a sandbox cannot save the requested parts.
 func checkCheckpoint(instance Instance, memory *bool) error {
 	if err := instance.Check(engine.SavedFiles); err != nil || memory == nil || !*memory {
 		return err
@@ -74,21 +77,21 @@ func checkCheckpoint(instance Instance, memory *bool) error {
 	return err
 }
 
-// tops are the layers that a checkpoint adds.
+// tops are the layers that a checkpoint adds to a chain.
 type tops struct {
 	files  string   // "": none
 	memory []string // at most one
 }
 
-func (t *tops) all() []string {
+func (t *tops) layers() []string {
 	if t.files == "" {
 		return t.memory
 	}
 	return append([]string{t.files}, t.memory...)
 }
 
-// checkpointLocked begins to copy the files of a running sandbox, and its memory if wanted, to
-// layers. made is set when the transition is done.
+// checkpointLocked starts to copy the files of a running sandbox, and the memory if it is
+// wanted, to layers. made is set when the transition has ended.
 func (r *Registry) checkpointLocked(rec *record, memory *bool, made *tops) *transition {
 	id, instance := rec.ID, rec.instance
 	return r.beginLocked(rec, Snapshotting, func(ctx context.Context) (func() State, error) {
@@ -111,8 +114,8 @@ func (r *Registry) checkpointLocked(rec *record, memory *bool, made *tops) *tran
 	})
 }
 
-// wantsMemory reports whether to save the memory of a sandbox. The memory of a sandbox whose envd
-// does not answer is useless; that is an error only if the memory was asked for explicitly.
+// wantsMemory reports whether to save the memory of a sandbox. If envd does not answer, the
+// memory is useless. This is an error only if the memory was requested explicitly.
 func wantsMemory(ctx context.Context, instance Instance, memory *bool) (bool, error) {
 	promised := instance.Check(engine.SavedMemory) == nil
 	if !promised || memory != nil && !*memory {
@@ -125,7 +128,7 @@ func wantsMemory(ctx context.Context, instance Instance, memory *bool) (bool, er
 	return unhealthy == nil, nil
 }
 
-// addLayers adds the layers of a running sandbox. After an error there are none.
+// addLayers adds the layers of a running sandbox. If it fails, no layer is left.
 func (r *Registry) addLayers(ctx context.Context, instance Instance, memory bool) (made tops, err error) {
 	made.files, err = r.layers.Add(func(dir string, share bool) (shared bool, err error) {
 		if !memory {
@@ -147,21 +150,21 @@ func (r *Registry) addLayers(ctx context.Context, instance Instance, memory bool
 	return made, nil
 }
 
-// Fork is one child of a fork, or its error.
+// Fork is a child of a fork, or the error of one.
 type Fork struct {
 	Sandbox Sandbox
-	Memory  bool // it goes on with the source's memory
+	Memory  bool // the child continues with the source's memory
 	Err     error
 }
 
-// forkers is the number of children that start at once.
+// forkers is the number of children that start at the same time.
 const forkers = 4
 
-// Fork makes n copies of a running sandbox, which runs on. They have its files, its memory as for
-// [Registry.Snapshot], and its request, but ids and a lifetime of their own. All begin with the
-// same files and memory, even if the sandbox changes meanwhile. Errors are those of
-// [Registry.Snapshot]; the errors of one child are those of [Registry.Create]. When ctx is
-// cancelled, nothing of the fork is left.
+// Fork creates n copies of a running sandbox, which continues to run. The copies have its
+// files, its memory as in [Registry.Snapshot], and its request, but their own ids and lifetime.
+// All of them begin with the same files and memory, even if the sandbox changes meanwhile.
+// Errors are those of [Registry.Snapshot]. The errors of a single child are those of
+// [Registry.Create]. If ctx is cancelled, nothing of the fork is left.
 func (r *Registry) Fork(ctx context.Context, id string, n int, lifetime time.Duration, memory *bool) ([]Fork, error) {
 	from, err := r.checkpoint(ctx, id, onFork, memory)
 	if err != nil {
@@ -182,10 +185,10 @@ func (r *Registry) Fork(ctx context.Context, id string, n int, lifetime time.Dur
 		})
 	}
 	starting.Wait()
-	if errors.Is(ctx.Err(), context.Canceled) { // nobody would know of the children
+	if errors.Is(ctx.Err(), context.Canceled) { // no client would know of the children
 		for _, fork := range forks {
 			if fork.Err == nil {
-				_ = r.Kill(fork.Sandbox.ID) // an error means that it has ended already
+				_ = r.Kill(fork.Sandbox.ID) // fails if the sandbox has already ended
 			}
 		}
 		return nil, ctx.Err()

@@ -1,9 +1,9 @@
 package lifecycle
 
-// State is the state of a sandbox. Only a sandbox that can be found has a state.
+// State is the state of a sandbox. Only a sandbox that calls can find has a state.
 type State int
 
-// The states.
+// States of a sandbox.
 const (
 	Running State = iota
 	Pausing
@@ -11,14 +11,14 @@ const (
 	Resuming
 	Snapshotting
 	Killing
-	states // the number of states
+	states // number of states
 )
 
 func (s State) String() string {
 	return [...]string{"running", "pausing", "paused", "resuming", "snapshotting", "killing"}[s]
 }
 
-// event is a wish of a caller, or of the clock, for a sandbox.
+// event is an operation on a sandbox that a caller or the clock requests.
 type event int
 
 const (
@@ -33,23 +33,23 @@ const (
 	onFork
 	onWake
 	onExpiry
-	events // the number of events
+	events // number of events
 )
 
-// reply is the table's answer to an event in a state.
+// reply is an entry of table.
 type reply int
 
 const (
-	act    reply = iota // act on the event
-	wait                // wait until the transition has ended, and ask the table again
-	join                // wait until the transition has ended, and take over its result
+	act    reply = iota // execute the event
+	wait                // wait until the transition has ended, and look up the table again
+	join                // wait until the transition has ended, and return its result
 	refuse              // return a StateError
-	absent              // answer as if the sandbox did not exist
+	absent              // return the error for a sandbox that does not exist
 )
 
-// table has the reply to each event in each state. It is the service's, with one difference:
-// the service refuses a snapshot or fork during another one. Here it waits, because the caller
-// of the other one may have gone, and that one takes a moment to end.
+// table defines the reply to each event in each state. It is the same as on the service, with
+// one difference. The service refuses a snapshot or fork during another one. Here, it waits,
+// because the other caller may have gone, and its transition then takes a moment to end.
 var table = [events][states]reply{
 	//           running pausing paused  resuming snapshotting killing
 	onGet:      {act, act, act, act, act, absent},

@@ -2,20 +2,20 @@ package lifecycle
 
 import "context"
 
-// maxWaits bounds the number of transitions for which a caller waits.
+// maxWaits bounds the number of transitions for which a call waits.
 const maxWaits = 3
 
-// transition is a change of a sandbox's state that takes time. It does not end with its
-// caller: others may wait for it.
+// transition is a change of a sandbox's state that takes time. It does not end with its caller,
+// because other callers may wait for it.
 type transition struct {
 	done   chan struct{}
-	cancel context.CancelFunc // makes it end early, because the sandbox is to end
-	err    error              // its error; set before done is closed
+	cancel context.CancelFunc // ends the transition early, because the sandbox must end
+	err    error              // error of the transition; set before done is closed
 }
 
-// on handles an event of a sandbox according to the table. For act, it calls f with the
-// lock held, and waits for the transition that f returns, if any.
-func (r *Registry) on(ctx context.Context, id string, e event, f func(rec *record) (*transition, error)) error {
+// handle handles an event of a sandbox as table defines. For act, it calls f with the lock held. If
+// f returns a transition, handle waits for its end.
+func (r *Registry) handle(ctx context.Context, id string, e event, f func(rec *record) (*transition, error)) error {
 	for range maxWaits {
 		r.mu.Lock()
 		rec, err := r.findLocked(id)
@@ -29,7 +29,7 @@ func (r *Registry) on(ctx context.Context, id string, e event, f func(rec *recor
 		}
 		says, t := table[e][rec.State], rec.transition
 		if t != nil && rec.over() && (says == act || says == refuse) && e != onKill {
-			says = wait // for its next state: it ended in the middle of a transition
+			says = wait // wait for its next state, because it ended in the middle of a transition
 		}
 		switch says {
 		case act:
@@ -55,7 +55,7 @@ func (r *Registry) on(ctx context.Context, id string, e event, f func(rec *recor
 	return r.busy(id)
 }
 
-// busy returns the error for a sandbox that never stayed in one state.
+// busy returns the error for a sandbox whose state did not stop changing.
 func (r *Registry) busy(id string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,9 +66,9 @@ func (r *Registry) busy(id string) error {
 	return &StateError{ID: id, State: rec.State}
 }
 
-// beginLocked moves a sandbox to a state for as long as work takes. Then it calls settle
-// with the lock held, with or without an error. settle updates the record, and returns
-// the next state. A sandbox that was killed meanwhile stays killed.
+// beginLocked moves a sandbox to the state during, and runs work. Then it calls the settle
+// function that work returned with the lock held, even if there is an error. settle updates the
+// record and returns the next state. A sandbox that was killed meanwhile stays killed.
 func (r *Registry) beginLocked(rec *record, during State, work func(ctx context.Context) (settle func() State, err error)) *transition {
 	ctx, cancel := context.WithCancel(context.Background())
 	t := &transition{done: make(chan struct{}), cancel: cancel}

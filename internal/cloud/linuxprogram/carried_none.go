@@ -4,5 +4,5 @@ package linuxprogram
 
 import "embed"
 
-// carried holds the packed programs of a release build; this build has none.
+// carried contains the packed programs of a release build. In this build, it is empty.
 var carried embed.FS

@@ -4,7 +4,7 @@ package linuxprogram
 
 import "embed"
 
-// carried holds the packed programs, which make release puts here.
+// carried contains the packed programs, which `make release` writes to this directory.
 //
 //go:embed linux_amd64.gz linux_arm64.gz
 var carried embed.FS

@@ -1,8 +1,8 @@
 // Package linuxprogram provides the first process of containers that cannot run the program of
-// the server: because that is for another system, for another processor than the daemon's, or
-// linked to libraries that a container may not have. Release builds carry the program,
-// compressed. Other builds have the Go of this machine compile it once, from the sources that
-// they were built from. Package contained is its main function.
+// the server. That program may be for another system, for another processor than the daemon's,
+// or linked to libraries that a container may lack. Release builds contain the packed program.
+// Other builds compile it once, with the Go of this machine, from the sources of which they
+// were built. Package contained is its main function.
 package linuxprogram
 
 import (
@@ -23,19 +23,20 @@ import (
 	"github.com/e2bctl/e2bctl/internal/privatedir"
 )
 
-// Architectures returns the architectures that have a program, by Go's names.
+// Architectures returns the architectures for which there is a program, as in GOARCH.
 func Architectures() []string { return []string{"amd64", "arm64"} }
 
-// ErrNone means that the program has not been prepared. Its text says how to prepare it.
+// ErrNone reports that the program has not been prepared. Its text contains the remedy.
 var ErrNone = errors.New("none is prepared: run `e2bctl local setup --engine docker` (local.SetupDocker in a program) once, with this version")
 
 const (
 	name       = "contained"           // of the program in its directory
-	used       = setupdir.Marker(name) // its time is that of the last use
-	maxProgram = 256 << 20             // bytes
+	used       = setupdir.Marker(name) // marks the time of the last use
+	maxProgram = 256 << 20             // maximum bytes
 )
 
-// Find returns the path of the program for an architecture, or an error that matches [ErrNone].
+// Find returns the path of the program for an architecture. If there is none, the error matches
+// [ErrNone].
 func Find(architecture string) (string, error) {
 	o, err := originOf(architecture)
 	if err != nil {
@@ -51,8 +52,9 @@ func Find(architecture string) (string, error) {
 	return path, err
 }
 
-// Make returns the path of the program for an architecture. It makes the program if need be, and
-// reports its progress to progress. Any number of processes may call it at once.
+// Make returns the path of the program for an architecture. It creates the program if
+// necessary, and writes its progress to progress. Any number of processes may call it at the
+// same time.
 func Make(ctx context.Context, progress io.Writer, architecture string) (string, error) {
 	o, err := originOf(architecture)
 	if err != nil {
@@ -65,12 +67,13 @@ func Make(ctx context.Context, progress io.Writer, architecture string) (string,
 	return path, err
 }
 
-// origin is the origin of the program for one architecture: packed in this build, or compiled.
+// origin describes how to create the program for one architecture: from this build, or by
+// compiling it.
 type origin struct {
 	architecture string
-	packed       []byte // the program that this build carries; nil: it is compiled
+	packed       []byte // program in this build; nil: it must be compiled
 	source       source
-	key          string // names this version of it in the cache
+	key          string // identifies this version in the cache
 }
 
 func originOf(architecture string) (origin, error) {
@@ -103,7 +106,7 @@ func (o origin) home() (string, error) {
 	return filepath.Join(dir, o.key+"-"+o.architecture), err
 }
 
-// find returns the program and notes its use, or returns an error that matches
+// find returns the path of the program, and notes its use. If there is none, the error matches
 // [os.ErrNotExist].
 func (o origin) find() (string, error) {
 	dir, err := o.home()
@@ -117,7 +120,7 @@ func (o origin) find() (string, error) {
 	return filepath.Join(dir, name), nil
 }
 
-// check checks that a directory has a program.
+// check returns an error unless a directory contains a program.
 func check(dir string) error {
 	_, err := os.Stat(filepath.Join(dir, name))
 	return err
@@ -141,7 +144,7 @@ func (o origin) make(ctx context.Context, progress io.Writer) (string, error) {
 	return o.find()
 }
 
-// unpack writes the program that a release build carries.
+// unpack unpacks the program in a release build to path.
 func unpack(packed []byte, path string) error {
 	from, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {

@@ -24,17 +24,17 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/hostprogram"
 )
 
-// modulePath is the module whose sources are needed. A module that replaces it has another
-// path.
+// modulePath is the path of the module whose sources are needed. A module that replaces it has
+// another path.
 const modulePath = "github.com/e2bctl/e2bctl"
 
-// source is a place of sources: a version of a module, or a working tree.
+// source is the origin of the sources. It is a version of a module, or a working tree.
 type source struct {
 	module, version string
 	dir             string
 }
 
-// ownSource returns the place of this program's own sources.
+// ownSource returns the source of this program.
 func ownSource() (source, error) {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -56,11 +56,11 @@ func ownSource() (source, error) {
 	return source{}, fmt.Errorf("it was built in a working tree of %s, and does not know where that is: run it there", modulePath)
 }
 
-// moduleOf returns the module version that a program was built from, or none if it was built
-// from a working tree.
+// moduleOf returns the module version from which a program was built. It returns the zero value
+// if the program was built from a working tree.
 func moduleOf(info *debug.BuildInfo) source {
 	module := info.Main
-	if module.Path == modulePath && module.Sum == "" { // its version is that of the tree
+	if module.Path == modulePath && module.Sum == "" { // its version is that of the working tree
 		return source{}
 	}
 	if i := slices.IndexFunc(info.Deps, func(m *debug.Module) bool { return m.Path == modulePath }); i >= 0 && module.Path != modulePath {
@@ -75,9 +75,9 @@ func moduleOf(info *debug.BuildInfo) source {
 	return source{module: module.Path, version: module.Version}
 }
 
-// treeOf returns the working tree that contains a directory.
+// treeOf returns the working tree that contains a directory. It returns false if there is none.
 func treeOf(dir string) (string, bool) {
-	if !filepath.IsAbs(dir) { // sources are not named by their paths
+	if !filepath.IsAbs(dir) { // a relative path does not name the sources
 		return "", false
 	}
 	for {
@@ -93,7 +93,7 @@ func treeOf(dir string) (string, bool) {
 	}
 }
 
-// key identifies the sources: by the version, or by a digest of the working tree.
+// key identifies the sources, by the version or by a digest of the working tree.
 func (s source) key() (string, error) {
 	if s.dir == "" {
 		return keyOf([]byte(s.module + " " + s.version)), nil
@@ -123,7 +123,7 @@ func (s source) key() (string, error) {
 	return hex.EncodeToString(hash.Sum(nil)[:12]), err
 }
 
-// isAside reports whether directories of this name hold no part of the program.
+// isAside reports whether directories with this name do not belong to the program.
 func isAside(name string) bool {
 	return strings.HasPrefix(name, ".") || slices.Contains([]string{"testdata", "tools", "interop", "bench", "node_modules", "__pycache__"}, name)
 }
@@ -147,7 +147,7 @@ func (s source) build(ctx context.Context, progress io.Writer, architecture, to 
 	return err
 }
 
-// download returns the directory with the sources in Go's module cache.
+// download returns the directory in Go's module cache with the sources.
 func (s source) download(ctx context.Context, golang, in string) (string, error) {
 	command := hostprogram.Command(ctx, in, golang, "mod", "download", "-json", s.module+"@"+s.version)
 	command.Env = append(command.Env, "GOWORK=off")
@@ -162,12 +162,12 @@ func (s source) download(ctx context.Context, golang, in string) (string, error)
 	return found.Dir, nil
 }
 
-// output runs a command of Go and returns its output. An error contains the command's
-// complaints.
+// output runs a go command and returns its output. The error contains the messages of the
+// command.
 func output(ctx context.Context, command *exec.Cmd) ([]byte, error) {
 	var complaint bytes.Buffer
 	command.Stderr = &complaint
-	command.WaitDelay = 10 * time.Second // processes that it started may hold its output
+	command.WaitDelay = 10 * time.Second // processes that it started may keep its output open
 	text, err := command.Output()
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)

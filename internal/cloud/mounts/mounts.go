@@ -1,7 +1,7 @@
-// Package mounts decides which directories of the host sandboxes may see: those that the owner
-// of the cloud shows to all, and those that a client asks for below an allowed directory. A
-// client alone reaches none. The package also makes the mounts, so that they promise the same
-// with every engine ([Show]).
+// Package mounts decides which directories of the host sandboxes may use. The owner of the
+// cloud mounts some directories in all sandboxes, and allows others. Clients can only request
+// directories below an allowed one. The package also creates the mounts, so that they keep the
+// same promises with every engine ([Show]).
 package mounts
 
 import (
@@ -16,41 +16,41 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// Mount is a directory of the host in a sandbox. The names of its fields are part of the
-// stored state of sandboxes.
+// Mount is a directory of the host that is mounted in a sandbox. Its field names are part of
+// the stored state of sandboxes.
 type Mount struct {
-	Dir      string // of the host, absolute
-	Path     string // in the sandbox
+	Dir      string // absolute path on the host
+	Path     string // path in the sandbox
 	Writable bool   `json:",omitempty"`
 }
 
-// Allowed is a directory that clients may ask for, including everything below it.
+// Allowed is a directory of the host. Clients may request it, and directories below it.
 type Allowed struct {
 	Dir      string
-	Writable bool // clients may ask for write access
+	Writable bool // clients may request write access
 }
 
 // Options configure [Open].
 type Options struct {
-	All   []Mount // shown to every sandbox
+	All   []Mount // mounted in every sandbox
 	Allow []Allowed
 }
 
-// Set holds directories open, so that they stay the same when their names change. It is safe
-// for concurrent use.
+// Set keeps directories open, so that mounts do not change when a directory is renamed or
+// replaced. It is safe for concurrent use.
 type Set struct {
 	all     []engine.Mount
 	allowed []root
 }
 
-// root is an allowed directory by both of its names: as given, and without links.
+// root is an allowed directory with both of its paths: as given, and without symbolic links.
 type root struct {
 	Allowed
 	real string
 	dir  *os.Root
 }
 
-// DeniedError means that a client asked for a directory that is not allowed. Its text is for
+// DeniedError reports that a client requested a directory that is not allowed. Its text is for
 // the client.
 type DeniedError struct{ text string }
 
@@ -58,7 +58,7 @@ func (e *DeniedError) Error() string { return e.text }
 
 func denyf(format string, args ...any) error { return &DeniedError{fmt.Sprintf(format, args...)} }
 
-// Open opens the directories.
+// Open opens the directories of o.
 func Open(o Options) (_ *Set, err error) {
 	s := &Set{}
 	defer func() {
@@ -104,7 +104,8 @@ func openRoot(a Allowed) (root, error) {
 	return r, nil
 }
 
-// open opens a directory below, or the root itself. No link that leads out is followed.
+// open opens a directory below the root, or the root itself. It does not follow a link that
+// leads out of the root.
 func (r *root) open(name string) (*os.File, error) {
 	f, err := r.dir.OpenFile(name, os.O_RDONLY|directory, 0)
 	if err != nil {
@@ -121,11 +122,11 @@ func (r *root) open(name string) (*os.File, error) {
 	return f, nil
 }
 
-// All returns the mounts that every sandbox has. Their files still belong to the set.
+// All returns the mounts that every sandbox has. The set still owns their files.
 func (s *Set) All() []engine.Mount { return s.all }
 
-// Find opens a directory that a client asked for. The caller closes its file. If the directory
-// is not allowed, the error is a [*DeniedError].
+// Find opens a directory that a client requested. The caller closes the returned file. If the
+// directory is not allowed, the error is a [*DeniedError].
 func (s *Set) Find(m Mount) (engine.Mount, error) {
 	name := clip.Text(m.Dir, maxMessage)
 	if !filepath.IsAbs(m.Dir) || filepath.Clean(m.Dir) != m.Dir {
@@ -150,10 +151,11 @@ func (s *Set) Find(m Mount) (engine.Mount, error) {
 	return engine.Mount{}, denied
 }
 
-// maxMessage bounds the part of a request that a message repeats.
+// maxMessage bounds the length of text that an error message repeats from a request.
 const maxMessage = 120
 
-// below returns the path of a directory relative to the root.
+// below returns the path of dir relative to the root. It returns false if dir is not below the
+// root.
 func (r *root) below(dir string) (string, bool) {
 	for _, top := range []string{r.Dir, r.real} {
 		if dir == top {

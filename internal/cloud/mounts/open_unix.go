@@ -4,6 +4,5 @@ package mounts
 
 import "syscall"
 
-// directory makes the system refuse other files, instead of waiting for a writer of a
-// pipe.
+// directory makes opening fail for other files, instead of blocking until a pipe has a writer.
 const directory = syscall.O_DIRECTORY

@@ -12,20 +12,22 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/spawn"
 )
 
-// StrangerID owns, on the host, the files that root of a sandbox makes in a directory of the
-// host. No process has this id, so nobody gains anything by a program with its rights.
+// StrangerID owns the files that root of a sandbox creates in a directory of the host. It is an
+// id of the host. No process has this id, so a program with its rights is of no use to anyone.
 const StrangerID = spawn.IDBase + spawn.SlotSize - 2
 
-// Owner maps the rights over a directory to ids of a sandbox. The ids are the host's.
+// Owner maps the rights over a directory to ids of a sandbox. The ids are ids of the host.
 type Owner struct {
-	User, Group int // have the rights of the directory's owner and group
-	Root        int // the root of the sandbox
-	// Powerless means that no id of the sandbox has capabilities on the host. Then only files
-	// that are open to all can be read, even where ids cannot be mapped.
+	User, Group int // receive the rights of the directory's owner and group
+	Root        int // root of the sandbox
+	// Powerless means that no id of the sandbox has capabilities on the host. Only then may a
+	// directory be mounted without mapping ids. In it, the sandbox can read the files that
+	// every user can read.
 	Powerless bool
 }
 
-// OpenDir opens the directory of a mount, or a second time if the mount has it open.
+// OpenDir opens the directory of a mount. If the mount already has it open, OpenDir opens it a
+// second time.
 func OpenDir(m engine.Mount) (*os.File, error) {
 	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC
 	if m.File == nil {
@@ -42,11 +44,12 @@ func OpenDir(m engine.Mount) (*os.File, error) {
 	return os.NewFile(uintptr(fd), m.Dir), nil
 }
 
-// Show makes a mount of the open directory of m, attached nowhere, that keeps the promises of
-// every engine. Users other than o are nobody there, above all root of the host: files that a
-// sandbox makes must not be root's. Set-user-ID bits and device nodes have no effect, and file
-// systems mounted below are left out. binary may be any program; it is not run. If a promise
-// cannot be kept, the error is the [engine.LackError] of Mounts.
+// Show creates a mount of dir, the open directory of m, that is not attached yet. The mount
+// keeps the promises of every engine. Users of the host other than those in o have no
+// equivalent in it, especially root, because a sandbox must not create files of root.
+// Set-user-ID bits and device nodes have no effect, and file systems that are mounted below are
+// left out. binary may be any program; it is not run. If a promise cannot be kept, the error is
+// the [engine.LackError] of Mounts.
 func Show(dir *os.File, m engine.Mount, binary *os.File, o Owner) (*os.File, error) {
 	mount, err := show(dir, m.Writable, binary, o)
 	if err != nil {
@@ -73,7 +76,7 @@ func show(dir *os.File, writable bool, binary *os.File, o Owner) (*os.File, erro
 		return nil, errors.Join(fmt.Errorf("map its owner: %w", err), mount.Close())
 	}
 	defer ids.Close()
-	// A peer of the host's mount would get later mounts below that, too.
+	// A shared mount would also receive later mounts of the host below it.
 	const apart = unix.MS_PRIVATE
 	attributes := uint64(unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV)
 	if !writable {
@@ -81,7 +84,7 @@ func show(dir *os.File, writable bool, binary *os.File, o Owner) (*os.File, erro
 	}
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP | attributes, Propagation: apart, Userns_fd: uint64(ids.Fd())}
 	err = unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &attr)
-	if err != nil && !writable && o.Powerless { // without a mapping, files that are open to all can be read
+	if err != nil && !writable && o.Powerless { // without a mapping, only files that every user can read are readable
 		err = unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: attributes, Propagation: apart})
 	} else if err != nil {
 		advice := "use a directory on another one, such as ext4, xfs or btrfs"
@@ -96,9 +99,9 @@ func show(dir *os.File, writable bool, binary *os.File, o Owner) (*os.File, erro
 	return mount, nil
 }
 
-// ownedBy maps an id on the disk to one of a sandbox, and StrangerID to the sandbox's root. If
-// a stranger owns the directory, because root of another sandbox made it, StrangerID is mapped
-// only once.
+// ownedBy maps the id owner on the disk to an id of the sandbox, and StrangerID to the
+// sandbox's root. If StrangerID owns the directory, because root of another sandbox created it,
+// StrangerID is mapped only once.
 func ownedBy(owner, id, root int) []syscall.SysProcIDMap {
 	owned := []syscall.SysProcIDMap{{ContainerID: owner, HostID: id, Size: 1}}
 	if id == root || owner == StrangerID {

@@ -11,12 +11,12 @@ import (
 // maxTarget bounds the length, in bytes, of the path of a mount.
 const maxTarget = 1024
 
-// ownTrees are the trees that belong to the sandbox itself: its kernel's files, the files
-// of the first process, and its program in a container.
+// ownTrees lists the trees that belong to the sandbox itself. They contain the files of its
+// kernel, the files of its first process, and its program in a container.
 var ownTrees = []string{"/proc", "/sys", "/dev", "/run", "/var/run", "/.e2bctl"}
 
-// vital are the directories and files that a sandbox needs to start, or writes when it
-// starts. Paths below these directories may be mounted.
+// vital lists directories and files that a sandbox needs to start, or that it writes then.
+// Paths below these directories may be mounted.
 var vital = []string{
 	"/", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
 	"/usr", "/usr/bin", "/usr/sbin", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libx32",
@@ -24,8 +24,8 @@ var vital = []string{
 	"/etc/sudoers.d", "/etc/apt", "/etc/apt/apt.conf.d",
 }
 
-// CheckTarget returns an error if nothing can be mounted at a path of a sandbox, with any
-// engine.
+// CheckTarget returns an error if some engine cannot mount a directory at this path in a
+// sandbox.
 func CheckTarget(target string) error {
 	switch {
 	case !path.IsAbs(target) || path.Clean(target) != target || strings.ContainsRune(target, 0) || len(target) > maxTarget:

@@ -11,15 +11,15 @@ import (
 
 // Bounds of questions.
 const (
-	// askTimeout bounds a program's time to answer, and takeTimeout the time until a program
-	// has the question at all.
+	// askTimeout bounds the time in which a program must answer. takeTimeout bounds the time
+	// until a program fetches the question.
 	askTimeout  = 30 * time.Second
 	takeTimeout = 5 * time.Second
 	maxOpenAsks = 32
 	maxAsks     = 1000
 )
 
-// Rules that deny a host about which a program is asked.
+// Rules that deny a host because of a question about it.
 const (
 	ruleRefused   = "the program that is asked about this sandbox's network said no"
 	ruleSilent    = "the program that is asked about this sandbox's network did not answer within 30 seconds"
@@ -30,32 +30,32 @@ const (
 
 // Question asks whether a sandbox may reach a host.
 type Question struct {
-	ID   int64  `json:"id"`   // later ones have greater ids, also those of a later server
-	Host string `json:"host"` // a name in lower case without a final dot, or an address
+	ID   int64  `json:"id"`   // later questions have greater ids, even after a restart of the server
+	Host string `json:"host"` // name in lower case without a final dot, or an address
 }
 
-// Asks has the questions about the hosts that one sandbox may reach, and their answers, which
-// hold for as long as the sandbox lives. The zero value has none. It is safe for concurrent
-// use.
+// Asks contains the questions about the hosts that one sandbox may reach. It also contains the
+// answers, which hold as long as the sandbox lives. The zero value contains none. It is safe
+// for concurrent use.
 type Asks struct {
 	mu     sync.Mutex
 	last   int64
 	hosts  map[string]*asked
-	asking chan struct{} // closed when the next question is asked; nil: nobody waits for it
+	asking chan struct{} // closed when the next question is asked; nil: no call waits
 }
 
 // asked is an open or answered question.
 type asked struct {
 	Question
-	taken    bool          // a program has it: it has asked for the questions after this one
-	answered chan struct{} // closed when rule is known
-	rule     string        // the rule that denies the host; "": it may be reached
+	taken    bool          // a program has the question: it has fetched the questions after this one
+	answered chan struct{} // closed when rule is set
+	rule     string        // rule that denies the host; "": the host may be reached
 	timers   []*time.Timer
 }
 
-// Allow returns "" if a host may be reached, and otherwise the rule that denies it. If
-// the question about the host is open, Allow waits until the function answer answers it.
-// If answer is nil, it waits for a program that fetches the question. host is normalized.
+// Allow returns "" if a host may be reached, and otherwise the rule that denies it. If there is
+// no answer yet, Allow waits until the function answer answers the question. If answer is nil,
+// it waits for a program that fetches the question. host must be normalized.
 func (a *Asks) Allow(ctx context.Context, host string, answer Answer) (rule string, err error) {
 	q, rule := a.question(host, answer)
 	if rule != "" {
@@ -69,7 +69,7 @@ func (a *Asks) Allow(ctx context.Context, host string, answer Answer) (rule stri
 	}
 }
 
-// question returns the question about a host. The first call asks it.
+// question returns the question about a host. The first call for a host asks the question.
 func (a *Asks) question(host string, answer Answer) (_ *asked, rule string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -102,10 +102,11 @@ func (a *Asks) question(host string, answer Answer) (_ *asked, rule string) {
 	return q, ""
 }
 
-// An Answer answers questions. Its ctx ends when the time for that is over.
+// An Answer answers a question. Its ctx ends when the time for the answer is over.
 type Answer func(ctx context.Context, host string) bool
 
-// ask has a function answer a question. If that takes too long the question ends without it.
+// ask lets a function answer a question. If the function takes too long, the question ends
+// without an answer.
 func (a *Asks) ask(q *asked, answer Answer) {
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
@@ -114,7 +115,8 @@ func (a *Asks) ask(q *asked, answer Answer) {
 	}
 }
 
-// forget ends a question that no program has. It is asked anew the next time.
+// forget ends a question that no program has fetched. The next request for the host asks it
+// again.
 func (a *Asks) forget(q *asked) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -123,7 +125,7 @@ func (a *Asks) forget(q *asked) {
 	}
 }
 
-// end answers an open question and reports whether there is one.
+// end answers an open question. It returns false if the question is not open.
 func (a *Asks) end(id int64, rule string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -135,7 +137,7 @@ func (a *Asks) end(id int64, rule string) bool {
 	return false
 }
 
-// endLocked answers the question, and reports whether it was open.
+// endLocked answers the question. It returns false if the question was not open.
 func (q *asked) endLocked(rule string) bool {
 	if q.timers == nil {
 		return false
@@ -148,7 +150,7 @@ func (q *asked) endLocked(rule string) bool {
 	return true
 }
 
-// openLocked returns the open questions in order.
+// openLocked returns the open questions, sorted by id.
 func (a *Asks) openLocked() []*asked {
 	var open []*asked
 	for _, q := range a.hosts {
@@ -160,9 +162,9 @@ func (a *Asks) openLocked() []*asked {
 	return open
 }
 
-// Open returns the open questions after the one with an id, for a program that has the
-// earlier ones and will answer these. If there are none, it waits for one, or for the end of
-// ctx. The result may be lost on the way to a program that has just gone.
+// Open returns the open questions after the one with the id after. A program that calls it has
+// the earlier questions, and will answer the returned ones. If there are none, Open waits for a
+// question, or until ctx ends. The result may be lost if the program has just gone.
 func (a *Asks) Open(ctx context.Context, after int64) []Question {
 	for {
 		questions, asking := a.take(after)
@@ -194,7 +196,7 @@ func (a *Asks) take(after int64) ([]Question, <-chan struct{}) {
 	return questions, a.asking
 }
 
-// Answer answers a question. It reports false if the question is not open.
+// Answer answers a question. It returns false if the question is not open.
 func (a *Asks) Answer(id int64, allow bool) bool {
 	if allow {
 		return a.end(id, "")
@@ -205,9 +207,9 @@ func (a *Asks) Answer(id int64, allow bool) bool {
 // asks reports whether a program is asked about hosts that no rule names.
 func (e *Egress) asks() bool { return e.Asks != nil && e.Rules.Asks() }
 
-// permitName returns the rules for a connection to a name, and whether they allow the name.
-// It asks about a name if the rules want that. The name is not looked up before that: a
-// lookup would show the name to its owner's name server.
+// permitName returns the rules for a connection to a name. named reports whether they allow the
+// name. If the rules require it, permitName first asks about the name. Until then it does not
+// look up the name, because the lookup would reveal the name to its owner's name server.
 func (e *Egress) permitName(ctx context.Context, host string) (rules *Rules, named bool, err error) {
 	name := normalize(host)
 	switch {
@@ -224,8 +226,8 @@ func (e *Egress) permitName(ctx context.Context, host string) (rules *Rules, nam
 	return rules, false, err
 }
 
-// permitAddress is permitName for an address. It asks only about addresses that no other rule
-// than the one about all traffic denies.
+// permitAddress returns the rules for a connection to an address. It only asks about an address
+// if no rule except the rule about all traffic denies it.
 func (e *Egress) permitAddress(ctx context.Context, host string) (*Rules, error) {
 	asked, err := e.needsAnswer(host)
 	if err != nil || !asked {
@@ -234,8 +236,8 @@ func (e *Egress) permitAddress(ctx context.Context, host string) (*Rules, error)
 	return e.permit(ctx, netip.MustParseAddr(host).Unmap().String())
 }
 
-// needsAnswer reports whether a program is asked about an address: no other rule than the one
-// about all traffic denies it.
+// needsAnswer reports whether a program is asked about an address. It returns true if no rule
+// except the rule about all traffic denies the address.
 func (e *Egress) needsAnswer(host string) (bool, error) {
 	a, err := netip.ParseAddr(host)
 	if err != nil || !e.asks() {
@@ -249,7 +251,7 @@ func (e *Egress) needsAnswer(host string) (bool, error) {
 	return rule == "", err
 }
 
-// permit asks about a host, and returns the rules for it if it may be reached.
+// permit asks about a host. If the host may be reached, it returns the rules for the host.
 func (e *Egress) permit(ctx context.Context, host string) (*Rules, error) {
 	rule, err := e.Asks.Allow(ctx, normalize(host), e.Ask)
 	if err != nil {

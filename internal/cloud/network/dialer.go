@@ -14,47 +14,47 @@ import (
 )
 
 const (
-	// dialTimeout bounds one connection, including resolving its name.
+	// dialTimeout bounds the time for one connection, including the lookup of the name.
 	dialTimeout = 30 * time.Second
-	// attemptTimeout bounds the attempt to connect to one of several addresses.
+	// attemptTimeout bounds the time for connecting to one of several addresses.
 	attemptTimeout = 10 * time.Second
 	// maxAddresses bounds the number of addresses of a name that are tried.
 	maxAddresses = 8
 	maxHost      = 253
 )
 
-// A Resolver looks up names. [net.Resolver] is one.
+// A Resolver looks up names. [net.Resolver] implements it.
 type Resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
-// Dialer connects and resolves names for the sandboxes of a cloud. The zero value uses
-// the machine's resolver and the zero policy. It is safe for concurrent use.
+// Dialer connects and looks up names for the sandboxes of a cloud. The zero value uses the
+// machine's resolver and the zero policy. It is safe for concurrent use.
 type Dialer struct {
 	Policy   Policy
 	Resolver Resolver // nil: net.DefaultResolver
-	// Proxy returns the HTTP proxy for connections to a "host:port". If Proxy is nil
-	// or returns nil, there is none. See [EnvironmentProxy].
+	// Proxy returns the HTTP proxy for connections to a "host:port". If Proxy is nil or returns
+	// nil, there is no proxy. See [EnvironmentProxy].
 	Proxy func(address string) (*url.URL, error)
-	// ProxyNames passes names to the proxy as they are, so that it can filter by them.
-	// Names that resolve on this machine are checked first, but the proxy resolves
-	// them itself. If ProxyNames is false, the proxy is given the checked address; it
-	// is given a name only if the name does not resolve here, no network is denied,
-	// and the proxy is on another machine. A name without a dot or with localhost in
-	// it is never passed on.
+	// ProxyNames passes names to the proxy unchanged, so that the proxy can filter by them.
+	// Names that resolve on this machine are checked first, but the proxy resolves them itself.
+	// If ProxyNames is false, the proxy receives the checked address. It then receives a name
+	// only if the name does not resolve here, no network is denied, and the proxy is on another
+	// machine. A name without a dot, or with localhost in it, is never passed on.
 	ProxyNames bool
-	// Unseal returns the password of an egress proxy with a sealed password.
+	// Unseal returns the password of an egress proxy whose password is sealed.
 	Unseal func(p *EgressProxy) (string, error)
 
-	// own returns this machine's addresses; nil asks the machine each time, as
-	// addresses come and go. connect dials; nil uses a net.Dialer. Tests replace them.
+	// own returns this machine's addresses. If it is nil, the addresses are read from the
+	// machine each time, because they may change. connect dials. If it is nil, a net.Dialer is
+	// used. Tests replace both.
 	own     func() ([]netip.Addr, error)
 	connect func(ctx context.Context, d *net.Dialer, address string) (net.Conn, error)
 }
 
-// dial connects to a TCP port of a host, which is a name or an address, within rules;
-// named reports that they allow the name. It returns a *[DeniedError] if no address of
-// the host may be reached.
+// dial connects to a TCP port of a host, which is a name or an address, if rules allow it.
+// named means that they allow the name. If no address of the host may be reached, the error is
+// a *[DeniedError].
 func (d *Dialer) dial(ctx context.Context, rules *Rules, named bool, host string, port uint16) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -67,7 +67,7 @@ func (d *Dialer) dial(ctx context.Context, rules *Rules, named bool, host string
 	if unknown != nil && (proxy == nil || proxied) {
 		return nil, fmt.Errorf("network: %.255q: %w", host, unknown)
 	}
-	own, err := d.ownAddresses() // after resolving the name, which may take a while
+	own, err := d.ownAddresses() // read after the lookup, which may take a while
 	if err != nil {
 		return nil, fmt.Errorf("network: list the addresses of this machine: %w", err)
 	}
@@ -80,7 +80,7 @@ func (d *Dialer) dial(ctx context.Context, rules *Rules, named bool, host string
 	switch {
 	case (unknown != nil || d.ProxyNames) && proxy != nil && notLiteral != nil && local(host):
 		return nil, &DeniedError{Host: host, Rule: ruleLocalName, Err: unknown}
-	// A machine behind a proxy may have no resolver that knows outside names.
+	// On a machine behind a proxy, the resolver may not know outside names.
 	case unknown != nil && !d.ProxyNames:
 		if d.Policy.DenyPrivate || rules.restrict() && !named {
 			return nil, &DeniedError{Host: host, Rule: ruleUnchecked, Err: unknown}
@@ -92,7 +92,7 @@ func (d *Dialer) dial(ctx context.Context, rules *Rules, named bool, host string
 			return nil
 		})
 	case proxy != nil && d.ProxyNames:
-		for _, a := range addresses { // the proxy may use any of them
+		for _, a := range addresses { // the proxy may use any of the addresses
 			if err := check(a); err != nil {
 				return nil, err
 			}
@@ -108,7 +108,8 @@ func (d *Dialer) dial(ctx context.Context, rules *Rules, named bool, host string
 	})
 }
 
-// checker returns a function that checks an address of a host.
+// checker returns a function that returns an error if an address of the host may not be
+// reached.
 func (d *Dialer) checker(rules *Rules, named bool, host string, own []netip.Addr) func(netip.Addr) error {
 	return func(a netip.Addr) error {
 		if rule := d.Policy.check(a, rules, named, own); rule != "" {
@@ -118,8 +119,8 @@ func (d *Dialer) checker(rules *Rules, named bool, host string, own []netip.Addr
 	}
 }
 
-// firstOf connects to the first of the addresses that passes check and answers. There
-// must be at least one address.
+// firstOf connects to the first address that check accepts and that answers. There must be at
+// least one address.
 func firstOf(addresses []netip.Addr, check func(netip.Addr) error, connect func(netip.Addr) (net.Conn, error)) (net.Conn, error) {
 	var problems []error // one for each address that was tried
 	for _, a := range addresses[:min(len(addresses), maxAddresses)] {
@@ -133,7 +134,7 @@ func firstOf(addresses []netip.Addr, check func(netip.Addr) error, connect func(
 		}
 		problems = append(problems, err)
 	}
-	// An error of a permitted address tells more than the denial of another one.
+	// An error from a permitted address is more useful than the denial of another address.
 	for _, err := range problems {
 		if _, denied := errors.AsType[*DeniedError](err); !denied {
 			return nil, fmt.Errorf("network: %w", err)
@@ -142,8 +143,8 @@ func firstOf(addresses []netip.Addr, check func(netip.Addr) error, connect func(
 	return nil, problems[0]
 }
 
-// attempt connects to "host:port". It calls check once more with the address that the
-// kernel is given.
+// attempt connects to "host:port". Just before that, it calls check for the address that the
+// kernel connects to.
 func (d *Dialer) attempt(ctx context.Context, address string, check func(netip.Addr) error) (net.Conn, error) {
 	dialer := &net.Dialer{
 		Timeout: attemptTimeout,
@@ -161,9 +162,9 @@ func (d *Dialer) attempt(ctx context.Context, address string, check func(netip.A
 	return dialer.DialContext(ctx, "tcp", address)
 }
 
-// resolve returns the addresses of a host, IPv4 first: on a machine without IPv6
-// access to the internet, every connection would otherwise wait for an IPv6 attempt to
-// fail. network is "ip" or "ip4".
+// resolve returns the addresses of a host, IPv4 first. Otherwise, on a machine without IPv6
+// access to the internet, every connection would first wait for an IPv6 attempt to fail.
+// network is "ip" or "ip4".
 func (d *Dialer) resolve(ctx context.Context, network, host string) ([]netip.Addr, error) {
 	if a, err := netip.ParseAddr(host); err == nil {
 		return []netip.Addr{a}, nil

@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	answerTTL = 30 // seconds: the machine's resolver does not report it
-	// maxAnswers is the number of addresses that fit into 512 bytes with the longest
+	answerTTL = 30 // seconds; the machine's resolver does not report a TTL
+	// maxAnswers is the number of addresses that fit into 512 bytes, together with the longest
 	// name.
 	maxAnswers = 14
 )
 
-// Answer answers a DNS question. It supports IPv4 addresses, which the machine's
-// resolver looks up, and leaves out those that may not be reached; a name with no
-// address left is answered as non-existent. There is no IPv6 inside, so names have no
-// IPv6 addresses. Other questions are answered as not implemented. If query is not a
-// question, Answer returns nil, which means no answer.
+// Answer answers a DNS question. It supports questions for IPv4 addresses, which it looks up
+// with the machine's resolver. It leaves out addresses that may not be reached. If no address
+// is left, the answer is that the name does not exist. There is no IPv6 inside, so names have
+// no IPv6 addresses. Other questions are answered as not implemented. If query is not a
+// question, Answer returns nil, and no answer is sent.
 func (e *Egress) Answer(ctx context.Context, query []byte) []byte {
 	var p dnsmessage.Parser
 	head, err := p.Start(query)
@@ -102,7 +102,8 @@ func (e *Egress) lookUp(ctx context.Context, q dnsmessage.Question) ([]netip.Add
 	return reachable, dnsmessage.RCodeSuccess
 }
 
-// lookUpPeer looks up the name of a sandbox: the relay inside passes its connections on.
+// lookUpPeer looks up the name of a sandbox. The address is that of the relay inside, which
+// passes on the connections.
 func (e *Egress) lookUpPeer(ctx context.Context, name string, kind dnsmessage.Type) ([]netip.Addr, dnsmessage.RCode) {
 	err := e.permitPeer(ctx, name)
 	denied, ok := errors.AsType[*DeniedError](err)

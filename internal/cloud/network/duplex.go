@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// duplex is one end of a connection in memory. Its directions end one by one, as those of
-// TCP do.
+// duplex is one end of a connection in memory. Its two directions can end separately, as in
+// TCP.
 type duplex struct {
 	in, out net.Conn
 	closed  context.CancelFunc
@@ -27,35 +27,36 @@ func (d *duplex) Read(p []byte) (int, error)  { return d.in.Read(p) }
 func (d *duplex) Write(p []byte) (int, error) { return d.out.Write(p) }
 func (d *duplex) CloseWrite() error           { return d.out.Close() }
 
-// Close returns nil.
+// Close closes both directions. It returns nil.
 func (d *duplex) Close() error {
 	d.closed()
-	_ = d.in.Close() // a pipe closes without an error
+	_ = d.in.Close() // closing a pipe never fails
 	return d.out.Close()
 }
 
 func (d *duplex) LocalAddr() net.Addr  { return d.in.LocalAddr() }
 func (d *duplex) RemoteAddr() net.Addr { return d.in.RemoteAddr() }
 
-// SetReadDeadline returns nil. A pipe refuses a deadline after one of its ends was closed,
-// but then needs none, because nothing waits for it.
+// SetReadDeadline sets the deadline and returns nil. A pipe refuses a deadline after one of its
+// ends was closed. It then needs none, because no read waits.
 func (d *duplex) SetReadDeadline(t time.Time) error {
 	_ = d.in.SetReadDeadline(t)
 	return nil
 }
 
-// SetWriteDeadline returns nil, as SetReadDeadline does.
+// SetWriteDeadline sets the deadline and returns nil, like SetReadDeadline.
 func (d *duplex) SetWriteDeadline(t time.Time) error {
 	_ = d.out.SetWriteDeadline(t)
 	return nil
 }
 
-// SetDeadline returns nil, as SetReadDeadline does.
+// SetDeadline sets the deadline and returns nil, like SetReadDeadline.
 func (d *duplex) SetDeadline(t time.Time) error {
 	return errors.Join(d.SetReadDeadline(t), d.SetWriteDeadline(t))
 }
 
-// join copies in both directions until both have ended, or ctx has ended, and closes both.
+// join copies in both directions until both have ended, or until ctx ends. Then it closes a and
+// b.
 func join(ctx context.Context, a, b net.Conn) {
 	defer a.Close()
 	defer b.Close()

@@ -10,10 +10,10 @@ import (
 	"sync"
 )
 
-// maxDenials bounds the reported denials; further ones are only counted.
+// maxDenials bounds the number of reported denials. Further denials are only counted.
 const maxDenials = 100
 
-// A Denial is a host, or the name in a DNS question, that a sandbox tried to reach but may not.
+// A Denial is a host that a sandbox may not reach, but tried to reach or to look up.
 type Denial struct {
 	Host string
 	Port uint16 // 0 for a DNS question
@@ -22,17 +22,17 @@ type Denial struct {
 
 // Denials counts the denials of one sandbox. It is safe for concurrent use.
 type Denials struct {
-	// Tell is called once for each distinct denial, and only for the first
-	// hundred: a sandbox must not be able to fill a log.
+	// Tell is called once for each distinct denial, but only for the first hundred, so that a
+	// sandbox cannot fill a log.
 	Tell func(Denial)
-	// TellFailure is called once for each target that the sandbox's egress proxy does not
-	// connect to, and only for the first hundred. Programs inside are told no reason.
+	// TellFailure is called once for each target to which the sandbox's egress proxy does not
+	// connect, but only for the first hundred. Programs inside do not learn the reason.
 	TellFailure func(error)
 
 	mu    sync.Mutex
 	count int
 	told  map[Denial]bool
-	lost  map[string]bool // the targets
+	lost  map[string]bool // the targets that were reported
 }
 
 // Count returns the number of denials.
@@ -56,8 +56,8 @@ func (d *Denials) add(denial Denial) {
 	d.Tell(denial)
 }
 
-// fail tells of a failure of the sandbox's egress proxy. A connection whose client has gone
-// is none.
+// fail reports a failure of the sandbox's egress proxy. It ignores a connection whose client
+// has gone.
 func (d *Denials) fail(failure *egressProxyError) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -71,38 +71,37 @@ func (d *Denials) fail(failure *egressProxyError) {
 	d.TellFailure(failure)
 }
 
-// Egress is the egress path of one sandbox: it makes connections within the
-// sandbox's rules and answers DNS questions. It is safe for concurrent use, and
-// need not be closed.
+// Egress is the egress path of one sandbox. It makes connections that the sandbox's rules
+// allow, and answers DNS questions. It is safe for concurrent use, and need not be closed.
 type Egress struct {
 	Dialer  *Dialer
 	Rules   *Rules
 	Denials *Denials
-	// Door ends the TLS of connections to hosts for which the rules have headers; nil if there
-	// are no such rules.
+	// Door terminates the TLS of connections to hosts with header rules. It is nil if there are
+	// no such rules.
 	Door Door
-	// Asks has the questions about hosts that Rules do not name, if Rules want them; nil if no
-	// program can be asked.
+	// Asks contains the questions about hosts that Rules do not name, if Rules require them. It
+	// is nil if no program can be asked.
 	Asks *Asks
-	// Ask answers these questions; nil if a program fetches them.
+	// Ask answers these questions. It is nil if a program fetches them.
 	Ask Answer
-	// Peers leads to other sandboxes; nil if they cannot be reached.
+	// Peers connects to other sandboxes. It is nil if they cannot be reached.
 	Peers *Peers
 }
 
-// Door ends the TLS of a connection from a sandbox, and passes its requests on. It owns
-// the connection.
+// Door terminates the TLS of a connection from a sandbox, and forwards the requests on it. It
+// owns the connection.
 type Door interface {
 	Serve(conn net.Conn)
 }
 
-// Closed reports whether no host may be reached.
+// Closed reports whether no host can be reached.
 func (e *Egress) Closed() bool { return e.Rules.closed() }
 
-// Dial connects to a TCP port of a host, which is a name or an address. It returns a
-// *[DeniedError] if the host may not be reached. If only its name is allowed, the first bytes
-// written to the connection must show an allowed name: then it leads there, otherwise it ends.
-// Nothing is sent before.
+// Dial connects to a TCP port of a host, which is a name or an address. If the host may not be
+// reached, the error is a *[DeniedError]. If only the name of the host is allowed, the first
+// bytes that are written to the connection must show an allowed name. The connection then leads
+// to this name; otherwise, it ends. Nothing is sent before.
 func (e *Egress) Dial(ctx context.Context, host string, port uint16) (net.Conn, error) {
 	if e.peer(host) && port == e.Peers.Port {
 		return e.dialPeer(ctx, host)
@@ -119,13 +118,13 @@ func (e *Egress) Dial(ctx context.Context, host string, port uint16) (net.Conn, 
 	return e.Reach(ctx, host, port)
 }
 
-// Reach is like Dial, but connects to the host itself even if the rules have
-// headers for it. The caller makes sure that the connection is meant for the host.
+// Reach connects like Dial, but to the host itself even if there are header rules for it. The
+// caller must ensure that the connection is meant for the host.
 func (e *Egress) Reach(ctx context.Context, host string, port uint16) (net.Conn, error) {
 	return e.reach(ctx, host, port, e.dial)
 }
 
-// reach connects by dial, and counts denials.
+// reach connects with dial, and counts denials.
 func (e *Egress) reach(ctx context.Context, host string, port uint16, dial func(ctx context.Context, literal bool, host string, port uint16) (net.Conn, error)) (net.Conn, error) {
 	_, err := netip.ParseAddr(host)
 	literal := err == nil
@@ -136,7 +135,8 @@ func (e *Egress) reach(ctx context.Context, host string, port uint16, dial func(
 	return conn, e.noted(err, port)
 }
 
-// noted returns err. It counts a denial, and reports a failure of the sandbox's egress proxy.
+// noted returns err. If err is a denial, it counts the denial. If err is a failure of the
+// sandbox's egress proxy, it reports the failure.
 func (e *Egress) noted(err error, port uint16) error {
 	if denied, ok := errors.AsType[*DeniedError](err); ok {
 		e.Denials.add(Denial{Host: denied.Host, Port: port, Rule: denied.Rule})
@@ -146,18 +146,18 @@ func (e *Egress) noted(err error, port uint16) error {
 	return err
 }
 
-// decorates reports whether requests to a host get headers.
+// decorates reports whether requests to a host receive headers.
 func (e *Egress) decorates(host string) bool { return e.Door != nil && len(e.Rules.Headers(host)) > 0 }
 
-// throughDoor returns a connection whose other end the door serves, beginning with the bytes
-// that were read so far.
+// throughDoor returns a connection whose other end the door serves. read contains the bytes
+// that were already read from the client, which the door receives first.
 func (e *Egress) throughDoor(read []byte) net.Conn {
 	near, far := net.Pipe()
 	e.Door.Serve(&replayed{far, read})
 	return near
 }
 
-// replayed is a connection whose beginning has been read already.
+// replayed is a connection whose first bytes have been read already, and are read again.
 type replayed struct {
 	net.Conn
 	read []byte
@@ -187,10 +187,11 @@ func (e *Egress) dial(ctx context.Context, literal bool, host string, port uint1
 	return e.Dialer.dial(ctx, rules, named, host, port)
 }
 
-// Connect connects to the destination of a connection from inside: its local address. If that
-// address is denied and the port is that of HTTP or HTTPS, the name that the client sends may be
-// allowed: then the name is resolved again, and the address that the sandbox chose is ignored. A
-// client whose name is denied too gets the reason, as a page or as a TLS alert.
+// Connect connects to the destination of a connection from inside, which is the connection's
+// local address. If this address is denied and the port is that of HTTP or HTTPS, the name that
+// the client sends may be allowed. Connect then looks up the name, and ignores the address that
+// the sandbox chose. If the name is denied, too, the client receives the reason as a page or as
+// a TLS alert.
 func (e *Egress) Connect(ctx context.Context, inside *net.TCPConn) (net.Conn, error) {
 	to, err := netip.ParseAddrPort(inside.LocalAddr().String())
 	if err != nil {
@@ -203,7 +204,7 @@ func (e *Egress) connect(ctx context.Context, inside *net.TCPConn, to netip.Addr
 	address, port := to.Addr().Unmap(), to.Port()
 	host := address.String()
 	var heard *said
-	var problem error // of reading the name
+	var problem error // error of reading the name
 	if port == portHTTPS && e.Door != nil {
 		if heard, problem = listen(ctx, inside, port); problem == nil && e.decorates(heard.name) {
 			return e.throughDoor(heard.bytes), nil
@@ -220,7 +221,7 @@ func (e *Egress) connect(ctx context.Context, inside *net.TCPConn, to netip.Addr
 	if err != nil {
 		return nil, err
 	}
-	denied := rule == ruleDenied || rule == ruleOff || rule == rulePrivate // a rule that a name may override
+	denied := rule == ruleDenied || rule == ruleOff || rule == rulePrivate // a rule that an allowed name overrides
 	if !showsName(port) || !denied && (rule != "" || proxy == nil) {
 		return e.pass(ctx, inside, host, port, heard)
 	}
@@ -234,7 +235,7 @@ func (e *Egress) connect(ctx context.Context, inside *net.TCPConn, to netip.Addr
 		e.Denials.add(Denial{Host: host, Port: port, Rule: cmp.Or(rule, "no name was sent")})
 		return nil, problem
 	}
-	// The proxy is given the name here too, except for an address that is allowed as an address.
+	// The proxy receives the name here, too, unless the rules allow the address itself.
 	if problem == nil && !denied && !e.Rules.DenyAll() {
 		host = normalize(heard.name)
 	}
@@ -245,7 +246,8 @@ func (e *Egress) connect(ctx context.Context, inside *net.TCPConn, to netip.Addr
 	return outside, err
 }
 
-// pass connects to a host, and passes on the bytes heard from inside; a nil heard means none.
+// pass connects to a host, and passes on the bytes in heard, which were read from inside. heard
+// may be nil.
 func (e *Egress) pass(ctx context.Context, inside net.Conn, host string, port uint16, heard *said) (net.Conn, error) {
 	outside, err := e.Reach(ctx, host, port)
 	if err != nil || heard == nil {
@@ -254,7 +256,7 @@ func (e *Egress) pass(ctx context.Context, inside net.Conn, host string, port ui
 	return forward(inside, outside, heard)
 }
 
-// judge returns the rule that denies an address, or "" if none does.
+// judge returns the rule that denies an address. It returns "" if no rule denies it.
 func (e *Egress) judge(a netip.Addr, rules *Rules) (string, error) {
 	own, err := e.Dialer.ownAddresses()
 	if err != nil {

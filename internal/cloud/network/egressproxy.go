@@ -17,20 +17,22 @@ import (
 	"golang.org/x/net/proxy"
 )
 
-// EgressProxy is the requested proxy for the connections of one sandbox that leave this
-// machine. The names of its fields are part of the stored format.
+// EgressProxy is the requested proxy for those connections of one sandbox that leave this
+// machine. Its field names are part of the stored format.
 type EgressProxy struct {
-	Address  string // "host:port" of a SOCKS5 proxy, "http://host:port" of an HTTP one
+	Address  string // "host:port" of a SOCKS5 proxy, or "http://host:port" of an HTTP proxy
 	Username string `json:",omitempty"`
-	Sealed   []byte `json:",omitempty"` // the password, which [Dialer.Unseal] opens; empty: none
-	TLS      bool   `json:",omitempty"` // the connection to the proxy is TLS
-	// ServerName is the name in the proxy's certificate; "": the host of Address.
+	Sealed   []byte `json:",omitempty"` // sealed password, which [Dialer.Unseal] opens; empty: none
+	TLS      bool   `json:",omitempty"` // the connection to the proxy uses TLS
+	// ServerName is the name in the proxy's certificate. "" means the host of Address.
 	ServerName string `json:",omitempty"`
-	// CACert are certificates in PEM that vouch for the proxy; "": this machine's certificates.
+	// CACert contains the PEM certificates that the proxy's certificate is verified with. ""
+	// means this machine's certificates.
 	CACert string `json:",omitempty"`
 }
 
-// SealedUnder returns the value to which Sealed is bound: the destination of the password.
+// SealedUnder returns the value to which Sealed is bound. It identifies the proxy that may
+// receive the password.
 func (p *EgressProxy) SealedUnder() string {
 	return fmt.Sprintf("egressProxy %q %q %v %q %q", p.Address, p.Username, p.TLS, p.ServerName, p.CACert)
 }
@@ -41,17 +43,18 @@ const (
 	maxCACert     = 8 << 10
 )
 
-// egressProxy is a valid EgressProxy.
+// egressProxy is an EgressProxy after validation.
 type egressProxy struct {
 	EgressProxy
 	http  bool
 	host  string
 	port  uint16
-	roots *x509.CertPool // nil: this machine's
+	roots *x509.CertPool // nil: this machine's roots
 }
 
-// WithProxy returns the same rules with a proxy for the connections that they allow; nil: none.
-// An invalid proxy is returned as a [*RuleError], without text that may be a password.
+// WithProxy returns the same rules with a proxy for the connections that they allow. If asked
+// is nil, there is no proxy. If the proxy is invalid, the error is a [*RuleError], which does
+// not contain text that may be a password.
 func (r *Rules) WithProxy(asked *EgressProxy) (*Rules, error) {
 	if asked == nil {
 		return r, nil
@@ -72,7 +75,7 @@ func (r *Rules) WithProxy(asked *EgressProxy) (*Rules, error) {
 	return &with, nil
 }
 
-// parseProxy returns the proxy, or a description of the mistake in it.
+// parseProxy returns the proxy, or a description of the error in it.
 func parseProxy(asked *EgressProxy) (*egressProxy, string) {
 	p := &egressProxy{EgressProxy: *asked}
 	var address string
@@ -103,14 +106,14 @@ func parseProxy(asked *EgressProxy) (*egressProxy, string) {
 }
 
 // forProxy returns the rules for the connection to the proxy itself. The rule about all traffic
-// does not apply to it: no program of the sandbox asks for this connection.
+// does not apply, because no program of the sandbox requests this connection.
 func (r *Rules) forProxy() *Rules {
 	direct := r.lifted()
 	direct.proxy = nil
 	return direct
 }
 
-// CheckProxy returns an error if the proxy of rules does not resolve or may not be reached.
+// CheckProxy returns an error if the proxy of rules cannot be looked up or may not be reached.
 func (d *Dialer) CheckProxy(ctx context.Context, rules *Rules) error {
 	if rules == nil || rules.proxy == nil {
 		return nil
@@ -118,7 +121,7 @@ func (d *Dialer) CheckProxy(ctx context.Context, rules *Rules) error {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()
 	addresses, err := d.resolve(ctx, "ip", rules.proxy.host)
-	if err != nil && d.Proxy != nil { // this machine's own proxy may know the name
+	if err != nil && d.Proxy != nil { // the machine's own proxy may know the name
 		return nil
 	}
 	if err != nil {
@@ -132,20 +135,20 @@ func (d *Dialer) CheckProxy(ctx context.Context, rules *Rules) error {
 	return err
 }
 
-// egressProxyError is the failure of a connection through the proxy of a sandbox.
+// egressProxyError reports that a connection through the proxy of a sandbox failed.
 type egressProxyError struct {
 	target, proxy string // addresses
 	err           error
 }
 
 func (e *egressProxyError) Error() string {
-	return fmt.Sprintf("connect to %.255s through the egressProxy %.300s of the sandbox: %.1000v", e.target, e.proxy, e.err) // the proxy may have written a part
+	return fmt.Sprintf("connect to %.255s through the egressProxy %.300s of the sandbox: %.1000v", e.target, e.proxy, e.err) // the proxy may have written part of the text
 }
 
 func (e *egressProxyError) Unwrap() error { return e.err }
 
-// throughEgressProxy connects to target through the egress proxy that rules name. The target must
-// have been checked.
+// throughEgressProxy connects to target through the egress proxy of rules. The target must have
+// been checked.
 func (d *Dialer) throughEgressProxy(ctx context.Context, rules *Rules, target string) (_ net.Conn, err error) {
 	p := rules.proxy
 	defer func() {
@@ -173,7 +176,7 @@ func (d *Dialer) throughEgressProxy(ctx context.Context, rules *Rules, target st
 	return conn, nil
 }
 
-// dialEgressProxy connects to the proxy, by TLS if requested.
+// dialEgressProxy connects to the egress proxy, with TLS if it is requested.
 func (d *Dialer) dialEgressProxy(ctx context.Context, rules *Rules) (net.Conn, error) {
 	p := rules.proxy
 	conn, err := d.dial(ctx, rules.forProxy(), false, p.host, p.port)
@@ -188,7 +191,7 @@ func (d *Dialer) dialEgressProxy(ctx context.Context, rules *Rules) (net.Conn, e
 	return secure, nil
 }
 
-// ask asks the proxy to connect to the target.
+// ask requests from the proxy a connection to the target.
 func (p *egressProxy) ask(ctx context.Context, conn net.Conn, target, password string) error {
 	if p.http {
 		var user *url.Userinfo
@@ -214,7 +217,7 @@ func (p *egressProxy) ask(ctx context.Context, conn net.Conn, target, password s
 	if !ok {
 		return errors.ErrUnsupported
 	}
-	// DialContext's result hides that the directions of conn end one by one.
+	// The result is dropped, because it hides that the directions of conn can end separately.
 	_, err = socks.DialContext(ctx, "tcp", target)
 	return err
 }
@@ -228,9 +231,9 @@ func (c connected) DialContext(context.Context, string, string) (net.Conn, error
 	return c.conn, nil
 }
 
-// throughOwn connects to a host through the proxy of rules. The proxy is given a name only if
-// the rules allow it by name and all its addresses may be reached: otherwise it is given an
-// allowed address.
+// throughOwn connects to a host through the egress proxy of rules. The proxy receives a name
+// only if the rules allow the name and all addresses of the name may be reached. Otherwise it
+// receives an allowed address.
 func (d *Dialer) throughOwn(ctx context.Context, rules *Rules, named bool, host string, port uint16, addresses []netip.Addr, check func(netip.Addr) error) (net.Conn, error) {
 	portText := strconv.Itoa(int(port))
 	if _, err := netip.ParseAddr(host); err == nil || !named {
@@ -241,7 +244,7 @@ func (d *Dialer) throughOwn(ctx context.Context, rules *Rules, named bool, host 
 	if local(host) {
 		return nil, &DeniedError{Host: host, Rule: ruleLocalName}
 	}
-	for _, a := range addresses { // the proxy may use any of them
+	for _, a := range addresses { // the proxy may use any of the addresses
 		if err := check(a); err != nil {
 			return nil, err
 		}

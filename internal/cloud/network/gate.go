@@ -12,34 +12,34 @@ import (
 	"time"
 )
 
-// Bounds of a connection whose requests are judged one by one.
+// Bounds of a connection whose requests are checked separately.
 const (
-	maxUpstreams  = 4       // connections kept for its next request
-	maxAnswerHead = 1 << 20 // of a server's answer
-	// endedTimeout bounds the wait for an answer after the client has ended its side.
+	maxUpstreams  = 4       // connections kept for later requests
+	maxAnswerHead = 1 << 20 // bytes of the head of an answer
+	// endedTimeout bounds the wait for an answer after the client has closed its sending half.
 	endedTimeout = 30 * time.Second
 )
 
-// gate passes on the requests of one plain HTTP connection that only a name allows. It
-// judges each request by its own Host, and sends it anew: the server reads the same
-// requests as the gate. It ends with its context.
+// gate forwards the requests of one plain HTTP connection that is only allowed because of a
+// name. It checks the Host of each request, and writes the request anew, so that the server and
+// the gate read the same requests. It ends with its context.
 type gate struct {
 	egress *Egress
 	ctx    context.Context //nolint:containedctx // it is that of the connection, not of a call
-	host   string          // the host of requests without a name
+	host   string          // host of requests without a name
 	ready  atomic.Pointer[upstream]
 	shown  *httputil.ReverseProxy // for requests that show a name
 	others *httputil.ReverseProxy
 }
 
-// upstream is a connection that was made for the first request.
+// upstream is the connection that was made for the first request.
 type upstream struct {
 	net.Conn
-	name string // the name that was shown; "": none
+	name string // name that was shown; "": none
 }
 
-// throughGate returns a connection whose requests are judged, beginning with the heard
-// bytes. The first is sent to outside. Requests without a name go to host.
+// throughGate returns a connection whose requests the gate checks, beginning with the bytes in
+// heard. The first request is sent to outside. Requests without a name are sent to host.
 func (e *Egress) throughGate(ctx context.Context, outside net.Conn, host string, heard *said) net.Conn {
 	ctx, near, far := newDuplex(ctx)
 	g := &gate{egress: e, ctx: ctx, host: host}
@@ -52,7 +52,7 @@ func (e *Egress) throughGate(ctx context.Context, outside net.Conn, host string,
 	g.shown, g.others = g.proxy(true), g.proxy(false)
 	server := &http.Server{
 		Handler:                      g,
-		DisableGeneralOptionsHandler: true, // the server answers that
+		DisableGeneralOptionsHandler: true, // the server answers OPTIONS * itself
 		ReadHeaderTimeout:            peekTimeout,
 		IdleTimeout:                  tunnelIdle,
 		MaxHeaderBytes:               maxPeek,
@@ -61,11 +61,11 @@ func (e *Egress) throughGate(ctx context.Context, outside net.Conn, host string,
 	one := make(oneConn, 1)
 	one <- &replayed{far, heard.bytes}
 	close(one)
-	_ = server.Serve(one) // it returns when it has begun to serve the connection
+	_ = server.Serve(one) // returns once the connection is being served
 	return near
 }
 
-// proxy returns the proxy for requests that show a name, or for the others. Its
+// proxy returns the proxy for requests that show a name, or for requests that do not. Its
 // connections end with the gate.
 func (g *gate) proxy(shown bool) *httputil.ReverseProxy {
 	transport := &http.Transport{
@@ -81,7 +81,7 @@ func (g *gate) proxy(shown bool) *httputil.ReverseProxy {
 			if err != nil {
 				return nil, err
 			}
-			// CloseIdleConnections would leave a connection that is being dialled for a
+			// CloseIdleConnections would not close a connection that is being dialled for a
 			// cancelled request.
 			return &bound{conn, context.AfterFunc(g.ctx, func() { _ = conn.Close() })}, nil
 		},
@@ -100,8 +100,9 @@ func (g *gate) proxy(shown bool) *httputil.ReverseProxy {
 	}
 }
 
-// dial connects to the name that a request shows, or to host for the others. It uses the
-// connection made for the first request if that fits.
+// dial connects to the name that a request shows. For a request without a name, it connects to
+// host. It uses the connection that was made for the first request, if it has the right
+// destination.
 func (g *gate) dial(ctx context.Context, name string, shown bool) (net.Conn, error) {
 	if !shown {
 		name = ""
@@ -119,10 +120,10 @@ func (g *gate) dial(ctx context.Context, name string, shown bool) (net.Conn, err
 	return conn, g.egress.noted(err, portHTTP)
 }
 
-// bound is a connection that ends with a gate at the latest.
+// bound is a connection that ends with its gate at the latest.
 type bound struct {
 	net.Conn
-	release func() bool // makes the gate forget it
+	release func() bool // removes the connection from the gate
 }
 
 func (b *bound) Close() error {
@@ -130,7 +131,7 @@ func (b *bound) Close() error {
 	return b.Conn.Close()
 }
 
-// CloseWrite ends the writing direction of an upgraded connection.
+// CloseWrite closes the sending half of an upgraded connection.
 func (b *bound) CloseWrite() error {
 	half, ok := b.Conn.(interface{ CloseWrite() error })
 	if !ok {
@@ -139,7 +140,7 @@ func (b *bound) CloseWrite() error {
 	return half.CloseWrite()
 }
 
-// ServeHTTP passes on one request.
+// ServeHTTP checks and forwards one request.
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.ProtoMajor != 1:
@@ -149,16 +150,16 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "CONNECT is for proxies: connect to the host itself", http.StatusMethodNotAllowed)
 		return
 	}
-	// After another upgrade, such as to h2c, requests could be for other names.
+	// After another upgrade, such as to h2c, requests could name other hosts.
 	if !strings.EqualFold(r.Header.Get("Upgrade"), "websocket") {
 		r.Header.Del("Upgrade")
 	}
-	// The server's answer is passed on as it is: missing headers are not added.
+	// The server's answer is passed on unchanged: missing headers are not added.
 	w.Header()["Content-Type"], w.Header()["Date"] = nil, nil
 
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
 	defer cancel()
-	// A client that has ended its side may still want the answer.
+	// A client that has closed its sending half may still wait for the answer.
 	defer context.AfterFunc(r.Context(), func() { time.AfterFunc(endedTimeout, cancel) })()
 	by := g.shown
 	if _, err := hostOf(r); err != nil {
@@ -167,7 +168,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	by.ServeHTTP(w, r.WithContext(ctx))
 }
 
-// rewrite makes the request for the server.
+// rewrite prepares the outgoing request.
 func (g *gate) rewrite(r *httputil.ProxyRequest) {
 	name, err := hostOf(r.In)
 	if err != nil {
@@ -177,7 +178,7 @@ func (g *gate) rewrite(r *httputil.ProxyRequest) {
 	passOn(r)
 }
 
-// oneConn is a listener that accepts the connections in the channel.
+// oneConn is a listener that accepts the connections from a channel.
 type oneConn chan net.Conn
 
 func (c oneConn) Accept() (net.Conn, error) {

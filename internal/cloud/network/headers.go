@@ -15,22 +15,22 @@ import (
 const (
 	maxHeaderHosts   = 10
 	maxHeaderHost    = 128
-	maxHeaders       = 20 // of a host
+	maxHeaders       = 20 // headers for a host
 	maxHeaderName    = 64
-	maxHeaderValue   = 2048 // before secrets are filled in
-	maxHeaderSecrets = 32   // of a host
+	maxHeaderValue   = 2048 // length before secrets are inserted
+	maxHeaderSecrets = 32   // secrets in the headers for a host
 )
 
 // Header is a header that is added to requests to a host.
 type Header struct {
-	Name  string // in its canonical form
+	Name  string // canonical form
 	value []part
 }
 
-// part is a part of a value: text, or the value of a secret.
+// part is a part of a value. It is a text, or the name of a secret whose value is inserted.
 type part struct{ text, secret string }
 
-// Value returns the value. secret returns the value of each secret in it, by name.
+// Value returns the value of the header. secret returns the value of a secret by name.
 func (h *Header) Value(secret func(name string) (string, error)) (string, error) {
 	var value strings.Builder
 	for _, p := range h.value {
@@ -46,22 +46,22 @@ func (h *Header) Value(secret func(name string) (string, error)) (string, error)
 	return value.String(), nil
 }
 
-// headerRules are the headers for requests to hosts, by name or pattern, such as
-// "*.example.com".
+// headerRules maps hosts to the headers for requests to them. A key is a name, or a pattern
+// such as "*.example.com".
 type headerRules map[string][]Header
 
-// notHeaders are headers about the destination or the transmission of a request: no rule
-// sets them.
+// notHeaders lists headers about the destination or the transmission of a request. No rule can
+// set them.
 var notHeaders = []string{
 	"Host", "Content-Length", "Transfer-Encoding", "Connection", "Keep-Alive", "Upgrade", "Te", "Trailer", "Expect",
 	"Proxy-Connection", "Proxy-Authorization", "Proxy-Authenticate", "Http2-Settings",
 }
 
 // WithHeaders returns the same rules with headers for requests to hosts. Hosts have the
-// service's form: "example.com" or "*.example.com", which means every name below
-// example.com. The name of a sandbox may have the port of its cloud, as clients see it. In
-// values ${e2b.secrets.NAME} stands for the value of a secret. An invalid rule is returned
-// as a [*RuleError].
+// service's form: "example.com", or "*.example.com" for every name below example.com. The name
+// of a sandbox may have the port of its cloud, as clients know it. In values,
+// ${e2b.secrets.NAME} is replaced by the value of a secret. If a rule is invalid, the error is
+// a [*RuleError].
 func (r *Rules) WithHeaders(asked map[string]map[string]string) (*Rules, error) {
 	if len(asked) == 0 {
 		return r, nil
@@ -124,7 +124,7 @@ func parseHeaders(entry string, asked map[string]string) ([]Header, error) {
 			return nil, &RuleError{"rules", entry, fmt.Sprintf("the header %s is there twice: upper and lower case are the same", canonical)}
 		}
 		value, err := parseValue(asked[name])
-		if err != nil { // the error leaves out the value, which may be a secret
+		if err != nil { // the error does not contain the value, which may be a secret
 			return nil, &RuleError{"rules", entry, fmt.Sprintf("the value of the header %s %v", canonical, err)}
 		}
 		for _, p := range value {
@@ -140,14 +140,14 @@ func parseHeaders(entry string, asked map[string]string) ([]Header, error) {
 	return headers, nil
 }
 
-// The beginning of a placeholder, and its kinds.
+// The beginning of a placeholder, and the kinds of placeholders.
 const (
 	placeholder       = "${e2b."
 	placeholderSecret = "secrets."
 	placeholderToken  = "identity.tokens."
 )
 
-// parseValue cuts the value of a header into its parts.
+// parseValue splits the value of a header into parts.
 func parseValue(text string) ([]part, error) {
 	if len(text) > maxHeaderValue || !httpguts.ValidHeaderFieldValue(text) {
 		return nil, fmt.Errorf("has more than %d bytes, or line breaks or other control characters", maxHeaderValue)
@@ -179,7 +179,7 @@ func validSecret(name string) bool {
 	return name != "" && strings.Trim(name, letters) == ""
 }
 
-// Secrets returns the names of the secrets in the headers, without duplicates.
+// Secrets returns the names of all secrets in the headers, without duplicates.
 func (r *Rules) Secrets() []string {
 	if r == nil {
 		return nil
@@ -197,8 +197,8 @@ func (r *Rules) Secrets() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// Headers returns the headers for requests to a host: those for its name, or else for the
-// longest pattern that matches it.
+// Headers returns the headers for requests to a host. These are the headers for the host's
+// name. If there are none, these are the headers for the longest pattern that matches the name.
 func (r *Rules) Headers(host string) []Header {
 	if r == nil || len(r.headers) == 0 {
 		return nil

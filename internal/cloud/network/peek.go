@@ -17,32 +17,33 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// Ports whose clients speak first, and name their server.
+// Ports on which clients send first, with the name of their server.
 const (
 	portHTTP  = 80
 	portHTTPS = 443
 )
 
 const (
-	// peekTimeout bounds the wait for a client's first message, maxPeek its size.
+	// peekTimeout bounds the time until a client's first message. maxPeek bounds the bytes of
+	// this message.
 	peekTimeout = 10 * time.Second
-	maxPeek     = 72 << 10 // a ClientHello of the largest size, in records
+	maxPeek     = 72 << 10 // size of the largest ClientHello, in records
 )
 
-// said is the beginning of a client's bytes.
+// said contains the first bytes from a client.
 type said struct {
-	name  string // "" for none
-	bytes []byte // the bytes that were read, to be passed on to the server
+	name  string // "": none
+	bytes []byte // the bytes that were read, to pass on to the server
 	port  uint16
 }
 
-// errNoName is returned for a first message without a name, also if its protocol has
-// none. An unreadable message of the expected protocol is another error: its server may
-// find a name in it.
+// errNoName is returned for a first message without a name, or in a protocol that has none.
+// Another error is returned for a malformed message of the expected protocol, because a server
+// may still find a name in it.
 var errNoName = errors.New("network: the client sent no name")
 
-// listen reads from a connection until the name of its server has arrived: the server
-// name of TLS, or the Host of HTTP.
+// listen reads from a connection until the name of the server has arrived. In TLS, this is the
+// server name, and in HTTP the Host.
 func listen(ctx context.Context, conn net.Conn, port uint16) (*said, error) {
 	s := &said{port: port}
 	stop, err := listenFor(ctx, conn)
@@ -67,7 +68,7 @@ func listen(ctx context.Context, conn net.Conn, port uint16) (*said, error) {
 	return s, err
 }
 
-// listenFor bounds the reads from a connection until stop is called: by ctx, and by
+// listenFor bounds the reads from a connection until stop is called. The bounds are ctx and
 // peekTimeout.
 func listenFor(ctx context.Context, conn net.Conn) (stop func() bool, err error) {
 	if err := conn.SetReadDeadline(time.Now().Add(peekTimeout)); err != nil {
@@ -79,8 +80,7 @@ func listenFor(ctx context.Context, conn net.Conn) (stop func() bool, err error)
 // recordHandshake is the first byte of every ClientHello.
 const recordHandshake = 22
 
-// foreign reports whether the client's bytes are certainly of another protocol than the
-// port's.
+// foreign reports whether the client certainly uses another protocol than that of the port.
 func (s *said) foreign() bool {
 	if s.port == portHTTPS {
 		return len(s.bytes) > 0 && s.bytes[0] != recordHandshake
@@ -90,7 +90,7 @@ func (s *said) foreign() bool {
 	return whole && len(line) > 0 && !bytes.Contains(bytes.ToUpper(line), []byte("HTTP/"))
 }
 
-// serverName reads a ClientHello.
+// serverName returns the server name in a ClientHello.
 func serverName(ctx context.Context, from io.Reader) (string, error) {
 	var hello *tls.ClientHelloInfo
 	enough := errors.New("the name has come")
@@ -109,7 +109,7 @@ func serverName(ctx context.Context, from io.Reader) (string, error) {
 	return hello.ServerName, nil
 }
 
-// hostHeader reads the head of an HTTP request.
+// hostHeader returns the Host in the head of an HTTP request.
 func hostHeader(from io.Reader) (string, error) {
 	r, err := http.ReadRequest(bufio.NewReader(from))
 	if err != nil {
@@ -123,7 +123,7 @@ func hostHeader(from io.Reader) (string, error) {
 	return hostOf(r)
 }
 
-// hostOf returns the host name of a request, or errNoName.
+// hostOf returns the host name of a request. If there is none, the error is errNoName.
 func hostOf(r *http.Request) (string, error) {
 	host := r.Host
 	if name, _, err := net.SplitHostPort(host); err == nil {
@@ -135,7 +135,7 @@ func hostOf(r *http.Request) (string, error) {
 	return host, nil
 }
 
-// deafConn is a read-only connection: written bytes are dropped.
+// deafConn is a connection that can only be read. It drops written bytes.
 type deafConn struct{ io.Reader }
 
 func (deafConn) Write(p []byte) (int, error)      { return len(p), nil }
@@ -149,8 +149,8 @@ func (deafConn) SetWriteDeadline(time.Time) error { return nil }
 // accessDenied is the access_denied alert of TLS.
 var accessDenied = []byte{21, 3, 3, 0, 2, 2, 49}
 
-// refuse sends the reason to a client in its own protocol, and gives it a moment to read
-// the answer.
+// refuse sends the reason to a client in the client's protocol, and gives the client a moment
+// to read it.
 func (s *said) refuse(conn net.Conn, why error) {
 	answer := accessDenied
 	if s.port == portHTTP {
@@ -161,7 +161,7 @@ func (s *said) refuse(conn net.Conn, why error) {
 		text := fmt.Sprintf("no connection to %.255s: %s\n", host, why.Error())
 		answer = fmt.Appendf(nil, "HTTP/1.1 403 Forbidden\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(text), text)
 	}
-	_ = conn.SetDeadline(time.Now().Add(time.Second)) // if any of this fails, the client has gone
+	_ = conn.SetDeadline(time.Now().Add(time.Second)) // fails only if the client has gone
 	if _, err := conn.Write(answer); err != nil {
 		return
 	}

@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// Peers leads to sandboxes by the names that clients outside use, such as
+// Peers connects to sandboxes by the names that clients outside use, such as
 // 8080-i1a2b3.localhost. Outside, these names resolve to the address on which the cloud
-// listens. A sandbox has its own loopback interface, so it cannot reach that address: a
-// relay inside listens there instead, see [Relay].
+// listens. A sandbox has its own loopback interface, so it cannot reach that address. Inside, a
+// [Relay] listens there instead.
 type Peers struct {
-	Port uint16                 // the port at which the cloud serves all names
+	Port uint16                 // port on which the cloud serves all names
 	Is   func(host string) bool // reports whether a normalized name is the name of a sandbox's port
-	// Serve answers the requests on a connection to a name. It adds headers to each, and it
+	// Serve answers the requests on a connection to a name. It adds headers to each request. It
 	// owns the connection.
 	Serve func(conn net.Conn, name string, headers []Header)
 }
@@ -23,8 +23,8 @@ type Peers struct {
 // peer reports whether a name leads to a sandbox.
 func (e *Egress) peer(host string) bool { return e.Peers != nil && e.Peers.Is(normalize(host)) }
 
-// permitPeer returns a *[DeniedError] if the rules deny a sandbox's name. Of the rules
-// about addresses only the one about all traffic applies: no address is connected to.
+// permitPeer returns a *[DeniedError] if the rules deny a sandbox's name. Of the rules about
+// addresses, only the rule about all traffic applies, because the connection has no address.
 func (e *Egress) permitPeer(ctx context.Context, host string) error {
 	if e.Rules.named(withPort(normalize(host), e.Peers.Port)) {
 		return nil
@@ -33,7 +33,7 @@ func (e *Egress) permitPeer(ctx context.Context, host string) error {
 	return err
 }
 
-// dialPeer connects to a sandbox by its name.
+// dialPeer connects to a sandbox by name.
 func (e *Egress) dialPeer(ctx context.Context, host string) (net.Conn, error) {
 	if err := e.permitPeer(ctx, host); err != nil {
 		return nil, e.noted(err, e.Peers.Port)
@@ -48,7 +48,7 @@ func (e *Egress) dialPeer(ctx context.Context, host string) (net.Conn, error) {
 	return near, nil
 }
 
-// headersAt returns the headers of a rule for a name with a port.
+// headersAt returns the headers of the rule for a name with a port.
 func (r *Rules) headersAt(address string) ([]Header, bool) {
 	if r == nil {
 		return nil, false
@@ -57,7 +57,7 @@ func (r *Rules) headersAt(address string) ([]Header, bool) {
 	return headers, ok
 }
 
-// relayAddress is the address of the relay inside. Names of sandboxes resolve to it.
+// relayAddress is the address of the relay inside. The names of sandboxes resolve to it.
 var relayAddress = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 
 func withPort(name string, port uint16) string {
@@ -65,7 +65,7 @@ func withPort(name string, port uint16) string {
 }
 
 // peerEntry reports whether a normalized entry of a rule is the name of a sandbox's port
-// with the port of its cloud, such as 8080-i1a2b3.localhost:49160. Clients are told such
+// together with the port of the cloud, such as 8080-i1a2b3.localhost:49160. Clients know such
 // names. Entries for other hosts have no port.
 func peerEntry(entry string) bool {
 	name, _, err := split(entry)

@@ -6,11 +6,11 @@ import (
 	"slices"
 )
 
-// Policy restricts the addresses for all sandboxes of a cloud, beyond those that no
-// sandbox may ever reach. The zero value allows the internet and private networks,
-// where companies keep their package mirrors. [Rules] restrict a single sandbox.
+// Policy restricts the addresses that all sandboxes of a cloud can reach. Some addresses can
+// never be reached. The zero value allows the internet and private networks, because companies
+// keep their package mirrors there. [Rules] restrict a single sandbox.
 type Policy struct {
-	DenyPrivate bool // refuse private, shared and unique local addresses
+	DenyPrivate bool // deny private, shared and unique local addresses
 }
 
 // Names of the rules in a [DeniedError].
@@ -28,18 +28,18 @@ const (
 	ruleNoPeer    = "only names of sandboxes are served here, and the request shows none"
 	ruleNumeric   = "a name that ends in a number, which programs read as an address"
 
-	// For names that only a proxy could resolve.
+	// ruleUnchecked is for names that only a proxy could resolve.
 	ruleUnchecked = "the name does not resolve on this machine, so its addresses cannot be checked against the networks that are denied; local.WithProxyNames leaves that to the proxy"
 	ruleLocalName = "the name has no dot or is one of localhost, so the proxy of this machine would take it for itself or for its own network"
 	ruleProxyHere = "the name does not resolve on this machine, and the proxy that would resolve it runs here too; local.WithProxyNames leaves it to the proxy"
 )
 
-// A DeniedError is returned for a connection that is forbidden.
+// A DeniedError is returned for a connection that a rule denies.
 type DeniedError struct {
 	Host    string     // as requested
-	Address netip.Addr // the resolved address; not valid if the name alone decided
-	Rule    string     // the rule that forbids it
-	Err     error      // the resolver's error, if the rule is about unknown addresses of Host; else nil
+	Address netip.Addr // resolved address; not valid if the name alone decided
+	Rule    string     // the rule that denies it
+	Err     error      // error of the resolver, if the rule is about unknown addresses of Host; otherwise nil
 }
 
 func (e *DeniedError) Error() string {
@@ -57,7 +57,7 @@ func (e *DeniedError) Error() string {
 // Unwrap returns Err.
 func (e *DeniedError) Unwrap() error { return e.Err }
 
-// Denied reports that the connection was forbidden, not that it failed.
+// Denied returns true: the connection was denied, and did not fail.
 func (e *DeniedError) Denied() bool { return true }
 
 var (
@@ -73,18 +73,18 @@ var (
 	thisNetwork = netip.MustParsePrefix("0.0.0.0/8")
 	broadcast   = netip.MustParseAddr("255.255.255.255")
 
-	// Networks that count as private besides those of [netip.Addr.IsPrivate].
+	// private lists networks that count as private, besides those of [netip.Addr.IsPrivate].
 	private = []netip.Prefix{
 		netip.MustParsePrefix("100.64.0.0/10"),  // shared
 		netip.MustParsePrefix("192.0.0.0/24"),   // for protocol assignments
 		netip.MustParsePrefix("198.18.0.0/15"),  // for benchmarks
 		netip.MustParsePrefix("240.0.0.0/4"),    // reserved, and used inside some clouds
 		netip.MustParsePrefix("fec0::/10"),      // site-local
-		netip.MustParsePrefix("64:ff9b:1::/48"), // translated by the network's own gateway
+		netip.MustParsePrefix("64:ff9b:1::/48"), // translated by a gateway of the network
 	}
 
-	// Prefixes whose last four bytes are an IPv4 address that a gateway, or the
-	// kernel, would carry the connection to.
+	// embeddings lists prefixes of IPv6 addresses whose last four bytes are an IPv4 address. A
+	// gateway or the kernel may forward the connection to that address.
 	embeddings = []netip.Prefix{
 		netip.MustParsePrefix("::/96"),
 		netip.MustParsePrefix("64:ff9b::/96"),
@@ -94,11 +94,11 @@ var (
 	sixToFour = netip.MustParsePrefix("2002::/16") // the IPv4 address is in bytes 2 to 5
 )
 
-// check returns the rule that forbids an address, or "" if none does. named reports
-// that the sandbox's rules allow the name for which the address was requested; own
-// holds the addresses of this machine. Addresses that are never reachable are
-// checked first, then allowing rules, by address before by name, then denying
-// rules.
+// check returns the rule that denies an address. It returns "" if no rule denies it. named
+// means that the sandbox's rules allow the name from which the address was looked up. own
+// contains the addresses of this machine. Addresses that are never reachable are checked first.
+// Then come the rules that allow, first by address and then by name, and finally the rules that
+// deny.
 func (p Policy) check(a netip.Addr, rules *Rules, named bool, own []netip.Addr) string {
 	if rule := never(a, own); rule != "" {
 		return rule
@@ -116,8 +116,8 @@ func (p Policy) check(a netip.Addr, rules *Rules, named bool, own []netip.Addr) 
 	return ""
 }
 
-// never returns the rule by which no sandbox may reach an address, independent of
-// its rules, or "" if there is none.
+// never returns the rule by which no sandbox may reach an address, whatever the sandbox's
+// rules. It returns "" if there is no such rule.
 func never(a netip.Addr, own []netip.Addr) string {
 	if a.Zone() != "" {
 		return ruleZone
@@ -151,8 +151,8 @@ func isPrivate(a netip.Addr) bool {
 	return a.IsPrivate() || slices.ContainsFunc(private, func(n netip.Prefix) bool { return n.Contains(a) })
 }
 
-// forms returns an address with any IPv4-in-IPv6 mapping removed, and the IPv4
-// address embedded in it, if there is one.
+// forms returns an address without an IPv4-in-IPv6 mapping and, if an IPv4 address is embedded
+// in it, also that address.
 func forms(a netip.Addr) []netip.Addr {
 	a = a.Unmap()
 	if v4, ok := embedded(a); ok {
@@ -161,7 +161,7 @@ func forms(a netip.Addr) []netip.Addr {
 	return []netip.Addr{a}
 }
 
-// embedded returns the IPv4 address inside an IPv6 one.
+// embedded returns the IPv4 address inside an IPv6 address. It returns false if there is none.
 func embedded(a netip.Addr) (netip.Addr, bool) {
 	if !a.Is6() {
 		return netip.Addr{}, false

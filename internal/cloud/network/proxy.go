@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	// maxTunnels bounds the connections through one proxy.
+	// maxTunnels bounds the concurrent tunnels through one proxy.
 	maxTunnels = 256
 	tunnelIdle = 90 * time.Second
 )
 
-// Proxy is an HTTP proxy: CONNECT for any protocol, and plain HTTP by absolute URI.
-// It runs inside a sandbox, as its only egress path. It answers 403 and names the
-// host when a connection is denied, and 502 when it fails. Close ends it.
+// Proxy is an HTTP proxy. It supports CONNECT for any protocol, and plain HTTP by absolute URI.
+// It runs inside a sandbox that has no other egress path. If a connection is denied, it answers
+// 403 and names the host. If a connection fails, it answers 502. The caller must close it.
 type Proxy struct {
 	dial    func(ctx context.Context, host string, port uint16) (net.Conn, error)
 	forward httputil.ReverseProxy
@@ -31,9 +31,8 @@ type Proxy struct {
 	tunnels atomic.Int64
 }
 
-// NewProxy returns a proxy that connects with dial. If dial returns an error with a
-// method Denied() bool that returns true, such as *[DeniedError], the proxy answers
-// 403.
+// NewProxy returns a proxy that connects with dial. If the error of dial has a method Denied()
+// bool that returns true, as *[DeniedError] has, the proxy answers 403.
 func NewProxy(dial func(ctx context.Context, host string, port uint16) (net.Conn, error)) *Proxy {
 	p := &Proxy{dial: dial}
 	p.idle = &http.Transport{
@@ -58,15 +57,15 @@ func NewProxy(dial func(ctx context.Context, host string, port uint16) (net.Conn
 	return p
 }
 
-// silence returns the log for messages with which a sandbox could fill a log: it
-// drops them.
+// silence returns a logger that drops its messages. It is for messages with which a sandbox
+// could fill a log.
 func silence() *log.Logger { return slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug) }
 
 // passOn keeps the headers and the trailer of the client's request.
 func passOn(r *httputil.ProxyRequest) {
 	r.Out.URL.RawQuery = r.In.URL.RawQuery
 	r.Out.Host = r.In.Host
-	r.Out.Trailer = r.In.Trailer // filled when the body has been read
+	r.Out.Trailer = r.In.Trailer // filled in after the body has been read
 	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
 		if sent, ok := r.In.Header[name]; ok {
 			r.Out.Header[name] = sent
@@ -74,7 +73,7 @@ func passOn(r *httputil.ProxyRequest) {
 	}
 }
 
-// Close closes the connections kept for reuse. Tunnels end with their clients.
+// Close closes the connections that are kept for reuse. Tunnels end with their clients.
 func (p *Proxy) Close() error {
 	p.idle.CloseIdleConnections()
 	return nil
@@ -122,15 +121,15 @@ func (p *Proxy) tunnel(w http.ResponseWriter, r *http.Request) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		// The client may have sent data before it was answered: the buffer has it.
+		// The client may have sent data before the answer. The buffer contains this data.
 		pipe(far, buffered.Reader)
 	}()
 	pipe(near, far)
 	<-done
 }
 
-// pipe copies until from ends, and then closes the writing side of to. If the copy
-// breaks off, both directions of to end, because nothing sensible can follow.
+// pipe copies until from ends, and then closes the sending half of to. If the copy fails, pipe
+// closes to completely, because later data would be incomplete.
 func pipe(to net.Conn, from io.Reader) {
 	_, err := io.Copy(to, from)
 	half, ok := to.(interface{ CloseWrite() error })
@@ -139,8 +138,8 @@ func pipe(to net.Conn, from io.Reader) {
 	}
 }
 
-// refuse answers a request whose connection could not be made. The body states the
-// reason: tools like pip and curl show it, or at least the status.
+// refuse answers a request whose connection could not be made. The body contains the reason,
+// which tools like pip and curl display, or at least the status.
 func refuse(w http.ResponseWriter, host string, err error) {
 	status := http.StatusBadGateway
 	var denial interface{ Denied() bool }
@@ -150,7 +149,7 @@ func refuse(w http.ResponseWriter, host string, err error) {
 	http.Error(w, fmt.Sprintf("no connection to %.255s: %.500s", host, err.Error()), status)
 }
 
-// split separates host and port.
+// split splits an address into host and port.
 func split(address string) (string, uint16, error) {
 	host, text, err := net.SplitHostPort(address)
 	if err != nil {

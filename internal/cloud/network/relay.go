@@ -7,19 +7,19 @@ import (
 	"sync/atomic"
 )
 
-// Relay passes connections at one port on to the names that they show: as the server name
-// of TLS, or as the Host of HTTP. It runs inside a sandbox at the port of the cloud, for
-// programs that resolve the name of another sandbox to their own machine, as curl does with
-// all names below localhost. It reaches only hosts that Dial reaches.
+// Relay passes connections on one port to the names that they show. In TLS, this is the server
+// name, and in HTTP the Host. It runs inside a sandbox on the port of the cloud. It is for
+// programs that resolve the name of another sandbox to their own machine, as curl does with all
+// names below localhost. It reaches only hosts that Dial reaches.
 type Relay struct {
 	Port uint16
-	// Dial connects to a host. The relay tells its clients the reason of an error.
+	// Dial connects to a host. The relay sends the text of its error to the client.
 	Dial func(ctx context.Context, host string, port uint16) (net.Conn, error)
 
 	open atomic.Int64
 }
 
-// Serve accepts connections until the listener fails, and returns its error.
+// Serve accepts connections until the listener fails, and returns the error of the listener.
 func (r *Relay) Serve(l net.Listener) error {
 	for {
 		conn, err := l.Accept()
@@ -39,7 +39,7 @@ func (r *Relay) Serve(l net.Listener) error {
 	}
 }
 
-// relay connects one connection. Only the client is told about errors.
+// relay serves one connection. Errors are only reported to the client.
 func (r *Relay) relay(ctx context.Context, conn net.Conn) {
 	heard, err := listenAny(ctx, conn)
 	if err != nil {
@@ -58,7 +58,8 @@ func (r *Relay) relay(ctx context.Context, conn net.Conn) {
 	}
 }
 
-// listenAny is listen for a port with both HTTP and TLS. Its result is never nil.
+// listenAny reads from a connection like listen, for a port with both HTTP and TLS. It never
+// returns nil.
 func listenAny(ctx context.Context, conn net.Conn) (*said, error) {
 	first := make([]byte, 1)
 	stop, err := listenFor(ctx, conn)

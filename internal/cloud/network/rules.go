@@ -8,25 +8,25 @@ import (
 	"strings"
 )
 
-// maxRules bounds each list of rules.
+// maxRules bounds the length of each list of rules.
 const maxRules = 1000
 
-// allTraffic is the entry that denies everything.
+// allTraffic is the entry that denies all traffic.
 const allTraffic = "0.0.0.0/0"
 
 var everything = []netip.Prefix{netip.MustParsePrefix(allTraffic), netip.MustParsePrefix("::/0")}
 
-// Rules restrict one sandbox's connections, as its owner wants. A nil Rules allows everything
-// that the [Policy] does. Rules do not change.
+// Rules restrict one sandbox's connections, as the owner of the sandbox wants. A nil Rules
+// allows everything that the [Policy] allows. Rules are immutable.
 type Rules struct {
 	allow []netip.Prefix
 	names []string // "example.com", "*.example.com" or "*"
 	deny  []netip.Prefix
-	off   bool // internet access as a whole was turned off
+	off   bool // internet access was turned off
 	asks  bool // a program is asked about hosts that only the rule about all traffic denies
 
 	headers headerRules
-	proxy   *egressProxy // nil: connections are made from this machine
+	proxy   *egressProxy // nil: this machine makes the connections
 }
 
 // RuleError describes an invalid rule.
@@ -40,11 +40,10 @@ func (e *RuleError) Error() string {
 	return fmt.Sprintf("network: %s has %.100q: %s", e.List, e.Entry, e.Reason)
 }
 
-// ParseRules parses rules in the service's form. allow holds addresses, networks
-// and names, where "*.example.com" means every name below example.com and "*" any
-// name; deny holds only addresses and networks. allow takes precedence over deny.
-// Without internet, everything that is not allowed is denied. An invalid rule is
-// returned as a [*RuleError].
+// ParseRules parses rules in the service's form. allow contains addresses, networks and names.
+// The name "*.example.com" means every name below example.com, and "*" means any name. deny
+// contains only addresses and networks. allow has precedence over deny. Without internet,
+// everything that is not allowed is denied. If a rule is invalid, the error is a [*RuleError].
 func ParseRules(internet bool, allow, deny []string) (*Rules, error) {
 	r := &Rules{off: !internet}
 	for list, entries := range map[string][]string{"allowOut": allow, "denyOut": deny} {
@@ -84,12 +83,12 @@ func ParseRules(internet bool, allow, deny []string) (*Rules, error) {
 	return r, nil
 }
 
-// maxNameServers bounds the name servers of a sandbox.
+// maxNameServers bounds the number of a sandbox's name servers.
 const maxNameServers = 10
 
-// AllowNameServers returns the allowed entries of a list of rules together with name servers,
-// which are IPv4 addresses: all traffic to them is allowed if the list has a name. Programs
-// need none of them to resolve names. An invalid server is returned as a [*RuleError].
+// AllowNameServers adds name servers to the entries of a list that allows. If the list contains
+// a name, all traffic to the name servers is allowed. Name servers are IPv4 addresses. Programs
+// do not need them to look up names. If a name server is invalid, the error is a [*RuleError].
 func AllowNameServers(allow, servers []string) ([]string, error) {
 	for i, server := range servers {
 		if a, err := netip.ParseAddr(server); err != nil || !a.Is4() || a.IsUnspecified() || i >= maxNameServers {
@@ -102,8 +101,8 @@ func AllowNameServers(allow, servers []string) ([]string, error) {
 	return slices.Concat(allow, servers), nil
 }
 
-// parseNetwork parses an address or a network. The bare unspecified address is neither: it
-// looks like everything and means nothing.
+// parseNetwork parses an address or a network. It refuses the unspecified address, which looks
+// as if it meant all addresses and has no meaning.
 func parseNetwork(entry string) (netip.Prefix, error) {
 	if p, err := netip.ParsePrefix(entry); err == nil {
 		if p.Addr().Is4In6() {
@@ -130,22 +129,21 @@ func validPattern(name string) bool {
 	if _, err := netip.ParseAddr(name); err == nil {
 		return false
 	}
-	// A name that looks like an address but is none is a mistake.
+	// A name that looks like an address but is not one is a mistake.
 	return validName(name) && !numeric(name)
 }
 
-// numeric reports whether a normalized name ends in a number, whether decimal,
-// octal or hexadecimal. Many programs, including proxies, read such a name as an
-// IPv4 address: "127.1", "2130706433" and "0x7f000001" are 127.0.0.1 to them. No
-// DNS name ends in a number.
+// numeric reports whether a normalized name ends in a decimal, octal or hexadecimal number.
+// Many programs, including proxies, read such a name as an IPv4 address: for them, "127.1",
+// "2130706433" and "0x7f000001" are 127.0.0.1. No DNS name ends in a number.
 func numeric(name string) bool {
 	last := name[strings.LastIndexByte(name, '.')+1:]
 	return strings.Trim(last, "0123456789") == "" || strings.HasPrefix(last, "0x")
 }
 
-// local reports whether a name means the machine that resolves it, or a host in its own
-// network: a name without a dot, or with localhost or localdomain in it, such as
-// localhost.localdomain, localhost4.example or db.localhost.
+// local reports whether a name means the machine that resolves it, or a host in that machine's
+// network. It returns true for a name without a dot, or with localhost or localdomain in it,
+// such as localhost.localdomain, localhost4.example or db.localhost.
 func local(name string) bool {
 	labels := strings.Split(normalize(name), ".")
 	return len(labels) == 1 || slices.ContainsFunc(labels, func(label string) bool {
@@ -171,11 +169,11 @@ func validName(name string) bool {
 	return true
 }
 
-// normalize returns the canonical spelling of a name.
+// normalize returns a host name in lower case, without a final dot.
 func normalize(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
 
-// allows reports whether an address is allowed by a rule about addresses. A rule
-// that allows everything does not allow private networks.
+// allows reports whether a rule about addresses allows an address. A rule that allows
+// everything does not allow private networks.
 func (r *Rules) allows(a netip.Addr) bool {
 	return r != nil && slices.ContainsFunc(r.allow, func(p netip.Prefix) bool {
 		return p.Contains(a) && (!isPrivate(a) || isPrivate(p.Addr()))
@@ -186,7 +184,7 @@ func (r *Rules) denies(a netip.Addr) bool {
 	return r != nil && slices.ContainsFunc(r.deny, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// named reports whether a normalized name is allowed by name.
+// named reports whether a rule about names allows a normalized name.
 func (r *Rules) named(name string) bool {
 	return r != nil && slices.ContainsFunc(r.names, func(pattern string) bool {
 		suffix, wild := strings.CutPrefix(pattern, "*")
@@ -205,8 +203,9 @@ func (r *Rules) closed() bool {
 	return r.DenyAll() && !r.asks && len(r.allow) == 0 && len(r.names) == 0
 }
 
-// WithAsking returns the same rules, but a program is asked about hosts that only the rule
-// about all traffic denies. Without such a rule it returns a [*RuleError].
+// WithAsking returns the same rules, with the change that a program is asked about hosts that
+// only the rule about all traffic denies. If there is no such rule, the error is a
+// [*RuleError].
 func (r *Rules) WithAsking() (*Rules, error) {
 	if !r.DenyAll() {
 		return nil, &RuleError{"ask", "true", "it needs denyOut to have " + allTraffic + ": questions are about what nothing else denies"}
@@ -216,9 +215,9 @@ func (r *Rules) WithAsking() (*Rules, error) {
 	return &with, nil
 }
 
-// AskingOtherwise returns rules that allow the hosts that r names, and that
-// ask a program about the other hosts that r allows. Rules that deny all
-// traffic are returned as they are: their owner has decided about other hosts.
+// AskingOtherwise returns rules that allow the hosts that r names, and ask a program about all
+// other hosts that r allows. If r denies all traffic, it returns r unchanged, because the owner
+// of the rules has already decided about other hosts.
 func (r *Rules) AskingOtherwise() *Rules {
 	if r.DenyAll() {
 		return r
@@ -235,7 +234,7 @@ func (r *Rules) AskingOtherwise() *Rules {
 // Asks reports whether a program is asked about hosts.
 func (r *Rules) Asks() bool { return r != nil && r.asks }
 
-// lifted returns the same rules without the one about all traffic.
+// lifted returns the same rules without the rule about all traffic.
 func (r *Rules) lifted() *Rules {
 	lifted := *r
 	lifted.off = false
@@ -243,7 +242,7 @@ func (r *Rules) lifted() *Rules {
 	return &lifted
 }
 
-// denial returns the name of the rule by which r denies.
+// denial returns the name of the rule with which r denies addresses.
 func (r *Rules) denial() string {
 	if r.off {
 		return ruleOff

@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// This file contains the path of connections that only a name allows. The name in a
-// request to a proxy proves nothing: the connection itself has to show the name.
+// This file implements connections that are only allowed because of a name. The name in a
+// request to a proxy proves nothing, so the connection itself must show the name.
 
-// ruleUnshown denies a connection to a host whose name is allowed.
+// ruleUnshown denies a connection that does not show the allowed name of its host.
 const ruleUnshown = "the rules allow its name only to connections that show it, as HTTP on port 80 and TLS on port 443 do; allow its address for others"
 
 // showsName reports whether connections to a port show the name of the server.
 func showsName(port uint16) bool { return port == portHTTP || port == portHTTPS }
 
-// dialRestricted is Dial for rules that deny all traffic except allowed hosts. host is a
-// name or, if literal, an address.
+// dialRestricted connects like Dial, for rules that deny all traffic except allowed hosts. host
+// is an address if literal is set, and otherwise a name.
 func (e *Egress) dialRestricted(ctx context.Context, literal bool, host string, port uint16) (net.Conn, error) {
 	if literal {
 		asked, err := e.needsAnswer(host)
@@ -45,21 +45,21 @@ func (e *Egress) dialRestricted(ctx context.Context, literal bool, host string, 
 	return e.onceShown(ctx, host, port, conn), nil
 }
 
-// onceShown returns a connection that leads to the name that its other end shows: to
-// host, or to another allowed name. ready is connected to host; nil: not connected yet.
+// onceShown returns a connection that leads to the name that the caller's bytes show. This is
+// host, or another allowed name. ready is a connection to host; nil: not connected yet.
 func (e *Egress) onceShown(ctx context.Context, host string, port uint16, ready net.Conn) net.Conn {
 	ctx, near, far := newDuplex(ctx)
 	go func() {
 		defer far.Close()
-		if outside, err := e.admit(ctx, far, host, port, ready); err == nil { // otherwise the client was told
+		if outside, err := e.admit(ctx, far, host, port, ready); err == nil { // otherwise, the client has received the reason
 			join(ctx, outside, far)
 		}
 	}()
 	return near
 }
 
-// admit reads the name that a connection from inside shows, and connects it if the name
-// is allowed. The connection is meant for host. admit owns ready, which onceShown
+// admit reads the name that a connection from inside shows. If the name is allowed, admit
+// connects to it. The connection is meant for host. admit owns ready, which onceShown
 // describes.
 func (e *Egress) admit(ctx context.Context, inside net.Conn, host string, port uint16, ready net.Conn) (net.Conn, error) {
 	heard, problem := listen(ctx, inside, port)
@@ -67,14 +67,14 @@ func (e *Egress) admit(ctx context.Context, inside net.Conn, host string, port u
 		return e.carry(ctx, inside, ready, host, heard)
 	}
 	if ready != nil {
-		_ = ready.Close() // nothing was sent
+		_ = ready.Close() // no data was sent
 	}
 	return e.admitHeard(ctx, inside, host, port, heard, problem)
 }
 
-// admitHeard connects to the name heard from inside. Without one it connects to the
-// addresses of host, if they may be reached as such. problem is the error of listen. A
-// denied client is told so.
+// admitHeard connects to the name in heard, which was read from inside. If there is no name, it
+// connects to the addresses of host that may be reached. problem is the error of listen. A
+// client that is denied receives the reason.
 func (e *Egress) admitHeard(ctx context.Context, inside net.Conn, host string, port uint16, heard *said, problem error) (net.Conn, error) {
 	var outside net.Conn
 	var err error
@@ -99,8 +99,8 @@ func (e *Egress) admitHeard(ctx context.Context, inside net.Conn, host string, p
 	return e.carry(ctx, inside, outside, host, heard)
 }
 
-// dialUnshown connects to a host independent of its name: a program is asked about each
-// address that no rule allows.
+// dialUnshown connects to a host whatever its name is. A program is asked about each address
+// that no rule allows.
 func (e *Egress) dialUnshown(ctx context.Context, host string, port uint16) (net.Conn, error) {
 	if _, err := netip.ParseAddr(host); err == nil {
 		return e.dial(ctx, true, host, port)
@@ -108,10 +108,10 @@ func (e *Egress) dialUnshown(ctx context.Context, host string, port uint16) (net
 	resolving, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	addresses, err := e.Dialer.resolve(resolving, "ip", host)
-	if err != nil { // only a proxy of the host may know it
+	if err != nil { // only a proxy may know the name
 		return nil, &DeniedError{Host: host, Rule: ruleUnshown, Err: err}
 	}
-	permitted := func(netip.Addr) error { return nil } // dial checks each
+	permitted := func(netip.Addr) error { return nil } // dial checks each address
 	return firstOf(addresses[:min(len(addresses), maxAddresses)], permitted, func(a netip.Addr) (net.Conn, error) {
 		conn, err := e.dial(ctx, true, a.String(), port)
 		if denied, ok := errors.AsType[*DeniedError](err); ok {
@@ -125,8 +125,8 @@ func (e *Egress) dialUnshown(ctx context.Context, host string, port uint16) (net
 	})
 }
 
-// carry passes the bytes heard from inside on to outside, and returns the connection. If
-// they are HTTP, each request is judged.
+// carry sends the bytes in heard, which were read from inside, to outside. It returns the
+// connection to use from then on. If the bytes are HTTP, a gate checks each request.
 func (e *Egress) carry(ctx context.Context, inside, outside net.Conn, host string, heard *said) (net.Conn, error) {
 	if heard.port == portHTTP && !heard.foreign() {
 		if err := inside.SetReadDeadline(time.Time{}); err != nil {
@@ -137,7 +137,8 @@ func (e *Egress) carry(ctx context.Context, inside, outside net.Conn, host strin
 	return forward(inside, outside, heard)
 }
 
-// forward passes the bytes heard from inside on to outside, and returns outside.
+// forward sends the bytes in heard, which were read from inside, to outside. It returns
+// outside.
 func forward(inside, outside net.Conn, heard *said) (net.Conn, error) {
 	err := inside.SetReadDeadline(time.Time{})
 	if err == nil {

@@ -18,9 +18,9 @@ import (
 	"golang.org/x/net/http/httpproxy"
 )
 
-// EnvironmentProxy returns the proxy of this machine's environment, from HTTPS_PROXY and
-// NO_PROXY, which are read now. It returns nil if there is none. Connections to any port go
-// through the proxy, by CONNECT.
+// EnvironmentProxy returns the proxy in this machine's environment. It reads HTTPS_PROXY and
+// NO_PROXY immediately. It returns nil if there is no proxy. Connections to any port use the
+// proxy, with CONNECT.
 func EnvironmentProxy() func(address string) (*url.URL, error) {
 	environment := httpproxy.FromEnvironment()
 	if environment.HTTPSProxy == "" {
@@ -30,7 +30,7 @@ func EnvironmentProxy() func(address string) (*url.URL, error) {
 	return func(address string) (*url.URL, error) { return proxyFor(&url.URL{Scheme: "https", Host: address}) }
 }
 
-// proxyFor returns the proxy for a host and port, or nil if there is none.
+// proxyFor returns the proxy for a host and port. It returns nil if there is none.
 func (d *Dialer) proxyFor(host string, port uint16) (*url.URL, error) {
 	if d.Proxy == nil {
 		return nil, nil
@@ -42,8 +42,8 @@ func (d *Dialer) proxyFor(host string, port uint16) (*url.URL, error) {
 	return proxy, nil
 }
 
-// redacted returns the text of an error about the address of a proxy without the
-// address, which may contain a password.
+// redacted returns the text of an error about a proxy's address. It removes the address, which
+// may contain a password.
 func redacted(err error) string {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		return e.Err.Error()
@@ -51,8 +51,7 @@ func redacted(err error) string {
 	return "its address is not a URL"
 }
 
-// addressThroughProxy connects to an address through an HTTP proxy, within a time
-// limit.
+// addressThroughProxy connects to an address through an HTTP proxy, within a time limit.
 func (d *Dialer) addressThroughProxy(ctx context.Context, proxy *url.URL, address netip.AddrPort, limit time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -63,14 +62,15 @@ func (d *Dialer) addressThroughProxy(ctx context.Context, proxy *url.URL, addres
 	return conn, err
 }
 
-// errAnswered is followed by the status of a proxy's refusal.
+// errAnswered reports that a proxy refused. The status of the proxy's answer follows it in the
+// text.
 var errAnswered = errors.New("it answered")
 
 // anywhere accepts any address for a proxy.
 func anywhere(netip.Addr) error { return nil }
 
-// throughProxy connects to address through an HTTP proxy. It connects to the proxy only at
-// an address that the function at accepts.
+// throughProxy connects to address through an HTTP proxy. It connects to the proxy only at an
+// address that the function at accepts.
 func (d *Dialer) throughProxy(ctx context.Context, proxy *url.URL, address string, at func(netip.Addr) error) (_ net.Conn, err error) {
 	defer func() {
 		if err != nil {
@@ -105,8 +105,8 @@ func (d *Dialer) throughProxy(ctx context.Context, proxy *url.URL, address strin
 	return conn, askHTTP(conn, address, proxy.User)
 }
 
-// askHTTP asks an HTTP proxy to connect to address. A nil user means that the proxy needs
-// none.
+// askHTTP requests from an HTTP proxy a connection to address. A nil user means that the proxy
+// needs no login.
 func askHTTP(conn net.Conn, address string, user *url.Userinfo) error {
 	request := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: address}, Host: address, Header: http.Header{}}
 	if user != nil {
@@ -116,12 +116,13 @@ func askHTTP(conn net.Conn, address string, user *url.Userinfo) error {
 	if err := request.Write(conn); err != nil {
 		return err
 	}
-	// The answer is read byte by byte, because the bytes after it belong to the connection.
+	// The answer is read byte by byte, because the bytes after the answer belong to the
+	// connection.
 	answer, err := http.ReadResponse(bufio.NewReaderSize(oneByte{io.LimitReader(conn, maxPeek)}, 16), request)
 	if err != nil {
 		return err
 	}
-	defer answer.Body.Close() // a CONNECT that succeeds has no body
+	defer answer.Body.Close() // a successful CONNECT has no body
 	if answer.StatusCode != http.StatusOK {
 		return fmt.Errorf("%w %.100s", errAnswered, answer.Status)
 	}

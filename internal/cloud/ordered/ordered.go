@@ -1,5 +1,5 @@
-// Package ordered keeps the values of a list in the order of the list, newest first and then by
-// id, so that a page costs no more than its own length.
+// Package ordered keeps the values of a list in the order of the list: newest first, and then
+// by id. The cost of a page depends only on the length of the page.
 package ordered
 
 import (
@@ -15,16 +15,17 @@ type Position struct {
 	ID string
 }
 
-// Compare returns a negative number if p comes before q, and 0 if they are the same.
+// Compare returns a negative number if p comes before q in lists, 0 if they are the same, and
+// otherwise a positive number.
 func (p Position) Compare(q Position) int {
 	return cmp.Or(q.At.Compare(p.At), strings.Compare(p.ID, q.ID))
 }
 
-// By returns the position of a value. Its methods work on slices in reverse order of position:
-// the first value of the list is last, so that a new value is appended.
+// By returns the position of a value. Its methods work on slices in reverse order: the first
+// value of the list is the last element, so that a new value is appended.
 type By[T any] func(v T) Position
 
-// Sort sorts values into that order.
+// Sort sorts a slice in the order that the other methods require.
 func (by By[T]) Sort(all []T) {
 	slices.SortFunc(all, func(a, b T) int { return by(b).Compare(by(a)) })
 }
@@ -33,7 +34,7 @@ func (by By[T]) search(all []T, p Position) (int, bool) {
 	return slices.BinarySearchFunc(all, p, func(v T, p Position) int { return p.Compare(by(v)) })
 }
 
-// Put returns all with v in it, which replaces a value of the same position.
+// Put inserts v into all and returns the result. v replaces a value with the same position.
 func (by By[T]) Put(all []T, v T) []T {
 	i, found := by.search(all, by(v))
 	if found {
@@ -51,8 +52,8 @@ func (by By[T]) Delete(all []T, p Position) []T {
 	return all
 }
 
-// Next returns the value after a position. A nil position means the beginning of the list. If
-// ascending is set, the list is reversed. Next reports false if there is no such value.
+// Next returns the value that follows a position. A nil position stands before the first value.
+// If ascending is set, the list is reversed. Next returns false if there is no such value.
 func (by By[T]) Next(all []T, after *Position, ascending bool) (v T, ok bool) {
 	i, found := 0, false
 	if after != nil {
@@ -72,9 +73,9 @@ func (by By[T]) Next(all []T, after *Position, ascending bool) (v T, ok bool) {
 	return all[i], true
 }
 
-// Page returns at most limit matching values after a position, in the order of the list. A nil
-// position means the beginning of the list; a nil match matches all values. Page looks at no
-// value behind the last one that it returns.
+// Page returns at most limit matching values that follow a position, in the order of the list.
+// A nil position stands before the first value. A nil match matches all values. Page does not
+// check values after the last one that it returns.
 func (by By[T]) Page(all []T, after *Position, limit int, match func(T) bool) []T {
 	end := len(all)
 	if after != nil {

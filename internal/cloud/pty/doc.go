@@ -1,2 +1,2 @@
-// Package pty opens pseudo-terminals, for programs on Linux.
+// Package pty opens pseudo-terminals on Linux.
 package pty

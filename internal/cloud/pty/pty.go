@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Open opens a new pseudo-terminal. The caller must close both ends. Unlike the
-// usual package for this, it keeps the controlling end non-blocking, so that
-// closing it or a deadline ends a read.
+// Open opens a new pseudo-terminal. The caller must close both files. Unlike the usual package
+// for terminals, Open makes the controlling end non-blocking, so that closing it, or a
+// deadline, ends a read.
 func Open() (controller, tty *os.File, err error) {
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {

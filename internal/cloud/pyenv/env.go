@@ -12,26 +12,25 @@ import (
 	"strings"
 )
 
-// Variable is the environment variable that names a Python. It takes precedence over every found
-// or created one.
+// Variable is the environment variable that names a Python. This Python has precedence over
+// every other.
 const Variable = "E2BCTL_PYTHON"
 
-// ErrNoPython is returned when the machine has no Python that a sandbox could
-// run.
+// ErrNoPython is returned if the machine has no Python that a sandbox can run.
 var ErrNoPython = errors.New("python: no usable python3 found; install Python 3.9 or newer, or name one in " + Variable)
 
-// Level is the extent of a Python's packages, from most to least.
+// Level describes which packages a Python has. A lower level has more packages.
 type Level int
 
-// The levels.
+// Levels, from the most packages to the fewest.
 const (
-	Venv    Level = iota // the prepared virtual environment: everything on the list
-	IPython              // IPython, so magics and rich display; the other packages only if they are installed
-	Plain                // the standard library alone
+	Venv    Level = iota // the prepared virtual environment, with all packages of the list
+	IPython              // IPython, with magics and rich display; other packages only if they are installed
+	Plain                // only the standard library
 	Absent               // no Python
 )
 
-// String returns the level's name as doctor shows it.
+// String returns the name of the level, as doctor displays it.
 func (l Level) String() string {
 	switch l {
 	case Venv:
@@ -46,25 +45,28 @@ func (l Level) String() string {
 	return fmt.Sprintf("Level(%d)", int(l))
 }
 
-// Env is a Python and the files it depends on. It is a plain value: nothing has
-// to be closed.
+// Env is a Python and the files on which it depends. It is a plain value, and need not be
+// closed.
 type Env struct {
-	Python  string   // absolute path of the interpreter: its real file, never a shim; "" if Absent
-	Version string   // of the interpreter, such as "3.11.7"
-	Trees   []string // directories besides /usr that a sandbox must be shown, none inside another
-	Vars    []string // variables ("NAME=value") that its processes should have
+	Python  string   // absolute path of the interpreter's real file, never of a shim; "" if Absent
+	Version string   // version of the interpreter, such as "3.11.7"
+	Trees   []string // directories that a sandbox needs besides /usr; none is inside another
+	Vars    []string // variables ("NAME=value") for processes of this Python
 	Level   Level
-	Note    string // one line: the missing or unused parts, and the remedy; "" if everything is in use
+	Note    string // one line with missing or unused parts and the remedy; "": everything is in use
 }
 
-// Find returns the best Python available now: the one that E2BCTL_PYTHON names, else the prepared
-// environment, else a python3 with IPython, else any python3. It runs the candidates to learn
-// their version and packages, and installs nothing. If it returns the prepared environment, it
-// records there that the environment is in use. If there are several, it prefers the one with the
-// packages that were chosen last. A prepared environment that users other than this one and root
-// can change is not used; the Note of the returned Env then says so. Find returns [ErrNoPython]
-// if the machine has no usable Python, and an error that names the file if E2BCTL_PYTHON does not
-// work.
+// Find returns the best Python that is available now. This is the Python that E2BCTL_PYTHON
+// names, else the prepared environment, else a python3 with IPython, else any python3. Find
+// runs the candidates to query their version and packages, and installs nothing.
+//
+// If Find returns the prepared environment, it records there that the environment is in use. If
+// there are several, it prefers the one with the packages that were chosen last. It does not
+// use a prepared environment that users other than this one and root can change; the Note of
+// the returned Env then reports this.
+//
+// The error is [ErrNoPython] if the machine has no usable Python. If the Python in
+// E2BCTL_PYTHON does not work, the error names its file.
 func Find(ctx context.Context) (*Env, error) {
 	env, err := named(ctx)
 	if env != nil || err != nil {
@@ -92,21 +94,21 @@ func Find(ctx context.Context) (*Env, error) {
 }
 
 // Ensure returns the Python that E2BCTL_PYTHON names, else the prepared environment with the
-// packages that [EnsurePackages] was given last. If that does not exist, Ensure creates it first,
-// which downloads about 90 MB and takes a minute. Processes that call Ensure at the same time
-// wait for the one that is creating it. If it cannot be created, Ensure returns an error with the
-// reason; [Find] then returns the Python that sandboxes run without it. Progress is written to
-// progress as lines, or as a bar if it is a terminal; nil is silent.
+// packages of the last call of [EnsurePackages]. If the environment does not exist, Ensure
+// creates it, which downloads about 90 MB and takes a minute. If another process is creating
+// it, Ensure waits for that process. If it cannot be created, Ensure returns an error with the
+// reason, and [Find] returns the Python that sandboxes use instead. Ensure writes its progress
+// to progress, as lines or, on a terminal, as a bar. If progress is nil, it writes nothing.
 //
-// Regardless of the umask, nobody else can write to the files that Ensure creates. Files that it
-// creates for an ordinary user cannot be read by others either. An environment that others can
-// change is replaced.
+// Whatever the umask, other users cannot write to the files that Ensure creates. Other users
+// cannot even read these files, unless the user is root. Ensure replaces an environment that
+// other users can change.
 //
-// Environments of other versions that nobody has used for 30 days are removed.
+// It removes environments of other versions that have not been used for 30 days.
 //
-// When run as root, Ensure may install the system's python3-venv package, which progress
-// announces first. Cancelling ctx leaves no unfinished environment. Packages that were downloaded
-// before an interruption or an error stay, and the next call continues with them.
+// As root, Ensure may install the system's package python3-venv, which it announces to progress
+// first. Cancelling ctx leaves no unfinished environment. Packages that were downloaded before
+// a cancellation or an error are kept, and the next call continues with them.
 func Ensure(ctx context.Context, progress io.Writer) (*Env, error) {
 	env, err := named(ctx)
 	if env != nil || err != nil {
@@ -116,20 +118,21 @@ func Ensure(ctx context.Context, progress io.Writer) (*Env, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The file may have changed. If it can no longer be read, the environment that was made from
-	// it stays in use.
+	// The file may have changed. If it is no longer readable, the environment that was created
+	// from it stays in use.
 	if now, err := newChoice(c.Packages); err == nil {
 		c = now
 	}
 	return ensure(ctx, progress, c)
 }
 
-// EnsurePackages does the work of [Ensure] with the packages p instead of those chosen before.
-// From now on [Find] and [Ensure] use them, too. The full list downloads about 450 MB. The
-// packages of the user's own file are installed after those of the list, whose versions they may
-// change, as this user and by pip's rules: without a wheel, pip builds a package from its source.
-// A change of the file takes effect at the next call. EnsurePackages returns an error if
-// E2BCTL_PYTHON names a Python, because nothing is installed there.
+// EnsurePackages creates the environment like [Ensure], but with the packages p. From then on,
+// [Find] and [Ensure] use these packages, too. The full list downloads about 450 MB. The
+// packages in the user's own file are installed after those of the list, and may change the
+// versions of these. They are installed as this user, and as pip decides: if there is no wheel,
+// pip builds a package from its source. A change of the file takes effect at the next call.
+// EnsurePackages returns an error if E2BCTL_PYTHON names a Python, because it does not install
+// packages there.
 func EnsurePackages(ctx context.Context, progress io.Writer, p Packages) (*Env, error) {
 	if name := os.Getenv(Variable); name != "" && p != (Packages{}) {
 		return nil, fmt.Errorf("python: nothing is installed into %s=%s, which sandboxes use as it is; unset %s, or install the packages there with pip", Variable, name, Variable)
@@ -141,7 +144,7 @@ func EnsurePackages(ctx context.Context, progress io.Writer, p Packages) (*Env, 
 	return ensure(ctx, progress, c)
 }
 
-// ensure makes the environment unless it exists, and records the choice.
+// ensure creates the environment unless it exists, and records the choice of packages.
 func ensure(ctx context.Context, progress io.Writer, c choice) (*Env, error) {
 	report := newReporter(progress)
 	defer removeUnused(report)
@@ -161,7 +164,7 @@ func ensure(ctx context.Context, progress io.Writer, c choice) (*Env, error) {
 	return env, c.write()
 }
 
-// named returns the Python that E2BCTL_PYTHON names, or nil if it names none.
+// named returns the Python that E2BCTL_PYTHON names. It returns nil if the variable is not set.
 func named(ctx context.Context) (*Env, error) {
 	name := os.Getenv(Variable)
 	if name == "" {
@@ -174,9 +177,9 @@ func named(ctx context.Context) (*Env, error) {
 	return found.env("install it there"), nil
 }
 
-// System returns the best Python that lies entirely below /usr, for a sandbox that sees no other
-// directories. remedy is the advice to the user in its Note. It returns [ErrNoPython] if there is
-// none.
+// System returns the best Python whose files are all below /usr, for a sandbox without access
+// to other directories. remedy is the advice in the Note of the Env. If there is none, the
+// error is [ErrNoPython].
 func System(ctx context.Context, remedy string) (*Env, error) {
 	found, err := candidates(ctx)
 	if err != nil {
@@ -185,8 +188,8 @@ func System(ctx context.Context, remedy string) (*Env, error) {
 	return best(slices.DeleteFunc(found, func(i *interpreter) bool { return len(i.trees()) > 0 }), remedy)
 }
 
-// fallback returns the best of the machine's own interpreters. remedy is the advice to the user
-// in its Note.
+// fallback returns the best of the machine's own interpreters. remedy is the advice in the Note
+// of the Env.
 func fallback(ctx context.Context, remedy string) (*Env, error) {
 	found, err := candidates(ctx)
 	if err != nil {
@@ -209,7 +212,7 @@ func best(found []*interpreter, remedy string) (*Env, error) {
 	return best.env(remedy), nil
 }
 
-// env describes an interpreter that is not the prepared environment.
+// env describes an interpreter that does not belong to the prepared environment.
 func (i *interpreter) env(remedy string) *Env {
 	env := &Env{Python: i.Executable, Version: i.version(), Trees: i.trees(), Level: Plain}
 	if i.has("IPython") {

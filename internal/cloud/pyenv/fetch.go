@@ -16,13 +16,14 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// batch is the number of packages that one run of pip fetches. An interruption loses the packages
-// of that run. installs is the number that one run installs, which is faster than fetching.
+// batch is the number of packages that one run of pip fetches; an interruption loses the
+// packages of this run. installs is the number of packages that one run installs. It is larger,
+// because installing is faster.
 const batch, installs = 8, 16
 
-// fetch downloads the packages of the list into the directory fetched, without those that an
-// interrupted run has left there. pip's own cache is not enough for that: it keeps a file only if
-// the index allows it.
+// fetch downloads the packages of the list to the directory fetched. It leaves out packages
+// that an interrupted run has already downloaded. pip's own cache cannot replace this, because
+// pip only caches a file if the index allows it.
 func (b *builder) fetch(ctx context.Context, pins []string) error {
 	if err := os.MkdirAll(b.fetched, 0o700); err != nil {
 		return fmt.Errorf("python: make the directory for what is fetched: %w", err)
@@ -47,14 +48,14 @@ func (b *builder) fetch(ctx context.Context, pins []string) error {
 		if err := b.pinned(ctx, some, collects, "download", "--dest="+b.fetched); err != nil {
 			return err
 		}
-		if !b.report.terminal { // the bar has shown it
+		if !b.report.terminal { // the bar has already shown the package
 			b.report.did("fetched", len(some))
 		}
 	}
 	return nil
 }
 
-// install installs the fetched packages in groups, to report its progress.
+// install installs the fetched packages in groups, so that it can report progress.
 func (b *builder) install(ctx context.Context, pins []string) error {
 	b.report.stage("installing", len(pins))
 	for some := range slices.Chunk(pins, installs) {
@@ -66,8 +67,8 @@ func (b *builder) install(ctx context.Context, pins []string) error {
 	return nil
 }
 
-// pinned runs a command of pip for packages of the list. The list has all their dependencies, so
-// pip need not look for any.
+// pinned runs a pip command for packages of the list. pip need not look for dependencies,
+// because the list contains all of them.
 func (b *builder) pinned(ctx context.Context, pins []string, lines func(string), command string, arguments ...string) error {
 	name := filepath.Join(b.scratch, "pins.txt")
 	if err := os.WriteFile(name, []byte(strings.Join(pins, "")), 0o644); err != nil {
@@ -78,7 +79,7 @@ func (b *builder) pinned(ctx context.Context, pins []string, lines func(string),
 
 var hashOption = lazyregexp.New(`--hash=sha256:([0-9a-f]{64})`)
 
-// hashes returns the hashes that the files of a pin may have.
+// hashes returns the hashes in a pin, which its files may have.
 func hashes(pin string) (found []string) {
 	for _, match := range hashOption().FindAllStringSubmatch(pin, -1) {
 		found = append(found, match[1])
@@ -86,8 +87,8 @@ func hashes(pin string) (found []string) {
 	return found
 }
 
-// keepListed removes the files of a directory that are not on the list, such as incomplete files,
-// and returns the hashes of the other ones.
+// keepListed removes files that are not on the list, such as incomplete files, from a
+// directory. It returns the hashes of the remaining files.
 func keepListed(directory string, pins []string) (map[string]bool, error) {
 	listed := make(map[string]bool)
 	for _, pin := range pins {

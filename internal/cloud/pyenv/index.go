@@ -8,12 +8,12 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// unread matches the lines of pip's log about a page of the index that it skipped.
+// unread matches lines in pip's log about a page of the index that pip could not read.
 var unread = lazyregexp.New(`(?m)Could not fetch URL (\S+): (.+) - skipping$`)
 
-// unreadIndex returns an error with pip's reason for not reading the index, or nil
-// if the log has none. pip itself then only says that it found no matching
-// distribution. A missing page is an answer of the index: it does not have the
+// unreadIndex returns an error with the reason why pip could not read the index. It returns nil
+// if the log contains none. pip itself then only reports that it found no matching
+// distribution. A missing page does not count: it means that the index does not have the
 // package.
 func unreadIndex(log string) error {
 	text, err := os.ReadFile(log)

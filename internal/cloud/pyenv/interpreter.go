@@ -18,35 +18,35 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/shortage"
 )
 
-// probe is the program with which an interpreter describes itself. A python3 on PATH
-// may be a script that selects one of several (pyenv, asdf); only the interpreter
-// that runs in the end knows its own file.
+// probe is a program with which an interpreter describes itself. A python3 in PATH may be a
+// script that selects one of several interpreters (pyenv, asdf). Only the selected interpreter
+// knows its own file.
 //
 //go:embed probe.py
 var probe string
 
-// probeTimeout bounds one interpreter's answer; a shim on a cold disk can take
+// probeTimeout bounds the time for one interpreter's answer. A shim on a cold disk may take
 // seconds.
 const probeTimeout = 20 * time.Second
 
-// oldest is the first minor version of Python 3 that the kernel driver supports.
+// oldest is the lowest minor version of Python 3 that the kernel driver supports.
 const oldest = 9
 
-// modules are the modules for which the list exists, with the name of the
-// distribution if it differs. probe.py looks for them.
+// modules lists the main modules of the list, with the name of the distribution if it differs.
+// probe.py looks for these modules.
 var modules = []struct{ name, distribution string }{
 	{name: "IPython"}, {name: "numpy"}, {name: "pandas"}, {name: "matplotlib"}, {"PIL", "pillow"}, {name: "requests"},
-	{name: "jinja2"}, {name: "nbformat"}, {"nest_asyncio", "nest-asyncio"}, // every ipykernel brings it
+	{name: "jinja2"}, {name: "nbformat"}, {"nest_asyncio", "nest-asyncio"}, // always installed with ipykernel
 }
 
-// interpreter is the report of an interpreter about itself.
+// interpreter is the description that an interpreter gives of itself.
 type interpreter struct {
 	Executable string   // sys.executable
-	Real       string   // the same without symbolic links
-	Base       string   // the interpreter that a virtual environment is based on
-	Prefixes   []string // every installation prefix, virtual and real
+	Real       string   // sys.executable without symbolic links
+	Base       string   // the interpreter on which a virtual environment is based
+	Prefixes   []string // all installation prefixes, virtual and real
 	Numbers    [3]int   `json:"version"`
-	Modules    []string // the installed ones of the modules asked for
+	Modules    []string // names of those modules that are installed
 }
 
 func (i *interpreter) version() string {
@@ -55,8 +55,8 @@ func (i *interpreter) version() string {
 
 func (i *interpreter) has(module string) bool { return slices.Contains(i.Modules, module) }
 
-// trees returns the directories that contain all files of the interpreter, without
-// directories below /usr and nested ones.
+// trees returns the directories that contain all files of the interpreter. It leaves out
+// directories below /usr, and directories inside other ones.
 func (i *interpreter) trees() []string {
 	paths := append(slices.Clone(i.Prefixes), filepath.Dir(filepath.Dir(i.Real)))
 	slices.Sort(paths)
@@ -70,14 +70,14 @@ func (i *interpreter) trees() []string {
 	return trees
 }
 
-// below reports whether path is directory or lies inside it.
+// below reports whether path is directory or inside it.
 func below(path, directory string) bool {
 	return path == directory || strings.HasPrefix(path, strings.TrimSuffix(directory, "/")+"/")
 }
 
-// candidates asks the interpreters at the usual places of a python3, and leaves out
-// those that do not work or are too old. It fails when ctx ends, and if none was
-// found because there were too few processes, files or memory to ask one.
+// candidates queries the interpreters at the usual places of python3. It leaves out
+// interpreters that do not work or are too old. It returns an error if ctx ends. It also
+// returns an error if it found none because processes, files or memory were exhausted.
 func candidates(ctx context.Context) ([]*interpreter, error) {
 	var (
 		found []*interpreter
@@ -102,7 +102,7 @@ func candidates(ctx context.Context) ([]*interpreter, error) {
 	return found, nil
 }
 
-// ask runs the interpreter called name and checks that a sandbox can use it.
+// ask runs the interpreter called name, and checks whether a sandbox can use it.
 func ask(ctx context.Context, name string) (*interpreter, error) {
 	path, err := hostprogram.Find(name)
 	if err != nil {
@@ -130,8 +130,8 @@ func ask(ctx context.Context, name string) (*interpreter, error) {
 	return found, found.check()
 }
 
-// check refuses an interpreter that a sandbox cannot run, or could run only with
-// access to directories that it must not see.
+// check returns an error if a sandbox cannot run the interpreter, or would need access to
+// directories that must be closed to sandboxes.
 func (i *interpreter) check() error {
 	switch {
 	case !filepath.IsAbs(i.Executable):

@@ -11,8 +11,8 @@ import (
 	"slices"
 )
 
-// kernelspecs returns the directory in which sandboxes look for the kernels of an
-// environment.
+// kernelspecs returns the directory of an environment in which sandboxes look for Jupyter
+// kernels.
 func kernelspecs(directory string) string {
 	return filepath.Join(directory, "share", "jupyter", "kernels")
 }
@@ -24,16 +24,17 @@ type kernelspec struct {
 	Env         map[string]string `json:"env,omitempty"`
 }
 
-// WriteKernelspecs describes the Jupyter kernels of the environment in directory, where sandboxes
-// look for them: the kernel of Bash, and with full also the kernels of the full list. The
-// packages' own installers write to the user's home, which sandboxes do not see.
+// WriteKernelspecs writes the descriptions of the environment's Jupyter kernels to directory,
+// where sandboxes look for them. It describes the kernel of Bash and, with full, the kernels of
+// the full list. The packages' own installers would write to the user's home, to which
+// sandboxes have no access.
 func WriteKernelspecs(directory string, full bool) error {
 	const connection = "{connection_file}"
 	specs := map[string]kernelspec{"bash": {
 		Argv:        []string{venvPython(directory), "-m", "bash_kernel", "-f", connection},
 		DisplayName: "Bash", Language: "bash", Env: map[string]string{"PS1": "$"},
 	}}
-	if full { // Deno runs both JavaScript and TypeScript
+	if full { // Deno runs JavaScript and TypeScript
 		specs["deno"] = kernelspec{
 			Argv:        []string{filepath.Join(filepath.Dir(venvPython(directory)), "deno"), "jupyter", "--kernel", "--conn", connection},
 			DisplayName: "Deno", Language: "typescript",
@@ -55,12 +56,12 @@ func WriteKernelspecs(directory string, full bool) error {
 	return nil
 }
 
-// copied are the names under which the kernels of R and Java are installed.
+// copied lists the names under which the kernels of R and Java are installed.
 var copied = []string{"ir", "r", "java"}
 
-// copyKernelspecs copies the user's kernels of R and Java into the environment and returns their
-// names: sandboxes see neither the user's home nor the directories of JUPYTER_PATH, only the
-// kernels of /usr and of the environment.
+// copyKernelspecs copies the user's kernels of R and Java to the environment, and returns their
+// names. They are copied because sandboxes have access to the kernels in /usr and in the
+// environment, but not to the user's home or to the directories in JUPYTER_PATH.
 func copyKernelspecs(directory string) ([]string, error) {
 	var names []string
 	for _, root := range userKernelspecs() {
@@ -82,7 +83,7 @@ func copyKernelspecs(directory string) ([]string, error) {
 	return names, nil
 }
 
-// userKernelspecs returns the directories of kernels that sandboxes do not see.
+// userKernelspecs returns the kernel directories to which sandboxes have no access.
 func userKernelspecs() []string {
 	data := append(filepath.SplitList(os.Getenv("JUPYTER_PATH")), os.Getenv("JUPYTER_DATA_DIR"))
 	if home, err := os.UserHomeDir(); err == nil {
@@ -97,8 +98,8 @@ func userKernelspecs() []string {
 	return directories
 }
 
-// copyKernelspec copies the regular files of a kernel's directory. Its kernel.json may name the
-// directory: Java's names the archive in it.
+// copyKernelspec copies the regular files in a kernel's directory. If kernel.json names the
+// directory, as Java's does, the copy names the new directory.
 func copyKernelspec(from, to string) error {
 	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {

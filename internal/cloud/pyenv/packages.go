@@ -10,30 +10,31 @@ import (
 	"path/filepath"
 )
 
-// Packages are the packages of the prepared environment. The zero value is the short
-// list: IPython, numpy, pandas, matplotlib, pillow and requests, and the kernel of Bash.
+// Packages describes the packages of the prepared environment. The zero value means the short
+// list: IPython, numpy, pandas, matplotlib, pillow, requests, and the kernel of Bash.
 type Packages struct {
-	// Full asks for the packages of the service's template code-interpreter-v1, at its
-	// versions, and for kernels of other languages.
+	// Full adds the packages of the service's template code-interpreter-v1, in the template's
+	// versions, and kernels of other languages.
 	Full bool `json:"full,omitempty"`
-	// File is a requirements file whose packages are installed in addition, or "".
+	// File is the path of a requirements file with additional packages. "" means that there is
+	// none.
 	File string `json:"file,omitempty"`
 }
 
-// chosen is the file in the cache with the choice of packages that was prepared last.
+// chosen is the name of the file in the cache that contains the last choice of packages.
 const chosen = "chosen.json"
 
-// choice is the content of that file.
+// choice is the content of the file chosen.
 type choice struct {
 	Packages
 
-	// Digest is the digest of File's content when it was chosen. A later change of the
-	// file does not change the packages of sandboxes until Ensure is called again.
+	// Digest is the digest of File's content at the time of the choice. A later change of File
+	// does not affect sandboxes until the next Ensure.
 	Digest string `json:"digest,omitempty"`
 }
 
-// readChoice returns the last choice. It returns the zero value if there is none, or no
-// readable cache.
+// readChoice returns the last choice. It returns the zero value if there is none, or if the
+// cache is not readable.
 func readChoice() (choice, error) {
 	var c choice
 	cache, err := cacheDirectory()
@@ -51,7 +52,7 @@ func readChoice() (choice, error) {
 	return c, nil
 }
 
-// newChoice reads the file of the user's own list.
+// newChoice returns the choice of p. It reads the user's own file.
 func newChoice(p Packages) (choice, error) {
 	c := choice{Packages: p}
 	if p.File == "" {
@@ -71,7 +72,7 @@ func newChoice(p Packages) (choice, error) {
 	return c, nil
 }
 
-// write records the choice in the cache for [Find] and the next [Ensure].
+// write writes the choice to the cache, for [Find] and the next [Ensure].
 func (c choice) write() error {
 	if before, err := readChoice(); err == nil && before == c {
 		return nil
@@ -91,7 +92,7 @@ func (c choice) write() error {
 		}
 		return nil
 	}
-	// It is renamed into place, so that nobody reads an incomplete file.
+	// The file is renamed to its place, so that no process reads an incomplete file.
 	err = os.WriteFile(name+".new", content, 0o644)
 	if err == nil {
 		err = os.Rename(name+".new", name)
@@ -102,7 +103,7 @@ func (c choice) write() error {
 	return nil
 }
 
-// remedy returns the advice for preparing the choice.
+// remedy returns the command that prepares the choice.
 func (c choice) remedy() string {
 	command := "run `e2bctl local setup"
 	if c.Full {
@@ -114,7 +115,7 @@ func (c choice) remedy() string {
 	return command + "`"
 }
 
-// list returns the pinned list of the environment.
+// list returns the pinned list for the choice.
 func (c choice) list() list {
 	if c.Full {
 		return full
@@ -122,7 +123,7 @@ func (c choice) list() list {
 	return short
 }
 
-// digest returns the beginning of the names of environments with these packages.
+// digest returns the prefix of the names of environments with these packages.
 func (c choice) digest() string {
 	text := string(c.list()) + userPath
 	if c.Digest != "" {

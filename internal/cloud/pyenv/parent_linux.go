@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// endWithParent makes the command end with this process, however that ends. A
-// cancelled context then also ends the processes that the command has started:
-// an unfinished environment is useless.
+// endWithParent makes the command end with this process, however this process ends. When its
+// context is cancelled, the processes that the command has started also end, because an
+// unfinished environment is useless.
 func endWithParent(command *exec.Cmd) {
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	command.Cancel = func() error {

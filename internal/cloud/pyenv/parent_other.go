@@ -4,6 +4,6 @@ package pyenv
 
 import "os/exec"
 
-// endWithParent can do nothing here; the lock that the command inherits keeps
-// others away until the command has finished.
+// endWithParent does nothing here. The command inherits the lock, so other processes wait until
+// the command has ended.
 func endWithParent(*exec.Cmd) {}

@@ -10,13 +10,13 @@ import (
 	"golang.org/x/term"
 )
 
-// reporter reports progress, with a line for each stage. For a stage with steps it shows a bar
-// on a terminal, and otherwise writes a line after every few steps.
+// reporter reports progress, with a line for each stage. For a stage with steps, it draws a bar
+// on a terminal. Elsewhere, it writes a line after every few steps.
 type reporter struct {
 	w           io.Writer
 	terminal    bool
 	total, done int
-	open        bool // the current line shows a bar
+	open        bool // the current line contains a bar
 }
 
 func newReporter(w io.Writer) *reporter {
@@ -27,7 +27,7 @@ func newReporter(w io.Writer) *reporter {
 	return &reporter{w: w, terminal: ok && term.IsTerminal(int(file.Fd()))}
 }
 
-// line writes one line, below the bar if there is one.
+// line writes one line. If there is a bar, the line is below it.
 func (r *reporter) line(format string, arguments ...any) {
 	if r.open {
 		fmt.Fprintln(r.w)
@@ -36,8 +36,8 @@ func (r *reporter) line(format string, arguments ...any) {
 	fmt.Fprintf(r.w, format+"\n", arguments...)
 }
 
-// stage begins the next part of the work, which consists of steps packages; 0
-// means that its progress is not known.
+// stage begins the next stage, which has one step for each package. If steps is 0, the number
+// is unknown.
 func (r *reporter) stage(name string, steps int) {
 	if steps == 0 {
 		r.line("%s", name)
@@ -47,8 +47,8 @@ func (r *reporter) stage(name string, steps int) {
 	r.total, r.done = steps, 0
 }
 
-// barWidth is the number of cells of the bar, so that count and label fit beside
-// it on a line of 80.
+// barWidth is the number of cells of the bar. It leaves space for the count and the label in a
+// line of 80 characters.
 const barWidth = 30
 
 // step counts one package.
@@ -62,13 +62,13 @@ func (r *reporter) step(label string) {
 	r.open = true
 }
 
-// passed counts packages that an earlier run has fetched.
+// passed counts packages that an earlier run has already fetched.
 func (r *reporter) passed(steps int) {
 	r.line("%d of them were fetched before", steps)
 	r.done += steps
 }
 
-// did reports how many packages a stage has done, with steps more of them.
+// did reports how many packages a stage has done. steps is the number since the last report.
 func (r *reporter) did(what string, steps int) {
 	r.done += steps
 	r.line("%s %d of %d packages", what, r.done, r.total)
@@ -77,7 +77,7 @@ func (r *reporter) did(what string, steps int) {
 // maxLine is the length in bytes at which lineWriter cuts a line.
 const maxLine = 4 << 10
 
-// lineWriter calls line for every complete line written to it, unless line is nil.
+// lineWriter calls line for every complete line that is written to it. line may be nil.
 type lineWriter struct {
 	line func(string)
 	part []byte

@@ -11,21 +11,21 @@ import (
 	"github.com/e2bctl/e2bctl/internal/shell"
 )
 
-// requirementFiles copies requirements files for a pip that does not run in the caller's
-// directory, against which pip resolves most paths in them.
+// requirementFiles copies requirements files. pip does not run in the caller's directory, but
+// resolves most paths in these files relative to its own directory.
 type requirementFiles struct {
-	dir    string            // the directory of the copies
-	copies map[string]string // by the absolute paths of the files
+	dir    string            // directory for the copies
+	copies map[string]string // keyed by the absolute paths of the files
 
-	options   *regexp.Regexp // the options of a line whose values are files
-	argument  *regexp.Regexp // a requirement: a part that may be a path, extras and marker
-	trailing  *regexp.Regexp // a comment
-	archives  *regexp.Regexp // the names of packages that are files
-	reference *regexp.Regexp // to a variable
+	options   *regexp.Regexp // options whose values are files
+	argument  *regexp.Regexp // a requirement: a part that may be a path, with extras and marker
+	trailing  *regexp.Regexp // comment at the end of a line
+	archives  *regexp.Regexp // names of packages that are files
+	reference *regexp.Regexp // reference to a variable
 }
 
-// newRequirementFiles returns a requirementFiles that copies files to dir. It compiles its
-// regular expressions here, because only a setup needs them.
+// newRequirementFiles returns a requirementFiles that copies to dir. It compiles the regular
+// expressions here, because only a setup needs them.
 func newRequirementFiles(dir string) *requirementFiles {
 	return &requirementFiles{
 		dir: dir, copies: map[string]string{},
@@ -37,8 +37,8 @@ func newRequirementFiles(dir string) *requirementFiles {
 	}
 }
 
-// copy copies a file and makes its paths absolute. Files that it includes are copied, too.
-// Lines keep their numbers. copy returns the path of the copy.
+// copy copies a file, and the files that it includes. It makes paths in them absolute, and
+// keeps the line numbers. It returns the path of the copy.
 func (r *requirementFiles) copy(name string) (string, error) {
 	if copied, done := r.copies[name]; done {
 		return copied, nil
@@ -73,7 +73,7 @@ func (r *requirementFiles) copy(name string) (string, error) {
 	return copied, nil
 }
 
-// renamedError is an error with other names for the files in its text.
+// renamedError is an error whose text has other names for the files.
 type renamedError struct {
 	error
 
@@ -83,8 +83,8 @@ type renamedError struct {
 func (e *renamedError) Error() string { return e.names.Replace(e.error.Error()) }
 func (e *renamedError) Unwrap() error { return e.error }
 
-// originals returns a replacer that turns the paths of the copies in pip's messages back
-// into those of the files.
+// originals returns a replacer for pip's messages. It replaces the paths of the copies by those
+// of the original files.
 func (r *requirementFiles) originals() *strings.Replacer {
 	var pairs []string
 	for name, copied := range r.copies {
@@ -93,7 +93,7 @@ func (r *requirementFiles) originals() *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// line returns one logical line of a file in dir with absolute paths.
+// line returns a logical line of a file in dir, with absolute paths.
 func (r *requirementFiles) line(text, dir string) string {
 	text = r.trailing.ReplaceAllString(text, "")
 	begin := len(text)
@@ -109,7 +109,7 @@ func (r *requirementFiles) line(text, dir string) string {
 			value = value[1 : len(value)-1]
 		}
 		resolved := r.option(strings.TrimRight(part[2], "= \t"), r.expand(value), dir)
-		if resolved == r.expand(value) { // the values of variables may be secret
+		if resolved == r.expand(value) { // values of variables may be secret
 			return option
 		}
 		return part[1] + part[2] + shell.Quote(resolved)
@@ -144,8 +144,8 @@ func (r *requirementFiles) option(name, value, dir string) string {
 	return resolved
 }
 
-// requirement returns text, with an absolute path if text names a path. text is a line of a
-// requirements file, without the line's options.
+// requirement returns text. If text names a path, it is made absolute. text is a line of a
+// requirements file without its options.
 func (r *requirementFiles) requirement(text string) string {
 	part := r.argument.FindStringSubmatch(text)
 	path := r.expand(part[2])
@@ -163,13 +163,12 @@ func (r *requirementFiles) requirement(text string) string {
 	return part[1] + resolved + part[3]
 }
 
-// looksLikePath reports whether pip takes a requirement for a path even if no such file
-// exists.
+// looksLikePath reports whether pip treats a requirement as a path even if no such file exists.
 func looksLikePath(text string) bool {
 	return strings.HasPrefix(text, ".") || strings.Contains(filepath.ToSlash(text), "/")
 }
 
-// expand replaces references to variables as pip does.
+// expand replaces references to variables, as pip does.
 func (r *requirementFiles) expand(text string) string {
 	return r.reference.ReplaceAllStringFunc(text, func(reference string) string {
 		if value := os.Getenv(reference[2 : len(reference)-1]); value != "" {
@@ -179,7 +178,7 @@ func (r *requirementFiles) expand(text string) string {
 	})
 }
 
-// isComment reports whether a line is nothing but a comment.
+// isComment reports whether a line consists only of a comment.
 func isComment(line string) bool { return strings.HasPrefix(strings.TrimSpace(line), "#") }
 
 func exists(path string) bool {

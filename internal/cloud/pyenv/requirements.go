@@ -11,10 +11,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// list is a pinned and hashed list of packages, for all Python versions at once.
+// list is a pinned list of packages with hashes, for all Python versions.
 type list string
 
-// short is the list of every environment, and full the list of the service's template.
+// short is the list of every environment. full is the list of the service's template.
 var (
 	//go:embed requirements.txt
 	short list
@@ -22,8 +22,8 @@ var (
 	full list
 )
 
-// FullList returns the list of the full environment: a requirements.txt for all Python
-// versions at once.
+// FullList returns the list of the full environment, as a requirements.txt for all Python
+// versions.
 func FullList() string { return string(full) }
 
 var covered = lazyregexp.New(`(?m)^# Python 3\.(\d+) to 3\.(\d+);`)
@@ -39,22 +39,22 @@ func (l list) minors() (first, last int) {
 	return first, last
 }
 
-// digest returns the hash of text, shortened for the name of a directory.
+// digest returns the hash of text, shortened so that it can be part of a directory's name.
 func digest(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:6])
 }
 
-// venvName returns the name of the environment made of packages with an interpreter. Other
-// packages, another version or another interpreter result in a different environment.
+// venvName returns the name of the environment for packages and an interpreter. It depends on
+// the packages, the version and the interpreter.
 func venvName(c choice, base *interpreter) string {
 	return fmt.Sprintf("%s-%d.%d-%s", c.digest(), base.Numbers[0], base.Numbers[1], digest(base.Base+" "+base.version()))
 }
 
 var pinned = lazyregexp.New(`(?m)^[\w.-]+==[^\s;]+(?: ; (.*?))?(?: \\)?$`)
 
-// pins returns the packages of the list for a minor version of Python 3. Each is one line with
-// the version, and the lines with the hashes of its files.
+// pins returns the packages of the list for a minor version of Python 3. Each pin has a line
+// with the version, and lines with the hashes of the package's files.
 func (l list) pins(minor int) (pins []string) {
 	applied := false
 	for line := range strings.Lines(string(l)) {
@@ -73,7 +73,7 @@ func (l list) pins(minor int) (pins []string) {
 
 var condition = lazyregexp.New(`python_version (==|<=|>=) "3\.(\d+)"`)
 
-// applies evaluates a marker of the forms that occur in the list.
+// applies evaluates a marker. It supports only the forms that occur in the list.
 func applies(marker string, minor int) bool {
 	for _, match := range condition().FindAllStringSubmatch(marker, -1) {
 		bound, _ := strconv.Atoi(match[2])

@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// Where files have no modes, the directory of the user's profile decides who
-// can change its files.
+// Where files have no modes, the directory of the user's profile determines who can change its
+// files.
 
 func umask(argv []string) []string { return argv }
 

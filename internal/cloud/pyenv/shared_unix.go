@@ -11,15 +11,15 @@ import (
 	"syscall"
 )
 
-// umask makes a program create files that only their owner can write to,
-// regardless of this process's umask. Go cannot set the umask for a child alone.
+// umask returns a command that runs argv with a umask of 022, so that only the owner can write
+// to new files. Go cannot set the umask of a child process alone.
 func umask(argv []string) []string {
 	return append([]string{"/bin/sh", "-c", `umask 022 && exec "$@"`, "sh"}, argv...)
 }
 
-// makeCache creates the cache directory, or removes the rights of others in an
-// existing one: nobody else may write to it. Others may read only root's cache,
-// because root's sandboxes can run with ids that have no rights of their own.
+// makeCache creates the cache directory, or removes the rights of other users from an existing
+// one. Other users must not write to the cache. They may read only root's cache, because root's
+// sandboxes may run with ids that have no rights.
 func makeCache(cache string, report *reporter) error {
 	closed := fs.FileMode(0o077)
 	if os.Geteuid() == 0 {
@@ -28,7 +28,7 @@ func makeCache(cache string, report *reporter) error {
 	if err := os.MkdirAll(cache, 0o777&^closed); err != nil {
 		return fmt.Errorf("python: make the cache directory: %w", err)
 	}
-	// The parent belongs to e2bctl too: it holds instances of the cloud.
+	// The parent also belongs to e2bctl: it contains the instances of the cloud.
 	err := errors.Join(closeDirectory(cache, filepath.Dir(cache), 0o022, report), closeDirectory(cache, cache, closed, report))
 	if err != nil {
 		return fmt.Errorf("python: the cache directory: %w", err)
@@ -36,9 +36,9 @@ func makeCache(cache string, report *reporter) error {
 	return nil
 }
 
-// closeDirectory removes the rights in closed from directory, which is the cache
-// or contains it. Afterwards the former rights of others are no longer visible,
-// so environments that others could change lose the mark of being complete.
+// closeDirectory removes the permissions closed from directory, which is the cache or contains
+// it. Afterwards, the earlier permissions are unknown. So environments that other users could
+// change lose the mark that they are complete.
 func closeDirectory(cache, directory string, closed fs.FileMode, report *reporter) error {
 	info, err := os.Stat(directory)
 	if err != nil {
@@ -62,9 +62,9 @@ func closeDirectory(cache, directory string, closed fs.FileMode, report *reporte
 	return os.Chmod(directory, info.Mode().Perm()&^closed)
 }
 
-// checkUnshared returns an error if a user other than this one and root can change
-// the environment in directory, because its content is run as this user. It looks
-// at every file, unless others cannot reach the directory.
+// checkUnshared returns an error if a user other than this one and root can change the
+// environment in directory, because files in it are executed as this user. It checks every
+// file, unless other users cannot reach the directory.
 func checkUnshared(directory string) error {
 	directory, err := filepath.EvalSymlinks(directory)
 	if err != nil {
@@ -87,7 +87,7 @@ func checkUnshared(directory string) error {
 	})
 }
 
-// checkOwn checks one file. A symbolic link has only an owner, no mode.
+// checkOwn checks one file. A symbolic link has an owner, but no mode.
 func checkOwn(path string) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -101,8 +101,8 @@ func checkOwn(path string) error {
 	return nil
 }
 
-// unreachable reports whether directory is inside one that only its owner can
-// enter, and that this user or root owns. The path must contain no symbolic links.
+// unreachable reports whether directory is inside a directory that only its owner can enter,
+// and whose owner is this user or root. The path must not contain symbolic links.
 func unreachable(directory string) bool {
 	for {
 		info, err := os.Lstat(directory)

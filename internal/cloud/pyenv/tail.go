@@ -6,14 +6,13 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// tailSize limits the bytes of a program's output that go into an error.
+// tailSize bounds the bytes of a program's output that an error contains.
 const tailSize = 1 << 10
 
-// tail keeps the end of the bytes written to it. Its zero value is ready to
-// use.
+// tail keeps the last bytes that are written to it. The zero value is ready to use.
 type tail struct {
 	kept []byte
-	cut  bool // the beginning was dropped
+	cut  bool // earlier bytes were dropped
 }
 
 func (t *tail) Write(data []byte) (int, error) {
@@ -25,11 +24,11 @@ func (t *tail) Write(data []byte) (int, error) {
 
 var credentials = lazyregexp.New(`://[^/@\s]*@`)
 
-// withoutCredentials removes the user and password of every address in text.
+// withoutCredentials removes the user and the password from every URL in text.
 func withoutCredentials(text string) string { return credentials().ReplaceAllString(text, "://") }
 
-// suffix returns ": " and the kept lines, joined, without the credentials that
-// an index's address may contain. It returns "" if nothing was written.
+// suffix returns ": " and the last lines, joined. It removes credentials, which the URL of an
+// index may contain. It returns "" if nothing was written.
 func (t *tail) suffix() string {
 	text := strings.ToValidUTF8(string(t.kept), "?")
 	if t.cut { // the first line may begin in the middle of a password

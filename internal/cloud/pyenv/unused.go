@@ -9,8 +9,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// NoteUse records that the prepared environment is in use, as [setupdir.Marker.NoteUse]
-// does. For other environments it does nothing.
+// NoteUse records that the prepared environment is in use, as [setupdir.Marker.NoteUse] does.
+// It does nothing for any other Python.
 func (e *Env) NoteUse() {
 	if e.Level == Venv {
 		setupdir.Marker(marker).NoteUse(filepath.Dir(filepath.Dir(e.Python)))
@@ -19,9 +19,9 @@ func (e *Env) NoteUse() {
 
 var venvForm = lazyregexp.New(`^[0-9a-f]{12}-3\.\d+-[0-9a-f]{12}$`)
 
-// removeUnused removes the finished environments that nobody has used for a long time.
-// It leaves unfinished ones, which another process may be making. One
-// that cannot be removed only takes up space.
+// removeUnused removes complete environments that have not been used for a long time. It keeps
+// incomplete ones, because another process may be creating them. It ignores errors: an
+// environment that stays only uses disk space.
 func removeUnused(report *reporter) {
 	cache, err := cacheDirectory()
 	if err != nil {
@@ -35,8 +35,8 @@ func removeUnused(report *reporter) {
 			continue
 		}
 		report.line("removing the Python environment %s, unused since %s", directory, since.Format(time.DateOnly))
-		// The marker is removed first: if this is interrupted, the remaining files
-		// count as unfinished.
+		// The marker is removed first. If the removal is interrupted, the rest counts as
+		// incomplete.
 		err := os.Remove(filepath.Join(directory, marker))
 		if err == nil {
 			err = os.RemoveAll(directory)

@@ -9,13 +9,14 @@ import (
 	"strings"
 )
 
-// userPath makes pip take --user in an environment: Python runs it at each start.
+// userPath is a .pth file that makes pip accept --user in an environment. Python runs it at
+// each start.
 //
 //go:embed user.pth
 var userPath string
 
-// allowUser makes the environment's pip accept --user, which notebooks and models
-// write and pip would refuse.
+// allowUser makes the environment's pip accept --user. Notebooks and models use this option,
+// which pip refuses in an environment by default.
 func (b *builder) allowUser(ctx context.Context) error {
 	var packages strings.Builder
 	err := b.command(ctx, func(line string) { packages.WriteString(line) },

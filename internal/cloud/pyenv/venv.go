@@ -19,17 +19,16 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// marker is the file that makes a virtual environment count as complete. It is written last.
-// An environment cannot be built elsewhere and renamed, because its scripts contain its path.
-// Without the marker it is left over from an interrupted run.
+// marker is the name of the file that marks a virtual environment as complete. It is written
+// last. An environment cannot be created elsewhere and renamed, because its scripts contain its
+// path. An environment without the marker was left behind by an interrupted run.
 const marker = "e2bctl-complete"
 
-// fonts is the place of matplotlib's list of fonts inside the environment. The list is made
-// together with the environment, so that a sandbox's first plot does not search the machine
-// for fonts.
+// fonts is the path of matplotlib's font list in the environment. The list is created with the
+// environment, so that the first plot in a sandbox does not search the machine for fonts.
 const fonts = "share/matplotlib"
 
-// cacheDirectory returns the directory in which environments are made.
+// cacheDirectory returns the directory in which environments are created.
 func cacheDirectory() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -38,13 +37,14 @@ func cacheDirectory() (string, error) {
 	return filepath.Join(cache, "e2bctl", "python"), nil
 }
 
-// errRefused means that an environment exists, but none of its programs is run because other
-// users of the machine can change it.
+// errRefused reports that an environment exists but is not used, because other users of the
+// machine can change it.
 var errRefused = errors.New("python: the prepared environment is not used")
 
-// findVenv returns the newest finished environment of these packages. It returns nil if none
-// works, and an error that wraps [errRefused] if others can change the only one. It runs only
-// the environment's own interpreter, so the first python3 on PATH does not matter.
+// findVenv returns the newest complete environment with these packages. It returns nil if none
+// works. If there is only an environment that others can change, the error wraps [errRefused].
+// findVenv only runs the environment's own interpreter, so the first python3 in PATH does not
+// matter.
 func findVenv(ctx context.Context, c choice) (*Env, error) {
 	cache, err := cacheDirectory()
 	if err != nil {
@@ -95,7 +95,7 @@ func venvPython(directory string) string {
 	return filepath.Join(directory, "bin", "python3")
 }
 
-// makeVenv returns the environment. If there is none it creates it, or waits for the process
+// makeVenv returns the environment. If there is none, it creates it, or waits for the process
 // that is creating it. Its errors name the packages to install.
 func makeVenv(ctx context.Context, c choice, report *reporter) (*Env, error) {
 	cache, err := cacheDirectory()
@@ -112,7 +112,7 @@ func makeVenv(ctx context.Context, c choice, report *reporter) (*Env, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = lock.Close() }() // the file has no content
+	defer func() { _ = lock.Close() }() // closing loses nothing, as the file is empty
 	switch env, err := findVenv(ctx, c); {
 	case errors.Is(err, errRefused):
 		report.line("%v; making another one", err)
@@ -138,8 +138,8 @@ func makeVenv(ctx context.Context, c choice, report *reporter) (*Env, error) {
 	return env, err
 }
 
-// acquire takes the lock file. If ctx ends first, the lock is released as soon as
-// it is granted.
+// acquire locks the lock file. If ctx ends first, the lock is released as soon as it is
+// acquired.
 func acquire(ctx context.Context, name string, report *reporter) (*lockedfile.File, error) {
 	type result struct {
 		file *lockedfile.File
@@ -172,8 +172,8 @@ func acquire(ctx context.Context, name string, report *reporter) (*lockedfile.Fi
 	}
 }
 
-// baseInterpreter returns the interpreter for making the environment: the first one for which
-// the list has files and that can create environments.
+// baseInterpreter returns the interpreter from which to create the environment. It is the first
+// one that can create environments, and for which the list has files.
 func baseInterpreter(ctx context.Context, l list, report *reporter) (*interpreter, error) {
 	first, last := l.minors()
 	found, err := candidates(ctx)
@@ -205,7 +205,7 @@ func baseInterpreter(ctx context.Context, l list, report *reporter) (*interprete
 	return repaired, nil
 }
 
-// installVenvModule installs the part of Python that Debian's python3 lacks.
+// installVenvModule installs the part of Python that is missing in Debian's python3.
 func installVenvModule(ctx context.Context, report *reporter) error {
 	apt, err := hostprogram.Find("apt-get")
 	if err != nil || os.Geteuid() != 0 {
@@ -223,13 +223,13 @@ func installVenvModule(ctx context.Context, report *reporter) error {
 	return run.command(ctx, nil, install...)
 }
 
-// builder makes one environment.
+// builder creates one environment.
 type builder struct {
 	choice    choice
 	directory string
-	fetched   string   // the directory of fetched packages: it stays when the work is interrupted
-	scratch   string   // where its programs run; empty: in their own directories
-	lock      *os.File // inherited by the programs it runs, so that an orphan still holds it
+	fetched   string   // directory of the fetched packages; kept after an interruption
+	scratch   string   // directory in which programs run; "": each program's own directory
+	lock      *os.File // inherited by programs that the builder runs, so that an orphan still holds the lock
 	report    *reporter
 }
 
@@ -277,11 +277,11 @@ func (b *builder) run(ctx context.Context, base *interpreter) error {
 	return nil
 }
 
-// temporary returns the directory for the temporary files of its programs: a killed program
-// leaves them behind, and they are removed with the environment.
+// temporary returns the directory for temporary files of the builder's programs. A program that
+// is killed leaves them behind, and they are removed with the environment.
 func (b *builder) temporary() string { return filepath.Join(b.scratch, "tmp") }
 
-// installFile installs the packages of the user's file.
+// installFile installs the packages in the user's file.
 func (b *builder) installFile(ctx context.Context) error {
 	b.report.stage("fetching the packages of "+b.choice.File, 0)
 	files := newRequirementFiles(b.scratch)
@@ -300,7 +300,7 @@ func (b *builder) installFile(ctx context.Context) error {
 	return nil
 }
 
-// pip runs a command of the environment's pip, and passes its lines of output to lines.
+// pip runs a command of the environment's pip. It passes each line of output to lines.
 func (b *builder) pip(ctx context.Context, lines func(string), command string, arguments ...string) error {
 	log := filepath.Join(b.directory, "pip.log")
 	pip := []string{
@@ -309,27 +309,27 @@ func (b *builder) pip(ctx context.Context, lines func(string), command string, a
 	if err := b.command(ctx, lines, append(pip, arguments...)...); err != nil {
 		return cmp.Or(unreadIndex(log), err)
 	}
-	_ = os.Remove(log) // megabytes that nobody reads
+	_ = os.Remove(log) // the log has megabytes and is not needed
 	return nil
 }
 
-// elsewhere lists the variables that would make pip work on another installation than the new
-// one, or install additional packages.
+// elsewhere lists variables that would make pip use another installation than the new one, or
+// install additional packages.
 var elsewhere = []string{
 	"PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_PYTHON", "PIP_REQUIREMENT", "PIP_CONSTRAINT", "PIP_EDITABLE", "PIP_GROUP",
 	"PIP_REQUIREMENTS_FROM_SCRIPT",
 }
 
-// withoutPython returns an environment without Python's variables, which would run the
-// caller's own files in it or in processes that it starts.
+// withoutPython removes Python's variables from environ. They would make the environment's
+// Python, or processes that it starts, run the caller's own files.
 func withoutPython(environ []string) []string {
 	return slices.DeleteFunc(environ, func(variable string) bool { return strings.HasPrefix(strings.ToUpper(variable), "PYTHON") })
 }
 
 var collecting = lazyregexp.New(`^Collecting ([\w.-]+)==`)
 
-// command runs one program to its end and passes its lines of output to lines. Index, proxy
-// and certificate settings of the environment are kept for pip; settings that would make it
+// command runs a program until it ends. It passes each line of output to lines. Settings of the
+// index, the proxy and certificates stay in the environment. Settings that would make pip
 // install elsewhere are removed.
 func (b *builder) command(ctx context.Context, lines func(string), argv ...string) error {
 	run := umask(argv)
@@ -351,8 +351,8 @@ func (b *builder) command(ctx context.Context, lines func(string), argv ...strin
 	var errs tail
 	output := lineWriter{line: lines}
 	command.Stderr, command.Stdout = &errs, &output
-	// The death signal that endWithParent sets is tied to the thread that starts
-	// the process.
+	// endWithParent sets a death signal, which is sent when the thread that starts the process
+	// ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	endWithParent(command)

@@ -13,16 +13,16 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 )
 
-// environment returns the variables that the service adds to the environment of every
-// process of the sandbox that c describes. proxied says whether there is a proxy, temp is
-// the directory for temporary files, and exists reports whether a file exists.
+// environment returns the variables that the service adds to the environment of every process
+// of the sandbox c. proxied means that there is a proxy. temp is the directory for temporary
+// files. exists reports whether a file exists.
 func environment(c *guest.Config, proxied bool, temp string, exists func(path string) bool) map[string]string {
 	env := map[string]string{}
 	maps.Copy(env, c.System)
 	env["E2B_SANDBOX"] = "true"
 	env["E2B_SANDBOX_ID"] = c.SandboxID
 	env["E2B_TEMPLATE_ID"] = c.TemplateID
-	if temp != "/tmp" { // programs look in /tmp by default
+	if temp != "/tmp" { // /tmp is the default of programs
 		env["TMPDIR"] = temp
 	}
 	if proxied && c.Offline {
@@ -30,7 +30,7 @@ func environment(c *guest.Config, proxied bool, temp string, exists func(path st
 	}
 	if proxied && c.Proxy {
 		proxy := "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(guest.ProxyPort))
-		// Some programs read only one spelling, some only the other.
+		// Some programs read only the upper-case name, and others only the lower-case name.
 		for _, name := range []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"} {
 			env[name] = proxy
 		}
@@ -38,12 +38,12 @@ func environment(c *guest.Config, proxied bool, temp string, exists func(path st
 			env[name] = "localhost,127.0.0.1,::1"
 		}
 	}
-	// Python packages and Node bring certificates of their own, which do not
-	// include those that the machine's owner added.
+	// Python packages and Node have their own certificates, without those that the owner of the
+	// machine added.
 	bundle := caBundle
 	if c.Authority {
 		bundle = guest.BundleFile
-		env["PIP_CERT"] = bundle // which ignores the others
+		env["PIP_CERT"] = bundle // pip ignores the other variables
 	}
 	if c.Authority || exists(caBundle) {
 		for _, name := range []string{"SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"} {
@@ -53,16 +53,16 @@ func environment(c *guest.Config, proxied bool, temp string, exists func(path st
 	return env
 }
 
-// defaults returns the variables that a sandbox was created with, and the language, which
-// they may override.
+// defaults returns the variables with which a sandbox was created, and variables for the
+// language, which they may override.
 func defaults(created map[string]string) map[string]string {
 	env := map[string]string{"LANG": guest.Language}
 	maps.Copy(env, created)
 	return env
 }
 
-// mark writes the files by which programs recognize a sandbox, and tell which one it is.
-// root is the sandbox's root directory, run envd's own.
+// mark writes the files by which programs recognise a sandbox, and find its id. root is the
+// sandbox's root directory. run is the directory of envd for such files.
 func mark(c *guest.Config, root, run string) error {
 	if err := os.MkdirAll(run, 0o755); err != nil {
 		return err
@@ -75,8 +75,9 @@ func mark(c *guest.Config, root, run string) error {
 	)
 }
 
-// unlessClosed drops an error that means that envd may not write the file, because of a container's
-// user or a read-only root directory. Programs in such a container find the other marks.
+// unlessClosed returns nil if err means that envd may not write the file, because of a
+// container's user or a read-only root directory. Otherwise it returns err. Programs in such a
+// container find the other marks.
 func unlessClosed(err error) error {
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
 		return nil
@@ -84,8 +85,8 @@ func unlessClosed(err error) error {
 	return err
 }
 
-// markKernel writes the file in which clients of the stateful template, the
-// interpreter's first one, look for the id of the default kernel.
+// markKernel writes the file with the id of the default kernel. Clients of the stateful
+// template, which was the first template of the interpreter, look for this file.
 func markKernel(home, id string) error {
 	dir := filepath.Join(home, ".jupyter")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -96,8 +97,8 @@ func markKernel(home, id string) error {
 
 const caBundle = "/etc/ssl/certs/ca-certificates.crt"
 
-// replace writes a file in place of anything that has its path. An image may have any kind
-// of file there, and opening a pipe would block.
+// replace writes a file, and replaces any other file at the path. An image may have any kind of
+// file there, and opening a pipe would block.
 func replace(path, text string) error {
 	if err := os.RemoveAll(path); err != nil {
 		return err

@@ -15,13 +15,13 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel"
 )
 
-// settle fits envd to the image that is the root of its sandbox: it takes the image's
-// accounts, makes its working directory, and gives login shells its PATH. No code of the
-// sandbox has run yet, and links of the image cannot lead out of the sandbox. An error says
-// what commands will lack.
+// settle adapts envd to the image that is the root of its sandbox. It adds the accounts of the
+// image, creates the image's working directory, and makes login shells use the image's PATH. No
+// code of the sandbox has run yet, and links in the image cannot lead out of the sandbox. The
+// error names what commands will lack.
 func settle(config *guest.Config, g *inside.Guest) (err error) {
 	for i := range g.Users {
-		if !config.Contained { // in a container, each user is that of the container
+		if !config.Contained { // in a container, every user is the container's user
 			g.Users[i] = envd.AsInFiles(g.Users[i])
 		}
 	}
@@ -31,11 +31,11 @@ func settle(config *guest.Config, g *inside.Guest) (err error) {
 	return errors.Join(err, writeProfile(config.Path))
 }
 
-// maxProfile bounds an image's /etc/profile. Shells read a longer one as it is.
+// maxProfile bounds the size of an image's /etc/profile. A larger file is not changed.
 const maxProfile = 1 << 20
 
-// writeProfile makes login shells, which run every command line, keep PATH and read the
-// files of the user's home, as the service's do.
+// writeProfile makes login shells keep PATH and read the files of the user's home, as the
+// service's shells do. A login shell runs every command line.
 func writeProfile(path string) error {
 	const name = "/etc/profile"
 	if err := os.MkdirAll(filepath.Dir(login.PathFile), 0o755); err != nil {
@@ -61,8 +61,8 @@ func writeProfile(path string) error {
 	return nil
 }
 
-// warm returns the process from which kernels are forked, or nil. Kernels of an image run
-// its own Python, which is not warm.
+// warm returns a [kernel.Warm] that forks kernels from the zygote. It returns nil for a sandbox
+// with an image, because its kernels run the Python of the image.
 func warm(config *guest.Config, g *inside.Guest) *kernel.Warm {
 	if config.Image != "" || config.Wasm != nil {
 		return nil

@@ -27,17 +27,17 @@ import (
 
 const (
 	defaultUser = "user"
-	kernelUser  = "root" // like the service's kernels, which work in the default user's home
+	kernelUser  = "root" // as on the service, whose kernels use the default user's home
 
 	headerDeadline = 10 * time.Second
-	idleDeadline   = 640 * time.Second // longer than the server in front keeps a connection
+	idleDeadline   = 640 * time.Second // longer than the server keeps an idle connection
 	maxHeader      = 64 << 10
 )
 
 func init() { inside.Serve(serve) }
 
-// serve runs the envd of a sandbox. When it returns, the sandbox ends with every
-// process and file in it, so nothing is closed here.
+// serve runs the envd of a sandbox. When it returns, the sandbox ends with all its processes
+// and files, so serve need not close anything.
 func serve(ctx context.Context, g *inside.Guest) error {
 	var config guest.Config
 	if err := json.Unmarshal(g.Config, &config); err != nil {
@@ -102,7 +102,7 @@ func serve(ctx context.Context, g *inside.Guest) error {
 	}
 }
 
-// daemonOptions returns what the envd of a sandbox is made from.
+// daemonOptions returns the options of a sandbox's envd.
 func daemonOptions(config *guest.Config, g *inside.Guest, homes map[string]string, memory *child.Memory, logger *slog.Logger) envd.Options {
 	workdir := config.Workdir
 	if workdir == guest.UserWorkdir {
@@ -119,8 +119,9 @@ func daemonOptions(config *guest.Config, g *inside.Guest, homes map[string]strin
 	return options
 }
 
-// newDaemon returns the envd of a sandbox. If the account of the default user was removed, the
-// sandbox starts all the same: it may have been paused, and nobody could get at its files otherwise.
+// newDaemon returns the envd of a sandbox. The sandbox starts even if the account of the
+// default user was removed. It may have been paused, and otherwise its files would be
+// inaccessible.
 func newDaemon(ctx context.Context, o envd.Options, logger *slog.Logger) (*envd.Server, error) {
 	daemon, err := envd.New(o)
 	if err != nil && o.DefaultUser != defaultUser && !errors.Is(err, envd.ErrNoID) {
@@ -131,8 +132,8 @@ func newDaemon(ctx context.Context, o envd.Options, logger *slog.Logger) (*envd.
 	return daemon, err
 }
 
-// listen serves the ports of the sandbox. The first error of a server is sent to ended, which
-// has room for one more.
+// listen serves the ports of the sandbox. Each server sends its first error to ended, which has
+// room for one error more.
 func listen(g *inside.Guest, cloudPort int, daemon *envd.Server, kernels *interpreter.Server, logger *slog.Logger) (ended chan error, err error) {
 	handlers := map[int]http.Handler{
 		protocol.PortEnvd:        daemon.Handler(),
@@ -165,8 +166,8 @@ func listen(g *inside.Guest, cloudPort int, daemon *envd.Server, kernels *interp
 	return ended, nil
 }
 
-// become gives a restored sandbox a new configuration. Running processes keep the old one;
-// processes that start later get the new one.
+// become gives a restored sandbox a new configuration. It affects processes that start later,
+// but not running processes.
 func become(raw json.RawMessage, g *inside.Guest, daemon *envd.Server) error {
 	var config guest.Config
 	if err := json.Unmarshal(raw, &config); err != nil {
@@ -178,10 +179,10 @@ func become(raw json.RawMessage, g *inside.Guest, daemon *envd.Server) error {
 	return mark(&config, g.Root, g.Run)
 }
 
-// newLogger returns the daemon's logger. It logs everything to the log of the sandbox, and
-// warnings and errors also to that of the server.
+// newLogger returns the logger of envd. It writes all messages to the log of the sandbox. It
+// also writes warnings and errors to the log of the local cloud.
 func newLogger(sandbox io.Writer) *slog.Logger {
-	const longest = 1 << 10 // the text of one attribute
+	const longest = 1 << 10 // maximum length of an attribute's text
 	return slog.New(slog.NewMultiHandler(
 		slog.NewJSONHandler(sandbox, &slog.HandlerOptions{
 			Level: slog.LevelDebug,
@@ -189,7 +190,7 @@ func newLogger(sandbox io.Writer) *slog.Logger {
 				switch v := a.Value.Resolve(); {
 				case v.Kind() == slog.KindString:
 					a.Value = slog.StringValue(clip.Text(v.String(), longest))
-				case v.Kind() == slog.KindDuration: // JSON has it as a number of nanoseconds
+				case v.Kind() == slog.KindDuration: // otherwise JSON has a number of nanoseconds
 					a.Value = slog.StringValue(v.Duration().Round(time.Microsecond).String())
 				}
 				if err, ok := a.Value.Any().(error); ok {

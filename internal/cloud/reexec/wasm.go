@@ -14,7 +14,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv"
 )
 
-// userCredential returns the identity that Deno runs with: kernels do not need root's rights.
+// userCredential returns the user as which Deno runs, because kernels do not need root's
+// rights.
 func userCredential(g *inside.Guest) *syscall.Credential {
 	for _, u := range g.Users {
 		if u.Name == defaultUser {
@@ -24,14 +25,14 @@ func userCredential(g *inside.Guest) *syscall.Credential {
 	return nil
 }
 
-// wasm returns the configuration of kernels in WebAssembly, or nil if kernels run otherwise.
-// Python sees the files of its user, and none of the system.
+// wasm returns the configuration of kernels in WebAssembly. It returns nil if kernels do not
+// run in WebAssembly. Python can access the files of its user, but no files of the system.
 func wasm(config *guest.Config, g *inside.Guest) (*kernel.Wasm, error) {
 	if config.Wasm == nil {
 		return nil, nil //nolint:nilnil // nil: kernels do not run in WebAssembly
 	}
 	i := slices.IndexFunc(g.Users, func(u guest.User) bool { return u.Name == defaultUser })
-	if i < 0 { // its kernels would run as root
+	if i < 0 { // otherwise, kernels would run as root
 		return nil, fmt.Errorf("there is no user %s for Python to run as", defaultUser)
 	}
 	places := append([]string{g.Temp, "/code", g.Users[i].Home}, config.Wasm.Places...)

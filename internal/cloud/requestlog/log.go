@@ -1,6 +1,6 @@
-// Package requestlog records the requests that clients send to the local cloud,
-// so that a test or a person can see what an SDK really sent. It keeps no header,
-// query or body, so it contains no secrets.
+// Package requestlog records the requests of clients to the local cloud, so that a test or a
+// person can check which requests an SDK sends. It does not record headers, queries or bodies,
+// and therefore contains no secrets.
 package requestlog
 
 import (
@@ -12,36 +12,36 @@ import (
 	"time"
 )
 
-// size bounds a log; the oldest entries are dropped first.
+// size bounds the number of entries in a log. The oldest entries are dropped first.
 const size = 1024
 
-// maxText bounds how much of a string from outside one entry keeps.
+// maxText bounds the length of a text from outside in an entry.
 const maxText = 512
 
-// maxIgnored bounds how many field names are kept for one request.
+// maxIgnored bounds the number of field names that are kept for a request.
 const maxIgnored = 32
 
-// Entry is a request that was answered.
+// Entry describes a request that was answered.
 type Entry struct {
 	Time     time.Time
 	Method   string
-	Path     string // without the query, which may carry a signature
+	Path     string // without the query, which may contain a signature
 	Status   int
 	Duration time.Duration
-	Sandbox  string   // the sandbox it was routed to, "" for the REST API
-	Port     int      // the port it was routed to, 0 for the REST API
-	Ignored  []string // fields of the body, and parameters of the query as ?name, that the cloud does not know
+	Sandbox  string   // sandbox that received the request; "": REST API
+	Port     int      // port that received the request; 0: REST API
+	Ignored  []string // unknown fields of the body, and unknown parameters of the query as ?name
 }
 
-// Log is a bounded list of requests. The zero value is ready to use. It is safe
-// for concurrent use.
+// Log is a bounded list of entries. The zero value is ready to use. It is safe for concurrent
+// use.
 type Log struct {
 	mu      sync.Mutex
 	entries []Entry
 	first   int // index of the oldest entry once the list is full
 }
 
-// Entries returns a copy of the log, oldest request first.
+// Entries returns a copy of the log. The oldest entry is first.
 func (l *Log) Entries() []Entry {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -59,17 +59,17 @@ func (l *Log) add(e Entry) {
 	l.first = (l.first + 1) % size
 }
 
-// MethodEgress is the method of an entry that is not a request but a denied
-// connection out of a sandbox; the entry's path is the host.
+// MethodEgress is the method of an entry for a denied connection out of a sandbox. The path of
+// the entry is the host.
 const MethodEgress = "EGRESS"
 
-// Denied adds an entry for a connection that a sandbox may not make or, with port
-// 0, for a name that it may not look up.
+// Denied adds an entry for a connection that a sandbox may not make. With port 0, the entry is
+// for a name that the sandbox may not look up.
 func (l *Log) Denied(sandbox, host string, port int) {
 	l.add(Entry{Time: time.Now(), Method: MethodEgress, Path: bounded(host), Status: http.StatusForbidden, Sandbox: sandbox, Port: port})
 }
 
-// note holds what the handlers behind [Log.Handler] report about their request.
+// note contains the information that handlers behind [Log.Handler] report about a request.
 type note struct {
 	mu      sync.Mutex
 	sandbox string
@@ -79,7 +79,7 @@ type note struct {
 
 type noteKey struct{}
 
-// Routed records which sandbox and port the request of ctx goes to.
+// Routed records the sandbox and the port that receive the request of ctx.
 func Routed(ctx context.Context, sandbox string, port int) {
 	if n, ok := ctx.Value(noteKey{}).(*note); ok {
 		n.mu.Lock()
@@ -88,9 +88,9 @@ func Routed(ctx context.Context, sandbox string, port int) {
 	}
 }
 
-// Ignored records the names of fields that a request's body has and that the service does not know.
-// The names may also be those of parameters of the request's query. ctx is the context of the
-// request. Of many names only the first are kept.
+// Ignored records names of unknown fields in the body of a request, or of unknown parameters in
+// its query. ctx is the context of the request. If there are too many names, only the first
+// ones are kept.
 func Ignored(ctx context.Context, fields ...string) {
 	if n, ok := ctx.Value(noteKey{}).(*note); ok {
 		n.mu.Lock()
@@ -103,8 +103,8 @@ func Ignored(ctx context.Context, fields ...string) {
 	}
 }
 
-// Handler logs every request that next answers, once it has been answered. An
-// upgraded connection counts as answered when it ends.
+// Handler returns a handler that calls next and logs each request once it has been answered.
+// The request of an upgraded connection is logged when the connection ends.
 func (l *Log) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n := &note{}
@@ -122,11 +122,11 @@ func (l *Log) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// bounded returns a copy: a substring would keep the whole request in memory.
+// bounded returns a shortened copy of s. A substring would keep the whole request in memory.
 func bounded(s string) string { return strings.Clone(s[:min(len(s), maxText)]) }
 
-// recorder keeps the status of an answer. The other abilities of a ResponseWriter
-// stay available through Unwrap.
+// recorder records the status of an answer. Unwrap gives access to the other methods of the
+// ResponseWriter.
 type recorder struct {
 	http.ResponseWriter
 	status int
@@ -135,7 +135,7 @@ type recorder struct {
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 func (r *recorder) WriteHeader(status int) {
-	// 1xx statuses are provisional, except the one that ends HTTP.
+	// A 1xx status is provisional, except the one that switches protocols.
 	if r.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
 		r.status = status
 	}

@@ -11,24 +11,24 @@ import (
 	"path/filepath"
 )
 
-// keySize is the size of a key of AES-256.
+// keySize is the size of an AES-256 key in bytes.
 const keySize = 32
 
-// EnvKey is the variable with the key, as 64 hexadecimal digits.
+// EnvKey is the variable that contains the key, as 64 hexadecimal digits.
 const EnvKey = "E2BCTL_SECRETS_KEY"
 
-// A Source returns the key for sealing secrets. It is called when the first secret is
-// stored or used.
+// A Source returns the key for sealing secrets. It is called when a secret is first stored or
+// used.
 type Source func() ([]byte, error)
 
-// NewKey returns a Source for a store that ends with this process.
+// NewKey returns a Source with a new key, for a store that ends with this process.
 func NewKey() Source {
 	key := make([]byte, keySize)
 	_, _ = rand.Read(key) // never fails
 	return func() ([]byte, error) { return key, nil }
 }
 
-// KeyOf returns a Source for a key in the form of [EnvKey].
+// KeyOf returns a Source for a key in the format of [EnvKey].
 func KeyOf(text string) Source {
 	return func() ([]byte, error) {
 		key, err := hex.DecodeString(text)
@@ -39,8 +39,8 @@ func KeyOf(text string) Source {
 	}
 }
 
-// KeyIn returns a Source for a key in a file. The file is in the directory that dir
-// returns, to which no other user can write. It is made the first time.
+// KeyIn returns a Source for a key in a file. The file is in the directory that dir returns, to
+// which no other user must be able to write. The Source creates the file if it is missing.
 func KeyIn(dir func() (string, error)) Source {
 	return func() ([]byte, error) {
 		in, err := dir()
@@ -78,8 +78,8 @@ func readKey(path string) ([]byte, error) {
 	return key, nil
 }
 
-// writeKey makes the file with a new key. The file never exists in part, and is on the
-// disk before a secret is.
+// writeKey creates the file with a new key. The file is never incomplete, and is on the disk
+// before a secret is stored.
 func writeKey(path string) error {
 	key := make([]byte, keySize)
 	_, _ = rand.Read(key)                                    // never fails
@@ -89,7 +89,7 @@ func writeKey(path string) error {
 	}
 	_, err = file.WriteString(hex.EncodeToString(key) + "\n")
 	if err = errors.Join(err, file.Sync(), file.Close()); err == nil {
-		err = os.Link(file.Name(), path) // fails if there is one
+		err = os.Link(file.Name(), path) // fails if the file exists
 	}
 	return errors.Join(err, os.Remove(file.Name()))
 }

@@ -26,7 +26,7 @@ import (
 const (
 	// Max bounds the number of secrets.
 	Max = 1000
-	// MaxValue bounds the value of a secret in bytes: servers refuse larger headers.
+	// MaxValue bounds the value of a secret in bytes, because servers refuse larger headers.
 	MaxValue = 32 << 10
 
 	maxName = 128
@@ -44,13 +44,13 @@ const (
 )
 
 var (
-	// ErrNotFound means that there is no such secret.
+	// ErrNotFound reports that there is no such secret.
 	ErrNotFound = errors.New("secrets: no such secret")
-	// ErrExists means that there is a secret with that name.
+	// ErrExists reports that there already is a secret with the name.
 	ErrExists = errors.New("secrets: there is a secret with that name")
-	// ErrTooMany means that the limit of secrets is reached.
+	// ErrTooMany reports that the limit of secrets is reached.
 	ErrTooMany = fmt.Errorf("secrets: there are %d, which is the limit", Max)
-	// ErrSealed means that a value cannot be opened with the key.
+	// ErrSealed reports that a value cannot be opened with the key.
 	ErrSealed = errors.New("secrets: the value was sealed with another key, or is damaged")
 )
 
@@ -63,13 +63,13 @@ func (e *InvalidError) Error() string { return "secrets: " + e.Reason }
 type Secret struct {
 	ID        string
 	Name      string
-	Version   int // of the value: 1 at first
+	Version   int // version of the value, beginning with 1
 	Metadata  map[string]string
 	CreatedAt time.Time
 	UpdatedAt time.Time
 }
 
-// record is a secret in the store.
+// record is a secret as stored.
 type record struct {
 	Version int
 	Secret  Secret
@@ -78,23 +78,23 @@ type record struct {
 
 // Options configure a [Registry].
 type Options struct {
-	Store  *store.Store // the caller closes it after the last use of a secret
+	Store  *store.Store // closed by the caller after the last use of a secret
 	Key    Source
 	Logger *slog.Logger // nil: no log
 }
 
-// Registry holds the secrets of one cloud. It is safe for concurrent use.
+// Registry contains the secrets of one cloud. It is safe for concurrent use.
 type Registry struct {
 	store *store.Store
 	aead  func() (cipher.AEAD, error)
 
 	mu     sync.Mutex
 	byID   map[string]record
-	byName map[string]string // ids by name
+	byName map[string]string // maps names to ids
 	listed []Secret
 }
 
-// New returns the secrets in a store. It leaves unreadable ones alone.
+// New returns the secrets in a store. It does not change unreadable records.
 func New(o Options) *Registry {
 	log := cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	ctx := context.Background()
@@ -131,11 +131,11 @@ func open(source Source) (cipher.AEAD, error) {
 	return cipher.NewGCMWithRandomNonce(block)
 }
 
-// sealedUnder returns the text to which a value is bound.
+// sealedUnder returns the text to which the value of the secret is bound.
 func (s *Secret) sealedUnder() string { return fmt.Sprintf("%s %d", s.ID, s.Version) }
 
-// Create makes a secret. Its name is stored in lower case. Errors include [*InvalidError],
-// [ErrExists] and [ErrTooMany].
+// Create creates a secret. Its name is stored in lower case. The errors include an
+// [*InvalidError], [ErrExists] and [ErrTooMany].
 func (r *Registry) Create(name, value string, metadata map[string]string) (Secret, error) {
 	name = strings.ToLower(name)
 	if err := errors.Join(checkName(name), checkValue(value), checkMetadata(metadata)); err != nil {
@@ -153,8 +153,8 @@ func (r *Registry) Create(name, value string, metadata map[string]string) (Secre
 	return r.putLocked(Secret{ID: newID(now), Name: name, Version: 1, Metadata: metadata, CreatedAt: now, UpdatedAt: now}, value)
 }
 
-// Update replaces the value of a secret, by its id or name, and also its metadata unless
-// metadata is nil.
+// Update replaces the value of a secret, which is found by id or name. If metadata is not nil,
+// Update also replaces the metadata.
 func (r *Registry) Update(idOrName, value string, metadata map[string]string) (Secret, error) {
 	if err := errors.Join(checkValue(value), checkMetadata(metadata)); err != nil {
 		return Secret{}, err
@@ -192,13 +192,13 @@ func (r *Registry) putLocked(s Secret, value string) (Secret, error) {
 	return s, nil
 }
 
-// holdLocked replaces the former version of a secret.
+// holdLocked replaces the previous version of a secret in memory.
 func (r *Registry) holdLocked(rec record) {
 	r.byID[rec.Secret.ID], r.byName[rec.Secret.Name] = rec, rec.Secret.ID
 	r.listed = byCreation.Put(r.listed, rec.Secret)
 }
 
-// Get returns a secret by its id or name, or [ErrNotFound].
+// Get returns a secret by id or name. If there is none, the error is [ErrNotFound].
 func (r *Registry) Get(idOrName string) (Secret, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -206,7 +206,7 @@ func (r *Registry) Get(idOrName string) (Secret, error) {
 	return rec.Secret, err
 }
 
-// Value returns the value of the secret with that name. Its errors are [ErrNotFound] and
+// Value returns the value of the secret with a name. The errors are [ErrNotFound] and
 // [ErrSealed].
 func (r *Registry) Value(name string) (string, error) {
 	r.mu.Lock()
@@ -218,7 +218,8 @@ func (r *Registry) Value(name string) (string, error) {
 	return r.Unseal(rec.Sealed, rec.Secret.sealedUnder())
 }
 
-// Seal returns a sealed value for the store. [Registry.Unseal] with the same boundTo opens it.
+// Seal returns a sealed value, which can be stored. [Registry.Unseal] opens it if it is called
+// with the same boundTo.
 func (r *Registry) Seal(value, boundTo string) ([]byte, error) {
 	aead, err := r.aead()
 	if err != nil {
@@ -227,8 +228,8 @@ func (r *Registry) Seal(value, boundTo string) ([]byte, error) {
 	return aead.Seal(nil, nil, []byte(value), []byte(boundTo)), nil
 }
 
-// Unseal returns the value that was sealed. The error is [ErrSealed] if it was sealed with
-// another key, or bound to another text.
+// Unseal returns the value that Seal sealed. The error is [ErrSealed] if the value was sealed
+// with another key, or is bound to another text.
 func (r *Registry) Unseal(sealed []byte, boundTo string) (string, error) {
 	aead, err := r.aead()
 	if err != nil {
@@ -246,15 +247,15 @@ func (s *Secret) Position() ordered.Position { return ordered.Position{At: s.Cre
 
 var byCreation ordered.By[Secret] = func(s Secret) ordered.Position { return s.Position() }
 
-// Page returns at most limit secrets behind a position, newest first; nil: from the first one
-// on.
+// Page returns at most limit secrets that follow a position, newest first. A nil position
+// stands before the first secret.
 func (r *Registry) Page(after *ordered.Position, limit int) []Secret {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return byCreation.Page(r.listed, after, limit, nil)
 }
 
-// Delete deletes a secret by its id or name. Requests that need it fail from then on.
+// Delete deletes a secret by id or name. Later requests that need the secret fail.
 func (r *Registry) Delete(idOrName string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -281,7 +282,7 @@ func (r *Registry) findLocked(idOrName string) (record, error) {
 	return record{}, ErrNotFound
 }
 
-// ValidName reports whether name is a valid name of a secret.
+// ValidName reports whether name is valid for a secret.
 func ValidName(name string) bool { return checkName(strings.ToLower(name)) == nil }
 
 func checkName(name string) error {
@@ -319,7 +320,7 @@ func checkMetadata(metadata map[string]string) error {
 	return nil
 }
 
-// newID returns an id that begins with the time: a UUID of version 7 in 26 characters.
+// newID returns an id that begins with the time. It is a UUID of version 7 in 26 characters.
 func newID(now time.Time) string {
 	const alphabet = "0123456789abcdefghjkmnpqrstvwxyz"
 	var uuid [16]byte

@@ -1,5 +1,5 @@
 // Package setupdir keeps the results of setups on this machine, in one directory for each
-// version. A directory is either complete or absent. When nobody has used it for a long time,
+// version. A directory is either complete or absent. If it has not been used for a long time,
 // the setup of another version removes it.
 package setupdir
 
@@ -19,17 +19,18 @@ import (
 const (
 	keptUnused = 30 * 24 * time.Hour // another version of this program may be used tomorrow
 	noteEvery  = 24 * time.Hour
-	making     = "making-"      // begins the name of a directory that is not complete
-	abandoned  = 24 * time.Hour // an incomplete one that is older has no process left
+	making     = "making-"      // prefix of the name of an incomplete directory
+	abandoned  = 24 * time.Hour // an older incomplete directory belongs to no running process
 	lockName   = "lock"
 )
 
-// Marker is the name of a file in every complete directory. The modification time of the file is
-// the last use of the directory.
+// Marker is the name of a file in every complete directory. The modification time of the file
+// is the time when the directory was last used.
 type Marker string
 
-// NoteUse records that dir is used now, to the day. A program that uses it for a long time calls
-// NoteUse repeatedly. It is best effort: the directory may belong to another user.
+// NoteUse records that dir is in use now, with a resolution of a day. A program that uses dir
+// for a long time must call NoteUse repeatedly. NoteUse ignores errors, because the directory
+// may belong to another user.
 func (m Marker) NoteUse(dir string) {
 	name, now := filepath.Join(dir, string(m)), time.Now()
 	if info, err := os.Stat(name); err == nil && now.Sub(info.ModTime()) > noteEvery {
@@ -37,8 +38,8 @@ func (m Marker) NoteUse(dir string) {
 	}
 }
 
-// Unused reports whether nobody has used the complete directory dir for a long time, and the
-// time of its last use.
+// Unused reports whether the complete directory dir has not been used for a long time. since is
+// the time when it was last used.
 func (m Marker) Unused(dir string) (since time.Time, unused bool) {
 	info, err := os.Stat(filepath.Join(dir, string(m)))
 	if err != nil {
@@ -47,20 +48,22 @@ func (m Marker) Unused(dir string) (since time.Time, unused bool) {
 	return info.ModTime(), time.Since(info.ModTime()) > keptUnused
 }
 
-// Make makes dir. fill writes the content of dir to the directory made, and temporary files to
-// the directory scratch. All users can read and execute the content, because sandboxes run as
-// other users. works returns an error if a directory cannot be used. If dir works, because
-// another process was faster, Make leaves it; otherwise Make replaces it. Make takes everything
-// else in the parent of dir for another version or an incomplete one, and removes it if it is
-// unused. It reports to progress what it replaces and removes. Any number of processes may call
-// it at once.
+// Make creates dir. fill writes the content of dir to the directory made, and temporary files
+// to the directory scratch. All users can read and execute the content, because sandboxes run
+// as other users. works returns an error if a directory cannot be used.
+//
+// If dir already works, for example because another process was faster, Make keeps it.
+// Otherwise, Make replaces it. All other directories in the parent of dir count as other
+// versions or incomplete ones, and Make removes those that are unused. It writes to progress
+// which directories it replaces and removes. Any number of processes may call it at the same
+// time.
 func (m Marker) Make(dir string, progress io.Writer, works func(dir string) error, fill func(made, scratch string) error) error {
 	m.removeUnused(filepath.Dir(dir), progress)
 	temporary, err := os.MkdirTemp(filepath.Dir(dir), making)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(temporary) }() // if this fails, a later Make removes it
+	defer func() { _ = os.RemoveAll(temporary) }() // if this fails, a later Make removes the directory
 	made, scratch := filepath.Join(temporary, "made"), filepath.Join(temporary, "scratch")
 	if err := errors.Join(os.Mkdir(made, 0o755), os.Mkdir(scratch, 0o700)); err != nil {
 		return err
@@ -102,19 +105,18 @@ func replace(dir, made, away string, progress io.Writer, works func(dir string) 
 	return nil
 }
 
-// openToAll makes all files below dir readable and executable by everybody, regardless of the
-// umask.
+// openToAll makes all files below dir readable and executable by all users, whatever the umask.
 func openToAll(dir string) error {
 	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 		return errors.Join(err, os.Chmod(path, 0o755))
 	})
 }
 
-// removeUnused removes from cache the versions that nobody has used for a long time, and the
+// removeUnused removes from cache the versions that have not been used for a long time, and
 // incomplete directories of setups that were killed. It ignores errors: a directory that stays
-// only takes up space.
+// only uses disk space.
 func (m Marker) removeUnused(cache string, progress io.Writer) {
-	entries, _ := os.ReadDir(cache) // if it cannot be read, nothing in it is removed
+	entries, _ := os.ReadDir(cache) // if the cache cannot be read, nothing is removed
 	for _, entry := range entries {
 		dir := filepath.Join(cache, entry.Name())
 		if strings.HasPrefix(entry.Name(), making) {

@@ -1,6 +1,6 @@
-// Package shortage recognises errors whose cause is that this machine or its user has
-// no more processes, open files or memory, so that they are not taken for something
-// that the machine lacks or refuses for good.
+// Package shortage recognises errors that occur because this machine or its user has no
+// processes, open files or memory left. Without it, such an error could be mistaken for a
+// feature that the machine lacks or always refuses.
 package shortage
 
 import (
@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Error names a resource that has run out, and a remedy.
+// Error names an exhausted resource, and a remedy.
 type Error struct {
 	what string
 	err  error
@@ -24,10 +24,10 @@ func (e *Error) Unwrap() error { return e.err }
 // New returns an [*Error] with a remedy for err.
 func New(remedy string, err error) error { return &Error{remedy, err} }
 
-// SandboxDisk stands in errors about the disk of one sandbox, which has a limit of its own.
+// SandboxDisk is part of errors about the disk of one sandbox, which has its own limit.
 const SandboxDisk = "the disk of the sandbox, whose limit must be what it was"
 
-// IsDisk reports whether the cause of err is that a disk of the machine is full.
+// IsDisk reports whether err occurred because a disk of the machine is full.
 func IsDisk(err error) bool {
 	text := strings.ToLower(err.Error())
 	return !strings.Contains(text, SandboxDisk) && slices.ContainsFunc(diskWords, func(words string) bool { return strings.Contains(text, words) })
@@ -35,10 +35,10 @@ func IsDisk(err error) bool {
 
 var diskWords = []string{"no space left on device", "disk quota exceeded", "database or disk is full"}
 
-// signs are the words of the system, and of the run times of Go and C for the same, in
-// lower case. The errors of other processes arrive as text.
+// signs contains the words with which the system and the run-time libraries of Go and C report
+// a shortage, in lower case. Errors of other processes arrive as text.
 //
-// but are words that say what else there is too little of.
+// but contains words which show that another resource is exhausted.
 var signs = []struct {
 	what       string
 	words, but []string
@@ -48,12 +48,13 @@ var signs = []struct {
 		[]string{"resource temporarily unavailable", "failed to create new os thread"},
 		nil,
 	},
-	// Too many references are open files on their way between processes of this user,
-	// more than this process may have open.
+	// "Too many references" means that processes of this user are passing more open files to
+	// each other than this process may have open.
 	{"no more files can be opened; raise ulimit -n", []string{"too many open files", "too many references"}, nil},
 	{"there is not enough memory; end other programs, or raise ulimit -v, ulimit -d or the memory of the container", []string{"cannot allocate memory"}, nil},
 	{"a file may not become as large as it has to be; raise ulimit -f", []string{"file too large", "file size limit exceeded"}, nil},
-	// For namespaces and mounts the same words mean a limit of the machine, not a full disk.
+	// For namespaces and mounts, the same words mean a limit of the machine and not a full
+	// disk.
 	{
 		"a disk is full; free some of it, or have TMPDIR, XDG_RUNTIME_DIR and XDG_CACHE_HOME name directories elsewhere",
 		diskWords,
@@ -61,7 +62,7 @@ var signs = []struct {
 	},
 }
 
-// Of returns err as an [*Error] if a shortage is its cause, else nil.
+// Of returns err as an [*Error] if a shortage is the cause. Otherwise it returns nil.
 func Of(err error) error {
 	if _, known := errors.AsType[*Error](err); known {
 		return err
@@ -69,8 +70,8 @@ func Of(err error) error {
 	return Because(err, err.Error())
 }
 
-// Because is Of for an error whose cause may be in evidence, the output of the process that
-// failed.
+// Because returns err as an [*Error] like Of. It also searches evidence for the cause, which is
+// the output of the failed process.
 func Because(err error, evidence string) error {
 	evidence = strings.ToLower(evidence)
 	for _, sign := range signs {

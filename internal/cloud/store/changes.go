@@ -2,10 +2,10 @@ package store
 
 import "os"
 
-// Change is a kind of change that a store makes to its disk.
+// Change is a kind of change that a store makes on the disk.
 type Change string
 
-// The changes.
+// Kinds of changes.
 const (
 	MakeDirectory Change = "make a directory"
 	Rename        Change = "rename a directory"
@@ -14,13 +14,13 @@ const (
 	DeleteRecord  Change = "delete a record"
 )
 
-// Before makes the store call f before each change to its disk. If f returns an error, the
-// change is not made and fails with it. It is for tests: any change of a store can fail in
-// them.
+// Before makes the store call f before each change on the disk. If f returns an error, the
+// store does not make the change, and fails with this error. It serves tests, in which every
+// change of a store can fail.
 func (s *Store) Before(f func(Change) error) { s.before.Store(&f) }
 
-// may returns an error if a change must fail, for tests.
-func (s *Store) may(c Change) error {
+// fault returns the error with which a test makes a change fail. It returns nil if there is none.
+func (s *Store) fault(c Change) error {
 	if f := s.before.Load(); f != nil {
 		return (*f)(c)
 	}
@@ -28,36 +28,36 @@ func (s *Store) may(c Change) error {
 }
 
 func (s *Store) makeDirectory(path string) error {
-	if err := s.may(MakeDirectory); err != nil {
+	if err := s.fault(MakeDirectory); err != nil {
 		return err
 	}
 	return os.Mkdir(path, 0o700)
 }
 
 func (s *Store) rename(from, to string) error {
-	if err := s.may(Rename); err != nil {
+	if err := s.fault(Rename); err != nil {
 		return err
 	}
 	return os.Rename(from, to)
 }
 
-// flush returns when the names in a directory outlast a loss of power.
+// flush syncs a directory. When it returns, the names in the directory survive a power failure.
 func (s *Store) flush(dir string) error {
-	if err := s.may(Sync); err != nil || !s.durable {
+	if err := s.fault(Sync); err != nil || !s.durable {
 		return err
 	}
 	return syncDir(dir)
 }
 
 func (s *Store) putRecord(table Table, id string, e entry) error {
-	if err := s.may(PutRecord); err != nil {
+	if err := s.fault(PutRecord); err != nil {
 		return err
 	}
 	return s.records.put(table, id, e.encode())
 }
 
 func (s *Store) deleteRecord(table Table, id string) error {
-	if err := s.may(DeleteRecord); err != nil {
+	if err := s.fault(DeleteRecord); err != nil {
 		return err
 	}
 	return s.records.delete(table, id)

@@ -10,12 +10,12 @@ import (
 	"strings"
 )
 
-// own are the names that a directory without a store may hold, and still become a state
-// directory.
+// own lists names that may exist in a directory that is not a store yet, and that can still
+// become a state directory.
 var own = []string{unfinished, lockFile, published, staging, noted, trash, AllowedFile, "lost+found"}
 
-// claim makes dir if necessary, and closes it to other users. It leaves a directory alone that
-// is neither empty nor a store.
+// claim creates dir if necessary, and closes it to other users. It does not change a directory
+// that is neither empty nor a store.
 func claim(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -52,16 +52,16 @@ func claimable(dir string) error {
 
 const lockFile = "lock"
 
-// AllowedFile is the file of a state directory with the hosts that need no question. It is for
-// the program that asks: a store does not read it.
+// AllowedFile is the name of a file in the state directory. It lists hosts about which no
+// question is asked. The program that asks uses the file; a store does not read it.
 const AllowedFile = "allowed-hosts.json"
 
-// inUse returns the error of a store whose lock another process has written to.
+// inUse returns the error for a store whose lock file another process holds and has written to.
 func inUse(dir string, lock *os.File) *InUseError {
 	var text [64]byte
 	n, _ := lock.ReadAt(text[:], 0)
 	pid, namespace, _ := strings.Cut(string(text[:n]), "\n")
-	number, _ := strconv.Atoi(strings.TrimSpace(pid)) // 0 if the file has none yet
+	number, _ := strconv.Atoi(strings.TrimSpace(pid)) // 0 if the file contains no id yet
 	own, theirs := namespaceOfProcesses(), strings.TrimSpace(namespace)
 	if own != "" && theirs != "" && own != theirs {
 		return &InUseError{Dir: dir, Elsewhere: true}
@@ -69,9 +69,9 @@ func inUse(dir string, lock *os.File) *InUseError {
 	return &InUseError{Dir: dir, PID: number}
 }
 
-// namespaceOfProcesses names the namespace of this process's id: this container's; "": there
-// are no namespaces.
+// namespaceOfProcesses returns the name of this process's PID namespace, which is the
+// container's. It returns "" if there are no namespaces.
 func namespaceOfProcesses() string {
-	name, _ := os.Readlink("/proc/self/ns/pid") // only Linux has it
+	name, _ := os.Readlink("/proc/self/ns/pid") // exists only on Linux
 	return name
 }

@@ -21,19 +21,19 @@ const (
 	unfinished   = databaseFile + ".new"
 )
 
-// lockPatience bounds the time for which another program, such as a tool for databases,
-// may have the database open. The lock of the directory refuses a second server.
+// lockPatience bounds how long another program, such as a tool for databases, may have the
+// database open. The lock of the directory keeps out a second server.
 const lockPatience = time.Second
 
-// database keeps records in a file, and each record of Note in a file of its own.
+// database keeps records in one file. It keeps each record of Note in a separate file.
 type database struct {
 	dir  string
-	file *os.File // the database's; still set if bolt.Open panics
+	file *os.File // file of the database; set even if bolt.Open panics
 	bolt *bolt.DB
 }
 
-// openDatabase opens the database in dir. A new one is made under another name and then
-// renamed, so that store.db is always complete.
+// openDatabase opens the database in dir. It creates a new database under another name and then
+// renames it, so that store.db is always complete.
 func openDatabase(dir string) (*database, error) {
 	path := filepath.Join(dir, databaseFile)
 	info, err := os.Lstat(path)
@@ -53,8 +53,8 @@ func openDatabase(dir string) (*database, error) {
 	return d, nil
 }
 
-// createDatabase makes the database of a new store. If there are files already, the
-// store's database was lost.
+// createDatabase creates the database of a new store. If there are already other files, the
+// store has lost its database, and createDatabase returns an error.
 func createDatabase(dir string) error {
 	files, err := os.ReadDir(filepath.Join(dir, published))
 	if err != nil {
@@ -110,8 +110,8 @@ func (d *database) open(path string) error {
 	return err
 }
 
-// guard calls a function that reads the database. With a damaged database, bolt panics,
-// or reads of its mapped file fail.
+// guard calls a function that reads the database. It returns an error if bolt panics because
+// the database is damaged, or if reading the mapped file fails.
 func guard(call func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -161,16 +161,16 @@ func (d *database) delete(table Table, id string) error {
 	return d.update(func(tx *bolt.Tx) error { return tx.Bucket([]byte(table)).Delete([]byte(id)) })
 }
 
-// note writes a file without waiting for the disk. The database cannot do that: without
-// waiting, a power cut could destroy all of it.
+// note writes a file without waiting for the disk. The database cannot do this: without
+// waiting, a power failure could destroy it completely.
 func (d *database) note(table Table, id string, entry []byte) error {
-	written := filepath.Join(d.dir, staging, noteName(table, id)) // the next start removes it
+	written := filepath.Join(d.dir, staging, noteName(table, id)) // if this fails, the next start removes the file
 	err := os.WriteFile(written, entry, 0o600)
 	if err == nil {
 		err = os.Rename(written, d.notePath(table, id))
 	}
 	if err != nil {
-		return errors.Join(err, ignore(os.Remove(written), fs.ErrNotExist)) // for instance, the disk is full
+		return errors.Join(err, ignore(os.Remove(written), fs.ErrNotExist)) // for example, the disk is full
 	}
 	return nil
 }

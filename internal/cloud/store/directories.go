@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 )
 
-// The directories in a store's directory.
+// Names of the directories in a store's directory.
 const (
 	published = "files"
 	staging   = "new"
@@ -29,8 +29,8 @@ func (s *Store) makeDirectories() error {
 	return nil
 }
 
-// NewDir makes an empty directory, for Put. If no Put takes it, it is removed by Discard,
-// or when the store is opened again.
+// NewDir creates an empty directory for Put. If Put does not take the directory, Discard
+// removes it, or the next opening of the store.
 func (s *Store) NewDir() (string, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -38,7 +38,7 @@ func (s *Store) NewDir() (string, error) {
 		return "", ErrClosed
 	}
 	dir := filepath.Join(s.path(staging), rand.Text())
-	err := s.makeDirectories() // a temporary store has none so far
+	err := s.makeDirectories() // a temporary store has no directories yet
 	if err == nil {
 		err = s.makeDirectory(dir)
 	}
@@ -48,7 +48,7 @@ func (s *Store) NewDir() (string, error) {
 	return dir, nil
 }
 
-// Discard removes a directory of NewDir that is not needed.
+// Discard removes a directory from NewDir that is not needed.
 func (s *Store) Discard(dir string) error {
 	if filepath.Dir(dir) != s.path(staging) {
 		return fmt.Errorf("discarding %s: it is no new directory of the store", dir)
@@ -59,9 +59,9 @@ func (s *Store) Discard(dir string) error {
 	return nil
 }
 
-// publish gives a directory of NewDir the name for the record of id, and returns when
-// both outlast a loss of power. The name ends with the table, for [Survey], except for
-// the table Sandboxes.
+// publish renames a directory from NewDir to the name for the record with an id. It returns
+// when both the name and the content survive a power failure. The name ends with the table, for
+// [Survey], except for the table Sandboxes.
 func (s *Store) publish(table Table, id, dir string) (to string, err error) {
 	if filepath.Dir(dir) != s.path(staging) {
 		return "", fmt.Errorf("%s is no new directory of the store", dir)
@@ -82,8 +82,8 @@ func (s *Store) publish(table Table, id, dir string) (to string, err error) {
 	return to, nil
 }
 
-// rehearse tests that the file system supports Put: not every one can rename a directory,
-// or report when its names are on the disk.
+// rehearse tests whether the file system supports Put. Some file systems cannot rename a
+// directory, or do not report when names are on the disk.
 func (s *Store) rehearse() error {
 	dir, err := os.MkdirTemp(s.path(staging), "")
 	if err != nil {
@@ -96,7 +96,7 @@ func (s *Store) rehearse() error {
 	return os.Remove(to)
 }
 
-// dispose removes a directory that no record names, unless the store was closed: the next
+// dispose removes a directory that no record names, unless the store is closed. The next
 // opening removes the rest.
 func (s *Store) dispose(dir string) error {
 	s.removing.RLock()
@@ -107,8 +107,8 @@ func (s *Store) dispose(dir string) error {
 	return s.remove(dir)
 }
 
-// drop moves a directory that no record names to trash, and removes it in the background.
-// The next opening removes the rest.
+// drop moves a directory that no record names to trash, and removes it in the background. The
+// next opening removes the rest.
 func (s *Store) drop(dir string) {
 	s.removing.RLock()
 	defer s.removing.RUnlock()
@@ -128,7 +128,7 @@ func (s *Store) drop(dir string) {
 	})
 }
 
-// sweep removes directories of an earlier process that no record names.
+// sweep removes directories of earlier processes that no record names.
 func (s *Store) sweep(ctx context.Context) error {
 	named := map[string]bool{}
 	var unreadable error
@@ -144,7 +144,7 @@ func (s *Store) sweep(ctx context.Context) error {
 	parents := []string{staging, trash}
 	if unreadable == nil {
 		parents = append(parents, published)
-	} else { // an unreadable record may name any of them
+	} else { // an unreadable record may name any directory
 		s.notes = append(s.notes, fmt.Sprintf("files that no record names are kept, because a record cannot be read; e2bctl local prune removes one by its id: %v", unreadable))
 	}
 	for _, parent := range parents {

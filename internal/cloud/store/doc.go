@@ -1,18 +1,18 @@
-// Package store keeps data beyond the life of a cloud's process: records in a database
-// and, beside it, the directories that records name.
+// Package store keeps data beyond the life of a cloud's process. It keeps records in a
+// database, and the directories that records name beside the database.
 //
-// A state directory has
+// A state directory contains
 //
-//	store.db   the records, the schema's version and the seed
+//	store.db   the records, the version of the schema and the seed
 //	files/     the directories that records name, as ID.RANDOM, or ID.RANDOM.TABLE
 //	new/       directories that are being filled
 //	notes/     the records of Note
 //	trash/     directories that are being removed
-//	allowed-hosts.json  hosts that need no question, for the program that asks
-//	lock       locked by the process that has the store open, with its id in it
+//	allowed-hosts.json  hosts about which no question is asked, for the program that asks
+//	lock       locked by the process that has the store open; contains its id
 //
-// A directory is filled in new, then renamed into files, then named by a record; its
-// record is deleted before it is moved to trash. So at any end of the process, a
-// record's directory exists and is complete, and directories that no record names can be
+// A directory is filled in new, then renamed to files, and then named by a record. Its record
+// is deleted before the directory is moved to trash. So whenever the process ends, the
+// directory of a record exists and is complete, and directories that no record names can be
 // removed.
 package store

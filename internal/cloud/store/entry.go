@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// entry is a stored record: a line of JSON, then the value as it is.
+// entry is a stored record. It is encoded as a line of JSON, followed by the unchanged value.
 type entry struct {
 	Dir   string    `json:"dir,omitempty"` // name in files
 	Saved time.Time `json:"saved,omitzero"`
@@ -22,11 +22,11 @@ func (e entry) encode() []byte {
 	return append(append(head, '\n'), e.value...)
 }
 
-// errRecord is in the errors of unreadable records.
+// errRecord is wrapped by errors about unreadable records.
 var errRecord = errors.New("the record is damaged")
 
-// decode returns the record of an id. Its directory is always below files, no matter
-// who wrote it.
+// decode returns the record with an id. Its directory is always below files, whatever the
+// stored text.
 func (s *Store) decode(id string, text []byte) (Record, error) {
 	head, value, found := bytes.Cut(text, []byte{'\n'})
 	if !found {

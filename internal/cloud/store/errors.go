@@ -9,11 +9,11 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
-// InUseError means that another process has the store open.
+// InUseError reports that another process has the store open.
 type InUseError struct {
 	Dir string
 	PID int // 0: unknown
-	// Elsewhere means that the process is in another container, where its id is a different one.
+	// Elsewhere means that the process is in another container, where its id is different.
 	Elsewhere bool
 }
 
@@ -40,7 +40,7 @@ var (
 	errForeign = errors.New("it is the database of another program: use another directory")
 )
 
-// remedies has the remedies for errors.
+// remedies contains the remedies for errors.
 var remedies = []struct {
 	err  error
 	text string

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spaceNeeded is the free space that a store should have.
+// spaceNeeded is the free space, in bytes, that the disk of a store should have.
 const spaceNeeded = 1 << 30
 
 // inspect returns warnings about the file system of dir.
@@ -26,7 +26,7 @@ func inspect(dir string) (notes []string, err error) {
 
 const remote = ": if this machine or the network fails, paused sandboxes may be lost; use a directory on a local disk"
 
-// systems are the file systems that do not keep files as a local disk does.
+// systems maps file systems that do not store files like a local disk to descriptions.
 var systems = map[uint32]string{
 	unix.TMPFS_MAGIC:       "a file system in memory: a restart of the machine loses paused sandboxes",
 	unix.RAMFS_MAGIC:       "a file system in memory: a restart of the machine loses paused sandboxes",

@@ -7,14 +7,14 @@ import (
 	"sync"
 )
 
-// leaving are the directories that are being removed. Unlike a wait group, it allows
-// waiting while other directories are added.
+// leaving contains the directories that are being removed. Unlike a wait group, it allows
+// adding directories while other goroutines wait.
 type leaving struct {
 	mu   sync.Mutex
-	each map[chan struct{}]bool // closed when the directory is gone
+	each map[chan struct{}]bool // closed when the directory is removed
 }
 
-// begin adds a directory. The caller calls gone once the directory is removed.
+// begin adds a directory. The caller must call gone once the directory is removed.
 func (l *leaving) begin() (gone func()) {
 	done := make(chan struct{})
 	l.mu.Lock()
@@ -31,7 +31,7 @@ func (l *leaving) begin() (gone func()) {
 	}
 }
 
-// wait waits for the directories that were added so far, or for the end of ctx.
+// wait waits until the directories that were added so far are removed, or until ctx ends.
 func (l *leaving) wait(ctx context.Context) {
 	l.mu.Lock()
 	begun := slices.Collect(maps.Keys(l.each))

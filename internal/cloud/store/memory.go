@@ -1,6 +1,6 @@
 package store
 
-// memory keeps records for as long as the process lives.
+// memory keeps records as long as the process runs.
 type memory map[Table]map[string][]byte
 
 func (m memory) get(table Table, id string) ([]byte, error) { return m[table][id], nil }

@@ -10,15 +10,14 @@ import (
 	"slices"
 )
 
-// batch is the number of names of a directory that are read at once.
+// batch is the number of names that are read at a time from a directory.
 const batch = 1024
 
-// remove removes a directory of the store with all files that a sandbox made in it: a
-// tree deeper than paths can be long, millions of names, modes that lock out their
-// owner. It moves every directory that it finds up to trash before it looks inside: so
-// no path is long, and no more than one directory is open. Nothing else may change the
+// remove removes a directory of the store, with all files that a sandbox created in it. Its
+// tree may be deeper than a path can be long, it may have millions of names, and modes may lock
+// out the owner. remove moves every directory that it finds up to trash before it looks inside.
+// So no path is long, and only one directory is open at a time. Nothing else may change the
 // directory meanwhile.
-// meanwhile.
 func (s *Store) remove(dir string) error {
 	moved, err := s.discard(dir)
 	if err != nil {
@@ -42,10 +41,10 @@ func (s *Store) remove(dir string) error {
 
 var errLeft = errors.New("the rest is left for the next start")
 
-// leaves reports whether the rest of trash is left to the next start.
+// leaves reports whether the rest of trash is left for the next start.
 func (s *Store) leaves() bool { return s.durable && s.closing.Load() }
 
-// removeAll removes all files of a store that is not durable.
+// removeAll removes all files of a temporary store.
 func (s *Store) removeAll() error {
 	var failed []error
 	for _, parent := range []string{published, staging, trash} {
@@ -58,7 +57,7 @@ func (s *Store) removeAll() error {
 	return errors.Join(append(failed, os.RemoveAll(s.dir))...)
 }
 
-// discard moves a file or directory to trash.
+// discard moves a file or directory to trash, and returns the new path.
 func (s *Store) discard(path string) (string, error) {
 	to := filepath.Join(s.path(trash), rand.Text())
 	if filepath.Dir(path) == s.path(trash) {
@@ -74,7 +73,8 @@ func (s *Store) discard(path string) (string, error) {
 	return to, err
 }
 
-// empty removes the files in a directory of trash, and moves its directories to trash.
+// empty removes the files in a directory of trash. It moves the directories in it to trash, and
+// returns their new paths.
 func (s *Store) empty(dir string) (moved []string, err error) {
 	info, err := os.Lstat(dir)
 	if err != nil || !info.IsDir() {
@@ -85,7 +85,7 @@ func (s *Store) empty(dir string) (moved []string, err error) {
 		if err != nil {
 			return moved, err
 		}
-		entries, err := file.ReadDir(batch) // opened anew each time: removed names must not make it skip others
+		entries, err := file.ReadDir(batch) // opened again each time, because removals could make it skip names
 		file.Close()
 		if errors.Is(err, io.EOF) {
 			return moved, nil

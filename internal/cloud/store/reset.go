@@ -9,8 +9,9 @@ import (
 	"path/filepath"
 )
 
-// Verify returns an error unless dir is a directory of this user that is empty, or that holds
-// a store or the rest of one. A link to such a directory is an error. Verify changes nothing.
+// Verify returns an error unless dir is a directory of this user that is empty, or that
+// contains a store or the rest of one. It returns an error for a link to such a directory. It
+// changes nothing.
 func Verify(dir string) error {
 	info, err := os.Lstat(dir)
 	switch {
@@ -28,10 +29,10 @@ func Verify(dir string) error {
 	return nil
 }
 
-// Reset removes everything that a state directory holds, even if it is damaged. The
-// directory stays, with its lock and with files that no store makes. Links are removed and
-// never followed. If another process has the store open, the error is an [InUseError]. If
-// ctx or the process ends before everything is removed, a second Reset removes the rest.
+// Reset removes everything that a state directory contains, even if it is damaged. The
+// directory itself, its lock, and files that no store creates are kept. Links are removed and
+// never followed. If another process has the store open, the error is an [InUseError]. If ctx
+// or the process ends before everything is removed, a second Reset removes the rest.
 func Reset(ctx context.Context, dir string) (err error) {
 	if err := Verify(dir); err != nil {
 		return err
@@ -47,8 +48,8 @@ func Reset(ctx context.Context, dir string) (err error) {
 	return nil
 }
 
-// removeState moves everything to trash before it removes anything. The database is the first:
-// records without their directories would look like damage to the next start.
+// removeState moves everything to trash before it removes anything. The database is moved
+// first, because records without their directories would look like damage to the next start.
 func (s *Store) removeState(ctx context.Context) error {
 	if info, err := os.Lstat(s.path(trash)); err == nil && !info.IsDir() {
 		if err := os.Remove(s.path(trash)); err != nil {

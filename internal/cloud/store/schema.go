@@ -16,8 +16,8 @@ var (
 	seedKey   = []byte("seed")
 )
 
-// migrations bring a database from each version of the schema to the next. The first one
-// makes a new database.
+// migrations convert a database from each version of the schema to the next. The first one
+// creates a new database.
 var migrations = []func(*bolt.Tx) error{
 	func(tx *bolt.Tx) error {
 		bucket, err := tx.CreateBucket([]byte(about))
@@ -44,8 +44,8 @@ func createTables(tx *bolt.Tx, tables ...Table) error {
 	return nil
 }
 
-// migrate brings the database to the version of the last step. It changes nothing if the
-// database has it already.
+// migrate converts the database to the version of the last step. It changes nothing if the
+// database already has this version.
 func (d *database) migrate(steps []func(*bolt.Tx) error) error {
 	var version int
 	err := d.view(func(tx *bolt.Tx) (err error) {
@@ -73,7 +73,7 @@ func (d *database) migrate(steps []func(*bolt.Tx) error) error {
 	return d.view(complete)
 }
 
-// schemaOf returns the version of the schema, 0 for a new database.
+// schemaOf returns the version of the schema. It returns 0 for a new database.
 func schemaOf(tx *bolt.Tx) (int, error) {
 	bucket := tx.Bucket([]byte(about))
 	if bucket == nil {
@@ -90,7 +90,7 @@ func schemaOf(tx *bolt.Tx) (int, error) {
 	return version, nil
 }
 
-// complete returns an error unless the database has a seed and all tables.
+// complete returns an error if the database lacks the seed or a table.
 func complete(tx *bolt.Tx) error {
 	if len(tx.Bucket([]byte(about)).Get(seedKey)) == 0 {
 		return fmt.Errorf("%w: it has no seed", errDamaged)

@@ -12,21 +12,21 @@ import (
 	"time"
 )
 
-// Table is a set of records with ids of their own.
+// Table is a set of records. The ids of different tables are independent.
 type Table string
 
-// The tables.
+// Tables of a store.
 const (
 	Sandboxes Table = "sandboxes" // sandboxes that can be resumed
-	Running   Table = "running"   // sandboxes that ran when the process ended, without a directory
+	Running   Table = "running"   // sandboxes that ran when the process ended; without a directory
 	Keys      Table = "keys"      // API keys
-	Layers    Table = "layers"    // files that sandboxes begin with
+	Layers    Table = "layers"    // files with which sandboxes begin
 	Templates Table = "templates" // templates, with the ids of their layers
-	Volumes   Table = "volumes"   // volumes; the directory has the files
+	Volumes   Table = "volumes"   // volumes; the directory contains the files
 	Secrets   Table = "secrets"   // secrets, whose values are sealed
 	Cache     Table = "cache"     // results of build steps, with the ids of their layers
 	Images    Table = "images"    // container images that were fetched, with the ids of their layers
-	Uploads   Table = "uploads"   // archives for builds, each in the file of its directory
+	Uploads   Table = "uploads"   // archives for builds; each is a file in its record's directory
 )
 
 var tables = []Table{Sandboxes, Running, Keys, Layers, Templates, Volumes, Cache, Uploads, Secrets, Images}
@@ -38,34 +38,35 @@ var ErrClosed = errors.New("store: it is closed")
 type Record struct {
 	ID    string
 	Value []byte
-	Dir   string    // absolute path of its directory; "": it has none
-	Saved time.Time // the time when Put was given Dir; zero without one
+	Dir   string    // absolute path of the record's directory; "": none
+	Saved time.Time // time when Put received Dir; zero without Dir
 }
 
-// Store holds the records of one cloud. It is safe for concurrent use. Close it.
+// Store keeps the records of one cloud. It is safe for concurrent use. The caller must close
+// it.
 type Store struct {
 	dir     string
 	durable bool
 	seed    []byte
 	notes   []string
-	release func() error // releases the claim of the directory
+	release func() error // gives up the directory
 
-	mu      sync.RWMutex // held for writing while records change
+	mu      sync.RWMutex // write-locked while records change
 	records records      // nil after Close
 
 	measuring sync.Mutex
-	sizes     map[string]int64 // by directory; the contents of directories do not change, except for volumes
+	sizes     map[string]int64 // keyed by directory; only directories of volumes change
 
-	removing   sync.RWMutex   // held for reading while directories are removed
-	background sync.WaitGroup // the removal of directories
-	leaving    leaving        // the directories that are being removed
-	emptying   sync.Mutex     // held during the removal of one directory
-	closing    atomic.Bool    // leave the rest to the next start
+	removing   sync.RWMutex   // read-locked while directories are removed
+	background sync.WaitGroup // goroutines that remove directories
+	leaving    leaving        // directories that are being removed
+	emptying   sync.Mutex     // held while one directory is removed
+	closing    atomic.Bool    // leave the rest for the next start
 
 	before atomic.Pointer[func(Change) error] // see Before
 }
 
-// records keeps the encoded records of the tables.
+// records stores the encoded records of the tables.
 type records interface {
 	get(table Table, id string) (entry []byte, err error) // nil if there is none
 	put(table Table, id string, entry []byte) error
@@ -75,9 +76,9 @@ type records interface {
 	close() error
 }
 
-// Open opens the store in dir, makes dir if necessary, and removes directories that no record
-// names. Only one process can have it open: for others the error is an [InUseError]. Nothing
-// unreadable is ever removed.
+// Open opens the store in dir. It creates dir if necessary, and removes directories that no
+// record names. Only one process can have the store open; for any other, the error is an
+// [InUseError]. Unreadable records and their files are never removed.
 func Open(ctx context.Context, dir string) (_ *Store, err error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
@@ -113,14 +114,14 @@ func (s *Store) open(ctx context.Context) (err error) {
 	if s.seed, err = base.seed(); err != nil {
 		return err
 	}
-	if err = s.rehearse(); err != nil { // after the database: directories without a database are refused
+	if err = s.rehearse(); err != nil { // after the database, so that directories without a database are refused
 		return err
 	}
 	return s.sweep(ctx)
 }
 
-// Temporary returns a store that ends with Close: its records are in memory, and its directories
-// below dir, which Close removes.
+// Temporary returns a store that ends with Close. The records are in memory. The directories
+// are below dir, which Close removes.
 func Temporary(dir string) *Store {
 	return &Store{dir: dir, seed: newSeed(), records: memory{}, release: func() error { return nil }}
 }
@@ -128,18 +129,18 @@ func Temporary(dir string) *Store {
 // Durable reports whether the store outlives the process.
 func (s *Store) Durable() bool { return s.durable }
 
-// Seed returns the secret from which the tokens of sandboxes are derived. It stays the same for
-// the life of a store.
+// Seed returns the secret from which the tokens of sandboxes are derived. It never changes
+// during the life of a store.
 func (s *Store) Seed() []byte { return slices.Clone(s.seed) }
 
 // Notes returns warnings about the file system of the store, and about damaged records.
 func (s *Store) Notes() []string { return slices.Clone(s.notes) }
 
-// Put stores a record, and returns the new path of its directory. dir is a directory from NewDir,
-// which is renamed, or the record's current directory, or "". Without an error, the record is on
-// the disk, together with those contents of dir that were synced. If the record had another
-// directory before, that one is removed, see [Store.Wait]. After an error everything is as it
-// was.
+// Put stores a record, and returns the new path of the record's directory. dir is a directory
+// from NewDir, which is renamed, or the record's current directory, or "". If Put succeeds, the
+// record is on the disk, and so are those contents of dir that were synced. If the record had
+// another directory, that directory is removed in the background, see [Store.Wait]. If Put
+// fails, nothing has changed.
 func (s *Store) Put(table Table, id string, value []byte, dir string) (string, error) {
 	former, to, err := s.put(table, id, value, dir)
 	if err != nil {
@@ -178,8 +179,9 @@ func (s *Store) put(table Table, id string, value []byte, dir string) (former, t
 	return old.Dir, to, err
 }
 
-// Note is Put for a record without a directory that a power cut may lose: it does not wait for
-// the disk, and ignores failures. A table has records of Put or of Note.
+// Note stores a record without a directory. Unlike Put, it does not wait for the disk and
+// ignores errors, so a power failure may lose the record. A table is used only with Put or only
+// with Note.
 func (s *Store) Note(table Table, id string, value []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -188,8 +190,8 @@ func (s *Store) Note(table Table, id string, value []byte) {
 	}
 }
 
-// Delete removes a record. Its directory is removed after that, see [Store.Wait]. It is no error
-// if the record does not exist. An unreadable record is removed, too.
+// Delete removes a record, and then its directory in the background, see [Store.Wait]. It
+// succeeds if the record does not exist. It also removes an unreadable record.
 func (s *Store) Delete(table Table, id string) error {
 	dir, err := s.delete(table, id)
 	s.measuring.Lock()
@@ -208,13 +210,13 @@ func (s *Store) delete(table Table, id string) (dir string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old, err := s.find(table, id)
-	if err != nil && !errors.Is(err, errRecord) { // a damaged record is removed, and its files at the next start
+	if err != nil && !errors.Is(err, errRecord) { // a damaged record is removed; the next start removes its files
 		return "", err
 	}
 	return old.Dir, s.deleteRecord(table, id)
 }
 
-// find returns the record of an id; without a Dir, if it does not exist.
+// find returns the record with an id. If there is none, the result has no Dir.
 func (s *Store) find(table Table, id string) (Record, error) {
 	if err := check(table, id); err != nil {
 		return Record{}, err
@@ -229,8 +231,8 @@ func (s *Store) find(table Table, id string) (Record, error) {
 	return s.decode(id, text)
 }
 
-// Records returns the readable records of a table, ordered by id. The error has the unreadable
-// ones.
+// Records returns the readable records of a table, ordered by id. The error names the
+// unreadable records.
 func (s *Store) Records(table Table) ([]Record, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -254,16 +256,16 @@ func (s *Store) Records(table Table) ([]Record, error) {
 	return all, err
 }
 
-// Wait waits until the directories of removed records are gone. With many files, that takes
-// seconds on some disks: call it only if necessary.
+// Wait waits until the directories of removed records are removed. This may take seconds on
+// some disks if there are many files, so it should only be called if necessary.
 func (s *Store) Wait() { s.background.Wait() }
 
-// Freed waits until the disk has the space of all directories whose records are removed by now,
-// or until ctx ends.
+// Freed waits until the disk space of all records that have been removed so far is free, or
+// until ctx ends.
 func (s *Store) Freed(ctx context.Context) { s.leaving.wait(ctx) }
 
-// Close closes the store. Directories that are not removed yet are removed at the next opening.
-// It is idempotent.
+// Close closes the store. Directories that have not been removed by then are removed at the
+// next opening. Close is idempotent.
 func (s *Store) Close() error {
 	s.closing.Store(true)
 	defer s.background.Wait()
@@ -286,8 +288,8 @@ func (s *Store) Close() error {
 	return err
 }
 
-// check returns an error unless a record can have these names: its directory and note are named
-// after it.
+// check returns an error if the names of a record are not valid. The record's directory and
+// note are named after them.
 func check(table Table, id string) error {
 	if !slices.Contains(tables, table) {
 		return fmt.Errorf("there is no table %q", string(table))

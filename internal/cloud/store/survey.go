@@ -15,14 +15,14 @@ import (
 // Kept describes the directory of a record in a state directory.
 type Kept struct {
 	ID    string
-	Saved time.Time // the time when its files were saved
-	Bytes int64     // on the disk, as far as this user can look into them
-	Dir   string    // its directory
+	Saved time.Time // time when the files were saved
+	Bytes int64     // bytes on the disk, as far as this user can read the directory
+	Dir   string    // path of the directory
 }
 
-// Survey lists the directories of a table's records in a state directory, ordered by id.
-// A process may have it open; some of the directories may then be about to be removed. A
-// state directory that does not exist has none.
+// Survey lists the directories of a table's records in a state directory, ordered by id. A
+// process may have the state directory open; some of the listed directories may then be about
+// to be removed. If the state directory does not exist, the list is empty.
 func Survey(ctx context.Context, dir string, table Table) ([]Kept, error) {
 	names, err := os.ReadDir(filepath.Join(dir, published))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -37,7 +37,7 @@ func Survey(ctx context.Context, dir string, table Table) ([]Kept, error) {
 		}
 		info, err := name.Info()
 		if err != nil || check(table, id) != nil || of != string(table) {
-			continue // removed since, or not of the table
+			continue // removed meanwhile, or not in the table
 		}
 		at := filepath.Join(dir, published, name.Name())
 		bytes, err := size(ctx, at)
@@ -45,7 +45,7 @@ func Survey(ctx context.Context, dir string, table Table) ([]Kept, error) {
 			return nil, err
 		}
 		one := Kept{ID: id, Saved: info.ModTime(), Bytes: bytes, Dir: at}
-		if last := len(all) - 1; last >= 0 && all[last].ID == id { // it is being replaced
+		if last := len(all) - 1; last >= 0 && all[last].ID == id { // the directory is being replaced
 			one.Bytes += all[last].Bytes
 			all = all[:last]
 		}
@@ -55,10 +55,10 @@ func Survey(ctx context.Context, dir string, table Table) ([]Kept, error) {
 	return all, nil
 }
 
-// Usage returns the sizes on the disk of the directories of a table's records in bytes,
-// by record id. A directory is measured once: only volumes change.
+// Usage returns the bytes that the directories of a table's records take on the disk, keyed by
+// record id. It measures a directory only once, except for volumes, which change.
 func (s *Store) Usage(ctx context.Context, table Table) (map[string]int64, error) {
-	all, _ := s.Records(table) // damaged ones are left out
+	all, _ := s.Records(table) // damaged records are left out
 	s.measuring.Lock()
 	defer s.measuring.Unlock()
 	if s.sizes == nil {
@@ -82,8 +82,8 @@ func (s *Store) Usage(ctx context.Context, table Table) (map[string]int64, error
 	return bytes, nil
 }
 
-// size returns the size of a directory on the disk in bytes. It leaves out directories
-// that it cannot read.
+// size returns the bytes that a directory takes on the disk. It leaves out directories that it
+// cannot read.
 func size(ctx context.Context, dir string) (bytes int64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
 		if ctx.Err() != nil {

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lock makes this process the only one that has the store open, until it ends or calls
-// release. The file has the process's id.
+// lock makes this process the only one that has the store open, until the process ends or calls
+// release. It writes the process's id to the lock file.
 func lock(dir string) (release func() error, err error) {
 	file, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -42,8 +42,8 @@ func lock(dir string) (release func() error, err error) {
 	}, nil
 }
 
-// unlock releases the lock of a file. Closing the file is not enough: a mapping holds
-// the lock, too, and so does for a moment a process that is just being started.
+// unlock releases the lock of a file. It is not enough to close the file: a mapping also holds
+// the lock, and so does a child process for a moment while it starts.
 func unlock(file *os.File) { _ = unix.Flock(int(file.Fd()), unix.LOCK_UN) }
 
 // owned reports whether a file belongs to this user.
@@ -52,7 +52,7 @@ func owned(info os.FileInfo) bool {
 	return ok && int(owner.Uid) == os.Geteuid()
 }
 
-// closeToOthers makes sure that only the owner can enter a directory.
+// closeToOthers ensures that only the owner can enter a directory.
 func closeToOthers(dir string, info os.FileInfo) error {
 	if info.Mode().Perm() == 0o700 {
 		return nil
@@ -76,7 +76,8 @@ func blocks(info os.FileInfo) int64 {
 	return stat.Blocks * 512
 }
 
-// syncDir returns when the names in a directory outlast a loss of power.
+// syncDir syncs a directory. When it returns, the names in the directory survive a power
+// failure.
 func syncDir(dir string) error {
 	file, err := os.Open(dir)
 	if err != nil {

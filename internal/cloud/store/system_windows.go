@@ -10,12 +10,13 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// lockedAt is the high half of the offset of the locked byte: other processes cannot read
-// a locked byte, and they read the id of the lock's holder.
+// lockedAt is the high half of the offset of the locked byte. It lies outside the file's
+// content, because other processes cannot read a locked byte, and must be able to read the id
+// in the file.
 const lockedAt = 1
 
-// lock makes this process the only one that has the store open, until it ends or calls
-// release. The file has the process's id.
+// lock makes this process the only one that has the store open, until the process ends or calls
+// release. It writes the process's id to the lock file.
 func lock(dir string) (release func() error, err error) {
 	file, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -43,14 +44,14 @@ func lock(dir string) (release func() error, err error) {
 // unlock does nothing: closing a file releases its lock.
 func unlock(*os.File) {}
 
-// owned and closeToOthers leave the owner and the access to the system: files have no
-// modes.
+// owned returns true and closeToOthers does nothing: the system controls owners and access,
+// since files have no modes.
 func owned(os.FileInfo) bool { return true }
 
 func closeToOthers(string, os.FileInfo) error { return nil }
 
-// blocks returns the size of a file, as its size on the disk.
+// blocks returns the size of a file, because the size on the disk is unknown.
 func blocks(info os.FileInfo) int64 { return info.Size() }
 
-// syncDir does nothing: the system cannot report when names are on the disk.
+// syncDir does nothing, because the system cannot report when names are on the disk.
 func syncDir(string) error { return nil }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// magic is the beginning of a snapshot's file, and identifies its format.
+// magic is the beginning of a snapshot's file. It identifies the format.
 const magic = "e2bctl survey 1\n"
 
 // ErrFormat is returned for data that is not a snapshot.
@@ -36,8 +36,7 @@ func (s *Snapshot) MarshalBinary() ([]byte, error) {
 	return b, nil
 }
 
-// UnmarshalBinary decodes what MarshalBinary returned; its error is
-// [ErrFormat].
+// UnmarshalBinary decodes the result of MarshalBinary. The error is [ErrFormat].
 func (s *Snapshot) UnmarshalBinary(b []byte) error {
 	if len(b) < len(magic) || string(b[:len(magic)]) != magic {
 		return ErrFormat
@@ -62,8 +61,7 @@ func appendText(b []byte, text string) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
 }
 
-// reader takes values from the front of left. Once it is broken, all values are
-// zero.
+// reader reads values from the beginning of left. After the first error, all values are zero.
 type reader struct {
 	left   []byte
 	broken bool
@@ -95,7 +93,7 @@ func (r *reader) flag() bool {
 	return set
 }
 
-// count reads a number of strings, each of which takes at least one byte.
+// count reads the number of strings that follow. Each string takes at least one byte.
 func (r *reader) count() uint64 {
 	n := r.unsigned()
 	if n > uint64(len(r.left)) {

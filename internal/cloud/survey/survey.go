@@ -1,10 +1,9 @@
 //go:build linux
 
-// Package survey finds the files in a directory tree that are closed to others: files
-// that not every user of the machine may read or execute, and directories that not
-// every user may enter. Reading a tree of hundreds of thousands of files takes seconds
-// when none of it is cached in memory. A [Snapshot] of an earlier survey saves reading
-// unchanged directories again.
+// Package survey finds files in a directory tree that are closed to other users: files that not
+// every user of the machine may read or execute, and directories that not every user may enter.
+// It takes seconds to read a tree of hundreds of thousands of files that is not cached in
+// memory. With a [Snapshot] of an earlier survey, unchanged directories are not read again.
 package survey
 
 import (
@@ -26,38 +25,36 @@ import (
 
 // Bounds of a survey.
 const (
-	// MaxPrivate is the largest number of paths [Snapshot.Private] may return.
+	// MaxPrivate is the maximum number of paths that [Snapshot.Private] may return.
 	MaxPrivate     = 10_000
 	maxDirectories = 2_000_000
 )
 
-// ErrTooMany is returned for a tree that is too large, or has too many private paths,
-// to be shown.
+// ErrTooMany is returned for a tree that is too large, or has too many private paths, to be
+// used in sandboxes.
 var ErrTooMany = errors.New("too many")
 
-// Snapshot is the result of a survey. It does not change, and is safe for concurrent
-// use.
+// Snapshot is the result of a survey. It is immutable, and safe for concurrent use.
 type Snapshot struct {
-	// Made is the time of the last survey that examined every file. A directory
-	// changes when a file is added, removed or renamed, and is then read again; it
-	// does not change when the mode of a file does, so only a survey without a
-	// snapshot finds such a file.
+	// Made is the time of the last survey that checked every file. A directory changes when a
+	// file in it is added, removed or renamed, and is then read again. It does not change when
+	// the mode of a file changes, so only a survey without a snapshot finds that.
 	Made        time.Time
 	directories []directory
 }
 
-// directory is a directory that was looked at. The private directories in it are not
-// in files: each has its own entry in the snapshot, because it has its own mode.
+// directory is a directory that was read. files does not contain the private directories in it.
+// They have their own entries in the snapshot, because they have their own modes.
 type directory struct {
-	path    string // relative to the root, which is "."
+	path    string // path relative to the root, which is "."
 	inode   uint64
-	changed int64 // the time of its last change in nanoseconds; 0: not known
+	changed int64 // time of the last change in nanoseconds; 0: unknown
 	private bool
 	files   []string // names of the private files
 }
 
-// Private returns the paths, relative to the root, that are closed to others, in
-// order. Paths below a closed directory are not included.
+// Private returns the paths that are closed to other users, relative to the root and in order.
+// It leaves out paths below a closed directory.
 func (s *Snapshot) Private() []string {
 	var paths []string
 	for _, d := range s.directories {
@@ -72,13 +69,14 @@ func (s *Snapshot) Private() []string {
 	return paths
 }
 
-// Closed reports whether the root directory itself is closed to others.
+// Closed reports whether the root directory itself is closed to other users.
 func (s *Snapshot) Closed() bool {
 	return slices.ContainsFunc(s.directories, func(d directory) bool { return d.private && d.path == "." })
 }
 
-// Find surveys the tree at root. It enters no other mount and follows no link. before
-// is an earlier survey of the same tree, or nil. The survey stops early when ctx ends.
+// Find surveys the tree at root. It does not enter other mounts, and does not follow links.
+// before is an earlier survey of the same tree, or nil. When ctx ends, Find stops early and
+// returns an error.
 func Find(ctx context.Context, root *os.File, before *Snapshot) (*Snapshot, error) {
 	defer runtime.KeepAlive(root)
 	w := &walk{root: int(root.Fd()), now: time.Now(), known: make(map[string]bool)}
@@ -111,25 +109,25 @@ func Find(ctx context.Context, root *os.File, before *Snapshot) (*Snapshot, erro
 	return &Snapshot{Made: before.Made, directories: w.found}, nil
 }
 
-// state is the change of a directory since an earlier survey.
+// state describes how a directory has changed since an earlier survey.
 type state byte
 
 const (
-	gone state = iota // and its parent has changed
+	gone state = iota // the directory no longer exists, and its parent has changed
 	same
 	changed
 )
 
-// walk is one survey.
+// walk is a running survey.
 type walk struct {
 	root  int
 	now   time.Time
-	known map[string]bool // directories of an earlier survey that are still there
+	known map[string]bool // directories of an earlier survey that still exist
 
 	mu      sync.Mutex
-	more    *sync.Cond // the queue or busy has changed
-	queue   []string   // directories still to be read
-	busy    int        // workers that may add to the queue
+	more    *sync.Cond // signals that queue or busy has changed
+	queue   []string   // directories that have not been read yet
+	busy    int        // number of workers that may add to queue
 	found   []directory
 	private int
 	err     error
@@ -137,7 +135,7 @@ type walk struct {
 
 var workers = min(runtime.NumCPU(), 8)
 
-// check returns the state of each directory.
+// check returns the state of each directory in before.
 func (w *walk) check(ctx context.Context, before []directory) []state {
 	states := make([]state, len(before))
 	const batch = 256
@@ -172,7 +170,7 @@ func (w *walk) compare(d *directory) state {
 	return changed
 }
 
-// read reads the queued directories, and those that it finds in them.
+// read reads the directories in the queue, and the directories that it finds in them.
 func (w *walk) read(ctx context.Context) error {
 	w.more = sync.NewCond(&w.mu)
 	defer context.AfterFunc(ctx, func() { w.fail(context.Cause(ctx)) })()
@@ -224,7 +222,8 @@ func (w *walk) fail(err error) {
 	w.more.Broadcast()
 }
 
-// add must be called with the lock held, or before there are other goroutines.
+// add adds a directory to the result. The caller holds the lock, or there are no other
+// goroutines yet.
 func (w *walk) add(d directory) {
 	w.found = append(w.found, d)
 	w.private += len(d.files)
@@ -239,11 +238,11 @@ func (w *walk) add(d directory) {
 	}
 }
 
-// errGone means that a path is no longer a directory. The time of its parent has then
-// changed too.
+// errGone means that a path is no longer a directory. The modification time of its parent has
+// then changed, too.
 var errGone = errors.New("no directory")
 
-// look reads a directory. below holds its subdirectories that are not yet known.
+// look reads a directory. below lists the subdirectories that are not known yet.
 func (w *walk) look(path string, buffer []byte) (d directory, below []string, err error) {
 	fd, err := unix.Openat2(w.root, path, &unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
@@ -252,12 +251,12 @@ func (w *walk) look(path string, buffer []byte) (d directory, below []string, er
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP):
 		return directory{}, nil, errGone
-	case errors.Is(err, fs.ErrPermission): // not even this process may see its contents
+	case errors.Is(err, fs.ErrPermission): // not even this process may read it
 		return directory{path: path, private: true}, nil, nil
 	case err != nil:
 		return directory{}, nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
-	defer func() { _ = unix.Close(fd) }() // nothing was written to it
+	defer func() { _ = unix.Close(fd) }() // nothing was written
 	var own unix.Stat_t
 	if err := unix.Fstat(fd, &own); err != nil {
 		return directory{}, nil, &fs.PathError{Op: "stat", Path: path, Err: err}
@@ -284,7 +283,7 @@ func (w *walk) look(path string, buffer []byte) (d directory, below []string, er
 			var stat unix.Stat_t
 			if typ != unix.DT_DIR {
 				if err := unix.Fstatat(fd, name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-					d.changed = 0 // it was removed meanwhile
+					d.changed = 0 // the directory was removed meanwhile
 					continue
 				}
 			}
@@ -301,8 +300,8 @@ func (w *walk) look(path string, buffer []byte) (d directory, below []string, er
 	}
 }
 
-// settled returns the time of a change, or 0 if that is so recent that the next change
-// could have the same time.
+// settled returns the time of a change. It returns 0 if the time is so recent that the next
+// change could have the same time.
 func (w *walk) settled(changed int64) int64 {
 	if w.now.Sub(time.Unix(0, changed)) < 2*time.Second {
 		return 0
@@ -310,7 +309,7 @@ func (w *walk) settled(changed int64) int64 {
 	return changed
 }
 
-// nextEntry decodes the first of the entries, in the format of getdents64.
+// nextEntry decodes the first of entries, which have the format of getdents64.
 func nextEntry(entries []byte) (name string, typ byte, rest []byte) {
 	const length, kind, text = 16, 18, 19 // offsets in struct linux_dirent64
 	n := binary.NativeEndian.Uint16(entries[length:])
@@ -318,10 +317,9 @@ func nextEntry(entries []byte) (name string, typ byte, rest []byte) {
 	return name, entries[kind], entries[n:]
 }
 
-// closed reports whether a mode keeps out users who are neither owner nor in the
-// group: from a directory, because they cannot enter it; from a file, because they can
-// neither read nor execute it. A file that everybody may execute is a program and not
-// a secret.
+// closed reports whether a mode denies access to users who are neither the owner nor in the
+// group. A directory is closed if they cannot enter it. A file is closed if they can neither
+// read nor execute it. A file that everybody may execute is a program and not a secret.
 func closed(mode uint32) bool {
 	switch mode & unix.S_IFMT {
 	case unix.S_IFDIR:

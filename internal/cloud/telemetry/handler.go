@@ -8,13 +8,13 @@ import (
 
 // Keys of attributes.
 const (
-	sandboxKey = "sandbox" // its id
+	sandboxKey = "sandbox" // id of the sandbox
 	loggerKey  = "logger"
 )
 
-// Logger returns a logger that writes to next. It also writes to a sandbox's log each
-// record of at least level info whose attribute "sandbox" has the sandbox's id. name is the
-// logger of such entries. next may be nil.
+// Logger returns a logger that writes to next. It also adds each record of at least level info
+// to the log of the sandbox whose id is the attribute "sandbox". name is the logger of such
+// entries. next may be nil.
 func (r *Registry) Logger(next *slog.Logger, name string) *slog.Logger {
 	if next == nil {
 		next = slog.New(slog.DiscardHandler)
@@ -28,7 +28,7 @@ type handler struct {
 	next     slog.Handler
 	name     string
 	attrs    []slog.Attr // with the names of their groups
-	group    string      // prefix of attributes to come, with a dot at its end; or ""
+	group    string      // prefix of later attributes, with a dot at the end; or ""
 }
 
 func (h *handler) Enabled(ctx context.Context, level slog.Level) bool {

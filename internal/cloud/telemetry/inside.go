@@ -8,16 +8,16 @@ import (
 	"slices"
 )
 
-// The loggers inside a sandbox.
+// Names of the loggers inside a sandbox.
 const (
 	LoggerDaemon  = "envd"
 	LoggerProcess = "process" // commands
 	LoggerKernel  = "kernel"
 )
 
-// Inside appends a line of the daemon inside a sandbox, as a [slog.JSONHandler] writes
-// it. Nothing in it is trusted: other lines are dropped, and so are lines that come too
-// fast.
+// Inside adds a line of the daemon inside a sandbox. The line must have the format of
+// [slog.JSONHandler]. Lines are untrusted: any other line is dropped, and so are lines that
+// arrive too fast.
 func (r *Registry) Inside(id string, line []byte) {
 	if !r.admit(id) {
 		return
@@ -27,7 +27,7 @@ func (r *Registry) Inside(id string, line []byte) {
 	}
 }
 
-// admit reports whether one more line from inside may be kept.
+// admit reports whether another line from inside may be kept.
 func (r *Registry) admit(id string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -41,7 +41,7 @@ func (r *Registry) admit(id string) bool {
 	return true
 }
 
-// parse reads a line of slog. It ignores the line's time, and accepts only the loggers
+// parse parses a line of slog. It ignores the time in the line, and accepts only the loggers
 // inside a sandbox.
 func parse(line []byte) (Entry, bool) {
 	var all map[string]any
@@ -67,7 +67,7 @@ func parse(line []byte) (Entry, bool) {
 	return e, true
 }
 
-// text returns a value of JSON as the text of a field.
+// text returns a JSON value as the text of a field.
 func text(value any) string {
 	switch value := value.(type) {
 	case string:

@@ -10,7 +10,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
-// Bounds of one entry. Longer parts are shortened.
+// Bounds of an entry. Longer parts are shortened.
 const (
 	maxMessage = 4 << 10
 	maxFields  = 32
@@ -30,7 +30,7 @@ type Entry struct {
 // Field is an attribute of an entry.
 type Field struct{ Name, Value string }
 
-// bound shortens an entry to the bounds of a log. It copies its fields.
+// bound shortens an entry to the bounds of a log. It copies the fields.
 func (e *Entry) bound() {
 	e.Logger, e.Message = clip.Text(e.Logger, maxName), clip.Text(e.Message, maxMessage)
 	fields := make([]Field, min(len(e.Fields), maxFields))
@@ -40,7 +40,7 @@ func (e *Entry) bound() {
 	e.Fields = fields
 }
 
-// size returns the approximate memory of an entry, in bytes.
+// size returns the approximate memory of an entry in bytes.
 func (e *Entry) size() int {
 	const entry, field = 96, 32
 	size := entry + len(e.Logger) + len(e.Message)
@@ -50,7 +50,7 @@ func (e *Entry) size() int {
 	return size
 }
 
-// log is the log of one sandbox, oldest entry first.
+// log is the log of one sandbox. The oldest entry is first.
 type log struct {
 	entries []Entry
 	size    int
@@ -58,8 +58,8 @@ type log struct {
 	gap     time.Time // time of the latest dropped entry
 }
 
-// add appends an entry. Each entry is later than the one before it, so that its time
-// identifies it.
+// add appends an entry. It makes the time of each entry later than that of the previous one, so
+// that the time identifies the entry.
 func (l *log) add(e Entry) {
 	if n := len(l.entries); n > 0 && !e.Time.After(l.entries[n-1].Time) {
 		e.Time = l.entries[n-1].Time.Add(1)
@@ -68,34 +68,34 @@ func (l *log) add(e Entry) {
 	l.size += e.size()
 }
 
-// shrink drops the oldest entries until the log has at most size bytes.
+// shrink drops the oldest entries until the log takes at most size bytes.
 func (l *log) shrink(size int) {
 	drop := 0
 	for ; drop < len(l.entries) && l.size > size; drop++ {
 		l.size -= l.entries[drop].size()
 		l.gap = l.entries[drop].Time
 	}
-	clear(l.entries[:drop]) // the array behind the slice remains: free their text
+	clear(l.entries[:drop]) // the array behind the slice stays in memory: free the texts in it
 	l.entries = l.entries[drop:]
 	l.dropped += drop
 }
 
 // Query selects entries of a log.
 type Query struct {
-	From     time.Time  // not before it; zero: from the first
-	Until    time.Time  // before it; zero: to the last
-	Backward bool       // newest first, so that Limit keeps the newest
-	Level    slog.Level // at least
-	Search   string     // in the message, in any case
-	Limit    int        // the most entries to return; 0: all
-	Whole    bool       // without the last millisecond, if entries of it are left out
+	From     time.Time  // earliest time; zero: no bound
+	Until    time.Time  // end of the time, exclusive; zero: no bound
+	Backward bool       // newest first, so that Limit keeps the newest entries
+	Level    slog.Level // least severe level
+	Search   string     // text that the message must contain; ignores case
+	Limit    int        // maximum number of entries; 0: no bound
+	Whole    bool       // leave out the last millisecond if the result does not have all of its entries
 }
 
-// maxFound bounds the bytes of the entries that are returned at once.
+// maxFound bounds the bytes of the entries that are returned by one call.
 const maxFound = 2 << 20
 
-// find returns the first matching entries, within the limits. The entry for dropped
-// entries is among them.
+// find returns the first matching entries, within the bounds. One of them may be the entry that
+// reports dropped entries.
 func (l *log) find(q Query) []Entry {
 	q.Search = strings.ToLower(q.Search)
 	found, size := []Entry{}, 0
@@ -136,8 +136,8 @@ func (l *log) all(backward bool) iter.Seq[*Entry] {
 	}
 }
 
-// wholeMilliseconds drops the entries of the same millisecond as next. If that would
-// drop all, it returns all.
+// wholeMilliseconds removes the entries in the same millisecond as next. If that would remove
+// all entries, it returns all of them.
 func wholeMilliseconds(entries []Entry, next time.Time) []Entry {
 	next = next.Truncate(time.Millisecond)
 	for n := len(entries); n > 0; n-- {
@@ -156,7 +156,7 @@ func (q *Query) matches(e *Entry) bool {
 	return q.Search == "" || strings.Contains(strings.ToLower(e.Message), q.Search)
 }
 
-// missing returns the entry for the dropped entries, or nil if none were dropped.
+// missing returns the entry that reports dropped entries. It returns nil if none were dropped.
 func (l *log) missing() *Entry {
 	if l.dropped == 0 {
 		return nil

@@ -9,15 +9,15 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// interval is the time between two measurements of the sandboxes, and the maximum age of
-// the current sample.
+// interval is the time between two measurements of the sandboxes. It is also the maximum age of
+// the latest sample.
 const interval = 5 * time.Second
 
-// Sample is the resource use of a sandbox at a time.
+// Sample is the resource use of a sandbox at one time.
 type Sample struct {
 	Time time.Time
-	// CPUPercent is the share of its processors since the previous sample. It is 0 in the
-	// first one.
+	// CPUPercent is the use of the sandbox's processors since the previous sample. It is 0 in
+	// the first sample.
 	CPUPercent float64
 	Memory     uint64 // bytes that cannot be reclaimed
 	Cache      uint64 // bytes of the page cache
@@ -25,16 +25,17 @@ type Sample struct {
 	DiskTotal  uint64 // bytes
 }
 
-// Measure returns the current use of a sandbox, and false if it cannot be measured.
+// Measure returns the current resource use of a sandbox. It returns false if the sandbox cannot
+// be measured.
 type Measure func() (engine.Usage, bool)
 
-// run is a period in which a sandbox runs.
+// run is a period during which a sandbox runs.
 type run struct {
 	measure Measure
 
-	mu   sync.Mutex // one measurement at a time; never taken while Registry.mu is held
+	mu   sync.Mutex // held during a measurement; must not be locked while Registry.mu is held
 	used time.Duration
-	at   time.Time // of used; zero before the first measurement
+	at   time.Time // time of used; zero before the first measurement
 }
 
 // sample measures the sandbox.
@@ -55,14 +56,14 @@ func (r *run) sample(cpus float64) (Sample, bool) {
 	return s, true
 }
 
-// series is the metrics of one sandbox.
+// series contains the metrics of one sandbox.
 type series struct {
-	run      *run     // nil: it does not run
-	measured bool     // in this run
+	run      *run     // nil: the sandbox does not run
+	measured bool     // measured in this run
 	samples  []Sample // oldest first
 }
 
-// Run measures a sandbox from now on, until Rest or End.
+// Run starts to measure a sandbox, until Rest or End.
 func (r *Registry) Run(id string, measure Measure) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -79,11 +80,11 @@ func (r *Registry) Run(id string, measure Measure) {
 	}
 	select {
 	case r.begun <- struct{}{}:
-	default: // the goroutine will see an earlier token
+	default: // the goroutine will receive an earlier token
 	}
 }
 
-// Rest stops measuring a sandbox, and keeps its series.
+// Rest stops measuring a sandbox. It keeps the series.
 func (r *Registry) Rest(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -102,8 +103,8 @@ func (r *Registry) restLocked(rec *record) {
 	}
 }
 
-// sampleAll measures all running sandboxes until stop is closed: each one when it begins
-// to run, and then at each interval.
+// sampleAll measures all running sandboxes until stop is closed. It measures a sandbox when it
+// begins to run, and then at each interval.
 func (r *Registry) sampleAll(stop chan struct{}) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -122,7 +123,7 @@ func (r *Registry) sampleAll(stop chan struct{}) {
 	}
 }
 
-// due returns the running sandboxes, or only those not yet measured in this run.
+// due returns the running sandboxes, or only those that have not been measured in this run.
 func (r *Registry) due(all bool) map[*record]*run {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -135,7 +136,7 @@ func (r *Registry) due(all bool) map[*record]*run {
 	return due
 }
 
-// sample adds a sample to the series of a sandbox, if it is still in that run.
+// sample adds a sample to the series of a sandbox, if the sandbox is still in the run now.
 func (r *Registry) sample(rec *record, now *run) {
 	s, ok := now.sample(r.options.CPUs)
 	if !ok {
@@ -148,8 +149,8 @@ func (r *Registry) sample(rec *record, now *run) {
 	}
 }
 
-// Metrics returns the samples of a sandbox from one time to another, both included. While
-// it runs, its latest sample is at most 5 seconds old.
+// Metrics returns the samples of a sandbox between two times, which are included. While the
+// sandbox runs, its latest sample is at most 5 seconds old.
 func (r *Registry) Metrics(id string, from, until time.Time) []Sample {
 	r.refresh(id)
 	r.mu.Lock()
@@ -165,7 +166,7 @@ func (r *Registry) Metrics(id string, from, until time.Time) []Sample {
 	return found
 }
 
-// Latest returns the latest sample of a sandbox, and false if there is none. While the
+// Latest returns the latest sample of a sandbox. It returns false if there is none. While the
 // sandbox runs, the sample is at most 5 seconds old.
 func (r *Registry) Latest(id string) (Sample, bool) {
 	r.refresh(id)
@@ -192,15 +193,16 @@ func (r *Registry) refresh(id string) {
 	}
 }
 
-// stale reports whether a running sandbox has no current sample.
+// stale reports whether a running sandbox needs a new sample.
 func (s *series) stale() bool {
 	return s.run != nil && (!s.measured || time.Since(s.samples[len(s.samples)-1].Time) > interval)
 }
 
-// maxSamples bounds a series.
+// maxSamples bounds the number of samples in a series.
 const maxSamples = 4096
 
-// steps are the minimum distances of samples older than an age.
+// steps lists ages of samples, and for each age the minimum distance between samples that are
+// older.
 var steps = []struct{ age, step time.Duration }{
 	{24 * time.Hour, 30 * time.Minute}, {12 * time.Hour, 5 * time.Minute}, {6 * time.Hour, 2 * time.Minute}, {time.Hour, 30 * time.Second},
 }
@@ -212,8 +214,8 @@ func (s *series) add(sample Sample) {
 	}
 }
 
-// thin makes room: it keeps one of the older samples in each step. If that is not enough,
-// it drops the oldest.
+// thin removes samples to make room. It keeps one of the older samples in each step. If that is
+// not enough, it removes the oldest sample.
 func (s *series) thin(now time.Time) {
 	var last time.Time
 	s.samples = slices.DeleteFunc(s.samples, func(one Sample) bool {

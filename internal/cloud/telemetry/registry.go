@@ -10,21 +10,21 @@ import (
 
 // Bounds of the logs.
 const (
-	maxLog  = 8 << 20   // bytes of one
-	maxLogs = 128 << 20 // bytes of all
-	kept    = time.Hour // after the end of the sandbox
+	maxLog  = 8 << 20   // bytes of one log
+	maxLogs = 128 << 20 // bytes of all logs
+	kept    = time.Hour // time after the end of the sandbox
 )
 
-// loggerTelemetry is the logger of this package's own entries.
+// loggerTelemetry is the logger of entries that this package adds.
 const loggerTelemetry = "log"
 
 // Options configure a [Registry]. The zero value is usable.
 type Options struct {
-	CPUs float64 // processors of a sandbox, which are 100 percent; 0: 1
+	CPUs float64 // processors of a sandbox that are 100 percent; 0: 1
 }
 
-// Registry keeps the logs and metrics of all sandboxes of a cloud. It is safe for
-// concurrent use. The caller must close it.
+// Registry keeps the logs and metrics of all sandboxes of a cloud. It is safe for concurrent
+// use. The caller must close it.
 type Registry struct {
 	options Options
 
@@ -32,12 +32,12 @@ type Registry struct {
 	closed  bool
 	records map[string]*record
 	ended   []string // ids of records whose sandbox has ended, oldest first
-	size    int      // of all logs
+	size    int      // bytes of all logs
 
-	running int            // number of measured records; the goroutine exists only above 0
-	begun   chan struct{}  // tells the goroutine of another record
-	stop    chan struct{}  // ends the goroutine
-	sampler sync.WaitGroup // the goroutine
+	running int            // number of sandboxes to measure; the goroutine exists only while it is above 0
+	begun   chan struct{}  // wakes the goroutine for a new sandbox
+	stop    chan struct{}  // ends the goroutine when closed
+	sampler sync.WaitGroup // waits for the goroutine
 }
 
 // record is the record of one sandbox. Registry.mu guards it.
@@ -56,7 +56,7 @@ func New(o Options) *Registry {
 	return &Registry{options: o, records: map[string]*record{}, begun: make(chan struct{}, 1)}
 }
 
-// Open begins the log and the series of a sandbox, or continues them.
+// Open starts the log and the series of a sandbox, or continues them.
 func (r *Registry) Open(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -65,7 +65,7 @@ func (r *Registry) Open(id string) {
 	}
 }
 
-// End records that a sandbox has ended. It removes its series at once, and its log an hour
+// End records that a sandbox has ended. It removes the series immediately, and the log an hour
 // later.
 func (r *Registry) End(id string) {
 	r.mu.Lock()
@@ -84,7 +84,7 @@ func (r *Registry) End(id string) {
 	})
 }
 
-// removeLocked forgets a sandbox that has ended.
+// removeLocked removes the log of a sandbox that has ended.
 func (r *Registry) removeLocked(id string) {
 	rec := r.records[id]
 	if rec == nil {
@@ -96,8 +96,8 @@ func (r *Registry) removeLocked(id string) {
 	r.ended = slices.DeleteFunc(r.ended, func(other string) bool { return other == id })
 }
 
-// Close forgets all sandboxes and waits for the goroutine that measures them. Later calls
-// do nothing.
+// Close drops all logs and series, and waits for the goroutine that measures sandboxes. Later
+// calls do nothing.
 func (r *Registry) Close() {
 	r.mu.Lock()
 	r.closed = true
@@ -112,7 +112,7 @@ func (r *Registry) Close() {
 	r.sampler.Wait()
 }
 
-// Logs returns the entries of a sandbox's log that match, and false if there is no log.
+// Logs returns the matching entries of a sandbox's log. It returns false if there is no log.
 func (r *Registry) Logs(id string, q Query) ([]Entry, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -123,8 +123,8 @@ func (r *Registry) Logs(id string, q Query) ([]Entry, bool) {
 	return rec.log.find(q), true
 }
 
-// Add appends an entry, with the current time, to the log of a sandbox. It does nothing if
-// there is no log.
+// Add adds an entry with the current time to the log of a sandbox. It does nothing if there is
+// no log.
 func (r *Registry) Add(id string, e Entry) {
 	e.bound()
 	r.mu.Lock()
@@ -162,20 +162,20 @@ func (r *Registry) halveLocked() {
 	r.size += largest.log.size
 }
 
-// Bounds of the entries from inside one sandbox: per second, and at once.
+// Bounds of the entries from inside one sandbox: per second, and in one burst.
 const (
 	rate  = 500
 	burst = 4000
 )
 
-// bucket bounds how often something happens.
+// bucket is a token bucket.
 type bucket struct {
 	left    float64
 	at      time.Time
-	refused int // since the last entry that was admitted
+	refused int // number of entries refused since the last admitted one
 }
 
-// take reports whether one more is allowed now.
+// take reports whether another entry is allowed now.
 func (b *bucket) take() bool {
 	now := time.Now()
 	b.left = min(burst, b.left+now.Sub(b.at).Seconds()*rate)
@@ -188,7 +188,7 @@ func (b *bucket) take() bool {
 	return true
 }
 
-// missing returns the entry for the refused ones, and resets their count.
+// missing returns the entry that reports refused entries. It resets their number.
 func (b *bucket) missing() Entry {
 	e := Entry{
 		Level: slog.LevelWarn, Logger: loggerTelemetry,

@@ -10,41 +10,44 @@ import (
 // index finds templates for requests: by id, by name, and in the order of lists.
 type index struct {
 	byID      map[string]*Template
-	byName    map[string]*Template // by full name
-	listed    []*Template          // without the built-in ones of single engines
+	byName    map[string]*Template // keyed by full name
+	listed    []*Template          // without the built-in templates of single engines
 	snapshots []*Snapshot
-	builds    int // of all templates
+	builds    int // number of builds of all templates
 }
 
 // Snapshot is a tag of a template that points to a snapshot of a sandbox.
 type Snapshot struct {
-	of       Template // its id and name only
+	of       Template // only id and name are used
 	Tag      string
 	TaggedAt time.Time
 	Build    Build
 }
 
-// FullName returns the name with the team, without the tag; "" without a name.
+// FullName returns the template's name with the team, but without the tag. It returns "" if the
+// template has no name.
 func (s *Snapshot) FullName() string { return s.of.FullName() }
 
-// ID names the snapshot, for [ParseReference].
+// ID returns a reference to the snapshot, for [ParseReference].
 func (s *Snapshot) ID() string { return cmp.Or(s.FullName(), s.of.ID) + ":" + s.Tag }
 
-// NamedBy reports whether a reference names the snapshot, or without a tag its template.
+// NamedBy reports whether a reference names the snapshot. A reference without a tag must name
+// the snapshot's template.
 func (s *Snapshot) NamedBy(ref *Reference) bool {
 	return ref.Names(&s.of) && (ref.Tag == "" || ref.HasTag(s.Tag, &s.Build))
 }
 
-// Position returns the position of the snapshot in lists, by the time of the tag.
+// Position returns the position of the snapshot in lists. Lists are ordered by the time of the
+// tag.
 func (s *Snapshot) Position() ordered.Position { return ordered.Position{At: s.TaggedAt, ID: s.ID()} }
 
 // Position returns the position of the template in lists.
 func (t *Template) Position() ordered.Position { return ordered.Position{At: t.CreatedAt, ID: t.ID} }
 
-// Position returns the position of the build among those of its template.
+// Position returns the position of the build in the list of its template's builds.
 func (b *Build) Position() ordered.Position { return ordered.Position{At: b.CreatedAt, ID: b.ID} }
 
-// The orders of lists, each with the newest first.
+// Orders of lists. In each of them, the newest element is first.
 var (
 	byCreation ordered.By[*Template] = (*Template).Position
 	byTag      ordered.By[*Snapshot] = (*Snapshot).Position
@@ -55,10 +58,10 @@ func newIndex() index {
 	return index{byID: map[string]*Template{}, byName: map[string]*Template{}}
 }
 
-// find returns the template that a reference names, with any tag, or nil if there is none. A
-// name can never be an id.
+// find returns the template that a reference names, whatever its tag. It returns nil if there
+// is none. A name can never be equal to an id.
 func (x *index) find(ref Reference) *Template {
-	for _, t := range []*Template{x.byName[ref.Name], x.byName[Team+"/"+ref.Name], x.byID[ref.Name]} { // built-in ones first
+	for _, t := range []*Template{x.byName[ref.Name], x.byName[Team+"/"+ref.Name], x.byID[ref.Name]} { // built-in templates first
 		if t != nil && ref.Names(t) {
 			return t
 		}
@@ -66,7 +69,7 @@ func (x *index) find(ref Reference) *Template {
 	return nil
 }
 
-// put adds a template, or replaces the one with its id.
+// put adds a template, or replaces the template with the same id.
 func (x *index) put(t *Template) {
 	former := x.byID[t.ID]
 	if former != nil {
@@ -95,7 +98,7 @@ func snapshotOf(t *Template, tag string, build Build) *Snapshot {
 	return &Snapshot{Template{ID: t.ID, Name: t.Name}, tag, t.Tags[tag].CreatedAt, build}
 }
 
-// remove is the reverse of put.
+// remove removes a template.
 func (x *index) remove(t *Template) {
 	x.builds -= len(t.Builds)
 	x.untag(t, &Template{})
@@ -104,7 +107,7 @@ func (x *index) remove(t *Template) {
 	x.listed = byCreation.Delete(x.listed, t.Position())
 }
 
-// untag removes the snapshots whose tags have changed.
+// untag removes snapshots whose tag has changed from the lists.
 func (x *index) untag(former, now *Template) {
 	for tag, points := range former.Tags {
 		if now.Tags[tag] != points {

@@ -8,14 +8,14 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// Team is the namespace of the one team's templates, and DefaultTag the tag of a reference
-// without one.
+// Team is the namespace of the only team's templates. DefaultTag is the tag of a reference
+// without a tag.
 const (
 	Team       = "local"
 	DefaultTag = "default"
 )
 
-// Bounds of names given by a client.
+// Bounds of names from clients.
 const (
 	maxName    = 128
 	maxMessage = 300
@@ -23,13 +23,13 @@ const (
 
 // Reference names a template and one of its builds.
 type Reference struct {
-	// Namespace and Tag may be empty. Tag may be the id of a build, which never looks like a
+	// Namespace and Tag may be empty. Tag may also be the id of a build, which is never a valid
 	// tag.
 	Namespace, Name, Tag string
 	text                 string
 }
 
-// ParseReference parses any text as a reference, which may name nothing.
+// ParseReference parses any text as a reference. The result may not name any template.
 func ParseReference(text string) Reference {
 	name, tag, _ := strings.Cut(text, ":")
 	namespace, rest, ok := strings.Cut(name, "/")
@@ -39,7 +39,7 @@ func ParseReference(text string) Reference {
 	return Reference{normal(namespace), normal(rest), normal(tag), text}
 }
 
-// tag returns the tag of the reference, or the default one.
+// tag returns the tag of the reference, or the default tag if there is none.
 func (ref *Reference) tag() string {
 	if ref.Tag == "" {
 		return DefaultTag
@@ -51,7 +51,7 @@ func (ref *Reference) String() string { return clip.Text(ref.text, maxMessage) }
 
 func normal(s string) string { return strings.ToLower(strings.TrimSpace(s)) }
 
-// Names reports whether the reference names a template, with any tag.
+// Names reports whether the reference names a template, whatever its tag.
 func (ref *Reference) Names(t *Template) bool {
 	if ref.Namespace == "" && ref.Name == t.ID {
 		return true
@@ -59,12 +59,12 @@ func (ref *Reference) Names(t *Template) bool {
 	return ref.Name != "" && ref.Name == t.Name && (ref.Namespace == "" || ref.Namespace == Team && !t.BuiltIn)
 }
 
-// HasTag reports whether the tag of the reference is tag or the id of build.
+// HasTag reports whether the tag of the reference is tag, or the id of build.
 func (ref *Reference) HasTag(tag string, build *Build) bool {
 	return ref.Tag == tag || ref.Tag == build.ID
 }
 
-// CheckName returns an error unless a client may give a template the name and tag of the
+// CheckName returns an error if a client may not give a template the name and tag of the
 // reference.
 func (ref *Reference) CheckName() error {
 	if err := ref.CheckTeam(); err != nil {
@@ -79,8 +79,7 @@ func (ref *Reference) CheckName() error {
 	return nil
 }
 
-// CheckTeam returns an error if the reference is in the namespace of a team that does not
-// exist here.
+// CheckTeam returns an error if the reference is in the namespace of another team.
 func (ref *Reference) CheckTeam() error {
 	if ref.Namespace != "" && ref.Namespace != Team {
 		return refusef(Invalid, "'%s' is of the team '%s', and the one of this local cloud is '%s'", ref, clip.Text(ref.Namespace, maxMessage), Team)
@@ -88,7 +87,7 @@ func (ref *Reference) CheckTeam() error {
 	return nil
 }
 
-// ParseTag returns a tag in its normal spelling, or an error if it is not valid.
+// ParseTag returns a tag in its normal form. It returns an error if the tag is not valid.
 func ParseTag(text string) (string, error) {
 	tag := normal(text)
 	return tag, checkTag(tag)
@@ -107,15 +106,15 @@ var (
 	aUUID = lazyregexp.New(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 )
 
-// Kind is the kind of a refusal, for programs.
+// Kind is the kind of a refusal, in a form for programs.
 type Kind int
 
-// The kinds.
+// Kinds of refusals.
 const (
 	NotFound Kind = iota
 	Invalid
-	BuiltIn  // it cannot be changed
-	Conflict // with another one of that name
+	BuiltIn  // the template cannot be changed
+	Conflict // another template has the name
 	Full
 )
 
@@ -131,8 +130,8 @@ func refusef(kind Kind, format string, args ...any) error {
 	return &Error{kind, fmt.Sprintf(format, args...)}
 }
 
-// missing is the message that the tag of a reference points to nothing, in the service's
-// words: clients that find these words in an answer try again.
+// missing returns the message that the tag of a reference points to no build. It has the
+// service's words, because clients that find these words in an answer try again.
 func (ref *Reference) missing() string {
 	return fmt.Sprintf("tag '%s' does not exist for template '%s'", clip.Text(ref.tag(), maxMessage), clip.Text(ref.Name, maxMessage))
 }

@@ -19,33 +19,34 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
 
-// MaxBuilds bounds the builds of all templates.
+// MaxBuilds bounds the number of builds of all templates.
 const MaxBuilds = 10_000
 
 // Options configure a [Registry].
 type Options struct {
 	Store  *store.Store
-	Layers *layers.Set  // of that store
+	Layers *layers.Set  // from Store
 	Logger *slog.Logger // nil: no log
 }
 
-// Registry holds all templates. It is safe for concurrent use.
+// Registry contains all templates. It is safe for concurrent use.
 type Registry struct {
 	options Options
 
-	mu      sync.Mutex // also held while a change is stored
+	mu      sync.Mutex // also held while a change is written to the store
 	index   index
 	spawned map[string]Spawned
 }
 
-// Spawned counts the sandboxes made from a template since the local cloud was started.
+// Spawned is the number of sandboxes created from a template since the local cloud started,
+// with the time of the last one.
 type Spawned struct {
 	Count int
 	Last  time.Time
 }
 
-// Open returns the templates of a store, which hold their layers. Templates that cannot be read
-// are left alone, and then all layers stay: another version may be able to read them.
+// Open returns the templates of a store, which hold their layers. If a template cannot be read,
+// its record and all layers are kept, because another version may be able to read it.
 func Open(o Options) *Registry {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -72,8 +73,8 @@ func Open(o Options) *Registry {
 		}
 		r.index.put(&t)
 	}
-	for _, t := range builtIn() { // after the others, so that these cannot replace them
-		if !t.variant() || r.index.find(Reference{Name: t.Name}) == nil { // a template of an older version may have the name
+	for _, t := range builtIn() { // last, so that stored templates cannot replace them
+		if !t.variant() || r.index.find(Reference{Name: t.Name}) == nil { // a template of an older version may have this name
 			r.index.put(&t)
 		}
 	}
@@ -83,11 +84,12 @@ func Open(o Options) *Registry {
 	return r
 }
 
-// savedVersion is the version of the stored format; load can read it.
-const savedVersion = 2 // since there are builds that are not ready
+// savedVersion is the version of the stored format. load reads this version and all earlier
+// ones.
+const savedVersion = 2 // since builds may be unfinished
 
-// saved is a template in the store. The names of its fields, and of those of [Template],
-// [Tag] and [Build], are part of the format.
+// saved is a template as stored. Its field names, and those of [Template], [Tag] and [Build],
+// are part of the format.
 type saved struct {
 	Version  int
 	Template Template
@@ -110,10 +112,10 @@ func load(entry store.Record) (Template, error) {
 	byAge.Sort(t.Builds)
 	for i := range t.Builds {
 		b := &t.Builds[i]
-		if b.Status == "" { // of version 1
+		if b.Status == "" { // stored by version 1
 			b.Status, b.FinishedAt = Ready, b.CreatedAt
 		}
-		b.Engine = cmp.Or(b.Engine, engine.Room) // the only engine when engines were not stored
+		b.Engine = cmp.Or(b.Engine, engine.Room) // the only engine at the time when engines were not stored
 	}
 	for tag := range t.Tags {
 		if b, ok := t.Tagged(tag); !ok || b.Status != Ready {
@@ -123,14 +125,14 @@ func load(entry store.Record) (Template, error) {
 	return t, nil
 }
 
-// endLeft ends the unfinished builds of an earlier process.
+// endLeft marks the builds that an earlier process left unfinished as failed.
 func (r *Registry) endLeft(t *Template) error {
 	now := time.Now().UTC()
 	changed := *t
 	for _, b := range t.Builds {
 		if b.pending() {
 			b.Status, b.FinishedAt, b.Failure = Failed, now, &Failure{Message: "the local cloud ended during the build: build it again"}
-			changed = changed.with(b, nil, now)
+			changed = changed.withBuild(b, nil, now)
 		}
 	}
 	if changed.UpdatedAt.Equal(t.UpdatedAt) {
@@ -144,7 +146,8 @@ func (r *Registry) endLeft(t *Template) error {
 	return err
 }
 
-// Find returns the template that a reference names, and the build of its tag.
+// Find returns the template that a reference names, and the build to which the reference's tag
+// points.
 func (r *Registry) Find(ref Reference) (Template, Build, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -160,8 +163,7 @@ func (r *Registry) findLocked(ref Reference) (Template, Build, error) {
 	return *t, build, err
 }
 
-// named returns the finished build that a reference names, by a tag that points to it or by its
-// id.
+// named returns the ready build that a reference names, by tag or by id.
 func (t *Template) named(ref *Reference) (Build, error) {
 	if build, ok := t.Tagged(ref.tag()); ok {
 		return build, nil
@@ -177,7 +179,7 @@ func (t *Template) named(ref *Reference) (Build, error) {
 	return Build{}, refusef(NotFound, "%s", ref.missing())
 }
 
-// Get returns the template that a reference names, with any tag.
+// Get returns the template that a reference names, whatever its tag.
 func (r *Registry) Get(ref Reference) (Template, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -188,19 +190,20 @@ func (r *Registry) Get(ref Reference) (Template, error) {
 	return *t, nil
 }
 
-// All returns all templates, newest first, without the built-in ones of single engines.
+// All returns all templates, newest first. It leaves out the built-in templates of single
+// engines.
 func (r *Registry) All() []Template { return r.Page(nil, math.MaxInt, nil) }
 
-// Page returns at most limit matching templates of All after a position. A nil position means
-// the beginning of the list; a nil match matches all templates. Page looks at no template behind
-// the last one that it returns.
+// Page returns at most limit matching templates that follow a position, in the order of All. A
+// nil position stands before the first template. A nil match matches all templates. Page does
+// not check templates after the last one that it returns.
 func (r *Registry) Page(after *ordered.Position, limit int, match func(*Template) bool) []Template {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return copied(byCreation.Page(r.index.listed, after, limit, match))
 }
 
-// Snapshots is Page for the tags, of all templates, that point to snapshots of sandboxes.
+// Snapshots returns a page like Page, of the snapshots of all templates.
 func (r *Registry) Snapshots(after *ordered.Position, limit int, match func(*Snapshot) bool) []Snapshot {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -215,14 +218,13 @@ func copied[T any](page []*T) []T {
 	return all
 }
 
-// HasMemory reports whether a build has the memory of the sandbox from which it was made, so
-// that sandboxes of it go on there.
+// HasMemory reports whether a build has saved memory, with which its sandboxes continue.
 func (r *Registry) HasMemory(b Build) bool {
 	_, memory := r.options.Layers.Split(b.Layers...)
 	return memory != ""
 }
 
-// Spawn records that a sandbox was made from a template.
+// Spawn records that a sandbox was created from a template.
 func (r *Registry) Spawn(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -231,16 +233,16 @@ func (r *Registry) Spawn(id string) {
 	}
 }
 
-// Spawned returns the record of Spawn for a template.
+// Spawned returns what Spawn recorded for a template.
 func (r *Registry) Spawned(id string) Spawned {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.spawned[id]
 }
 
-// Add creates a build that takes over the caller's layers; on error they are released. The build
-// is added to the template with the name of ref, which is made if it is missing, and ref's tag
-// points to it. A nil ref makes a template without a name.
+// Add creates a build that takes over the caller's layers. On error they are released. The
+// build is added to the template with the name of ref, and the tag of ref points to it. If
+// there is no such template, Add creates it. A nil ref creates a template without a name.
 func (r *Registry) Add(ref *Reference, build Build) (Template, error) {
 	build.Status = Ready
 	made, _, err := r.add(ref, build, func(t Template, b Build) Template {
@@ -249,7 +251,7 @@ func (r *Registry) Add(ref *Reference, build Build) (Template, error) {
 		if ref != nil {
 			tag = ref.tag()
 		}
-		return t.with(b, []string{tag}, b.CreatedAt)
+		return t.withBuild(b, []string{tag}, b.CreatedAt)
 	})
 	if err != nil {
 		r.options.Layers.Release(build.Layers...)
@@ -257,9 +259,10 @@ func (r *Registry) Add(ref *Reference, build Build) (Template, error) {
 	return made, err
 }
 
-// Request makes a build that waits for its start, of the template with the name of ref, which is
-// made if it is missing. The tags, and that of ref, will point to the build when it is ready;
-// until then nothing is made from it. Request returns the template and the build.
+// Request creates a build that waits for Begin. The build belongs to the template with the name
+// of ref, which Request creates if it is missing. When the build is ready, the given tags and
+// the tag of ref will point to it. Until then, no sandbox can be created from it. Request
+// returns the template and the build.
 func (r *Registry) Request(ref Reference, tags []string, build Build) (Template, Build, error) {
 	if err := ref.CheckName(); err != nil {
 		return Template{}, Build{}, err
@@ -275,10 +278,11 @@ func (r *Registry) Request(ref Reference, tags []string, build Build) (Template,
 		return Template{}, Build{}, err
 	}
 	build.Status = Waiting
-	return r.add(&ref, build, func(t Template, b Build) Template { return t.with(b, nil, b.CreatedAt) })
+	return r.add(&ref, build, func(t Template, b Build) Template { return t.withBuild(b, nil, b.CreatedAt) })
 }
 
-// add adds a build to the template with the name of a reference, or to a new one.
+// add adds a build to the template with the name of a reference. If there is none, it creates
+// the template.
 func (r *Registry) add(ref *Reference, build Build, with func(Template, Build) Template) (Template, Build, error) {
 	now := time.Now().UTC()
 	build.ID, build.CreatedAt = newUUID(), now
@@ -301,28 +305,28 @@ func (r *Registry) add(ref *Reference, build Build, with func(Template, Build) T
 	return made, build, err
 }
 
-// Begin starts a waiting build.
+// Begin starts a build that Request created.
 func (r *Registry) Begin(template, build string) error {
 	return r.changeBuild(template, build, func(t Template, b Build, now time.Time) (Template, error) {
 		if b.Status != Waiting {
 			return Template{}, refusef(Invalid, "build '%s' cannot be started: it is %s", build, began[b.Status])
 		}
 		b.Status = Building
-		return t.with(b, nil, now), nil
+		return t.withBuild(b, nil, now), nil
 	})
 }
 
 var began = map[Status]string{Building: "started already", Ready: "ready already", Failed: "over: it failed or was superseded; request another"}
 
 // Finish makes a started build ready, and points its tags to it. The build takes over the
-// caller's layers of content; on error they are released.
+// caller's layers in content. On error they are released.
 func (r *Registry) Finish(template, build string, content Content) error {
 	err := r.changeBuild(template, build, func(t Template, b Build, now time.Time) (Template, error) {
 		if b.Status != Building {
 			return Template{}, refusef(Invalid, "build '%s' is not being built", build)
 		}
 		b.Status, b.FinishedAt, b.Content = Ready, now, content
-		return t.with(b, b.Tags, now), nil
+		return t.withBuild(b, b.Tags, now), nil
 	})
 	if err != nil {
 		r.options.Layers.Release(content.Layers...)
@@ -330,14 +334,14 @@ func (r *Registry) Finish(template, build string, content Content) error {
 	return err
 }
 
-// Fail ends a build that is not ready.
+// Fail marks an unfinished build as failed.
 func (r *Registry) Fail(template, build string, failure Failure) error {
 	return r.changeBuild(template, build, func(t Template, b Build, now time.Time) (Template, error) {
 		if !b.pending() {
 			return Template{}, refusef(Invalid, "build '%s' is over", build)
 		}
 		b.Status, b.FinishedAt, b.Failure = Failed, now, &failure
-		return t.with(b, nil, now), nil
+		return t.withBuild(b, nil, now), nil
 	})
 }
 
@@ -352,7 +356,7 @@ func (r *Registry) changeBuild(template, build string, f func(t Template, b Buil
 	return err
 }
 
-// CheckName returns an error unless a build can be added under a name.
+// CheckName returns an error if no build can be added under a name.
 func (r *Registry) CheckName(ref *Reference) error {
 	if err := ref.CheckName(); err != nil {
 		return err
@@ -365,7 +369,7 @@ func (r *Registry) CheckName(ref *Reference) error {
 	return r.addableLocked(Template{Name: ref.Name}, ref)
 }
 
-// namedLocked returns the template whose name or id is the name of a reference, in any
+// namedLocked returns the template whose name or id is the name of the reference, in any
 // namespace.
 func (r *Registry) namedLocked(ref *Reference) *Template {
 	return r.index.find(Reference{Name: ref.Name})
@@ -383,8 +387,8 @@ func (r *Registry) addableLocked(t Template, ref *Reference) error {
 	return nil
 }
 
-// putLocked stores a template, or replaces the one with its id. It returns the layers that are
-// no longer needed; the caller must release them without the lock.
+// putLocked stores a template, or replaces the template with the same id. It returns the layers
+// that are no longer needed. The caller must release them after unlocking.
 func (r *Registry) putLocked(t Template) (unused []string, err error) {
 	value, err := json.Marshal(saved{savedVersion, t})
 	if err == nil {
@@ -405,7 +409,7 @@ func (r *Registry) putLocked(t Template) (unused []string, err error) {
 }
 
 // Delete removes a template with all its builds. It ignores the tag of the reference. used
-// reports whether sandboxes use a template; such a template is not removed.
+// reports whether sandboxes use a template. A template in use is not removed.
 func (r *Registry) Delete(ref Reference, used func(id string) bool) error {
 	r.mu.Lock()
 	t, err := r.ownLocked(ref)
@@ -427,7 +431,7 @@ func (r *Registry) Delete(ref Reference, used func(id string) bool) error {
 	return nil
 }
 
-// ownLocked returns a template, or an error if it may not be changed.
+// ownLocked returns a template. It returns an error if clients may not change the template.
 func (r *Registry) ownLocked(ref Reference) (Template, error) {
 	t := r.index.find(ref)
 	switch {
@@ -448,7 +452,7 @@ func (r *Registry) Publish(ref Reference, public bool) (Template, error) {
 }
 
 // Assign points tags to the build that a reference names. It returns the build, and the tags in
-// their normal spelling.
+// their normal form.
 func (r *Registry) Assign(ref Reference, tags []string) (build Build, assigned []string, err error) {
 	if assigned, err = checkTags(&ref, tags); err != nil {
 		return Build{}, nil, err
@@ -458,13 +462,13 @@ func (r *Registry) Assign(ref Reference, tags []string) (build Build, assigned [
 		if build, err = t.named(&ref); err != nil {
 			return Template{}, err
 		}
-		return t.with(build, assigned, now), nil
+		return t.withBuild(build, assigned, now), nil
 	})
 	return build, assigned, err
 }
 
-// Unassign removes tags of the template that a reference without a tag names. The default tag
-// and the last tag stay. Missing tags are not an error.
+// Unassign removes tags of the template that a reference names; the reference must not have a
+// tag. The default tag and the last tag are kept. Missing tags are ignored.
 func (r *Registry) Unassign(ref Reference, tags []string) error {
 	tags, err := checkTags(&ref, tags)
 	switch {
@@ -476,7 +480,7 @@ func (r *Registry) Unassign(ref Reference, tags []string) error {
 		return refusef(Invalid, "the tag '%s' cannot be removed", DefaultTag)
 	}
 	_, err = r.change(ref, func(t Template, now time.Time) (Template, error) {
-		changed := t.without(tags, now)
+		changed := t.withoutTags(tags, now)
 		if len(changed.Tags) == 0 {
 			return Template{}, refusef(Invalid, "template '%s' has no other tags: delete the template", &ref)
 		}
@@ -505,7 +509,7 @@ func checkTags(ref *Reference, tags []string) ([]string, error) {
 	return all, nil
 }
 
-// change applies f to a template and stores the result.
+// change applies f to a template, and stores the result.
 func (r *Registry) change(ref Reference, f func(t Template, now time.Time) (Template, error)) (Template, error) {
 	r.mu.Lock()
 	t, err := r.ownLocked(ref)

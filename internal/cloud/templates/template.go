@@ -14,13 +14,13 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/ordered"
 )
 
-// Template is a template at one moment. Its maps and slices never change.
+// Template is a template at one time. Its maps and slices never change.
 type Template struct {
 	ID                   string
-	Name                 string // "": it has none
-	Description          string // "": it has none
+	Name                 string // "": the template has no name
+	Description          string // "": the template has no description
 	BuiltIn              bool
-	Public               bool // as requested; it has no effect, since there is one team
+	Public               bool // as requested; has no effect, since there is only one team
 	CreatedAt, UpdatedAt time.Time
 	Builds               []Build // oldest first
 	Tags                 map[string]Tag
@@ -28,7 +28,7 @@ type Template struct {
 
 // Tag points to a build.
 type Tag struct {
-	Build     string // its id
+	Build     string // id of the build
 	CreatedAt time.Time
 }
 
@@ -36,40 +36,41 @@ type Tag struct {
 type Build struct {
 	ID        string
 	CreatedAt time.Time
-	Sandbox   string // whose snapshot it is; "": it is no snapshot
+	Sandbox   string // sandbox of which the build is a snapshot; "": not a snapshot
 
 	Status     Status
 	FinishedAt time.Time // zero for an unfinished build
-	Tags       []string  // that point to it when it is ready
-	// CPUs and MemoryMB are the requested values; 0 means none. They are only recorded.
+	Tags       []string  // tags that will point to the build when it is ready
+	// CPUs and MemoryMB are the requested values. 0 means that none was requested. They have no
+	// effect.
 	CPUs, MemoryMB int
-	Failure        *Failure // nil unless it failed
+	Failure        *Failure // nil unless the build failed
 
 	Content
 }
 
-// Content is the content of a ready build for its sandboxes.
+// Content is the content of a ready build, with which its sandboxes begin.
 type Content struct {
-	Layers []string          // ids of the layers that they begin with, lowest first
-	Engine engine.Name       // that runs the sandboxes; "", only in built-in templates: that of the server
-	Image  *engine.Image     // container image whose files are in Layers; nil: sandboxes see the programs of the engine
-	Envs   map[string]string // defaults; a sandbox may be given others
-	// User and Workdir are the default user and directory of processes. Empty means envd's
-	// defaults. Workdir may be guest.UserWorkdir. Home is the home of User; empty means /root or
-	// a directory in /home.
+	Layers []string          // ids of the layers, lowest first
+	Engine engine.Name       // runs the sandboxes; "" (only in built-in templates): the server's engine
+	Image  *engine.Image     // container image whose files are in Layers; nil: sandboxes use the programs of the engine
+	Envs   map[string]string // default variables, which a sandbox can override
+	// User and Workdir are the default user and directory of processes. "" means the defaults
+	// of envd. Workdir may be guest.UserWorkdir. Home is the home of User. "" means /root or a
+	// directory in /home.
 	User, Home, Workdir string
 	// Start is a command that each sandbox runs. Ready is a command that succeeds once the
-	// program of Start can be used. Empty means none.
+	// program of Start can be used. "" means that there is no command.
 	Start, Ready string
 }
 
 // Status is the progress of a build.
 type Status string
 
-// The statuses. Builds stored by version 1 have none, and are ready.
+// Statuses of builds. A build that version 1 stored has no status, and is ready.
 const (
-	Waiting  Status = "waiting"  // for its start
-	Building Status = "building" // or for its turn
+	Waiting  Status = "waiting"  // for Begin
+	Building Status = "building" // or waiting for other builds
 	Ready    Status = "ready"
 	Failed   Status = "error"
 )
@@ -78,10 +79,10 @@ const (
 type Failure struct {
 	Step    string // "base", the number of a step, or "finalize"; "": none
 	Message string
-	Log     []Entry // the last ones of the step
+	Log     []Entry // last entries of the step
 }
 
-// Entry is a line of the log of a build.
+// Entry is a line in the log of a build.
 type Entry struct {
 	At      time.Time
 	Level   slog.Level
@@ -92,8 +93,8 @@ type Entry struct {
 // pending reports whether the build can still become ready.
 func (b *Build) pending() bool { return b.Status == Waiting || b.Status == Building }
 
-// FullName returns the name with the team, or an empty text without a name. Built-in templates
-// belong to no team.
+// FullName returns the name with the team. It returns "" if the template has no name. Built-in
+// templates belong to no team.
 func (t *Template) FullName() string {
 	if t.Name == "" || t.BuiltIn {
 		return t.Name
@@ -101,7 +102,7 @@ func (t *Template) FullName() string {
 	return Team + "/" + t.Name
 }
 
-// Snapshot reports whether the template was made from sandboxes only.
+// Snapshot reports whether all builds of the template are snapshots of sandboxes.
 func (t *Template) Snapshot() bool {
 	return !slices.ContainsFunc(t.Builds, func(b Build) bool { return b.Sandbox == "" })
 }
@@ -109,7 +110,7 @@ func (t *Template) Snapshot() bool {
 // Latest returns the newest build.
 func (t *Template) Latest() Build { return t.Builds[len(t.Builds)-1] }
 
-// Build returns the build with an id.
+// Build returns the build with an id. It returns false if there is none.
 func (t *Template) Build(id string) (Build, bool) {
 	i := slices.IndexFunc(t.Builds, func(b Build) bool { return b.ID == id })
 	if i < 0 {
@@ -118,7 +119,8 @@ func (t *Template) Build(id string) (Build, bool) {
 	return t.Builds[i], true
 }
 
-// Tagged returns the build of a tag, which is ready.
+// Tagged returns the ready build to which a tag points. It returns false if there is no such
+// tag.
 func (t *Template) Tagged(tag string) (Build, bool) {
 	return t.Build(t.Tags[tag].Build)
 }
@@ -126,15 +128,15 @@ func (t *Template) Tagged(tag string) (Build, bool) {
 // TagNames returns the tags in order.
 func (t *Template) TagNames() []string { return slices.Sorted(maps.Keys(t.Tags)) }
 
-// Newest returns at most limit builds after a position, newest first. A nil position means the
-// newest build.
+// Newest returns at most limit builds that follow a position, newest first. A nil position
+// stands before the newest build.
 func (t *Template) Newest(after *ordered.Position, limit int) []Build {
 	return byAge.Page(t.Builds, after, limit, nil)
 }
 
-// with returns the template with a build, which replaces the one with its id, and with tags that
-// point to it.
-func (t Template) with(build Build, tags []string, now time.Time) Template {
+// withBuild returns the template with a build, and with tags that point to it. The build replaces a
+// build with the same id.
+func (t Template) withBuild(build Build, tags []string, now time.Time) Template {
 	t.Builds = byAge.Put(slices.Clone(t.Builds), build)
 	t.Tags = maps.Clone(t.Tags)
 	if t.Tags == nil {
@@ -146,8 +148,8 @@ func (t Template) with(build Build, tags []string, now time.Time) Template {
 	return t.tidy(now)
 }
 
-// without returns the template without tags.
-func (t Template) without(tags []string, now time.Time) Template {
+// withoutTags returns the template without the given tags.
+func (t Template) withoutTags(tags []string, now time.Time) Template {
 	t.Tags = maps.Clone(t.Tags)
 	for _, tag := range tags {
 		delete(t.Tags, tag)
@@ -155,10 +157,10 @@ func (t Template) without(tags []string, now time.Time) Template {
 	return t.tidy(now)
 }
 
-// maxFailed is the number of failed builds of a template that are kept.
+// maxFailed is the number of failed builds that a template keeps.
 const maxFailed = 10
 
-// tidy removes the ready builds without a tag, and the oldest failed ones.
+// tidy removes ready builds without a tag, and the oldest failed builds.
 func (t Template) tidy(now time.Time) Template {
 	named := map[string]bool{}
 	for _, tag := range t.Tags {
@@ -189,8 +191,9 @@ func (t *Template) layers() []string {
 }
 
 // builtIn returns the templates that every service has. Both include the interpreter. As on the
-// service, all processes of code-interpreter-v1 begin in the home of user, and those of base in
-// their own. There is one for each engine, too, such as base-docker.
+// service, all processes of code-interpreter-v1 begin in the home of user, and processes of
+// base begin in their own home. Each engine also has its own versions of these templates, such
+// as base-docker.
 func builtIn() []Template {
 	now := time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC) // the same in each list, even after a restart
 	made := func(id, name string, build int, by engine.Name, workdir string) Template {
@@ -200,7 +203,7 @@ func builtIn() []Template {
 		}
 		t := Template{ID: id, Name: name, Description: description, BuiltIn: true, Public: true, CreatedAt: now}
 		first := Build{ID: fmt.Sprintf("00000000-0000-4000-8000-%012d", build), CreatedAt: now, Status: Ready, FinishedAt: now, Content: Content{Engine: by, Workdir: workdir}}
-		return t.with(first, []string{DefaultTag}, now)
+		return t.withBuild(first, []string{DefaultTag}, now)
 	}
 	all := []Template{
 		made("localbasetemplate000", "base", 1, "", ""),
@@ -217,16 +220,16 @@ func builtIn() []Template {
 	return all
 }
 
-// variant reports whether the template is the built-in one of a single engine. It is found by its
-// name but not listed, because it is unknown whether this machine has the engine until it is
-// used.
+// variant reports whether the template is the built-in template of a single engine. Such a
+// template is found by name, but not listed: whether this machine has the engine is unknown
+// until the template is used.
 func (t *Template) variant() bool { return t.BuiltIn && t.Latest().Engine != "" }
 
 const idLength = 20
 
 func newID() string { return strings.ToLower(rand.Text())[:idLength] }
 
-// newUUID returns a random UUID, which clients expect as the id of a build.
+// newUUID returns a random UUID. Clients expect the id of a build to be one.
 func newUUID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails

@@ -23,7 +23,7 @@ import (
 	"time"
 )
 
-// Localhost is the domain whose subdomains need no set-up, if the machine resolves them.
+// Localhost is a domain whose subdomains need no set-up, if the machine resolves them.
 const Localhost = "localhost"
 
 const (
@@ -31,27 +31,27 @@ const (
 	keyFile       = "authority.pem"
 )
 
-// loopback are the addresses that an authority may certify.
+// loopback lists the addresses that an authority may certify.
 var loopback = []*net.IPNet{
 	{IP: net.IPv4(127, 0, 0, 0).To4(), Mask: net.CIDRMask(8, 32)},
 	{IP: net.IPv6loopback, Mask: net.CIDRMask(128, 128)},
 }
 
-// Authority is a certificate authority for the names of one domain, for localhost and for
-// loopback addresses. Its own certificate is restricted to these by a critical constraint: a
-// thief of its key cannot pose as another site. It is safe for concurrent use.
+// Authority is a certificate authority for the names of one domain, for localhost, and for
+// loopback addresses. A critical constraint restricts its own certificate to these names. So a
+// thief of its key cannot impersonate other sites. It is safe for concurrent use.
 type Authority struct {
 	domain string
 	cert   *x509.Certificate
 	key    crypto.Signer
 
 	mu     sync.Mutex
-	leaf   crypto.Signer // the key of all leaves, never written
+	leaf   crypto.Signer // key of all leaves; never written to a file
 	leaves map[string]*list.Element
 	recent list.List // of *leaf, most recently used first
 }
 
-// New makes an authority that lives as long as this process.
+// New creates an authority that lives as long as this process.
 func New(domain string) (*Authority, error) {
 	if err := CheckDomain(domain); err != nil {
 		return nil, err
@@ -80,8 +80,8 @@ func New(domain string) (*Authority, error) {
 	return newAuthority(domain, der, key)
 }
 
-// Open returns the authority for the domain that is kept in dir, a directory of this user
-// alone. It makes a missing authority, and replaces one that is about to expire.
+// Open returns the authority for a domain from dir, a directory that only this user can access.
+// If the authority is missing or about to expire, Open creates a new one in dir.
 func Open(dir, domain string) (*Authority, error) {
 	path := filepath.Join(dir, keyFile)
 	a, err := read(path, domain)
@@ -117,7 +117,7 @@ func Open(dir, domain string) (*Authority, error) {
 	return a, nil
 }
 
-// read returns the authority in a file.
+// read reads an authority from a file.
 func read(path, domain string) (*Authority, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -164,9 +164,9 @@ func parse(text []byte, domain string) (*Authority, error) {
 	return a, nil
 }
 
-// CheckAuthority returns an error unless text is one certificate, of an authority that can
-// certify nothing but the names of the domain, localhost and loopback addresses. A machine
-// may trust only such an authority.
+// CheckAuthority returns an error unless text is a single certificate of a suitable authority.
+// The authority must not be able to certify any names except those of the domain, localhost,
+// and loopback addresses. A machine may trust only such an authority.
 func CheckAuthority(text []byte, domain string) error {
 	if err := CheckDomain(domain); err != nil {
 		return err
@@ -182,8 +182,8 @@ func CheckAuthority(text []byte, domain string) error {
 	return checkConstraints(cert, domain)
 }
 
-// checkConstraints returns an error unless a certificate has all restrictions of the
-// certificates that New makes for the domain.
+// checkConstraints returns an error if a certificate lacks a restriction of the certificates
+// that New creates for the domain.
 func checkConstraints(cert *x509.Certificate, domain string) error {
 	if !slices.Equal(cert.PermittedDNSDomains, permitted(domain)) {
 		return fmt.Errorf("its certificate is not for %s: it may certify %q", domain, cert.PermittedDNSDomains)
@@ -203,7 +203,7 @@ func checkConstraints(cert *x509.Certificate, domain string) error {
 	return nil
 }
 
-// permitted returns the domains that an authority for the domain may certify.
+// permitted returns the names that an authority for the domain may certify.
 func permitted(domain string) []string {
 	if domain == Localhost {
 		return []string{Localhost}
@@ -228,7 +228,7 @@ func (a *Authority) PEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})
 }
 
-// secret returns the file that Open keeps: the key and the certificate.
+// secret returns the content of the file that Open reads: the key and the certificate.
 func (a *Authority) secret() ([]byte, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(a.key)
 	if err != nil {
@@ -238,8 +238,8 @@ func (a *Authority) secret() ([]byte, error) {
 	return slices.Concat(key, a.PEM()), nil
 }
 
-// Config returns the configuration of a TLS server that has a certificate for every
-// name of the domain.
+// Config returns the configuration of a TLS server that has a certificate for every name of the
+// domain.
 func (a *Authority) Config() *tls.Config {
 	return &tls.Config{
 		MinVersion:     tls.VersionTLS12,
@@ -250,11 +250,12 @@ func (a *Authority) Config() *tls.Config {
 
 func newKey() (*ecdsa.PrivateKey, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
 
-// sign returns a certificate, signed by parent. A nil parent means self-signed.
+// sign returns a certificate that parent has signed. A nil parent means that the certificate is
+// self-signed.
 func sign(template, parent *x509.Certificate, public crypto.PublicKey, key crypto.Signer) ([]byte, error) {
 	serial := make([]byte, 16)
 	_, _ = rand.Read(serial) // never fails
-	serial[0] &= 0x7f        // a positive number
+	serial[0] &= 0x7f        // makes the number positive
 	template.SerialNumber = new(big.Int).SetBytes(serial)
 	if parent == nil {
 		parent = template
@@ -262,7 +263,7 @@ func sign(template, parent *x509.Certificate, public crypto.PublicKey, key crypt
 	return x509.CreateCertificate(rand.Reader, template, parent, public, key)
 }
 
-// writeFile writes a file that only this user can read. publish gives it its name.
+// writeFile writes a file that only this user can read. publish gives the file its name.
 func writeFile(path string, text []byte, publish func(from, to string) error) error {
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
 	if err != nil {
@@ -279,8 +280,8 @@ func writeFile(path string, text []byte, publish func(from, to string) error) er
 	return err
 }
 
-// flush returns when the content of a file would survive a loss of power: an authority is
-// trusted for years. Files that are written at each start need no flush.
+// flush syncs the content of a file, so that it survives a power failure: clients trust an
+// authority for years. Files that are written at each start need not be flushed.
 func flush(path string) error {
 	file, err := os.Open(path)
 	if err != nil {

@@ -7,13 +7,13 @@ import (
 	"golang.org/x/net/publicsuffix"
 )
 
-// longest leaves room for "65535-", an id and a dot before a domain: a name has at most 253
-// bytes.
+// longest is the maximum length of a domain. It leaves space for "65535-", an id and a dot
+// before the domain: a name has at most 253 bytes.
 const longest = 253 - 64
 
-// CheckDomain returns an error unless a domain can be that of a cloud: localhost, or a name of
-// two labels or more in lower case, without port and final dot. With a single label, or a
-// public suffix such as co.uk, an authority would cover the domains of others.
+// CheckDomain returns an error if a domain cannot be that of a cloud. A valid domain is
+// localhost, or a name of at least two labels in lower case, without port and final dot. With a
+// single label, or a public suffix such as co.uk, an authority could certify domains of others.
 func CheckDomain(domain string) error {
 	labels := strings.Split(domain, ".")
 	for _, label := range labels {
@@ -30,14 +30,14 @@ func CheckDomain(domain string) error {
 	case len(labels) == 1 && domain != Localhost:
 		return fmt.Errorf("the domain %q has one label: only localhost and names such as e2b.example.com can be certified", domain)
 	}
-	// By the list's last rule, an unlisted name is a suffix if it has one label.
+	// By the last rule of the list, an unlisted name with one label is a suffix.
 	if suffix, _ := publicsuffix.PublicSuffix(domain); suffix == domain && len(labels) > 1 {
 		return fmt.Errorf("the domain %q is a public suffix, below which others have domains: give one of your own below it, such as e2b.%[1]s", domain)
 	}
 	return nil
 }
 
-// isLabel reports whether a string is one label of a host name in lower case.
+// isLabel reports whether s is one label of a host name in lower case.
 func isLabel(s string) bool {
 	letter := func(c rune) bool { return c == '-' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' }
 	if s == "" || len(s) > 63 || s[0] == '-' || s[len(s)-1] == '-' {

@@ -13,8 +13,8 @@ import (
 const (
 	organization = "e2bctl local cloud"
 	clockSkew    = time.Hour           // of clients in virtual machines
-	leafLife     = 90 * 24 * time.Hour // a leaf is used for two thirds of it
-	maxLeaves    = 1024                // sandboxes times ports in use; a new leaf takes 0.1 ms
+	leafLife     = 90 * 24 * time.Hour // a leaf is used for two thirds of this time
+	maxLeaves    = 1024                // number of sandboxes times ports in use; creating a leaf takes 0.1 ms
 )
 
 // leaf is an issued certificate.
@@ -23,9 +23,9 @@ type leaf struct {
 	cert *tls.Certificate
 }
 
-// certificate returns the certificate for the name that a client asks for. A client
-// that asks for no name, or for a foreign one, gets the certificate for localhost and
-// the address: then the client's error names both names.
+// certificate returns the certificate for the name that a client requests. If the client
+// requests no name, or a foreign one, it receives the certificate for localhost and the
+// address. The client's error then shows both names.
 func (a *Authority) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	name := strings.ToLower(strings.TrimSuffix(hello.ServerName, "."))
 	var address net.IP
@@ -56,14 +56,14 @@ func (a *Authority) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, e
 	return cert, nil
 }
 
-// drop must be called with the mutex held.
+// drop removes a leaf from the cache. The caller holds the mutex.
 func (a *Authority) drop(place *list.Element) {
 	delete(a.leaves, place.Value.(*leaf).name)
 	a.recent.Remove(place)
 }
 
-// serves reports whether a name is the domain, localhost, or one label below either:
-// api.DOMAIN or PORT-ID.DOMAIN. The router decides which of these exist.
+// serves reports whether a name is the domain, localhost, or one label below either, such as
+// api.DOMAIN or PORT-ID.DOMAIN. The router decides which of these names exist.
 func (a *Authority) serves(name string) bool {
 	if name == Localhost || name == a.domain {
 		return true
@@ -72,7 +72,8 @@ func (a *Authority) serves(name string) bool {
 	return (rest == Localhost || rest == a.domain) && isLabel(label)
 }
 
-// issue makes the certificate for a name, or for localhost, the domain and an address.
+// issue creates the certificate for a name. If name is "", it creates the one for localhost,
+// the domain and an address.
 func (a *Authority) issue(name string, address net.IP) (*tls.Certificate, error) {
 	now := time.Now()
 	template := &x509.Certificate{

@@ -9,13 +9,13 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/connlimit"
 )
 
-// Handshake is the first byte of every TLS connection, and of no HTTP request.
+// Handshake is the first byte of every TLS connection. No HTTP request begins with it.
 const Handshake = 0x16
 
-// Listener accepts connections of several listeners: plain ones unchanged, and those
-// that begin with a TLS handshake as [*tls.Conn]. A client that sends nothing does not
-// block others, and is closed when the patience of its listener ends. It is safe for
-// concurrent use.
+// Listener accepts the connections of several listeners. It returns a connection that begins
+// with a TLS handshake as [*tls.Conn], and any other connection unchanged. A client that sends
+// nothing does not block others, and is closed after the Patience of its listener. Listener is
+// safe for concurrent use.
 type Listener struct {
 	inner   []*connlimit.Listener
 	config  *tls.Config
@@ -31,8 +31,8 @@ type result struct {
 	err  error
 }
 
-// Listen accepts from at least one listener. Close closes the listeners and all of
-// their connections.
+// Listen returns a listener that accepts from inner, which must not be empty. Close closes the
+// listeners in inner and all of their connections.
 func Listen(config *tls.Config, inner ...*connlimit.Listener) *Listener {
 	l := &Listener{inner: inner, config: config, results: make(chan result), closed: make(chan struct{})}
 	l.close = sync.OnceValue(func() (err error) {
@@ -65,25 +65,25 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// accept serves one listener. Its errors are those of Accept, whose caller waits before
-// it tries again where that helps.
+// accept accepts from one listener, and passes its connections and errors to Accept. The caller
+// of Accept waits before it tries again after a temporary error.
 func (l *Listener) accept(from *connlimit.Listener) {
 	for {
 		conn, err := from.Accept()
 		switch {
 		case err == nil:
-			l.running.Go(func() { l.sort(conn) })
+			l.running.Go(func() { l.dispatch(conn) })
 		case !l.pass(result{err: err}), errors.Is(err, net.ErrClosed):
 			return
 		}
 	}
 }
 
-// sort waits for the first byte of a connection and passes it on.
-func (l *Listener) sort(conn net.Conn) {
+// dispatch reads the first byte of a connection, and passes the connection on.
+func (l *Listener) dispatch(conn net.Conn) {
 	first, err := peek(conn)
 	if err != nil {
-		_ = conn.Close() // the client is gone, or its time is over
+		_ = conn.Close() // the client has gone, or reached the deadline
 		return
 	}
 	if first == Handshake {
@@ -94,7 +94,7 @@ func (l *Listener) sort(conn net.Conn) {
 	}
 }
 
-// pass passes a result to Accept, and reports whether that succeeded.
+// pass passes a result to Accept. It returns false if the listener is closed.
 func (l *Listener) pass(r result) bool {
 	select {
 	case l.results <- r:

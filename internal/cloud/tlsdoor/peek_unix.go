@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// peek returns the first byte of a connection and leaves it there to be read.
+// peek returns the first byte of a connection, which the next read returns again.
 func peek(conn net.Conn) (byte, error) {
 	raw, err := conn.(syscall.Conn).SyscallConn()
 	if err != nil {

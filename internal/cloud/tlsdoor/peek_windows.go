@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// peek returns the first byte of a connection and leaves it there to be read.
+// peek returns the first byte of a connection, which the next read returns again.
 func peek(conn net.Conn) (byte, error) {
 	raw, err := conn.(syscall.Conn).SyscallConn()
 	if err != nil {
@@ -19,7 +19,7 @@ func peek(conn net.Conn) (byte, error) {
 	var failed error
 	waited := false
 	err = raw.Read(func(fd uintptr) bool {
-		if !waited { // the call below would block the thread: the runtime waits for the byte
+		if !waited { // the call below would block the thread, so the runtime waits for the byte
 			waited = true
 			return false
 		}

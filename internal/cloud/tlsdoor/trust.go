@@ -9,38 +9,38 @@ import (
 	"slices"
 )
 
-// Variables that name files with the certificates a program trusts.
+// Variables that name files with the certificates that a program trusts.
 const (
-	envBundle   = "SSL_CERT_FILE"       // instead of the system's: OpenSSL, Python, Go, Rust, curl
-	envRequests = "REQUESTS_CA_BUNDLE"  // instead of those of certifi: Python's requests
-	envExtra    = "NODE_EXTRA_CA_CERTS" // beside those built into Node
+	envBundle   = "SSL_CERT_FILE"       // replaces the system's certificates: OpenSSL, Python, Go, Rust, curl
+	envRequests = "REQUESTS_CA_BUNDLE"  // replaces the certificates of certifi: Python's requests
+	envExtra    = "NODE_EXTRA_CA_CERTS" // added to the certificates that are built into Node
 )
 
-// systemBundles are the files of distributions with the certificates that the system
-// trusts.
+// systemBundles lists files with the certificates that the system trusts, for different
+// distributions.
 var systemBundles = []string{
 	"/etc/ssl/certs/ca-certificates.crt",                // Debian, Ubuntu, Arch, Alpine
 	"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", // Fedora, RHEL
-	"/etc/pki/tls/certs/ca-bundle.crt",                  // older versions of these
+	"/etc/pki/tls/certs/ca-bundle.crt",                  // older versions of Fedora and RHEL
 	"/etc/ssl/ca-bundle.pem",                            // openSUSE
 	"/etc/ssl/cert.pem",                                 // Alpine, without ca-certificates
 }
 
-// Trust are the files that make clients trust an authority.
+// Trust contains the paths of files that make clients trust an authority.
 type Trust struct {
-	Authority string // its certificate alone
-	Bundle    string // the certificates that this process trusts, and the authority's
-	Requests  string // those that Python's requests trusts in this process, and the authority's
-	Extra     string // those that Node trusts in this process, and the authority's
+	Authority string // only the authority's certificate
+	Bundle    string // certificates that this process trusts, and the authority's
+	Requests  string // certificates that Python's requests trusts in this process, and the authority's
+	Extra     string // extra certificates that Node trusts in this process, and the authority's
 }
 
-// Env returns the variables, as "NAME=value", that make programs read the files.
+// Env returns variables, as "NAME=value", with which programs read the files.
 func (t Trust) Env() []string {
 	return []string{envBundle + "=" + t.Bundle, envRequests + "=" + t.Requests, envExtra + "=" + t.Extra}
 }
 
-// WriteTrust writes the files into dir. Certificates named by the variables of this
-// process, such as those of a company's proxy, stay trusted.
+// WriteTrust writes the files to dir. Certificates that the variables of this process name,
+// such as those of a company's proxy, are still trusted.
 func (a *Authority) WriteTrust(dir string) (Trust, error) {
 	t := Trust{
 		Authority: filepath.Join(dir, "ca.pem"),
@@ -73,8 +73,8 @@ func (a *Authority) WriteTrust(dir string) (Trust, error) {
 	return t, nil
 }
 
-// named returns the file that a variable names, unless it is the file that is about to
-// be written: that one has the certificates of the last time.
+// named returns the file that a variable names. It leaves out the file own, which is about to
+// be written and contains the certificates of the previous start.
 func named(variable, own string) []string {
 	if path := os.Getenv(variable); path != "" && path != own {
 		return []string{path}
@@ -82,7 +82,7 @@ func named(variable, own string) []string {
 	return nil
 }
 
-// firstFile returns the content of the first file that exists, or nil if none does.
+// firstFile returns the content of the first file that exists. It returns nil if none exists.
 func firstFile(paths []string) ([]byte, error) {
 	for _, path := range paths {
 		text, err := os.ReadFile(path)

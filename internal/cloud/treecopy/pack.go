@@ -19,7 +19,7 @@ import (
 )
 
 // Find returns the files that an absolute path or pattern names. As in Docker, a pattern may
-// match nothing, and symlinks that it names are followed.
+// match nothing. Symbolic links that a path or pattern names are followed.
 func Find(source string) ([]string, error) {
 	clean := path.Clean("/" + source)
 	found := []string{clean}
@@ -37,9 +37,9 @@ func Find(source string) ([]string, error) {
 	return found, nil
 }
 
-// Pack writes an archive of the files that [Find] found, each at the top under its last
-// name. Directories are packed with all their content, except for sockets, pipes and
-// devices.
+// Pack writes an archive of the files that [Find] found. Each of them is at the top level, with
+// the last element of its path as the name. Directories are packed with all their contents
+// except sockets, pipes and devices.
 func Pack(w io.Writer, found []string) error {
 	p := packing{to: tar.NewWriter(w), links: map[inode]string{}}
 	for _, name := range found {
@@ -53,15 +53,16 @@ func Pack(w io.Writer, found []string) error {
 // packing is the state of a call of Pack.
 type packing struct {
 	to    *tar.Writer
-	links map[inode]string // archive names of files that have several links
+	links map[inode]string // names in the archive of files with several links
 }
 
-// machine are the directories of the root whose content belongs to the machine.
+// machine lists directories whose contents belong to the machine, and not to the sandbox's
+// root.
 var machine = []string{"/dev", "/proc", "/run", "/sys"}
 
 type inode struct{ dev, ino uint64 }
 
-// root packs the file that a path leads to.
+// root packs the file to which a path leads.
 func (p *packing) root(name string) error {
 	real, err := filepath.EvalSymlinks(name)
 	if err != nil {
@@ -83,7 +84,7 @@ func (p *packing) root(name string) error {
 		if !ok {
 			return fmt.Errorf("%s: its id is not known", file)
 		}
-		err = p.one(file, path.Join(top, strings.TrimPrefix(file, real)), info, stat)
+		err = p.packFile(file, path.Join(top, strings.TrimPrefix(file, real)), info, stat)
 		if err == nil && file != real && slices.Contains(machine, file) {
 			return fs.SkipDir
 		}
@@ -91,8 +92,8 @@ func (p *packing) root(name string) error {
 	})
 }
 
-// one packs one file.
-func (p *packing) one(file, name string, info fs.FileInfo, stat *syscall.Stat_t) error {
+// packFile packs one file.
+func (p *packing) packFile(file, name string, info fs.FileInfo, stat *syscall.Stat_t) error {
 	if info.Mode()&(fs.ModeSocket|fs.ModeDevice|fs.ModeNamedPipe) != 0 {
 		return nil
 	}
@@ -131,7 +132,7 @@ func (p *packing) content(file string, h *tar.Header) error {
 		return err
 	}
 	defer from.Close()
-	var capability [64]byte // is 24 bytes
+	var capability [64]byte // its size is 24 bytes
 	if n, err := unix.Fgetxattr(int(from.Fd()), capabilityName, capability[:]); err == nil && n > 0 {
 		h.PAXRecords = map[string]string{capabilityRecord: string(capability[:n])}
 	}

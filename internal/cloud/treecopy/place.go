@@ -23,24 +23,24 @@ import (
 // Owner is the user and group of a file.
 type Owner struct{ UID, GID uint32 }
 
-// Placement describes the placement of an archive's files.
+// Placement describes where files of an archive are placed.
 type Placement struct {
-	// Source is the path in the archive to copy, or a pattern. For a pattern, the whole
-	// directory above it is copied. "" copies every file at the top of the archive, which may
-	// be empty.
+	// Source is the path in the archive to copy, or a pattern. With a pattern, the whole
+	// directory above it is copied. "" copies every file at the top level of the archive, which
+	// may be empty.
 	Source string
-	// Target is the absolute path of a copied file. If it ends in "/" or is a directory, the
-	// file is copied into it. The content of a copied directory goes into Target.
+	// Target is the absolute path of the copy. If it ends in "/" or is a directory, a file is
+	// copied into it. If a directory is copied, its contents are copied into Target.
 	Target string
-	// Owner is the owner of the copies. Nil means the ids of the archive.
+	// Owner is the owner of the copies. Nil means the owners in the archive.
 	Owner *Owner
-	// Mode is the mode of copied files and directories. Nil means those of the archive.
+	// Mode is the mode of copied files and directories. Nil means the modes in the archive.
 	Mode *uint32
-	// Parents is the owner of missing parent directories.
+	// Parents is the owner of parent directories that are missing and will be created.
 	Parents Owner
 }
 
-// ArchiveError means that an archive, or a file in it, cannot be copied.
+// ArchiveError reports that an archive, or a file in it, cannot be copied.
 type ArchiveError struct{ Reason string }
 
 func (e *ArchiveError) Error() string { return e.Reason }
@@ -49,8 +49,8 @@ func refuse(format string, args ...any) error {
 	return &ArchiveError{fmt.Sprintf(format, args...)}
 }
 
-// Place copies the files of a tar archive, gzip or not. After an error some files may have
-// been copied.
+// Place copies the files of a tar archive, which may be compressed with gzip. After an error,
+// some files may have been copied.
 func Place(archive io.Reader, p Placement) error {
 	source, err := begin(p.Source)
 	if err != nil {
@@ -69,13 +69,13 @@ func Place(archive io.Reader, p Placement) error {
 		if err != nil {
 			return unpackable(err)
 		}
-		if err := w.one(h, files); err != nil {
+		if err := w.placeFile(h, files); err != nil {
 			return err
 		}
 		w.any = true
 	}
 	switch {
-	case p.Source == "": // an empty archive is no error
+	case p.Source == "": // an empty archive is not an error
 	case !w.any:
 		return unpackable(errors.New("there is nothing in it"))
 	case !w.found:
@@ -97,7 +97,7 @@ func unzipped(archive io.Reader) (io.Reader, error) {
 	return gzip.NewReader(buffered)
 }
 
-// begin returns the path in the archive that a source begins with, without the pattern.
+// begin returns the directory in the archive with which a source begins, without the pattern.
 func begin(source string) (string, error) {
 	for strings.ContainsAny(source, "*?[") {
 		source = path.Dir(source)
@@ -116,21 +116,21 @@ type placing struct {
 	source     string
 	any, found bool
 	first      string            // the single file that is copied to Target itself
-	made       map[string]string // paths of copied files by archive name, for hard links
-	links      map[string]bool   // names in the archive that are symlinks
+	made       map[string]string // paths of copied files by name in the archive, for hard links
+	links      map[string]bool   // names in the archive that are symbolic links
 	dirs       []placedDir
 }
 
-// placedDir is a directory whose mode and time are set last: making files changes the time,
-// and some modes do not allow files to be made.
+// placedDir is a directory whose mode and time are set at the end. Creating files changes the
+// time, and some modes would not allow it.
 type placedDir struct {
 	path string
 	mode uint32
 	at   time.Time
 }
 
-// one copies one file of the archive, if it belongs to the source.
-func (w *placing) one(h *tar.Header, content io.Reader) error {
+// placeFile copies one file of the archive, if it belongs to the source.
+func (w *placing) placeFile(h *tar.Header, content io.Reader) error {
 	name := path.Clean(strings.TrimLeft(h.Name, "/"))
 	if name == ".." || strings.HasPrefix(name, "../") {
 		return refuse("the archive cannot be unpacked: %.200q leads out of it", h.Name)
@@ -160,11 +160,11 @@ func (w *placing) one(h *tar.Header, content io.Reader) error {
 	return nil
 }
 
-// split returns the copied root that contains a file of the archive, and the path inside that
-// root; "" means the root itself.
+// split returns the copied root that contains a file of the archive, and the path inside this
+// root. "" is the root itself. It returns false if the file does not belong to the source.
 func (w *placing) split(name string) (root, inside string, ok bool) {
 	switch {
-	case w.Source == "": // each by itself
+	case w.Source == "": // each file at the top level is a root
 		root, inside, _ = strings.Cut(name, "/")
 		return root, inside, true
 	case name == w.source:
@@ -176,7 +176,7 @@ func (w *placing) split(name string) (root, inside string, ok bool) {
 	return path.Base(w.source), inside, ok
 }
 
-// destination returns the path that a file is copied to.
+// destination returns the path to which a file is copied.
 func (w *placing) destination(root, inside string, isDir bool) (string, error) {
 	target := path.Clean(w.Target)
 	if inside != "" || isDir {
@@ -195,7 +195,7 @@ func (w *placing) destination(root, inside string, isDir bool) (string, error) {
 	return target, w.parents(path.Dir(target))
 }
 
-// parents makes the missing directories of a path.
+// parents creates the missing directories of a path.
 func (w *placing) parents(dir string) error {
 	_, err := MakeDirs(dir, w.Parents)
 	return err
@@ -218,7 +218,7 @@ func (w *placing) write(to string, h *tar.Header, content io.Reader) error {
 		if err := os.Symlink(h.Linkname, to); err != nil {
 			return err
 		}
-		return w.own(to, h)
+		return w.setOwner(to, h)
 	case tar.TypeLink:
 		of, ok := w.made[path.Clean(strings.TrimLeft(h.Linkname, "/"))]
 		if !ok {
@@ -229,7 +229,7 @@ func (w *placing) write(to string, h *tar.Header, content io.Reader) error {
 	return refuse("the archive cannot be unpacked: %.200q is neither a file nor a directory nor a link", h.Name)
 }
 
-// within makes parent directories that the archive itself lacks.
+// within creates parent directories that are missing in the archive.
 func (w *placing) within(dir string) error {
 	owner := w.Parents
 	if w.Owner != nil {
@@ -239,7 +239,8 @@ func (w *placing) within(dir string) error {
 	return err
 }
 
-// makeWay removes a file at the path of a new one; a directory there is an error.
+// makeWay removes a file at the path of a new file. If there is a directory, it returns an
+// error.
 func makeWay(to string) error {
 	info, err := os.Lstat(to)
 	switch {
@@ -269,7 +270,7 @@ func (w *placing) file(to string, h *tar.Header, content io.Reader) (err error) 
 		}
 		return unpackable(err)
 	}
-	if err := w.own(to, h); err != nil {
+	if err := w.setOwner(to, h); err != nil {
 		return err
 	}
 	if err := unix.Fchmod(int(file.Fd()), w.mode(h)); err != nil {
@@ -283,14 +284,14 @@ func (w *placing) file(to string, h *tar.Header, content io.Reader) (err error) 
 	return os.Chtimes(to, time.Time{}, h.ModTime)
 }
 
-// Names of the attribute that holds a file's capabilities.
+// Names of the attribute that contains a file's capabilities.
 const (
 	capabilityName   = "security.capability"
 	capabilityRecord = "SCHILY.xattr." + capabilityName
 )
 
-// dir makes a directory. An existing one gets the owner and the mode of the archive, as in
-// Docker. The target itself, and a directory behind a link, stay unchanged.
+// dir creates a directory. As in Docker, an existing directory receives the owner and the mode
+// in the archive. The target itself, and a directory behind a link, are not changed.
 func (w *placing) dir(to string, h *tar.Header) error {
 	info, err := os.Stat(to)
 	switch {
@@ -303,7 +304,7 @@ func (w *placing) dir(to string, h *tar.Header) error {
 			return err
 		}
 	}
-	if err := w.own(to, h); err != nil {
+	if err := w.setOwner(to, h); err != nil {
 		return err
 	}
 	w.dirs = append(w.dirs, placedDir{to, w.mode(h), h.ModTime})
@@ -324,7 +325,7 @@ func isLink(name string) bool {
 	return err == nil && info.Mode()&fs.ModeSymlink != 0
 }
 
-func (w *placing) own(to string, h *tar.Header) error {
+func (w *placing) setOwner(to string, h *tar.Header) error {
 	owner := Owner{uint32(h.Uid), uint32(h.Gid)}
 	if w.Owner != nil {
 		owner = *w.Owner
@@ -332,8 +333,8 @@ func (w *placing) own(to string, h *tar.Header) error {
 	return chown(to, owner)
 }
 
-// chown changes the owner of a file, unless it is right already: where there is only one id,
-// owners cannot be changed, and need not be.
+// chown changes the owner of a file, unless the owner is already right. Where there is only one
+// id, owners cannot be changed and need not be.
 func chown(to string, owner Owner) error {
 	var now unix.Stat_t
 	if err := unix.Lstat(to, &now); err == nil && now.Uid == owner.UID && now.Gid == owner.GID {
@@ -342,7 +343,7 @@ func chown(to string, owner Owner) error {
 	return os.Lchown(to, int(owner.UID), int(owner.GID))
 }
 
-// finish sets the modes and times of directories, the innermost first.
+// finish sets the modes and times of directories, beginning with the innermost ones.
 func (w *placing) finish() error {
 	for _, d := range slices.Backward(w.dirs) {
 		if err := unix.Chmod(d.path, d.mode); err != nil {
@@ -355,8 +356,8 @@ func (w *placing) finish() error {
 	return nil
 }
 
-// MakeDirs makes the missing directories of a path for an owner, and reports whether it made
-// any.
+// MakeDirs creates the missing directories of a path for an owner. It returns false if none was
+// missing.
 func MakeDirs(dir string, owner Owner) (made bool, err error) {
 	info, err := os.Stat(dir)
 	switch {

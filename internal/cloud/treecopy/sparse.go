@@ -8,12 +8,11 @@ import (
 	"os"
 )
 
-// sparse writes a file with holes in place of blocks of zeros, as archives store holes as
-// zeros.
+// sparse writes a file with holes instead of blocks of zeros. Archives store holes as zeros.
 type sparse struct {
 	to  *os.File
 	at  int64
-	err error // of writing, as opposed to reading
+	err error // error of writing, not of reading
 }
 
 var zeros [64 << 10]byte

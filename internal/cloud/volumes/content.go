@@ -18,36 +18,37 @@ import (
 const (
 	defaultFileMode = 0o644
 	defaultDirMode  = 0o755
-	// maxMode has all bits of a mode.
+	// maxMode contains all bits of a mode.
 	maxMode = 0o7777
-	// maxID is the highest id that a sandbox has.
+	// maxID is the highest id in a sandbox.
 	maxID = 1<<16 - 1
-	// maxPath bounds a path, and maxElement one element of it, in bytes.
+	// maxPath bounds the length of a path in bytes. maxElement bounds the length of one
+	// element.
 	maxPath    = 4096
 	maxElement = 255
-	// maxEntries bounds a list.
+	// maxEntries bounds the number of entries in a list.
 	maxEntries = 50_000
 )
 
 var (
-	// ErrPath means that a path cannot be a path in a volume.
+	// ErrPath reports that a path is not valid in a volume.
 	ErrPath = errors.New("volumes: not a path in a volume")
-	// ErrNotFile means that a path has something other than a regular file.
+	// ErrNotFile reports that a path does not lead to a regular file.
 	ErrNotFile = errors.New("volumes: not a regular file")
-	// ErrIsDir means that a path has a directory.
+	// ErrIsDir reports that a path leads to a directory.
 	ErrIsDir = errors.New("volumes: a directory")
-	// ErrNotDir means that a path has something other than a directory.
+	// ErrNotDir reports that a path does not lead to a directory.
 	ErrNotDir = errors.New("volumes: not a directory")
-	// ErrTooLong means that a list would have too many entries.
+	// ErrTooLong reports that a list would have too many entries.
 	ErrTooLong = fmt.Errorf("volumes: there are more than %d entries", maxEntries)
-	// ErrAttributes means that a file cannot have the requested mode or owner.
+	// ErrAttributes reports that a file cannot have the requested mode or owner.
 	ErrAttributes = fmt.Errorf("volumes: a mode is at most %#o, an id at most %d", maxMode, maxID)
 )
 
 // Kind is the kind of an entry.
 type Kind string
 
-// The kinds of entries.
+// Kinds of entries.
 const (
 	File      Kind = "file"
 	Directory Kind = "directory"
@@ -55,10 +56,10 @@ const (
 	Other     Kind = "unknown" // a pipe, a socket, a device
 )
 
-// Owner are the ids of an entry as sandboxes number them.
+// Owner contains the ids of an entry, as numbered in sandboxes.
 type Owner struct{ UID, GID uint32 }
 
-// DefaultOwner is the owner of new entries unless another one is given: the user of
+// DefaultOwner is the owner of new entries if no other is requested. It is the user of
 // sandboxes.
 var DefaultOwner = Owner{protocol.UserID, protocol.UserID}
 
@@ -67,18 +68,18 @@ type Entry struct {
 	Path               string // from the root of the volume, which is /
 	Kind               Kind
 	Size               int64
-	Mode               uint32 // the permissions, setuid, setgid and sticky bit
+	Mode               uint32 // permissions, setuid, setgid and sticky bit
 	Owner              Owner
 	Accessed, Modified time.Time
-	Changed            time.Time // its attributes
-	Target             string    // of a symlink
+	Changed            time.Time // last change of the attributes
+	Target             string    // target of a symbolic link
 }
 
 // Name returns the last element of the path.
 func (e Entry) Name() string { return path.Base(e.Path) }
 
-// Attributes are the mode and owner for an entry. Nil means the default for a new
-// entry, and no change for an existing one.
+// Attributes are the mode and owner for an entry. Nil means the default for a new entry, and no
+// change for an existing one.
 type Attributes struct {
 	Mode, UID, GID *uint32
 }
@@ -95,7 +96,7 @@ func (a Attributes) check() error {
 	return nil
 }
 
-// apply returns owner and mode with the given attributes in their place.
+// apply returns owner and mode, replaced by the attributes that are set.
 func (a Attributes) apply(owner Owner, mode uint32) (Owner, uint32) {
 	for _, one := range []struct{ from, to *uint32 }{{a.UID, &owner.UID}, {a.GID, &owner.GID}, {a.Mode, &mode}} {
 		if one.from != nil {
@@ -105,10 +106,10 @@ func (a Attributes) apply(owner Owner, mode uint32) (Owner, uint32) {
 	return owner, mode
 }
 
-// Content reads and changes the files of one volume, which is held until Close. Paths
-// are from the root of the volume, with or without the / in front. Links on the way to
-// an entry are followed, but never out of the volume. Errors match those of this
-// package and of io/fs. It is safe for concurrent use.
+// Content reads and changes the files of one volume, and holds the volume until Close. Paths
+// begin at the root of the volume, with or without a leading /. Links in the directories of a
+// path are followed, but never out of the volume. Errors match those of this package and of
+// io/fs. Content is safe for concurrent use.
 type Content struct {
 	dir     string
 	ids     ids
@@ -116,9 +117,10 @@ type Content struct {
 	release func()
 }
 
-// Open returns the content of a volume, or [ErrNotFound]. The caller must close it.
+// Open returns the content of a volume. If there is no such volume, the error is [ErrNotFound].
+// The caller must close the content.
 func (r *Registry) Open(id string) (*Content, error) {
-	_, dir, release, err := r.hold(id)
+	_, dir, release, err := r.holdVolume(id)
 	if err != nil {
 		return nil, err
 	}
@@ -130,11 +132,10 @@ func (r *Registry) Open(id string) (*Content, error) {
 	return &Content{dir, r.ids, root, release}, nil
 }
 
-// ids translates between the ids of files and those of sandboxes, which are numbered
-// from 0 on.
+// ids converts between the ids of files and the ids in sandboxes, which begin at 0.
 type ids struct {
-	// one means that there is a single id, that of this process, which sandboxes show
-	// as root.
+	// one means that there is a single id, which is that of this process. In sandboxes, it is
+	// root.
 	one bool
 }
 
@@ -144,8 +145,8 @@ func (c *Content) Close() {
 	c.release()
 }
 
-// clean returns a path in the form for os.Root: "." is the root. No path leads above
-// the root.
+// clean returns a path in the form that os.Root needs, in which "." is the root. No path leads
+// above the root.
 func clean(name string) (string, error) {
 	if name == "" || len(name) > maxPath || strings.ContainsRune(name, 0) {
 		return "", ErrPath
@@ -160,20 +161,19 @@ func clean(name string) (string, error) {
 	return name, nil
 }
 
-// shown is the path of an entry as clients see it.
-func shown(name string) string { return path.Clean("/" + name) }
+// clientPath returns the path of an entry as clients know it.
+func clientPath(name string) string { return path.Clean("/" + name) }
 
-// explain adds the error of this package, or of io/fs, that matches an error of the
-// system.
+// explain adds the error of this package, or of io/fs, to a matching error of the system.
 func explain(err error) error {
 	var refused *fs.PathError
 	switch {
-	case errors.Is(err, syscall.ENOTDIR): // something on the way
+	case errors.Is(err, syscall.ENOTDIR): // a file in the directories of the path
 		return fmt.Errorf("%w: %w", fs.ErrNotExist, err)
 	case errors.Is(err, syscall.ENAMETOOLONG), errors.Is(err, syscall.ELOOP):
 		return fmt.Errorf("%w: %w", ErrPath, err)
 	case errors.As(err, &refused):
-		if _, system := errors.AsType[syscall.Errno](refused.Err); !system { // by os.Root: it leads out
+		if _, system := errors.AsType[syscall.Errno](refused.Err); !system { // an error of os.Root: the path leads out
 			return fmt.Errorf("%w: %w", ErrPath, err)
 		}
 	}

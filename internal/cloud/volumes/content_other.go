@@ -10,7 +10,7 @@ import (
 	"os"
 )
 
-// Other systems have no volumes: none of their engines could use them.
+// Volumes exist only on Linux, because engines on other systems could not use them.
 
 var errNone = fmt.Errorf("volumes need Linux, and no engine of this system has them: %w", errors.ErrUnsupported)
 
@@ -36,7 +36,7 @@ func (*Registry) leave(*volume) error { return nil }
 
 func (*Registry) clone(*volume) (*os.File, error) { return nil, errNone }
 
-func (ids) give(*os.File, Owner, uint32) error { return errNone }
+func (ids) setAttributes(*os.File, Owner, uint32) error { return errNone }
 
 // Stat returns errors.ErrUnsupported.
 func (*Content) Stat(string) (Entry, error) { return Entry{}, errNone }

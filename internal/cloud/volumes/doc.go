@@ -1,29 +1,28 @@
 // Package volumes keeps volumes: directories that outlive the sandboxes in which they are
-// mounted, and that several sandboxes may share.
+// mounted, and that several sandboxes can share.
 //
-// A volume is a record of the store. Its directory holds
+// A volume is a record of the store. Its directory contains
 //
 //	files/    the files of the volume
-//	new/      files that are being written, until they are whole
+//	new/      files that are being written, until they are complete
 //	removed/  removed files, until they are deleted
 //
-// A volume with a size has these in a file system of its own, and its directory holds
+// A volume with a size has these directories in its own file system. Its directory contains
 //
 //	image     the file system
-//	mount/    its mount point, once the volume was used, in a mount namespace that
-//	          nothing else sees and that ends with this process
+//	mount/    the mount point, once the volume was used; it is in a mount namespace
+//	          that no other process uses and that ends with this process
 //
-// Files belong to the ids of sandboxes, which are numbered from 0 on independently of the
-// ids outside, and have any mode. Nobody but this user reaches them, because the store's
-// directories are 0700. An ordinary user has only one id, which is root of the sandboxes:
-// everything in a volume belongs to it.
+// Files belong to ids of sandboxes, which begin at 0 independently of the ids outside, and have
+// any mode. Only this user can reach them, because the directories of the store have the mode
+// 0700. An ordinary user has only one id, which is root of the sandboxes: everything in a
+// volume belongs to this id.
 //
 // # Hostile content
 //
-// Sandboxes change a volume at any moment, also while [Content] works in it. No path is
-// followed twice: a decision about a file is carried out on the same descriptor.
-// Directories are reached through [os.Root], so that no symbolic link leads out. Only
-// regular files are ever opened for reading, and without waiting. Removed files are moved
-// out of the volume first, and then deleted with one directory open at a time, however
-// deep they are.
+// Sandboxes change a volume at any time, even while [Content] works in it. No path is resolved
+// twice: a file is checked and used through the same descriptor. Directories are reached
+// through [os.Root], so that no symbolic link leads out of the volume. Only regular files are
+// opened for reading, and opening never waits. Removed files are first moved out of the volume.
+// Then they are deleted with one directory open at a time, whatever the depth of the tree.
 package volumes

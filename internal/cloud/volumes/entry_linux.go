@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nobody is the id shown for other owners if there is a single id.
+// nobody is the id that is reported for other owners if there is a single id.
 const nobody = 65534
 
-// openPath opens the file at a path, without reading it or waiting for it. It opens a
-// link itself, not its target.
+// openPath opens the file at a path without reading it, and never waits. It opens a link itself
+// and not the target.
 func openPath(root *os.Root, name string) (*os.File, error) {
 	return root.OpenFile(name, unix.O_PATH|unix.O_NOFOLLOW, 0)
 }
@@ -23,23 +23,23 @@ func openDir(root *os.Root, name string) (*os.File, error) {
 	return root.OpenFile(name, unix.O_PATH|unix.O_DIRECTORY, 0)
 }
 
-// give sets owner and mode of an open file.
-func (i ids) give(file *os.File, owner Owner, mode uint32) error {
+// setAttributes sets owner and mode of an open file.
+func (i ids) setAttributes(file *os.File, owner Owner, mode uint32) error {
 	fd := int(file.Fd())
 	if !i.one {
 		if err := unix.Fchownat(fd, "", int(owner.UID), int(owner.GID), unix.AT_EMPTY_PATH); err != nil {
 			return &fs.PathError{Op: "chown", Path: file.Name(), Err: err}
 		}
 	}
-	// Chmod comes after chown, which clears setuid. A descriptor that was opened
-	// without rights has no fchmod, but its name here leads to nothing else.
+	// Chmod must follow chown, which clears setuid. fchmod does not work for a descriptor that
+	// was opened with O_PATH, but this name leads to the same file.
 	if err := unix.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), mode); err != nil {
 		return &fs.PathError{Op: "chmod", Path: file.Name(), Err: err}
 	}
 	return nil
 }
 
-// owner returns the owner of a file as sandboxes number it.
+// owner returns the owner of a file, as numbered in sandboxes.
 func (i ids) owner(stat *unix.Stat_t) Owner {
 	if !i.one {
 		return Owner{stat.Uid, stat.Gid}
@@ -63,11 +63,11 @@ func (c *Content) entry(name string, file *os.File) (Entry, error) {
 	return c.entryOf(name, &stat, int(file.Fd()), "")
 }
 
-// entryOf describes the file with a status. A link is read at the path at, relative to
-// the descriptor dir.
+// entryOf describes the file with a status. If the file is a link, its target is read at the
+// path at, relative to the descriptor dir.
 func (c *Content) entryOf(name string, stat *unix.Stat_t, dir int, at string) (Entry, error) {
 	e := Entry{
-		Path: shown(name), Kind: kindOf(stat), Size: stat.Size, Mode: stat.Mode & maxMode, Owner: c.ids.owner(stat),
+		Path: clientPath(name), Kind: kindOf(stat), Size: stat.Size, Mode: stat.Mode & maxMode, Owner: c.ids.owner(stat),
 		Accessed: moment(stat.Atim), Modified: moment(stat.Mtim), Changed: moment(stat.Ctim),
 	}
 	if e.Kind == Symlink {
@@ -95,7 +95,7 @@ func kindOf(stat *unix.Stat_t) Kind {
 
 func moment(t unix.Timespec) time.Time { return time.Unix(t.Unix()).UTC() }
 
-// Stat describes the file at a path. It does not follow a link there.
+// Stat describes the file at a path. If it is a link, Stat describes the link.
 func (c *Content) Stat(name string) (Entry, error) {
 	name, err := clean(name)
 	if err != nil {
@@ -109,8 +109,7 @@ func (c *Content) Stat(name string) (Entry, error) {
 	return c.entry(name, file)
 }
 
-// SetAttributes changes mode and owner of the file at a path, which must not be a
-// link.
+// SetAttributes changes the mode and owner of the file at a path. The file must not be a link.
 func (c *Content) SetAttributes(name string, a Attributes) (Entry, error) {
 	name, err := clean(name)
 	if err == nil {
@@ -132,7 +131,7 @@ func (c *Content) SetAttributes(name string, a Attributes) (Entry, error) {
 		return Entry{}, ErrNotFile
 	}
 	owner, mode := a.apply(e.Owner, e.Mode)
-	if err := c.ids.give(file, owner, mode); err != nil {
+	if err := c.ids.setAttributes(file, owner, mode); err != nil {
 		return Entry{}, err
 	}
 	return c.entry(name, file)

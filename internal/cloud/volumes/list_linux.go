@@ -13,12 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// batch is the number of names of a directory that are read at once.
+// batch is the number of names that are read at a time from a directory.
 const batch = 1024
 
-// List describes the entries of a directory, down to a number of levels, ordered by
-// path. Links in it are not followed. Entries that come and go meanwhile may be missing.
-// The errors include [ErrNotDir] and [ErrTooLong].
+// List describes the entries of a directory, down to a number of levels, ordered by path. It
+// does not follow links in the directory. Entries that are added or removed meanwhile may be
+// missing. The errors include [ErrNotDir] and [ErrTooLong].
 func (c *Content) List(ctx context.Context, name string, depth int) ([]Entry, error) {
 	name, err := clean(name)
 	if err != nil {
@@ -50,10 +50,10 @@ func (c *Content) List(ctx context.Context, name string, depth int) ([]Entry, er
 	return entries, nil
 }
 
-// gone reports whether a directory no longer exists.
+// gone reports whether err means that a directory no longer exists.
 func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrNotDir) }
 
-// appendDir appends the entries of one directory.
+// appendDir appends the entries of one directory to entries.
 func (c *Content) appendDir(ctx context.Context, entries []Entry, name string) ([]Entry, error) {
 	dir, err := c.root.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if errors.Is(err, unix.ENOTDIR) {
@@ -89,7 +89,7 @@ func (c *Content) appendDir(ctx context.Context, entries []Entry, name string) (
 					continue
 				}
 			}
-			// It was removed since, or replaced.
+			// The entry was removed or replaced meanwhile.
 			if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) {
 				return entries, err
 			}

@@ -11,19 +11,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mounts has the file systems of volumes with a size. They are mounted in a mount
-// namespace of their own, which only one thread of this process has. It ends with that
-// thread: even if this process is killed, no mount is left, and no loop device. (Mounts
-// that are attached nowhere would end with it, too, but Linux only clones those for
-// sandboxes from 6.15 on.) The zero value is usable, and safe for concurrent use.
+// mounts contains the file systems of volumes with a size. They are mounted in a separate mount
+// namespace, which only one thread of this process uses. The namespace ends with this thread.
+// So even if this process is killed, no mount and no loop device is left. The zero value is
+// ready to use, and safe for concurrent use.
+//
+// Mounts that are not attached would end with the process, too, but Linux can clone such mounts
+// for sandboxes only since 6.15.
 type mounts struct {
 	mu    sync.Mutex
-	calls chan func() // calls for the thread; nil: it is not started
+	calls chan func() // functions for the thread to call; nil: the thread is not started
 	ended chan struct{}
 }
 
-// do calls a function on the thread of the namespace.
-func (m *mounts) do(f func() error) error {
+// onThread calls a function on the thread of the namespace.
+func (m *mounts) onThread(f func() error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.calls == nil {
@@ -44,12 +46,12 @@ func (m *mounts) do(f func() error) error {
 	return err
 }
 
-// serve makes calls in a new mount namespace.
+// serve calls functions in a new mount namespace.
 func serve(calls <-chan func(), ended chan<- struct{}, began chan<- error) {
 	runtime.LockOSThread()
 	if unix.Gettid() == os.Getpid() {
-		// The main thread does not end with a goroutine, and /proc/self shows its
-		// namespace. While it is locked here, another goroutine gets another thread.
+		// The main thread does not end with a goroutine, and /proc/self shows its namespace.
+		// While this goroutine keeps it locked, another goroutine gets another thread.
 		defer runtime.UnlockOSThread()
 		another := make(chan error)
 		go serve(calls, ended, another)
@@ -60,7 +62,7 @@ func serve(calls <-chan func(), ended chan<- struct{}, began chan<- error) {
 	defer close(ended)
 	err := os.NewSyscallError("unshare", unix.Unshare(unix.CLONE_NEWNS|unix.CLONE_FS))
 	if err == nil {
-		// Mounts and unmounts outside take effect here, but not the other way round.
+		// Mounts and unmounts outside have an effect inside, but not the reverse.
 		err = os.NewSyscallError("mount", unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""))
 	}
 	if err != nil {
@@ -73,16 +75,16 @@ func serve(calls <-chan func(), ended chan<- struct{}, began chan<- error) {
 	}
 }
 
-// mount mounts the file system in an image at a directory, and returns its root, which
-// unmount closes.
+// mount mounts the file system in an image at a directory. It returns the root of the file
+// system, which unmount closes.
 func (m *mounts) mount(image, at string) (root *os.File, err error) {
 	device, err := attach(image)
 	if err != nil {
 		return nil, err
 	}
-	defer device.Close() // the mount has it from now on, and frees it at its end
-	err = m.do(func() error {
-		// With discard, removed files of the volume free their space outside, too.
+	defer device.Close() // from now on the mount uses the device, which is freed with the mount
+	err = m.onThread(func() error {
+		// With discard, removed files of the volume also free their space outside.
 		if err := unix.Mount(device.Name(), at, imageType, unix.MS_NOSUID|unix.MS_NODEV, "discard"); err != nil {
 			return &fs.PathError{Op: "mount " + device.Name(), Path: at, Err: err}
 		}
@@ -94,10 +96,10 @@ func (m *mounts) mount(image, at string) (root *os.File, err error) {
 	return root, err
 }
 
-// clone returns another mount of a directory of a mounted file system. It is attached
-// nowhere.
+// clone returns another mount of a directory in a mounted file system. The new mount is not
+// attached.
 func (m *mounts) clone(root *os.File, name string) (clone *os.File, err error) {
-	err = m.do(func() error {
+	err = m.onThread(func() error {
 		fd, err := unix.OpenTree(int(root.Fd()), name, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
 		if err != nil {
 			return &fs.PathError{Op: "clone the mount of", Path: name, Err: err}
@@ -108,11 +110,11 @@ func (m *mounts) clone(root *os.File, name string) (clone *os.File, err error) {
 	return clone, err
 }
 
-// unmount undoes mount. Users of the file system, such as a sandbox that is just ending,
-// keep it until they end.
+// unmount reverses mount. Users of the file system, such as a sandbox that is about to end, can
+// use it until they end.
 func (m *mounts) unmount(root *os.File, at string) error {
 	_ = root.Close() // only reads and writes of files can fail
-	return m.do(func() error {
+	return m.onThread(func() error {
 		if err := unix.Unmount(at, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
 			return &fs.PathError{Op: "unmount", Path: at, Err: err}
 		}
@@ -120,7 +122,7 @@ func (m *mounts) unmount(root *os.File, at string) error {
 	})
 }
 
-// end ends the thread and the namespace. It may be called twice.
+// end ends the thread and the namespace. It may be called more than once.
 func (m *mounts) end() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -131,11 +133,12 @@ func (m *mounts) end() {
 	}
 }
 
-// loopAttempts limits the attempts to take a free loop device: another process may be faster.
+// loopAttempts bounds the attempts to open a free loop device, because another process may be
+// faster.
 const loopAttempts = 100
 
-// attach opens a free loop device for an image. The kernel frees the device once nothing has it
-// open or mounted.
+// attach opens a free loop device for an image. The kernel frees the device once it is neither
+// open nor mounted.
 func attach(image string) (*os.File, error) {
 	file, err := os.OpenFile(image, os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -157,7 +160,7 @@ func attach(image string) (*os.File, error) {
 			return nil, fmt.Errorf("open a free loop device: %w", err)
 		}
 		config := unix.LoopConfig{Fd: uint32(file.Fd()), Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR}}
-		copy(config.Info.File_name[:len(config.Info.File_name)-1], image) // for losetup
+		copy(config.Info.File_name[:len(config.Info.File_name)-1], image) // shown by losetup
 		if err = unix.IoctlLoopConfigure(int(device.Fd()), &config); err == nil {
 			return device, nil
 		}

@@ -13,9 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Remove removes the file or directory at a path. The root of the volume cannot be
-// removed and is fs.ErrNotExist. If ctx ends early, the rest is out of the volume
-// already. It is deleted when the volume is used next after a restart, or is deleted.
+// Remove removes the file or directory at a path. For the root of the volume, which cannot be
+// removed, the error is fs.ErrNotExist. If ctx ends early, the rest is already out of the
+// volume. The rest is deleted when the volume is first used after a restart, or when the volume
+// is deleted.
 func (c *Content) Remove(ctx context.Context, name string) error {
 	name, err := clean(name)
 	if err != nil {
@@ -41,8 +42,8 @@ func (c *Content) Remove(ctx context.Context, name string) error {
 	return explain(err)
 }
 
-// removeEntry removes one entry of a directory. It moves a directory to the heap, and
-// moved is its name there.
+// removeEntry removes one entry of a directory. If the entry is a directory, it is moved to the
+// heap, and moved is the new name.
 func removeEntry(dir int, base string, heap *os.File) (moved string, err error) {
 	err = unix.Unlinkat(dir, base, 0)
 	if !errors.Is(err, unix.EISDIR) {
@@ -58,7 +59,7 @@ func removeEntry(dir int, base string, heap *os.File) (moved string, err error) 
 	return moved, err
 }
 
-// unlock changes the mode of a directory so that this user has all rights to it.
+// unlock changes the mode of a directory so that this user has all rights.
 func unlock(dir int, base string) error {
 	fd, err := unix.Openat(dir, base, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -66,12 +67,11 @@ func unlock(dir int, base string) error {
 	}
 	file := os.NewFile(uintptr(fd), base)
 	defer file.Close()
-	return ids{one: true}.give(file, Owner{}, 0o700) // of an entry of one's own
+	return ids{one: true}.setAttributes(file, Owner{}, 0o700) // sets the mode of an entry that belongs to this user
 }
 
-// takeApart deletes a directory in the heap. It moves every directory that it finds to
-// the heap before it looks inside, so that only one is open at a time, however deep they
-// are.
+// takeApart deletes a directory in the heap. It moves every directory that it finds to the heap
+// before it looks inside. So only one directory is open at a time, whatever the depth.
 func takeApart(ctx context.Context, heap *os.File, name string) error {
 	var failed []error
 	for waiting := []string{name}; len(waiting) > 0; {
@@ -94,8 +94,8 @@ func takeApart(ctx context.Context, heap *os.File, name string) error {
 	return errors.Join(failed...)
 }
 
-// empty deletes the entries of a directory of the heap, and returns the new names of its
-// directories, which it moves to the heap.
+// empty deletes the entries of a directory in the heap. It moves directories to the heap, and
+// returns their new names.
 func empty(ctx context.Context, heap *os.File, name string) (moved []string, err error) {
 	dir, err := openRemoved(heap, name)
 	if err != nil {
@@ -103,7 +103,7 @@ func empty(ctx context.Context, heap *os.File, name string) (moved []string, err
 	}
 	defer dir.Close()
 	for ctx.Err() == nil {
-		if _, err := dir.Seek(0, io.SeekStart); err != nil { // removals must not make it skip names
+		if _, err := dir.Seek(0, io.SeekStart); err != nil { // removals must not make the loop skip names
 			return moved, err
 		}
 		names, err := dir.Readdirnames(batch)
@@ -133,7 +133,7 @@ func empty(ctx context.Context, heap *os.File, name string) (moved []string, err
 	return moved, context.Cause(ctx)
 }
 
-// openRemoved opens a directory of the heap for reading, with any mode.
+// openRemoved opens a directory in the heap for reading, whatever its mode.
 func openRemoved(heap *os.File, name string) (*os.File, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	if err := unlock(int(heap.Fd()), name); err != nil {
@@ -146,8 +146,8 @@ func openRemoved(heap *os.File, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// sweep deletes the leftovers of an earlier process in a volume's directory: incomplete
-// files, and removed ones.
+// sweep deletes files that an earlier process left in a volume's directory: incomplete files
+// and removed files.
 func sweep(ctx context.Context, dir string) error {
 	heap, err := os.Open(filepath.Join(dir, removedName))
 	if err != nil {

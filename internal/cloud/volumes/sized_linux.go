@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// mountName is the directory at which the file system of a volume is mounted.
+	// mountName is the name of the mount point of a volume's file system.
 	mountName = "mount"
 	imageType = "ext4"
 )
 
-// CheckSize tries to make a volume with the size of the options. If new volumes cannot
-// have it, the error matches [ErrNoSize] and has the reason.
+// CheckSize creates a volume with the size in Options, as a test. If new volumes cannot have
+// this size, the error matches [ErrNoSize] and contains the reason.
 func (r *Registry) CheckSize(ctx context.Context) (err error) {
 	if r.size == 0 {
 		return nil
@@ -48,8 +48,8 @@ func (r *Registry) CheckSize(ctx context.Context) (err error) {
 	return errors.Join(err, r.leave(v), r.store.Discard(dir))
 }
 
-// makeImage makes the file system of a new volume, and the directory to mount it at. The
-// file takes up space only for written parts.
+// makeImage creates the file system of a new volume, and the mount point. The image file takes
+// disk space only for the parts that are written.
 func makeImage(ctx context.Context, dir string, size int64) error {
 	program, err := findProgram("mkfs." + imageType)
 	if err != nil {
@@ -66,7 +66,7 @@ func makeImage(ctx context.Context, dir string, size int64) error {
 	if err := errors.Join(file.Truncate(size), file.Close()); err != nil {
 		return err
 	}
-	// Nothing is reserved for root, whose rights the content API has.
+	// No blocks are reserved for root, because the content API has root's rights.
 	command := hostprogram.Command(ctx, "", program, "-q", "-F", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1", image)
 	if output, err := command.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w: %s", program, err, bytes.TrimSpace(output))
@@ -74,7 +74,8 @@ func makeImage(ctx context.Context, dir string, size int64) error {
 	return nil
 }
 
-// findProgram finds a program for administrators. Its directory may be missing in PATH.
+// findProgram finds a program for administrators. PATH may not contain the directory of such
+// programs.
 func findProgram(name string) (string, error) {
 	path, err := hostprogram.Find(name)
 	if err == nil {
@@ -88,8 +89,8 @@ func findProgram(name string) (string, error) {
 	return "", fmt.Errorf("there is no %s: install e2fsprogs", name)
 }
 
-// enter returns the directory of a volume's files. It mounts a volume with a size, unless
-// it is mounted already; the mount stays until leave.
+// enter returns the directory of a volume's files. If the volume has a size and is not mounted
+// yet, enter mounts it. The mount is kept until leave.
 func (r *Registry) enter(v *volume) (string, error) {
 	if v.size == 0 {
 		return v.dir, nil
@@ -112,11 +113,11 @@ func (r *Registry) enter(v *volume) (string, error) {
 	return rootOf(v), nil
 }
 
-// rootOf returns a path to the root of a mounted file system, although only one thread
-// has its mount namespace.
+// rootOf returns a path to the root of a mounted file system. It works on all threads, although
+// only one thread uses the mount namespace.
 func rootOf(v *volume) string { return fmt.Sprintf("/proc/self/fd/%d", v.root.Fd()) }
 
-// leave undoes the mount of enter. The volume must not be in use.
+// leave unmounts a volume that enter mounted. The volume must not be in use.
 func (r *Registry) leave(v *volume) error {
 	v.mounting.Lock()
 	defer v.mounting.Unlock()

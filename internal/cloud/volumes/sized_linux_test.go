@@ -220,7 +220,7 @@ func TestMountsEnd(t *testing.T) {
 	t.Parallel()
 	for range 5 {
 		var m mounts
-		err := m.do(func() error { return nil })
+		err := m.onThread(func() error { return nil })
 		if errors.Is(err, fs.ErrPermission) {
 			t.Skipf("this process may not have mounts of its own: %v", err)
 		}

@@ -8,19 +8,19 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
 
-// imageName is the file with the file system of a volume with a size, in the volume's
-// directory.
+// imageName is the name of the file in the volume's directory that contains the file system of
+// a volume with a size.
 const imageName = "image"
 
-// Space is the disk use of the volumes of a state directory.
+// Space is the disk use of the volumes in a state directory.
 type Space struct {
 	Count int
-	Sized int   // volumes with a size, also in Count
-	Bytes int64 // on the disk, as far as this user can look into them
+	Sized int   // number of volumes with a size, included in Count
+	Bytes int64 // on the disk, as far as this user can read the directories
 }
 
-// Survey returns the disk use of the volumes of a state directory, whether or not a
-// process has it open.
+// Survey returns the disk use of the volumes in a state directory. A process may have the
+// directory open.
 func Survey(ctx context.Context, dir string) (s Space, err error) {
 	all, err := store.Survey(ctx, dir, store.Volumes)
 	for _, v := range all {

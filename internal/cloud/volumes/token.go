@@ -11,21 +11,21 @@ import (
 	"time"
 )
 
-// TokenLife is the time that a token is accepted.
+// TokenLife is the time for which a token is valid.
 const TokenLife = 7 * 24 * time.Hour
 
-// ErrToken means that a token is not valid for the volume, or no longer.
+// ErrToken reports that a token is not valid for the volume, or has expired.
 var ErrToken = errors.New("volumes: the token is not valid for this volume, or no longer")
 
-// Token returns a new token for the content of a volume. It is derived from the seed of
-// the store, so it outlives the process if the volume does.
+// Token returns a new token for the content of a volume. It is derived from the seed of the
+// store, so it stays valid after a restart if the volume is kept.
 func (r *Registry) Token(id string) string {
 	expiry := strconv.FormatInt(time.Now().Add(TokenLife).Unix(), 10)
 	return expiry + "." + r.sign(id, expiry)
 }
 
-// Check returns [ErrToken] unless the token authorizes access to the volume with that
-// id, which need not exist.
+// Check returns [ErrToken] if the token does not authorize access to the volume with an id. The
+// volume need not exist.
 func (r *Registry) Check(id, token string) error {
 	expiry, signature, _ := strings.Cut(token, ".")
 	if !hmac.Equal([]byte(signature), []byte(r.sign(id, expiry))) {

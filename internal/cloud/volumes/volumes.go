@@ -19,17 +19,17 @@ import (
 )
 
 const (
-	// Max bounds the volumes.
+	// Max bounds the number of volumes.
 	Max = 1000
-	// maxName bounds the name of a volume, in bytes.
+	// maxName bounds the length of a volume's name in bytes.
 	maxName = 128
-	// MinSize is the minimum size of a volume.
+	// MinSize is the minimum size of a volume in bytes.
 	MinSize = 16 << 20
 	// recordVersion is the version of the stored format.
 	recordVersion = 1
 )
 
-// The directories in a volume's directory.
+// Names of the directories in a volume's directory.
 const (
 	filesName   = "files"
 	newName     = "new"
@@ -37,17 +37,17 @@ const (
 )
 
 var (
-	// ErrNotFound means that there is no such volume.
+	// ErrNotFound reports that there is no such volume.
 	ErrNotFound = errors.New("volumes: no such volume")
-	// ErrExists means that there is a volume with that name.
+	// ErrExists reports that there already is a volume with the name.
 	ErrExists = errors.New("volumes: there is a volume with that name")
-	// ErrName means that a volume cannot have that name.
+	// ErrName reports that a name is not valid for a volume.
 	ErrName = fmt.Errorf("volumes: a name has 1 to %d letters, digits, - and _", maxName)
-	// ErrTooMany means that the number of volumes has reached its limit.
+	// ErrTooMany reports that the limit of volumes is reached.
 	ErrTooMany = fmt.Errorf("volumes: there are %d, which is the limit", Max)
-	// ErrInUse means that a volume is in use.
+	// ErrInUse reports that a volume is in use.
 	ErrInUse = errors.New("volumes: the volume is in use")
-	// ErrNoSize means that this process cannot have volumes with a size.
+	// ErrNoSize reports that volumes with a size do not work in this process.
 	ErrNoSize = errors.New("volumes with a size (loop-mounted file systems) do not work here")
 )
 
@@ -58,7 +58,7 @@ type Volume struct {
 	CreatedAt time.Time
 }
 
-// record is a volume in the store.
+// record is a volume as stored.
 type record struct {
 	Version   int
 	Name      string
@@ -69,27 +69,27 @@ type record struct {
 // volume is a volume in memory.
 type volume struct {
 	Volume
-	size    int64 // of its own file system; 0: it has none
+	size    int64 // bytes of its own file system; 0: none
 	dir     string
 	holders int
 
 	mounting sync.Mutex
-	root     *os.File // of its own file system; nil: it is not mounted
+	root     *os.File // root of its own file system; nil: not mounted
 }
 
 // Options configure a [Registry].
 type Options struct {
-	Store  *store.Store // the caller closes it after the last use of a volume
+	Store  *store.Store // closed by the caller after the last use of a volume
 	Logger *slog.Logger // nil: no log
 	// OneID means that sandboxes have a single id, which is that of this process.
 	OneID bool
-	// Size is the size of each new volume, which then has a file system of its own; see
-	// [Registry.CheckSize]. 0 means no limit. A volume keeps its size for ever, even if
-	// the option changes.
+	// Size is the number of bytes of each new volume, which then has its own file system; see
+	// [Registry.CheckSize]. 0 means that there is no limit. A volume keeps its size, even if
+	// the option changes later.
 	Size int64
 }
 
-// Registry holds the volumes of one cloud. It is safe for concurrent use. The caller must
+// Registry contains the volumes of one cloud. It is safe for concurrent use. The caller must
 // close it.
 type Registry struct {
 	store  *store.Store
@@ -102,7 +102,7 @@ type Registry struct {
 	byID map[string]*volume
 }
 
-// New returns the volumes of a store. Volumes that cannot be read are left alone.
+// New returns the volumes of a store. It does not change unreadable records.
 func New(o Options) *Registry {
 	log := cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	ctx := context.Background()
@@ -117,7 +117,7 @@ func New(o Options) *Registry {
 			log.ErrorContext(ctx, "a volume that cannot be read is left alone", "volume", entry.ID, "error", err)
 			continue
 		}
-		if v.size == 0 { // otherwise they are swept when the volume is mounted
+		if v.size == 0 { // volumes with a size are swept when they are mounted
 			r.sweep(ctx, v, v.dir)
 		}
 		r.byID[v.ID] = v
@@ -125,7 +125,7 @@ func New(o Options) *Registry {
 	return r
 }
 
-// sweep deletes the leftovers of an earlier process in a volume.
+// sweep deletes the files that an earlier process left in a volume.
 func (r *Registry) sweep(ctx context.Context, v *volume, dir string) {
 	if err := sweep(ctx, dir); err != nil {
 		r.log.WarnContext(ctx, "what was removed from a volume is not all gone", "volume", v.ID, "error", err)
@@ -167,8 +167,7 @@ func validName(name string) bool {
 	return name != "" && len(name) <= maxName && strings.Trim(name, letters) == ""
 }
 
-// Create makes an empty volume. Its errors include [ErrName], [ErrExists] and
-// [ErrTooMany].
+// Create creates an empty volume. The errors include [ErrName], [ErrExists] and [ErrTooMany].
 func (r *Registry) Create(id, name string) (Volume, error) {
 	if !validName(name) {
 		return Volume{}, ErrName
@@ -206,8 +205,8 @@ func (r *Registry) Create(id, name string) (Volume, error) {
 	return v, nil
 }
 
-// makeDirectories makes the missing directories of a volume. The one with the files
-// appears only when it is whole.
+// makeDirectories creates the missing directories of a volume. The directory with the files
+// appears only when it is complete.
 func (r *Registry) makeDirectories(dir string) error {
 	if _, err := os.Lstat(filepath.Join(dir, filesName)); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -223,13 +222,13 @@ func (r *Registry) makeDirectories(dir string) error {
 		return err
 	}
 	defer files.Close()
-	if err := r.ids.give(files, DefaultOwner, defaultDirMode); err != nil {
+	if err := r.ids.setAttributes(files, DefaultOwner, defaultDirMode); err != nil {
 		return err
 	}
 	return os.Rename(filepath.Join(dir, unfinished), filepath.Join(dir, filesName))
 }
 
-// Get returns a volume, or [ErrNotFound].
+// Get returns a volume. If there is none, the error is [ErrNotFound].
 func (r *Registry) Get(id string) (Volume, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -239,7 +238,7 @@ func (r *Registry) Get(id string) (Volume, error) {
 	return Volume{}, ErrNotFound
 }
 
-// Named returns the volume with a name, or [ErrNotFound].
+// Named returns the volume with a name. If there is none, the error is [ErrNotFound].
 func (r *Registry) Named(name string) (Volume, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -272,19 +271,19 @@ func (r *Registry) List() []Volume {
 	return all
 }
 
-// Mount has the parts of a volume that a sandbox needs.
+// Mount contains the parts of a volume that a sandbox needs.
 type Mount struct {
 	// Dir is the directory with the files.
 	Dir string
-	// Clone returns a mount of Dir that is attached nowhere, if only the registry can make
-	// one; otherwise it is nil.
+	// Clone returns a mount of Dir that is not attached. It is nil unless only the registry can
+	// create such a mount.
 	Clone func() (*os.File, error)
 }
 
-// Hold keeps a volume from being deleted until release is called. It returns
-// [ErrNotFound] if there is no such volume, and [ErrNoSize] if it cannot be mounted.
+// Hold prevents the deletion of a volume until release is called. The error is [ErrNotFound] if
+// there is no such volume, and [ErrNoSize] if the volume cannot be mounted.
 func (r *Registry) Hold(id string) (m Mount, release func(), err error) {
-	v, dir, release, err := r.hold(id)
+	v, dir, release, err := r.holdVolume(id)
 	if err != nil {
 		return Mount{}, nil, err
 	}
@@ -295,8 +294,8 @@ func (r *Registry) Hold(id string) (m Mount, release func(), err error) {
 	return m, release, nil
 }
 
-// hold is like Hold. It also returns the volume and its directory.
-func (r *Registry) hold(id string) (v *volume, dir string, release func(), err error) {
+// holdVolume holds a volume like Hold. It also returns the volume and its directory.
+func (r *Registry) holdVolume(id string) (v *volume, dir string, release func(), err error) {
 	r.mu.Lock()
 	v = r.byID[id]
 	if v != nil {
@@ -318,8 +317,8 @@ func (r *Registry) hold(id string) (v *volume, dir string, release func(), err e
 	return v, dir, release, nil
 }
 
-// Delete deletes a volume and all of its files. wanted reports whether something that does
-// not hold it, such as a paused sandbox, needs it; it must not use the registry. The
+// Delete deletes a volume and all of its files. wanted reports whether the volume is needed
+// without being held, for example by a paused sandbox. wanted must not use the registry. The
 // errors include [ErrNotFound] and [ErrInUse].
 func (r *Registry) Delete(id string, wanted func() bool) error {
 	v, err := r.take(id, wanted)
@@ -339,8 +338,8 @@ func (r *Registry) Delete(id string, wanted func() bool) error {
 	return nil
 }
 
-// take removes a volume from memory. Deleting its files takes time, which nobody else has
-// to wait for.
+// take removes a volume from memory. The volume's files can then be deleted without making
+// other calls wait.
 func (r *Registry) take(id string, wanted func() bool) (*volume, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

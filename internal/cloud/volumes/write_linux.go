@@ -13,17 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Read opens a regular file. It follows a link to one in the volume. The caller must
-// close the file.
+// Read opens a regular file. It follows a link to a file in the volume. The caller must close
+// the file.
 func (c *Content) Read(name string) (io.ReadCloser, Entry, error) {
 	name, err := clean(name)
 	if err != nil {
 		return nil, Entry{}, err
 	}
-	// With these flags nothing makes this wait, such as a pipe without a writer.
+	// With these flags, opening never waits, for example for the writer of a pipe.
 	file, err := c.root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	switch {
-	case errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENODEV): // a socket, a device
+	case errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENODEV): // a socket or a device
 		return nil, Entry{}, ErrNotFile
 	case err != nil:
 		return nil, Entry{}, explain(err)
@@ -42,12 +42,13 @@ func (c *Content) Read(name string) (io.ReadCloser, Entry, error) {
 	return file, e, nil
 }
 
-// Write makes a file with the content of r. Nobody sees it before it is whole. With
-// force it makes missing directories and replaces an existing file, which keeps its mode
-// and owner unless a has others. Without force the errors include fs.ErrExist and
-// fs.ErrNotExist. [ErrIsDir] means that the path has a directory.
+// Write creates a file with the content of r. The file is not visible before it is complete.
+// With force, Write creates missing directories, and replaces an existing file. The new file
+// keeps the mode and owner of the existing one, unless a sets others. Without force, the errors
+// include fs.ErrExist and fs.ErrNotExist. The error is [ErrIsDir] if the path leads to a
+// directory.
 //
-// A power cut may lose the latest writes, as on any disk.
+// A power failure may lose the latest writes, as on any disk.
 func (c *Content) Write(name string, r io.Reader, a Attributes, force bool) (Entry, error) {
 	name, err := clean(name)
 	if err == nil {
@@ -78,7 +79,7 @@ func (c *Content) Write(name string, r io.Reader, a Attributes, force bool) (Ent
 	defer file.Close()
 	_, err = io.Copy(file, r)
 	if err == nil {
-		err = c.ids.give(file, owner, mode)
+		err = c.ids.setAttributes(file, owner, mode)
 	}
 	if err == nil {
 		err = publish(staged, parent, base, force)
@@ -91,7 +92,7 @@ func (c *Content) Write(name string, r io.Reader, a Attributes, force bool) (Ent
 	return c.entry(name, file)
 }
 
-// replaced returns the owner and mode of a file unless others are asked for.
+// replaced returns the owner and mode that a new file takes over from the existing file.
 func (c *Content) replaced(parent *os.File, base string, force bool) (Owner, uint32, error) {
 	var stat unix.Stat_t
 	err := unix.Fstatat(int(parent.Fd()), base, &stat, unix.AT_SYMLINK_NOFOLLOW)
@@ -126,8 +127,8 @@ func publish(staged string, parent *os.File, base string, force bool) error {
 	return err
 }
 
-// MakeDir makes a directory. With force it makes missing parents, and leaves an existing
-// directory unchanged; without force the errors include fs.ErrExist and fs.ErrNotExist.
+// MakeDir creates a directory. With force, it creates missing parents, and does not change an
+// existing directory. Without force, the errors include fs.ErrExist and fs.ErrNotExist.
 func (c *Content) MakeDir(name string, a Attributes, force bool) (Entry, error) {
 	name, err := clean(name)
 	if err == nil {
@@ -157,8 +158,8 @@ func (c *Content) MakeDir(name string, a Attributes, force bool) (Entry, error) 
 	return c.entry(name, dir)
 }
 
-// makeDir makes one directory and opens it, and reports whether it was missing. If
-// something other than a directory has the name, the error is fs.ErrExist.
+// makeDir creates one directory and opens it. made is false if the directory existed. If
+// another kind of file has the name, the error is fs.ErrExist.
 func (c *Content) makeDir(parent *os.File, base string, a Attributes) (_ *os.File, made bool, err error) {
 	err = unix.Mkdirat(int(parent.Fd()), base, 0o700)
 	if err != nil && !errors.Is(err, unix.EEXIST) {
@@ -175,21 +176,21 @@ func (c *Content) makeDir(parent *os.File, base string, a Attributes) (_ *os.Fil
 	dir := os.NewFile(uintptr(fd), base)
 	if made {
 		owner, mode := a.apply(DefaultOwner, defaultDirMode)
-		if err := c.ids.give(dir, owner, mode); err != nil {
+		if err := c.ids.setAttributes(dir, owner, mode); err != nil {
 			return nil, false, errors.Join(err, dir.Close())
 		}
 	}
 	return dir, made, nil
 }
 
-// parent opens the directory of an entry. With force it makes the missing directories on
-// the way, with the owner in a.
+// parent opens the directory of an entry. With force, it creates the missing directories of the
+// path, with the owner in a.
 func (c *Content) parent(name string, a Attributes, force bool) (*os.File, error) {
 	dir, err := openDir(c.root, path.Dir(name))
 	if err == nil || !force || !errors.Is(err, fs.ErrNotExist) {
 		return dir, explain(err)
 	}
-	a.Mode = nil // it is only for the entry
+	a.Mode = nil // the mode is only for the entry
 	elements := strings.Split(path.Dir(name), "/")
 	for n := range elements {
 		at := path.Join(elements[:n+1]...)
@@ -208,7 +209,7 @@ func (c *Content) parent(name string, a Attributes, force bool) (*os.File, error
 	return openDir(c.root, ".")
 }
 
-// makeIn makes a directory in an existing one.
+// makeIn creates a directory in an existing directory.
 func (c *Content) makeIn(parent, base string, a Attributes) (*os.File, error) {
 	in, err := openDir(c.root, parent)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// distInfo is the part of a Pyodide distribution's lock file that is about all packages.
+// distInfo is the general part of the lock file of a Pyodide distribution.
 type distInfo struct {
 	ABI    string `json:"abi_version"`
 	Arch   string `json:"arch"`
@@ -20,14 +20,14 @@ func (i distInfo) String() string {
 	return fmt.Sprintf("Python %s, ABI %s, %s", i.Python, i.ABI, i.Arch)
 }
 
-// CheckDist checks that a directory has a Pyodide distribution that other users can read, as
-// sandboxes run as other users.
+// CheckDist returns an error unless a directory contains a Pyodide distribution that other
+// users can read, because sandboxes run as other users.
 func CheckDist(dir string) error {
 	_, err := readDist(dir)
 	return err
 }
 
-// CheckDist checks that the packages of a distribution are for this Pyodide.
+// CheckDist returns an error unless the packages of a distribution are for the Pyodide of e.
 func (e *Env) CheckDist(dir string) error {
 	got, err := readDist(dir)
 	if err != nil {

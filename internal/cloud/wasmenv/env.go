@@ -27,13 +27,13 @@ const (
 	mainName     = "main.mjs" // the program of a kernel
 	makerName    = "snapshot.mjs"
 	snapshotName = "snapshot"
-	sizesName    = "sizes.json" // sizes of all the other files
+	sizesName    = "sizes.json" // sizes of all other files
 )
 
 var (
-	// ErrNotSetUp means that the machine is not prepared.
+	// ErrNotSetUp reports that the machine is not prepared.
 	ErrNotSetUp = errors.New("there are no Deno and Pyodide for sandboxes of WebAssembly: run `e2bctl local setup --engine wasm`")
-	// ErrDamaged means that files were removed or changed since the machine was prepared.
+	// ErrDamaged reports that files were removed or changed after the machine was prepared.
 	ErrDamaged = errors.New("what sandboxes of WebAssembly run was removed or changed: run `e2bctl local setup --engine wasm`, and start the local cloud again")
 )
 
@@ -41,10 +41,10 @@ var (
 type Env struct{ Dir string }
 
 // Find returns the Env that [Setup] prepared for this version of the program. The error matches
-// [ErrNotSetUp] if there is none, and [ErrDamaged] if files of it are missing. Any other error
-// says that this system cannot have one.
+// [ErrNotSetUp] if there is none, and [ErrDamaged] if files are missing. Any other error means
+// that this system does not support it.
 func Find() (*Env, error) {
-	if _, err := packages(system()); err != nil { // setup would not help
+	if _, err := packages(system()); err != nil { // a setup would not help
 		return nil, err
 	}
 	dir, err := home()
@@ -60,8 +60,8 @@ func Find() (*Env, error) {
 	return &Env{dir}, nil
 }
 
-// Check checks that the files that [Setup] put in a directory are there and have the same sizes.
-// If not, the error matches [ErrDamaged].
+// Check returns an error if the files that [Setup] wrote to a directory are missing or have
+// other sizes. The error matches [ErrDamaged].
 func Check(dir string) error {
 	sizes := map[string]int64{}
 	content, err := os.ReadFile(filepath.Join(dir, sizesName))
@@ -83,7 +83,7 @@ func Check(dir string) error {
 	return nil
 }
 
-// writeSizes records the sizes that [Check] compares.
+// writeSizes writes the sizes that [Check] compares.
 func writeSizes(dir string) error {
 	sizes := map[string]int64{}
 	err := fs.WalkDir(os.DirFS(dir), ".", func(name string, entry fs.DirEntry, err error) error {
@@ -103,15 +103,15 @@ func writeSizes(dir string) error {
 	return errors.Join(err, os.WriteFile(filepath.Join(dir, sizesName), content, 0o644))
 }
 
-// used marks the last use of an [Env].
+// used marks the time when an [Env] was last used.
 const used = setupdir.Marker(snapshotName)
 
 // NoteUse records that the Env is in use, as [setupdir.Marker.NoteUse] does. Later versions of
-// this program remove an unused one.
+// this program remove an Env that is no longer used.
 func (e *Env) NoteUse() { used.NoteUse(e.Dir) }
 
-// home returns the directory of this version. It is private to this user, because its programs
-// run as this user.
+// home returns the directory of this version. The directory is private to this user, because
+// the programs in it run as this user.
 func home() (string, error) {
 	cache, err := privatedir.Make("wasm", privatedir.Cache)
 	if err != nil {
@@ -124,7 +124,7 @@ func home() (string, error) {
 	return filepath.Join(cache, digest), nil
 }
 
-// digest identifies everything that a directory is made from.
+// digest identifies all sources from which a directory is created.
 func digest() (string, error) {
 	hash := sha256.New()
 	hash.Write(lockFile)
@@ -144,22 +144,22 @@ func digest() (string, error) {
 	return hex.EncodeToString(hash.Sum(nil)[:8]), nil
 }
 
-// Pages of WebAssembly's memory, of 64 KiB.
+// Numbers of pages of WebAssembly memory, with 64 KiB each.
 const (
 	pageSize = 64 << 10
-	minPages = 64 << 20 / pageSize // Python's own need, and a little more
-	maxPages = 4 << 30 / pageSize  // WebAssembly's maximum
-	overhead = 256 << 20           // Deno's need beside the memory of Python: 180 MiB, and the code that it compiles
+	minPages = 64 << 20 / pageSize // the need of Python itself, and a small reserve
+	maxPages = 4 << 30 / pageSize  // the maximum of WebAssembly
+	overhead = 256 << 20           // Deno's need besides the memory of Python: 180 MiB, and compiled code
 )
 
-// ReservedBytes is the memory that Deno maps for compiled code and hardly fills: V8 maps 512 MiB
-// for each of the two threads that run JavaScript. A limit on mapped memory must allow for it
-// beside the memory that the process may use.
+// ReservedBytes is the memory in bytes that Deno maps for compiled code and hardly uses. V8
+// maps 512 MiB for each of the two threads that run JavaScript. A limit of mapped memory must
+// include it, in addition to the memory that the process may use.
 const ReservedBytes = 2 * 512 << 20
 
-// Command returns the command of a kernel. Its process may use memory bytes, and may read and
-// write only the files below places. A zero memory means no limit. The error names a place that
-// cannot be named to Deno.
+// Command returns the command of a kernel. The kernel's process may use memory bytes, and may
+// only read and write files below places. If memory is 0, there is no limit. Command returns an
+// error if Deno does not accept the name of a place.
 func Command(dir string, places []string, memory uint64) ([]string, error) {
 	for _, place := range append([]string{dir}, places...) {
 		if strings.ContainsRune(place, ',') || !filepath.IsAbs(place) {
@@ -181,15 +181,16 @@ func Command(dir string, places []string, memory uint64) ([]string, error) {
 	return append(command, filepath.Join(dir, mainName)), nil
 }
 
-// sealed are the flags that keep Deno from fetching, asking and searching.
+// sealed contains flags that keep Deno from fetching modules, asking questions and searching
+// for files.
 var sealed = []string{"--quiet", "--no-config", "--no-remote", "--no-npm", "--no-prompt", "--no-lock", "--cached-only"}
 
-// cacheDir is Deno's directory for compiled code. Deno makes that directory if it can, and root
-// can make any but one below a file. Without the directory, Deno keeps nothing.
+// cacheDir is Deno's directory for compiled code. It is below a file, because otherwise Deno,
+// at least as root, would create it. Without the directory, Deno does not cache code.
 const cacheDir = "/dev/null/deno"
 
-// Environ returns the environment of the command. The environment that code sees is passed to
-// the program separately, because Deno would obey some of its variables.
+// Environ returns the environment of the command. The environment of code is passed to the
+// program separately, because some variables would affect Deno.
 func Environ() []string {
 	return []string{"DENO_DIR=" + cacheDir, "DENO_NO_UPDATE_CHECK=1", "NO_COLOR=1"}
 }

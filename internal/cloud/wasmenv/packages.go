@@ -26,15 +26,15 @@ import (
 //go:embed lock.json
 var lockFile []byte
 
-// npmPackage is a package of npm.
+// npmPackage is an npm package.
 type npmPackage struct {
 	Name      string `json:"name"`
 	Version   string `json:"version"`
-	System    string `json:"system"` // the system that it is for; "": all
+	System    string `json:"system"` // system for which the package is; "": all
 	Integrity string `json:"integrity"`
 }
 
-// archive returns the name that `npm pack` gives the package's file.
+// archive returns the name of the file that `npm pack` creates for the package.
 func (p npmPackage) archive() string {
 	return strings.ReplaceAll(strings.TrimPrefix(p.Name, "@"), "/", "-") + "-" + p.Version + ".tgz"
 }
@@ -53,8 +53,8 @@ func wanted(p npmPackage) map[string]string {
 	return files
 }
 
-// packages returns the npm packages of lock.json for a system, as GOOS/GOARCH, and those for all
-// systems. It returns an error if the file has none for this system.
+// packages returns the npm packages in lock.json for a system, as GOOS/GOARCH, and the packages
+// for all systems. It returns an error if the file has none for this system.
 func packages(system string) ([]npmPackage, error) {
 	var all []npmPackage
 	if err := json.Unmarshal(lockFile, &all); err != nil {
@@ -75,10 +75,11 @@ func packages(system string) ([]npmPackage, error) {
 // system returns the system of this program.
 func system() string { return runtime.GOOS + "/" + runtime.GOARCH }
 
-// waitDelay limits the time that a program's descendants hold its output after its end.
+// waitDelay bounds how long descendants of a program can keep its output open after the program
+// has ended.
 const waitDelay = 10 * time.Second
 
-// fetch makes npm put the packages' files into dir.
+// fetch makes npm write the files of the packages to dir.
 func fetch(ctx context.Context, all []npmPackage, dir string) error {
 	arguments := []string{"pack", "--ignore-scripts", "--silent", "--pack-destination", dir}
 	for _, p := range all {
@@ -89,7 +90,7 @@ func fetch(ctx context.Context, all []npmPackage, dir string) error {
 		return fmt.Errorf("there is no npm, from which Deno and Pyodide come: install Node.js, or take %s from a machine that has it, where `npm pack %s` makes them, and name their directory with --from: %w",
 			names(all), strings.Join(arguments[len(arguments)-len(all):], " "), err)
 	}
-	cmd := hostprogram.Command(ctx, dir, npm, arguments...) // no project's configuration applies there
+	cmd := hostprogram.Command(ctx, dir, npm, arguments...) // in dir, no project's configuration applies
 	cmd.WaitDelay = waitDelay
 	output, err := cmd.CombinedOutput()
 	if ctx.Err() != nil {
@@ -109,7 +110,7 @@ func names(all []npmPackage) string {
 	return strings.Join(files, " and ")
 }
 
-// unpack unpacks the packages, whose files are in from, into dir.
+// unpack unpacks the packages, whose files are in from, to dir.
 func unpack(all []npmPackage, from, dir string) error {
 	if err := os.Mkdir(filepath.Join(dir, pyodideName), 0o755); err != nil {
 		return err
@@ -163,7 +164,8 @@ func unpackOne(p npmPackage, from, dir string) error {
 	return nil
 }
 
-// write makes a file that everybody may execute, as sandboxes have other ids than this user.
+// write writes a file that every user may execute, because sandboxes have other ids than this
+// user.
 func write(name string, from io.Reader) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
 	if err != nil {

@@ -15,9 +15,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel/python"
 )
 
-// Setup prepares this machine, unless that has been done, and reports its progress to
-// progress. from is a directory with the files of the packages, as `npm pack` names them;
-// "" fetches them. Any number of processes may call it at once.
+// Setup prepares this machine, unless it is already prepared. It writes its progress to
+// progress. from is a directory with the files of the packages, with the names that `npm pack`
+// uses. If from is "", Setup fetches them. Any number of processes may call Setup at the same
+// time.
 func Setup(ctx context.Context, progress io.Writer, from string) (*Env, error) {
 	if progress == nil {
 		progress = io.Discard
@@ -43,7 +44,7 @@ func Setup(ctx context.Context, progress io.Writer, from string) (*Env, error) {
 	return Find()
 }
 
-// prepare puts all files of an [Env] into dir.
+// prepare writes all files of an [Env] to dir.
 func prepare(ctx context.Context, progress io.Writer, all []npmPackage, from, dir, scratch string) error {
 	if from == "" {
 		fmt.Fprintf(progress, "fetching %v through npm\n", all)
@@ -66,7 +67,7 @@ func prepare(ctx context.Context, progress io.Writer, all []npmPackage, from, di
 }
 
 // makeSnapshot adds the programs and the snapshot to dir. driver is a directory for the
-// driver's files, which are needed only now.
+// driver's files, which are only needed here.
 func makeSnapshot(ctx context.Context, dir, driver string) error {
 	deno, err := fs.Sub(programs, "deno")
 	if err != nil {

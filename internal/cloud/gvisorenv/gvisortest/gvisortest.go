@@ -9,8 +9,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/pinned"
 )
 
-// Need returns the runsc that `make deps-engines` built. If there is none, the test is
-// skipped as [pinned.Skip] does.
+// Need returns the runsc that `make deps-engines` built. If there is none, Need skips the test
+// as [pinned.Skip] does.
 func Need(t testing.TB) gvisorenv.Program {
 	t.Helper()
 	enginetest.Need(t)

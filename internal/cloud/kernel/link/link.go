@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package link defines the messages between a kernel and its process, for every
-// transport: lines of JSON to our driver, ZeroMQ to the kernels of others.
+// Package link defines the messages between a kernel and its process. It does so for every
+// transport: lines of JSON to the driver, and ZeroMQ to Jupyter kernels.
 package link
 
 import (
@@ -11,24 +11,24 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// MaxMessage bounds a message of a process. The driver keeps its own messages to
+// MaxMessage bounds the bytes of a message from a process. The driver limits its messages to
 // half of this.
 const MaxMessage = 64 << 20
 
-// Link is a connection to a process. Its methods may be called concurrently.
+// Link is a connection to a process. Its methods are safe for concurrent use.
 type Link interface {
 	Send(*Command) error
-	// Receive passes the process's messages to take until the connection ends. The
-	// error describes a breach of the protocol.
+	// Receive passes the messages of the process to take until the connection ends. It returns
+	// an error if the process violates the protocol.
 	Receive(take func(*Message) error) error
-	// Ended tells the link that the process is gone. Then messages still in transit
-	// are received, and sends no longer wait.
+	// Ended informs the link that the process has ended. The link then receives the messages in
+	// transit, and sends no longer block.
 	Ended()
 	Close()
 }
 
-// Message is a message of a process. It is not to be trusted: user code may have
-// the same socket.
+// Message is a message from a process. It is untrusted, because user code may use the same
+// socket.
 type Message struct {
 	Type    string          `json:"type"`
 	Content json.RawMessage `json:"content"`
@@ -36,7 +36,7 @@ type Message struct {
 	ID uint64 `json:"id"`
 	// Seq is the number of a sync or an input_request.
 	Seq uint64 `json:"seq"`
-	// Buffers are the binary parts, which only Jupyter's kernels have.
+	// Buffers are the binary parts of the message. Only messages of Jupyter kernels have them.
 	Buffers [][]byte `json:"-"`
 }
 
@@ -49,24 +49,23 @@ type Command struct {
 	Seq     uint64            `json:"seq,omitempty"`
 	Value   string            `json:"value"`
 	EOF     bool              `json:"eof,omitempty"`
-	Buffers [][]byte          `json:"-"` // for Jupyter's kernels
+	Buffers [][]byte          `json:"-"` // only for Jupyter kernels
 }
 
-// Info is a process's description of itself, which it sends when it is ready.
+// Info is the description that a process sends of itself when it is ready.
 type Info struct {
 	// Python is the version of the interpreter.
 	Python string `json:"python"`
-	// Engine is "ipython" or "python", and Version its version.
+	// Engine is "ipython" or "python". Version is the version of the engine.
 	Engine  string `json:"engine"`
 	Version string `json:"version"`
-	// Note names missing features and the packages to install; it is empty with
-	// IPython.
+	// Note names missing features and the packages to install. It is empty with IPython.
 	Note string `json:"note"`
-	// KernelInfo is a Jupyter kernel's own kernel_info_reply.
+	// KernelInfo is the kernel_info_reply of a Jupyter kernel.
 	KernelInfo json.RawMessage `json:"kernel_info,omitempty"`
 }
 
-// Reply returns the content of kernel_info_reply.
+// Reply returns the content of the kernel_info_reply.
 func (i Info) Reply() json.RawMessage {
 	if i.KernelInfo != nil {
 		return i.KernelInfo
@@ -94,8 +93,8 @@ func (i Info) Reply() json.RawMessage {
 	})
 }
 
-// Variables returns an environment as a map. If a name occurs twice, the last value
-// wins.
+// Variables converts an environment to a map. If a name occurs twice, the map has the last
+// value.
 func Variables(environ []string) map[string]string {
 	env := make(map[string]string, len(environ))
 	for _, v := range environ {

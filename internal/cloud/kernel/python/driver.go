@@ -1,5 +1,5 @@
-// Package python has the program of a Python kernel, its driver: start.py and the modules
-// that it imports.
+// Package python contains the driver, the program of a Python kernel: start.py and the modules
+// that start.py imports.
 package python
 
 import (
@@ -13,18 +13,19 @@ import (
 //go:embed start.py _e2bctl_kernel/*.py
 var driver embed.FS
 
-// Files returns the files of the driver's package, for a Python that does not run start.py.
+// Files returns the files of the driver's package. They are for a Python that does not run
+// start.py.
 func Files() fs.FS {
 	files, err := fs.Sub(driver, "_e2bctl_kernel")
 	if err != nil {
-		panic(err) // the name is right
+		panic(err) // unreachable: the name is valid
 	}
 	return files
 }
 
-// WriteDriver writes the driver's files below scratch, a directory for files of the envd,
-// and returns the path of the script to run. Existing files are replaced. The zygote and
-// the sandboxes of its kernels have the same scratch directory, and so the same paths.
+// WriteDriver writes the files of the driver below scratch, a directory for files of envd. It
+// replaces existing files, and returns the path of the script to run. The zygote and the
+// sandboxes of its kernels use the same scratch path, and so have the same paths.
 func WriteDriver(scratch string) (string, error) {
 	dir := filepath.Join(scratch, "kernel")
 	err := fs.WalkDir(driver, ".", func(name string, entry fs.DirEntry, err error) error {

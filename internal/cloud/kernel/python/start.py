@@ -1,17 +1,18 @@
-"""Starts a kernel: `python start.py`, with the socket as descriptor 3 and the working
-directory of user code in E2BCTL_KERNEL_DIRECTORY. `python start.py --zygote` starts the
-zygote, the process that kernels are forked from.
+"""Starts a kernel: `python start.py`. The socket is descriptor 3, and E2BCTL_KERNEL_DIRECTORY
+contains the working directory of user code.
 
-This file's own directory is first in sys.path while the driver is imported, so
-that no file in the working directory can stand in for a module of the standard
-library. User code then gets the path of an interactive Python, with '' first.
-"""
+`python start.py --zygote` starts the zygote, from which kernels are forked.
+
+The directory of this file is first in sys.path while the driver is imported, so that no file
+in the working directory can replace a module of the standard library. User code then has the
+path of an interactive Python, with '' first."""
 import os
 import sys
 
 
 def load():
-    """Returns the driver's main module. Whatever Python runs this understands it."""
+    """Returns the driver's main module. Every version of Python must be able to parse this
+    file."""
     if sys.version_info < (3, 9):
         sys.exit("Python %s is too old: 3.9 or newer is needed" % sys.version.split()[0])
     try:

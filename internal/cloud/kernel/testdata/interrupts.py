@@ -1,4 +1,4 @@
-# Sends signals at each moment of a cell's life. Prints what is wrong, then "done".
+# Sends signals at each moment of a cell's life. Prints the failures, then "done".
 import asyncio
 import os
 import signal
@@ -14,7 +14,7 @@ def send():
 
 
 def check(what, want, *steps):
-    """Compares the steps that an interrupt ended with those that it should end."""
+    """Compares the steps that an interrupt has ended with the steps that it must end."""
     struck = []
     for number, step in enumerate(steps):
         try:
@@ -86,7 +86,7 @@ check("one in a callback of a cell", [1], i.arm, inside(send), i.disarm, inside(
 i = new()
 check("one after the code took the signal", [4], i.arm, lambda: signal.signal(signal.SIGINT, signal.SIG_IGN), send, i.arm, send)
 
-# A signal without effect is sent again, to its own cell only, and only while it had none.
+# A signal that had no effect is sent again, to the same cell only.
 i = new()
 again = lambda number, cell: lambda: i._again(number, cell)
 check("again, to its own cell", [1], i.arm, again(1, 0), i.disarm)

@@ -13,8 +13,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/shell"
 )
 
-// environmentOf maps a language, as kernelspecs name it, to the code that sets an
-// environment variable and the code that removes one.
+// environmentOf maps a language, as kernelspecs name it, to code that sets an environment
+// variable and to code that removes one.
 var environmentOf = map[string]struct {
 	set   func(name, value string) string
 	unset func(name string) string
@@ -45,11 +45,11 @@ var environmentOf = map[string]struct {
 	},
 }
 
-// variableName matches the allowed names: they are written into code unchanged.
+// variableName matches the allowed names. They are inserted into code unchanged.
 var variableName = lazyregexp.New(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
 
-// assignments returns code that sets variables, and code that restores their
-// values in environ.
+// assignments returns code that sets the variables env, and code that restores their values in
+// environ.
 func assignments(language string, env, environ map[string]string) (before, after string, err error) {
 	if len(env) == 0 {
 		return "", "", nil
@@ -77,8 +77,8 @@ func assignments(language string, env, environ map[string]string) (before, after
 	return strings.Join(set, "\n"), strings.Join(reset, "\n"), nil
 }
 
-// quoteJSON returns s as a JSON string, which is a string of Python, JavaScript, R
-// and Java as well.
+// quoteJSON returns s as a JSON string. Such a string is also a valid string in Python,
+// JavaScript, R and Java.
 func quoteJSON(s string) string {
 	quoted, _ := json.Marshal(s)
 	return string(quoted)

@@ -10,20 +10,18 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// barrier sends a request that is answered only after everything before it: some
-// kernels report idle a moment before the last output.
+// barrier sends a request that is answered only after all earlier ones. It is needed because
+// some kernels report idle just before the last output.
 func (l *Link) barrier() (hidden bool, header jupyter.Header, err error) {
 	return l.askHidden("kernel_info_request", struct{}{})
 }
 
-// denoEngine is the name that Deno's kernel gives itself. It sends the output of
-// code in a separate task, and nothing else that it sends waits for that task. So
-// the output of a cell can arrive long after the answer, with a later request as
-// its parent.
+// denoEngine is the name that Deno's kernel reports. This kernel sends the output of code in a
+// separate task, and no other message waits for this task. So the output of a cell can arrive
+// long after the answer, with a later request as its parent.
 const denoEngine = "Deno kernel"
 
-// markType is the type of the message that the code run in Deno sends as its last
-// output.
+// markType is the type of the message that code run in Deno sends as its last output.
 const markType = "e2b_mark"
 
 // askMark makes Deno's kernel send a mark after all output.
@@ -37,7 +35,7 @@ func isMark(content json.RawMessage, mark string) bool {
 	return json.Unmarshal(content, &m) == nil && m.Mark == mark
 }
 
-// failed reports whether an answer is that of a failed request.
+// failed reports whether an answer says that a request failed.
 func failed(answer json.RawMessage) bool {
 	var reply struct{ Status string }
 	return json.Unmarshal(answer, &reply) != nil || reply.Status != "ok"

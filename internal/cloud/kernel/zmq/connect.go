@@ -15,9 +15,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// freePorts finds ports on which nobody listens. They are below the range for
-// outgoing connections: otherwise a connection to a port without a listener could
-// end up connected to itself.
+// freePorts finds ports on which no process listens. They are below the range for outgoing
+// connections. In that range, a connection to a port without a listener could be connected to
+// itself.
 func freePorts(ctx context.Context, n int) ([]int, error) {
 	const low, high, tries = 20000, 32000, 1000
 	var ports []int
@@ -46,7 +46,7 @@ func freePorts(ctx context.Context, n int) ([]int, error) {
 func (l *Link) readChannel(ctx context.Context, channel string) error {
 	conn, err := l.connect(ctx, channel)
 	if err != nil {
-		return nil // the process has ended or will not become ready; both are noticed elsewhere
+		return nil // the process has ended or will not become ready; other code detects both
 	}
 	if channel == jupyter.Shell {
 		defer l.introduce(ctx)()
@@ -70,7 +70,7 @@ func (l *Link) readChannel(ctx context.Context, channel string) error {
 	}
 }
 
-// connect tries until the kernel listens, or ctx ends.
+// connect retries until the kernel listens, or ctx ends.
 func (l *Link) connect(ctx context.Context, channel string) (*zmtp, error) {
 	address := "127.0.0.1:" + strconv.Itoa(l.ports[channel])
 	ticker := time.NewTicker(5 * time.Millisecond)
@@ -94,8 +94,8 @@ func (l *Link) dial(ctx context.Context, address, channel string) (*zmtp, error)
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	// All sockets have the same identity: a kernel sends its questions on stdin to
-	// the identity that made the request on shell.
+	// All sockets have the same identity, because a kernel sends its questions on stdin to the
+	// identity that sent the request on shell.
 	z, err := openZMTP(conn, jupyterChannels[channel], l.session)
 	if err == nil && channel == jupyter.IOPub {
 		err = z.writeMessage([]byte{1}) // subscribe to everything
@@ -113,7 +113,7 @@ func (l *Link) dial(ctx context.Context, address, channel string) (*zmtp, error)
 	return z, nil
 }
 
-// introduce asks the kernel for its kernel_info until it is ready, or until the
+// introduce requests the kernel_info of the kernel until the kernel is ready, or until the
 // returned function is called.
 func (l *Link) introduce(ctx context.Context) func() {
 	ctx, cancel := context.WithCancel(ctx)

@@ -12,24 +12,24 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// exchanges are the requests to the kernel that make up one [Request]: more than
-// one if the request has variables of its own.
+// exchanges are the requests to the kernel that serve one [Request]. There are several if the
+// request has its own variables.
 type exchanges struct {
 	id     uint64
-	hidden bool // the current exchange is ours, and not shown to anyone
-	// unannounced says that no execute_input will come.
+	hidden bool // the current exchange is internal, so no client sees it
+	// unannounced means that no execute_input will arrive.
 	unannounced bool
 	header      jupyter.Header
-	queue       []func() (hidden bool, header jupyter.Header, err error) // each sends the next one
+	queue       []func() (hidden bool, header jupyter.Header, err error) // each function sends the next request
 	replied     bool
 	idle        bool
-	mark        string          // the end of the output, until it has arrived
-	answer      json.RawMessage // to the exchange that is not hidden
+	mark        string          // marks the end of the output; "" once it has arrived
+	answer      json.RawMessage // answer to the exchange that is not hidden
 	overtime    *time.Timer
-	recounted   bool // missing messages were given more time
+	recounted   bool // missing messages were granted more time
 }
 
-// hear handles a message of the kernel.
+// hear handles a message from the kernel.
 func (l *Link) hear(m *jupyter.Message) error {
 	l.order.Lock()
 	defer l.order.Unlock()
@@ -44,7 +44,7 @@ func (l *Link) hear(m *jupyter.Message) error {
 			if !l.talk.hidden {
 				l.talk.answer = m.Content
 			} else if failed(m.Content) {
-				l.talk.mark = "" // it will not come
+				l.talk.mark = "" // the mark will not arrive
 			}
 			l.talk.overtime.Reset(l.patience)
 			return l.proceed()
@@ -62,8 +62,8 @@ func (l *Link) hear(m *jupyter.Message) error {
 	return nil
 }
 
-// hearFirst waits for an answer on shell and for a message on iopub: after both,
-// nothing is lost.
+// hearFirst waits for an answer on shell and for a message on iopub. After both have arrived,
+// no message is lost.
 func (l *Link) hearFirst(m *jupyter.Message) error {
 	l.heard = l.heard || m.Channel == jupyter.IOPub
 	if m.Header.MsgType == "kernel_info_reply" {
@@ -89,11 +89,11 @@ func (l *Link) hearOutput(m *jupyter.Message) error {
 			return nil
 		}
 		var status jupyter.StatusContent
-		_ = json.Unmarshal(m.Content, &status) // a status that cannot be read does not matter
+		_ = json.Unmarshal(m.Content, &status) // a status that cannot be parsed is ignored
 		switch status.ExecutionState {
 		case jupyter.StateIdle:
 			l.talk.idle = true
-			l.talk.overtime.Reset(l.patience) // an interrupt makes kernels forget the reply
+			l.talk.overtime.Reset(l.patience) // some kernels do not reply after an interrupt
 			return l.proceed()
 		case jupyter.StateBusy:
 			if l.talk.unannounced {
@@ -110,18 +110,18 @@ func (l *Link) hearOutput(m *jupyter.Message) error {
 	case !passed[m.Header.MsgType]:
 		return nil
 	case ours && l.talk.hidden && (m.Header.MsgType == "execute_input" || m.Header.MsgType == "error"):
-		return nil // everything else belongs to earlier requests, and is late
+		return nil // a late message that belongs to an earlier request
 	}
 	return l.take(&link.Message{Type: m.Header.MsgType, Content: m.Content, Buffers: m.Buffers})
 }
 
-// passed are the iopub messages that are passed on to clients.
+// passed lists the iopub messages that are passed on to clients.
 var passed = map[string]bool{
 	"execute_input": true, "stream": true, "display_data": true, "update_display_data": true, "clear_output": true,
 	"execute_result": true, "error": true, "comm_open": true, "comm_msg": true, "comm_close": true,
 }
 
-// proceed starts the next exchange when this one is over. order is held.
+// proceed starts the next exchange when the current one has ended. The caller holds order.
 func (l *Link) proceed() error {
 	t := l.talk
 	isRequest := strings.HasSuffix(t.header.MsgType, "_request")
@@ -131,7 +131,7 @@ func (l *Link) proceed() error {
 	t.overtime.Stop()
 	lost := l.count.lost()
 	if lost > 0 && !t.recounted && t.header.MsgType == "kernel_info_request" {
-		t.recounted = true // it may still be in transit on another channel
+		t.recounted = true // the message may still be in transit on another channel
 		t.queue = append(t.queue, l.barrier)
 	}
 	if len(t.queue) > 0 {
@@ -151,7 +151,7 @@ func (l *Link) proceed() error {
 	return l.take(&link.Message{Type: "reply", ID: t.id, Content: t.answer})
 }
 
-// ask begins the next exchange. order is held.
+// ask starts the next exchange. The caller holds order.
 func (l *Link) ask(t *exchanges) (err error) {
 	t.replied, t.idle = false, false
 	next := t.queue[0]
@@ -165,7 +165,7 @@ func (l *Link) ask(t *exchanges) (err error) {
 	return err
 }
 
-// late is called when an answer does not come in time.
+// late is called when an answer has not arrived in time.
 func (l *Link) late(t *exchanges) {
 	l.order.Lock()
 	defer l.order.Unlock()
@@ -174,24 +174,24 @@ func (l *Link) late(t *exchanges) {
 	}
 	if !t.replied && !t.hidden {
 		answer := errorReply("TimeoutError", fmt.Sprintf("the kernel %s did not answer %s within %v", l.spec.Name, t.header.MsgType, l.patience))
-		_ = l.refuse(t, answer) // fails only when the process is gone
+		_ = l.refuse(t, answer) // fails only if the process has ended
 		return
 	}
 	t.replied, t.idle, t.mark = true, true, ""
-	_ = l.proceed() // fails only when the process is gone
+	_ = l.proceed() // fails only if the process has ended
 }
 
 func errorReply(name, value string) json.RawMessage {
 	return jupyter.Encode(map[string]any{"status": "error", "ename": name, "evalue": value, "traceback": []string{}, "execution_count": 0})
 }
 
-// answered has the shell requests that kernels answer.
+// answered lists the shell requests that kernels answer.
 var answered = map[string]bool{
 	"execute_request": true, "complete_request": true, "inspect_request": true, "is_complete_request": true,
 	"history_request": true, "comm_info_request": true, "comm_open": true, "comm_msg": true, "comm_close": true,
 }
 
-// Send sends the kernel a command.
+// Send sends a command to the kernel.
 func (l *Link) Send(c *link.Command) error {
 	switch c.Type {
 	case "input_reply":
@@ -200,7 +200,7 @@ func (l *Link) Send(c *link.Command) error {
 		l.mu.Unlock()
 		value := c.Value
 		if c.EOF {
-			value = "\x04" // end of file as terminals send it, which is also Jupyter's convention
+			value = "\x04" // the end of file as terminals send it; Jupyter uses it, too
 		}
 		return l.write(jupyter.Stdin, &jupyter.Message{
 			Header: jupyter.NewHeader(c.Type, l.session, "e2b"), Parent: parent, Content: jupyter.Encode(jupyter.InputReply{Value: value}),
@@ -261,7 +261,7 @@ func (l *Link) askHidden(msgType string, content any) (hidden bool, header jupyt
 	return true, header, l.write(jupyter.Shell, &jupyter.Message{Header: header, Content: jupyter.Encode(content)})
 }
 
-// refuse answers a request in place of the kernel. order is held.
+// refuse answers a request instead of the kernel. The caller holds order.
 func (l *Link) refuse(t *exchanges, answer json.RawMessage) error {
 	t.replied, t.idle, t.answer = true, true, answer
 	if t.header.MsgType == "execute_request" {
@@ -272,9 +272,9 @@ func (l *Link) refuse(t *exchanges, answer json.RawMessage) error {
 	return l.proceed()
 }
 
-// unstopped returns the content of an execute_request without stop_on_error. The
-// [Kernel] has the queue and decides which requests an error aborts; kernels would
-// sometimes also abort the request that comes right after the error.
+// unstopped returns the content of an execute_request without stop_on_error. The [Kernel] has
+// the queue, and decides which requests an error aborts. Otherwise kernels would sometimes
+// abort a request that arrives just after the error.
 func unstopped(content json.RawMessage) (_ json.RawMessage, silent bool, err error) {
 	fields := map[string]json.RawMessage{}
 	if err := json.Unmarshal(content, &fields); err != nil {

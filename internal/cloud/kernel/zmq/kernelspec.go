@@ -19,10 +19,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// Spec is an installed Jupyter kernel, as kernel.json describes it.
+// Spec is an installed Jupyter kernel, as described by kernel.json.
 type Spec struct {
-	// Name is the name that clients use, and Dir is the directory of the
-	// kernelspec.
+	// Name is the name of the kernel for clients. Dir is the directory of the kernelspec.
 	Name string `json:"-"`
 	Dir  string `json:"-"`
 
@@ -34,27 +33,29 @@ type Spec struct {
 	Metadata      json.RawMessage   `json:"metadata"`
 }
 
-// InterruptByMessage is the InterruptMode other than "signal".
+// InterruptByMessage is the InterruptMode of kernels that a message interrupts. The default
+// mode is "signal".
 const InterruptByMessage = "message"
 
-// Bounds on the reading of a machine's kernelspecs, which sandboxed code can write.
+// Bounds for reading kernelspecs, which sandboxed code can write.
 const (
 	maxKernelspec  = 1 << 20
 	maxKernelspecs = 256
 )
 
-// kernelspecName matches the names that Jupyter allows for kernels.
+// kernelspecName matches the kernel names that Jupyter allows.
 var kernelspecName = lazyregexp.New(`^[a-zA-Z0-9._-]{1,64}$`)
 
-// ErrNotInstalled means that a kernel is not installed.
+// ErrNotInstalled reports that a kernel is not installed.
 var ErrNotInstalled = errors.New("zmq: not installed")
 
-// Specs are the directories of Jupyter kernels; the first one that has a kernel
-// wins. They are read at every use, so that newly installed kernels are found.
+// Specs lists the directories of Jupyter kernels. If several directories have a kernel of the
+// same name, the first one counts. The directories are read at every use, so that newly
+// installed kernels are found.
 type Specs []string
 
-// Dirs returns the standard directories: those of the variable JUPYTER_PATH, of the
-// homes, of prefix, which is the Python environment's, and of the machine.
+// Dirs returns the standard directories: those in the variable JUPYTER_PATH, in the homes, in
+// prefix, which is the prefix of the Python environment, and in the machine's directories.
 func Dirs(environ []string, prefix string, homes ...string) Specs {
 	var data []string
 	env := link.Variables(environ)
@@ -75,8 +76,8 @@ func Dirs(environ []string, prefix string, homes ...string) Specs {
 	return dirs
 }
 
-// Find returns the kernel of that name, ignoring case. The error is
-// [ErrNotInstalled], or describes the fault of the kernel that was found.
+// Find returns the kernel with a name. It ignores case. The error is [ErrNotInstalled], or
+// describes why the kernel that was found is invalid.
 func (s Specs) Find(name string) (*Spec, error) {
 	name = strings.ToLower(name)
 	if kernelspecName().MatchString(name) && name != "." && name != ".." {
@@ -90,7 +91,7 @@ func (s Specs) Find(name string) (*Spec, error) {
 	return nil, fmt.Errorf("%w: %.64q", ErrNotInstalled, name)
 }
 
-// All returns the kernels that are installed and well-formed, sorted by name.
+// All returns the installed kernels that are valid, sorted by name.
 func (s Specs) All() []*Spec {
 	found := map[string]*Spec{}
 	for _, dir := range s {
@@ -117,8 +118,8 @@ func kernelspecNames(dir string) []string {
 	return slices.DeleteFunc(names, func(name string) bool { return !kernelspecName().MatchString(name) })
 }
 
-// readKernelspec reads dir/name/kernel.json. name is in lower case; the directory's
-// name may not be.
+// readKernelspec reads dir/name/kernel.json. name is in lower case, but the name of the
+// directory may not be.
 func readKernelspec(dir, name string) (*Spec, error) {
 	for _, entry := range kernelspecNames(dir) {
 		if strings.EqualFold(entry, name) {
@@ -130,7 +131,7 @@ func readKernelspec(dir, name string) (*Spec, error) {
 
 func parseKernelspec(name, dir string) (*Spec, error) {
 	path := filepath.Join(dir, "kernel.json")
-	// Opening something that is not a file, such as a pipe, must not block.
+	// Opening must not block if the path is not a regular file but, for example, a pipe.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("zmq: %w", err)
@@ -166,7 +167,7 @@ var reference = lazyregexp.New(`\$\{\w+\}`)
 func (s *Spec) environ(base []string) []string {
 	before := link.Variables(base)
 	env := maps.Clone(before)
-	env["NO_COLOR"] = "1" // output is data, not meant for a terminal
+	env["NO_COLOR"] = "1" // output is not for a terminal
 	for name, value := range s.Env {
 		env[name] = reference().ReplaceAllStringFunc(value, func(reference string) string {
 			if value, ok := before[reference[2:len(reference)-1]]; ok {
@@ -183,8 +184,7 @@ func (s *Spec) environ(base []string) []string {
 	return list
 }
 
-// command returns the command to run, with its program found in the PATH of
-// environ.
+// command returns the argv of the kernel. The program is searched in the PATH of environ.
 func (s *Spec) command(environ []string, connectionFile string) (argv []string, err error) {
 	replace := strings.NewReplacer("{connection_file}", connectionFile, "{resource_dir}", s.Dir)
 	for _, arg := range s.Argv {

@@ -4,15 +4,14 @@ package zmq
 
 import "github.com/e2bctl/e2bctl/internal/jupyter"
 
-// messageCount counts the messages of a kernel, to find those that were lost. ZeroMQ
-// silently drops messages that a subscriber does not read in time. Kernels of
-// ipykernel's family number their messages, across all channels. The key is the part of
-// the id before the number.
+// messageCount counts the messages of a kernel, to detect lost messages. ZeroMQ silently drops
+// messages that a subscriber does not read in time. Kernels based on ipykernel number their
+// messages across all channels. The key is the part of the message id before the number.
 type messageCount map[string]*span
 
 type span struct{ first, last, seen int }
 
-// maxNumberings is far more than the numberings of a kernel.
+// maxNumberings bounds the number of keys. A kernel has far fewer.
 const maxNumberings = 8
 
 func (c messageCount) note(id string) {
@@ -31,7 +30,8 @@ func (c messageCount) note(id string) {
 	s.first, s.last, s.seen = min(s.first, n), max(s.last, n), s.seen+1
 }
 
-// lost counts the messages missing between the first and the last that arrived.
+// lost returns the number of messages that are missing between the first and the last message
+// that arrived.
 func (c messageCount) lost() (n int) {
 	for _, s := range c {
 		n += max(s.last-s.first+1-s.seen, 0)

@@ -25,7 +25,7 @@ func (l *Link) sign(parts [][]byte) []byte {
 	return hex.AppendEncode(nil, mac.Sum(nil))
 }
 
-// write sends a message on a channel.
+// write signs a message and sends it on a channel.
 func (l *Link) write(channel string, m *jupyter.Message) error {
 	header, err := json.Marshal(m.Header)
 	if err != nil {
@@ -55,7 +55,7 @@ func (l *Link) write(channel string, m *jupyter.Message) error {
 	return conn.writeMessage(parts...)
 }
 
-// open reads a message of the kernel and checks its signature.
+// open parses a message from the kernel and checks the signature.
 func (l *Link) open(parts [][]byte) (*jupyter.Message, error) {
 	at := slices.IndexFunc(parts, func(part []byte) bool { return string(part) == delimiter })
 	if at < 0 || len(parts) < at+6 {

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package zmq runs the Jupyter kernels of other programs, which use ZeroMQ: it
-// finds them, starts them, and implements the link to them.
+// Package zmq runs Jupyter kernels of other programs, which use ZeroMQ. It finds and starts
+// them, and implements the link to them.
 package zmq
 
 import (
@@ -23,22 +23,22 @@ import (
 )
 
 const (
-	// nudge is the time between two requests for the kernel_info of a starting
-	// kernel. Messages on iopub before the subscription has reached it are lost, so
-	// the request is repeated until its answer shows on iopub too.
+	// nudge is the time between two requests for the kernel_info of a starting kernel. Messages
+	// on iopub are lost until the kernel has received the subscription. So the request is
+	// repeated until messages for it also arrive on iopub.
 	nudge = 250 * time.Millisecond
-	// answerTimeout bounds all operations that should take no time, so all but
-	// executions. Some kernels leave out the answer, or the status idle after it.
+	// answerTimeout bounds all operations that should take no time, that is, all except
+	// executions. Some kernels do not send the answer, or the status idle after the answer.
 	answerTimeout = 10 * time.Second
-	// controlTimeout bounds a message to a kernel that may not be reading.
+	// controlTimeout bounds sending a message to a kernel that may not be reading.
 	controlTimeout = 200 * time.Millisecond
-	// drainTimeout bounds the reading of a dead kernel's messages.
+	// drainTimeout bounds reading the messages of a dead kernel.
 	drainTimeout = 5 * time.Second
 )
 
-// Link is the link to a Jupyter kernel: four ZeroMQ connections, on TCP because
-// some kernels (Deno's) support nothing else. Every message is signed with a key
-// that only the kernel and this process know.
+// Link is the link to a Jupyter kernel. It consists of four ZeroMQ connections over TCP,
+// because some kernels (such as Deno's) support nothing else. Every message is signed with a
+// key that only the kernel and this process know.
 type Link struct {
 	spec    *Spec
 	environ map[string]string
@@ -47,33 +47,33 @@ type Link struct {
 	session string
 	key     []byte
 
-	// ctx ends when the process is gone.
+	// ctx ends when the process has ended.
 	ctx    context.Context //nolint:containedctx // the life of the process, not of a call
 	cancel context.CancelFunc
 
-	patience time.Duration // for operations that should take no time
+	patience time.Duration // bounds operations that should take no time
 
-	// order serialises the handling of messages; it is held while a message is
-	// passed on, and taken before mu. It guards the next six fields.
+	// order serialises the handling of messages. It is held while a message is passed on, and
+	// locked before mu. It guards the next six fields.
 	order sync.Mutex
 	take  func(*link.Message) error
-	heard bool         // a message arrived on iopub
-	info  *link.Info   // the kernel's description of itself
-	ready bool         // heard and info are set, and that was reported
-	talk  *exchanges   // the exchanges under way
-	count messageCount // of the messages since then
+	heard bool         // a message has arrived on iopub
+	info  *link.Info   // kernel_info of the kernel
+	ready bool         // heard and info are set, and this was reported
+	talk  *exchanges   // the running exchanges
+	count messageCount // of the messages since the start of talk
 
 	mu     sync.Mutex
 	conns  map[string]*zmtp
-	asking jupyter.Header // of the last input_request
+	asking jupyter.Header // header of the last input_request
 }
 
-// jupyterChannels maps channels to the socket types of this end.
+// jupyterChannels maps channels to the types of this process's sockets.
 var jupyterChannels = map[string]string{
 	jupyter.Shell: "DEALER", jupyter.Control: "DEALER", jupyter.Stdin: "DEALER", jupyter.IOPub: "SUB",
 }
 
-// Options configures a kernel's process.
+// Options configure the process of a kernel.
 type Options struct {
 	Environ []string
 	// Stdio are descriptors 0 to 2 of the process.
@@ -82,15 +82,15 @@ type Options struct {
 	Dir string
 	// Scratch is a directory for connection files.
 	Scratch string
-	// Credential is the user that the kernel runs as; nil means this process's own.
+	// Credential is the user of the kernel. nil means the user of this process.
 	Credential *syscall.Credential
-	// AnswerTimeout bounds all operations that should take no time, so all but
+	// AnswerTimeout bounds all operations that should take no time, that is, all except
 	// executions. 0 means 10 seconds.
 	AnswerTimeout time.Duration
 }
 
-// Start starts the process of a kernel and returns the link to it. The caller waits
-// for the end of cmd with child.Wait.
+// Start starts the process of a kernel, and returns the link to it. The caller must wait for
+// cmd with child.Wait.
 func Start(spec *Spec, o Options) (_ *Link, cmd *exec.Cmd, err error) {
 	environ := spec.environ(o.Environ)
 	l := &Link{
@@ -145,7 +145,7 @@ func (l *Link) writeConnectionFile(owner *syscall.Credential) (string, error) {
 	return file, err
 }
 
-// Receive connects to the kernel and passes on its messages.
+// Receive connects to the kernel, and passes its messages to take.
 func (l *Link) Receive(take func(*link.Message) error) error {
 	l.take = take
 	ctx, cancel := context.WithCancel(l.ctx)
@@ -156,7 +156,7 @@ func (l *Link) Receive(take func(*link.Message) error) error {
 		readers.Go(func() {
 			err := l.readChannel(ctx, channel)
 			if err != nil {
-				l.Ended() // the others are of no use without this one
+				l.Ended() // the other connections are useless without this one
 			}
 			errs <- err
 		})
@@ -170,8 +170,7 @@ func (l *Link) Receive(take func(*link.Message) error) error {
 	return errors.Join(all...)
 }
 
-// Ended lets the rest of the kernel's messages be read, but bounds the time for
-// that.
+// Ended bounds the time for reading the remaining messages of the kernel.
 func (l *Link) Ended() {
 	l.cancel()
 	l.mu.Lock()

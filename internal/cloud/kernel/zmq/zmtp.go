@@ -15,12 +15,11 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel/link"
 )
 
-// zmtp is the client's end of a ZeroMQ connection: version 3.0 of its transport
-// protocol without security (RFC 23), which Jupyter's kernels use. Only one
-// goroutine may read.
+// zmtp is the client's end of a ZeroMQ connection. It implements version 3.0 of the transport
+// protocol (RFC 23) without security, which Jupyter kernels use. Only one goroutine may read.
 //
-// Messages of a peer are not trusted: a length is believed only as far as bytes
-// arrive, and up to link.MaxMessage.
+// Messages of a peer are untrusted. Memory is only allocated for bytes that have arrived, and a
+// message has at most link.MaxMessage bytes.
 type zmtp struct {
 	net.Conn
 	r       *bufio.Reader
@@ -31,18 +30,18 @@ const (
 	zmtpMore    = 1
 	zmtpLong    = 2
 	zmtpCommand = 4
-	// maxParts is far more than the parts of a kernel's message.
+	// maxParts bounds the parts of a message. A message of a kernel has far fewer.
 	maxParts = 1024
 )
 
 var (
 	errZMTP = errors.New("zmq: not ZeroMQ")
-	// greeting is signature, version, mechanism, as-server and filler.
+	// greeting consists of signature, version, mechanism, as-server and filler.
 	greeting = append(append([]byte{0xff, 0, 0, 0, 0, 0, 0, 0, 1, 0x7f, 3, 0}, "NULL"...), make([]byte, 64-16)...)
 )
 
-// openZMTP makes the handshake over conn, as a socket of the given type. A peer
-// that routes messages uses identity as the address.
+// openZMTP performs the handshake on conn, as a socket of the given type. A peer that routes
+// messages uses identity as the address of this socket.
 func openZMTP(conn net.Conn, socketType, identity string) (*zmtp, error) {
 	z := &zmtp{Conn: conn, r: bufio.NewReaderSize(conn, 64<<10)}
 	ready := []byte("\x05READY")
@@ -71,7 +70,7 @@ func openZMTP(conn net.Conn, socketType, identity string) (*zmtp, error) {
 	return z, nil
 }
 
-// writeMessage writes the parts of one message at once.
+// writeMessage writes all parts of a message in one call.
 func (z *zmtp) writeMessage(parts ...[]byte) error {
 	buffers := make(net.Buffers, 0, 2*len(parts))
 	for i, part := range parts {
@@ -101,7 +100,7 @@ func (z *zmtp) readMessage() (parts [][]byte, err error) {
 		case err != nil:
 			return nil, err
 		case flags&zmtpCommand != 0:
-			continue // of a newer version, which we do not implement
+			continue // a command of a newer version, which is not supported here
 		case len(parts) == maxParts:
 			return nil, fmt.Errorf("%w: a message of more than %d parts", errZMTP, maxParts)
 		}

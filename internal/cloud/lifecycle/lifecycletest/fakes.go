@@ -1,5 +1,5 @@
-// Package lifecycletest provides fake sandboxes without processes, for tests of the registry and
-// of packages that use it.
+// Package lifecycletest provides fake sandboxes without processes. Tests of the registry, and
+// of packages that use it, need no real sandboxes with them.
 package lifecycletest
 
 import (
@@ -16,17 +16,17 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 )
 
-// Fakes launches fakes. Set its fields before using it; after that it is safe
-// for concurrent use.
+// Fakes launches fakes. Its fields must be set before use. Afterwards, it is safe for
+// concurrent use.
 type Fakes struct {
-	// Before is called by Launch with its context, before anything else.
+	// Before is called at the beginning of Launch, with the context of Launch.
 	Before func(ctx context.Context)
-	// Lacks has the features that the engine of the fakes does not promise, and the reasons.
+	// Lacks maps features that the engine of the fakes does not promise to the reasons.
 	Lacks map[engine.Feature]string
-	// SavesMemory makes the engine of the fakes promise [engine.SavedMemory], too.
+	// SavesMemory makes the engine of the fakes also promise [engine.SavedMemory].
 	SavesMemory bool
-	// Hook is called at the beginning of each operation of a fake, which fails if it
-	// returns an error.
+	// Hook is called at the beginning of each operation of a fake. If it returns an error, the
+	// operation fails.
 	Hook func(ctx context.Context, id string, op Operation) error
 
 	mu    sync.Mutex
@@ -38,7 +38,7 @@ type Fakes struct {
 // Operation is an operation of a fake.
 type Operation string
 
-// The operations.
+// Operations of a fake.
 const (
 	Pause      Operation = "pause"
 	Resume     Operation = "resume"
@@ -61,9 +61,9 @@ type Fake struct {
 	rules  *network.Rules
 	paused bool
 	memory int64
-	knows  string // the contents of that memory
+	knows  string // contents of its memory
 	files  string
-	below  string // the files of its layers
+	below  string // files of its layers
 }
 
 func (f *Fake) hook(ctx context.Context, op Operation) error {
@@ -73,7 +73,7 @@ func (f *Fake) hook(ctx context.Context, op Operation) error {
 	return f.hooks.Hook(ctx, f.id, op)
 }
 
-// Launch returns a new fake, as lifecycle.Options.Launch requires.
+// Launch returns a new fake. It can be used as lifecycle.Options.Launch.
 func (f *Fakes) Launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Instance, error) {
 	if f.Before != nil {
 		f.Before(ctx)
@@ -107,29 +107,28 @@ func (f *Fakes) Launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Inst
 	return fake, nil
 }
 
-// Fail makes every later Launch return err; with nil, Launch works again.
+// Fail makes every later Launch return err. If err is nil, Launch works again.
 func (f *Fakes) Fail(err error) {
 	f.mu.Lock()
 	f.fail = err
 	f.mu.Unlock()
 }
 
-// Spec returns the spec with which the sandbox with an id was launched.
+// Spec returns the spec with which a sandbox was launched.
 func (f *Fakes) Spec(id string) lifecycle.Spec {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.specs[id]
 }
 
-// Fake returns the sandbox with an id, or nil if there never was one.
+// Fake returns the sandbox with an id. It returns nil if there never was one.
 func (f *Fakes) Fake(id string) *Fake {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.made[id]
 }
 
-// IDs returns the ids of all sandboxes that were launched, in no particular
-// order.
+// IDs returns the ids of all sandboxes that were launched, in no particular order.
 func (f *Fakes) IDs() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -140,7 +139,7 @@ func (f *Fakes) IDs() []string {
 	return ids
 }
 
-// Check answers according to [Fakes].Lacks and [Fakes].SavesMemory.
+// Check returns an error as [Fakes].Lacks and [Fakes].SavesMemory require.
 func (f *Fake) Check(feature engine.Feature) error {
 	if feature == engine.SavedMemory && !f.hooks.SavesMemory {
 		return &lifecycle.RefusedError{Reason: "not supported by the fake engine: the memory of snapshots"}
@@ -151,10 +150,10 @@ func (f *Fake) Check(feature engine.Feature) error {
 	return nil
 }
 
-// Done is closed when the fake has ended.
+// Done returns a channel that is closed when the fake has ended.
 func (f *Fake) Done() <-chan struct{} { return f.done }
 
-// Err returns why the fake ended, once it has.
+// Err returns the reason why the fake ended. It returns nil while the fake runs.
 func (f *Fake) Err() error {
 	if !f.Ended() {
 		return nil
@@ -169,7 +168,7 @@ func (f *Fake) Close() error {
 	return err
 }
 
-// Die ends the fake as if by itself.
+// Die ends the fake as if it had ended by itself.
 func (f *Fake) Die(err error) { f.once.Do(func() { f.err = err; close(f.done) }) }
 
 // Ended reports whether the fake has ended.
@@ -182,14 +181,14 @@ func (f *Fake) Ended() bool {
 	}
 }
 
-// SetEgress stores rules for [Fake.Rules].
+// SetEgress stores rules. [Fake.Rules] returns them.
 func (f *Fake) SetEgress(rules *network.Rules) {
 	f.mu.Lock()
 	f.rules = rules
 	f.mu.Unlock()
 }
 
-// Rules returns the rules that were set last, or nil if none were.
+// Rules returns the rules that were set last. It returns nil if none were set.
 func (f *Fake) Rules() *network.Rules {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -199,7 +198,7 @@ func (f *Fake) Rules() *network.Rules {
 // Pause stops the fake.
 func (f *Fake) Pause(ctx context.Context) error { return f.change(ctx, Pause, true) }
 
-// Resume lets the fake run on.
+// Resume lets the fake continue.
 func (f *Fake) Resume(ctx context.Context) error { return f.change(ctx, Resume, false) }
 
 func (f *Fake) change(ctx context.Context, op Operation, paused bool) error {
@@ -222,8 +221,8 @@ func (f *Fake) Paused() bool {
 	return f.paused
 }
 
-// filesName is the name of the file with a fake's files, and memoryName of the one with its
-// memory.
+// filesName is the name of the file with a fake's files. memoryName is the name of the file
+// with a fake's memory.
 const filesName, memoryName = "files", "pages"
 
 // Learn replaces the contents of the fake's memory.
@@ -233,7 +232,8 @@ func (f *Fake) Learn(text string) {
 	f.mu.Unlock()
 }
 
-// Knows returns the contents of the fake's memory: those that it learned last, or began with.
+// Knows returns the contents of the fake's memory: what Learn set last, or the saved memory
+// with which the fake began.
 func (f *Fake) Knows() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -255,7 +255,7 @@ func (f *Fake) saveMemory(ctx context.Context, dir string) error {
 	if err := os.WriteFile(filepath.Join(dir, memoryName), []byte(f.Knows()), 0o600); err != nil {
 		return err
 	}
-	if err := f.hook(ctx, SaveMemory); err != nil { // after the file, which must be gone after an error
+	if err := f.hook(ctx, SaveMemory); err != nil { // last, because the file must not be left after an error
 		return err
 	}
 	if f.Ended() {
@@ -271,22 +271,22 @@ func (f *Fake) Write(files string) {
 	f.mu.Unlock()
 }
 
-// Files returns the files that were written last, or with which the fake began, behind the files
-// of its layers.
+// Files returns the files of the fake's layers, followed by its own files. Its own files are
+// those that Write set last, or those with which the fake began.
 func (f *Fake) Files() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.below + f.files
 }
 
-// saveTo writes the fake's own files.
+// saveTo writes the fake's own files to dir.
 func (f *Fake) saveTo(dir string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return os.WriteFile(filepath.Join(dir, filesName), []byte(f.files), 0o600)
 }
 
-// read returns the contents of the fakes' files in dirs as one text, in the order of dirs.
+// read joins the files of the fakes in dirs to one text, in the order of dirs.
 func read(dirs ...string) (string, error) {
 	var all []byte
 	for _, dir := range dirs {
@@ -299,7 +299,7 @@ func read(dirs ...string) (string, error) {
 	return string(all), nil
 }
 
-// Sharing lets fakes share their saved files, as layers.Options.Sharing requires.
+// Sharing lets fakes share their saved files. It can be used as layers.Options.Sharing.
 func Sharing() layers.Sharing { return sharing{} }
 
 type sharing struct{}
@@ -312,7 +312,7 @@ func (sharing) Merge(_ context.Context, dirs []string, to string) error {
 	return os.WriteFile(filepath.Join(to, filesName), []byte(all), 0o600)
 }
 
-// Save writes the fake's files.
+// Save writes the fake's files to dir.
 func (f *Fake) Save(ctx context.Context, dir string) error {
 	if !f.Paused() {
 		return errors.New("saved while it runs")
@@ -323,7 +323,8 @@ func (f *Fake) Save(ctx context.Context, dir string) error {
 	return f.saveTo(dir)
 }
 
-// Checkpoint writes the fake's memory, unless memory is "", and its files, which can be shared.
+// Checkpoint writes the fake's files, which can be shared. Unless memory is "", it also writes
+// the fake's memory.
 func (f *Fake) Checkpoint(ctx context.Context, dir, memory string, share bool) (shared bool, err error) {
 	if err := f.hook(ctx, Checkpoint); err != nil {
 		return false, err
@@ -342,14 +343,14 @@ func (f *Fake) Checkpoint(ctx context.Context, dir, memory string, share bool) (
 	return share, f.saveTo(dir)
 }
 
-// Memory returns the number that was given to [Fake.Use].
+// Memory returns the number of bytes that [Fake.Use] set last.
 func (f *Fake) Memory() int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.memory
 }
 
-// Use makes the fake use that many bytes of memory.
+// Use makes the fake report the given number of bytes of memory.
 func (f *Fake) Use(bytes int64) {
 	f.mu.Lock()
 	f.memory = bytes

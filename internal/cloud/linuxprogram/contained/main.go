@@ -1,13 +1,13 @@
 // Command contained is the first process of containers that cannot run the program of the
-// server, because that is for macOS or Windows, or for another processor than the daemon's. It
-// is compiled for Linux and does nothing else.
+// server, because that program is for macOS, Windows, or another processor than the daemon's.
+// It is compiled for Linux and has no other purpose.
 package main
 
 import (
 	"fmt"
 	"os"
 
-	_ "github.com/e2bctl/e2bctl/internal/cloud/reexec" // whose init function is the first process of a container
+	_ "github.com/e2bctl/e2bctl/internal/cloud/reexec" // its init function starts the first process of a container
 )
 
 func main() {

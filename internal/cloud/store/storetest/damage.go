@@ -10,7 +10,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// Damage makes a record unreadable, in the directory of a closed store.
+// Damage makes a record unreadable. dir is the directory of a closed store.
 func Damage(t *testing.T, dir string, table store.Table, id string) {
 	t.Helper()
 	db, err := bolt.Open(filepath.Join(dir, "store.db"), 0o600, nil)

@@ -1,5 +1,5 @@
-// Package storetest makes one change of a store fail, and compares the contents of a store
-// before and after that.
+// Package storetest makes a single change of a store fail, and compares the contents of the
+// store before and after the failure.
 package storetest
 
 import (
@@ -23,14 +23,15 @@ import (
 // ErrFault is the error of the change that fails.
 var ErrFault = errors.New("the disk failed")
 
-// Fault is one change of a store that fails.
+// Fault is a change of a store that fails.
 type Fault struct {
 	mu    sync.Mutex
 	left  int
 	which store.Change
 }
 
-// FailNth makes the n-th change that the store makes from now on fail. The first change is 1.
+// FailNth makes the n-th change of the store fail, counted from now on. The first change has
+// the number 1.
 func FailNth(s *store.Store, n int) *Fault {
 	f := &Fault{left: n}
 	s.Before(func(c store.Change) error {
@@ -48,7 +49,7 @@ func FailNth(s *store.Store, n int) *Fault {
 // Mend lets all later changes succeed.
 func Mend(s *store.Store) { s.Before(func(store.Change) error { return nil }) }
 
-// Which returns the change that failed; "": the store made fewer changes.
+// Which returns the change that failed. It returns "" if the store made fewer changes.
 func (f *Fault) Which() store.Change {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -57,24 +58,25 @@ func (f *Fault) Which() store.Change {
 
 // State is the whole content of a store.
 type State struct {
-	Records map[string]Record // by table and id
+	Records map[string]Record // keyed by table and id
 	Unnamed []string          // directories that no record names
 }
 
-// Record is one record with its files.
+// Record is a record with its files.
 type Record struct {
 	Value, Dir string
 	Saved      time.Time
-	Files      map[string]string // contents by path
+	Files      map[string]string // contents, keyed by path
 }
 
-// tables are the tables with records.
+// tables lists the tables with records.
 var tables = []store.Table{
 	store.Sandboxes, store.Running, store.Keys, store.Layers, store.Templates,
 	store.Volumes, store.Secrets, store.Cache, store.Images, store.Uploads,
 }
 
-// Take returns the state of the store in dir, after all removals in the background.
+// Take returns the state of the store in dir. It first waits for all removals in the
+// background.
 func Take(t *testing.T, s *store.Store, dir string) State {
 	t.Helper()
 	s.Wait()
@@ -100,7 +102,8 @@ func Take(t *testing.T, s *store.Store, dir string) State {
 	return all
 }
 
-// files returns the contents of the files in a directory; none for "".
+// files returns the contents of the files in a directory. It returns none if the directory is
+// "".
 func files(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	if dir == "" {
@@ -120,7 +123,7 @@ func files(t *testing.T, dir string) map[string]string {
 	return found
 }
 
-// Same fails the test unless two states are equal.
+// Same fails the test if two states differ.
 func Same(t *testing.T, was, is State) {
 	t.Helper()
 	if diff := cmp.Diff(was, is, cmpopts.EquateEmpty()); diff != "" {

@@ -1,4 +1,4 @@
-// Package wasmtest provides Deno and Pyodide to tests.
+// Package wasmtest provides Deno and Pyodide for tests.
 package wasmtest
 
 import (
@@ -9,8 +9,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/pinned"
 )
 
-// Need returns the Env that `make deps-engines` prepared. If there is none, the test is
-// skipped as [pinned.Skip] does.
+// Need returns the Env that `make deps-engines` prepared. If there is none, Need skips the test
+// as [pinned.Skip] does.
 func Need(t testing.TB) *wasmenv.Env {
 	t.Helper()
 	enginetest.Need(t)

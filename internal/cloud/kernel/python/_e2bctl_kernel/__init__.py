@@ -1,1 +1,2 @@
-"""The driver of a Python kernel: Jupyter's messages as lines of JSON over one socket."""
+"""The driver of a Python kernel. It exchanges Jupyter messages as lines of JSON over one
+socket."""

@@ -1,7 +1,7 @@
-"""Returns what a matplotlib figure shows as data: e2b/chart.
+"""Converts a matplotlib figure to the data that it displays: e2b/chart.
 
-Everything is read back from what was drawn, not from the call that drew it. The module
-is imported when the first figure is shown, when matplotlib is already loaded."""
+All values are read from the drawing, not from the call that drew it. The module is imported
+when the first figure is displayed; matplotlib is then already loaded."""
 import decimal
 import re
 import sys
@@ -14,18 +14,18 @@ from matplotlib.container import BarContainer, ErrorbarContainer, StemContainer
 from matplotlib.lines import Line2D
 from matplotlib.patches import PathPatch, Polygon, Rectangle, StepPatch, Wedge
 
-# A larger figure is shown, but not sent as data.
+# A figure with more points is displayed as a picture, but not sent as data.
 MAX_POINTS = 500000
 
 _UNIT = re.compile(r"\s(?:\(([^()]+)\)|\[([^][]+)\])")
 
 
 class TooLarge(Exception):
-    """Raised for a figure with more points than are sent."""
+    """Raised for a figure with more points than MAX_POINTS."""
 
 
 def extract(figure):
-    """Returns the chart of a figure; {} if nothing was drawn in it."""
+    """Returns the chart of a figure. Returns {} if nothing was drawn."""
     if not any(axes.has_data() for axes in figure.axes):
         return {}
     points = sum(_size(artist) for axes in figure.axes for artist in _drawn(axes))
@@ -51,12 +51,13 @@ def _chart(axes):
 
 
 def _described(axes):
-    """Returns the type of a chart and what it has: those of the kind with most elements."""
+    """Returns the type and the elements of a chart. If it has several kinds of elements, these
+    are those of the kind with the most elements."""
     if _all(_drawn(axes), Line2D):
         return "line", _line(axes)
     kinds = (("scatter", _scatter, PathCollection), ("pie", _pie, Wedge), ("bar", _bar, (Rectangle, Polygon, StepPatch)), ("box_and_whisker", _box, PathPatch))
     described = [(kind, describe(axes)) for kind, describe, types in kinds if _those(axes, types)]
-    if not any(kind == "box_and_whisker" and content["elements"] for kind, content in described):  # the lines of boxes belong to them
+    if not any(kind == "box_and_whisker" and content["elements"] for kind, content in described):  # the boxes already include these lines
         described.append(("line", _line(axes)))
     kind, content = max(described, key=lambda one: len(one[1]["elements"]))
     return (kind, content) if content["elements"] else ("unknown", {"elements": []})
@@ -71,8 +72,8 @@ def _all(artists, types):
 
 
 def _those(axes, types):
-    """Returns the artists of types that show data. Others are drawn across the chart, as
-    axhline and axvspan draw: their place is not one in the data."""
+    """Returns the artists of types that display data. Leaves out artists across the whole
+    chart, as from axhline and axvspan, because their position is not a position in the data."""
     return [artist for artist in _drawn(axes) if isinstance(artist, types) and _in_data(artist, axes)]
 
 
@@ -82,8 +83,8 @@ def _in_data(artist, axes):
 
 
 def _series(axes):
-    """Returns the lines that show data, each with the label of the container that it was drawn with.
-    The lines of error bars and of stems are left out."""
+    """Returns the lines that display data, each with the label of its container. Leaves out the
+    lines of error bars and stems."""
     labels, left_out = {}, set()
     for container in axes.containers:
         if isinstance(container, ErrorbarContainer):
@@ -101,7 +102,7 @@ def _series(axes):
 
 
 def _name(labels, kind):
-    """Returns the first label that was given; otherwise kind with the number that matplotlib gave."""
+    """Returns the first label that was set. If none was, returns kind with matplotlib's number."""
     for label in labels:
         if label and not label.startswith("_"):
             return label
@@ -125,8 +126,8 @@ def _line(axes):
 
 
 def _areas(axes):
-    """Returns label, x and y of the areas between curves: the curve above or below zero, the
-    thickness of an area upon another one, both curves of a band."""
+    """Returns the label, x and y of areas between curves. y is the curve above or below zero,
+    the thickness of an area that is stacked on another one, or both curves of a band."""
     found, below = [], None
     for area in _those(axes, PolyCollection):
         parts = [_curves(path.vertices) for path in area.get_paths()]
@@ -148,8 +149,8 @@ def _areas(axes):
 
 
 def _curves(outline):
-    """Returns x and both y of an outline as fill_between draws it, there along one curve and
-    back along the other; None for another outline."""
+    """Returns x and both y of an outline that fill_between drew: there along one curve, and
+    back along the other. Returns None for any other outline."""
     n = (len(outline) - 3) // 2
     there, back = outline[1:n + 1], outline[2 * n + 1:n + 1:-1]
     if n < 1 or len(outline) != 2 * n + 3 or not numpy.array_equal(there[:, 0], back[:, 0]):
@@ -174,8 +175,8 @@ def _pie(axes):
 
 
 def _rounded(value):
-    """Returns value as the service rounds the numbers of pies and boxes: to eight digits if there
-    is one before the point, to fewer the more there are."""
+    """Returns value, rounded as the service rounds the numbers of pies and boxes: to eight
+    digits after the point if there is one digit before it, and to fewer if there are more."""
     exact = decimal.Decimal(str(value))
     if not exact.is_finite():
         return value
@@ -202,8 +203,8 @@ def _bar(axes):
 
 
 def _steps(axes):
-    """Returns name, places and values of the bars of histograms that are drawn as one outline, and
-    whether the bars lie."""
+    """Returns the name, the positions and the values of the bars of histograms that are drawn
+    as one outline, and whether the bars are horizontal."""
     found = []
     for patch in _those(axes, (Polygon, StepPatch)):
         if isinstance(patch, StepPatch):
@@ -217,18 +218,18 @@ def _steps(axes):
                 along, up = up, along
             rises = numpy.diff(up) != 0
             if len(along) < 4 or (rises & (numpy.diff(along) != 0))[:-1].any():
-                continue  # not the outline of a histogram
+                continue  # the outline of something other than a histogram
             back = numpy.flatnonzero(numpy.diff(along) < 0)
             turn = back[0] if len(back) else len(along) - 1
             bounds = along[:turn + 1:2]
             values = up[1:turn:2]
             if len(bounds) != len(values) + 1:
                 continue
-            # A filled outline goes back along its bottom.
+            # A filled outline returns along its bottom.
             bottom = up[turn + 1:turn + 2 * len(values) + 1:2][::-1] if len(along) >= turn + 2 * len(values) else 0
             values = values - bottom
         places = [_middle(low, high - low) for low, high in zip(bounds, bounds[1:])]
-        label = patch.get_label()  # None if hist was given none
+        label = patch.get_label()  # None if hist received no label
         name = "Group %d" % len(found) if label is None else _name([str(label)], "Group")
         found.append((name, places, [float(value) for value in values], horizontal))
     return found
@@ -245,7 +246,7 @@ def _boxes(axes):
 def _box(axes):
     lines = [[numpy.asarray(values, dtype=float) for values in line.get_data(orig=False)] for line in axes.lines]
     outlines = [patch.get_path().vertices.T for patch in _boxes(axes)]
-    # The first argument is along the axis of the values, the second across it.
+    # The first argument runs along the axis of the values, and the second one across it.
     boxes = [_Box(y, x, [(y, x) for x, y in lines]) for x, y in outlines]
     swapped = not any(box.whiskers for box in boxes)
     if swapped:
@@ -256,11 +257,12 @@ def _box(axes):
 
 
 class _Box:
-    """A box together with its lines: whiskers, the median, outliers."""
+    """A box with its lines: whiskers, median and outliers."""
 
     def __init__(self, along, across, lines):
         left, right = float(across.min()), float(across.max())
-        # A notch may reach beyond the quartiles, which are at the sides that have the full width.
+        # A notch may extend beyond the quartiles. The quartiles are the sides with full
+        # width.
         sides = along[:-1][(along[:-1] == along[1:]) & numpy.isclose(abs(numpy.diff(across)), right - left)]
         self.low, self.high = (float(f(sides if len(sides) else along)) for f in (numpy.min, numpy.max))
         self.place = (left + right) / 2
@@ -270,14 +272,15 @@ class _Box:
                          if len(v) == 2 and (numpy.isclose(v.max(), self.low) or numpy.isclose(v.min(), self.high))]
         self._levels = [(v[0], abs(beside[1] - beside[0])) for v, beside in lines
                         if len(v) == 2 and v[0] == v[1] and self.low <= v[0] <= self.high and beside[0] != beside[1]]
-        self.drawn = bool(self._levels)  # otherwise it is an outline of something else
+        self.drawn = bool(self._levels)  # otherwise, it is the outline of something else
 
     def describe(self):
         ends = [float(end) for whisker in self.whiskers for end in whisker]
         least, most = min(ends, default=self.low), max(ends, default=self.high)
-        # The median is neither a cap, which is on a side if its whisker has no length, nor a mean, which comes later.
+        # The median is not a cap: a cap is on a side if its whisker has no length. Nor is
+        # it a mean, which is drawn later.
         median = max(self._levels, key=lambda level: (round(level[1], 9), self.low < level[0] < self.high), default=None)
-        last = self._middle[-1] if self._middle else ()  # the mark of a mean comes before the outliers
+        last = self._middle[-1] if self._middle else ()  # the marker of a mean is drawn before the outliers
         return {"min": _rounded(least), "first_quartile": _rounded(self.low), "median": median and _rounded(float(median[0])),
                 "third_quartile": _rounded(self.high), "max": _rounded(most),
                 "outliers": [_rounded(float(v)) for v in last if v < least or v > most]}
@@ -291,7 +294,7 @@ def _labels(axes, swapped=False):
 
 
 def _unit(label):
-    """Returns the part of a label that is in parentheses or brackets."""
+    """Returns the part of a label in parentheses or brackets."""
     found = _UNIT.search(label or "")
     return (found.group(1) or found.group(2)) if found else None
 
@@ -316,13 +319,13 @@ def _scale(axis):
 
 
 def _frequency(axis):
-    """Returns the length of the periods that pandas has numbered along an axis, if it has."""
+    """Returns the length of the periods, if pandas has numbered periods along an axis."""
     locator = axis.get_major_locator()
     return locator.freq if type(locator).__module__.startswith("pandas.") and hasattr(locator, "plot_obj") else None
 
 
 def _places(axis, values):
-    """Returns positions on an axis; those on an axis of dates are in ISO 8601."""
+    """Returns positions on an axis. Positions on an axis of dates are in ISO 8601."""
     frequency = _frequency(axis)
     if frequency:
         period = sys.modules["pandas"].Period
@@ -333,8 +336,8 @@ def _places(axis, values):
 
 
 def _own(axis, given, plotted):
-    """Returns the values of a line: as they were given if they are dates or names, otherwise
-    as they were plotted."""
+    """Returns the values of a line. Dates and names are returned as they were given, and other
+    values as they were plotted."""
     if _frequency(axis):
         return _places(axis, plotted)
     values = list(given)
@@ -350,9 +353,9 @@ def _pairs(x, y):
 
 
 def _tick_labels(axis, places):
-    """Returns the names of what is at places. If there is one tick for each place, all at the
-    same distance, as in a chart of groups, these are the names of the ticks. Otherwise each
-    is the name of the tick at that place, or the place itself."""
+    """Returns the names of positions. If there is one tick for each position, all at equal
+    distances, as in a chart of groups, the names are those of the ticks in order. Otherwise,
+    a name is that of the tick at the position, or the position itself."""
     ticks = axis.get_majorticklocs()
     names = _tick_names(axis, ticks)
     if places and len(names) == len(places) and numpy.allclose(numpy.subtract(places, ticks), places[0] - ticks[0]):

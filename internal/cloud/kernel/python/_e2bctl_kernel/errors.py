@@ -1,33 +1,32 @@
-"""The content of the errors that clients get."""
+"""The contents of error messages to clients."""
 import builtins
 import importlib.util
 import os
 import re
 import types
 
-# The maximum length in characters of an exception's text and of each part of its traceback.
+# Maximum number of characters of an exception's text, and of each part of its traceback.
 MAX_ERROR = 1 << 20
-# How many characters of it are read for what is missing.
+# Number of characters of the text that are searched for missing modules.
 MAX_ADVISED = 4096
 
-# Before Python 3.11 there are no groups, and nothing is an instance of ().
+# Python before 3.11 has no exception groups. No exception is an instance of ().
 GROUP = getattr(builtins, "BaseExceptionGroup", ())
 
-# Where the code of this package is.
+# The directory of this package.
 _OWN = os.path.join(os.path.dirname(__file__), "")
 
 
 class StdinNotImplementedError(NotImplementedError):
-    """Raised by input() if no client can answer. It has the name of IPython's class."""
+    """Raised by input() if no client can answer. It has the same name as IPython's class."""
 
-    __module__ = "__main__"  # tracebacks show any other
+    __module__ = "__main__"  # tracebacks display any other module name
 
 
-# The modules that `e2bctl local setup` installs, with what pip calls those that have
-# another name there.
+# The modules that `e2bctl local setup` installs, with their names in pip.
 PREPARED = {"IPython": "ipython", "numpy": "numpy", "pandas": "pandas", "matplotlib": "matplotlib", "PIL": "pillow", "requests": "requests", "jinja2": "jinja2", "nbformat": "nbformat", "nest_asyncio": "nest-asyncio"}
 
-# The same for `e2bctl local setup --full`.
+# The modules that `e2bctl local setup --full` installs in addition.
 FULL = {
     "aiohttp": "aiohttp", "bokeh": "bokeh", "bs4": "beautifulsoup4", "cv2": "opencv-python", "docx": "python-docx",
     "e2b_charts": "e2b-charts", "gensim": "gensim", "imageio": "imageio", "ipykernel": "ipykernel", "joblib": "joblib",
@@ -38,24 +37,24 @@ FULL = {
 }
 
 
-# A word that may be the name of a module or of what pip installs.
+# A word that may be the name of a module or of a pip package.
 _WORD = re.compile(r"\w+(?:-\w+)*")
 
 
 def remedy(module, package):
-    """Returns what to do about a module that is missing, and that pip calls package."""
+    """Returns the remedy for a missing module, which pip calls package."""
     command, call = ("setup", "local.Setup") if module in PREPARED else ("setup --full", "local.Setup with WithFullPackages")
     return "run `e2bctl local %s` on the machine of the local cloud (%s in Go) and start it again, or in this sandbox: pip install %s" % (command, call, package)
 
 
 def advise(error, remedy=remedy):
-    """Adds to the text of an exception what to do about a module that is missing only
-    because nobody has prepared this Python."""
+    """Adds the remedy to the text of an exception about a missing module, if the module is
+    missing only because this Python was not prepared."""
     try:
         text = str(error)
         module = next(filter(_missing, _wanted(error, text)), None)
     except Exception:
-        return  # the cell has replaced the module or the finders, or its exception has no text
+        return  # the cell has replaced the module or the finders, or the exception has no text
     if module is None:
         return
     advice = "; " + remedy(module, PREPARED.get(module) or FULL[module])
@@ -69,11 +68,13 @@ def advise(error, remedy=remedy):
 
 
 def _wanted(error, text):
-    """Yields the modules that an exception is about: the one that it names or, if it says that
-    something is to be installed, that of the import that failed before it, and those in its text."""
+    """Yields the modules that an exception is about. If the exception names a module, that is
+    the first one. If it says that something must be installed, the module of the import that
+    failed before is yielded. Modules in the exception's text follow."""
     if isinstance(error, ModuleNotFoundError) and isinstance(error.msg, str):
         yield str(error.name).partition(".")[0]
-    # A library's own exception. Some are a ValueError, but none of more than a text.
+    # A library may raise its own exception. Some libraries raise a ValueError, always with
+    # a single text.
     if not isinstance(error, ImportError) and (type(error) is not ValueError or error.args != (text,)):
         return
     if "install" not in text.lower() and "require" not in text.lower():
@@ -100,8 +101,7 @@ def failure(error, trace):
 
 
 def chain(error):
-    """Returns an exception together with its causes and contexts, and for groups with the
-    exceptions in them."""
+    """Yields an exception with its causes and contexts, and the exceptions in groups."""
     found, rest = {}, [error]
     while rest:
         error = rest.pop()
@@ -114,10 +114,10 @@ def chain(error):
 
 
 def hide_own_frames(error):
-    """Removes the frames of this package from an exception's traceback: the author of a
-    cell called input(), and not what it is made of. A frame without a line, which nothing
-    that shows tracebacks expects, gets the first of its function: some instructions belong
-    to no line, and an interrupt may strike there."""
+    """Removes the frames of this package from an exception's traceback, because the author of a
+    cell does not know how input() is implemented. A frame without a line gets the first line
+    of its function. Such frames exist because some instructions belong to no line, where an
+    interrupt may occur, and code that displays tracebacks does not expect them."""
     frames, frame = [], error.__traceback__
     while frame is not None:
         frames.append(frame)
@@ -133,7 +133,8 @@ def hide_own_frames(error):
 
 
 def _shortened(text):
-    """Returns text, without its middle if it is long: a line to the agent is limited."""
+    """Returns text, without its middle if it is long, because the size of a line to envd is
+    bounded."""
     if len(text) <= MAX_ERROR:
         return text
     half = MAX_ERROR // 2
@@ -141,8 +142,9 @@ def _shortened(text):
 
 
 def no_stdin(running):
-    """Returns the class to raise for input() if no client can answer: IPython's own if there
-    is one. Between cells it is an EOFError, too, as when a client goes away."""
+    """Returns the class that input() raises if no client can answer. This is IPython's own
+    class, if there is one. Between cells, the class is also an EOFError, as when a client
+    has gone."""
     try:
         from IPython.core.error import StdinNotImplementedError as refusal
     except ImportError:

@@ -1,4 +1,4 @@
-"""Representations that E2B's kernel has in addition to IPython's."""
+"""Representations that E2B's kernel adds to those of IPython."""
 import json
 import sys
 import warnings
@@ -8,13 +8,13 @@ from traitlets import ObjectName, Unicode
 
 from .wire import clean
 
-# A larger table is shown, but not sent as data: turning it into lists would
-# take seconds and gigabytes.
+# A larger table is displayed, but not sent as data: the conversion to lists would take
+# seconds and gigabytes.
 MAX_CELLS = 2000000
 
 
 class DataFormatter(BaseFormatter):
-    """A table as columns: e2b/data."""
+    """Formats a table as columns: e2b/data."""
 
     format_type = Unicode("e2b/data")
     print_method = ObjectName("_repr_e2b_data_")
@@ -22,28 +22,29 @@ class DataFormatter(BaseFormatter):
 
 
 class ChartFormatter(BaseFormatter):
-    """A figure as data: e2b/chart."""
+    """Formats a figure as data: e2b/chart."""
 
     format_type = Unicode("e2b/chart")
     print_method = ObjectName("_repr_e2b_chart_")
     _return_type = dict
 
     def pop(self, typ, default=None):
-        # When matplotlib's backend chooses the format of pictures, it removes figures
-        # from all formatters. This formatter is not one for pictures.
+        # When matplotlib's backend chooses the format of pictures, it removes figures from
+        # all formatters. This formatter must keep them, because it does not create
+        # pictures.
         if getattr(typ, "__module__", None) == "matplotlib.figure":
             return default
         return super().pop(typ, default)
 
 
-# Types whose only representation of their own is text.
+# Types whose only representation is text.
 PLAIN = frozenset((int, float, complex, bool, str, bytes, type(None)))
 
 
 class Formatter(DisplayFormatter):
-    """IPython's formatter, with E2B's representations. IPython's asks a dozen formatters
-    for each value, which is a large part of the cost of a small cell. This one asks only
-    the one for text where no other can have an answer."""
+    """IPython's formatter, with E2B's representations. IPython asks a dozen formatters for each
+    value, which is a large part of the cost of a small cell. This class asks only the
+    formatter for text if no other formatter can have an answer."""
 
     def __init__(self, **options):
         super().__init__(**options)
@@ -66,7 +67,7 @@ class Formatter(DisplayFormatter):
         return super().format(obj, include=include, exclude=exclude)
 
     def _only_text(self, obj):
-        """Reports whether code has registered no other formatter for such a value."""
+        """Reports whether no other formatter is registered for such a value."""
         if self.formatters != self._own:
             return False
         bases = type(obj).__mro__
@@ -87,12 +88,13 @@ def _columns(frame):
         _left_out("e2b/data", "%d cells, the limit is %d" % (frame.size, MAX_CELLS))
         return None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of two columns with the same name the last is taken
+        warnings.simplefilter("ignore")  # of two columns with the same name, the last one is used
         return clean(frame.to_dict(orient="list"), other=str)
 
 
 def _chart(figure):
-    """Returns a figure as data. One that cannot be read as data is still shown as a picture."""
+    """Returns a figure as data. A figure that cannot be converted is still displayed as a
+    picture."""
     from . import charts
 
     try:
@@ -109,7 +111,7 @@ def _left_out(mime, why):
 
 
 def _json(value):
-    """Returns lists and dicts as JSON if possible, with NaN as null."""
+    """Returns lists and dicts as JSON if possible. NaN becomes null."""
     try:
         json.dumps(value, allow_nan=False)
         return value

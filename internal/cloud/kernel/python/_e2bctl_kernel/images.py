@@ -6,8 +6,8 @@ from IPython.display import display
 
 
 class Finder:
-    """Finds PIL.Image at its usual place, and changes it while it is loaded. Loading it
-    in every kernel would cost more than the whole start of most kernels."""
+    """Finds PIL.Image at its usual place, and modifies it while it is loaded. Importing it in
+    every kernel would cost more than the rest of the start of most kernels."""
 
     @staticmethod
     def find_spec(name, path=None, target=None):
@@ -30,9 +30,9 @@ def _show_saved(image):
 
     @functools.wraps(save)
     def save_and_show(self, fp, *arguments, **options):
-        __tracebackhide__ = True  # from IPython's traceback
+        __tracebackhide__ = True  # hides this frame in IPython's traceback
         save(self, fp, *arguments, **options)
-        if isinstance(fp, str):  # not an open file, nor a Path
+        if isinstance(fp, str):  # neither an open file nor a Path
             display(self)
 
     image.save = save_and_show

@@ -1,4 +1,4 @@
-"""The engine for a Python with IPython: IPython's own shell, with its output redirected."""
+"""The engine for a Python with IPython. It is IPython's own shell, with redirected output."""
 import asyncio
 import contextlib
 import inspect
@@ -30,14 +30,14 @@ from .errors import GROUP, advise, chain, failure, hide_own_frames
 from .history import History
 
 
-# The magics that ipykernel has in addition to IPython's, by the modules that are loaded when
-# the first of theirs is used.
+# The magics that ipykernel adds to IPython's, by module. A module is loaded when one of its
+# magics is first used.
 MAGICS = {
     __package__ + ".magics": ("autosave", "clear", "connect_info", "less", "man", "more", "qtconsole"),
     "IPython.extensions.storemagic": ("store",),
 }
 
-# How often a cell is run until Python no longer changes its bytecode.
+# Number of times that a cell must run until Python no longer changes the cell's bytecode.
 ROUNDS = 20
 
 
@@ -45,15 +45,15 @@ class Hook(DisplayHook):
     """Sends the value of a cell as execute_result."""
 
     def quiet(self):
-        # IPython runs a tokenizer to find out whether the cell ends in a semicolon;
-        # hardly any cell contains one.
+        # IPython runs a tokenizer to check whether the cell ends in a semicolon. Hardly any
+        # cell contains one.
         return ";" in self.shell.history_manager.input_hist_parsed[-1] and super().quiet()
 
     def write_output_prompt(self):
         pass
 
     def finish_displayhook(self):
-        self._is_active = False  # there is no line to end, and sys.stdout may be anything
+        self._is_active = False  # there is no line to end, and sys.stdout may be any object
 
     def write_format_data(self, format_dict, md_dict=None):
         self.shell.kernel.display("execute_result", format_dict, md_dict, execution_count=self.prompt_count)
@@ -71,22 +71,22 @@ class Publisher(DisplayPublisher):
 
 
 class Compiler(CachingCompiler):
-    """Names cells as ipykernel does. Libraries and tracebacks that are sent elsewhere know
-    such a name as that of a notebook's cell."""
+    """Names cells as ipykernel does. Libraries, and programs that receive a traceback,
+    recognise such a name as a notebook's cell."""
 
     def get_code_name(self, raw_code, transformed_code, number):
         code = raw_code.encode("utf-8", "surrogatepass")
         name = os.path.join(tempfile.gettempdir(), "ipykernel_%d" % os.getpid(), "%d.py" % zlib.crc32(code))
-        # A traceback asks for the module of each frame's file. Of a file that does not exist,
-        # inspect looks for it among all modules, which takes longer than all else.
+        # A traceback needs the module of each frame's file. For a file that does not exist,
+        # inspect searches all modules, which takes longer than everything else.
         inspect.modulesbyfile[name] = "__main__"
         return name
 
 
 class ZMQInteractiveShell(InteractiveShell):
-    """The shell. It has the name of ipykernel's, and an attribute kernel: libraries look for
-    these to find out whether they are in a notebook, and then show tables and progress as
-    HTML, not for a terminal."""
+    """The shell. It has the name of ipykernel's shell, and an attribute kernel. Libraries check
+    both to detect a notebook, and then display tables and progress as HTML instead of text
+    for a terminal."""
 
     compiler_class = Type(Compiler)
     displayhook_class = Type(Hook)
@@ -95,13 +95,13 @@ class ZMQInteractiveShell(InteractiveShell):
     def __init__(self, kernel, **options):
         self.kernel = kernel
         self.failure = None
-        self.cancelled = False  # the cell was interrupted while it awaited
-        self._left_out = 0  # number of frames left out of the traceback to be shown
+        self.cancelled = False  # the cell was interrupted while it was awaiting
+        self._left_out = 0  # number of frames that are left out of the next traceback
         super().__init__(**options)
 
     def init_hooks(self):
         super().init_hooks()
-        # The output of `name?` is displayed, because there is no terminal to page it on.
+        # The output of `name?` is displayed, because there is no terminal with a pager.
         self.set_hook("show_in_pager", page.as_hook(page.display_page), 99)
         self.set_hook("editor", _no_editor, 0)
 
@@ -116,8 +116,8 @@ class ZMQInteractiveShell(InteractiveShell):
         records = self.InteractiveTB.get_records
 
         def get_records(etb, *options):
-            # Of code without a file IPython takes the line from the frame, which has gone on
-            # to a finally or an except since.
+            # For code without a file, IPython uses the frame's current line. The frame may
+            # have continued to a finally or an except since the exception.
             lines, found = {}, records(etb, *options)
             while etb is not None:
                 lines[etb.tb_frame] = etb.tb_lineno
@@ -148,29 +148,29 @@ class ZMQInteractiveShell(InteractiveShell):
         if error is None:
             print("No traceback available to show.", file=sys.stderr)
             return
-        if self.kernel.wire.forked:  # a child that the cell forked: it ends here, without a client to tell
+        if self.kernel.wire.forked:  # a child that the cell forked: it ends here and reports to no client
             os._exit(1)
         advise(error)
         linked = chain(error)
         for e in linked:
             hide_own_frames(e)
-        if any(isinstance(e, GROUP) for e in linked):  # IPython would print those
+        if any(isinstance(e, GROUP) for e in linked):  # IPython would print these exceptions
             self._showtraceback(etype, error, _plainly(error, error.__traceback__))
             return
         # IPython takes a millisecond or more for each frame, and does not respond to
-        # interrupts meanwhile.
+        # interrupts during that time.
         self._left_out = sum(_cut(e) for e in linked)
         super().showtraceback((etype, error, error.__traceback__ or frames), *arguments, **options)
 
     def show_usage_error(self, error):
         super().show_usage_error(error)
-        self.failure = failure(error, [])  # of which only the reply speaks, as ipykernel's does
+        self.failure = failure(error, [])  # reported only in the reply, as in ipykernel
 
     def _format_exception_for_storage(self, *arguments, **options):
-        return None  # not kept, like outputs, and formatting it would double the work
+        return None  # not kept, like outputs; formatting it would double the work
 
     async def run_code(self, *arguments, **options):
-        # Nothing between here and the cell swallows an interrupt.
+        # From here to the cell, no code swallows an interrupt.
         self.kernel.interrupts.admit()
         return await super().run_code(*arguments, **options)
 
@@ -180,17 +180,17 @@ class ZMQInteractiveShell(InteractiveShell):
             lines.insert(-1, "    [... %d frames are left out]\n" % self._left_out)
             self._left_out = 0
         if self.cancelled and issubclass(etype, asyncio.CancelledError):
-            # An interrupt reaches a cell that is awaiting as a cancellation.
+            # An interrupt reaches an awaiting cell as a cancellation.
             lines = [line.replace(name, "KeyboardInterrupt") for line in lines]
             name = "KeyboardInterrupt"
         self.failure = dict(failure(evalue, lines), ename=name)
         self.kernel.emit("error", self.failure)
 
     def ask_exit(self):
-        raise SystemExit  # `exit` ends the cell, as sys.exit() does, and not the kernel
+        raise SystemExit  # `exit` ends the cell and not the kernel, like sys.exit()
 
     def enable_gui(self, gui=None):
-        pass  # there is no screen, but matplotlib calls this
+        pass  # there is no screen, but matplotlib calls this method
 
     def system(self, command):
         """Runs `!command`. Its output is part of the cell's output, in order."""
@@ -200,8 +200,8 @@ class ZMQInteractiveShell(InteractiveShell):
         try:
             self.user_ns["_exit_code"] = process.wait()
         except BaseException:
-            # The interrupt went to the whole process group: a command that does not
-            # end soon is not going to end by itself.
+            # The whole process group received the interrupt. A command that does not end
+            # soon will not end by itself.
             try:
                 process.wait(timeout=1)
             except subprocess.TimeoutExpired:
@@ -216,13 +216,12 @@ def _no_editor(shell, filename, *arguments, **options):
     raise UsageError("there is no editor here: %%writefile writes a file")
 
 
-# A longer traceback is shown without its middle.
+# A longer traceback is displayed without its middle.
 MAX_FRAMES = 40
 
 
 def _cut(error):
-    """Removes the middle of an exception's traceback, and returns how many frames it
-    removed."""
+    """Removes the middle of an exception's traceback. Returns the number of removed frames."""
     frames, frame = [], error.__traceback__
     while frame is not None:
         frames.append(frame)
@@ -238,15 +237,15 @@ def _cut(error):
 
 
 def _plainly(error, frames):
-    """Formats a traceback as Python itself does, starting where the user's code begins."""
+    """Formats a traceback as Python itself does. It begins where the user's code begins."""
     while frames is not None and frames.tb_frame.f_globals.get("__name__") != "__main__":
         frames = frames.tb_next
     return ["".join(traceback.format_exception(type(error), error, frames))]
 
 
 def scratch():
-    """Returns the directory for IPython to write to. It is not in the user's home but next
-    to the driver, unless that belongs to somebody else."""
+    """Returns the directory to which IPython may write. It is next to the driver and not in the
+    user's home, unless another user owns it."""
     directory = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "ipython")
     try:
         os.makedirs(directory, exist_ok=True)
@@ -261,11 +260,11 @@ class Engine:
 
     def __init__(self, kernel):
         config = Config()
-        config.HistoryManager.enabled = False  # its database costs a millisecond per cell
+        config.HistoryManager.enabled = False  # the database of the history costs a millisecond per cell
         config.PlainTextFormatter.max_seq_length = 0
         config.InteractiveShell.colors = "NoColor"
         config.InteractiveShell.banner1 = ""
-        config.IPKernelApp.connection_file = ""  # by this section tqdm and others know a notebook
+        config.IPKernelApp.connection_file = ""  # tqdm and others recognise a notebook by this section
         self._choose_backend()
         sys.meta_path.insert(0, images.Finder)
         directory = scratch()
@@ -273,32 +272,35 @@ class Engine:
         self._shell = ZMQInteractiveShell.instance(kernel=kernel, config=config, profile_dir=profile, ipython_dir=directory)
         self.kernel = kernel
         self._shell.loop_runner = self._run_async
-        # The advice is good at a terminal; here sys.exit() ends only the cell.
+        # IPython's advice is useful at a terminal. Here, sys.exit() ends only the cell.
         warnings.filterwarnings("ignore", message="To exit: use")
 
     @staticmethod
     def _choose_backend():
-        # This backend sends figures through the display formatters, as PNG.
+        # This backend sends figures as PNG, through the display formatters.
         os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
 
     def load(self, names):
-        """Imports modules as a cell would: some look at that moment for the shell and sys.stdout."""
+        """Imports modules as a cell would, because some modules look for the shell and
+        sys.stdout when they are imported."""
         with self.kernel.muted(), self._shell.builtin_trap:
             for name in names:
                 try:
                     __import__(name)
                 except Exception:
-                    pass  # not installed, or broken, which code that imports it will see
+                    pass  # missing or broken; code that imports it receives the error
 
     def warm(self):
-        """Does what cells do, so that everything for it is loaded and made, and leaves no trace."""
+        """Does the same as cells, so that all code for them is loaded and initialised. Leaves
+        no other effect."""
         cells = ["1+1", "print(1)"]
         if "numpy" in sys.modules:
             cells.append("import numpy; numpy.ones(2)")
         if "pandas" in sys.modules:
             cells.append("import pandas; pandas.DataFrame({'a': [1.5]})")
-        # The first traceback imports a dozen modules, and the first frame of a library has inspect
-        # note all files: both take longer than an interrupted cell has to answer.
+        # The first traceback imports a dozen modules, and the first frame of a library
+        # makes inspect read all files. Both take longer than an interrupted cell may take
+        # to answer.
         self.rehearse(['[{"a": ""}]', "import json; json.loads('')"] + cells * ROUNDS)
         for name in "last_type", "last_value", "last_traceback", "last_exc":
             vars(sys).pop(name, None)
@@ -314,7 +316,7 @@ class Engine:
             FigureCanvasAgg(figure).print_png(io.BytesIO())
 
     def rehearse(self, cells):
-        """Runs cells, and leaves no trace."""
+        """Runs cells, and removes their effects."""
         shell = self._shell
         names, hidden = dict(shell.user_ns), dict(shell.user_ns_hidden)
         self.kernel.rehearse(self, cells)
@@ -325,13 +327,13 @@ class Engine:
             namespace.update(kept)
 
     def attach(self):
-        """Repeats, in a forked process, what __init__ did outside the process."""
+        """Repeats in a forked process the steps of __init__ that acted on the process."""
         self._choose_backend()
         os.makedirs(self._shell.profile_dir.location, exist_ok=True)
         self._shell.profile_dir.check_dirs()
 
     def enter(self, directory):
-        """Makes a directory the working directory, the first that `%cd -` and `%dhist` know."""
+        """Enters a directory, which becomes the first directory of `%cd -` and `%dhist`."""
         try:
             os.chdir(directory)
         finally:
@@ -343,7 +345,7 @@ class Engine:
         if not silent:
             self.kernel.emit("execute_input", {"code": request["code"], "execution_count": shell.execution_count})
         shell.failure, shell.cancelled = None, False
-        if "_oh" not in shell.user_ns:  # a cell has cleared its globals, and without them the shell shows no value
+        if "_oh" not in shell.user_ns:  # a cell has cleared its globals, which the shell needs to display a value
             shell.user_ns.setdefault("__name__", "__main__")
             shell.init_user_ns()
         count = shell.execution_count
@@ -352,7 +354,7 @@ class Engine:
         error = result.error_before_exec or result.error_in_exec
         if error is not None:
             content = shell.failure
-            if content is None:  # the cell has broken the code that would have shown the error
+            if content is None:  # the cell has broken the code that would have reported the error
                 content = failure(error, _plainly(error, error.__traceback__))
                 self.kernel.emit("error", content)
             return dict(content, status="error", execution_count=count, payload=[])

@@ -1,4 +1,4 @@
-"""The kernel: serves requests one at a time on the main thread, which signals interrupt."""
+"""The kernel. It serves requests one at a time on the main thread, which signals interrupt."""
 import builtins
 import contextlib
 import faulthandler
@@ -14,8 +14,8 @@ from .streams import Output, Stream
 from .tasks import Requests
 from .wire import Interrupts, Wire, bundle, dumps
 
-# Everything that was printed is sent before a process of the user's code can write to
-# descriptor 1 or 2, which keeps the output of both in order.
+# Before one of these events, all printed text is sent. Then a process of user code cannot
+# write to descriptor 1 or 2 first, so that the output stays in order.
 SPAWNS = frozenset(("subprocess.Popen", "os.system", "os.fork", "os.forkpty", "os.posix_spawn"))
 
 # The variables of this process, even if user code replaces os.environ.
@@ -23,10 +23,10 @@ ENVIRON = os.environ
 
 
 class Kernel:
-    """The object behind get_ipython().kernel, through which an engine sends messages.
+    """The object get_ipython().kernel, through which an engine sends messages.
 
-    An engine has execute(request) -> content of execute_reply, and
-    answer(type, content) -> content of the reply to any other request."""
+    An engine has two methods. execute(request) returns the content of the execute_reply.
+    answer(type, content) returns the content of the reply to any other request."""
 
     def __init__(self, wire=Wire, output=Output, requests=Requests):
         self.interrupts = Interrupts()
@@ -39,11 +39,11 @@ class Kernel:
         self._input_lock = threading.Lock()
         self._inputs = queue.SimpleQueue()
         self._asked = 0
-        self._modules = {}  # those loaded before the first cell
+        self._modules = {}  # the modules that were loaded before the first cell
 
     def connect(self, fd):
-        """Takes over the process: from now on its output goes to the agent."""
-        # If C code crashes, the report goes to descriptor 2 and so to the client.
+        """Takes over the process, whose output is sent to envd from now on."""
+        # If C code crashes, the report goes to descriptor 2, and so to the client.
         faulthandler.enable(file=2)
         self.wire.connect(fd)
         self.output.start()
@@ -57,7 +57,7 @@ class Kernel:
         threading.Thread(target=self._read, name="requests", daemon=True).start()
 
     def emit(self, type, content):
-        """Sends a message on iopub, after everything that was printed before."""
+        """Sends a message on iopub, after all text that was printed before."""
         self.output.flush()
         self.wire.send(type, content)
 
@@ -72,11 +72,12 @@ class Kernel:
         self.emit(type, content + "}")
 
     def raw_input(self, prompt=""):
-        """Asks the client for a line. Any thread may call it; questions are asked one at a time."""
+        """Asks the client for a line. Any thread may call it. Questions are asked one at a
+        time."""
         return self._ask(str(prompt), False)
 
     def getpass(self, prompt="Password: ", stream=None):
-        """Asks the client for a line that must not be shown."""
+        """Asks the client for a line that must not be displayed."""
         return self._ask(str(prompt), True)
 
     def _ask(self, prompt, password):
@@ -90,14 +91,14 @@ class Kernel:
             reply = self._answer_to(number)
         if reply.get("eof"):
             raise EOFError("the client that could answer is gone")
-        if reply["value"] == "\x04":  # what a client sends for Ctrl-D
+        if reply["value"] == "\x04":  # clients send this for Ctrl-D
             raise EOFError
         return reply["value"]
 
     def _answer_to(self, number):
         while True:
             reply = self._inputs.get()
-            if reply["seq"] == number:  # otherwise it answers a question that was interrupted
+            if reply["seq"] == number:  # otherwise, it answers a question that was interrupted
                 return reply
 
     def _read(self):
@@ -113,14 +114,14 @@ class Kernel:
                 else:
                     self._requests.put(message)
         finally:
-            # The agent is gone, or user code has broken what this needs: a kernel that
-            # receives nothing more would hang.
+            # Envd has ended, or user code has broken the connection to it. A kernel that
+            # can receive nothing would hang.
             os._exit(0)
 
     def keep_modules(self):
-        """Remembers the loaded modules, to restore them after a cell that clears
-        sys.modules. A zygote does this for its kernels, because touching every module
-        costs each of them megabytes."""
+        """Remembers the loaded modules. They are restored after a cell that clears sys.modules.
+        A zygote calls this for its kernels, because it touches every module, which costs a
+        kernel megabytes."""
         self._modules.update(sys.modules)
 
     def serve(self, engine):
@@ -142,22 +143,22 @@ class Kernel:
             reply = self._guarded(lambda: engine.answer(request["type"], content), announce=True)
         self.tasks.take_back()
         if self.wire.forked:
-            os._exit(reply["status"] != "ok")  # a child that the cell forked and that ran to the end of the cell
+            os._exit(reply["status"] != "ok")  # a child that the cell forked, and that ran to the end of the cell
         if sys.modules.get("builtins") is not builtins or "__main__" not in sys.modules:
-            sys.modules.update(self._modules)  # the cell has cleared them, and all later imports would fail
+            sys.modules.update(self._modules)  # the cell has cleared the modules, so all later imports would fail
         self._flush_all()
         self.wire.send("reply", reply, id=request["id"])
 
     def rehearse(self, engine, codes):
-        """Runs cells before connect, without sending anything. Python specialises its
-        bytecode while it runs; after some rounds the bytecode no longer changes."""
+        """Runs cells before connect, without sending messages. Python specialises its bytecode
+        while it runs. After a number of rounds, the bytecode no longer changes."""
         with self.muted():
             for code in codes:
                 self.answer(engine, {"type": "execute_request", "id": 0, "content": {"code": code, "store_history": False}})
 
     @contextlib.contextmanager
     def muted(self):
-        """Has the streams of a cell in place before connect, without sending anything."""
+        """Installs the streams of a cell before connect, without sending messages."""
         self.wire.mute()
         stdout, sys.stdout = sys.stdout, Stream("stdout", 1, self.output, self.wire)
         try:
@@ -176,7 +177,7 @@ class Kernel:
             return engine.execute(content)
 
         try:
-            # An execution that is not silent is announced by its execute_input.
+            # An execution that is not silent begins with an execute_input.
             return self._guarded(execute, announce=content.get("silent", False))
         finally:
             self.allow_stdin = None
@@ -187,12 +188,13 @@ class Kernel:
                     del ENVIRON[name]
 
     def _guarded(self, call, announce):
-        """An engine catches what user code raises. An exception that gets past it, such
-        as an interrupt at the very end, also becomes an error message."""
+        """Runs a step of an engine, and sends an error message for an exception that the engine
+        did not catch, such as an interrupt at the very end. The engine catches the
+        exceptions of user code."""
         try:
             try:
                 self.interrupts.arm()
-                if announce:  # interrupts take effect from here on; the agent holds back earlier ones
+                if announce:  # interrupts take effect from here on; envd does not send earlier ones
                     self.wire.send("armed", {})
                 return call()
             finally:
@@ -206,11 +208,11 @@ class Kernel:
 
     def _flush_all(self):
         ctypes = sys.modules.get("ctypes")
-        if ctypes is not None:  # without ctypes hardly anything here prints through libc
+        if ctypes is not None:  # without ctypes, hardly any code here prints through libc
             try:
                 ctypes.pythonapi.fflush(None)
             except Exception:
-                pass  # a C library without it
+                pass  # a C library without this function
         self.output.flush()
 
     def _audit(self, event, args):

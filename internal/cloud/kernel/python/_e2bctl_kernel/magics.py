@@ -1,4 +1,5 @@
-"""The magics that ipykernel adds to IPython's. Loaded when the first of them is used."""
+"""The magics that ipykernel adds to IPython's. This module is loaded when one of them is first
+used."""
 import os
 import sys
 
@@ -12,12 +13,12 @@ from IPython.display import Javascript, display
 class KernelMagics(Magics):
     @line_magic
     def clear(self, line):
-        """Clears the terminal that shows the output."""
+        """Clears the terminal that displays the output."""
         sys.stdout.write("\033[H\033[2J")
 
     @line_magic
     def less(self, line):
-        """Shows a file."""
+        """Displays a file."""
         if not line:
             raise UsageError("Missing filename.")
         with open(os.path.expanduser(line), encoding="utf-8", errors="replace") as file:
@@ -27,12 +28,12 @@ class KernelMagics(Magics):
 
     @line_magic
     def man(self, line):
-        """Shows the manual page of a program."""
+        """Displays the manual page of a program."""
         page.page(self.shell.getoutput("man %s | col -b" % line, split=False))
 
     @line_magic
     def autosave(self, line):
-        """Sets how often a notebook's page saves it, in seconds."""
+        """Sets the interval at which a notebook's page saves it, in seconds."""
         try:
             seconds = int(line)
         except ValueError:
@@ -42,12 +43,12 @@ class KernelMagics(Magics):
 
     @line_magic
     def connect_info(self, line):
-        """Refuses: other programs have no connection to this kernel."""
+        """Refuses, because other programs cannot connect to this kernel."""
         raise UsageError("%connect_info: this kernel has no connection file: only the sandbox's own API leads to it")
 
     @line_magic
     def qtconsole(self, line):
-        """Refuses: there is no screen."""
+        """Refuses, because there is no screen."""
         raise UsageError("%qtconsole: there is no screen for a console's window")
 
 

@@ -1,4 +1,4 @@
-"""Starts a kernel with the engine that this Python has."""
+"""Starts a kernel with the best engine for this Python."""
 import gc
 import platform
 import sys
@@ -13,7 +13,7 @@ def main(directory):
     try:
         from .ipython import Engine
         engine = Engine(kernel)
-    except Exception as error:  # one of an image may be any version, or half of one
+    except Exception as error:  # in an image, IPython may have any version, or be incomplete
         from .plain import Engine
         note = "IPython cannot be used by %s (%s: %s): no magics, no rich display; install ipython, numpy, pandas and matplotlib" % (
             sys.executable, type(error).__name__, error)
@@ -22,7 +22,7 @@ def main(directory):
 
 
 def run(engine, directory, note=""):
-    """Serves requests, with directory as the working directory of user code."""
+    """Serves requests. directory is the working directory of user code."""
     sys.argv = [""]
     sys.path[0] = ""
     try:
@@ -33,7 +33,7 @@ def run(engine, directory, note=""):
     engine.kernel.emit("ready", {
         "python": platform.python_version(), "engine": engine.name, "version": engine.version, "note": note,
     })
-    # What is loaded now stays loaded: garbage collections, which happen in the middle
-    # of cells, need not look at it again.
+    # The objects that exist now are never freed. Garbage collections run in the middle of
+    # cells, and should not look at these objects.
     gc.freeze()
     engine.kernel.serve(engine)

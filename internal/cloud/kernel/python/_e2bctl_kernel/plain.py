@@ -11,8 +11,8 @@ import types
 from .errors import advise, chain, failure, hide_own_frames, remedy
 
 
-# Objects that rewrite a cell before it is compiled, like IPython's ast_transformers:
-# they have visit(tree) -> tree.
+# Objects with a method visit(tree) -> tree. They rewrite a cell before it is compiled, like
+# IPython's ast_transformers.
 transformers = []
 
 
@@ -34,7 +34,7 @@ class Engine:
         self._globals = main.__dict__
 
     def enter(self, directory):
-        """Makes a directory the working directory."""
+        """Enters a directory."""
         os.chdir(directory)
 
     def execute(self, request):
@@ -72,7 +72,7 @@ class Engine:
 
     def _run(self, source):
         name = "<cell %d>" % self._count
-        # Tracebacks get their source lines from here.
+        # Tracebacks read their source lines from this cache.
         linecache.cache[name] = (len(source), None, source.splitlines(True), name)
         tree = ast.parse(source, name)
         for transformer in transformers:
@@ -101,13 +101,14 @@ class Engine:
             hide_own_frames(e)
         frames = error.__traceback__
         while frames is not None and frames.tb_frame.f_globals is not self._globals:
-            frames = frames.tb_next  # a frame of what the driver called to run the cell
-        # One string: some clients join with a newline, others with nothing.
+            frames = frames.tb_next  # a frame of the driver, which called the code of the cell
+        # The traceback is one string, because some clients join with a newline and others
+        # with nothing.
         return ["".join(traceback.format_exception(type(error), error, frames))]
 
 
 def _describe(value):
-    """Returns a value's MIME bundle and its metadata."""
+    """Returns the MIME bundle of a value, and the metadata."""
     method = getattr(value, "_repr_mimebundle_", None)
     if method is not None and not isinstance(value, type):
         found = method(include=None, exclude=None)

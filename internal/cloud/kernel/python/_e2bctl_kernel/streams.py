@@ -9,13 +9,13 @@ from time import sleep
 
 from .wire import quoted
 
-# Printed text waits for DELAY seconds or until it has SIZE characters, so that a million
-# tiny prints become a few hundred messages. For pieces larger than SIZE, memory would be
-# taken from the system and given back each time.
+# Printed text waits for DELAY seconds, or until it has SIZE characters. So a million small
+# prints become a few hundred messages. For pieces larger than SIZE, Python would allocate
+# memory from the system and return it each time.
 DELAY = 0.004
 SIZE = 1 << 15
 
-# Texts of fewer than SMALL characters are only counted, not measured; they are sent once
+# Texts with fewer than SMALL characters are only counted, not measured. They are sent once
 # there are MANY of them.
 SMALL = 1 << 8
 MANY = 1 << 14
@@ -30,15 +30,15 @@ NAMES = {kind: name for name, kind in KINDS.items()}
 
 
 class Output:
-    """Buffers both streams together, which keeps the order between them."""
+    """Buffers both streams together, so that their order is kept."""
 
     def __init__(self, wire, interrupts):
         self._wire = wire
         self._interrupts = interrupts
-        # This needs no lock: one append is atomic, and flush takes what it finds.
+        # This needs no lock: an append is atomic, and flush sends the texts that it finds.
         self.texts = collections.deque()
-        self.room = MANY  # how many texts may wait; none in a forked child
-        self.scheduled = False  # the waiting texts are going to be flushed
+        self.room = MANY  # number of texts that may wait; none in a forked child
+        self.scheduled = False  # a flush of the waiting texts is scheduled
         self._size = 0
         self._wake = queue.SimpleQueue()
 
@@ -46,7 +46,7 @@ class Output:
         threading.Thread(target=self._run, name="output", daemon=True).start()
 
     def write(self, text):
-        """Buffers a text of one of the KINDS, of any size."""
+        """Buffers a text of any size. kind is one of KINDS."""
         self.texts.append(text)
         self._size += len(text)
         if self._size >= SIZE or len(self.texts) >= MANY:
@@ -55,7 +55,7 @@ class Output:
             self.schedule()
 
     def schedule(self):
-        self._interrupts.hold()  # an interrupt between the two steps would stop flushing for good
+        self._interrupts.hold()  # an interrupt between the two steps would stop flushing for ever
         try:
             self.scheduled = True
             self._wake.put(None)
@@ -63,8 +63,8 @@ class Output:
             self._interrupts.release()
 
     def flush(self):
-        """Returns when all texts are sent, those as well that another thread has taken to
-        send: a reply must not overtake them."""
+        """Returns when all texts have been sent, including those that another thread is about
+        to send. A reply must not overtake them."""
         self._interrupts.hold()
         try:
             with self._wire.lock:
@@ -88,7 +88,7 @@ class Output:
     def _send(self, kind, texts):
         text = "".join(texts)
         for start in range(0, len(text), SIZE):
-            # The agent parses this form faster than others.
+            # Envd parses this form faster than others.
             self._wire.send("stream", '{"name":"%s","text":%s}' % (NAMES[kind], quoted(text[start:start + SIZE])))
 
     def _run(self):
@@ -99,14 +99,14 @@ class Output:
             self.flush()
 
     def forget(self):
-        """Drops the buffered text in a forked child; the parent sends it."""
+        """Drops the buffered texts in a forked child, because the parent sends them."""
         self.texts.clear()
         self.room = 0
 
 
 class Stream(io.TextIOBase):
-    """A text stream whose text goes to the client or, in a forked child, to the
-    descriptor of the same name."""
+    """A text stream. Its text goes to the client or, in a forked child, to the descriptor with
+    the stream's name."""
 
     encoding = "UTF-8"
     errors = "backslashreplace"
@@ -126,8 +126,8 @@ class Stream(io.TextIOBase):
             self.write = self._quick()
 
     def _quick(self):
-        """Returns a fast write for small texts, which nearly all texts are. A print makes
-        two writes, and every step of one shows in the time that a million take."""
+        """Returns a fast write for small texts. Nearly all texts are small. A print calls write
+        twice, so each step of write affects the duration of a million prints."""
         output, texts, append = self._output, self._output.texts, self._output.texts.append
         write = self.write  # the method below
 

@@ -1,4 +1,4 @@
-"""asyncio in a kernel: the loop, the coroutines of cells, and what goes on between cells."""
+"""asyncio in a kernel: the loop, the coroutines of cells, and the tasks that run between cells."""
 import asyncio
 import contextlib
 import os
@@ -13,9 +13,9 @@ _get_running, _set_running = events._get_running_loop, events._set_running_loop
 
 
 class Lent:
-    """The part of an event loop that lets it count as running while a cell runs, though the
-    cell is no callback of it. Who asks for the running loop gets it, and may make tasks.
-    Running it, or any other loop, is possible nevertheless."""
+    """The part of an event loop that makes the loop count as running while a cell runs,
+    although the cell is not a callback of the loop. Code that asks for the running loop
+    receives it, and may create tasks. The code can still run this loop, or any other."""
 
     lent = False
 
@@ -23,7 +23,7 @@ class Lent:
         return self.lent or super().is_running()
 
     def idle(self):
-        """Reports whether none of its callbacks is running."""
+        """Reports whether no callback of the loop is running."""
         return not super().is_running()
 
     def run_forever(self):
@@ -31,7 +31,8 @@ class Lent:
         try:
             super().run_forever()
         finally:
-            # In Python 3.14 an interrupt between two turns of the loop gets past its finally.
+            # In Python 3.14, an interrupt between two iterations of the loop bypasses the
+            # loop's finally.
             if super().is_running() and not nested:
                 self._run_forever_cleanup()
             self.lent = lent
@@ -44,12 +45,13 @@ class Lent:
             self.lent = lent
 
     def close(self):
-        self.lent = False  # who made a loop of the running one may close it
+        self.lent = False  # code that made the running loop its own may close it
         super().close()
 
 
 class Loop(Lent, asyncio.SelectorEventLoop):
-    """The loop of a kernel with threads. woken is called when another thread may have given it something to do."""
+    """The loop of a kernel with threads. woken is called when another thread may have added
+    work."""
 
     def __init__(self, woken):
         self._woken = woken
@@ -61,15 +63,15 @@ class Loop(Lent, asyncio.SelectorEventLoop):
         return handle
 
     def has_work(self):
-        """Reports whether something is to run, or to be waited for, without another cell."""
-        own = 1  # the descriptor by which other threads wake the loop
+        """Reports whether the loop has work to do, or to wait for, without another cell."""
+        own = 1  # the descriptor with which other threads wake the loop
         return bool(self._ready or self._signal_handlers or len(self._selector.get_map() or ()) > own
                     or any(not handle.cancelled() for handle in self._scheduled))
 
 
 class Tasks:
-    """The loop of a kernel. There is none before start: a process that kernels are forked
-    from must not share its descriptors with them."""
+    """The loop of a kernel. It does not exist before start, because the zygote must not share
+    its descriptors with kernels."""
 
     def __init__(self, make):
         self._make = make
@@ -83,26 +85,26 @@ class Tasks:
         self.renew()
 
     def renew(self):
-        """Makes another loop if there is none, or code has closed it."""
+        """Creates a loop if there is none, or if code has closed it."""
         if self.loop is None or self.loop.is_closed():
             self.loop = self._make()
 
     def _running(self):
-        """Takes the place of the function by which loops find out whether they may run."""
+        """Replaces the function with which loops check whether they may run."""
         loop = _get_running()
         return None if isinstance(loop, Lent) and loop.idle() else loop
 
     def _run(self, loop):
-        """Takes the place of the function by which loops say that they run, or no longer do."""
+        """Replaces the function with which loops record that they run, or no longer run."""
         _set_running(self._lent if loop is None and threading.get_ident() == self._main else loop)
 
     def lend(self):
-        """Lets the loop count as running until take_back."""
+        """Makes the loop count as running until take_back."""
         if self.loop is None:
             return
         self.renew()
-        with contextlib.suppress(Exception):  # of a policy that code has set
-            asyncio.set_event_loop(self.loop)  # asyncio.run in an earlier cell has set none
+        with contextlib.suppress(Exception):  # raised by a policy that code has set
+            asyncio.set_event_loop(self.loop)  # asyncio.run in an earlier cell has removed the loop
         self._lent, self.loop.lent = self.loop, True
         _set_running(self.loop)
 
@@ -113,9 +115,9 @@ class Tasks:
             _set_running(None)
 
     def run(self, coroutine, cancelling=lambda: None):
-        """Runs a cell's coroutine and returns its result. If it is interrupted, cancelling
-        is called and then the coroutine is cancelled, because it must not go on after the
-        cell. If it handles the cancellation and returns, that is its result."""
+        """Runs a cell's coroutine and returns the result. If the coroutine is interrupted,
+        cancelling is called. Then the coroutine is cancelled, because it must not continue
+        after the cell. If it handles the cancellation and returns, its result is returned."""
         self.renew()
         loop = self.loop
         task = loop.create_task(coroutine)
@@ -133,17 +135,17 @@ class Tasks:
 
 
 class Requests:
-    """The requests of the agent, in order. Until the next one comes, what earlier cells have
-    left in the loop goes on."""
+    """The requests from envd, in order. Until the next request arrives, tasks of earlier cells
+    continue in the loop."""
 
     def __init__(self, wire, interrupts):
         self._wire = wire
         self._interrupts = interrupts
         self._queue = queue.SimpleQueue()
-        self._asleep = False  # only the queue is waited for
+        self._asleep = False  # only the queue is being waited for
         self._lock = threading.Lock()
-        self._running = False  # the loop runs until a request comes; guarded by _lock
-        self._stop = None  # what ends that; guarded by _lock
+        self._running = False  # the loop runs until a request arrives; guarded by _lock
+        self._stop = None  # handle that stops the loop; guarded by _lock
         self.tasks = Tasks(lambda: Loop(self._woken))
 
     def put(self, request):
@@ -151,7 +153,7 @@ class Requests:
             self._queue.put(request)
             if not self._running or self._stop is not None:
                 return
-            # A callback may never return. The agent may send a signal from here on.
+            # A callback may never return. Envd may send a signal from here on.
             self._interrupts.expect()
             self._wire.send("armed", {})
             self._stop = self.tasks.loop.call_soon_threadsafe(self.tasks.loop.stop)
@@ -181,19 +183,20 @@ class Requests:
                 self._running = self._queue.empty()
                 if not self._running:
                     if self._stop is not None:
-                        self._stop.cancel()  # an interrupt may have ended the loop before; the next cell's must not end
+                        self._stop.cancel()  # if an interrupt has already ended the loop, this must not end the next cell's loop
                         self._stop = None
                     return
             try:
                 self.tasks.loop.run_forever()
-            except BaseException as error:  # of a callback that exits or is interrupted; the others go on
+            except BaseException as error:  # raised by a callback that exits or is interrupted; the other callbacks continue
                 hide_own_frames(error)
-                with contextlib.suppress(BaseException):  # of a handler that code has set
+                with contextlib.suppress(BaseException):  # raised by a handler that code has set
                     self.tasks.loop.call_exception_handler({"message": "A callback between cells has ended", "exception": error})
             if self._wire.forked:
                 os._exit(0)  # a child that a callback forked
 
     def forget(self):
-        """Ends the loop in a child that a callback between cells forked, once the callback returns."""
+        """Ends the loop in a child that a callback between cells forked, after the callback
+        returns."""
         if self._running:
             self.tasks.loop.stop()

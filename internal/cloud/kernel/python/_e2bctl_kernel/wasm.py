@@ -1,9 +1,9 @@
-"""Starts a kernel in Pyodide: Python compiled to WebAssembly, in a worker of Deno.
+"""Starts a kernel in Pyodide, that is, Python compiled to WebAssembly, in a worker of Deno.
 
-There are no threads, no processes and no descriptors here. What takes their place is
-bridge, an object of worker.mjs: it sends a line to the server, waits for the next one, and
-says when something is to happen while a cell runs. Both an interrupt and the time to send
-what was printed come as a signal, between two instructions of Python."""
+There are no threads, no processes and no descriptors here. bridge, an object of worker.mjs,
+replaces them. It sends a line to the server, waits for the next line, and signals events
+while a cell runs. An interrupt and the time to send printed text both arrive as a signal,
+between two instructions of Python."""
 import asyncio
 import builtins
 import errno
@@ -18,7 +18,8 @@ import site
 import sys
 import time
 
-# What installing packages needs is in the snapshot, too: to import it takes a second.
+# The snapshot also contains the modules for installing packages, whose import takes a
+# second.
 import csv  # noqa: F401
 import email.parser  # noqa: F401
 import importlib.metadata  # noqa: F401
@@ -34,12 +35,13 @@ from .streams import Output, Stream
 from .tasks import Lent, Tasks
 from .wire import Wire
 
-# What the worker's main thread puts in place of an interrupt when it is time to flush.
+# The worker's main thread sends this signal, instead of an interrupt, when it is time to
+# flush.
 FLUSH = signal.SIGALRM
 
 
 class Bridged(Wire):
-    """Lines of JSON through the bridge."""
+    """Exchanges lines of JSON through the bridge."""
 
     def connect(self, bridge):
         self._bridge = bridge
@@ -54,11 +56,11 @@ class Bridged(Wire):
         super().send(type, content, **fields)
 
     def sync(self):
-        pass  # nothing else writes to the client
+        pass  # no other program writes to the client
 
 
 class Signalled(Output):
-    """Output that a signal flushes, for want of a thread."""
+    """Output that a signal flushes, because there are no threads."""
 
     def __init__(self, wire, interrupts):
         super().__init__(wire, interrupts)
@@ -76,9 +78,9 @@ class Signalled(Output):
 
     def flush(self):
         if self._flushing:
-            return  # a signal has come meanwhile: all texts are being sent
+            return  # a signal has arrived meanwhile: all texts are being sent
         self._flushing = True
-        self.scheduled = False  # the signal may never come: it is only for code that runs on
+        self.scheduled = False  # the signal may never arrive: it is only for code that continues to run
         try:
             while self.texts:
                 super().flush()
@@ -87,17 +89,17 @@ class Signalled(Output):
 
 
 class Received:
-    """The requests that come through the bridge. What cells leave in the loop waits for the
-    next cell that awaits: this thread is the only one, and now waits for the bridge."""
+    """The requests that arrive through the bridge. Tasks that cells leave in the loop wait for
+    the next cell that awaits, because the only thread waits for the bridge."""
 
     def __init__(self, bridge, outer):
         self._bridge = bridge
-        self._waiting = []  # requests that came while a cell waited for an answer
+        self._waiting = []  # requests that arrived while a cell waited for an answer
         self._told = False
         self.tasks = Tasks(lambda: Loop(bridge, outer))
 
     def receive(self):
-        """Returns the next message. Meanwhile signals take effect."""
+        """Returns the next message. Signals take effect while it waits."""
         while (line := self._bridge.receive()) is None:
             pass
         return json.loads(line)
@@ -108,12 +110,12 @@ class Received:
     def next(self):
         while not self._waiting:
             message = self.receive()
-            if message["type"] != "input_reply":  # to a question that was interrupted
+            if message["type"] != "input_reply":  # answers a question that was interrupted
                 return message
         return self._waiting.pop(0)
 
     def tell(self):
-        """Says, once, that tasks do not go on."""
+        """Reports, only once, that tasks do not continue."""
         if not self._told and asyncio.all_tasks(self.tasks.loop):
             self._told = True
             print("tasks of asyncio are left: in WebAssembly they go on only while a cell awaits, so await them", file=sys.stderr)
@@ -136,7 +138,7 @@ class WasmKernel(Kernel):
         time.sleep = self._sleep
 
     def _sleep(self, seconds):
-        """Takes the place of time.sleep, which no interrupt would end."""
+        """Replaces time.sleep, which no interrupt would end."""
         if seconds < 0:
             raise ValueError("sleep length must be non-negative")
         end = time.monotonic() + seconds
@@ -157,9 +159,9 @@ class WasmKernel(Kernel):
 
 
 class Loop(Lent, asyncio.BaseEventLoop):
-    """An event loop for tasks, timers and promises. Pyodide's own one, outer, runs only when
-    no Python does, and a kernel always runs. While this one waits Python is suspended, and the
-    worker runs JavaScript, which settles promises."""
+    """An event loop for tasks, timers and promises. Pyodide's own loop, outer, runs only when
+    no Python runs, but a kernel always runs. While this loop waits, Python is suspended, and
+    the worker runs JavaScript, which settles promises."""
 
     def __init__(self, bridge, outer):
         super().__init__()
@@ -207,7 +209,8 @@ class Loop(Lent, asyncio.BaseEventLoop):
         return False
 
 
-# The methods by which values represent themselves beside _repr_mimebundle_: IPython's.
+# The methods besides _repr_mimebundle_ with which values represent themselves, as in
+# IPython.
 METHODS = {
     "_repr_html_": "text/html", "_repr_markdown_": "text/markdown", "_repr_svg_": "image/svg+xml", "_repr_png_": "image/png",
     "_repr_jpeg_": "image/jpeg", "_repr_pdf_": "application/pdf", "_repr_latex_": "text/latex", "_repr_json_": "application/json",
@@ -216,8 +219,8 @@ METHODS = {
 
 
 def describe(value):
-    """Returns a value's MIME bundle and its metadata. A representation that fails is left
-    out, and stderr says so."""
+    """Returns the MIME bundle of a value, and the metadata. A representation that fails is left
+    out, and reported on stderr."""
     data, metadata = {"text/plain": repr(value)}, {}
     if isinstance(value, type):
         return data, metadata
@@ -240,7 +243,8 @@ def describe(value):
 
 
 def represent(value, method, **arguments):
-    """Returns what a method of a value returns, and its metadata; (None, {}) if there is none."""
+    """Returns the result of a value's method, and the metadata. Returns (None, {}) if there is
+    no result."""
     call = getattr(value, method, None)
     if call is None:
         return None, {}
@@ -253,11 +257,12 @@ def represent(value, method, **arguments):
 
 
 class Engine(plain.Engine):
-    """The engine for a Python without IPython, with the representations that IPython has."""
+    """The engine for a Python without IPython. It supports the same representations as IPython."""
 
     @staticmethod
     def remedy(module, package):
-        """Returns what to do about a missing module. Neither pip nor a setup of this machine helps."""
+        """Returns the remedy for a missing module. Neither pip nor a setup of this machine
+        helps."""
         return ("this Python runs in WebAssembly, so start the local cloud with a full Pyodide distribution (e2bctl local up --pyodide-dist DIR, "
                 "WasmParams.PyodideDist in Go) and have Packages.Install add %s, if that distribution or an index has it for WebAssembly" % package)
 
@@ -267,7 +272,7 @@ class Engine(plain.Engine):
         pyodide.ffi.run_sync = self._run_sync
 
     def _run_sync(self, awaitable):
-        """Takes the place of Pyodide's, which would wait for a loop that does not run."""
+        """Replaces Pyodide's function, which would wait for a loop that does not run."""
         async def wait():
             return await awaitable
 
@@ -280,8 +285,8 @@ class Engine(plain.Engine):
 
 
 def refuse_processes():
-    """Has the calls that would start a program raise what subprocess raises here: some of them
-    end Python instead."""
+    """Makes calls that would start a program raise the exception that subprocess raises here.
+    Otherwise, some of these calls end Python."""
     def refuse(*arguments, **named):
         raise OSError(errno.ENOTSUP, "there are no processes in WebAssembly")
 
@@ -297,8 +302,8 @@ class Policy(asyncio.events._BaseDefaultEventLoopPolicy):
 
 
 def add_packages():
-    """Makes the directory of packages that are installed in the home one of sys.path. Those of
-    Pyodide itself are in memory, and new in each kernel."""
+    """Adds the directory of packages that are installed in the home to sys.path. The packages
+    of Pyodide itself are in memory, and new in each kernel."""
     site.ENABLE_USER_SITE = True
     site.USER_BASE = os.path.expanduser("~/.local")
     site.USER_SITE = "%s/lib/python%d.%d/site-packages" % (site.USER_BASE, *sys.version_info[:2])
@@ -309,7 +314,7 @@ def main(bridge, environ, directory):
     """Serves requests until the process ends."""
     os.environ.clear()
     os.environ.update(environ)
-    outer = asyncio.get_event_loop()  # Pyodide's own
+    outer = asyncio.get_event_loop()  # the loop of Pyodide
     asyncio._set_running_loop(None)
     asyncio.run = asyncio.runners.run
     asyncio.events._set_event_loop_policy(Policy(bridge, outer))

@@ -1,4 +1,4 @@
-"""The socket to the agent, what may be sent on it, and when SIGINT may take effect."""
+"""The socket to envd, the messages on it, and the times when SIGINT may take effect."""
 import base64
 import dataclasses
 import datetime
@@ -13,48 +13,50 @@ import threading
 from asyncio import events
 from time import sleep
 
-# The maximum size of a result as JSON; the agent reads lines of twice this size.
+# Maximum size of a result as JSON. Envd reads lines of up to twice this size.
 MAX_BUNDLE = 32 << 20
 
 
 class Interrupts:
-    """Turns SIGINT into KeyboardInterrupt, but only while a cell runs or a request waits for
-    code between cells, and never while a line is being sent: half a line would end the
-    connection."""
+    """Converts SIGINT to KeyboardInterrupt. It does so only while a cell runs, or while a
+    request waits for code between cells. It never does so while a line is being sent,
+    because half a line would end the connection."""
 
     def __init__(self):
         self._main = threading.get_ident()
         self._armed = False
         self._expected = False  # a request waits until code between cells lets it begin
-        self._struck = False  # that request was interrupted
+        self._struck = False  # the waiting request was interrupted
         self._held = 0
         self._deferred = False
         self._pending = False
-        self._cells = 0  # number of those that have ended
+        self._cells = 0  # number of cells that have ended
         self._handled = 0  # number of signals since the last cell ended
         self.listen()
 
     def listen(self):
-        """Sets the handler, which code may have replaced."""
+        """Sets the signal handler, because code may have replaced it."""
         signal.signal(signal.SIGINT, self._handle)
 
     def _handle(self, signum, frame):
-        __tracebackhide__ = True  # IPython's traceback then ends where the cell was interrupted
+        __tracebackhide__ = True  # makes IPython's traceback end where the cell was interrupted
         self._handled += 1
         if self._armed:
             self._pending = True
         elif self._expected:
-            # It ends both the request and the callback. Between two callbacks it would break the loop.
+            # The interrupt ends both the request and the callback. Between two callbacks it
+            # would break the loop.
             self._struck, self._pending = True, _in_callback(frame)
         self._strike()
 
     def arm(self):
-        """Lets interrupts take effect. It raises the one that the request was sent while it waited."""
-        # A signal that was meant for the previous cell has been handled when this method
-        # was called, while nothing was armed.
+        """Lets interrupts take effect from now on. If the request was interrupted while it
+        waited, raises this interrupt."""
+        # A signal for the previous cell was handled before this method was called, when no
+        # cell was armed.
         self.listen()
         self._pending = self._deferred = False
-        self._armed = True  # before the signal is no longer expected: none is lost in between
+        self._armed = True  # before _expected is reset, so that no signal is lost in between
         self._expected = False
         if self._struck:
             self._struck, self._pending = False, True
@@ -66,11 +68,12 @@ class Interrupts:
         self._handled = 0
 
     def expect(self):
-        """Lets interrupts end a callback, because a request waits for it. Any thread may call it."""
+        """Lets interrupts end a callback for which a request waits. Any thread may call it."""
         self._expected = True
 
     def defer(self):
-        """Holds back interrupts until admit, because the code that prepares a cell may swallow them."""
+        """Delays interrupts until admit, because the code that prepares a cell may swallow
+        them."""
         self._deferred = True
 
     def admit(self):
@@ -90,22 +93,23 @@ class Interrupts:
         self._strike()
 
     def watch_finalizers(self):
-        """Lets no interrupt get lost because it came to be raised in a finalizer, which may run at
-        any time, and whose exceptions Python drops."""
+        """Keeps interrupts that are raised in a finalizer. A finalizer may run at any time, and
+        Python drops its exceptions."""
         self._unraisable, sys.unraisablehook = sys.unraisablehook, self._dropped
 
     def _dropped(self, args):
         if args.exc_type is not KeyboardInterrupt or _origin(args.exc_traceback) is not Interrupts._strike.__code__:
             self._unraisable(args)
             return
-        self._held += 1  # what is raised here is dropped, too
+        self._held += 1  # Python also drops an exception that is raised here
         self._insist(self._handled + 1, self._cells)
         self._held -= 1
 
     def expect_signal(self, number):
-        """Sends a signal of the agent's again if it has no effect: one that arrives just before a
-        call that waits would be handled when that call is over. number is how many the agent has
-        sent this request. The thread that reads requests calls it, so no later one has begun."""
+        """Sends a signal of envd again if it has no effect. A signal that arrives just before a
+        blocking call would only be handled after the call. number is the number of signals
+        that envd has sent for this request. The thread that reads requests calls this, so no
+        later request has begun."""
         cell = self._cells
         if self._armed or self._expected:
             self._insist(number, cell)
@@ -114,14 +118,15 @@ class Interrupts:
         try:
             threading.Thread(target=self._again, args=(number, cell), daemon=True).start()
         except (RuntimeError, MemoryError):
-            # The code has started all the threads that there may be. Linux may have given the signal
-            # to one of them, where it wakes nobody. The caller's thread cannot wait for long.
+            # User code has started as many threads as possible. Linux may have given the
+            # signal to one of them, so that it does not wake the main thread. The caller's
+            # thread cannot wait for long.
             if threading.get_ident() != self._main:
                 self._again(number, cell, 6)
 
     def _again(self, number, cell, tries=-1):
-        """Sends a signal until one has been handled or the cell is over. It looks tries times, with
-        pauses that double from 10 ms; a negative number has no end."""
+        """Sends a signal until one has been handled or the cell has ended. It checks at most
+        tries times, with pauses that double from 10 ms. A negative number means no bound."""
         pause = 0.01
         while tries:
             tries -= 1
@@ -129,7 +134,7 @@ class Interrupts:
             pause = min(2 * pause, 1)
             if self._cells != cell or not (self._armed or self._expected):
                 return
-            # A handler of the code's own counts nothing.
+            # A handler that user code has set does not count signals.
             if self._handled >= number or signal.getsignal(signal.SIGINT) != self._handle:
                 return
             signal.pthread_kill(self._main, signal.SIGINT)
@@ -142,7 +147,7 @@ class Interrupts:
 
 
 def _origin(traceback):
-    """Returns the code that raised an exception; None if no code of Python did."""
+    """Returns the code that raised an exception. Returns None if no Python code did."""
     code = None
     while traceback is not None:
         code, traceback = traceback.tb_frame.f_code, traceback.tb_next
@@ -157,12 +162,12 @@ def _in_callback(frame):
 
 
 class Wire:
-    """Lines of JSON in both directions. Any thread may send."""
+    """Exchanges lines of JSON. Any thread may send."""
 
     def __init__(self, interrupts):
         self._interrupts = interrupts
-        # Reentrant: a finalizer that prints may run while a line is being sent. Whoever
-        # sends several lines that belong together holds it.
+        # A reentrant lock, because a finalizer that prints may run while a line is being
+        # sent. A caller that sends several connected lines holds it.
         self.lock = threading.RLock()
         self._sync_lock = threading.Lock()
         self._acks = queue.SimpleQueue()
@@ -174,7 +179,7 @@ class Wire:
         self._socket.set_inheritable(False)
 
     def mute(self):
-        """Drops everything that is sent until connect is called."""
+        """Drops all messages until connect is called."""
         self._socket = Mute()
 
     def lines(self):
@@ -183,7 +188,7 @@ class Wire:
                 yield json.loads(line)
 
     def send(self, type, content, **fields):
-        """Sends one message. content is an object, or text that is already JSON."""
+        """Sends one message. content is an object, or text that already is JSON."""
         if self.forked:
             return
         if not isinstance(content, str):
@@ -200,8 +205,8 @@ class Wire:
             self._interrupts.release()
 
     def sync(self):
-        """Returns when the agent has received everything sent so far. What is written to
-        descriptors 1 and 2 from now on comes after it."""
+        """Returns when envd has received all messages so far. Later output on descriptors 1 and
+        2 follows these messages."""
         if self.forked:
             return
         with self._sync_lock:
@@ -209,27 +214,28 @@ class Wire:
             number = self._syncs
             self.send("sync", {}, seq=number)
             while self._acks.get() != number:
-                pass  # the ack of a sync that was interrupted
+                pass  # the acknowledgement of a sync that was interrupted
 
     def ack(self, number):
         self._acks.put(number)
 
     def close_in_child(self):
-        """Leaves the socket to the kernel: a forked child must not use it."""
+        """Closes the socket in a forked child, which must not use the kernel's socket."""
         self.forked = True
-        self.lock = threading.RLock()  # a thread of the parent may have held the other one
+        self.lock = threading.RLock()  # a thread of the parent may have held the previous lock
         self._socket.close()
 
 
 class Mute:
-    """A socket that drops everything sent to it."""
+    """A socket that drops everything that is sent on it."""
 
     def sendall(self, data):
         pass
 
 
 def dumps(value):
-    """Returns value as JSON in ASCII. NaN and infinities, which JSON lacks, become strings."""
+    """Returns value as JSON in ASCII. NaN and infinities become strings, because JSON does not
+    have them."""
     try:
         return _encode(value)
     except (TypeError, ValueError):
@@ -237,8 +243,8 @@ def dumps(value):
 
 
 def clean(value, nonfinite=str, other=None, _depth=0):
-    """Returns the closest value that JSON has. A value without one becomes other(value), or
-    raises a TypeError."""
+    """Returns the closest value that JSON can represent. If there is none, returns other(value)
+    or raises a TypeError."""
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, int):
@@ -271,7 +277,7 @@ def _key(key):
 
 
 def _default(value):
-    # The next three are as the service's serialiser, orjson, writes them.
+    # The next three types become the same JSON as with orjson, the service's serialiser.
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, getattr(sys.modules.get("uuid"), "UUID", ())):
@@ -282,7 +288,7 @@ def _default(value):
         return base64.b64encode(value).decode("ascii")
     if isinstance(value, (datetime.date, datetime.time)):
         return value.isoformat()
-    # Handles numpy's scalars and arrays without importing numpy.
+    # This handles numpy's scalars and arrays without importing numpy.
     if type(value).__module__.partition(".")[0] == "numpy" and hasattr(value, "tolist"):
         plain = value.tolist()
         if type(plain) is not type(value):
@@ -290,15 +296,15 @@ def _default(value):
     raise TypeError("%s is not JSON" % type(value).__name__)
 
 
-# quoted(text) is text as a JSON string, in ASCII.
+# quoted(text) is text as a JSON string in ASCII.
 quoted = json.encoder.encode_basestring_ascii
 
 _encode = json.JSONEncoder(allow_nan=False, default=_default, separators=(",", ":")).encode
 
 
 def bundle(data):
-    """Returns a MIME bundle as JSON text, and a line for each representation that cannot
-    be part of it."""
+    """Returns a MIME bundle as JSON text, and a line for each representation that the bundle
+    cannot contain."""
     parts, refused, size = [], [], 0
     for mime, value in data.items():
         try:

@@ -1,12 +1,12 @@
-"""The zygote: has everything loaded, and forks kernels into sandboxes.
+"""The zygote. It has all modules loaded, and forks kernels into sandboxes.
 
-It runs in the room, over the template, without a network, and never runs user code.
-The server sends one order for each kernel on descriptor 3, together with descriptors:
-the kernel's socket, the sandbox's first process, and the files to join its groups.
-Between joining the sandbox's namespaces and giving up the privileges that come with
-them, the code must touch nothing of the sandbox, because files there may be hostile.
-So everything that it needs is made before, and any unforeseen error ends the process.
-"""
+It runs in the room, with the template's files and without a network, and never runs user
+code. The server sends one order for each kernel on descriptor 3, with these descriptors: the
+kernel's socket, the sandbox's first process, and the files for joining its control groups.
+
+After it joins the namespaces of the sandbox, and until it gives up the privileges of their
+owner, the code must not touch any file of the sandbox, because files there may be hostile.
+So everything that it needs is created before, and any unexpected error ends the process."""
 import ctypes
 import fcntl
 import gc
@@ -30,12 +30,13 @@ from .main import run
 
 PRELOADED = ("numpy", "pandas", "matplotlib.pyplot")
 
-CONTROL = 3  # in the zygote; in a kernel the same number is its own socket
+CONTROL = 3  # in the zygote; in a kernel, the same number is the kernel's socket
 SOCKET, SANDBOX, PARENT_READ, PARENT_WRITE = 3, 4, 5, 6
 MAX_ORDER = 64 << 10
 MAX_FILES = 16
 
-# From linux/prctl.h, linux/sched.h, linux/capability.h and linux/seccomp.h.
+# These values are from linux/prctl.h, linux/sched.h, linux/capability.h and
+# linux/seccomp.h.
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 4, 22, 24, 38
 PR_SET_CHILD_SUBREAPER, PR_CAP_AMBIENT = 36, 47
 PR_CAP_AMBIENT_CLEAR_ALL = 4
@@ -44,7 +45,7 @@ CAPABILITY_VERSION_3 = 0x20080522
 NAMESPACES = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
 TIME_NAMESPACE = 0x00000080
 EINVAL = 22
-MADV_COLLAPSE, HUGE = 25, 2 << 20  # from asm-generic/mman-common.h, and bytes
+MADV_COLLAPSE, HUGE = 25, 2 << 20  # from asm-generic/mman-common.h; number of bytes
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _prctl, _setns, _syscall = _libc.prctl, _libc.setns, _libc.syscall
@@ -57,7 +58,8 @@ class _Program(ctypes.Structure):  # struct sock_fprog
 
 
 class Order:
-    """What a kernel has to become, prepared so that nothing is left to work out later."""
+    """Describes a kernel to fork. Everything is computed in advance, so that no work is left
+    for later."""
 
     def __init__(self, spec, files):
         self.socket, self.sandbox, *self.groups = files
@@ -72,14 +74,16 @@ class Order:
         self.sets = ctypes.create_string_buffer(struct.pack("=6I", low, low, 0, high, high, 0))
 
     def arrange(self):
-        """Joins the groups, takes to the processors, and closes all descriptors except those that are needed."""
+        """Joins the control groups, moves to the processors of the sandbox, and closes all
+        descriptors that are not needed."""
         for group in self.groups:
             os.write(group, b"0")
         if self.processors:
             os.sched_setaffinity(0, self.processors)
         _call(_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0)
         read, write = os.pipe()
-        # First move them out of the way of the numbers that they will get.
+        # First move the descriptors to numbers that do not conflict with their final
+        # numbers.
         high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in (self.socket, self.sandbox, read, write)]
         for fd, to in zip(high, (SOCKET, SANDBOX, PARENT_READ, PARENT_WRITE)):
             os.dup2(fd, to, inheritable=False)
@@ -88,8 +92,8 @@ class Order:
         _call(_syscall, _SYS_CLOSE_RANGE, PARENT_WRITE + 1, ctypes.c_uint(0xFFFFFFFF), 0)
 
     def enter(self):
-        """Joins the namespaces of the sandbox as their owner, because only the owner may.
-        Processes forked from here on are in the sandbox."""
+        """Joins the namespaces of the sandbox as their owner, because only the owner may join
+        them. Processes that are forked from now on are in the sandbox."""
         os.setresuid(self.owner, self.owner, self.owner)
         _call(_prctl, PR_SET_DUMPABLE, 0, 0, 0, 0)
         if _setns(SANDBOX, NAMESPACES | TIME_NAMESPACE) < 0:  # the sandbox has the machine's clock
@@ -98,8 +102,8 @@ class Order:
         os.close(SANDBOX)
 
     def drop(self):
-        """Gives up every privilege that processes of the sandbox do not have, in the order
-        in which its first process did."""
+        """Gives up every privilege that processes of the sandbox do not have, in the same order
+        as the sandbox's first process."""
         os.umask(0o022)
         for which, value in self.limits:
             resource.setrlimit(which, (value, value))
@@ -116,17 +120,17 @@ class Order:
                 continue
             if _prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
                 if ctypes.get_errno() == EINVAL:
-                    break  # past the last capability of this machine's kernel
+                    break  # beyond the last capability of this machine's kernel
                 _fail()
         _call(_prctl, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
         _call(_syscall, _SYS_CAPSET, self.header, self.sets)
-        # Like every other process that was executed in the sandbox.
+        # This is the same as in every other process that was executed in the sandbox.
         _call(_prctl, PR_SET_DUMPABLE, 1, 0, 0, 0)
 
 
 def _heed_signals():
-    """Stops ignoring the signals that the server ignores, because of nohup or as a shell's
-    background job: the kernels would inherit that. Only the signals that every Python
+    """Resets the signals that the server ignores because of nohup, or because it is a shell's
+    background job. Otherwise the kernels would ignore them, too. Signals that every Python
     ignores stay ignored."""
     for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:
         if signal.getsignal(number) == signal.SIG_IGN:
@@ -150,10 +154,11 @@ def main():
     try:
         engine, stamp, blas = _load()
         _check_threads()
-    except Exception as error:  # trying again would fail in the same way
+    except Exception as error:  # another try would fail in the same way
         control.send(json.dumps({"kind": "failed", "error": "no kernel can be forked: %s" % error}).encode())
         os._exit(0)
-    # Nothing waits for the processes that fork kernels, nor for those that these leave behind.
+    # No code waits for the processes that fork kernels, nor for the orphans of these
+    # processes.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     _call(_prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     _rest()
@@ -166,7 +171,7 @@ def main():
 
 
 def _load():
-    """Makes the shell and loads what user code is likely to want."""
+    """Creates the shell, and loads modules that user code is likely to use."""
     from .ipython import ROUNDS, Engine
 
     engine = Engine(Kernel())
@@ -181,8 +186,9 @@ def _load():
 
 
 def _rehearse(engine):
-    """Does what kernels do before their first cell, so that Python specialises the
-    bytecode here: the pages changed here need not be changed again in each kernel."""
+    """Does the same as kernels do before their first cell, so that Python specialises the
+    bytecode in this process. The pages that change here need not change again in each
+    kernel."""
     spec = {"ranged": True, "owner": 0, "cpus": 1, "processors": [0], "limits": [[resource.RLIMIT_CORE, 1]], "keep": 1, "filter": "00" * 1024}
     Order(json.loads(json.dumps({"kind": "kernel", "spec": spec}))["spec"], (SOCKET, SANDBOX))
     _differ()
@@ -191,7 +197,7 @@ def _rehearse(engine):
 
 
 def _rest():
-    """Keeps the memory that all kernels share from being changed."""
+    """Prevents changes of the memory that all kernels share."""
     sys.dont_write_bytecode = False
     gc.collect()
     gc.disable()
@@ -200,8 +206,8 @@ def _rest():
 
 
 def _enlarge_pages():
-    """Moves the memory into pages of 2 MiB if the machine's kernel can do that: a fork
-    copies the page table. Memory that a kernel changes is still copied in small pages."""
+    """Moves the memory to pages of 2 MiB if the machine's kernel supports it, because a fork
+    copies the page table. When a kernel changes memory, only small pages are copied."""
     madvise = _libc.madvise
     madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
     with open("/proc/self/maps") as maps:
@@ -215,9 +221,8 @@ def _enlarge_pages():
 
 
 def _fork(control):
-    """Forks the process that takes the next order, so that the fork is done by the time
-    the order arrives, and returns when that process has an order. In the kernel it
-    returns the order, in the zygote None."""
+    """Forks the process for the next order in advance, and returns when that process has an
+    order. In the kernel it returns the order, and in the zygote None."""
     _check_threads()
     read, write = os.pipe()
     zygote = os.getpid()
@@ -226,7 +231,7 @@ def _fork(control):
         taken = os.read(read, 1)
         os.close(read)
         if not taken:
-            os._exit(0)  # the server is gone, or the forked process was killed
+            os._exit(0)  # the server has ended, or the forked process was killed
         return None
     order = None
     try:
@@ -234,7 +239,8 @@ def _fork(control):
         order = _take(control, zygote, write)
         _divide(order)
     except BaseException:
-        # An error may be printed only before the sandbox is joined: printing it opens files.
+        # An error may be printed only before joining the sandbox, because printing an error
+        # opens files.
         if order is None:
             traceback.print_exc()
         _fail()
@@ -242,13 +248,14 @@ def _fork(control):
 
 
 def _check_threads():
-    """Raises an error if there are threads: a fork copies only one, but the locks of all."""
+    """Raises an error if there are other threads. A fork copies the locks of all threads, but
+    only one thread."""
     if len(os.listdir("/proc/self/task")) != 1:
         raise RuntimeError("a library has started a thread")
 
 
 def _take(control, zygote, taken):
-    """Waits for an order."""
+    """Waits for an order and returns it."""
     _call(_prctl, PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != zygote:
         _fail()
@@ -263,18 +270,19 @@ def _take(control, zygote, taken):
 
 
 def _divide(order):
-    """Becomes the kernel. It returns only in the kernel.
+    """Turns this process into the kernel; returns only in the kernel.
 
-    The kernel has to be a child of the sandbox's first process. Orphans go to the
-    first process of the namespace that their parent was in. So the parent is in the
-    sandbox too, and the parent's parent, which is not, reports when the parent is gone."""
+    The kernel must be a child of the sandbox's first process. An orphan becomes a child of
+    the first process of its parent's namespace. Therefore the kernel's parent is also in the
+    sandbox. That process's own parent is outside, and reports when the kernel's parent has
+    ended."""
     finders, sys.meta_path[:] = list(sys.meta_path), []  # nothing can be imported
     order.arrange()
     order.enter()
     parent = os.fork()
     if parent:
         os.waitpid(parent, 0)
-        os.close(PARENT_WRITE)  # not left to the exit, which first frees all memory
+        os.close(PARENT_WRITE)  # closed here, because exiting first frees all memory
         os._exit(0)
     os.close(PARENT_WRITE)
     if os.fork():
@@ -286,14 +294,14 @@ def _divide(order):
 
 
 def _live(engine, stamp, blas, order):
-    """Runs the kernel. The rest is done with no more privileges than user code has."""
+    """Runs the kernel. From here on, the process has only the privileges of user code."""
     agent = socket.socket(fileno=SOCKET)
     agent.setblocking(True)
     if not select.select([agent], [], [], 0)[0]:
         _get_ready(engine, stamp)
     data, files, _, _ = socket.recv_fds(agent, 1, 3)
     if len(files) != 3:
-        os._exit(0)  # the agent gave up
+        os._exit(0)  # envd gave up
     for fd, to in zip([fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in files], range(3)):
         os.dup2(fd, to)
         os.close(fd)
@@ -324,8 +332,8 @@ def _live(engine, stamp, blas, order):
 
 
 def _get_ready(engine, stamp):
-    """Does what a kernel does until its first cell has ended, while nobody waits for it: the
-    memory that this changes is copied now, and not when somebody does."""
+    """Does the same as a kernel until the end of its first cell, before a client waits for it.
+    The memory that changes meanwhile is copied now, and not later."""
     engine.rehearse(("1+1", "print(1)"))
     _forget(dict(os.environ))
     stamp.changed()
@@ -337,8 +345,8 @@ def _get_ready(engine, stamp):
 
 
 def _differ():
-    """Renews what must not be the same in all kernels. Each kernel is forked from a
-    process of its own, in which this runs."""
+    """Renews the values that must differ between kernels. It runs in the process from which a
+    single kernel is forked."""
     modules = sys.modules
     if "numpy.random" in modules:
         modules["numpy.random"].seed()
@@ -349,8 +357,8 @@ def _differ():
 
 
 def _forget(environ):
-    """Replaces values that were remembered from the zygote's environment."""
-    if "LC_CTYPE" in os.environ:  # set by Python itself if there is no locale
+    """Replaces values that come from the zygote's environment."""
+    if "LC_CTYPE" in os.environ:  # Python sets this variable itself if there is no locale
         environ.setdefault("LC_CTYPE", os.environ["LC_CTYPE"])
     os.environ.clear()
     os.environ.update(environ)
@@ -363,8 +371,9 @@ def _forget(environ):
 
 
 def _blas():
-    """Returns functions that set how many processors the linear algebra libraries use. In
-    the zygote they use one, because it could not fork with a second thread."""
+    """Returns functions that set the number of processors for the linear algebra libraries. In
+    the zygote these libraries use one processor, because a process with a second thread
+    cannot fork."""
     found = []
     with open("/proc/self/maps") as maps:
         libraries = {line.split()[-1] for line in maps if "openblas" in line}
@@ -376,19 +385,20 @@ def _blas():
 
 
 class Stamp:
-    """Records what import would find for the modules that are already loaded. If it would
-    find something else in a sandbox, a forked kernel must not be used there."""
+    """Records the files that import would use for the modules that are already loaded. If
+    import would use other files in a sandbox, a forked kernel must not be used there."""
 
     def __init__(self, extra):
-        # Modules that a kernel loads even if it was not forked cannot be shadowed by
-        # files in its working directory.
+        # Files in the working directory cannot shadow modules that even a cold kernel has
+        # loaded before it enters the directory.
         self._shadows = extra | {"matplotlibrc"}
         self._loaded = {name.partition(".")[0] for name in sys.modules}
         self._distributions = _distributions(self._loaded)
         self._places = {path: self._look(path) for path in sys.path[1:]}
 
     def changed(self):
-        """Returns the names of what differs; none if the kernel is as good as a new one."""
+        """Returns the names of modules that differ. If there are none, the kernel is equivalent
+        to a new one."""
         found = {_stem(name) for name in _names(os.curdir) if _stem(name) == name or name.endswith((".py", ".pyc", ".so"))}
         found &= self._shadows
         if site.ENABLE_USER_SITE and os.path.isdir(site.USER_SITE):
@@ -426,7 +436,8 @@ def _stem(name):
 
 
 def _distributions(modules):
-    """Returns the distributions that contain the modules, by the names of their directories."""
+    """Returns the distributions that contain the modules, keyed by the names of their
+    directories."""
     found = set()
     for distribution in importlib.metadata.distributions():
         top = (distribution.read_text("top_level.txt") or "").split()
