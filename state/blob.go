@@ -132,7 +132,10 @@ func (s *scanner) blob() ([]byte, error) {
 		return nil, err
 	}
 	var hash Hash
-	if n, err := hex.Decode(hash[:min(len(hash), len(text)/2)], []byte(text)); err != nil || n != len(hash) || hash.String() != text {
+	if len(text) != hex.EncodedLen(len(hash)) {
+		return nil, s.fail("malformed hash of a blob")
+	}
+	if _, err := hex.Decode(hash[:], []byte(text)); err != nil || hash.String() != text { // upper case is another spelling
 		return nil, s.fail("malformed hash of a blob")
 	}
 	if err := s.literal(blobSize[1:]); err != nil {

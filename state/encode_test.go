@@ -111,6 +111,7 @@ func TestRefused(t *testing.T) {
 		{"year 10000", time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC), "year 10000"},
 		{"year 0", []time.Time{time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC)}, "[0]: a time in year 0"},
 		{"offset", time.Now().In(time.FixedZone("", 24*3600)), "less than a day"},
+		{"offset to the west", time.Now().In(time.FixedZone("", -24*3600)), "less than a day"},
 		{"marshaler", []any{broken{}}, "[0]: state: MarshalPython of state_test.broken: broken"},
 		{"endless", endless{}, "MaxDepth"},
 		{"two fields, one key", twice{}, `fields A and B both have the key "x"`},

@@ -417,6 +417,14 @@ func TestLeavesBesideTheDocument(t *testing.T) {
 			}
 		}
 	}
+	data := []byte(strings.Repeat("x", size))
+	hash := state.Hash(sha256.Sum256(data))
+	for text, want := range map[string]bool{hash.String(): true, strings.ToUpper(hash.String()): false, hash.String()[:62]: false, hash.String() + "00": false} {
+		doc := document(fmt.Sprintf(`{"$":"bytes","base64":{"$":"blob","sha256":"%s","size":%d}}`, text, size))
+		if _, err := state.ParseDetached(doc, state.Blobs{hash: data}, state.Bounds{}); (err == nil) != want {
+			t.Errorf("the hash %s: got error %v, want it to be read: %v", text, err, want)
+		}
+	}
 	for named, content := range map[int]int{size: size + 1, size + 1: size, size - 1: size - 1} {
 		data := make([]byte, content)
 		hash := state.Hash(sha256.Sum256(data))

@@ -225,6 +225,9 @@ func TestUnpackHostile(t *testing.T) {
 			if (err != nil) != tt.wantErr {
 				t.Errorf("error %v, want one: %v", err, tt.wantErr)
 			}
+			if tt.wantErr && tt.entries[0].Typeflag == tar.TypeReg && !strings.Contains(err.Error(), "outside of the target") {
+				t.Errorf("error %v, want one that says where the name leads", err)
+			}
 			if diff := cmp.Diff(tt.skipped, skipped); diff != "" {
 				t.Errorf("skipped (-want +got):\n%s", diff)
 			}

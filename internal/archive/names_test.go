@@ -42,6 +42,7 @@ var sameNames = []struct {
 	{[]string{"caf\u00e9", "cafe\u0301"}, "\"cafe\u0301\""},
 	{[]string{"a", "b", "a"}, ""}, // the archive replaces its own file
 	{[]string{"a/b", "b/a"}, ""},
+	{[]string{"ab", "a/b"}, ""},
 	{[]string{"1", "2"}, ""},
 }
 

@@ -106,6 +106,9 @@ func TestTagIsBounded(t *testing.T) {
 	if s.Receive() || connect.CodeOf(s.Err()) != connect.CodeInvalidArgument || !strings.Contains(s.Err().Error(), "the bound is 4096") {
 		t.Errorf("%v, want the bound named", s.Err())
 	}
+	longest := shell("true")
+	longest.Tag = proto.String(strings.Repeat("x", maxTag))
+	d.run(t, longest)
 }
 
 // TestThousandAtOnce runs a thousand processes at the same time, none of which

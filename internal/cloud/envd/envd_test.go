@@ -53,8 +53,25 @@ func serve(t *testing.T, change ...func(*Options)) *daemon {
 		}
 		transport.CloseIdleConnections()
 		server.Close()
+		a.wantNothingLeft(t)
 	})
 	return &daemon{server: a, url: server.URL, home: home, http: &http.Client{Transport: transport}}
+}
+
+// wantNothingLeft checks that a closed envd counts no processes, no watchers and no kept events.
+func (s *Server) wantNothingLeft(t *testing.T) {
+	t.Helper()
+	ps, ws := s.processes, s.watchers
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if ps.starting != 0 || len(ps.open) != 0 || len(ps.live) != 0 {
+		t.Errorf("in the end %d processes are starting, %d open and %d live, want none", ps.starting, len(ps.open), len(ps.live))
+	}
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if ws.count != len(ws.polled) || ws.kept.Load() != 0 {
+		t.Errorf("in the end %d watchers, of which %d are polled, keep %d bytes, want no others and none", ws.count, len(ws.polled), ws.kept.Load())
+	}
 }
 
 func (d *daemon) processes(options ...connect.ClientOption) processconnect.ProcessClient {

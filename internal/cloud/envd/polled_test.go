@@ -97,7 +97,8 @@ func TestPolledTooMuch(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
 	poll := d.poll(t)
-	d.server.watchers.kept.Store(maxKept)
+	d.server.watchers.kept.Add(maxKept) // until the end of the test
+	defer d.server.watchers.kept.Add(-maxKept)
 	put(t, d.home+"/file", "")
 	patience.Until(t, "the error", func() bool {
 		_, err := poll()

@@ -776,8 +776,13 @@ func TestProcessesAreBounded(t *testing.T) {
 	d := serve(t)
 	ps := d.server.processes
 	ps.mu.Lock()
-	ps.starting += maxProcesses
+	ps.starting += maxProcesses // until the end of the test
 	ps.mu.Unlock()
+	defer func() {
+		ps.mu.Lock()
+		defer ps.mu.Unlock()
+		ps.starting -= maxProcesses
+	}()
 	s, err := d.processes().Start(t.Context(), connect.NewRequest(shell("true")))
 	must.Do(t, err)
 	defer s.Close()

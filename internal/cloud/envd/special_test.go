@@ -3,6 +3,7 @@
 package envd
 
 import (
+	"fmt"
 	"io/fs"
 	"net/http"
 	"os"
@@ -124,5 +125,15 @@ func TestHugePasswd(t *testing.T) {
 	n := idNames{file: name}
 	if n.name(7) != "first" || n.name(8) != "8" {
 		t.Errorf("got %q, %q, want %q, %q", n.name(7), n.name(8), "first", "8")
+	}
+	const most = 4096
+	var lines strings.Builder
+	for id := range 2 * most {
+		fmt.Fprintf(&lines, "n%d:x:%d:\nother:x:%d:\n", id, id, id)
+	}
+	many := idNames{file: name + " of many"}
+	put(t, many.file, lines.String())
+	if many.name(most-1) != "n4095" || many.name(most) != "4096" || len(many.names) != most {
+		t.Errorf("got %q, %q and %d names in all, want %d names", many.name(most-1), many.name(most), len(many.names), most)
 	}
 }

@@ -144,9 +144,14 @@ func TestAbandonedWatcher(t *testing.T) {
 	}
 	ws := d.server.watchers
 	ws.mu.Lock()
-	ws.count += maxWatchers - 1
+	ws.count += maxWatchers - 1 // until the end of the test
 	p := ws.polled[id]
 	ws.mu.Unlock()
+	defer func() {
+		ws.mu.Lock()
+		defer ws.mu.Unlock()
+		ws.count -= maxWatchers - 1
+	}()
 	if _, err := create(); connect.CodeOf(err) != connect.CodeResourceExhausted {
 		t.Fatalf("one more: %v, want resource_exhausted", err)
 	}

@@ -1,6 +1,7 @@
 package layers_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"slices"
@@ -129,4 +130,35 @@ func TestKeep(t *testing.T) {
 			t.Errorf("kept %v: got error %v", keep, err)
 		}
 	}
+}
+
+// recorded merges nothing, and records what it was given.
+type recorded struct{ dirs *[]string }
+
+func (r recorded) Merge(_ context.Context, dirs []string, _ string) error {
+	*r.dirs = slices.Clone(dirs)
+	return nil
+}
+
+// TestMergeIsWhole checks that all layers of a chain are merged, lowest first, the new one last.
+func TestMergeIsWhole(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	_, st := open(t, dir)
+	var merged []string
+	s := layers.Open(layers.Options{Store: st, Sharing: func() layers.Sharing { return recorded{&merged} }})
+	var all []string
+	for range layers.MaxChain + 1 {
+		all = append(all, add(t, s))
+	}
+	dirs, err := s.Hold(all...)
+	must.Do(t, err)
+	chain, err := s.Chain(t.Context(), all[:layers.MaxChain], all[layers.MaxChain])
+	must.Do(t, err)
+	if !slices.Equal(merged, dirs) || len(chain) != 1 {
+		t.Errorf("got %q of %q merged, want %q", chain, merged, dirs)
+	}
+	s.Release(chain...)
+	s.Release(all...)
+	s.Release(all[:layers.MaxChain]...)
 }

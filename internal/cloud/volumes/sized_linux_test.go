@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -320,5 +321,18 @@ func TestSizeRefused(t *testing.T) {
 		if err := r.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// A start looks for what is left in volumes without a size only: others are swept when they are mounted.
+func TestStartOfSized(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, t.TempDir())
+	create(t, sized(t, s, MinSize), "1", "small")
+	create(t, sized(t, s, 0), "2", "large")
+	var log bytes.Buffer
+	r := New(Options{Store: s, OneID: os.Geteuid() != 0, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if len(r.List()) != 2 || log.Len() > 0 {
+		t.Errorf("got %v and the log %s, want two volumes and nothing", r.List(), log.String())
 	}
 }

@@ -1,0 +1,163 @@
+//go:build linux
+
+package envd
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/pty"
+	"github.com/e2bctl/e2bctl/internal/gen/filesystem"
+	"github.com/e2bctl/e2bctl/internal/gen/process"
+	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
+)
+
+// TestResultsOfEndedProcesses checks for how long the result of a process stays, how many results do,
+// and that a process whose pid another one already has does not take that away.
+func TestResultsOfEndedProcesses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ps := newProcesses(nil, slog.New(slog.DiscardHandler))
+		old, next := &running{pid: 7, end: &process.ProcessEvent_EndEvent{ExitCode: 3}}, &running{pid: 7}
+		ps.live[7] = next
+		ps.retire(old, false)
+		if ps.live[7] != next {
+			t.Error("the process that has the pid now cannot be found")
+		}
+		time.Sleep(retention)
+		if got, err := ps.findRetired(byPid(7)); err != nil || got.end.GetExitCode() != 3 {
+			t.Errorf("after %v: got %+v and error %v, want the result", retention, got, err)
+		}
+		time.Sleep(1)
+		if got, err := ps.findRetired(byPid(7)); err == nil {
+			t.Errorf("later: got %+v, want none", got)
+		}
+		for pid := range uint32(maxRetired + 5) {
+			ps.retire(&running{pid: pid, end: old.end}, false)
+		}
+		if len(ps.retired) != maxRetired || ps.retired[0].pid != 5 {
+			t.Errorf("got %d results from that of %d on, want the newest %d", len(ps.retired), ps.retired[0].pid, maxRetired)
+		}
+	})
+}
+
+// TestPidInUseAgain checks that a pid names the process that has it now, not an ended one.
+func TestPidInUseAgain(t *testing.T) {
+	t.Parallel()
+	d := serve(t)
+	first := d.run(t, shell("true"))
+	ps := d.server.processes
+	ps.mu.Lock()
+	for pid := range uint32(5000) { // one of them is the next
+		ps.retired = append(ps.retired, retired{pid: first.pid + 1 + pid, at: time.Now()})
+	}
+	ps.mu.Unlock()
+	s, pid := d.begin(t, connect.NewRequest(shell("sleep 60")))
+	defer s.Close()
+	if got, err := ps.findRetired(byPid(pid)); err == nil {
+		t.Errorf("got %+v for a process that runs", got)
+	}
+}
+
+// TestTerminalThatFails checks that no side of a terminal stays open that cannot be used.
+func TestTerminalThatFails(t *testing.T) {
+	t.Parallel()
+	controller, tty, err := pty.Open()
+	must.Do(t, err)
+	closed, _, err := pty.Open()
+	must.Do(t, err)
+	must.Do(t, closed.Close())
+	l := &launch{
+		user: &User{}, pty: &process.PTY{Size: &process.PTY_Size{Cols: 1, Rows: 1}},
+		terminal: func() (*os.File, *os.File, error) { return closed, tty, nil },
+	}
+	if _, _, err := l.openTerminal(); err == nil {
+		t.Error("got no error of a terminal that is closed")
+	}
+	if _, err := tty.Stat(); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("the terminal: got error %v, want it to be closed", err)
+	}
+	must.Do(t, controller.Close())
+}
+
+// TestLengthOfAForm checks that only the first file of a form may be as long as the form: a second one
+// is not refused for the room that the form would take.
+func TestLengthOfAForm(t *testing.T) {
+	t.Parallel()
+	d := serve(t)
+	target := &fileTarget{user: d.server.users.fallback, length: 1 << 62}
+	if _, err := d.server.receiveFile(strings.NewReader("x"), target, "a", nil); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("the first file: got error %v, want %v", err, syscall.ENOSPC)
+	}
+	if file, err := d.server.receiveFile(strings.NewReader("x"), target, "b", nil); err != nil || file.Name != "b" {
+		t.Errorf("the second file: got %+v and error %v, want it to be stored", file, err)
+	}
+}
+
+// TestRefusedWatchers checks that a watcher that cannot be made takes no place.
+func TestRefusedWatchers(t *testing.T) {
+	t.Parallel()
+	d := serve(t)
+	for range maxWatchers + 1 {
+		if _, err := d.files().CreateWatcher(t.Context(), connect.NewRequest(&filesystem.CreateWatcherRequest{Path: "none"})); connect.CodeOf(err) != connect.CodeNotFound {
+			t.Fatalf("got error %v, want one of a directory that is not there", err)
+		}
+	}
+}
+
+// TestKeptEventsGo checks that events that nobody fetched are kept no longer than their watcher.
+func TestKeptEventsGo(t *testing.T) {
+	t.Parallel()
+	d := serve(t)
+	made, err := d.files().CreateWatcher(t.Context(), connect.NewRequest(&filesystem.CreateWatcherRequest{Path: "."}))
+	must.Do(t, err)
+	put(t, d.home+"/a", "")
+	patience.Until(t, "an event to be kept", func() bool { return d.server.watchers.kept.Load() > 0 })
+	_, err = d.files().RemoveWatcher(t.Context(), connect.NewRequest(&filesystem.RemoveWatcherRequest{WatcherId: made.Msg.GetWatcherId()}))
+	must.Do(t, err)
+	patience.Until(t, "no event to be kept", func() bool { return d.server.watchers.kept.Load() == 0 })
+}
+
+// TestWatchIsBounded checks the number of directories of a watch and of files that it remembers, and
+// that it forgets what is below a directory that has moved.
+func TestWatchIsBounded(t *testing.T) {
+	t.Parallel()
+	d := serve(t)
+	w, err := d.server.newWatch(d.home, &filesystem.WatchDirRequest{Path: d.home, Recursive: true})
+	must.Do(t, err)
+	defer func() { must.Do(t, w.close()) }()
+	must.Do(t, os.MkdirAll(d.home+"/a/b", 0o700))
+	put(t, d.home+"/a/file", "")
+	must.Do(t, w.add(d.home+"/a", nil))
+	w.reported[d.home+"/a/file"] = inode{}
+	w.forget(d.home+"/a", true)
+	if len(w.dirs)+len(w.reported) > 0 || len(w.notify.dirs) != 1 {
+		t.Errorf("after the move of a directory: %v, %v and %v are known, want the root alone", w.dirs, w.reported, w.notify.dirs)
+	}
+	for n := range maxReported {
+		w.reported[strconv.Itoa(n)] = inode{}
+	}
+	must.Do(t, w.created(d.home+"/a", func(string, filesystem.EventType) error { return nil }))
+	if len(w.reported) != 2 {
+		t.Errorf("%d files are remembered, want the newest", len(w.reported))
+	}
+	for before, want := range map[int]error{maxWatchedDirs - 1: nil, maxWatchedDirs: errTooManyDirs} {
+		clear(w.dirs)
+		for n := range before {
+			w.dirs[strconv.Itoa(n)] = true
+		}
+		if err := w.add(d.home+"/a/b", nil); !errors.Is(err, want) {
+			t.Errorf("one directory after %d: got error %v, want %v", before, err, want)
+		}
+	}
+}
