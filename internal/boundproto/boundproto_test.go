@@ -61,4 +61,3 @@ func TestLimit(t *testing.T) {
 		t.Error("a string was read into")
 	}
 }
-
