@@ -114,7 +114,8 @@ func (fs *faults) handler(next http.Handler) http.Handler {
 	return fs.operationHandler(func(*http.Request) string { return "" }, next)
 }
 
-// operationHandler answers the requests that match a fault for their operation. next answers all others.
+// operationHandler answers the requests that match a fault for their operation. next answers
+// all others.
 func (fs *faults) operationHandler(operation func(*http.Request) string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f, ok := fs.take(r, operation(r))

@@ -52,7 +52,7 @@ func (g *Group) State() *os.ProcessState { return g.cmd.ProcessState }
 // Wait waits for the leader and returns the same errors as the function [Wait].
 func (g *Group) Wait() error {
 	g.await()
-	// The lock prevents that the pid is given to another process before a signal is sent.
+	// The lock keeps the pid from being given to another process before the signal is sent.
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.reaped = true

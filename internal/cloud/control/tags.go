@@ -177,8 +177,8 @@ func parseTagPage(query *query) (p tagPage, err error) {
 	return p, nil
 }
 
-// tagNames returns the page of a template's tags, and the cursor of the next page. next is nil after
-// the last page.
+// tagNames returns the page of a template's tags, and the cursor of the next page. next is nil
+// after the last page.
 func (p *tagPage) tagNames(t *templates.Template) (names []string, next *string) {
 	var all []cursor
 	for name, tag := range t.Tags {

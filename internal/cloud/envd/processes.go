@@ -28,8 +28,7 @@ const (
 	outputGrace = 500 * time.Millisecond
 	// killLimit bounds how long a kill waits for the end of the process.
 	killLimit = 5 * time.Second
-	// retention is how long the result of a process stays available after the end of the
-	// process.
+	// retention is the time for which the result of an ended process stays available.
 	retention  = 30 * time.Second
 	maxRetired = 1024
 	// maxTag is the maximum length of a tag. Tags of ended processes are kept, too.

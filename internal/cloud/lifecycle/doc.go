@@ -20,8 +20,9 @@
 //
 // A pause with memory stops the processes and keeps them. If the store is durable, the pause
 // also copies the files, and the memory if the engine can save it, so that the sandbox can be
-// resumed after the server has ended. After that, a pause without
-// saved memory counts as a filesystem pause. A filesystem pause copies the files, in every store, and ends the processes.
+// resumed after the server has ended. After that, a pause without saved memory counts as a
+// filesystem pause. A filesystem pause copies the files, in every store, and ends the
+// processes.
 //
 // If the memory cannot be saved, a requested pause fails, and an automatic pause keeps only the
 // files. If envd does not answer, the memory is not saved. If the limit of frozen sandboxes is

@@ -96,8 +96,8 @@ func (l *endedLog) add(id string, at time.Time, e end) {
 	l.entries[id] = endedEntry{e, at}
 }
 
-// notFound returns the error for a sandbox that does not exist. The error includes the reason for the
-// sandbox's end, if it is known.
+// notFound returns the error for a sandbox that does not exist. The error includes the reason
+// for the sandbox's end, if it is known.
 func (l *endedLog) notFound(id string, now time.Time) *NotFoundError {
 	e, ok := l.entries[id]
 	if !ok || now.Sub(e.at) > remembered {

@@ -208,7 +208,7 @@ func (r *Registry) load(entry store.Record) (k *kept, memory bool, err error) {
 	if err := json.Unmarshal(entry.Value, &s); err != nil {
 		return nil, false, err
 	}
-	s.Request.Template.Engine = cmp.Or(s.Request.Template.Engine, engine.Room) // the only engine at the time when engines were not stored
+	s.Request.Template.Engine = cmp.Or(s.Request.Template.Engine, engine.Room) // records without an engine are older than the other engines
 	sb := newSandbox(s.Request, entry.ID, r.store.Seed())
 	sb.State, sb.StartedAt, sb.EndAt, sb.Memory = Paused, s.StartedAt, s.PausedAt, s.SavedMemory
 	switch {

@@ -155,7 +155,7 @@ type Spec struct {
 // An Instance is a running sandbox.
 type Instance interface {
 	Done() <-chan struct{} // closed when the instance has ended, for any reason; Close waits for the clean-up
-	Err() error            // reason for the end; nil before, and no client learns of the end earlier
+	Err() error            // reason for the end; nil before the end. No client may learn of the end before Err returns it.
 	Close() error          // ends the instance; when it returns, all processes are dead
 
 	// Check returns nil if the engine promises a feature. Otherwise it returns a

@@ -22,10 +22,11 @@ type Checkpoint struct {
 }
 
 // Snapshot copies the files of a running sandbox to a layer, and the memory to another layer.
-// The sandbox continues to run. memory reports whether the memory is requested. If memory is
-// nil, it is saved if the engine supports it and envd answers. Errors are a [*NotFoundError], a
-// [*StateError], a [*SaveError], a [*RefusedError] and [ErrClosed]. If ctx ends, Snapshot
-// returns the error of ctx, and nothing of the snapshot is left.
+// The sandbox continues to run. memory is true if the memory is required, and false if it is
+// unwanted. If memory is nil, the memory is saved if the engine supports it and envd answers.
+// Errors are a [*NotFoundError], a [*StateError], a [*SaveError], a [*RefusedError] and
+// [ErrClosed]. If ctx ends, Snapshot returns the error of ctx, and nothing of the snapshot is
+// left.
 func (r *Registry) Snapshot(ctx context.Context, id string, memory *bool) (Checkpoint, error) {
 	return r.checkpoint(ctx, id, onSnapshot, memory)
 }

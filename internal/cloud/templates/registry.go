@@ -115,7 +115,7 @@ func load(entry store.Record) (Template, error) {
 		if b.Status == "" { // stored by version 1
 			b.Status, b.FinishedAt = Ready, b.CreatedAt
 		}
-		b.Engine = cmp.Or(b.Engine, engine.Room) // the only engine at the time when engines were not stored
+		b.Engine = cmp.Or(b.Engine, engine.Room) // records without an engine are older than the other engines
 	}
 	for tag := range t.Tags {
 		if b, ok := t.Tagged(tag); !ok || b.Status != Ready {

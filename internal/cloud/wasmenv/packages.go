@@ -110,7 +110,8 @@ func names(all []npmPackage) string {
 	return strings.Join(files, " and ")
 }
 
-// unpack unpacks the packages, whose files are in from, to dir.
+// unpack unpacks files of the packages. The directory from contains the packages, and dir
+// receives the files.
 func unpack(all []npmPackage, from, dir string) error {
 	if err := os.Mkdir(filepath.Join(dir, pyodideName), 0o755); err != nil {
 		return err
