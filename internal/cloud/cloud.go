@@ -75,9 +75,9 @@ type Options struct {
 	Images       ImageSources      // further sources of container images
 	Roots        *x509.CertPool    // for the certificates of hosts with header rules; nil: the machine's
 	Logger       *slog.Logger      // nil: no log
-	// Ask decides whether a sandbox may reach a host that its rules allow without naming it; nil:
+	// Ask decides whether a sandbox may reach a port of a host that its rules allow without naming it; nil:
 	// it may. It is not called for a sandbox whose own rules have somebody asked.
-	Ask func(ctx context.Context, id, host string) bool
+	Ask func(ctx context.Context, id, host string, port int) bool
 }
 
 // Cloud is an E2B-compatible service that runs inside this process. It is safe

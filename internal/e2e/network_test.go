@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -309,9 +310,9 @@ func TestAsk(t *testing.T) {
 	defer close(never)
 	sb := cloud.Create(t, sandbox.WithNetwork(sandbox.Network{
 		AllowOut: []string{"allowed.test"}, DenyOut: []string{"203.0.113.0/24"},
-	}), sandbox.WithAsk(func(_ context.Context, host string) bool {
+	}), sandbox.WithAsk(func(_ context.Context, host string, port int) bool {
 		mu.Lock()
-		asked[host]++
+		asked[net.JoinHostPort(host, strconv.Itoa(port))]++
 		mu.Unlock()
 		switch host {
 		case "panic.test":
@@ -339,7 +340,9 @@ func TestAsk(t *testing.T) {
 		"http://203.0.113.7/":                "denied by the sandbox's network rules",
 		"http://169.254.169.254/":            "cloud metadata",
 		direct + "http://198.51.100.1:8080/": "origin of 198.51.100.1:8080",
-		direct + "http://lookup.test/":       "Could not resolve host",
+		direct + "http://lookup.test/":       "said no",
+		direct + "http://yes3.test/":         "origin of yes3.test",
+		direct + "http://yes3.test:8080/":    "origin of yes3.test:8080",
 		direct + "--resolve yes2.test:80:198.51.100.2 http://yes2.test/": "origin of yes2.test",
 		direct + "--resolve no2.test:80:198.51.100.2 http://no2.test/":   "said no",
 	}
@@ -347,13 +350,13 @@ func TestAsk(t *testing.T) {
 	check(sb, want) // the program is not asked again
 	run(t, sb, "for i in $(seq 20); do curl -sS http://yes$i.many.test/ http://yes.many.test/ & done; wait")
 	mu.Lock()
-	for _, host := range []string{"yes.test", "no.test", "panic.test", "198.51.100.1", "lookup.test", "yes2.test", "no2.test", "yes.many.test", "yes1.many.test", "yes20.many.test"} {
+	for _, host := range []string{"yes.test:80", "no.test:80", "panic.test:80", "198.51.100.1:8080", "lookup.test:80", "yes2.test:80", "yes3.test:80", "yes3.test:8080", "no2.test:80", "yes.many.test:80", "yes1.many.test:80", "yes20.many.test:80"} {
 		if asked[host] != 1 {
 			t.Errorf("asked about %s %d times, want 1", host, asked[host])
 		}
 	}
-	if len(asked) != 7+21 {
-		t.Errorf("asked about %v, want 28 hosts", asked)
+	if len(asked) != 9+21 {
+		t.Errorf("asked about %v, want 30 ports of hosts", asked)
 	}
 	clear(asked)
 	mu.Unlock()
@@ -375,8 +378,8 @@ func TestAsk(t *testing.T) {
 	defer forks[0].Sandbox.Close()
 	check(forks[0].Sandbox, map[string]string{"http://yes.test/": "origin of yes.test"})
 	mu.Lock()
-	if asked["yes.test"] != 1 {
-		t.Errorf("for a copy: asked %d times, want 1", asked["yes.test"])
+	if asked["yes.test:80"] != 1 {
+		t.Errorf("for a copy: asked %d times, want 1", asked["yes.test:80"])
 	}
 	mu.Unlock()
 
@@ -388,7 +391,7 @@ func TestAsk(t *testing.T) {
 	if _, err := sb.Commands.Start(t.Context(), "curl -s http://never.test/", nil); err != nil {
 		t.Fatal(err)
 	}
-	patience.Until(t, "the question that gets no answer is asked", func() bool { mu.Lock(); defer mu.Unlock(); return asked["never.test"] == 1 })
+	patience.Until(t, "the question that gets no answer is asked", func() bool { mu.Lock(); defer mu.Unlock(); return asked["never.test:80"] == 1 })
 	if err := sb.Detach(); err != nil {
 		t.Error(err)
 	}

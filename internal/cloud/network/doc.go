@@ -21,10 +21,12 @@
 // reach those too.
 //
 // Rules can want a program to be asked ([Asks]) about hosts that only the rule about all traffic
-// denies. A name is not looked up before the answer, and its addresses must pass all other rules
-// after it. An answer about a name holds for connections that show the name. For a connection
-// without a name, such as one to another port, the program is asked about its address, even if
-// the address was looked up from an allowed name.
+// denies, with the port. A DNS question about a name is answered with an address that stands for
+// it, and makes no question and no lookup: see standIns. A connection to such an address asks
+// about the name and the port, or at ports 80 and 443 about the name that it shows, and if it shows
+// none also about the address. After a yes the name is looked up, and its addresses must pass all
+// other rules. For other addresses the program is asked about
+// the address, even if it was looked up from a name that the rules allow.
 //
 // The public name of a sandbox's port, such as 8080-i1a2b3.localhost, leads to that sandbox,
 // through [Peers]: within the rules for names, and through memory, because no address of this
