@@ -122,11 +122,7 @@ a sandbox prints is passed through, so let the runner obey nothing meanwhile:
 // newCmdHelpTopic returns a command without a run function: cobra lists it
 // under additional help topics and prints its text for `e2bctl help <name>`.
 func newCmdHelpTopic(name, short, text string) *cobra.Command {
-	cmd := &cobra.Command{Use: name, Short: short, Long: text}
-	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
-		cmd.Print(cmd.Long)
-	})
-	return cmd
+	return &cobra.Command{Use: name, Short: short, Long: text}
 }
 
 // refuseUnknownTopics makes help fail for an unknown topic. cobra's help would
