@@ -9,12 +9,14 @@ import (
 	"strconv"
 )
 
-// Question asks whether a sandbox may reach a host.
+// Question asks whether a sandbox may reach a port of a host.
 type Question struct {
 	// ID is greater than the ids of earlier questions.
 	ID int64 `json:"id"`
 	// Host is a name in lower case, or an address.
 	Host string `json:"host"`
+	// Port is the TCP port.
+	Port int `json:"port"`
 }
 
 // QuestionsParams selects questions. The zero value selects all.
@@ -51,7 +53,7 @@ func (s *SandboxService) Questions(ctx context.Context, id string, p *QuestionsP
 type AnswerParams struct {
 	// ID is the id of the question.
 	ID int64 `json:"id"`
-	// Allow says whether the host may be reached.
+	// Allow says whether the port of the host may be reached.
 	Allow bool `json:"allow"`
 }
 

@@ -18,7 +18,7 @@ import (
 func TestAsk(t *testing.T) {
 	t.Parallel()
 	var calls []string
-	features, questions := `{"ask":true}`, `{"questions":[{"id":7,"host":"a.test"}]}`
+	features, questions := `{"ask":true}`, `{"questions":[{"id":7,"host":"a.test","port":443}]}`
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		calls = append(calls, r.Method+" "+r.URL.String()+" "+string(body))
@@ -39,7 +39,7 @@ func TestAsk(t *testing.T) {
 	defer c.Close()
 	got, err := c.Sandboxes.Questions(t.Context(), "i1", &QuestionsParams{After: 6})
 	must.Do(t, err)
-	if diff := cmp.Diff([]Question{{ID: 7, Host: "a.test"}}, got); diff != "" {
+	if diff := cmp.Diff([]Question{{ID: 7, Host: "a.test", Port: 443}}, got); diff != "" {
 		t.Error(diff)
 	}
 	if err := c.Sandboxes.Answer(t.Context(), "i1", &AnswerParams{ID: 7, Allow: true}); err != nil {

@@ -98,20 +98,24 @@ func TestAsk(t *testing.T) {
 		{"yes.test", "y\r", "origin of yes.test"}, {"no.test", "\r", "said no"}, {"other.test", "maybe\r", "said no"}, {"always.test", "a\r", "origin of always.test"},
 	} {
 		page := a.reaches(id, test.host)
-		a.sees("sandbox " + id + " wants to reach " + test.host + ": allow? [y]es / [N]o / [a]lways ")
+		a.sees("sandbox " + id + " wants to reach " + test.host + ":80: allow? [y]es / [N]o / [a]lways ")
 		a.types(test.typed)
 		a.gets(page, test.want)
 	}
 	a.gets(a.reaches(id, "yes.test"), "origin of yes.test")
 	a.gets(a.reaches(id, "no.test"), "said no")
-	if n := a.questions(); n != 4 {
-		t.Errorf("%d questions were asked, want one for each host", n)
+	other := a.reaches(id, "yes.test:8080")
+	a.sees("wants to reach yes.test:8080")
+	a.types("n\r")
+	a.gets(other, "said no")
+	if n := a.questions(); n != 5 {
+		t.Errorf("%d questions were asked, want one for each host and port", n)
 	}
 
 	one, two := a.reaches(id, "one.test"), a.reaches(id, "two.test")
-	patience.Until(t, "the next question", func() bool { return a.questions() == 5 })
+	patience.Until(t, "the next question", func() bool { return a.questions() == 6 })
 	a.types("y\r")
-	patience.Until(t, "the last question", func() bool { return a.questions() == 6 })
+	patience.Until(t, "the last question", func() bool { return a.questions() == 7 })
 	a.types("y\r")
 	a.gets(one, "origin of one.test")
 	a.gets(two, "origin of two.test")
@@ -127,8 +131,8 @@ func TestAsk(t *testing.T) {
 func (a *asking) always(id string) {
 	t := a.t
 	t.Helper()
-	if got := a.e2bctl("local", "ask", "ls", "-o", "name"); got != "always.test" {
-		t.Errorf("always allowed is %q, want always.test", got)
+	if got := a.e2bctl("local", "ask", "ls", "-o", "name"); got != "always.test:80" {
+		t.Errorf("always allowed is %q, want always.test:80", got)
 	}
 	info, err := os.Stat(filepath.Join(a.home, "e2bctl", "cloud", "allowed-hosts.json"))
 	must.Do(t, err)
@@ -141,8 +145,12 @@ func (a *asking) always(id string) {
 	if n := a.questions(); n != before {
 		t.Errorf("%d questions were asked, want %d", n, before)
 	}
-	if got := a.e2bctl("local", "ask", "forget", "ALWAYS.test", "--jq", ".host"); got != "always.test" {
-		t.Errorf("forgotten is %q, want always.test", got)
+	port := a.reaches(second, "always.test:8080")
+	a.sees("sandbox " + second + " wants to reach always.test:8080")
+	a.types("n\r")
+	a.gets(port, "said no")
+	if got := a.e2bctl("local", "ask", "forget", "ALWAYS.test:80", "--jq", `.[] | "\(.host) \(.port)"`); got != "always.test 80" {
+		t.Errorf("forgotten is %q, want always.test and port 80", got)
 	}
 	third := a.e2bctl("create", "-q")
 	page := a.reaches(third, "always.test")

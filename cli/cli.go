@@ -6,6 +6,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"os"
@@ -96,12 +97,15 @@ func run(ctx context.Context, ios *cmdutil.IOStreams, args []string) int {
 		}
 		return nil
 	})
+	help := &helper{io: ios}
+	help.serve(root)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err != nil && !started {
 		f.ReadOutputFlag(args)
 		err = &cmdutil.UsageError{Err: err, Command: cmd.CommandPath()}
 	}
+	err = cmp.Or(err, help.err)
 	status := report(ctx, f, cmd, err)
 	f.EndTrace(status)
 	return status

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/e2bctl/e2bctl/api"
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
@@ -86,8 +87,12 @@ func addLiveCompletion(f *cmdutil.Factory, root *cobra.Command) {
 	fixed := func(values ...string) cobra.CompletionFunc {
 		return cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
 	}
-	complete(root, "output", fixed(cmdutil.OutputFormats()...))
 	each(root, func(cmd *cobra.Command) {
+		cmd.LocalFlags().VisitAll(func(flag *pflag.Flag) {
+			if values := choicesOf(flag); values != nil {
+				complete(cmd, flag.Name, fixed(values...))
+			}
+		})
 		if argument, ok := liveArguments(strings.TrimPrefix(cmd.CommandPath(), "e2bctl ")); ok {
 			cmd.ValidArgsFunction = argument.complete(f)
 		}
@@ -97,9 +102,21 @@ func addLiveCompletion(f *cmdutil.Factory, root *cobra.Command) {
 		for _, flag := range []string{"template", "new"} {
 			complete(cmd, flag, liveArgument{list: templates, isMany: true}.complete(f))
 		}
+		if cmd.Name() == "wait" {
+			complete(cmd, "for", cobra.FixedCompletions([]string{"running", "paused", "stopped", "port=", "file="}, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
+		}
 		complete(cmd, "context", completeContexts(f))
 		complete(cmd, "sandbox", liveArgument{list: sandboxes(), isMany: true}.complete(f))
 	})
+}
+
+// choicesOf returns the values of a flag that has a fixed set of them, which is what its type
+// says, such as kill|pause. It returns nil for other flags.
+func choicesOf(flag *pflag.Flag) []string {
+	if kind := flag.Value.Type(); strings.Contains(kind, "|") {
+		return strings.Split(kind, "|")
+	}
+	return nil
 }
 
 func (a liveArgument) complete(f *cmdutil.Factory) cobra.CompletionFunc {

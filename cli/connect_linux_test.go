@@ -43,7 +43,13 @@ func atTerminal(t *testing.T, cloud *sandboxtest.Cloud, args ...string) *person 
 // inTerminal starts e2bctl in a directory and a terminal of 91 columns and 31 rows.
 func inTerminal(t *testing.T, dir string, env []string, args ...string) *person {
 	t.Helper()
-	p := &person{t: t, cmd: exec.CommandContext(t.Context(), "e2bctl", args...)}
+	return usesInTerminal(t, dir, env, "e2bctl", args...)
+}
+
+// usesInTerminal is inTerminal for any program.
+func usesInTerminal(t *testing.T, dir string, env []string, program string, args ...string) *person {
+	t.Helper()
+	p := &person{t: t, cmd: exec.CommandContext(t.Context(), program, args...)}
 	var err error
 	p.keyboard, p.tty, err = pty.Open()
 	must.Do(t, err)

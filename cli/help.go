@@ -76,8 +76,8 @@ characters.
 `
 
 const ciHelp = `In a job of GitHub Actions, GitLab, Buildkite, CircleCI, Azure Pipelines, Bitbucket
-or Jenkins, each sandbox that create, run, code run and connect --new make has
-metadata about the job:
+or Jenkins, each sandbox that create, run, code run, code repl, connect --new and mcp
+make has metadata about the job:
 
   ci             the ID of the run, with its attempt on GitHub
   ci_system      github, gitlab, buildkite, circleci, azure, bitbucket, jenkins
@@ -86,7 +86,8 @@ metadata about the job:
 
 --metadata with the same key takes precedence, and --no-ci-metadata leaves all of it
 out. A value has 128 bytes at most and no control characters; what was changed ends
-with a hash of the original. A last step, which also runs when others failed or were
+with a hash of the original. A copy that fork makes has the metadata of its original,
+because services let nobody choose it. A last step, which also runs when others failed or were
 cancelled, kills what is left without knowing any of this:
 
   e2bctl kill --all --ci --yes       what this job has created
@@ -121,11 +122,7 @@ a sandbox prints is passed through, so let the runner obey nothing meanwhile:
 // newCmdHelpTopic returns a command without a run function: cobra lists it
 // under additional help topics and prints its text for `e2bctl help <name>`.
 func newCmdHelpTopic(name, short, text string) *cobra.Command {
-	cmd := &cobra.Command{Use: name, Short: short, Long: text}
-	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
-		cmd.Print(cmd.Long)
-	})
-	return cmd
+	return &cobra.Command{Use: name, Short: short, Long: text}
 }
 
 // refuseUnknownTopics makes help fail for an unknown topic. cobra's help would

@@ -76,6 +76,13 @@ func TestReplRunsCells(t *testing.T) {
 	p.types("\r")
 	p.sees("1221")
 	p.prompts()
+
+	// Ctrl-R: the latest cell with this text is twice(2500), and an older one is the function.
+	p.types("twice\x12")
+	p.sees("twice(2500)")
+	p.types("\x7f+5)\r")
+	p.sees("5010")
+	p.prompts()
 	p.types("\x04")
 	p.ends(0)
 	p.sees("\x1b[?2004l")

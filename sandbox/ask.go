@@ -19,29 +19,29 @@ const (
 )
 
 // WithAsk sets a function that is called before the sandbox reaches a host that neither AllowOut
-// nor DenyOut of [Network] names. ask gets the host's name or address, and returns whether it may
-// be reached. A sandbox that is created with it denies [AllTraffic] otherwise. With [Connect], ask
+// nor DenyOut of [Network] names. ask gets the host's name or address, and the port. It returns
+// whether the port may be reached. A sandbox that is created with it denies [AllTraffic] otherwise. With [Connect], ask
 // is called for a sandbox that was created with one, or whose rules this handle sets by
 // [Sandbox.SetNetwork].
 //
-// The answer holds for the sandbox's life, for every port. It is no if there is none within 30
+// The answer holds for this host and port, for the sandbox's life. It is no if there is none within 30
 // seconds, if ask panics, or if no handle with it is open. ctx ends then, and with the handle,
 // which does not wait for ask. Up to 32 questions are asked at the same time.
 //
-// ask gets names before they are looked up. A program that does not wait long enough has to try
-// again: most wait for 10 seconds, and for 30 if they use the proxy of their environment. Copies
-// of [Sandbox.Fork] ask anew.
+// Names are looked up after the answer. Inside, such a name resolves to an address of
+// 198.18.0.0/15 that stands for it. The answer is awaited when a program connects. A program that
+// does not wait long enough has to try again. Copies of [Sandbox.Fork] ask anew.
 //
 // Only the local cloud asks. For other services the error is [errors.ErrUnsupported], and
 // nothing is created, changed or resumed.
-func WithAsk(ask func(ctx context.Context, host string) bool) HandleOption {
+func WithAsk(ask func(ctx context.Context, host string, port int) bool) HandleOption {
 	return handleOption(func(c *config) error { c.ask = ask; return nil })
 }
 
 // asker calls the function of [WithAsk] for the questions about one sandbox.
 type asker struct {
 	sb  *Sandbox
-	ask func(ctx context.Context, host string) bool
+	ask func(ctx context.Context, host string, port int) bool
 }
 
 // start answers questions while the handle is open.
@@ -96,20 +96,20 @@ func (a *asker) answer(ctx context.Context, q api.Question) {
 		}
 		err := a.sb.client.api.Sandboxes.Answer(ctx, a.sb.ID(), &api.AnswerParams{ID: q.ID, Allow: allow})
 		if err != nil && ctx.Err() == nil {
-			a.sb.client.api.Logger().WarnContext(ctx, "the answer of WithAsk came too late", "sandbox", a.sb.ID(), "host", q.Host, "error", err)
+			a.sb.client.api.Logger().WarnContext(ctx, "the answer of WithAsk came too late", "sandbox", a.sb.ID(), "host", q.Host, "port", q.Port, "error", err)
 		}
 	}()
-	allow = a.call(ctx, q.Host)
+	allow = a.call(ctx, q)
 }
 
-func (a *asker) call(ctx context.Context, host string) (allow bool) {
+func (a *asker) call(ctx context.Context, q api.Question) (allow bool) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	defer func() {
 		if p := recover(); p != nil {
 			allow = false
-			a.sb.client.api.Logger().ErrorContext(ctx, "the function of WithAsk panicked, which is a no", "sandbox", a.sb.ID(), "host", host, "panic", p, "stack", string(debug.Stack()))
+			a.sb.client.api.Logger().ErrorContext(ctx, "the function of WithAsk panicked, which is a no", "sandbox", a.sb.ID(), "host", q.Host, "port", q.Port, "panic", p, "stack", string(debug.Stack()))
 		}
 	}()
-	return a.ask(ctx, host)
+	return a.ask(ctx, q.Host, q.Port)
 }

@@ -33,7 +33,7 @@ func (s *service) asks(hosts ...string) {
 			var questions []string
 			once.Do(func() {
 				for i, host := range hosts {
-					questions = append(questions, fmt.Sprintf(`{"id":%d,"host":%q}`, i+1, host))
+					questions = append(questions, fmt.Sprintf(`{"id":%d,"host":%q,"port":443}`, i+1, host))
 				}
 			})
 			fmt.Fprintf(w, `{"questions":[%s]}`, strings.Join(questions, ","))
@@ -57,7 +57,7 @@ func TestAsk(t *testing.T) {
 	asked, ended, forever := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	defer close(forever)
 	c := s.client(WithLogger(slog.New(slog.NewTextHandler(log, nil))))
-	sb, err := c.Create(t.Context(), WithNetwork(Network{DenyOut: []string{"10.0.0.0/8"}}), WithAsk(func(ctx context.Context, host string) bool {
+	sb, err := c.Create(t.Context(), WithNetwork(Network{DenyOut: []string{"10.0.0.0/8"}}), WithAsk(func(ctx context.Context, host string, port int) bool {
 		switch host {
 		case "panic.test":
 			panic("no idea")
@@ -69,7 +69,7 @@ func TestAsk(t *testing.T) {
 			close(ended)
 			<-forever
 		}
-		return host == "yes.test"
+		return host == "yes.test" && port == 443
 	}))
 	must.Do(t, err)
 	defer sb.Close()
@@ -98,7 +98,7 @@ func TestAsk(t *testing.T) {
 func TestAskUnsupported(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	ask := WithAsk(func(context.Context, string) bool { return true })
+	ask := WithAsk(func(context.Context, string, int) bool { return true })
 	for _, answer := range []struct {
 		status int
 		text   string
@@ -135,7 +135,7 @@ func TestAskLater(t *testing.T) {
 	s := newService(t)
 	s.asks("a.test")
 	c := s.client()
-	sb, err := c.Connect(t.Context(), testID, WithAsk(func(context.Context, string) bool { return true }))
+	sb, err := c.Connect(t.Context(), testID, WithAsk(func(context.Context, string, int) bool { return true }))
 	must.Do(t, err)
 	defer sb.Close()
 	answered := `POST /local/sandboxes/` + testID + `/asks {"id":1,"allow":true}`

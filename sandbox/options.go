@@ -49,7 +49,7 @@ type sandboxConfig struct {
 	metadata, envs map[string]string
 	internet       *bool
 	network        *api.Egress
-	ask            func(ctx context.Context, host string) bool
+	ask            func(ctx context.Context, host string, port int) bool
 	private        bool
 	httpsPorts     []int
 	requestHost    string

@@ -75,10 +75,9 @@ type Options struct {
 	Images       ImageSources      // sources of container images besides registries
 	Roots        *x509.CertPool    // trusted roots for the certificates of hosts with header rules; nil: the machine's roots
 	Logger       *slog.Logger      // nil: no log
-	// Ask decides whether a sandbox may reach a host that its rules allow without naming it. If
-	// Ask is nil, the sandbox may. Ask is not called for a sandbox whose own rules send such
-	// questions to a client.
-	Ask func(ctx context.Context, id, host string) bool
+	// Ask decides whether a sandbox may reach a port of a host that its rules allow without naming it; nil:
+	// it may. It is not called for a sandbox whose own rules have somebody asked.
+	Ask func(ctx context.Context, id, host string, port int) bool
 }
 
 // Cloud is an E2B-compatible service that runs inside this process. It is safe for concurrent

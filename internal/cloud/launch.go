@@ -416,13 +416,13 @@ func (r *reachable) SetEgress(rules *network.Rules) {
 	r.Sandbox.SetEgress(egress)
 }
 
-// egress returns the network access of a sandbox with these rules. If the rules allow a host
-// without naming it, Options.Ask decides, unless it is nil.
+// egress returns the network access of a sandbox with these rules. If the cloud has a function that
+// is asked, it decides about the hosts that the rules allow without naming them.
 func (c *Cloud) egress(id string, rules *network.Rules, denials *network.Denials, asks *network.Asks) *network.Egress {
 	e := &network.Egress{Dialer: c.dialer, Rules: rules, Denials: denials, Asks: asks, Peers: c.peers.paths}
 	if ask := c.options.Ask; ask != nil && !rules.Asks() {
 		e.Rules = rules.AskingOtherwise()
-		e.Ask = func(ctx context.Context, host string) bool { return ask(ctx, id, host) }
+		e.Ask = func(ctx context.Context, to network.Target) bool { return ask(ctx, id, to.Host, int(to.Port)) }
 	}
 	return e
 }

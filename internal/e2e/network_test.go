@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -291,8 +292,8 @@ func TestTwoSandboxes(t *testing.T) {
 	}
 }
 
-// asking is a cloud whose sandboxes reach names that only its proxy can resolve, and the hosts
-// that it asked about.
+// asking is a cloud whose sandboxes reach names that only its proxy can resolve, and the ports of
+// hosts that it asked about.
 type asking struct {
 	*sandboxtest.Cloud
 
@@ -321,9 +322,9 @@ func (a *asking) sandbox(t *testing.T) *sandbox.Sandbox {
 	never := make(chan struct{})
 	sb := a.Create(t, sandbox.WithNetwork(sandbox.Network{
 		AllowOut: []string{"allowed.test"}, DenyOut: []string{"203.0.113.0/24"},
-	}), sandbox.WithAsk(func(_ context.Context, host string) bool {
+	}), sandbox.WithAsk(func(_ context.Context, host string, port int) bool {
 		a.mu.Lock()
-		a.asked[host]++
+		a.asked[net.JoinHostPort(host, strconv.Itoa(port))]++
 		a.mu.Unlock()
 		switch host {
 		case "panic.test":
@@ -337,15 +338,15 @@ func (a *asking) sandbox(t *testing.T) *sandbox.Sandbox {
 	return sb
 }
 
-// times returns how often the program was asked about host.
-func (a *asking) times(host string) int {
+// times returns how often the program was asked about a port of a host.
+func (a *asking) times(target string) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.asked[host]
+	return a.asked[target]
 }
 
-// hosts returns the number of hosts that the program was asked about.
-func (a *asking) hosts() int {
+// targets returns the number of ports of hosts that the program was asked about.
+func (a *asking) targets() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return len(a.asked)
@@ -376,20 +377,22 @@ func TestAsk(t *testing.T) {
 		"http://203.0.113.7/":                "denied by the sandbox's network rules",
 		"http://169.254.169.254/":            "cloud metadata",
 		direct + "http://198.51.100.1:8080/": "origin of 198.51.100.1:8080",
-		direct + "http://lookup.test/":       "Could not resolve host",
+		direct + "http://lookup.test/":       "said no",
+		direct + "http://yes3.test/":         "origin of yes3.test",
+		direct + "http://yes3.test:8080/":    "origin of yes3.test:8080",
 		direct + "--resolve yes2.test:80:198.51.100.2 http://yes2.test/": "origin of yes2.test",
 		direct + "--resolve no2.test:80:198.51.100.2 http://no2.test/":   "said no",
 	}
 	curls(t, sb, want)
 	curls(t, sb, want) // the program is not asked again
 	sandboxtest.Run(t, sb, "for i in $(seq 20); do curl -sS http://yes$i.many.test/ http://yes.many.test/ & done; wait")
-	for _, host := range []string{"yes.test", "no.test", "panic.test", "198.51.100.1", "lookup.test", "yes2.test", "no2.test", "yes.many.test", "yes1.many.test", "yes20.many.test"} {
-		if n := a.times(host); n != 1 {
-			t.Errorf("asked about %s %d times, want 1", host, n)
+	for _, target := range []string{"yes.test:80", "no.test:80", "panic.test:80", "198.51.100.1:8080", "lookup.test:80", "yes2.test:80", "yes3.test:80", "yes3.test:8080", "no2.test:80", "yes.many.test:80", "yes1.many.test:80", "yes20.many.test:80"} {
+		if n := a.times(target); n != 1 {
+			t.Errorf("asked about %s %d times, want 1", target, n)
 		}
 	}
-	if n := a.hosts(); n != 7+21 {
-		t.Errorf("asked about %d hosts, want 28", n)
+	if n := a.targets(); n != 9+21 {
+		t.Errorf("asked about %d ports of hosts, want 30", n)
 	}
 }
 
@@ -403,8 +406,8 @@ func TestAskAgain(t *testing.T) {
 		must.Do(t, errors.Join(sb.Pause(t.Context(), p), sb.Resume(t.Context(), nil)))
 		curls(t, sb, answers)
 	}
-	if yes, no, all := a.times("yes.test"), a.times("no.test"), a.hosts(); yes != 1 || no != 1 || all != 2 {
-		t.Errorf("after pauses: asked %d and %d times, and about %d hosts, want once about each of 2", yes, no, all)
+	if yes, no, all := a.times("yes.test:80"), a.times("no.test:80"), a.targets(); yes != 1 || no != 1 || all != 2 {
+		t.Errorf("after pauses: asked %d and %d times, and about %d targets, want once about each of 2", yes, no, all)
 	}
 	forks, err := sb.Fork(t.Context(), nil)
 	if err != nil || forks[0].Err != nil {
@@ -412,7 +415,7 @@ func TestAskAgain(t *testing.T) {
 	}
 	defer forks[0].Sandbox.Close()
 	curls(t, forks[0].Sandbox, map[string]string{"http://yes.test/": "origin of yes.test"})
-	if n := a.times("yes.test"); n != 2 {
+	if n := a.times("yes.test:80"); n != 2 {
 		t.Errorf("with a copy: asked %d times, want 2", n)
 	}
 }
@@ -428,7 +431,7 @@ func TestAskNobody(t *testing.T) {
 	defer second.Close()
 	_, err = sb.Commands.Start(t.Context(), "curl -s http://never.test/", nil)
 	must.Do(t, err)
-	patience.Until(t, "the question that gets no answer is asked", func() bool { return a.times("never.test") == 1 })
+	patience.Until(t, "the question that gets no answer is asked", func() bool { return a.times("never.test:80") == 1 })
 	if err := sb.Detach(); err != nil {
 		t.Error(err)
 	}

@@ -81,7 +81,7 @@ type settings struct {
 	limits       engine.Limits
 	denyPrivate  bool
 	proxyNames   bool
-	ask          func(ctx context.Context, id, host string) bool
+	ask          func(ctx context.Context, id, host string, port int) bool
 	images       images
 	logger       *slog.Logger
 }
@@ -222,14 +222,17 @@ func WithProxyNames() Option { return func(s *settings) { s.proxyNames = true } 
 
 // WithAsk sets a function that is called before a sandbox reaches a host that its network rules
 // allow without naming it, as all do for a sandbox that was created without rules. ask gets the id
-// of the sandbox and the host's name or address, and returns whether the host may be reached. It is
-// called from several goroutines. The answer holds for every port, for the life of the sandbox;
-// it is no if there is none within 30 seconds, when ctx ends. Up to 32 questions about one sandbox
-// are open at the same time, and 1,000 in all: more hosts are denied.
+// of the sandbox, the host's name or address, and the port. It returns whether the port may be
+// reached. It is called from several goroutines. The answer holds for this host and port, for the
+// life of the sandbox. It is no if there is none within 30 seconds, when ctx ends. Up to 32
+// questions about one sandbox are open at the same time, and 1,000 in all: more are denied.
+//
+// Names are looked up after the answer. Inside, such a name resolves to an address of
+// 198.18.0.0/15 that stands for it.
 //
 // It is not called for sandboxes that deny [sandbox.AllTraffic] or were created without internet
 // access, nor for those with [sandbox.WithAsk], whose own program is asked.
-func WithAsk(ask func(ctx context.Context, id, host string) bool) Option {
+func WithAsk(ask func(ctx context.Context, id, host string, port int) bool) Option {
 	return func(s *settings) { s.ask = ask }
 }
 

@@ -88,7 +88,7 @@ func nameKeys(command string) []string {
 	case "mcp install":
 		return []string{"file"}
 	case "local ask ls", "local ask forget":
-		return []string{"host"}
+		return []string{"address"}
 	case "local status":
 		return []string{"url"}
 	case "kill", "snapshot rm", "template rm", "api-key delete", "volume rm", "secret rm", "proc kill":

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,8 +13,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
 
-// AllowedHosts returns the hosts that sandboxes of a state directory may reach without a question,
-// in order.
+// AllowedHosts returns the ports of hosts that sandboxes of a state directory may reach without a
+// question, such as pypi.org:443, in order.
 func AllowedHosts(dir string) (hosts []string, err error) {
 	path := filepath.Join(dir, store.AllowedFile)
 	text, err := os.ReadFile(path)
@@ -30,7 +31,7 @@ func AllowedHosts(dir string) (hosts []string, err error) {
 	return hosts, nil
 }
 
-// AllowHost adds a host to [AllowedHosts].
+// AllowHost adds a port of a host, such as pypi.org:443, to [AllowedHosts].
 func AllowHost(dir, host string) error {
 	hosts, err := AllowedHosts(dir)
 	if err != nil || slices.Contains(hosts, host) {
@@ -39,18 +40,25 @@ func AllowHost(dir, host string) error {
 	return writeAllowed(dir, append(hosts, host))
 }
 
-// ForgetHost removes a host from [AllowedHosts]. If the
-// host is not among them, it returns a *[NotAllowedError].
-func ForgetHost(dir, host string) error {
+// ForgetHost removes a port of a host from [AllowedHosts], or all ports of a host without one. It
+// returns what it removed. If there is nothing to remove, it returns a *[NotAllowedError].
+func ForgetHost(dir, host string) (forgotten []string, err error) {
 	hosts, err := AllowedHosts(dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	at := slices.Index(hosts, host)
-	if at < 0 {
-		return &NotAllowedError{dir, host}
+	var left []string
+	for _, allowed := range hosts {
+		if name, _, err := net.SplitHostPort(allowed); allowed == host || err == nil && name == host {
+			forgotten = append(forgotten, allowed)
+		} else {
+			left = append(left, allowed)
+		}
 	}
-	return writeAllowed(dir, slices.Delete(hosts, at, at+1))
+	if forgotten == nil {
+		return nil, &NotAllowedError{dir, host}
+	}
+	return forgotten, writeAllowed(dir, left)
 }
 
 // NotAllowedError means that a host is not among the [AllowedHosts] of the state directory Dir.

@@ -5,6 +5,8 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"net"
+	"strconv"
 	"sync"
 	"time"
 
@@ -189,9 +191,9 @@ func (a *asking) by(ask question) func() {
 // maxRefused bounds the number of hosts that an answer names.
 const maxRefused = 8
 
-// host reports whether the user lets the sandbox reach a host, for [sandbox.WithAsk].
-func (a *asking) host(ctx context.Context, host string) bool {
-	name := clip.Line(plain(host), 255)
+// host reports whether the user lets the sandbox reach a port of a host, for [sandbox.WithAsk].
+func (a *asking) host(ctx context.Context, host string, port int) bool {
+	name := clip.Line(plain(net.JoinHostPort(host, strconv.Itoa(port))), 255)
 	a.mu.Lock()
 	var ask question
 	if n := len(a.askers); n > 0 {

@@ -33,7 +33,7 @@ func TestAskBeforeHosts(t *testing.T) {
 			}})
 			// The names exist nowhere. Which are looked up at all shows what was allowed.
 			a := c.works(t, "bash", args{"command": "for host in yes.example no.example; do curl -sf --max-time 20 http://$host/; done; echo done"})
-			if a.text != "done" || !strings.Contains(a.notes, "no.example could not be reached: nobody allowed it") || strings.Contains(a.notes, "yes.example") {
+			if a.text != "done" || !strings.Contains(a.notes, "no.example:80 could not be reached: nobody allowed it") || strings.Contains(a.notes, "yes.example") {
 				t.Errorf("got %q with %q, want the host that the user refused", a.text, a.notes)
 			}
 			mu.Lock()
@@ -49,7 +49,7 @@ func TestAskBeforeHosts(t *testing.T) {
 func TestNobodyToAsk(t *testing.T) {
 	t.Parallel()
 	c := serve(t, func(c *Config) { c.Ask = true }).connect(t, roundTrips, nil)
-	if a := c.works(t, "bash", args{"command": "curl -sf --max-time 20 http://no.example/; echo done"}); a.text != "done" || !strings.Contains(a.notes, "no.example could not be reached") {
+	if a := c.works(t, "bash", args{"command": "curl -sf --max-time 20 http://no.example/; echo done"}); a.text != "done" || !strings.Contains(a.notes, "no.example:80 could not be reached") {
 		t.Errorf("got %q with %q, want the host that was refused", a.text, a.notes)
 	}
 }

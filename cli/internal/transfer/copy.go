@@ -160,7 +160,8 @@ func (c *Copy) file(ctx context.Context, from, to End, mode fs.FileMode) error {
 // because the sender asks it for its length.
 func (c *Copy) open(ctx context.Context, from End) (r io.Reader, end func(), err error) {
 	if from.isStream() {
-		return c.IO.In, func() {}, nil
+		in := c.IO.Reading(ctx)
+		return in, func() { _ = in.Close() }, nil
 	}
 	var file io.ReadCloser
 	if from.Store == nil {

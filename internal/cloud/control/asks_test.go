@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/network"
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
@@ -35,7 +36,7 @@ func TestAsksWait(t *testing.T) {
 	var asked sync.WaitGroup
 	defer asked.Wait()
 	defer cancel()
-	ask := sync.OnceFunc(func() { asked.Go(func() { _, _ = asks.Allow(ctx, "late.test", nil) }) })
+	ask := sync.OnceFunc(func() { asked.Go(func() { _, _ = asks.Allow(ctx, network.Target{Host: "late.test", Port: 443}, nil) }) })
 	r := httptest.NewRequestWithContext(seenContext{ctx, ask}, "GET", "/local/sandboxes/"+id+"/asks", nil)
 	r.SetPathValue("id", id)
 	w := httptest.NewRecorder()
@@ -79,15 +80,19 @@ func TestAsks(t *testing.T) {
 	path := "/local/sandboxes/" + id + "/asks"
 	last := "0"
 	for host, allow := range map[string]bool{"yes.test": true, "no.test": false} {
-		go func() { rule, _ := spec.Asks.Allow(t.Context(), host, nil); rules <- rule }()
+		go func() {
+			rule, _ := spec.Asks.Allow(t.Context(), network.Target{Host: host, Port: 443}, nil)
+			rules <- rule
+		}()
 		resp, text := s.do(t, "GET", path+"?after="+last, "")
 		var got struct {
 			Questions []struct {
 				ID   json.Number
 				Host string
+				Port int
 			}
 		}
-		if err := json.Unmarshal([]byte(text), &got); err != nil || resp.StatusCode != 200 || len(got.Questions) != 1 || got.Questions[0].Host != host {
+		if err := json.Unmarshal([]byte(text), &got); err != nil || resp.StatusCode != 200 || len(got.Questions) != 1 || got.Questions[0].Host != host || got.Questions[0].Port != 443 {
 			t.Fatalf("got %d %s, want a question about %s", resp.StatusCode, text, host)
 		}
 		last = got.Questions[0].ID.String()
@@ -111,7 +116,7 @@ func TestAsks(t *testing.T) {
 	s.must(t, "POST", "/sandboxes/"+id+"/pause", `{"memory":false}`, 204)
 	s.must(t, "POST", "/v2/sandboxes/"+id+"/connect", `{"timeout":60}`, 201)
 	again := s.fakes.Spec(id)
-	if rule, err := again.Asks.Allow(t.Context(), "yes.test", nil); rule != "" || err != nil || !again.Egress.Asks() {
+	if rule, err := again.Asks.Allow(t.Context(), network.Target{Host: "yes.test", Port: 443}, nil); rule != "" || err != nil || !again.Egress.Asks() {
 		t.Errorf("after a resume: got %q, %v, want no denial", rule, err)
 	}
 

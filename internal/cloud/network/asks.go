@@ -26,38 +26,51 @@ const (
 	ruleNobody    = "the sandbox's network rules say that a program is asked, and none is connected"
 	ruleManyOpen  = "a program is asked about too many hosts at the same time"
 	ruleManyAsked = "a program was asked about as many hosts as it is asked about for one sandbox"
+	ruleForgotten = "the address stood for a name that is no longer known: look the name up again"
 )
 
-// Question asks whether a sandbox may reach a host.
-type Question struct {
-	ID   int64  `json:"id"`   // later questions have greater ids, even after a restart of the server
-	Host string `json:"host"` // name in lower case without a final dot, or an address
+// Target is a port of a host.
+type Target struct {
+	Host string `json:"host"` // a name in lower case without a final dot, or an address
+	Port uint16 `json:"port"`
 }
 
-// Asks contains the questions about the hosts that one sandbox may reach. It also contains the
-// answers, which hold as long as the sandbox lives. The zero value contains none. It is safe
-// for concurrent use.
+// String returns the target as programs write it, such as pypi.org:443.
+func (t Target) String() string { return withPort(t.Host, t.Port) }
+
+// Question asks whether a sandbox may reach a target.
+type Question struct {
+	ID int64 `json:"id"` // later ones have greater ids, also those of a later server
+	Target
+}
+
+// Asks has the questions about what one sandbox may reach, and their answers, which hold for as
+// long as the sandbox lives. It also knows which addresses stand for names in that sandbox. The
+// zero value has none of them. It is safe for concurrent use.
 type Asks struct {
-	mu     sync.Mutex
-	last   int64
-	hosts  map[string]*asked
-	asking chan struct{} // closed when the next question is asked; nil: no call waits
+	standIns standIns
+
+	mu      sync.Mutex
+	last    int64
+	targets map[Target]*asked
+	asking  chan struct{} // closed when the next question is asked; nil: nobody waits for it
 }
 
 // asked is an open or answered question.
 type asked struct {
 	Question
-	taken    bool          // a program has the question: it has fetched the questions after this one
-	answered chan struct{} // closed when rule is set
-	rule     string        // rule that denies the host; "": the host may be reached
+	taken    bool          // a program has it: it has asked for the questions after this one
+	answered chan struct{} // closed when rule is known
+	rule     string        // the rule that denies the target; "": it may be reached
 	timers   []*time.Timer
 }
 
-// Allow returns "" if a host may be reached, and otherwise the rule that denies it. If there is
-// no answer yet, Allow waits until the function answer answers the question. If answer is nil,
-// it waits for a program that fetches the question. host must be normalized.
-func (a *Asks) Allow(ctx context.Context, host string, answer Answer) (rule string, err error) {
-	q, rule := a.question(host, answer)
+// Allow returns "" if a target may be reached, and otherwise the rule that denies it. If
+// the question about the target is open, Allow waits until the function answer answers it.
+// If answer is nil, it waits for a program that fetches the question. The host of the target is
+// normalized.
+func (a *Asks) Allow(ctx context.Context, to Target, answer Answer) (rule string, err error) {
+	q, rule := a.question(to, answer)
 	if rule != "" {
 		return rule, nil
 	}
@@ -69,24 +82,24 @@ func (a *Asks) Allow(ctx context.Context, host string, answer Answer) (rule stri
 	}
 }
 
-// question returns the question about a host. The first call for a host asks the question.
-func (a *Asks) question(host string, answer Answer) (_ *asked, rule string) {
+// question returns the question about a target. The first call asks it.
+func (a *Asks) question(to Target, answer Answer) (_ *asked, rule string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if q := a.hosts[host]; q != nil {
+	if q := a.targets[to]; q != nil {
 		return q, ""
 	}
 	switch {
-	case len(a.hosts) >= maxAsks:
+	case len(a.targets) >= maxAsks:
 		return nil, ruleManyAsked
 	case len(a.openLocked()) >= maxOpenAsks:
 		return nil, ruleManyOpen
-	case a.hosts == nil:
-		a.hosts = map[string]*asked{}
+	case a.targets == nil:
+		a.targets = map[Target]*asked{}
 	}
 	a.last = max(a.last+1, time.Now().UnixMicro())
-	q := &asked{Question: Question{a.last, host}, answered: make(chan struct{})}
-	a.hosts[host] = q
+	q := &asked{Question: Question{a.last, to}, answered: make(chan struct{})}
+	a.targets[to] = q
 	q.timers = []*time.Timer{
 		time.AfterFunc(takeTimeout, func() { a.forget(q) }),
 		time.AfterFunc(askTimeout, func() { a.end(q.ID, ruleSilent) }),
@@ -102,15 +115,15 @@ func (a *Asks) question(host string, answer Answer) (_ *asked, rule string) {
 	return q, ""
 }
 
-// An Answer answers a question. Its ctx ends when the time for the answer is over.
-type Answer func(ctx context.Context, host string) bool
+// An Answer answers questions. Its ctx ends when the time for that is over.
+type Answer func(ctx context.Context, to Target) bool
 
 // ask lets a function answer a question. If the function takes too long, the question ends
 // without an answer.
 func (a *Asks) ask(q *asked, answer Answer) {
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
-	if allow := answer(ctx, q.Host); ctx.Err() == nil {
+	if allow := answer(ctx, q.Target); ctx.Err() == nil {
 		a.Answer(q.ID, allow)
 	}
 }
@@ -121,7 +134,7 @@ func (a *Asks) forget(q *asked) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !q.taken && q.endLocked(ruleNobody) {
-		delete(a.hosts, q.Host)
+		delete(a.targets, q.Target)
 	}
 }
 
@@ -129,7 +142,7 @@ func (a *Asks) forget(q *asked) {
 func (a *Asks) end(id int64, rule string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, q := range a.hosts {
+	for _, q := range a.targets {
 		if q.ID == id {
 			return q.endLocked(rule)
 		}
@@ -153,7 +166,7 @@ func (q *asked) endLocked(rule string) bool {
 // openLocked returns the open questions, sorted by id.
 func (a *Asks) openLocked() []*asked {
 	var open []*asked
-	for _, q := range a.hosts {
+	for _, q := range a.targets {
 		if q.timers != nil {
 			open = append(open, q)
 		}
@@ -207,10 +220,10 @@ func (a *Asks) Answer(id int64, allow bool) bool {
 // asks reports whether a program is asked about hosts that no rule names.
 func (e *Egress) asks() bool { return e.Asks != nil && e.Rules.Asks() }
 
-// permitName returns the rules for a connection to a name. named reports whether they allow the
-// name. If the rules require it, permitName first asks about the name. Until then it does not
-// look up the name, because the lookup would reveal the name to its owner's name server.
-func (e *Egress) permitName(ctx context.Context, host string) (rules *Rules, named bool, err error) {
+// permitName returns the rules for a connection to a name, and whether they allow the name.
+// It asks about a name if the rules want that. The name is not looked up before that: a
+// lookup would show the name to its owner's name server.
+func (e *Egress) permitName(ctx context.Context, host string, port uint16) (rules *Rules, named bool, err error) {
 	name := normalize(host)
 	switch {
 	case numeric(name):
@@ -222,18 +235,22 @@ func (e *Egress) permitName(ctx context.Context, host string) (rules *Rules, nam
 	case !e.asks():
 		return nil, false, &DeniedError{Host: host, Rule: e.Rules.denial()}
 	}
-	rules, err = e.permit(ctx, host)
+	rules, err = e.permit(ctx, host, port)
 	return rules, false, err
 }
 
-// permitAddress returns the rules for a connection to an address. It only asks about an address
-// if no rule except the rule about all traffic denies it.
-func (e *Egress) permitAddress(ctx context.Context, host string) (*Rules, error) {
+// permitAddress is permitName for an address. It asks only about addresses that no other rule
+// than the one about all traffic denies.
+func (e *Egress) permitAddress(ctx context.Context, host string, port uint16) (*Rules, error) {
 	asked, err := e.needsAnswer(host)
 	if err != nil || !asked {
 		return e.Rules, err
 	}
-	return e.permit(ctx, netip.MustParseAddr(host).Unmap().String())
+	address := netip.MustParseAddr(host).Unmap()
+	if standInNetwork.Contains(address) {
+		return nil, &DeniedError{Host: host, Rule: ruleForgotten}
+	}
+	return e.permit(ctx, address.String(), port)
 }
 
 // needsAnswer reports whether a program is asked about an address. It returns true if no rule
@@ -251,9 +268,9 @@ func (e *Egress) needsAnswer(host string) (bool, error) {
 	return rule == "", err
 }
 
-// permit asks about a host. If the host may be reached, it returns the rules for the host.
-func (e *Egress) permit(ctx context.Context, host string) (*Rules, error) {
-	rule, err := e.Asks.Allow(ctx, normalize(host), e.Ask)
+// permit asks about a target, and returns the rules for it if it may be reached.
+func (e *Egress) permit(ctx context.Context, host string, port uint16) (*Rules, error) {
+	rule, err := e.Asks.Allow(ctx, Target{normalize(host), port}, e.Ask)
 	if err != nil {
 		return nil, err
 	}

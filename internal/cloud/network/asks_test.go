@@ -25,23 +25,23 @@ type program struct {
 	asked []string
 }
 
-// serve answers every question until ctx ends. Hosts that begin with "silent" get no answer.
+// serve answers every question until ctx ends, with yes for the targets in allow. Hosts that begin with "silent" get no answer.
 func (p *program) serve(ctx context.Context, a *Asks, allow ...string) {
 	var last int64
 	for ctx.Err() == nil {
 		for _, q := range a.Open(ctx, last) {
 			last = q.ID
 			p.mu.Lock()
-			p.asked = append(p.asked, q.Host)
+			p.asked = append(p.asked, q.String())
 			p.mu.Unlock()
 			if !strings.HasPrefix(q.Host, "silent") {
-				a.Answer(q.ID, slices.Contains(allow, q.Host))
+				a.Answer(q.ID, slices.Contains(allow, q.String()))
 			}
 		}
 	}
 }
 
-// hosts returns the hosts that it was asked about since the last call.
+// hosts returns the targets that it was asked about since the last call.
 func (p *program) hosts() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,29 +95,29 @@ func TestAsk(t *testing.T) {
 		ctx, end := context.WithCancel(t.Context())
 		defer end()
 		p := &program{}
-		go p.serve(ctx, e.Asks, "public.test", "inner.test", "rebound.test", "198.51.100.7", "203.0.113.9")
+		go p.serve(ctx, e.Asks, "public.test:443", "inner.test:443", "rebound.test:443", "198.51.100.7:22", "203.0.113.9:22")
 		for _, tt := range []struct {
 			host, rule string
 			asked      []string
 		}{
-			{"public.test", "", []string{"public.test"}},
+			{"public.test", "", []string{"public.test:443"}},
 			{"public.test", "", nil},
 			{"PUBLIC.test.", "", nil},
-			{"other.test", ruleRefused, []string{"other.test"}},
+			{"other.test", ruleRefused, []string{"other.test:443"}},
 			{"Other.Test", ruleRefused, nil},
-			{"absent.secret.test", ruleRefused, []string{"absent.secret.test"}},
+			{"absent.secret.test", ruleRefused, []string{"absent.secret.test:443"}},
 			{"api.public.test", "", nil},
 			{"203.0.113.70", "", nil},
-			{"198.51.100.7", "", []string{"198.51.100.7"}},
+			{"198.51.100.7", "", []string{"198.51.100.7:22"}},
 			{"::ffff:198.51.100.7", "", nil},
-			{"198.51.100.8", ruleRefused, []string{"198.51.100.8"}},
-			{"2001:db8::5", ruleRefused, []string{"2001:db8::5"}},
+			{"198.51.100.8", ruleRefused, []string{"198.51.100.8:22"}},
+			{"2001:db8::5", ruleRefused, []string{"[2001:db8::5]:22"}},
 			{"10.1.2.3", ruleDenied, nil},
-			{"inner.test", ruleDenied, []string{"inner.test"}},
+			{"inner.test", ruleDenied, []string{"inner.test:443"}},
 			{"127.0.0.1", ruleLoopback, nil},
 			{"169.254.169.254", ruleMetadata, nil},
 			{"192.0.2.10", ruleOwn, nil},
-			{"rebound.test", ruleLoopback, []string{"rebound.test"}},
+			{"rebound.test", ruleLoopback, []string{"rebound.test:443"}},
 			{"127.1", ruleNumeric, nil},
 		} {
 			port := uint16(portHTTPS)
@@ -144,50 +144,100 @@ func TestAsk(t *testing.T) {
 	})
 }
 
-// TestAskBeforeLookup checks that DNS questions wait for the answer, which allows the name and
-// not its addresses.
+// TestAskBeforeLookup checks that a DNS question makes no question and no lookup: its answer
+// stands for the name, and the connection to it asks about the name and the port.
 func TestAskBeforeLookup(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		e, seen := askingEgress(t, Policy{}, "", "")
+		e, seen := askingEgress(t, Policy{}, "api.public.test", "10.0.0.0/8")
 		for _, typ := range []dnsmessage.Type{dnsmessage.TypeAAAA, dnsmessage.TypeTXT, dnsmessage.TypePTR} {
 			ask(t, e, "public.test", typ)
 		}
-		if len(seen.names) > 0 || len(e.Asks.hosts) > 0 {
-			t.Errorf("questions about other than IPv4 addresses: looked up %v and asked about %v, want neither", seen.names, e.Asks.hosts)
+		standIns := map[string]string{}
+		for _, name := range []string{"Public.TEST", "inner.test", "absent.secret.test", "public.test"} {
+			standIns[normalize(name)] = ask(t, e, name, dnsmessage.TypeA)[0]
 		}
-		answers := make(chan []string)
-		go func() { answers <- ask(t, e, "Public.TEST", dnsmessage.TypeA) }()
-		synctest.Wait()
-		if len(seen.names) > 0 {
-			t.Errorf("looked up %v before the answer, want nothing", seen.names)
+		if diff := cmp.Diff(map[string]string{"public.test": "198.18.0.1", "inner.test": "198.18.0.2", "absent.secret.test": "198.18.0.3"}, standIns); diff != "" {
+			t.Errorf("answered (-want +got):\n%s", diff)
+		}
+		if len(seen.names) > 0 || len(e.Asks.targets) > 0 {
+			t.Errorf("looked up %v and asked about %v, want neither", seen.names, e.Asks.targets)
+		}
+		if diff := cmp.Diff([]string{"203.0.113.6"}, ask(t, e, "api.public.test", dnsmessage.TypeA)); diff != "" {
+			t.Errorf("an allowed name (-want +got):\n%s", diff)
 		}
 		ctx, end := context.WithCancel(t.Context())
 		defer end()
 		p := &program{}
-		go p.serve(ctx, e.Asks, "public.test")
-		if diff := cmp.Diff([]string{"203.0.113.5"}, <-answers); diff != "" {
-			t.Error(diff)
+		go p.serve(ctx, e.Asks, "public.test:22", "inner.test:22")
+		for _, tt := range []struct {
+			to, rule string
+			asked    []string
+		}{
+			{"198.18.0.1:22", "", []string{"public.test:22"}},
+			{"198.18.0.1:2222", ruleRefused, []string{"public.test:2222"}},
+			{"198.18.0.1:22", "", nil},
+			{"198.18.0.2:22", ruleDenied, []string{"inner.test:22"}},
+			{"198.18.0.3:22", ruleRefused, []string{"absent.secret.test:22"}},
+			{"198.18.0.4:22", ruleForgotten, nil},
+		} {
+			to := netip.MustParseAddrPort(tt.to)
+			for how, connect := range map[string]func() (net.Conn, error){
+				"connected": func() (net.Conn, error) { return e.connect(t.Context(), nil, to) },
+				"dialled":   func() (net.Conn, error) { return e.Dial(t.Context(), to.Addr().String(), to.Port()) },
+			} {
+				conn, err := connect()
+				if got := ruleOf(t, conn, err); got != tt.rule {
+					t.Errorf("%s %s: got the denial %q, want %q", tt.to, how, got, tt.rule)
+				}
+			}
+			if diff := cmp.Diff(tt.asked, p.hosts()); diff != "" {
+				t.Errorf("%s: asked (-want +got):\n%s", tt.to, diff)
+			}
 		}
-		conn, err := e.Dial(t.Context(), "203.0.113.5", 22)
-		if got := ruleOf(t, conn, err); got != ruleRefused {
-			t.Errorf("the address of the name: got %q, want %q", got, ruleRefused)
+		if slices.Contains(seen.names, "absent.secret.test") {
+			t.Errorf("looked up %v, want nothing that was refused", seen.names)
 		}
-		if got := ask(t, e, "other.test", dnsmessage.TypeA); got[0] != dnsmessage.RCodeNameError.String() {
-			t.Errorf("got %v, want no such name", got)
-		}
-		if diff := cmp.Diff([]string{"public.test", "203.0.113.5", "other.test"}, p.hosts()); diff != "" {
-			t.Errorf("asked (-want +got):\n%s", diff)
-		}
-		if n := e.Denials.Count(); n != 2 {
-			t.Errorf("got %d denials, want 2", n)
-		}
-		given, cancel := context.WithCancel(t.Context())
-		cancel()
-		if code, _ := answered(t, e.Answer(given, question(t, "silent.test", dnsmessage.TypeA))); code != dnsmessage.RCodeServerFailure {
-			t.Errorf("got %v of a question that was given up, want a server failure", code)
+
+		// An address that a program has kept means the same name under other rules.
+		for rules, want := range map[*Rules]string{nil: "", mustRules(t, false, "", ""): ruleOff, mustRules(t, true, "api.public.test", allTraffic): ruleDenied} {
+			other := *e
+			other.Rules = rules
+			conn, err := other.connect(t.Context(), nil, netip.MustParseAddrPort("198.18.0.1:25"))
+			if got := ruleOf(t, conn, err); got != want || p.hosts() != nil {
+				t.Errorf("under other rules: got the denial %q, want %q without a question", got, want)
+			}
 		}
 	})
+}
+
+// TestStandIns checks that addresses are bounded, and that one stands for another name only after
+// all others were used.
+func TestStandIns(t *testing.T) {
+	t.Parallel()
+	var s standIns
+	first := s.address("0.test")
+	used := map[netip.Addr]bool{}
+	for i := range standInCount {
+		a := s.address(fmt.Sprint(i, ".test"))
+		if used[a] || !standInNetwork.Contains(a) {
+			t.Fatalf("name %d has the address %v, want an unused one of %v", i, a, standInNetwork)
+		}
+		used[a] = true
+	}
+	if n := len(s.names); n != maxStandIns || len(s.addresses) != n {
+		t.Errorf("%d addresses of %d names are known, want %d", n, len(s.addresses), maxStandIns)
+	}
+	if got := s.name(first); got != "" {
+		t.Errorf("the first address stands for %q, want nothing", got)
+	}
+	last := fmt.Sprint(standInCount-1, ".test")
+	if got := s.name(s.address(last)); got != last {
+		t.Errorf("the address of %s stands for %q", last, got)
+	}
+	if got := s.address("next.test"); got != first {
+		t.Errorf("after all addresses comes %v, want the first, %v", got, first)
+	}
 }
 
 // TestAskWithoutAnswer checks that without a program a question is answered soon and asked again,
@@ -212,7 +262,7 @@ func TestAskWithoutAnswer(t *testing.T) {
 		ctx, end := context.WithCancel(t.Context())
 		defer end()
 		p := &program{}
-		go p.serve(ctx, e.Asks, "public.test")
+		go p.serve(ctx, e.Asks, "public.test:443")
 		if rule, _ := took("public.test"); rule != "" {
 			t.Errorf("with a program: got %q, want none", rule)
 		}
@@ -240,7 +290,7 @@ func TestAskMany(t *testing.T) {
 		a := new(Asks)
 		rules := make(chan string, 200)
 		for range 100 {
-			go func() { rule, _ := a.Allow(t.Context(), "one.test", nil); rules <- rule }()
+			go func() { rule, _ := a.Allow(t.Context(), Target{"one.test", 443}, nil); rules <- rule }()
 		}
 		synctest.Wait()
 		open := a.Open(t.Context(), 0)
@@ -254,10 +304,10 @@ func TestAskMany(t *testing.T) {
 			}
 		}
 		for i := range maxOpenAsks {
-			go func() { rule, _ := a.Allow(t.Context(), fmt.Sprint(i, ".test"), nil); rules <- rule }()
+			go func() { rule, _ := a.Allow(t.Context(), Target{fmt.Sprint(i, ".test"), 443}, nil); rules <- rule }()
 		}
 		synctest.Wait()
-		if rule, err := a.Allow(t.Context(), "more.test", nil); rule != ruleManyOpen || err != nil {
+		if rule, err := a.Allow(t.Context(), Target{"more.test", 443}, nil); rule != ruleManyOpen || err != nil {
 			t.Errorf("got %q, %v, want %q", rule, err, ruleManyOpen)
 		}
 		open = a.Open(t.Context(), open[0].ID)
@@ -270,14 +320,14 @@ func TestAskMany(t *testing.T) {
 				t.Errorf("got %q, want %q", rule, ruleRefused)
 			}
 		}
-		for i := len(a.hosts); i < maxAsks; i++ {
-			q, _ := a.question(fmt.Sprint(i, ".many.test"), nil)
+		for i := len(a.targets); i < maxAsks; i++ {
+			q, _ := a.question(Target{"many.test", uint16(i)}, nil)
 			a.Answer(q.ID, false)
 		}
-		if rule, _ := a.Allow(t.Context(), "last.test", nil); rule != ruleManyAsked {
+		if rule, _ := a.Allow(t.Context(), Target{"last.test", 443}, nil); rule != ruleManyAsked {
 			t.Errorf("got %q, want %q", rule, ruleManyAsked)
 		}
-		if rule, _ := a.Allow(t.Context(), "one.test", nil); rule != "" {
+		if rule, _ := a.Allow(t.Context(), Target{"one.test", 443}, nil); rule != "" {
 			t.Errorf("what was answered: got %q, want none", rule)
 		}
 	})
@@ -289,15 +339,15 @@ func TestAskFunction(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		a := new(Asks)
-		answer := func(ctx context.Context, host string) bool {
-			if host == "silent.test" {
+		answer := func(ctx context.Context, to Target) bool {
+			if to.Host == "silent.test" {
 				<-ctx.Done()
 			}
-			return host != "no.test"
+			return to.Host != "no.test"
 		}
 		for host, want := range map[string]string{"yes.test": "", "no.test": ruleRefused, "silent.test": ruleSilent} {
 			begin := time.Now()
-			rule, err := a.Allow(t.Context(), host, answer)
+			rule, err := a.Allow(t.Context(), Target{host, 443}, answer)
 			must.Do(t, err)
 			if took := time.Since(begin); rule != want || (took > 0) != (host == "silent.test") {
 				t.Errorf("%s: got %q after %v, want %q", host, rule, took, want)
@@ -335,11 +385,11 @@ func TestAskAboutConnections(t *testing.T) {
 		asked    []string
 		ok       bool
 	}{
-		{"198.51.100.7:80", "GET / HTTP/1.1\r\nHost: Public.test\r\n\r\n", []string{"public.test"}, true},
-		{"198.51.100.7:80", "GET / HTTP/1.1\r\nHost: other.test\r\n\r\n", []string{"other.test"}, false},
-		{"198.51.100.7:80", "GET / HTTP/1.0\r\n\r\n", []string{"198.51.100.7"}, true},
-		{"198.51.100.7:22", "", []string{"198.51.100.7"}, true},
-		{"198.51.100.8:22", "", []string{"198.51.100.8"}, false},
+		{"198.51.100.7:80", "GET / HTTP/1.1\r\nHost: Public.test\r\n\r\n", []string{"public.test:80"}, true},
+		{"198.51.100.7:80", "GET / HTTP/1.1\r\nHost: other.test\r\n\r\n", []string{"other.test:80"}, false},
+		{"198.51.100.7:80", "GET / HTTP/1.0\r\n\r\n", []string{"198.51.100.7:80"}, true},
+		{"198.51.100.7:22", "", []string{"198.51.100.7:22"}, true},
+		{"198.51.100.8:22", "", []string{"198.51.100.8:22"}, false},
 		{"127.0.0.1:80", "", nil, false},
 	} {
 		e, _ := askingEgress(t, Policy{}, "", "")
@@ -348,7 +398,7 @@ func TestAskAboutConnections(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			p.serve(ctx, e.Asks, "public.test", "198.51.100.7")
+			p.serve(ctx, e.Asks, "public.test:80", "198.51.100.7:80", "198.51.100.7:22")
 		}()
 		client, inside := pair(t)
 		if _, err := client.Write([]byte(tt.sent)); err != nil {

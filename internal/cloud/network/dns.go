@@ -16,11 +16,12 @@ const (
 	maxAnswers = 14
 )
 
-// Answer answers a DNS question. It supports questions for IPv4 addresses, which it looks up
-// with the machine's resolver. It leaves out addresses that may not be reached. If no address
-// is left, the answer is that the name does not exist. There is no IPv6 inside, so names have
-// no IPv6 addresses. Other questions are answered as not implemented. If query is not a
-// question, Answer returns nil, and no answer is sent.
+// Answer answers a DNS question. It supports IPv4 addresses, which the machine's
+// resolver looks up, and leaves out those that may not be reached; a name with no
+// address left is answered as non-existent. A name about which a program is asked is not
+// looked up: the answer is an address that stands for it, see standIns. There is no IPv6 inside, so names have no
+// IPv6 addresses. Other questions are answered as not implemented. If query is not a
+// question, Answer returns nil, which means no answer.
 func (e *Egress) Answer(ctx context.Context, query []byte) []byte {
 	var p dnsmessage.Parser
 	head, err := p.Start(query)
@@ -62,13 +63,9 @@ func (e *Egress) lookUp(ctx context.Context, q dnsmessage.Question) ([]netip.Add
 	if !validName(name) || numeric(name) {
 		return nil, dnsmessage.RCodeNameError
 	}
-	rules, named, err := e.permitName(ctx, name)
-	if denied, ok := errors.AsType[*DeniedError](err); ok {
-		e.Denials.add(Denial{Host: name, Rule: denied.Rule})
-		return nil, dnsmessage.RCodeNameError
-	}
-	if err != nil {
-		return nil, dnsmessage.RCodeServerFailure
+	named := e.Rules.named(name)
+	if e.asks() && !named {
+		return []netip.Addr{e.Asks.standIns.address(name)}, dnsmessage.RCodeSuccess
 	}
 	addresses, err := e.Dialer.resolve(ctx, "ip4", name)
 	if dns, ok := errors.AsType[*net.DNSError](err); ok && dns.IsNotFound {
@@ -85,7 +82,7 @@ func (e *Egress) lookUp(ctx context.Context, q dnsmessage.Question) ([]netip.Add
 	var denied string
 	for _, a := range addresses {
 		a = a.Unmap()
-		rule := e.Dialer.Policy.check(a, rules, named, own)
+		rule := e.Dialer.Policy.check(a, e.Rules, named, own)
 		switch {
 		case rule != "":
 			denied = rule
@@ -105,7 +102,10 @@ func (e *Egress) lookUp(ctx context.Context, q dnsmessage.Question) ([]netip.Add
 // lookUpPeer looks up the name of a sandbox. The address is that of the relay inside, which
 // passes on the connections.
 func (e *Egress) lookUpPeer(ctx context.Context, name string, kind dnsmessage.Type) ([]netip.Addr, dnsmessage.RCode) {
-	err := e.permitPeer(ctx, name)
+	var err error
+	if !e.asks() { // otherwise the connection asks
+		err = e.permitPeer(ctx, name)
+	}
 	denied, ok := errors.AsType[*DeniedError](err)
 	switch {
 	case ok:

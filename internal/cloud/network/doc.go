@@ -20,11 +20,13 @@
 // anew from its parsed form. The server cannot look inside TLS: if an allowed server also
 // serves other names, the sandbox can reach those names, too.
 //
-// Rules can require that a program is asked ([Asks]) about hosts that only the rule about all
-// traffic denies. A name is not looked up before the answer. After the answer, its addresses
-// must pass all other rules. An answer about a name applies to connections that show the name.
-// For a connection without a name, such as a connection to another port, the program is asked
-// about the address, even if the address comes from the lookup of an allowed name.
+// Rules can want a program to be asked ([Asks]) about hosts that only the rule about all traffic
+// denies, with the port. A DNS question about a name is answered with an address that stands for
+// it, and makes no question and no lookup: see standIns. A connection to such an address asks
+// about the name and the port, or at ports 80 and 443 about the name that it shows, and if it shows
+// none also about the address. After a yes the name is looked up, and its addresses must pass all
+// other rules. For other addresses the program is asked about
+// the address, even if it was looked up from a name that the rules allow.
 //
 // The public name of a sandbox's port, such as 8080-i1a2b3.localhost, leads to that sandbox
 // through [Peers]. The rules for names apply. The connection is made in memory, because no

@@ -103,11 +103,14 @@ func (e *Egress) Closed() bool { return e.Rules.closed() }
 // bytes that are written to the connection must show an allowed name. The connection then leads
 // to this name; otherwise, it ends. Nothing is sent before.
 func (e *Egress) Dial(ctx context.Context, host string, port uint16) (net.Conn, error) {
+	if a, err := netip.ParseAddr(host); err == nil {
+		host = cmp.Or(e.standInFor(a), host)
+	}
 	if e.peer(host) && port == e.Peers.Port {
 		return e.dialPeer(ctx, host)
 	}
 	if port == portHTTPS && e.decorates(host) {
-		if _, _, err := e.permitName(ctx, host); err != nil {
+		if _, _, err := e.permitName(ctx, host, port); err != nil {
 			return nil, e.noted(err, port)
 		}
 		return e.throughDoor(nil), nil
@@ -177,9 +180,9 @@ func (e *Egress) dial(ctx context.Context, literal bool, host string, port uint1
 	var named bool
 	var err error
 	if literal {
-		rules, err = e.permitAddress(ctx, host)
+		rules, err = e.permitAddress(ctx, host, port)
 	} else {
-		rules, named, err = e.permitName(ctx, host)
+		rules, named, err = e.permitName(ctx, host, port)
 	}
 	if err != nil {
 		return nil, err
@@ -209,6 +212,9 @@ func (e *Egress) connect(ctx context.Context, inside *net.TCPConn, to netip.Addr
 		if heard, problem = listen(ctx, inside, port); problem == nil && e.decorates(heard.name) {
 			return e.throughDoor(heard.bytes), nil
 		}
+	}
+	if name := e.standInFor(address); name != "" {
+		return e.connectName(ctx, inside, name, port, heard, problem)
 	}
 	proxy, err := e.Dialer.proxyFor(host, port)
 	if err != nil {
@@ -246,8 +252,21 @@ func (e *Egress) connect(ctx context.Context, inside *net.TCPConn, to netip.Addr
 	return outside, err
 }
 
-// pass connects to a host, and passes on the bytes in heard, which were read from inside. heard
-// may be nil.
+// connectName connects a connection from inside to the name that its destination stands for.
+// heard and problem are the results of listen; both nil: nobody has listened.
+func (e *Egress) connectName(ctx context.Context, inside net.Conn, name string, port uint16, heard *said, problem error) (net.Conn, error) {
+	switch {
+	case !e.Rules.DenyAll():
+		return e.pass(ctx, inside, name, port, heard)
+	case !showsName(port):
+		return e.reach(ctx, name, port, e.dialRestricted)
+	case heard == nil:
+		heard, problem = listen(ctx, inside, port)
+	}
+	return e.admitHeard(ctx, inside, name, port, heard, problem)
+}
+
+// pass connects to a host, and passes on the bytes heard from inside; a nil heard means none.
 func (e *Egress) pass(ctx context.Context, inside net.Conn, host string, port uint16, heard *said) (net.Conn, error) {
 	outside, err := e.Reach(ctx, host, port)
 	if err != nil || heard == nil {

@@ -216,7 +216,7 @@ func TestAskAboutEachRequest(t *testing.T) {
 			ctx, end := context.WithCancel(t.Context())
 			p := &program{}
 			done := make(chan struct{})
-			go func() { defer close(done); p.serve(ctx, e.Asks, "public.test", "203.0.113.5") }()
+			go func() { defer close(done); p.serve(ctx, e.Asks, "public.test:80", "203.0.113.5:80") }()
 			defer func() { end(); <-done }()
 			conn := open(t, e)
 			defer conn.Close()
@@ -236,7 +236,7 @@ func TestAskAboutEachRequest(t *testing.T) {
 			}
 			asked := p.hosts()
 			slices.Sort(asked)
-			if diff := cmp.Diff([]string{"203.0.113.5", "other.test", "public.test"}, asked); diff != "" {
+			if diff := cmp.Diff([]string{"203.0.113.5:80", "other.test:80", "public.test:80"}, asked); diff != "" {
 				t.Errorf("asked (-want +got):\n%s", diff)
 			}
 		})

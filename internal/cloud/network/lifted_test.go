@@ -20,7 +20,7 @@ func TestDenialsAfterAnAnswerNameTheirRule(t *testing.T) {
 		e := &Egress{Dialer: d, Rules: rules, Denials: &Denials{}, Asks: new(Asks)}
 		ctx, end := context.WithCancel(t.Context())
 		done := make(chan struct{})
-		go func() { defer close(done); (&program{}).serve(ctx, e.Asks, "other.test") }()
+		go func() { defer close(done); (&program{}).serve(ctx, e.Asks, "other.test:443") }()
 		conn, err := e.Dial(t.Context(), "other.test", portHTTPS)
 		end()
 		<-done

@@ -29,7 +29,7 @@ func (e *Egress) permitPeer(ctx context.Context, host string) error {
 	if e.Rules.named(withPort(normalize(host), e.Peers.Port)) {
 		return nil
 	}
-	_, _, err := e.permitName(ctx, host)
+	_, _, err := e.permitName(ctx, host, e.Peers.Port)
 	return err
 }
 

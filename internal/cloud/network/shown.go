@@ -30,12 +30,12 @@ func (e *Egress) dialRestricted(ctx context.Context, literal bool, host string, 
 		}
 		return e.dial(ctx, literal, host, port)
 	}
-	rules, named, err := e.permitName(ctx, host)
-	if err != nil {
-		return nil, err
-	}
 	if !showsName(port) {
 		return e.dialUnshown(ctx, host, port)
+	}
+	rules, named, err := e.permitName(ctx, host, port)
+	if err != nil {
+		return nil, err
 	}
 	// The connection is made before the name is shown, so that a failure can be reported.
 	conn, err := e.Dialer.dial(ctx, rules, named, host, port)
@@ -99,11 +99,19 @@ func (e *Egress) admitHeard(ctx context.Context, inside net.Conn, host string, p
 	return e.carry(ctx, inside, outside, host, heard)
 }
 
-// dialUnshown connects to a host whatever its name is. A program is asked about each address
-// that no rule allows.
+// dialUnshown connects to a host by a connection that does not show its name. At a port where
+// no connection does, an answer about the name and the port allows it. Otherwise the addresses of
+// the host decide: a program is asked about each that no rule allows.
 func (e *Egress) dialUnshown(ctx context.Context, host string, port uint16) (net.Conn, error) {
 	if _, err := netip.ParseAddr(host); err == nil {
 		return e.dial(ctx, true, host, port)
+	}
+	rules, named, err := e.permitName(ctx, host, port)
+	if err != nil {
+		return nil, err
+	}
+	if !named && !showsName(port) {
+		return e.Dialer.dial(ctx, rules, false, host, port)
 	}
 	resolving, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"golang.org/x/term"
 
@@ -40,6 +41,7 @@ type console struct {
 	size    *os.File
 	editor  *term.Terminal
 	history term.History
+	search  search
 	// complete returns the line and the cursor after the tab key; nil: the key does nothing.
 	complete func(line string, cursor int) (string, int)
 	reading  context.Context //nolint:containedctx // of the line that is being read: an io.Reader has no other way
@@ -138,6 +140,9 @@ func (c *console) key(line string, cursor int, key rune) (string, int, bool) {
 	case key == '\t' && c.complete != nil:
 		line, cursor = c.complete(line, cursor)
 		return line, cursor, true
+	case key == searchKey:
+		line = c.search.next(c.history, line)
+		return line, utf8.RuneCountInString(line), true
 	}
 	return "", 0, false
 }

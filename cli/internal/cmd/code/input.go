@@ -18,19 +18,21 @@ import (
 const maxCode = 16 << 20
 
 // read returns the code to run.
-func (o *runOptions) read() (string, error) {
+func (o *runOptions) read(ctx context.Context) (string, error) {
 	if o.HasCode {
 		return o.Code, nil
 	}
-	source := o.IO.In
-	if o.File != "-" {
+	var source io.ReadCloser
+	if o.File == "-" {
+		source = o.IO.Reading(ctx)
+	} else {
 		file, err := os.Open(o.File)
 		if err != nil {
 			return "", err
 		}
-		defer file.Close()
 		source = file
 	}
+	defer source.Close()
 	text, err := io.ReadAll(io.LimitReader(source, maxCode+1))
 	if err != nil {
 		return "", fmt.Errorf("reading the code: %w", err)

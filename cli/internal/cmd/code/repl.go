@@ -26,7 +26,8 @@ earlier code, and its own variables stay.
 Tab completes. In Python, name? shows help on a name, and name?? its source, too. Lines
 that belong together, such as those of a function, are read until an empty line. The up
 and down keys bring back earlier cells, each on one line: ` + newlineMark + ` stands for the end of a line
-in a cell. Ctrl-C clears the line, or interrupts the code that runs; a second Ctrl-C gives
+in a cell. Ctrl-R finds the latest cell that contains what is on the line, and again an
+older one. Ctrl-C clears the line, or interrupts the code that runs; a second Ctrl-C gives
 the code up, which may cost the variables. Ctrl-D ends.
 
 Cells are kept for the next time, in a file of the user's state directory that only the

@@ -98,7 +98,7 @@ func (opts *runOptions) parse(cmd *cobra.Command, args []string) error {
 }
 
 func runRun(ctx context.Context, opts *runOptions) error {
-	code, err := opts.read()
+	code, err := opts.read(ctx)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,8 @@ package local
 
 import (
 	"fmt"
+	"net"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -10,12 +12,44 @@ import (
 )
 
 func newCmdAsk(f *cmdutil.Factory) *cobra.Command {
-	return cmdutil.NewGroup("ask", "List and take back the hosts that were always allowed", newCmdAskList(f), newCmdAskForget(f))
+	return cmdutil.NewGroup("ask", "List and take back what was always allowed", newCmdAskList(f), newCmdAskForget(f))
 }
 
-// allowedView is a host that is always allowed, as -o json shows it.
+// allowedView is a port of a host that is always allowed, as -o json shows it.
 type allowedView struct {
-	Host string `json:"host"`
+	Address string `json:"address"`
+	Host    string `json:"host"`
+	Port    int    `json:"port"`
+}
+
+// showAllowed prints ports of hosts, such as pypi.org:443.
+func showAllowed(f *cmdutil.Factory, addresses []string) error {
+	if f.JSON() {
+		views := make([]allowedView, len(addresses))
+		for i, address := range addresses {
+			host, port := splitPort(address)
+			views[i] = allowedView{address, host, port}
+		}
+		return cmdutil.WriteJSON(f.IO.Out, views)
+	}
+	for _, address := range addresses {
+		if _, err := fmt.Fprintln(f.IO.Out, cmdutil.Printable(address)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// splitPort returns the host and the port of an address. Without a port that is 0.
+func splitPort(address string) (host string, port int) {
+	host, text, err := net.SplitHostPort(address)
+	if err != nil {
+		return address, 0
+	}
+	if port, err = strconv.Atoi(text); err != nil {
+		return address, 0
+	}
+	return host, port
 }
 
 func newCmdAskList(f *cmdutil.Factory) *cobra.Command {
@@ -23,9 +57,9 @@ func newCmdAskList(f *cmdutil.Factory) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "ls",
 		Aliases: []string{"list"},
-		Short:   "List the hosts that sandboxes reach without a question",
-		Long: `List the hosts for which a question of e2bctl local up --ask was answered with always.
-They belong to the state directory of that local cloud.`,
+		Short:   "List the hosts and ports that sandboxes reach without a question",
+		Long: `List the hosts and ports for which a question of e2bctl local up --ask was answered
+with always. They belong to the state directory of that local cloud.`,
 		Args: cmdutil.NoArguments,
 		RunE: func(*cobra.Command, []string) error {
 			dir, err := stateDirOf(state)
@@ -36,22 +70,10 @@ They belong to the state directory of that local cloud.`,
 			if err != nil {
 				return err
 			}
-			if f.JSON() {
-				views := make([]allowedView, len(hosts))
-				for i, host := range hosts {
-					views[i].Host = host
-				}
-				return cmdutil.WriteJSON(f.IO.Out, views)
-			}
-			for _, host := range hosts {
-				if _, err := fmt.Fprintln(f.IO.Out, cmdutil.Printable(host)); err != nil {
-					return err
-				}
-			}
-			if len(hosts) == 0 && f.IO.OutIsTerminal {
+			if len(hosts) == 0 && f.IO.OutIsTerminal && !f.JSON() {
 				fmt.Fprintf(f.IO.Err, "No hosts are always allowed in %s.\n", cmdutil.Printable(dir))
 			}
-			return nil
+			return showAllowed(f, hosts)
 		},
 	}
 	addStateDir(cmd, &state)
@@ -61,30 +83,31 @@ They belong to the state directory of that local cloud.`,
 func newCmdAskForget(f *cmdutil.Factory) *cobra.Command {
 	var state string
 	cmd := &cobra.Command{
-		Use:   "forget <host>",
+		Use:   "forget <host>[:<port>]",
 		Short: "Ask about a host again",
-		Long: `Take a host out of those that are always allowed, and print it. The next sandbox that
-wants to reach it makes a question again. Sandboxes that were allowed to reach it may still
-do so until they end.`,
-		Example: `  e2bctl local ask forget pypi.org`,
-		Args:    cmdutil.Wants("the name or address of a host", cobra.ExactArgs(1)),
+		Long: `Take a port of a host out of those that are always allowed, or all ports of the host, and
+print what was taken out. The next sandbox that wants to reach it makes a question again.
+Sandboxes that were allowed to reach it may still do so until they end.`,
+		Example: `  e2bctl local ask forget pypi.org:443
+  e2bctl local ask forget pypi.org`,
+		Args: cmdutil.Wants("the name or address of a host", cobra.ExactArgs(1)),
 		RunE: func(_ *cobra.Command, args []string) error {
 			dir, err := stateDirOf(state)
 			if err != nil {
 				return err
 			}
-			host := args[0]
+			host, port := splitPort(args[0])
 			if name, ok := asciiHost(host); ok {
 				host = name
 			}
-			if err := localcloud.ForgetHost(dir, host); err != nil {
+			if port != 0 {
+				host = net.JoinHostPort(host, strconv.Itoa(port))
+			}
+			forgotten, err := localcloud.ForgetHost(dir, host)
+			if err != nil {
 				return err
 			}
-			if f.JSON() {
-				return cmdutil.WriteJSON(f.IO.Out, allowedView{host})
-			}
-			_, err = fmt.Fprintln(f.IO.Out, cmdutil.Printable(host))
-			return err
+			return showAllowed(f, forgotten)
 		},
 	}
 	addStateDir(cmd, &state)

@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -16,10 +18,10 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/localcloud"
 )
 
-// asker asks on the terminal whether a sandbox may reach a host, one question at a time.
+// asker asks on the terminal whether a sandbox may reach a port of a host, one question at a time.
 type asker struct {
 	io    *cmdutil.IOStreams
-	dir   string        // the state directory, which keeps the hosts that are always allowed; "": none
+	dir   string        // the state directory, which keeps what is always allowed; "": none
 	turn  chan struct{} // held by the question on the screen
 	typed chan string   // lines; closed at the end of the input
 
@@ -38,12 +40,13 @@ func newAsker(streams *cmdutil.IOStreams, dir string) *asker {
 	return a
 }
 
-// ask reports whether a sandbox may reach a host. If nobody answers before ctx ends, the answer is no.
-func (a *asker) ask(ctx context.Context, id, host string) bool {
+// ask reports whether a sandbox may reach a port of a host. If nobody answers before ctx ends, the answer is no.
+func (a *asker) ask(ctx context.Context, id, host string, port int) bool {
 	name, ok := asciiHost(host)
 	if !ok {
 		return false
 	}
+	name = net.JoinHostPort(name, strconv.Itoa(port))
 	if a.isAllowed(name) {
 		return true
 	}
@@ -85,7 +88,7 @@ func (a *asker) question(ctx context.Context, id, name string) bool {
 	return false
 }
 
-// isAllowed reports whether a host needs no question. A list that cannot be read allows none.
+// isAllowed reports whether a port of a host needs no question. A list that cannot be read allows none.
 func (a *asker) isAllowed(name string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -87,10 +87,10 @@ With --background it is left running, and what happens is written to a log file,
 which is named on stderr; where one runs already, its variables are
 printed, and its --idle stays as it is. With a limit or another flag, that is a conflict.
 
---ask asks on the terminal before a sandbox reaches a host that its rules allow without
-naming it: yes, no, or always. The answer holds for every port of the host, because programs
-look a name up before they name a port: yes and no until the sandbox ends, always for all
-sandboxes of this state directory, until e2bctl local ask forget takes it back. No answer in 30
+--ask asks on the terminal before a sandbox reaches a port of a host that its rules allow
+without naming it: yes, no, or always. The answer holds for this host and port: yes and no
+until the sandbox ends, always for all sandboxes of this state directory, until
+e2bctl local ask forget takes it back. A name is looked up after the answer. No answer in 30
 seconds is a no, and so is the 33rd question of one sandbox that waits. Sandboxes without
 internet access, or with --deny-out 0.0.0.0/0, reach what they are allowed, and no question
 is asked.

@@ -57,9 +57,6 @@ paused, and each later change needs --internet on again.`,
 	})
 	rules.Add(flags, "allow", "deny", "--internet off")
 	flags.Var(&internet, "internet", "whether it reaches what no rule names")
-	if err := set.RegisterFlagCompletionFunc("internet", cobra.FixedCompletions([]string{"on", "off"}, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-		panic(err) // the flag was not added before
-	}
 	return set
 }
 

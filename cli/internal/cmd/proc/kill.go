@@ -15,7 +15,7 @@ import (
 // ending is a flag value that accepts the signals that a service can send to a process.
 type ending syscall.Signal
 
-func (e *ending) Type() string { return "SIGNAL" }
+func (e *ending) Type() string { return "KILL|TERM" }
 
 func (e *ending) String() string {
 	if *e == ending(syscall.SIGTERM) {

@@ -159,7 +159,9 @@ func (o *copyOptions) copy(ctx context.Context, from, to place) error {
 	case to.sandbox == nil && to.path == stream:
 		return from.sandbox.Files.ReadTar(ctx, from.path, o.IO.Out, params)
 	case from.sandbox == nil && from.path == stream:
-		return to.sandbox.Files.WriteTar(ctx, to.path, o.IO.In, params)
+		in := o.IO.Reading(ctx)
+		defer in.Close()
+		return to.sandbox.Files.WriteTar(ctx, to.path, in, params)
 	}
 	one := o.Copy
 	one.Progress = meter.Show

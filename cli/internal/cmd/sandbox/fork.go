@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/e2bctl/e2bctl/cli/internal/ci"
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
@@ -33,6 +36,9 @@ func NewCmdFork(f *cmdutil.Factory) *cobra.Command {
 sandbox runs on. On the service a copy goes on where the original was, with its
 processes, and so it does on the local cloud in gVisor; elsewhere the local cloud
 copies the files, and says so.
+
+A copy has the metadata of the original, and no other. In a CI job, kill --ci finds it
+only if the original belongs to the job, and a note on stderr says if it does not.
 
 When some copies could not be made, the status is 8 and the reasons are on stderr, or
 with -o json in the list.`,
@@ -85,6 +91,9 @@ func forkRun(ctx context.Context, f *cmdutil.Factory, opts *forkOptions) (err er
 		}
 		return err
 	}
+	if !opts.Quiet {
+		noteUnlabelled(ctx, f, forks)
+	}
 	copies := make([]cmdutil.Outcome, len(forks))
 	for i, fork := range forks {
 		copies[i] = cmdutil.Outcome{Name: fmt.Sprintf("copy %d", i+1), Err: fork.Err}
@@ -95,6 +104,26 @@ func forkRun(ctx context.Context, f *cmdutil.Factory, opts *forkOptions) (err er
 		}
 	}
 	return errors.Join(err, f.Failures(copies))
+}
+
+// noteUnlabelled tells the user of a CI job that kill --ci will not find the copies. The service
+// gives them the metadata of the original.
+func noteUnlabelled(ctx context.Context, f *cmdutil.Factory, forks []sandbox.ForkResult) {
+	job, ok := ci.Find(os.Getenv)
+	made := slices.IndexFunc(forks, func(fork sandbox.ForkResult) bool { return fork.Err == nil })
+	if !ok || made < 0 {
+		return
+	}
+	info, err := forks[made].Sandbox.Info(ctx)
+	if err != nil {
+		return // the copies are there, and have been printed
+	}
+	for key, value := range job.Labels() {
+		if info.Metadata[key] != value {
+			fmt.Fprintln(f.IO.Err, "The copies have the metadata of the original, which is not of this CI job: kill --ci does not find them.")
+			return
+		}
+	}
 }
 
 // failedForkView is a copy that could not be made, as -o json shows it.

@@ -118,7 +118,7 @@ func fieldText(value string) string {
 // logLevel is a flag value that accepts a level of a log.
 type logLevel sandbox.LogLevel
 
-func (l *logLevel) Type() string   { return "LEVEL" }
+func (l *logLevel) Type() string   { return "debug|info|warn|error" }
 func (l *logLevel) String() string { return string(*l) }
 
 func (l *logLevel) Set(value string) error {

@@ -39,7 +39,7 @@ func (s *states) Set(value string) error {
 // keeps.
 type pauseMode sandbox.PauseMode
 
-func (m *pauseMode) Type() string   { return "MODE" }
+func (m *pauseMode) Type() string   { return "full|filesystem" }
 func (m *pauseMode) String() string { return string(*m) }
 
 func (m *pauseMode) Set(value string) error {
@@ -54,7 +54,7 @@ func (m *pauseMode) Set(value string) error {
 // onTimeout is a flag value that accepts the action at the end of a lifetime.
 type onTimeout sandbox.OnTimeout
 
-func (o *onTimeout) Type() string   { return "ACTION" }
+func (o *onTimeout) Type() string   { return "kill|pause" }
 func (o *onTimeout) String() string { return string(*o) }
 
 func (o *onTimeout) Set(value string) error {

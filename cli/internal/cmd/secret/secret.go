@@ -97,7 +97,7 @@ func setting(f *cmdutil.Factory, cmd *cobra.Command, set func(*sandbox.Secrets, 
 	var file string
 	var value string
 	cmd = prepared(f, cmd, func() (err error) {
-		value, err = readValue(cmd, f.IO, file)
+		value, err = readValue(cmd.Context(), cmd, f.IO, file)
 		return err
 	}, func(ctx context.Context, secrets *sandbox.Secrets, args []string) error {
 		s, err := set(secrets, ctx, args[0], &sandbox.SecretParams{Value: value})
@@ -118,18 +118,20 @@ func setting(f *cmdutil.Factory, cmd *cobra.Command, set func(*sandbox.Secrets, 
 const maxValue = 1 << 20
 
 // readValue reads a value from a file, or from stdin if it is "".
-func readValue(cmd *cobra.Command, streams *cmdutil.IOStreams, file string) (string, error) {
-	from := streams.In
+func readValue(ctx context.Context, cmd *cobra.Command, streams *cmdutil.IOStreams, file string) (string, error) {
+	var from io.ReadCloser
 	if file != "" {
 		f, err := os.Open(file)
 		if err != nil {
 			return "", err
 		}
-		defer f.Close()
 		from = f
 	} else if streams.InIsTerminal {
 		return "", cmdutil.Usagef(cmd, "the value would be shown on the terminal: pass it on stdin (`< key.txt`), or by --file")
+	} else {
+		from = streams.Reading(ctx)
 	}
+	defer from.Close()
 	text, err := io.ReadAll(io.LimitReader(from, maxValue+1))
 	switch {
 	case err != nil:

@@ -186,7 +186,7 @@ is not deleted.`,
 // mode is a flag value that accepts the part of a sandbox that a snapshot keeps.
 type mode sandbox.SnapshotMode
 
-func (m *mode) Type() string   { return "MODE" }
+func (m *mode) Type() string   { return "full|filesystem" }
 func (m *mode) String() string { return string(*m) }
 
 func (m *mode) Set(value string) error {

@@ -158,10 +158,12 @@ func (o *buildOptions) setDir(cmd *cobra.Command, args []string) error {
 }
 
 // definition reads the Dockerfile.
-func (o *buildOptions) definition() (template.Definition, error) {
+func (o *buildOptions) definition(ctx context.Context) (template.Definition, error) {
 	params := &template.DockerfileParams{Args: o.Args, Target: o.Target}
 	if o.Dockerfile == "-" {
-		return o.with(template.FromDockerfile(o.IO.In, params)), nil
+		in := o.IO.Reading(ctx)
+		defer in.Close()
+		return o.with(template.FromDockerfile(in, params)), nil
 	}
 	file, err := o.openDockerfile()
 	if err != nil {
@@ -201,7 +203,7 @@ func (o *buildOptions) with(d template.Definition) template.Definition {
 // checkRun prints the parts that a build would leave out, one a line. Its error is the reason
 // for which a build would be refused.
 func checkRun(ctx context.Context, opts *buildOptions) error {
-	d, err := opts.definition()
+	d, err := opts.definition(ctx)
 	if err != nil {
 		return err
 	}
@@ -222,7 +224,7 @@ type builtView struct {
 }
 
 func buildRun(ctx context.Context, opts *buildOptions) (err error) {
-	d, err := opts.definition()
+	d, err := opts.definition(ctx)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,110 @@
+package cli
+
+import (
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+)
+
+// helper prints the help of commands, in the width of the terminal.
+type helper struct {
+	io  *cmdutil.IOStreams
+	err error // of writing help: the library has no way for it
+}
+
+// serve makes h print the help of a command and of all below it.
+func (h *helper) serve(root *cobra.Command) {
+	describe := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		text := cmd.Long
+		if !cmd.IsAdditionalHelpTopicCommand() {
+			var all strings.Builder
+			cmd.SetOut(&all)
+			describe(cmd, args)
+			text = all.String()
+		}
+		_, h.err = io.WriteString(h.io.Out, fold(text, h.io.OutWidth))
+	})
+}
+
+// A description has minDescription columns beside its term, or is below it,
+// indented by belowTerm.
+const (
+	minDescription = 24
+	belowTerm      = 8
+)
+
+// fold breaks the lines of a help text that are longer than width columns; 0 means no bound.
+// Paragraphs are filled anew, and descriptions stay beside their terms. Other indented lines stay
+// as they are, because they are commands to copy.
+func fold(text string, width int) string {
+	if width <= 0 {
+		return text
+	}
+	var out strings.Builder
+	inExamples := false
+	for lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n"); len(lines) > 0; {
+		first := lines[0]
+		inExamples = first == "Examples:" || inExamples && first != ""
+		indent := len(first) - len(strings.TrimLeft(first, " "))
+		term := termWidth(first, indent)
+		belongs := func(next string) bool { return indent == 0 && next != "" && next[0] != ' ' }
+		if term > 0 {
+			belongs = func(next string) bool { return strings.HasPrefix(next, strings.Repeat(" ", term)) }
+		}
+		count, isLong := 1, utf8.RuneCountInString(first) > width
+		for count < len(lines) && first != "" && !inExamples && belongs(lines[count]) {
+			isLong = isLong || utf8.RuneCountInString(lines[count]) > width
+			count++
+		}
+		switch {
+		case !isLong || inExamples || indent > 0 && term == 0:
+			out.WriteString(strings.Join(lines[:count], "\n") + "\n")
+		case term == 0:
+			fill(&out, "", strings.Fields(strings.Join(lines[:count], " ")), 0, width)
+		default:
+			words := strings.Fields(first[term:] + " " + strings.Join(lines[1:count], " "))
+			if name := first[:term]; width-term >= minDescription {
+				fill(&out, name, words, term, width)
+			} else {
+				out.WriteString(strings.TrimRight(name, " ") + "\n")
+				fill(&out, strings.Repeat(" ", belowTerm), words, belowTerm, width)
+			}
+		}
+		lines = lines[count:]
+	}
+	return out.String()
+}
+
+// termWidth returns the column in which the description of a term begins, such as a flag, or 0
+// for a line without a term.
+func termWidth(line string, indent int) int {
+	gap := strings.Index(line[indent:], "  ")
+	if indent == 0 || gap < 0 {
+		return 0
+	}
+	described := strings.TrimLeft(line[indent+gap:], " ")
+	return len(line) - len(described)
+}
+
+// fill writes words in lines of width columns, the first after begin, and the others indented.
+func fill(out *strings.Builder, begin string, words []string, indent, width int) {
+	line, used := begin, utf8.RuneCountInString(begin)
+	isEmpty := true
+	for _, word := range words {
+		length := utf8.RuneCountInString(word)
+		if !isEmpty && used+1+length > width {
+			out.WriteString(line + "\n")
+			line, used, isEmpty = strings.Repeat(" ", indent), indent, true
+		}
+		if !isEmpty {
+			line, used = line+" ", used+1
+		}
+		line, used, isEmpty = line+word, used+length, false
+	}
+	out.WriteString(line + "\n")
+}

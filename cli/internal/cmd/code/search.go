@@ -1,0 +1,36 @@
+package code
+
+import (
+	"strings"
+
+	"golang.org/x/term"
+)
+
+// searchKey is Ctrl-R.
+const searchKey = 'R' - '@'
+
+// search finds earlier cells that contain a text: what was on the line when Ctrl-R was pressed
+// first. Each further press shows an older one, and the last press the text again.
+type search struct {
+	text  string
+	found string // what the line is since the last press
+	from  int    // where in the history the next press begins
+}
+
+// next returns what a press of Ctrl-R makes of a line.
+func (s *search) next(history term.History, line string) string {
+	if s.from == 0 || line != s.found {
+		*s = search{text: line}
+	}
+	for s.from < history.Len() {
+		cell := history.At(s.from)
+		s.from++
+		if cell != line && strings.Contains(cell, s.text) {
+			s.found = cell
+			return cell
+		}
+	}
+	text := s.text
+	*s = search{}
+	return text
+}

@@ -1,0 +1,71 @@
+package network
+
+import (
+	"net/netip"
+	"sync"
+)
+
+// standInNetwork has the addresses that stand for names. It is reserved for benchmarks, and
+// other programs that answer for names use it in the same way.
+var standInNetwork = netip.MustParsePrefix("198.18.0.0/15")
+
+const (
+	standInCount = 1 << 17
+	maxStandIns  = 4096 // known at the same time
+)
+
+// standIns has the addresses that stand for names in one sandbox. A program is asked about a name
+// and a port, and a DNS question has no port: it is answered with an address of standInNetwork,
+// and the connection to that address shows the port. Only then the program is asked, and the
+// name is looked up. The zero value has no names. It is safe for concurrent use.
+type standIns struct {
+	mu        sync.Mutex
+	count     uint32 // of addresses that were given out
+	addresses map[string]netip.Addr
+	names     map[netip.Addr]string
+}
+
+// address returns the address that stands for a normalized name.
+func (s *standIns) address(name string) netip.Addr {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a, ok := s.addresses[name]; ok {
+		return a
+	}
+	if s.names == nil {
+		s.names, s.addresses = map[netip.Addr]string{}, map[string]netip.Addr{}
+	}
+	if s.count >= maxStandIns {
+		oldest := nthStandIn(s.count - maxStandIns)
+		delete(s.addresses, s.names[oldest])
+		delete(s.names, oldest)
+	}
+	a := nthStandIn(s.count)
+	s.count++
+	s.addresses[name], s.names[a] = a, name
+	return a
+}
+
+// name returns the name that an address stands for, or "".
+func (s *standIns) name(a netip.Addr) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.names[a.Unmap()]
+}
+
+// nthStandIn returns an address of standInNetwork. An address is given to another name only
+// after all others were.
+func nthStandIn(n uint32) netip.Addr {
+	n = (n + 1) % standInCount
+	a := standInNetwork.Addr().As4()
+	a[1], a[2], a[3] = a[1]+byte(n>>16), byte(n>>8), byte(n)
+	return netip.AddrFrom4(a)
+}
+
+// standInFor returns the name that an address stands for in the sandbox, or "".
+func (e *Egress) standInFor(a netip.Addr) string {
+	if e.Asks == nil {
+		return ""
+	}
+	return e.Asks.standIns.name(a)
+}
