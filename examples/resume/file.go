@@ -25,8 +25,8 @@ func load(file string) (*state.State, error) {
 	return state.Load(bufio.NewReader(f), state.Bounds{})
 }
 
-// save replaces the file as a whole, so that whenever this program ends the file
-// is complete and has the state of some save.
+// save replaces the file as a whole. Even if this program is killed, the file is complete and
+// contains the state of one save.
 func save(file string, st *state.State) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+"-*")
 	if err != nil {
@@ -50,8 +50,8 @@ type point struct {
 	Y float64 `py:"y"`
 }
 
-// beginning returns the state before the first epoch: points near y = 3x - 1, and a
-// line that is not fitted to them yet.
+// beginning returns the state before the first epoch: points near y = 3x - 1, and a line that
+// is not fitted yet.
 func beginning() (*state.State, error) {
 	random := rand.New(rand.NewPCG(1, 2))
 	points := make([]point, 10_000)
