@@ -19,7 +19,7 @@ import (
 // TemplateCreateParams has the tags of a build and the resources of its sandboxes. The zero value
 // means the service's defaults.
 type TemplateCreateParams struct {
-	// Tags name the build, beside a tag in the name; none means "default".
+	// Tags are the tags of the build, in addition to a tag in the name; none means "default".
 	Tags []string
 	// CPUs and MemoryBytes are the resources of each sandbox; 0 means the service's default.
 	// MemoryBytes is rounded up to whole MiB.

@@ -106,8 +106,8 @@ func (v Value) Bytes() []byte {
 	return inline(v.doc, v.blobs)
 }
 
-// Detached returns the document, in which hashes replace byte strings of 64 KiB and more, and
-// these byte strings. Neither must be changed.
+// Detached returns the document and its blobs. A blob is a byte string of 64 KiB or more; the
+// document contains its hash instead. The caller must change neither.
 func (v Value) Detached() ([]byte, Blobs) {
 	if v.doc == nil {
 		return v.Bytes(), nil

@@ -44,7 +44,7 @@ func save(file string, st *state.State) (err error) {
 	return os.Rename(f.Name(), file)
 }
 
-// point is a row of the table of points that the line is fitted to.
+// point is a row of the table of points. The line is fitted to these points.
 type point struct {
 	X float64 `py:"x"`
 	Y float64 `py:"y"`

@@ -20,7 +20,7 @@ import (
 // BuildParams sets how to build. The zero value uses the service's defaults, and copies from
 // the working directory.
 type BuildParams struct {
-	// Tags name the build, beside a tag in the name; none means "default".
+	// Tags are the tags of the build, in addition to a tag in the name; none means "default".
 	Tags []string
 	// CPUs and MemoryBytes are the resources of each sandbox; 0 means the service's default.
 	// MemoryBytes is rounded up to whole MiB. A local cloud gives the same resources to all its
