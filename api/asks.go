@@ -19,18 +19,21 @@ type Question struct {
 	Port int `json:"port"`
 }
 
-// QuestionsParams selects questions. The zero value selects all.
+// QuestionsParams selects questions about one sandbox. The zero value selects all open
+// questions.
 type QuestionsParams struct {
-	// After is the id of the latest question that the program has already. It tells
-	// the service that the questions up to this one have arrived.
+	// After is the id of the latest question that the caller has received. The service then
+	// knows that the caller has received all questions up to this one.
 	After int64
 }
 
 // Questions returns the open questions about a sandbox whose network has [Egress].Ask, oldest
-// first. If there are none it waits for about 20 seconds, and may return none. The service answers
-// a question with no if nobody has answered it within 30 seconds, or if for 5 seconds no program
-// has answered it or asked for later questions: a program asks for the next ones while it thinks
-// about these. The sandbox may be paused. It returns [ErrNotFound] if there is no such sandbox.
+// first. If there are none it waits for about 20 seconds, and may then return none. The sandbox
+// may be paused. It returns [ErrNotFound] if there is no such sandbox.
+//
+// The service answers a question with no if nobody answers it within 30 seconds. It also
+// answers with no if for 5 seconds no program answers the question or asks for later ones. A
+// program therefore keeps calling Questions while it decides about earlier questions.
 func (s *SandboxService) Questions(ctx context.Context, id string, p *QuestionsParams) ([]Question, error) {
 	if p == nil {
 		p = &QuestionsParams{}
@@ -53,12 +56,12 @@ func (s *SandboxService) Questions(ctx context.Context, id string, p *QuestionsP
 type AnswerParams struct {
 	// ID is the id of the question.
 	ID int64 `json:"id"`
-	// Allow says whether the port of the host may be reached.
+	// Allow reports whether the sandbox may reach the port of the host.
 	Allow bool `json:"allow"`
 }
 
-// Answer answers a question about a sandbox for as long as the sandbox lives. It
-// returns [ErrConflict] if the question is not open any longer.
+// Answer answers a question about a sandbox. The answer is valid until the sandbox ends. Answer
+// returns [ErrConflict] if the question is no longer open.
 func (s *SandboxService) Answer(ctx context.Context, id string, p *AnswerParams) error {
 	path, err := asksPath(id)
 	if err != nil {
@@ -76,14 +79,14 @@ func asksPath(id string) (string, error) {
 	return "/local" + path, err
 }
 
-// CheckAsk returns an error unless the service asks before a host is reached, as [Egress].Ask
-// requires: [errors.ErrUnsupported] if the service would ignore that.
+// CheckAsk returns [errors.ErrUnsupported] if the service would ignore [Egress].Ask. It returns
+// nil if the service asks before a sandbox reaches a host.
 func (s *SandboxService) CheckAsk(ctx context.Context) error {
 	return s.client.checkFeature(ctx, "ask", "Egress.Ask: only the local cloud asks before a host is reached")
 }
 
-// checkFeature returns an error unless the service has what only the local cloud has:
-// another one would ignore it.
+// checkFeature returns an error unless the service has a feature that only the local cloud has.
+// Other services would ignore a request for the feature.
 func (c *Client) checkFeature(ctx context.Context, name, refusal string) error {
 	features, err := c.features(ctx)
 	if err != nil {
@@ -95,7 +98,7 @@ func (c *Client) checkFeature(ctx context.Context, name, refusal string) error {
 	return nil
 }
 
-// features returns what this local cloud can do; nil for a service that is not a local cloud.
+// features returns the features of a local cloud; nil for another service.
 func (c *Client) features(ctx context.Context) (map[string]any, error) {
 	var features map[string]any
 	_, err := c.do(ctx, call{method: http.MethodGet, path: "/local/features"}, &features)
@@ -105,7 +108,7 @@ func (c *Client) features(ctx context.Context) (map[string]any, error) {
 	return features, err
 }
 
-// canAsk is CheckAsk if the rules set Ask. Otherwise, and for nil, it returns nil.
+// canAsk calls CheckAsk if e sets Ask. Otherwise, and for a nil e, it returns nil.
 func (s *SandboxService) canAsk(ctx context.Context, e *Egress) error {
 	if e == nil || !e.Ask {
 		return nil

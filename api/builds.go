@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// A template is built in four calls: Create asks for a build, FileUpload and Upload
-// bring what it copies, StartBuild says what to do, and BuildStatus follows it.
-// Package sandbox/template makes them all.
+// A template is built in four calls: Create asks for a build, FileUpload and Upload send the
+// files to copy, StartBuild sends the steps, and BuildStatus reports the progress. Package
+// sandbox/template makes them all.
 
 // TemplateCreateParams has the tags of a build and the resources of its sandboxes. The zero value
 // means the service's defaults.
 type TemplateCreateParams struct {
-	// Tags name the build, beside a tag in the name; none means "default".
+	// Tags are the tags of the build, in addition to a tag in the name; none means "default".
 	Tags []string
 	// CPUs and MemoryBytes are the resources of each sandbox; 0 means the service's default.
 	// MemoryBytes is rounded up to whole MiB.
@@ -29,9 +29,9 @@ type TemplateCreateParams struct {
 	// service's default.
 	MinFreeDiskBytes *int64
 	// Engine is the engine of a local cloud that runs the build and the template's sandboxes:
-	// "room", "docker" or "gvisor". Empty means the engine of the template that the build begins
-	// with, or else the cloud's. With another service an engine is an error,
-	// [errors.ErrUnsupported].
+	// "room", "docker" or "gvisor". Empty means the engine of the template that the build
+	// begins with; without such a template it means the cloud's default engine. With another
+	// service, setting Engine returns [errors.ErrUnsupported].
 	Engine Engine
 }
 
@@ -44,24 +44,25 @@ type templateRequest struct {
 	Engine        Engine   `json:"engine,omitempty"`
 }
 
-// NewBuild is a build that waits for StartBuild.
+// NewBuild is a build that Create has registered and StartBuild can start.
 type NewBuild struct {
 	TemplateID string `json:"templateID"`
 	BuildID    string `json:"buildID"`
 	// Public reports whether other teams may use the template.
 	Public bool `json:"public"`
-	// Names are its names with the team in front, Aliases the same names without it.
+	// Names are the template's names with the team in front. Aliases are the same names without
+	// the team.
 	Names   []string `json:"names"`
 	Aliases []string `json:"aliases"`
 	// Tags will name the build once it is ready.
 	Tags []string `json:"tags"`
 }
 
-// Create asks for a build of the template "name" or "name:tag". A missing template is made.
-// Earlier builds stay, and sandboxes are made from them until this one is ready. The error is
-// [ErrInvalidArgument] when the name, a tag or a size is refused, [ErrForbidden] when the name is
-// another team's, [ErrConflict] when it is the id of a template, and [ErrRateLimited] when too
-// many builds run.
+// Create asks for a build of the template "name" or "name:tag". It creates a missing template.
+// Earlier builds stay, and new sandboxes use them until this one is ready. The error is
+// [ErrInvalidArgument] when the name, a tag or a size is refused, [ErrForbidden] when the name
+// is another team's, [ErrConflict] when it is the id of a template, and [ErrRateLimited] when
+// too many builds run.
 //
 // It is retried only when provably nothing was sent, or when the service answers 429.
 func (s *TemplateService) Create(ctx context.Context, name string, p *TemplateCreateParams) (*NewBuild, error) {
@@ -87,26 +88,31 @@ func (s *TemplateService) Create(ctx context.Context, name string, p *TemplateCr
 	return build, nil
 }
 
-// BuildStep is one step of a build. The service does it in a sandbox, or takes the cached result
+// BuildStep is one step of a build. The service runs it in a sandbox, or uses the cached result
 // of the same steps.
 type BuildStep struct {
 	// Type is COPY, RUN, ENV, WORKDIR or USER.
 	Type string `json:"type"`
-	// Args are the arguments of the type. COPY has a source, a destination, an owner and a mode,
-	// and the last two may be empty. RUN has a command and may have a user. ENV has names and
-	// values in turn, WORKDIR a path, USER a name.
+	// Args are the arguments of the type. COPY has a source, a destination, an owner and a
+	// mode, and the last two may be empty. RUN has a command and may have a user. ENV has names
+	// and values in turn, WORKDIR a path, USER a name. The arguments depend on the type:
+	//   - COPY: a source, a destination, an owner and a mode; the last two may be empty
+	//   - RUN: a command and, optionally, a user
+	//   - ENV: names, each followed by its value
+	//   - WORKDIR: a path
+	//   - USER: a name
 	Args []string `json:"args"`
 	// FilesHash names the archive with the files of COPY; see FileUpload.
 	FilesHash string `json:"filesHash,omitempty"`
-	// FromStage makes COPY take files of that stage of StartBuildParams.Stages, instead of an
-	// archive. Without an owner files keep theirs.
+	// FromStage makes COPY take files from that stage of StartBuildParams.Stages, instead of
+	// from an archive. If COPY names no owner, the files keep their owner.
 	FromStage string `json:"fromStage,omitempty"`
-	// Force does this step, and with it all later ones, even if they were done before.
+	// Force runs this step and all later ones, even if their results are cached.
 	Force bool `json:"force"`
 }
 
-// ImageRegistry is the login to the registry of an image: Username and Password, or the three
-// fields of AWS, or a service account of Google's cloud.
+// ImageRegistry is the login to the registry of an image. Set Username and Password, or the
+// three fields for AWS, or GCPServiceAccount for Google's cloud.
 type ImageRegistry struct {
 	Username string
 	Password Key
@@ -115,13 +121,13 @@ type ImageRegistry struct {
 	AWSSecretAccessKey Key
 	AWSRegion          string
 
-	// GCPServiceAccount is the JSON text of the account's key.
+	// GCPServiceAccount is the JSON text of the service account's key.
 	GCPServiceAccount Key
 }
 
 var errLogin = fmt.Errorf("api: the login to a registry wants Username and Password, or AWSAccessKeyID, AWSSecretAccessKey and AWSRegion, or GCPServiceAccount: %w", ErrInvalidArgument)
 
-// wire returns the registry as it is sent.
+// wire returns the registry in the form of the API.
 func (r *ImageRegistry) wire() (map[string]string, error) {
 	if r == nil {
 		return nil, nil
@@ -151,17 +157,17 @@ func (r *ImageRegistry) wire() (map[string]string, error) {
 	return found, nil
 }
 
-// BuildStage is a stage that steps copy from.
+// BuildStage is a stage that build steps copy files from.
 type BuildStage struct {
-	// Name is the name for BuildStep.FromStage.
+	// Name identifies the stage in BuildStep.FromStage.
 	Name string `json:"name"`
 	// FromImage is the image to begin with.
 	FromImage string `json:"fromImage"`
-	// Steps are done one after another. They may copy from the stages before.
+	// Steps run one after another. They may copy files from earlier stages.
 	Steps []BuildStep `json:"steps"`
 }
 
-// StartBuildParams says what to build. FromImage or FromTemplate must be set.
+// StartBuildParams describes a build. FromImage or FromTemplate must be set.
 type StartBuildParams struct {
 	// FromImage is the image to begin with.
 	FromImage string
@@ -172,13 +178,14 @@ type StartBuildParams struct {
 	// Stages are built before the steps, in this order. Only the local cloud builds stages: with
 	// another service the error is [errors.ErrUnsupported]. See [TemplateService.CheckStages].
 	Stages []BuildStage
-	// Steps are done one after another.
+	// Steps run one after another.
 	Steps []BuildStep
-	// Force does all steps even if they were done before.
+	// Force runs all steps even if their results are cached.
 	Force bool
-	// StartCommand runs in every sandbox from its start on; empty means none.
+	// StartCommand starts with every sandbox of the template; empty means none.
 	StartCommand string
-	// ReadyCommand succeeds when a sandbox is ready; empty means the service's default.
+	// ReadyCommand is a command whose success means that a sandbox is ready; empty means the
+	// service's default.
 	ReadyCommand string
 }
 
@@ -193,9 +200,9 @@ type startBuildRequest struct {
 	ReadyCmd          string            `json:"readyCmd,omitempty"`
 }
 
-// StartBuild starts a build that Create asked for. Running builds of the same template and tag
-// end. Most mistakes in the steps, or in the image or template that they begin with, are found
-// later: BuildStatus reports them. The error is [ErrInvalidArgument] when the build was started
+// StartBuild starts a build that Create asked for. It cancels running builds of the same
+// template and tag. The service finds most mistakes in the steps, image or template later, and
+// BuildStatus reports them. The error is [ErrInvalidArgument] when the build was started
 // before, and [ErrNotFound] when there is no such build.
 //
 // It is retried only when provably nothing was sent, or when the service answers 429.
@@ -223,12 +230,13 @@ func (s *TemplateService) StartBuild(ctx context.Context, templateID, buildID st
 	return err
 }
 
-// defaultArchitecture is that of E2B's machines.
+// defaultArchitecture is the architecture of E2B's machines.
 const defaultArchitecture = "amd64"
 
-// Architecture returns the architecture of the images that templates begin with, in Go's words. A
-// local cloud returns that of its machine or, if Docker is its default engine, of the Docker
-// daemon's machine. For a service that does not say it is "amd64".
+// Architecture returns the architecture of the images that templates begin with, as a value of
+// GOARCH. A local cloud returns the architecture of its machine. If Docker is its default
+// engine, it returns that of the Docker daemon's machine. If the service does not report an
+// architecture, the result is "amd64".
 func (s *TemplateService) Architecture(ctx context.Context) (string, error) {
 	features, err := s.client.features(ctx)
 	if err != nil {
@@ -238,17 +246,17 @@ func (s *TemplateService) Architecture(ctx context.Context) (string, error) {
 	return cmp.Or(has, defaultArchitecture), nil
 }
 
-// CheckStages returns an error unless the service builds StartBuildParams.Stages:
-// [errors.ErrUnsupported] if the service would ignore them.
+// CheckStages returns [errors.ErrUnsupported] if the service would ignore
+// StartBuildParams.Stages. It returns nil if the service builds stages.
 func (s *TemplateService) CheckStages(ctx context.Context) error {
 	return s.client.checkFeature(ctx, "stages", "stages of a build, of which COPY --from takes files: only the local cloud builds them")
 }
 
-// BuildLogLevel is the severity of a line of a build's log. A service may use others
-// than the constants here.
+// BuildLogLevel is the severity of a line of a build's log. A service may use values other than
+// the constants here.
 type BuildLogLevel string
 
-// The levels of a build's log.
+// These are the levels of a build's log.
 const (
 	BuildLogDebug BuildLogLevel = "debug"
 	BuildLogInfo  BuildLogLevel = "info"
@@ -256,22 +264,22 @@ const (
 	BuildLogError BuildLogLevel = "error"
 )
 
-// BuildLogEntry is a line of a build's log. Its text comes from programs of the build and may have
-// control characters.
+// BuildLogEntry is a line of a build's log. Programs of the build write the text, which may
+// contain control characters.
 type BuildLogEntry struct {
 	Time    time.Time     `json:"timestamp"`
 	Level   BuildLogLevel `json:"level"`
 	Message string        `json:"message"`
-	// Step names a step as [BuildFailure] does; often empty.
+	// Step identifies the step in the same way as [BuildFailure].Step; often empty.
 	Step string `json:"step"`
 }
 
-// BuildFailure says why a build failed.
+// BuildFailure is the reason for the failure of a build.
 type BuildFailure struct {
 	Message string `json:"message"`
 	// Step is "base", the number of a step counted from "1", or "finalize"; often empty.
 	Step string `json:"step"`
-	// Logs are lines about it; often none.
+	// Logs are log lines about the failure; often none.
 	Logs []BuildLogEntry `json:"logEntries"`
 }
 
@@ -280,25 +288,24 @@ type BuildState struct {
 	TemplateID string      `json:"templateID"`
 	BuildID    string      `json:"buildID"`
 	Status     BuildStatus `json:"status"`
-	// Logs begin where BuildStatusParams.LogsOffset says.
+	// Logs begin at the line that BuildStatusParams.LogsOffset selects.
 	Logs []BuildLogEntry `json:"logEntries"`
 	// Failure is set when Status is [BuildError].
 	Failure *BuildFailure `json:"reason"`
 }
 
-// BuildStatusParams says which part of the log to return with the state. The zero value
-// is its beginning.
+// BuildStatusParams selects a part of the log. The zero value selects its beginning.
 type BuildStatusParams struct {
-	// LogsOffset is the number of lines to skip, because they were returned before.
+	// LogsOffset is the number of lines to skip, normally the lines already received.
 	LogsOffset int
 	// MaxLines limits the returned lines, 1 to 100. Zero means the service's default, 100.
 	MaxLines int
-	// Level is the least level of the lines; empty means all.
+	// Level is the lowest level of the returned lines; empty means all levels.
 	Level BuildLogLevel
 }
 
-// BuildStatus returns how far a build is. One answer may have only a part of the log, even after
-// the end of the build. The error is [ErrNotFound] when there is no such build.
+// BuildStatus returns the progress of a build. One answer may contain only a part of the log,
+// even after the end of the build. It returns [ErrNotFound] if there is no such build.
 func (s *TemplateService) BuildStatus(ctx context.Context, templateID, buildID string, p *BuildStatusParams) (*BuildState, error) {
 	path, err := buildPath(templateID, buildID, "/status")
 	if err != nil {
@@ -326,21 +333,22 @@ func (s *TemplateService) BuildStatus(ctx context.Context, templateID, buildID s
 	return &state, nil
 }
 
-// BuildLogsParams says which part of a log to return. The zero value is its beginning.
+// BuildLogsParams selects a part of a log. The zero value selects its beginning.
 type BuildLogsParams struct {
-	// Cursor is the time to begin at; zero means the first line, or the last one with
-	// Backward.
+	// Cursor is the time of the first line to return. Zero means the first line or, with
+	// Backward, the last one.
 	Cursor time.Time
 	// Backward returns the newest lines first.
 	Backward bool
 	// MaxLines limits the returned lines, 1 to 100. Zero means the service's default, 100.
 	MaxLines int
-	// Level is the least level of the lines; empty means all.
+	// Level is the lowest level of the returned lines; empty means all levels.
 	Level BuildLogLevel
 }
 
-// BuildLogs returns a part of a build's log, also long after its end. To follow a build, use
-// BuildStatus, which counts lines; BuildLogs goes by their time.
+// BuildLogs returns a part of a build's log, even long after the build has ended. It selects
+// lines by their time. To follow a running build, use BuildStatus, which selects lines by their
+// number.
 func (s *TemplateService) BuildLogs(ctx context.Context, templateID, buildID string, p *BuildLogsParams) ([]BuildLogEntry, error) {
 	path, err := buildPath(templateID, buildID, "/logs")
 	if err != nil {
@@ -372,7 +380,8 @@ func setLevel(query url.Values, level BuildLogLevel) {
 	}
 }
 
-// buildPath returns the path of a route of a build. The first generation has no prefix.
+// buildPath returns the path of a route of a build. A path of the first generation of the API
+// has no prefix.
 func buildPath(templateID, buildID, route string) (string, error) {
 	path, err := objectPath("/templates/", "template", templateID, "/builds/")
 	if err != nil {

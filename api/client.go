@@ -27,14 +27,15 @@ import (
 const (
 	maxErrorBody  = 1 << 20
 	maxAnswerBody = 32 << 20
-	// maxAnswerValues is far more than a page of 100 sandboxes needs.
+	// maxAnswerValues bounds the number of JSON values in an answer. A page of 100 sandboxes
+	// has far fewer.
 	maxAnswerValues = 100_000
 	// headTimeout bounds the time until the service begins to answer one attempt.
 	// Package httpwait bounds the rest of the answer, and the caller's context
 	// bounds the whole call.
 	headTimeout = 75 * time.Second
-	// savingTimeout is that for a call that saves what is in a sandbox, if the caller's
-	// context has no deadline: that can be hundreds of thousands of files.
+	// savingTimeout replaces headTimeout for calls that save a sandbox's files, unless the
+	// caller's context has a deadline. A sandbox may have hundreds of thousands of files.
 	savingTimeout = 15 * time.Minute
 )
 
@@ -67,16 +68,16 @@ type Client struct {
 	baseURL                   *url.URL
 	domain, sandboxURL, agent string
 	headers                   func(ctx context.Context, h http.Header)
-	volumeURL                 string // "": derived
+	volumeURL                 string // "": derived from the domain
 
-	// legacy is set once the service has shown that it only has the first
-	// generation of a route.
+	// legacy reports that the service has only the first generation of a route. It is set when
+	// the service shows that.
 	legacy atomic.Bool
 }
 
-// NewClient returns a new client. Without [FromEnv] only the options count. It
-// returns [ErrNoAPIKey] when there is no key, and it refuses bad settings
-// before any request is made.
+// NewClient returns a new client. It reads no environment variables unless [FromEnv] is among
+// the options. It returns [ErrNoAPIKey] when there is no key. It checks the settings before it
+// makes any request.
 func NewClient(opts ...Option) (*Client, error) {
 	s := settings{retries: 3, logger: slog.New(slog.DiscardHandler)}
 	for i, o := range opts {
@@ -147,7 +148,8 @@ func NewClient(opts ...Option) (*Client, error) {
 	return c, nil
 }
 
-// bounded sends the requests of a client, all of which have short answers.
+// bounded sends the requests of a client and limits the time of their answers, which are all
+// short.
 type bounded struct{ transport http.RoundTripper }
 
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -161,11 +163,11 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return httpwait.Do(b.transport.RoundTrip, r, limits)
 }
 
-// savingKey is the key of the context of a call that saves what is in a sandbox.
+// savingKey is the context key that marks a call as one that saves a sandbox's files.
 type savingKey struct{}
 
-// newTransport returns the one connection pool of a client. All sandboxes share
-// a host, so it keeps many idle connections to one host.
+// newTransport returns the connection pool of a client. It keeps many idle connections to one
+// host, because all sandboxes share a host.
 func newTransport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxIdleConns, t.MaxIdleConnsPerHost = 512, 512
@@ -191,18 +193,18 @@ func (c *Client) Domain() string { return c.domain }
 // BaseURL returns the address of the API.
 func (c *Client) BaseURL() string { return c.baseURL.String() }
 
-// SandboxURL returns the address set for all sandboxes, or "" when none was
-// set.
+// SandboxURL returns the address for all sandboxes that an option or the environment has set,
+// or "" if none was set.
 func (c *Client) SandboxURL() string { return c.sandboxURL }
 
-// Sources returns where the settings come from.
+// Sources returns the source of each setting.
 func (c *Client) Sources() Sources { return c.sources }
 
 // UserAgent returns the User-Agent that requests carry.
 func (c *Client) UserAgent() string { return c.agent }
 
-// Transport returns the transport that sends the requests. Close closes its connections unless the
-// program passed it in.
+// Transport returns the transport that sends the requests. Close closes its connections, unless
+// the transport was passed with [WithTransport].
 func (c *Client) Transport() http.RoundTripper { return c.transport }
 
 // Logger returns the client's logger; it is never nil.
@@ -217,7 +219,7 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// call is one request to the service.
+// call describes one request to the service.
 type call struct {
 	method, path string
 	query        url.Values
@@ -225,7 +227,7 @@ type call struct {
 	// once means that the call must not be repeated when it may have reached the
 	// service.
 	once bool
-	// saves means that the service saves what is in a sandbox before it answers.
+	// saves means that the service saves the sandbox's files before it answers.
 	saves bool
 	// uniqueLabel is sent in a header; empty means none.
 	uniqueLabel string
@@ -237,7 +239,7 @@ type answer struct {
 	header http.Header
 }
 
-// do makes the call and decodes a 2xx answer into out, unless out is nil.
+// do makes the call and decodes a 2xx answer into out. A nil out ignores the body.
 func (c *Client) do(ctx context.Context, r call, out any) (answer, error) {
 	var body []byte
 	if r.body != nil {
@@ -255,7 +257,7 @@ func (c *Client) do(ctx context.Context, r call, out any) (answer, error) {
 			return head, nil
 		}
 		if attempt > 0 && r.method == http.MethodDelete && errors.Is(err, ErrNotFound) {
-			return head, nil // an earlier attempt, whose answer was lost, deleted it
+			return head, nil // an earlier attempt has deleted it, and its answer was lost
 		}
 		wait, again := backoff(err, attempt, r.once)
 		if !again || attempt >= c.retries || !sleep(ctx, wait) {
@@ -305,8 +307,8 @@ func (c *Client) attempt(ctx context.Context, r call, body []byte, out any) (ans
 	return head, nil
 }
 
-// withoutURL removes the wrapping error that repeats the method and the
-// address, including the query.
+// withoutURL removes the wrapping error. Its text repeats the method and the address, including
+// the query.
 func withoutURL(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		return u.Err
@@ -314,8 +316,8 @@ func withoutURL(err error) error {
 	return err
 }
 
-// restyLogger sends resty's messages to slog. It never logs requests: those are
-// logged above, without secrets.
+// restyLogger sends resty's messages to slog. It logs no requests: Client logs them itself,
+// without secrets.
 type restyLogger struct{ logger *slog.Logger }
 
 func (l restyLogger) Errorf(format string, v ...any) { l.log(slog.LevelError, format, v) }

@@ -1,9 +1,10 @@
 package api
 
-// Engine names the engine that runs sandboxes of a local cloud. Other services offer no choice.
+// Engine is the name of an engine, which runs the sandboxes of a local cloud. Other services
+// offer no choice of engine.
 type Engine string
 
-// The engines of the local cloud.
+// These are the engines of the local cloud.
 const (
 	EngineRoom   Engine = "room"   // namespaces of this machine's kernel
 	EngineDocker Engine = "docker" // containers of the user's own Docker or Podman

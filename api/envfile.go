@@ -17,10 +17,10 @@ import (
 
 const maxEnvFile = 1 << 20
 
-// readEnvFile reads variables from the file without changing the environment. The file
-// may be another program's: lines that cannot be parsed are left out, unless they set one
-// of the names. The parser's errors quote the file, which holds secrets, so they are not
-// passed on.
+// readEnvFile reads variables from the file without changing the environment. The file may
+// belong to another program, so lines that cannot be parsed are ignored unless they set one of
+// the names. The errors do not contain the parser's errors, because those quote the file, which
+// may contain secrets.
 func (s *settings) readEnvFile(names []string) (map[string]string, error) {
 	name := s.envFileName()
 	if name == "" {
@@ -38,7 +38,7 @@ func (s *settings) readEnvFile(names []string) (map[string]string, error) {
 	if info, err := f.Stat(); err == nil && info.IsDir() && !s.envFileNamed {
 		return nil, nil
 	}
-	// Editors and shells of Windows begin a file with a byte-order mark, and some write UTF-16.
+	// Editors and shells on Windows begin a file with a byte-order mark, and some write UTF-16.
 	decoded := transform.NewReader(f, unicode.BOMOverride(encoding.Nop.NewDecoder()))
 	data, err := io.ReadAll(io.LimitReader(decoded, maxEnvFile+1))
 	switch {
@@ -67,8 +67,7 @@ func (s *settings) readEnvFile(names []string) (map[string]string, error) {
 	return values, nil
 }
 
-// statement sets one variable. It is a line, or several if a quoted value contains line
-// ends.
+// statement sets one variable. It has several lines if a quoted value contains line breaks.
 type statement struct {
 	name string
 	line int // from 1
@@ -98,8 +97,8 @@ func statements(text string) []statement {
 	return all
 }
 
-// quotedLines returns the length of a quoted value and of the rest of its last line, or 0
-// if the value is not quoted, or its quotation does not end.
+// quotedLines returns the length of a quoted value and of the rest of its last line. It returns
+// 0 if the value is not quoted or the closing quote is missing.
 func quotedLines(value string) int {
 	if value == "" || value[0] != '\'' && value[0] != '"' {
 		return 0

@@ -9,7 +9,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
-// The variables that [FromEnv] reads.
+// These are the variables that [FromEnv] reads.
 const (
 	EnvAPIKey     = "E2B_API_KEY"
 	EnvAPIURL     = "E2B_API_URL"
@@ -20,7 +20,7 @@ const (
 
 const defaultDomain = "e2b.app"
 
-// fromEnv fills in what is not set yet.
+// fromEnv sets the settings that have no value yet.
 func (s *settings) fromEnv() error {
 	variables := []struct {
 		name string
@@ -79,7 +79,7 @@ type Sources struct{ APIKey, BaseURL, Domain, SandboxURL, VolumeURL string }
 func (s *settings) sources() Sources {
 	base := s.baseURL.from
 	if base == fromDefault {
-		base = s.domain.from // which it is derived from
+		base = s.domain.from // the base URL is derived from the domain
 	}
 	return Sources{s.describe(s.key.from), s.describe(base), s.describe(s.domain.from), s.describe(s.sandboxURL.from), s.describe(s.volumeURL.from)}
 }
@@ -91,7 +91,8 @@ func (s *settings) envFileName() string {
 	return ".env"
 }
 
-// parseURL checks an address. It never prints any part that may be a password.
+// parseURL checks and parses an address. Its errors never contain a part that may be a
+// password.
 func parseURL(what, raw string) (*url.URL, error) {
 	u, err := url.Parse(raw)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {

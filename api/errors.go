@@ -15,11 +15,11 @@ import (
 	"github.com/e2bctl/e2bctl/internal/httpwait"
 )
 
-// Classes of errors, for errors.Is. An [*Error] matches the classes that its
-// status implies.
+// These are classes of errors, for use with errors.Is. An [*Error] matches the classes that
+// belong to its status.
 var (
-	// ErrNotFound means that the object does not exist or belongs to another key (404, or 400 for
-	// an object that a request names).
+	// ErrNotFound means that the object does not exist or belongs to another team (404). For an
+	// object that the body of a request names, the status is 400.
 	ErrNotFound = errors.New("not found")
 	// ErrUnauthorized means that the key is missing, malformed or unknown (401).
 	ErrUnauthorized = errors.New("unauthorized")
@@ -32,20 +32,20 @@ var (
 	// ErrInvalidArgument means that the service refuses the request as invalid
 	// (400, 422).
 	ErrInvalidArgument = errors.New("invalid argument")
-	// ErrTimeout means that no answer came in time (408, 504, a deadline of the
-	// caller's, or a service that is slower than the client waits).
+	// ErrTimeout means that no answer came in time: status 408 or 504, an expired deadline of
+	// the caller, or a service slower than the client's own limits.
 	ErrTimeout = errors.New("timeout")
-	// ErrUnavailable means that the service is busy or was not reached (502, 503,
-	// or no answer at all).
+	// ErrUnavailable means that the service is busy or could not be reached (502, 503, or no
+	// answer at all).
 	ErrUnavailable = errors.New("unavailable")
-	// ErrNothingListens means that a port of this machine refused the connection, as
-	// that of a local cloud does once it has ended. Such an error is also [ErrUnavailable].
+	// ErrNothingListens means that a port of this machine refused the connection. That happens
+	// when a local cloud has ended. Such an error is also [ErrUnavailable].
 	ErrNothingListens = errors.New("nothing listens at this address")
 	// ErrRetryable means that the same call can succeed later. It does not mean
 	// that the failed call had no effect.
 	ErrRetryable = errors.New("retryable")
 
-	// ErrNoAPIKey means that no source has a key.
+	// ErrNoAPIKey means that no source has an API key.
 	ErrNoAPIKey = errors.New("api: no API key: set E2B_API_KEY, or use a local cloud (--local of e2bctl, local.Start in Go)")
 	// ErrInvalidKey means that the value cannot be a key. The message never
 	// contains the key.
@@ -55,63 +55,63 @@ var (
 	ErrUntrustedAddress = errors.New("api: untrusted address")
 )
 
-// Error describes a call that failed. StatusCode says whether the service
-// answered.
+// Error describes a call that failed. A StatusCode of 0 means that the service did not answer.
 type Error struct {
-	// Method and Path are the request's; Path has no query.
+	// Method and Path are those of the request; Path has no query.
 	Method, Path string
-	// StatusCode is the status of the answer; 0 means that no answer came, and
+	// StatusCode is the HTTP status of the answer. Zero means that no answer came;
 	// errors.Unwrap then returns the cause.
 	StatusCode int
-	// Code is the service's own name for the error (error_code), often empty.
+	// Code is the service's code for the error (error_code); often empty.
 	Code string
 	// Message is the service's message, at most 2 KiB, without control
 	// characters.
 	Message string
-	// RequestID is the service's id of the request or trace, often empty.
+	// RequestID is the service's id of the request or trace; often empty.
 	RequestID string
-	// RetryAfter is the wait that the service asks for; 0 when it says nothing.
+	// RetryAfter is the wait that the service asks for; 0 if it asks for none.
 	RetryAfter time.Duration
-	// Reason is the reason for the end of the sandbox; empty when the service never had it or does
-	// not say, as E2B's own.
+	// Reason is the reason for the end of the sandbox. It is empty if the service never had the
+	// sandbox, or does not report a reason. E2B's own service reports none.
 	Reason EndReason
-	// EndedAt is the time of that sandbox's end; zero when the service does not say.
+	// EndedAt is the time when the sandbox ended; zero if the service does not report it.
 	EndedAt time.Time
 
 	waitNamed    bool   // the service sent a RetryAfter, even if it is 0
 	advice       string // the service's header Should-Retry, in lower case; often empty
 	routeMissing bool
-	conflict     bool // it has the meaning of 409, whatever its status
-	missing      bool // it has the meaning of 404, whatever its status
+	conflict     bool // the answer has the meaning of 409, whatever its status
+	missing      bool // the answer has the meaning of 404, whatever its status
 	cause        error
 }
 
-// EndReason is the reason for the end of a sandbox. A service may use others than the constants
-// here.
+// EndReason is the reason for the end of a sandbox. A service may use values other than the
+// constants here.
 type EndReason string
 
-// The reasons for the end of a sandbox.
+// These are the reasons for the end of a sandbox.
 const (
 	EndExpired     EndReason = "expired"       // its lifetime was over
 	EndKilled      EndReason = "killed"        // a client killed it
-	EndOutOfMemory EndReason = "out_of_memory" // it used more memory than it may
+	EndOutOfMemory EndReason = "out_of_memory" // it exceeded its memory limit
 	EndDied        EndReason = "died"          // it ended by itself
 	EndServerGone  EndReason = "server_gone"   // its server or machine ended
 )
 
-// Codes of an error about a volume or secret that a request for a sandbox names and that does not
-// exist. A local cloud sends them with status 400, as E2B's service does.
+// These are the codes of an error for a missing volume or secret that a request for a sandbox
+// names. A local cloud sends them with status 400, as E2B's service does.
 const (
 	CodeVolumeNotFound = "volume_not_found"
 	CodeSecretNotFound = "secret_not_found"
 )
 
-// NewError returns the error of a call that got no answer.
+// NewError returns the error for a call that got no answer.
 func NewError(method, path string, cause error) *Error {
 	return &Error{Method: method, Path: path, cause: cause}
 }
 
-// ResponseError returns the error for an answer, given its head and the first part of its body.
+// ResponseError returns the error for an answer with the given status and header. body is the
+// first part of the answer's body.
 func ResponseError(method, path string, status int, header http.Header, body []byte) *Error {
 	e := &Error{Method: method, Path: path, StatusCode: status}
 	e.RetryAfter, e.waitNamed = retryAfter(header)
@@ -128,7 +128,7 @@ func ResponseError(method, path string, status int, header http.Header, body []b
 		reason, _ := answer.Reason.(string)
 		endedAt, _ := answer.EndedAt.(string)
 		e.Reason = EndReason(clip.Line(reason, 64))
-		e.EndedAt, _ = time.Parse(time.RFC3339, endedAt) // zero when it is not a time
+		e.EndedAt, _ = time.Parse(time.RFC3339, endedAt) // EndedAt stays zero if it is not a time
 	}
 	e.routeMissing = status == http.StatusMethodNotAllowed ||
 		status == http.StatusNotFound && (answer.Message == "" || string(answer.Code) != "404")
@@ -141,17 +141,17 @@ func ResponseError(method, path string, status int, header http.Header, body []b
 	return e
 }
 
-// maxMessage bounds a message of the service in an error, in bytes. What to do stands at its
-// end.
+// maxMessage limits the service's message in an error, in bytes. The limit is generous, because
+// the advice is at the end of a message.
 const maxMessage = 2 << 10
 
-// answerBody is the error body of the service. Its code is the status as a
-// number; envd's RPCs have a name there.
+// answerBody is the body of an error answer. The service's code is the status as a number; the
+// code of envd's RPCs is a name.
 type answerBody struct {
 	Code      json.RawMessage `json:"code"`
 	Message   string          `json:"message"`
 	ErrorCode string          `json:"error_code"`
-	Reason    any             `json:"reason"` // with endedAt, only of our own services: others may mean something else by them
+	Reason    any             `json:"reason"` // read, like endedAt, only from answers of our own services: others may give the field another meaning
 	EndedAt   any             `json:"endedAt"`
 }
 
@@ -188,8 +188,8 @@ func (e *Error) refusedHere() bool {
 // Unwrap returns the cause of a call that got no answer, and nil otherwise.
 func (e *Error) Unwrap() error { return e.cause }
 
-// RouteMissing reports whether the service lacks the route itself, not only the object in it. Such
-// a service is older, or another implementation.
+// RouteMissing reports whether the service lacks the route itself, not only the object in it.
+// The service is then an older version or another implementation.
 func (e *Error) RouteMissing() bool { return e.routeMissing }
 
 // Is reports whether target is a class of this package that e belongs to.
@@ -222,8 +222,8 @@ var classes = map[int]error{
 	http.StatusTooManyRequests:     ErrRateLimited,
 }
 
-// conflictOf marks an error of status 400 as a conflict with the present state.
-// Use it for calls that the service answers with 400 for no other reason.
+// conflictOf marks an error of status 400 as a conflict with the present state. Use it only for
+// calls that the service answers with 400 for this reason alone.
 func conflictOf(err error) error {
 	if e, ok := errors.AsType[*Error](err); ok && e.StatusCode == http.StatusBadRequest {
 		e.conflict = true
@@ -231,8 +231,8 @@ func conflictOf(err error) error {
 	return err
 }
 
-// missingOf marks an error of status 400 as missing: the thing does not exist.
-// Use it for calls that the service answers with 400 for no other reason.
+// missingOf marks an error of status 400 as a missing object. Use it only for calls that the
+// service answers with 400 for this reason alone.
 func missingOf(err error) error {
 	if e, ok := errors.AsType[*Error](err); ok && e.StatusCode == http.StatusBadRequest {
 		e.missing = true
@@ -240,8 +240,8 @@ func missingOf(err error) error {
 	return err
 }
 
-// unanswered reports whether the peer was not reached or went away. It is false
-// for a caller that gives up and for a peer that is too slow.
+// unanswered reports whether the peer was not reached or went away. It returns false if the
+// caller gave up or the peer was too slow.
 func (e *Error) unanswered() bool {
 	_, slow := errors.AsType[*httpwait.SlowError](e.cause)
 	return e.StatusCode == 0 && !slow && !errors.Is(e.cause, context.Canceled) && !errors.Is(e.cause, context.DeadlineExceeded)

@@ -12,20 +12,21 @@ import (
 	"github.com/e2bctl/e2bctl/internal/httpwait"
 )
 
-// FileUpload says where to send an archive for a step COPY of a build.
+// FileUpload is the address for the archive of a COPY step of a build.
 type FileUpload struct {
 	// Present reports whether the service has the archive already.
 	Present bool `json:"present"`
-	// URL takes the archive. It is signed and valid for a while: anybody who has it can use it. It
-	// may be empty when Present is true.
+	// URL is the address to send the archive to. It is signed and valid for a limited time;
+	// anybody who has it can use it. It may be empty when Present is true.
 	URL string `json:"url"`
 	// Headers must be sent with the archive.
 	Headers map[string]string `json:"headers"`
 }
 
-// FileUpload returns the address for the archive that BuildStep.FilesHash names. The hash is a
-// SHA-256 in hexadecimal digits, which the client computes from the files and the way they are
-// copied. The service trusts it. The error is [ErrNotFound] when there is no such template.
+// FileUpload returns the address for the archive with the hash of BuildStep.FilesHash. The hash
+// is a SHA-256 in hexadecimal digits. The client computes it from the files and the way they
+// are copied, and the service trusts it. The error is [ErrNotFound] when there is no such
+// template.
 func (s *TemplateService) FileUpload(ctx context.Context, templateID, hash string) (*FileUpload, error) {
 	path, err := objectPath("/templates/", "template", templateID, "/files/")
 	if err != nil {
@@ -42,8 +43,8 @@ func (s *TemplateService) FileUpload(ctx context.Context, templateID, hash strin
 }
 
 // Upload sends an archive, tar or tar.gz, of exactly size bytes to the address that FileUpload
-// returned. It is sent as it is read, without the API key, and archive is not closed. ctx bounds
-// the whole call, which is never retried.
+// returned. It sends the archive while reading it, without the API key, and does not close it.
+// ctx limits the whole call, which is never retried.
 func (s *TemplateService) Upload(ctx context.Context, to *FileUpload, archive io.Reader, size int64) error {
 	at, err := url.Parse(to.URL)
 	if err != nil || at.Host == "" || at.Scheme != "https" && at.Scheme != "http" {
@@ -63,7 +64,8 @@ func (s *TemplateService) Upload(ctx context.Context, to *FileUpload, archive io
 		request.Header.Set(name, value) // the transport leaves out a Content-Length
 	}
 	start := time.Now()
-	// The transport itself: the address is for this request, not for where it redirects to.
+	// Use the transport itself, which follows no redirects: the address is meant for this
+	// request alone.
 	response, err := httpwait.Do(s.client.transport.RoundTrip, request, httpwait.Limits{})
 	if err != nil {
 		return NewError(http.MethodPut, at.Path, withoutURL(err))

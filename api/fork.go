@@ -11,11 +11,11 @@ import (
 	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
-// ForkParams says how to fork a sandbox. The zero value is one copy for
+// ForkParams sets how to fork a sandbox. The zero value makes one copy that lives for
 // [DefaultLifetime].
 type ForkParams struct {
-	// Count is the number of copies, 1 to 100. Zero means 1. The service may let fewer sandboxes
-	// run at a time.
+	// Count is the number of copies, 1 to 100. Zero means 1. The service may have a lower limit
+	// of running sandboxes.
 	Count int
 	// Lifetime is the lifetime of the copies, rounded up to whole seconds. Zero means
 	// [DefaultLifetime].
@@ -27,15 +27,15 @@ type forkRequest struct {
 	Count   int   `json:"count,omitempty"`
 }
 
-// ForkResult is one copy of a sandbox, or the reason why it was not made.
+// ForkResult is one copy of a sandbox, or the error why there is no copy.
 type ForkResult struct {
 	// Sandbox is the copy; nil when Err is set.
 	Sandbox *Sandbox
-	// Err is the service's [*Error] if there is no copy.
+	// Err is the service's [*Error]; nil if Sandbox is set.
 	Err error
-	// Memory reports whether the copy has the memory of the original, so that its processes go on.
-	// False means that it started anew from the files. A nil Memory means that the service does
-	// not say.
+	// Memory reports whether the copy has the memory of the original, so that its processes
+	// continue. False means that it started anew from the files. Nil means that the service
+	// does not report it.
 	Memory *bool
 }
 
@@ -51,14 +51,14 @@ type forkError struct {
 	ErrorCode string `json:"error_code"`
 }
 
-// Fork makes copies of a running sandbox, all of the same moment. The sandbox goes on running. The
-// result has an entry for each copy that the service tried to make. The error concerns all of
-// them: [ErrConflict] when the sandbox is paused or changes its state, [ErrInvalidArgument] when
-// Count is more than may run, [ErrUnavailable] when the service cannot do it now.
+// Fork makes copies of a running sandbox, all of the same moment. The sandbox continues to run.
+// The result has an entry for each copy that the service tried to make. A returned error
+// applies to all copies: [ErrConflict] when the sandbox is paused or changes its state,
+// [ErrInvalidArgument] when Count exceeds the limit of running sandboxes, [ErrUnavailable] when
+// the service cannot fork it now.
 //
-// Like Create, it is retried only when provably nothing was sent, or when the
-// service answers 429. If the answer is lost, there may be copies, which live until
-// their lifetime is over.
+// Like Create, it is retried only when provably nothing was sent, or when the service answers
+// 429. If the answer is lost, copies may exist until their lifetime ends.
 func (s *SandboxService) Fork(ctx context.Context, id string, p *ForkParams) ([]ForkResult, error) {
 	path, err := sandboxPath(id, "/fork")
 	if err != nil {
@@ -91,7 +91,7 @@ func (s *SandboxService) Fork(ctx context.Context, id string, p *ForkParams) ([]
 
 func (a forkAnswer) fork(path string) ForkResult {
 	if a.Error != nil {
-		return ForkResult{Err: a.Error.of(http.MethodPost, path)}
+		return ForkResult{Err: a.Error.asError(http.MethodPost, path)}
 	}
 	if a.Sandbox == nil {
 		return ForkResult{Err: errors.New("api: the service's answer has neither a copy nor an error")}
@@ -102,9 +102,9 @@ func (a forkAnswer) fork(path string) ForkResult {
 	return ForkResult{Sandbox: a.Sandbox, Memory: a.Memory}
 }
 
-// of converts e to the error of a call with this method
-// and path. A code outside 400 to 599 becomes 500.
-func (e *forkError) of(method, path string) *Error {
+// asError converts e to the error of a call with this method and path. A code outside 400 to
+// 599 becomes 500.
+func (e *forkError) asError(method, path string) *Error {
 	status := e.Code
 	if status < 400 || status > 599 {
 		status = http.StatusInternalServerError

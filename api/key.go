@@ -8,9 +8,8 @@ import (
 
 const redacted = "[redacted]"
 
-// Key is a credential: an API key, or the access token of a sandbox. It prints
-// as "[redacted]" with fmt verbs, slog and JSON; only a conversion to string
-// returns the secret.
+// Key is a credential: an API key, or the access token of a sandbox. It prints as "[redacted]"
+// with fmt verbs, slog and JSON. Only a conversion to string returns the secret.
 type Key string
 
 var (
@@ -18,25 +17,25 @@ var (
 	_ slog.LogValuer = Key("")
 )
 
-// Format writes "[redacted]" for every verb. For an empty key it writes
-// nothing, so that a missing key is visible.
-func (k Key) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, k.shown()) }
+// Format writes "[redacted]" for every verb. It writes nothing for an empty key, so that a
+// missing key can be seen.
+func (k Key) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, k.redacted()) }
 
 // LogValue implements [slog.LogValuer].
-func (k Key) LogValue() slog.Value { return slog.StringValue(k.shown()) }
+func (k Key) LogValue() slog.Value { return slog.StringValue(k.redacted()) }
 
-// MarshalText implements [encoding.TextMarshaler], which JSON uses, too.
-func (k Key) MarshalText() ([]byte, error) { return []byte(k.shown()), nil }
+// MarshalText implements [encoding.TextMarshaler], which JSON also uses.
+func (k Key) MarshalText() ([]byte, error) { return []byte(k.redacted()), nil }
 
-func (k Key) shown() string {
+func (k Key) redacted() string {
 	if k == "" {
 		return ""
 	}
 	return redacted
 }
 
-// validate refuses a key that cannot be sent in a header. The form of a key is
-// up to the service: self-hosted ones have their own.
+// validate returns an error if a key cannot be sent in a header. It does not check the form
+// otherwise, because self-hosted services have forms of their own.
 func (k Key) validate() error {
 	for i := range len(k) {
 		if k[i] <= ' ' || k[i] > '~' {

@@ -33,7 +33,7 @@ type APIKey struct {
 	// Mask shows parts of the key.
 	Mask      KeyMask   `json:"mask"`
 	CreatedAt time.Time `json:"createdAt"`
-	// LastUsed is nil for a key that was never used.
+	// LastUsed is the time of the last use; nil if the key was never used.
 	LastUsed *time.Time `json:"lastUsed"`
 	// Key is the key itself; set only by Create. Services do not return it later.
 	Key Key `json:"key"`
@@ -54,8 +54,8 @@ type KeyMask struct {
 func (m KeyMask) String() string { return m.Prefix + m.First + "..." + m.Last }
 
 // KeyService makes the calls about the API keys of the team. E2B's own service requires a login
-// instead of an API key, and answers [ErrUnauthorized]; a local cloud takes any of its keys. It is
-// safe for concurrent use.
+// instead of an API key, and answers [ErrUnauthorized]; a local cloud accepts any of its keys.
+// It is safe for concurrent use.
 type KeyService struct{ client *Client }
 
 // List returns all keys of the team, without their values.
@@ -64,8 +64,8 @@ func (s *KeyService) List(ctx context.Context) ([]APIKey, error) {
 	return keys, err
 }
 
-// Create makes a key. Only this answer has its value. It is retried only when provably nothing was
-// sent, or when the service answers 429.
+// Create creates a key. Only its result contains the secret value. It is retried only when
+// provably nothing was sent, or when the service answers 429.
 func (s *KeyService) Create(ctx context.Context, name string) (*APIKey, error) {
 	key := &APIKey{}
 	if _, err := s.client.do(ctx, call{method: http.MethodPost, path: keysPath, body: keyRequest{name}, once: true}, key); err != nil {
@@ -85,8 +85,8 @@ func (s *KeyService) Rename(ctx context.Context, id, name string) error {
 	return err
 }
 
-// Delete deletes a key, which is refused from then on. It returns [ErrNotFound]
-// when there is no such key.
+// Delete deletes a key. The service refuses the key from then on. It returns [ErrNotFound] when
+// there is no such key.
 func (s *KeyService) Delete(ctx context.Context, id string) error {
 	path, err := objectPath(keysPath+"/", "key", id, "")
 	if err != nil {

@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// LogLevel is the severity of an entry of a log. A service may use others than the
+// LogLevel is the severity of an entry of a log. A service may use values other than the
 // constants here.
 type LogLevel string
 
-// The levels, from the least serious one.
+// These are the levels, from the least serious one.
 const (
 	LogDebug LogLevel = "debug"
 	LogInfo  LogLevel = "info"
@@ -24,13 +24,15 @@ const (
 	LogError LogLevel = "error"
 )
 
-// LogEntry is one entry of a sandbox's log. The service and its daemon inside write the log;
-// programs' output is not in it. Code in the sandbox can make the daemon write anything.
+// LogEntry is one entry of a sandbox's log. The service and envd, its daemon inside the
+// sandbox, write the log. It does not contain the output of programs. Code in the sandbox can
+// make envd write any entry.
 type LogEntry struct {
 	Time    time.Time `json:"timestamp"`
 	Level   LogLevel  `json:"level"`
 	Message string    `json:"message"`
-	// Fields has more details, by name. The field "logger" is the program that wrote the entry.
+	// Fields contains further details by name. The field "logger" names the program that wrote
+	// the entry.
 	Fields map[string]string `json:"fields"`
 }
 
@@ -39,9 +41,9 @@ type LogParams struct {
 	// From is the time of the first entry, to the millisecond; zero means the beginning of the
 	// log.
 	From time.Time
-	// Tail selects the newest existing entries by their number, at most 1000. Zero means all.
+	// Tail limits the existing entries to the newest ones, at most 1000. Zero means all.
 	Tail int
-	// Level is the least serious level; empty means all.
+	// Level is the lowest level of the returned entries; empty means all levels.
 	Level LogLevel
 	// Search is a text that messages must contain, at most 256 characters.
 	Search string
@@ -52,15 +54,14 @@ type LogParams struct {
 const (
 	// maxLogPage is the largest page of a log, and the service's default.
 	maxLogPage = 1000
-	// followEvery is the interval between requests for new entries of a followed log, and
-	// aliveEvery the least interval between checks whether its sandbox has ended.
+	// followEvery is the interval between requests for new entries of a followed log.
+	// aliveEvery is the least interval between checks whether its sandbox has ended.
 	followEvery = 500 * time.Millisecond
 	aliveEvery  = 2 * time.Second
 )
 
-// Logs iterates over the log of a sandbox, oldest entry first, and fetches each page when
-// it is needed. A service may still have the log of a sandbox that has ended. An error,
-// such as [ErrNotFound], is yielded at most once, as the last item.
+// Logs iterates over the log of a sandbox, oldest entry first. It fetches each page when it is
+// needed. A service may keep the log of a sandbox after its end.
 func (s *SandboxService) Logs(ctx context.Context, id string, p *LogParams) iter.Seq2[LogEntry, error] {
 	var params LogParams
 	if p != nil {
@@ -92,14 +93,14 @@ type logReader struct {
 	id      string
 	params  LogParams
 	tailed  bool
-	from    time.Time // of the next page, a whole millisecond; zero: the beginning
-	came    int       // entries of that millisecond that came already
-	after   time.Time // instead, of the last one that came; zero: came says
-	ended   bool      // no entries will be added: the sandbox has ended, or Follow is not set
+	from    time.Time // start of the next page, in whole milliseconds; zero: the beginning
+	came    int       // number of entries of that millisecond that were returned already
+	after   time.Time // if not zero, replaces came: the time of the last entry returned
+	ended   bool      // no entries will follow: the sandbox has ended, or Follow is not set
 	asked   time.Time // when the sandbox was last checked for its end
 }
 
-// next returns the next entries, none at the end.
+// next returns the next entries. It returns none at the end of the log.
 func (l *logReader) next(ctx context.Context) ([]LogEntry, error) {
 	if l.params.Tail != 0 && !l.tailed {
 		l.tailed = true
@@ -109,7 +110,7 @@ func (l *logReader) next(ctx context.Context) ([]LogEntry, error) {
 	}
 	l.ended = l.ended || !l.params.Follow
 	for {
-		last := l.ended // entries from before the end may still come
+		last := l.ended // entries written before the end may still arrive
 		entries, err := l.page(ctx)
 		if err != nil || len(entries) > 0 || last {
 			return entries, err
@@ -120,8 +121,8 @@ func (l *logReader) next(ctx context.Context) ([]LogEntry, error) {
 	}
 }
 
-// wait waits for new entries, and finds out whether there will be any. Also after the end of
-// the sandbox, of which its service may have to say something yet.
+// wait waits for new entries and finds out whether there can be any. It also waits once after
+// the end of the sandbox, because the service may write about the end.
 func (l *logReader) wait(ctx context.Context) error {
 	if time.Since(l.asked) >= aliveEvery {
 		l.asked = time.Now()
@@ -141,7 +142,7 @@ func (l *logReader) wait(ctx context.Context) error {
 	}
 }
 
-// page returns what is new in the next page.
+// page fetches the next page and returns its new entries.
 func (l *logReader) page(ctx context.Context) ([]LogEntry, error) {
 	if l.params.Tail != 0 && !l.params.Follow {
 		return nil, nil
@@ -164,7 +165,7 @@ func (l *logReader) page(ctx context.Context) ([]LogEntry, error) {
 		}
 	}
 	fresh := page[min(l.came, len(page)):]
-	if len(fresh) == 0 && len(page) >= maxLogPage { // a page is too small for this millisecond
+	if len(fresh) == 0 && len(page) >= maxLogPage { // this millisecond has more entries than a page
 		l.from, l.came, l.after = l.from.Add(time.Millisecond), 0, time.Time{}
 		return l.page(ctx)
 	}
@@ -172,8 +173,8 @@ func (l *logReader) page(ctx context.Context) ([]LogEntry, error) {
 	return fresh, nil
 }
 
-// advance makes the next page begin with the last millisecond of this one, in which there
-// may be more entries by then.
+// advance makes the next page begin with the last millisecond of this one, because that
+// millisecond may get more entries.
 func (l *logReader) advance(page []LogEntry) {
 	from := page[len(page)-1].Time.Truncate(time.Millisecond)
 	l.from, l.came, l.after = from, 0, time.Time{}
@@ -200,7 +201,7 @@ func (l *logReader) tail(ctx context.Context) ([]LogEntry, error) {
 	slices.SortStableFunc(page, func(a, b LogEntry) int { return a.Time.Compare(b.Time) })
 	page = slices.DeleteFunc(page, func(e LogEntry) bool { return e.Time.Before(l.params.From) })
 	if len(page) > 0 {
-		l.after = page[len(page)-1].Time // of its millisecond there may be others that were not wanted
+		l.after = page[len(page)-1].Time // older entries of the same millisecond may exist and were not asked for
 		l.from = l.after.Truncate(time.Millisecond)
 	}
 	return page, nil

@@ -12,15 +12,16 @@ import (
 	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
-// Usage is the use of resources by a sandbox at one time.
+// Usage is the resource usage of a sandbox at one time.
 type Usage struct {
 	Time time.Time `json:"timestamp"`
 	CPUs int       `json:"cpuCount"`
-	// CPUPercent is the use of the sandbox's processors, in percent of all of them.
+	// CPUPercent is the usage of the sandbox's processors, in percent of all of them together.
 	CPUPercent       float64 `json:"cpuUsedPct"`
 	MemoryUsedBytes  int64   `json:"memUsed"`
 	MemoryTotalBytes int64   `json:"memTotal"`
-	// MemoryCacheBytes are used for caches of files, and not part of MemoryUsedBytes.
+	// MemoryCacheBytes is the memory used for caches of files. MemoryUsedBytes does not include
+	// it.
 	MemoryCacheBytes int64 `json:"memCache"`
 	DiskUsedBytes    int64 `json:"diskUsed"`
 	DiskTotalBytes   int64 `json:"diskTotal"`
@@ -28,7 +29,7 @@ type Usage struct {
 
 // MetricsParams selects metrics. The zero value selects all.
 type MetricsParams struct {
-	// From and Until bound the time, to the second; zero means unbounded.
+	// From and Until limit the time, to the second; zero means no limit.
 	From, Until time.Time
 }
 
@@ -51,11 +52,11 @@ func (s *SandboxService) Metrics(ctx context.Context, id string, p *MetricsParam
 	return usage, err
 }
 
-// maxMetrics is of how many sandboxes one request asks the metrics.
+// maxMetrics is the largest number of sandboxes in one request for metrics.
 const maxMetrics = 100
 
-// MetricsOf returns the latest metrics of several sandboxes by their ids. Sandboxes that do not
-// exist or have no metrics yet are left out.
+// MetricsOf returns the latest metrics of several sandboxes, by sandbox id. The result lacks
+// sandboxes that do not exist or have no metrics yet.
 func (s *SandboxService) MetricsOf(ctx context.Context, ids []string) (map[string]Usage, error) {
 	for _, id := range ids {
 		if _, err := sandboxPath(id, ""); err != nil {

@@ -17,32 +17,34 @@ type Egress struct {
 	AllowOut []string `json:"allowOut,omitempty"`
 	// DenyOut lists addresses and networks.
 	DenyOut []string `json:"denyOut,omitempty"`
-	// DNSServers lists IPv4 addresses of name servers, at most 10, that may be reached if
-	// AllowOut has names. Names that may be reached resolve without them.
+	// DNSServers lists IPv4 addresses of name servers, at most 10. The sandbox may reach them
+	// if AllowOut has names. Names in AllowOut resolve even without DNSServers.
 	DNSServers []string `json:"dnsServers,omitempty"`
-	// Rules change the HTTPS requests to hosts, by the host's name: "example.com", or
-	// "*.example.com" for all names below it. They allow nothing. A host has one rule.
+	// Rules change the HTTPS requests to a host. The key is the host's name: "example.com", or
+	// "*.example.com" for all names below it. A rule does not allow the host. Each host has at
+	// most one rule.
 	Rules map[string][]NetworkRule `json:"rules,omitempty"`
-	// EgressProxy is the proxy through which connections leave. A nil proxy leaves none.
+	// EgressProxy is the proxy through which connections leave. Nil means no proxy.
 	EgressProxy *EgressProxyConfig `json:"egressProxy,omitempty"`
-	// Ask makes the service ask before a host is reached that only [AllTraffic] in DenyOut denies:
-	// see [SandboxService.Questions]. It needs AllTraffic there. Only the local cloud can ask:
-	// with another service a call that sets Ask does nothing and returns [errors.ErrUnsupported].
+	// Ask makes the service ask before a sandbox reaches a host that only [AllTraffic] in
+	// DenyOut denies; see [SandboxService.Questions]. It needs AllTraffic in DenyOut. Only the
+	// local cloud can ask. With another service, a call that sets Ask does nothing and returns
+	// [errors.ErrUnsupported].
 	Ask bool `json:"ask,omitempty"`
 }
 
-// EgressProxyConfig is a proxy that the connections of a sandbox go through, after the rules of its
-// [Egress] have allowed them. Programs in the sandbox do not see it. A connection fails where
-// the proxy does: none goes past it. DNS questions do not go through it.
+// EgressProxyConfig is a proxy that the connections of a sandbox go through, after the rules of
+// its [Egress] have allowed them. Programs in the sandbox do not see it. If the proxy fails,
+// the connection fails: none bypasses the proxy. DNS queries do not go through it.
 type EgressProxyConfig struct {
 	// Address is the host and port of a SOCKS5 proxy, "proxy.example.com:1080". The local
 	// cloud also takes an HTTP proxy, "http://proxy.example.com:8080".
 	Address string `json:"address"`
-	// Username and Password are for a proxy that asks for them. Each has at most 255 bytes.
-	// Services never return the password, and it prints as "[redacted]".
+	// Username and Password log in to the proxy, if it requires that. Each has at most 255
+	// bytes. Services never return the password, and it prints as "[redacted]".
 	Username string `json:"username,omitempty"`
 	Password Key    `json:"password,omitempty"`
-	// TLS makes the connection to the proxy secure. A nil TLS uses none.
+	// TLS encrypts the connection to the proxy. Nil means no TLS.
 	TLS *EgressProxyTLS `json:"tls,omitempty"`
 }
 
@@ -52,8 +54,8 @@ type EgressProxyTLS struct {
 	Enabled bool `json:"enabled"`
 	// ServerName is the name in the proxy's certificate. The default is the host of its address.
 	ServerName string `json:"serverName,omitempty"`
-	// CACert has CA certificates in PEM for the proxy's certificate, in place of those that the
-	// service trusts. Services never return them.
+	// CACert contains CA certificates in PEM that replace the service's trusted ones for this
+	// proxy. Services never return them.
 	CACert string `json:"caCert,omitempty"`
 }
 
@@ -64,8 +66,8 @@ type NetworkRule struct {
 
 // NetworkTransform changes a request.
 type NetworkTransform struct {
-	// Headers replace those of the request. In the values, ${e2b.secrets.NAME} stands for
-	// the value of a secret, which never enters the sandbox.
+	// Headers replace headers of the request with the same name. In the values,
+	// ${e2b.secrets.NAME} stands for the value of a secret, which never enters the sandbox.
 	Headers map[string]string `json:"headers,omitempty"`
 }
 
@@ -73,7 +75,7 @@ type NetworkTransform struct {
 // allows everything that the service allows.
 type NetworkParams struct {
 	Egress
-	// AllowInternetAccess is nil for the service's default, which is true.
+	// AllowInternetAccess allows access to the internet; nil means the service's default, true.
 	AllowInternetAccess *bool
 }
 
@@ -82,8 +84,8 @@ type networkRequest struct {
 	AllowInternetAccess *bool `json:"allow_internet_access,omitempty"`
 }
 
-// egressRequest is an [Egress] as it is sent: with the password of the proxy, which the
-// encoding of a [Key] hides.
+// egressRequest is an [Egress] in the form of a request. It contains the password of the proxy,
+// which the encoding of [Key] hides.
 type egressRequest struct {
 	Egress
 	EgressProxy *egressProxyRequest `json:"egressProxy,omitempty"`
@@ -102,8 +104,8 @@ func (e Egress) request() egressRequest {
 	return r
 }
 
-// createNetwork is the network part of a create request: what the sandbox may
-// reach, and how it is reached.
+// createNetwork is the network part of a create request: which destinations the sandbox may
+// reach, and how clients reach the sandbox.
 type createNetwork struct {
 	egressRequest
 	AllowPublicTraffic *bool  `json:"allowPublicTraffic,omitempty"`
@@ -126,9 +128,9 @@ func (p *CreateParams) network() *createNetwork {
 	return n
 }
 
-// SetNetwork replaces all network rules of a running sandbox: rules that p leaves out are cleared.
-// Open connections may or may not be cut. It returns [ErrNotFound] when the sandbox is not
-// running.
+// SetNetwork replaces all network rules of a running sandbox: rules that p leaves out are
+// cleared. Open connections may stay open or be cut. It returns [ErrNotFound] when the sandbox
+// is not running.
 func (s *SandboxService) SetNetwork(ctx context.Context, id string, p *NetworkParams) error {
 	path, err := sandboxPath(id, "/network")
 	if err != nil {

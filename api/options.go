@@ -29,7 +29,7 @@ type settings struct {
 	envFileNamed                     bool
 }
 
-// setting is a value and its source.
+// setting is a value with its source.
 type setting struct {
 	value string
 	from  source
@@ -40,7 +40,7 @@ type source int
 
 const (
 	fromDefault source = iota
-	fromFile           // of the working directory; a file that the program names is fromNamedFile
+	fromFile           // .env in the working directory; a file that the program names is fromNamedFile
 	fromNamedFile
 	fromEnvironment
 	fromProgram
@@ -76,8 +76,8 @@ func WithVolumeURL(url string) Option {
 }
 
 // WithTransport sets the transport that sends the requests, for instrumentation, proxies and
-// tests. It belongs to the caller: Close does not touch it. The default is a connection pool of
-// the client's own, which follows the standard proxy variables.
+// tests. The caller keeps it: Close does not close it. By default the client has its own
+// connection pool, which follows the standard proxy variables.
 func WithTransport(t http.RoundTripper) Option {
 	return func(s *settings) error {
 		if t == nil {
@@ -88,8 +88,8 @@ func WithTransport(t http.RoundTripper) Option {
 	}
 }
 
-// WithDialContext sets how the client's own connection pool opens connections, for
-// services behind a tunnel or a socket. It has no effect with [WithTransport].
+// WithDialContext sets the function that opens connections for the client's own pool. Use it
+// for services behind a tunnel or a socket. It has no effect with [WithTransport].
 func WithDialContext(dial func(ctx context.Context, network, address string) (net.Conn, error)) Option {
 	return func(s *settings) error {
 		if dial == nil {
@@ -100,9 +100,8 @@ func WithDialContext(dial func(ctx context.Context, network, address string) (ne
 	}
 }
 
-// WithLogger sets where the client logs its calls, at debug level: method, path,
-// status, attempt and duration; never a header, a query or a body. By default
-// nothing is logged.
+// WithLogger sets the logger for calls, at debug level. It logs method, path, status, attempt
+// and duration; never a header, a query or a body. By default nothing is logged.
 func WithLogger(l *slog.Logger) Option {
 	return func(s *settings) error {
 		if l == nil {
@@ -139,8 +138,8 @@ func WithUserAgent(product string) Option {
 	}
 }
 
-// WithHeaders sets a function that adds headers to each request, such as those of a
-// trace. The headers that the client sets itself take precedence.
+// WithHeaders sets a function that adds headers to each request, such as trace headers. Headers
+// that the client sets itself take precedence.
 func WithHeaders(add func(ctx context.Context, h http.Header)) Option {
 	return func(s *settings) error {
 		if add == nil {
@@ -152,11 +151,11 @@ func WithHeaders(add func(ctx context.Context, h http.Header)) Option {
 }
 
 // FromEnv fills in settings that the program's options leave unset: first from the environment
-// (E2B_API_KEY, E2B_API_URL, E2B_DOMAIN, E2B_SANDBOX_URL, E2B_VOLUME_API_URL), then from the file
-// .env of the working directory. An empty variable counts as unset. An address from .env is
-// refused with [ErrUntrustedAddress] unless the key is also from .env: otherwise entering a
-// directory would be enough to send a key wherever its .env says. [Client.Sources] says where each
-// setting came from.
+// (E2B_API_KEY, E2B_API_URL, E2B_DOMAIN, E2B_SANDBOX_URL, E2B_VOLUME_API_URL), then from the
+// file .env of the working directory. An empty variable counts as unset. The error is
+// [ErrUntrustedAddress] if an address is from .env and the key is not: otherwise any directory
+// with a .env could direct the user's key to a foreign server. [Client.Sources] returns the
+// source of each setting.
 func FromEnv() Option {
 	return func(s *settings) error { s.env = true; return nil }
 }

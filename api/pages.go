@@ -8,9 +8,9 @@ import (
 	"strconv"
 )
 
-// pages iterates over the items of a list whose pages are fetched when they are
-// needed. page returns the items of the page that a token names, and the token of
-// the page after it, which is empty for the last one.
+// pages iterates over the items of a list. It fetches each page when it is needed. The argument
+// page returns the items of the page with the given token, and the token of the next page; an
+// empty token means the last page.
 func pages[T any](what, first string, page func(token string) (items []T, next string, err error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
@@ -37,7 +37,7 @@ func pages[T any](what, first string, page func(token string) (items []T, next s
 	}
 }
 
-// list returns what a list of the service has, whose items an error calls what.
+// list fetches a whole list from the service. what names an item in errors.
 func list[T any](ctx context.Context, c *Client, what string, r call) ([]T, answer, error) {
 	var all []*T
 	head, err := c.do(ctx, r, &all)
@@ -48,8 +48,7 @@ func list[T any](ctx context.Context, c *Client, what string, r call) ([]T, answ
 	return items, head, err
 }
 
-// values returns the items of a list. An item that is null is an error, which calls the
-// item what.
+// values returns the items of a list. A null item is an error; what names the item in it.
 func values[T any](what string, list []*T) ([]T, error) {
 	if list == nil {
 		return nil, nil
@@ -64,7 +63,7 @@ func values[T any](what string, list []*T) ([]T, error) {
 	return all, nil
 }
 
-// setPage adds what asks for one page of a list.
+// setPage adds the parameters of one page of a list to query.
 func setPage(query url.Values, limit int, token string) {
 	if limit != 0 {
 		query.Set("limit", strconv.Itoa(limit))

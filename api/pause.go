@@ -9,28 +9,28 @@ import (
 	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
-// PauseMode says which state a pause keeps. A service may use others than the constants here.
+// PauseMode is the part of a sandbox's state that a pause keeps. A service may use values other
+// than the constants here.
 type PauseMode string
 
-// The states that a pause keeps.
+// These are the modes of a pause.
 const (
-	// PauseFull keeps files and memory: when the sandbox is resumed, its processes
-	// go on where they were.
+	// PauseFull keeps files and memory. When the sandbox resumes, its processes continue where
+	// they were.
 	PauseFull PauseMode = "full"
-	// PauseFilesystem keeps only the files: the processes end, and resuming starts
-	// the sandbox anew from its files. No request resumes it by itself.
+	// PauseFilesystem keeps only the files and ends the processes. When the sandbox resumes, it
+	// starts anew from its files. No request resumes it automatically.
 	PauseFilesystem PauseMode = "filesystem"
 )
 
-// PauseParams says how to pause a sandbox. The zero value is a pause that keeps
-// everything.
+// PauseParams sets how to pause a sandbox. The zero value keeps files and memory.
 type PauseParams struct {
-	// Mode says which state is kept; empty means the service's default, [PauseFull].
+	// Mode is the part of the state to keep; empty means the service's default, [PauseFull].
 	Mode PauseMode
-	// RequireHealthyGuest refuses the pause with [ErrUnavailable] when envd, the
-	// daemon inside, does not answer. Without it such a sandbox is paused, too, and
-	// then only [ConnectParams].Reboot resumes it. A pause that keeps only the files
-	// is always refused then.
+	// RequireHealthyGuest makes Pause return [ErrUnavailable] when envd, the daemon inside,
+	// does not answer. Without it such a sandbox is paused, and then only
+	// [ConnectParams].Reboot resumes it. A pause with [PauseFilesystem] always returns the
+	// error in this case.
 	RequireHealthyGuest bool
 }
 
@@ -39,13 +39,13 @@ type pauseRequest struct {
 	RequireHealthyGuest bool  `json:"requireHealthyGuest,omitempty"`
 }
 
-// Pause pauses a running sandbox: its lifetime no longer runs out, and every
-// connection into it ends. Connect resumes it. The error is [ErrConflict] when the
-// sandbox is paused already or is changing its state, and [ErrUnavailable] when
-// the service cannot pause it now; the sandbox then runs on.
+// Pause pauses a running sandbox. Its lifetime stops running, and all connections into it end.
+// Connect resumes it. The error is [ErrConflict] when the sandbox is paused already or is
+// changing its state. It is [ErrUnavailable] when the service cannot pause it now; the sandbox
+// then continues to run.
 //
-// Like Create, it is retried only when provably nothing was sent, or when the
-// service answers 429.
+// Like Create, Pause is retried only when provably nothing was sent, or when the service
+// answers 429.
 func (s *SandboxService) Pause(ctx context.Context, id string, p *PauseParams) error {
 	path, err := sandboxPath(id, "/pause")
 	if err != nil {
@@ -62,8 +62,8 @@ func (s *SandboxService) Pause(ctx context.Context, id string, p *PauseParams) e
 	return err
 }
 
-// keepsMemory returns what the service is told of the mode of a pause or snapshot:
-// nothing when it is left to the service.
+// keepsMemory returns the value of the request field "memory" for the mode of a pause or
+// snapshot. It returns nil when the service decides.
 func keepsMemory(what, mode string) (*bool, error) {
 	switch mode {
 	case "":
@@ -74,15 +74,15 @@ func keepsMemory(what, mode string) (*bool, error) {
 	return nil, fmt.Errorf(`api: %s mode %q: want "full" or "filesystem": %w`, what, clip.Line(mode, 64), ErrInvalidArgument)
 }
 
-// ConnectParams says how to connect to a sandbox. The zero value asks for [DefaultLifetime].
+// ConnectParams sets how to connect to a sandbox. The zero value asks for [DefaultLifetime].
 type ConnectParams struct {
-	// Lifetime is the least time that the sandbox lives from now, rounded up to whole
-	// seconds. Zero means [DefaultLifetime].
+	// Lifetime is the minimum remaining lifetime of the sandbox, rounded up to whole seconds.
+	// Zero means [DefaultLifetime].
 	Lifetime time.Duration
-	// Reboot starts a paused sandbox anew from its files, even if its memory was
-	// kept; files that programs had not written out when it was paused may be
-	// incomplete. It changes nothing for a sandbox that runs. A service may refuse
-	// it, and one from before August 2026 ignores it and restores the memory.
+	// Reboot starts a paused sandbox anew from its files, even if the pause kept its memory.
+	// Files with data that programs had not yet written to disk may be incomplete. Reboot has
+	// no effect on a running sandbox. A service may refuse it. A service from before August
+	// 2026 ignores it and restores the memory.
 	Reboot bool
 }
 
@@ -91,13 +91,13 @@ type connectRequest struct {
 	Memory  *bool `json:"memory,omitempty"`
 }
 
-// CodeGuestUnresponsive is the [Error].Code of a Connect to a sandbox that was
-// paused while its daemon did not answer: only [ConnectParams].Reboot resumes it.
+// CodeGuestUnresponsive is the [Error].Code of a Connect to a sandbox that was paused while
+// envd did not answer. Only [ConnectParams].Reboot resumes such a sandbox.
 const CodeGuestUnresponsive = "sandbox_snapshot_guest_agent_unresponsive"
 
-// Connect makes sure that a sandbox is running, resuming it if it is paused, and
-// that it lives for at least p.Lifetime from now; it never shortens its life.
-// [Sandbox].Resumed reports which of the two it was.
+// Connect resumes a paused sandbox and makes sure that a sandbox lives for at least p.Lifetime
+// from now. It never shortens the lifetime. [Sandbox].Resumed reports whether the sandbox was
+// paused.
 func (s *SandboxService) Connect(ctx context.Context, id string, p *ConnectParams) (*Sandbox, error) {
 	path, err := sandboxPath(id, "/connect")
 	if err != nil {

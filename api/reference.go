@@ -8,7 +8,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
-// maxReference is far more than the names of a team, a template and a tag need.
+// maxReference limits the length of a reference. The names of a team, a template and a tag are
+// much shorter.
 const maxReference = 512
 
 // referencePath returns the path of a route of a template. A reference is an id or
@@ -20,7 +21,8 @@ func referencePath(collection, what, reference, route string) (string, error) {
 	return collection + url.PathEscape(reference) + route, nil
 }
 
-// isReference refuses what would turn a path into another one.
+// isReference reports whether reference is safe in a path: it must not change the path into
+// another one.
 func isReference(reference string) bool {
 	name, tag, tagged := strings.Cut(reference, ":")
 	namespace, bare, spaced := strings.Cut(name, "/")

@@ -14,8 +14,8 @@ import (
 const (
 	firstBackoff = 100 * time.Millisecond
 	maxBackoff   = 5 * time.Second
-	// maxRetryAfter is the longest wait that the service can ask for. A longer one
-	// is an error at once, which contains the wait.
+	// maxRetryAfter is the longest wait that the service can ask for. If the service asks for a
+	// longer wait, the call returns an error at once, with the wait in it.
 	maxRetryAfter = time.Minute
 )
 
@@ -29,13 +29,14 @@ func backoff(err error, attempt int, once bool) (time.Duration, bool) {
 	}
 	switch {
 	case e.advice != "":
-		// The service knows best, also whether it did something.
+		// The service knows best whether a retry is safe, since it knows whether it did
+		// something.
 		if e.advice != "true" {
 			return 0, false
 		}
 	case e.StatusCode == http.StatusTooManyRequests:
-		// Nothing was done, whichever call it was. Without Retry-After it is a limit
-		// of the plan, which does not go away by waiting.
+		// The service did nothing, whichever call it was. A 429 without Retry-After is a limit
+		// of the plan, and waiting does not help.
 		if !e.waitNamed {
 			return 0, false
 		}
@@ -50,8 +51,8 @@ func backoff(err error, attempt int, once bool) (time.Duration, bool) {
 	return max(wait, e.RetryAfter), true
 }
 
-// sleep waits for d and reports whether it did. It stops when ctx ends, and
-// does not start when ctx's deadline comes first.
+// sleep waits for d and reports whether it did. It returns false when ctx ends. It returns
+// false at once if ctx's deadline comes before d has passed.
 func sleep(ctx context.Context, d time.Duration) bool {
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d {
 		return false
@@ -66,8 +67,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// retryAfter reads the header, which holds whole seconds or a date. ok reports
-// whether the header is there; a wait of 0 also counts.
+// retryAfter reads the header Retry-After, in whole seconds or as a date. ok reports whether
+// the header is there, even if the wait is 0.
 func retryAfter(h http.Header) (wait time.Duration, ok bool) {
 	text := strings.TrimSpace(h.Get("Retry-After"))
 	if seconds, err := strconv.ParseUint(text, 10, 31); err == nil {
@@ -79,9 +80,9 @@ func retryAfter(h http.Header) (wait time.Duration, ok bool) {
 	return 0, false
 }
 
-// notSent reports whether provably no byte of a request was sent, because no
-// connection was made. For any other error, including those of transports that
-// are not ours, we cannot know.
+// notSent reports whether provably no byte of a request was sent, because no connection was
+// made. It returns false for all other errors, including those of foreign transports, because
+// they leave it open.
 func notSent(err error) bool {
 	if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
 		return true

@@ -22,7 +22,7 @@ const DefaultLifetime = 5 * time.Minute
 // use.
 type SandboxService struct{ client *Client }
 
-// Sandbox has everything that is needed to talk to a sandbox. Create and Connect return it.
+// Sandbox has the data for connecting to a sandbox. Create and Connect return it.
 type Sandbox struct {
 	ID         string `json:"sandboxID"`
 	TemplateID string `json:"templateID"`
@@ -31,30 +31,31 @@ type Sandbox struct {
 	Alias string `json:"alias"`
 	// EnvdVersion is the version of envd, the daemon inside the sandbox.
 	EnvdVersion string `json:"envdVersion"`
-	// AccessToken is envd's token; empty when the sandbox is not secured. No other
-	// port asks for it, not even that of the code interpreter (49999).
+	// AccessToken is envd's token; empty when the sandbox is not secured. No other port
+	// requires it, not even the port of the code interpreter (49999).
 	AccessToken Key `json:"envdAccessToken"`
 	// TrafficToken is the token for all other ports; empty when they are public.
 	TrafficToken Key `json:"trafficAccessToken"`
 	// Domain replaces the configured domain when not empty.
 	Domain string `json:"domain"`
-	// Resumed reports whether connect found the sandbox paused and woke it up.
+	// Resumed reports whether Connect found the sandbox paused and resumed it.
 	Resumed bool `json:"-"`
 }
 
-// SandboxState is the state of a sandbox. A service may use others than the constants here.
+// SandboxState is the state of a sandbox. A service may use values other than the constants
+// here.
 type SandboxState string
 
-// The states of a sandbox.
+// These are the states of a sandbox.
 const (
 	StateRunning SandboxState = "running"
 	StatePaused  SandboxState = "paused"
 )
 
-// OnTimeout names the action at the end of a sandbox's lifetime.
+// OnTimeout is the action at the end of a sandbox's lifetime.
 type OnTimeout string
 
-// The actions at the end of a lifetime.
+// These are the actions at the end of a lifetime.
 const (
 	OnTimeoutKill  OnTimeout = "kill"
 	OnTimeoutPause OnTimeout = "pause"
@@ -63,7 +64,7 @@ const (
 // Lifecycle describes the end of a sandbox's lifetime.
 type Lifecycle struct {
 	OnTimeout OnTimeout `json:"onTimeout"`
-	// AutoResume reports whether a request for the paused sandbox wakes it up.
+	// AutoResume reports whether a request to the paused sandbox resumes it.
 	AutoResume bool `json:"autoResume"`
 }
 
@@ -74,44 +75,47 @@ type SandboxInfo struct {
 	ClientID   string       `json:"clientID"`
 	Alias      string       `json:"alias"`
 	State      SandboxState `json:"state"`
-	// StartedAt is the time when the sandbox was started or woken up.
+	// StartedAt is the time of the sandbox's start or last resume.
 	StartedAt time.Time `json:"startedAt"`
-	// EndAt is the end of the sandbox's lifetime or, if it is paused, the time of the pause.
+	// EndAt is the end of the sandbox's lifetime. For a paused sandbox it is the time of the
+	// pause.
 	EndAt       time.Time         `json:"endAt"`
 	CPUs        int               `json:"cpuCount"`
 	MemoryBytes int64             `json:"memoryBytes"`
 	DiskBytes   int64             `json:"diskBytes"`
 	EnvdVersion string            `json:"envdVersion"`
 	Metadata    map[string]string `json:"metadata"`
-	// EnvdUnresponsiveAtPause reports that envd did not answer when the sandbox was
-	// paused with its memory: only [ConnectParams].Reboot resumes such a sandbox.
+	// EnvdUnresponsiveAtPause reports whether envd did not answer when the sandbox was paused
+	// with its memory. Only [ConnectParams].Reboot resumes such a sandbox.
 	EnvdUnresponsiveAtPause bool `json:"envdUnresponsiveAtPause"`
 
-	// PauseMode says which state the pause kept. It is set only by Get, and only for a sandbox
+	// PauseMode is the state that the pause kept. Only Get sets it, and only for a sandbox
 	// whose pause is complete. Older services do not set it.
 	PauseMode PauseMode `json:"pauseMode"`
-	// Lifecycle is set only by Get; nil when the service does not say.
+	// Lifecycle describes the end of the lifetime. Only Get sets it; nil when the service does
+	// not report it.
 	Lifecycle *Lifecycle `json:"lifecycle"`
-	// AccessToken is set only by Get, and only for a secured sandbox.
+	// AccessToken is envd's token. Only Get sets it, and only for a secured sandbox.
 	AccessToken Key `json:"envdAccessToken"`
-	// AllowInternetAccess is set only by Get; nil when it was never set, which
-	// means allowed.
+	// AllowInternetAccess reports whether the internet is allowed. Only Get sets it. Nil means
+	// that it was never set, and access is allowed.
 	AllowInternetAccess *bool `json:"allowInternetAccess"`
-	// Egress is set only by Get; nil when it was never set.
+	// Egress limits what the sandbox may reach. Only Get sets it; nil when it was never set.
 	Egress *Egress `json:"network"`
-	// VolumeMounts are the volumes of the sandbox and their directories.
+	// VolumeMounts are the volumes in the sandbox, with their paths.
 	VolumeMounts []VolumeMount `json:"volumeMounts"`
 	// Engine is the engine of a local cloud that runs the sandbox, such as "room". Mounts are the
-	// directories of the cloud's machine that the sandbox sees. The cloud's Pyodide distribution,
-	// which is /opt/pyodide where pip runs, is not among them. Only Get sets both.
+	// directories of the local cloud's machine that the sandbox can see. They do not include the
+	// Pyodide distribution, which is at /opt/pyodide in the sandbox where pip runs. Only Get
+	// sets both.
 	Engine Engine  `json:"engine"`
 	Mounts []Mount `json:"mounts"`
-	// Domain is set only by Get.
+	// Domain is the domain of the sandbox. Only Get sets it.
 	Domain string `json:"domain"`
 }
 
-// CreateParams describes the sandbox to create. The zero value is the service's
-// base template for [DefaultLifetime].
+// CreateParams describes the sandbox to create. The zero value creates a sandbox of the
+// service's base template that lives for [DefaultLifetime].
 type CreateParams struct {
 	// Template is an id or a name, with or without a tag, or the id of a snapshot;
 	// empty means "base".
@@ -119,55 +123,52 @@ type CreateParams struct {
 	// Lifetime is the lifetime of the sandbox, rounded up to whole seconds. Zero means
 	// [DefaultLifetime].
 	Lifetime time.Duration
-	// AutoPause pauses the sandbox when its lifetime is over, instead of killing
-	// it; nil means the service's default, false.
+	// AutoPause pauses the sandbox at the end of its lifetime instead of killing it; nil means
+	// the service's default, false.
 	AutoPause *bool
-	// AutoPauseMemory says whether that pause keeps the memory; nil means the
-	// service's default, true. It needs AutoPause.
+	// AutoPauseMemory makes that pause keep the memory; nil means the service's default, true.
+	// It needs AutoPause.
 	AutoPauseMemory *bool
-	// AutoResume makes any request for the paused sandbox wake it up; nil means the
-	// service's default, false. It needs AutoPause, and a pause that keeps the
-	// memory.
+	// AutoResume makes any request to the paused sandbox resume it; nil means the service's
+	// default, false. It needs AutoPause, and a pause that keeps the memory.
 	AutoResume *bool
-	// Metadata has labels that List can filter by.
+	// Metadata contains labels by which List can filter.
 	Metadata map[string]string
-	// UniqueLabel is the key of a label of Metadata. A local cloud creates no sandbox while
-	// another one, running or paused, has the same value of it: the error is [ErrConflict]. Other
-	// services ignore it.
+	// UniqueLabel is a key of Metadata. A local cloud returns [ErrConflict] if another sandbox,
+	// running or paused, has the same value for this key. Other services ignore UniqueLabel.
 	UniqueLabel string
-	// Envs are environment variables for every process inside.
+	// Envs are environment variables for every process in the sandbox.
 	Envs map[string]string
-	// AllowInternetAccess is nil for the service's default, which is true.
+	// AllowInternetAccess allows access to the internet; nil means the service's default, true.
 	AllowInternetAccess *bool
 	// Egress limits what the sandbox may reach; nil means the service's default.
 	Egress *Egress
-	// PrivateTraffic asks for a token, without which only envd's port can be
-	// reached.
+	// PrivateTraffic requires a token for all ports but envd's.
 	PrivateTraffic bool
-	// HTTPSPorts lists the ports whose servers inside speak TLS themselves; their
-	// certificates are not verified.
+	// HTTPSPorts lists the ports whose servers in the sandbox speak TLS. Their certificates are
+	// not verified.
 	HTTPSPorts []int
-	// RequestHost is the Host header that servers inside receive, with ${PORT}
-	// standing for the port; empty means the host of the original request.
+	// RequestHost is the Host header that servers in the sandbox receive. ${PORT} in it stands
+	// for the port. Empty means the host of the original request.
 	RequestHost string
-	// VolumeMounts are the volumes of the sandbox and their directories.
+	// VolumeMounts are the volumes in the sandbox, with their paths.
 	VolumeMounts []VolumeMount
-	// Mounts are directories of a local cloud's machine to show in the sandbox. The cloud must
-	// have been started with permission for them: the error is [ErrForbidden] for others. With
-	// another service any mount is an error, [errors.ErrUnsupported].
+	// Mounts are directories of the local cloud's machine to show in the sandbox. The error is
+	// [ErrForbidden] for a directory that the cloud was not started with permission for. With
+	// another service, any mount returns [errors.ErrUnsupported].
 	Mounts []Mount
-	// MCP has the settings of MCP servers by their names. The service only records them: the
-	// caller starts the servers with the program mcp-gateway in the sandbox.
+	// MCP has the settings of MCP servers by their names. The service only records them. The
+	// caller must start the servers with the program mcp-gateway in the sandbox.
 	MCP map[string]any
 }
 
-// Mount is a directory of the machine of a local cloud in a sandbox.
+// Mount is a directory of the local cloud's machine that a sandbox can see.
 type Mount struct {
-	// Dir is the directory of the machine: absolute.
+	// Dir is the absolute path on the machine.
 	Dir string `json:"dir"`
-	// Path is its directory in the sandbox: absolute, and not the root.
+	// Path is the absolute path in the sandbox; it must not be the root.
 	Path string `json:"path"`
-	// Writable lets the sandbox change its files.
+	// Writable lets the sandbox change the files of the directory.
 	Writable bool `json:"writable,omitempty"`
 }
 
@@ -191,9 +192,8 @@ type autoResume struct {
 	Enabled bool `json:"enabled"`
 }
 
-// Create starts a sandbox. It is retried only when provably nothing was sent,
-// or when the service answers 429. If the answer is lost, a sandbox may exist
-// and live until its lifetime is over.
+// Create starts a sandbox. It is retried only when provably nothing was sent, or when the
+// service answers 429. If the answer is lost, a sandbox may exist until its lifetime ends.
 func (s *SandboxService) Create(ctx context.Context, p *CreateParams) (*Sandbox, error) {
 	if p == nil {
 		p = &CreateParams{}
@@ -224,7 +224,7 @@ func (s *SandboxService) Create(ctx context.Context, p *CreateParams) (*Sandbox,
 	}
 	sandbox := &Sandbox{}
 	_, err = s.client.generations(func(prefix string) (answer, error) {
-		request.Secure = prefix == "" // the second generation always secures, and has no such field
+		request.Secure = prefix == "" // the second generation secures every sandbox and has no such field
 		return s.client.do(ctx, call{method: http.MethodPost, path: prefix + "/sandboxes", body: request, once: true, uniqueLabel: p.UniqueLabel}, sandbox)
 	})
 	if err != nil {
@@ -246,14 +246,14 @@ func (s *SandboxService) Get(ctx context.Context, id string) (*SandboxInfo, erro
 	return info, nil
 }
 
-// SetLifetime makes a sandbox's life end after d from now, which may be earlier
-// than before. d is rounded up to whole seconds and must be positive.
+// SetLifetime ends a sandbox's lifetime after d from now, which may be earlier than before. d
+// is rounded up to whole seconds and must be positive.
 func (s *SandboxService) SetLifetime(ctx context.Context, id string, d time.Duration) error {
 	return s.post(ctx, id, "/timeout", "timeout", d)
 }
 
-// Refresh makes a sandbox live for at least d from now; it never shortens its
-// life. d is rounded up to whole seconds, must be positive and at most an hour.
+// Refresh extends a sandbox's lifetime to at least d from now; it never shortens the lifetime.
+// d is rounded up to whole seconds. It must be positive and at most an hour.
 func (s *SandboxService) Refresh(ctx context.Context, id string, d time.Duration) error {
 	return s.post(ctx, id, "/refreshes", "duration", d)
 }
@@ -285,30 +285,31 @@ func (s *SandboxService) Kill(ctx context.Context, id string) error {
 	return err
 }
 
-// ListParams filters a list. The zero value means all sandboxes.
+// ListParams filters a list. The zero value selects all sandboxes.
 type ListParams struct {
-	// Metadata lists labels that must all be present, with exactly these values.
+	// Metadata lists labels that a sandbox must have, with exactly these values.
 	Metadata map[string]string
-	// States lists the states wanted; empty means all.
+	// States lists the states to return; empty means all.
 	States []SandboxState
-	// Template is an id or a name, without a tag.
+	// Template is an id or a name, without a tag. The list contains only the sandboxes of this
+	// template.
 	Template string
 	// PageSize limits the entries of a page, 1 to 100. Zero means the service's default, 100.
 	PageSize int
-	// NextToken continues where the previous page ended.
+	// NextToken is the token of the page to return; empty means the first page.
 	NextToken string
 }
 
 // SandboxPage is one page of a list.
 type SandboxPage struct {
 	Sandboxes []SandboxInfo
-	// NextToken is for the next page; empty on the last page.
+	// NextToken is the token of the next page; empty on the last page.
 	NextToken string
 }
 
-// List iterates over all sandboxes, newest first, and fetches each page when it
-// is needed. An error is yielded at most once, as the last item. The iterator
-// may be used again; p is not changed.
+// List iterates over all sandboxes, newest first, and fetches each page when it is needed. It
+// yields an error at most once, as the last item. The iterator may be used again. List does not
+// change p.
 func (s *SandboxService) List(ctx context.Context, p *ListParams) iter.Seq2[SandboxInfo, error] {
 	var params ListParams
 	if p != nil {
@@ -352,8 +353,8 @@ func (s *SandboxService) ListPage(ctx context.Context, p *ListParams) (*SandboxP
 	return &SandboxPage{sandboxes, head.header.Get(protocol.HeaderNextToken)}, nil
 }
 
-// metadataFilter encodes each key and value, then the pairs as a form; the
-// query then encodes all of it once more. The service decodes three times.
+// metadataFilter encodes each key and value, and then the pairs as a form. The query encodes
+// the result a third time, because the service decodes three times.
 func metadataFilter(metadata map[string]string) string {
 	escape := func(s string) string { return strings.ReplaceAll(url.QueryEscape(s), "+", "%20") }
 	var pairs []string
@@ -363,8 +364,8 @@ func metadataFilter(metadata map[string]string) string {
 	return strings.Join(pairs, "&")
 }
 
-// generations calls the newest generation of a route, and falls back once when
-// the service only has the first.
+// generations calls the newest generation of a route. It calls the first generation if the
+// service has only that.
 func (c *Client) generations(do func(prefix string) (answer, error)) (answer, error) {
 	if c.legacy.Load() {
 		return do("")
@@ -384,7 +385,8 @@ func isMissingRoute(err error) bool {
 	return ok && e.routeMissing
 }
 
-// seconds rounds d up to whole seconds, which the service counts in.
+// seconds returns d in whole seconds, the unit of the service, rounded up. what names the value
+// in errors.
 func seconds(what string, d time.Duration) (int64, error) {
 	if d == 0 {
 		d = DefaultLifetime
@@ -404,7 +406,8 @@ func sandboxPath(id, route string) (string, error) {
 	return objectPath("/sandboxes/", "sandbox", id, route)
 }
 
-// objectPath refuses an id that would turn the path into another one.
+// objectPath returns the path of a route of an object. It refuses an id that would change the
+// path into another one. what names the object in errors.
 func objectPath(collection, what, id, route string) (string, error) {
 	for i := range len(id) {
 		if c := id[i]; (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
@@ -418,7 +421,7 @@ func objectPath(collection, what, id, route string) (string, error) {
 	return collection + id + route, nil
 }
 
-// check makes sure that an answer has a usable sandbox id.
+// check returns an error if an answer has no usable sandbox id.
 func (s *Sandbox) check() error {
 	if _, err := sandboxPath(s.ID, ""); err != nil {
 		return errors.New("api: the service's answer has no usable sandboxID")

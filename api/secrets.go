@@ -12,27 +12,27 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// SecretService makes the calls about secrets: values that the service puts into requests of
-// sandboxes, as a [NetworkRule] of an [Egress] says. Nobody can read them back. It is safe for
-// concurrent use.
+// SecretService makes the calls about secrets. A secret is a value that the service puts into
+// requests of sandboxes, according to the [NetworkRule] of an [Egress]. Nobody can read it
+// back. It is safe for concurrent use.
 type SecretService struct{ client *Client }
 
 // Secret describes a secret, without its value.
 type Secret struct {
 	ID string `json:"secretID"`
-	// Name is in lower case.
+	// Name is the name, in lower case.
 	Name string `json:"name"`
-	// Version is 1 at first, and one more with each new value.
+	// Version is 1 at first and increases by one with each new value.
 	Version   int               `json:"currentVersion"`
 	Metadata  map[string]string `json:"metadata"`
 	CreatedAt time.Time         `json:"createdAt"`
 	UpdatedAt time.Time         `json:"updatedAt"`
 }
 
-// SecretParams describes the secret to store. It prints without the value, with fmt, slog and
-// JSON.
+// SecretParams describes the secret to store. Printing it with fmt, slog or JSON leaves out the
+// value.
 type SecretParams struct {
-	// Value is the secret value: text without line breaks, as a header can have it.
+	// Value is the secret value, a text without line breaks, so that a header can contain it.
 	Value string `json:"-"`
 	// Metadata describes the secret. With Update, nil keeps the old metadata and an empty map
 	// clears it.
@@ -57,18 +57,18 @@ func (p SecretParams) LogValue() slog.Value {
 	return slog.GroupValue(slog.Any("value", Key(p.Value)), slog.Any("metadata", p.Metadata))
 }
 
-// SecretListParams filters a list of secrets. The zero value means all.
+// SecretListParams filters a list of secrets. The zero value selects all secrets.
 type SecretListParams struct {
 	// PageSize limits the entries of a page, 1 to 100. Zero means the service's default, 100.
 	PageSize int
-	// NextToken continues where the previous page ended.
+	// NextToken is the token of the page to return; empty means the first page.
 	NextToken string
 }
 
 // SecretPage is one page of a list.
 type SecretPage struct {
 	Secrets []Secret
-	// NextToken is for the next page; empty on the last page.
+	// NextToken is the token of the next page; empty on the last page.
 	NextToken string
 }
 
@@ -78,15 +78,15 @@ type secretRequest struct {
 	Metadata map[string]string `json:"metadata,omitzero"`
 }
 
-// Create stores a secret. Its name has letters, digits, - and _ and is stored in lower
-// case; if there is a secret with that name, the error is [ErrConflict]. It is retried only
+// Create stores a secret. The name may contain letters, digits, - and _ and is stored in lower
+// case. The error is [ErrConflict] if a secret with that name exists. Create is retried only
 // when provably nothing was sent, or when the service answers 429.
 func (s *SecretService) Create(ctx context.Context, name string, p *SecretParams) (*Secret, error) {
 	return s.set(ctx, secretsPath, name, p)
 }
 
-// Update replaces the value of a secret, by its id or name: requests that are sent from then
-// on have the new one. The error is [ErrNotFound] when there is no such secret.
+// Update replaces the value of a secret, by its id or name. Requests sent from then on use the
+// new value. The error is [ErrNotFound] when there is no such secret.
 func (s *SecretService) Update(ctx context.Context, idOrName string, p *SecretParams) (*Secret, error) {
 	path, err := secretPath(idOrName)
 	if err != nil {
@@ -121,9 +121,9 @@ func (s *SecretService) Get(ctx context.Context, idOrName string) (*Secret, erro
 	return secret, nil
 }
 
-// List iterates over all secrets, newest first, and fetches each page when it is needed. An
-// error is yielded at most once, as the last item. The iterator may be used again; p is not
-// changed.
+// List iterates over all secrets, newest first, and fetches each page when it is needed. It
+// yields an error at most once, as the last item. The iterator may be used again. List does not
+// change p.
 func (s *SecretService) List(ctx context.Context, p *SecretListParams) iter.Seq2[Secret, error] {
 	var params SecretListParams
 	if p != nil {
@@ -154,7 +154,7 @@ func (s *SecretService) ListPage(ctx context.Context, p *SecretListParams) (*Sec
 	return &SecretPage{secrets, head.header.Get(protocol.HeaderNextToken)}, nil
 }
 
-// Delete deletes a secret, by its id or name: requests that need it fail from then on. The
+// Delete deletes a secret, by its id or name. Requests that need it fail from then on. The
 // error is [ErrNotFound] when there is no such secret.
 func (s *SecretService) Delete(ctx context.Context, idOrName string) error {
 	path, err := secretPath(idOrName)

@@ -2,7 +2,8 @@ package api
 
 import "encoding/json"
 
-// sizes are the sizes of a sandbox in the API's unit, MiB. Fields of this package are in bytes.
+// sizes contains the sizes of a sandbox in MiB, the unit of the API. Exported fields are in
+// bytes.
 type sizes struct {
 	MemoryMB   int64 `json:"memoryMB"`
 	DiskSizeMB int64 `json:"diskSizeMB"`
@@ -10,7 +11,7 @@ type sizes struct {
 
 func (s sizes) bytes() (memory, disk int64) { return s.MemoryMB << 20, s.DiskSizeMB << 20 }
 
-// mebibytes returns how many MiB have room for a number of bytes.
+// mebibytes returns a number of bytes in MiB, rounded up.
 func mebibytes(bytes int64) int64 {
 	if bytes <= 0 {
 		return bytes // the service refuses a negative size
@@ -18,7 +19,7 @@ func mebibytes(bytes int64) int64 {
 	return (bytes-1)>>20 + 1
 }
 
-// UnmarshalJSON reads the API's form.
+// UnmarshalJSON decodes the JSON of the API, whose sizes are in MiB.
 func (i *SandboxInfo) UnmarshalJSON(text []byte) error {
 	type plain SandboxInfo
 	said := struct {
@@ -30,7 +31,7 @@ func (i *SandboxInfo) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// UnmarshalJSON reads the API's form.
+// UnmarshalJSON decodes the JSON of the API, whose sizes are in MiB.
 func (t *Template) UnmarshalJSON(text []byte) error {
 	type plain Template
 	said := struct {
@@ -42,7 +43,7 @@ func (t *Template) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// UnmarshalJSON reads the API's form.
+// UnmarshalJSON decodes the JSON of the API, whose sizes are in MiB.
 func (b *TemplateBuild) UnmarshalJSON(text []byte) error {
 	type plain TemplateBuild
 	said := struct {
@@ -54,8 +55,8 @@ func (b *TemplateBuild) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// UnmarshalJSON reads the API's form. It is needed because Template's method would leave out the
-// builds.
+// UnmarshalJSON decodes the JSON of the API. Without it, the embedded Template's method would
+// apply and ignore the builds.
 func (d *TemplateDetail) UnmarshalJSON(text []byte) error {
 	var more struct {
 		Builds []*TemplateBuild `json:"builds"`

@@ -13,44 +13,43 @@ import (
 // SnapshotService makes the calls about snapshots. It is safe for concurrent use.
 type SnapshotService struct{ client *Client }
 
-// Snapshot is the state of a sandbox at one moment. Any number of new sandboxes can be made from
-// it: its ID is the Template of [CreateParams].
+// Snapshot is the state of a sandbox at one moment. Any number of new sandboxes can start from
+// it: pass its ID as the Template of [CreateParams].
 type Snapshot struct {
-	// ID is the template that the service made for the snapshot, with the tag. It contains the
-	// name of a named snapshot.
+	// ID is the id of the template that the service made for the snapshot, with the tag. The ID
+	// of a named snapshot contains the name.
 	ID string `json:"snapshotID"`
-	// Names are the names of that template, with the team in front; none for a snapshot without a
-	// name.
+	// Names are the names of that template, with the team in front; empty for a snapshot
+	// without a name.
 	Names []string `json:"names"`
-	// Memory reports whether the snapshot has the memory of the sandbox, so that its copies go on
-	// where the sandbox was. False means that it only has the files. A nil Memory means that the
-	// service does not say.
+	// Memory reports whether the snapshot has the memory of the sandbox, so that the processes
+	// continue in its copies. False means that it has only the files. Nil means that the
+	// service does not report it.
 	Memory *bool `json:"memory"`
 }
 
-// SnapshotMode says which state a snapshot keeps. A service may use others than the constants
-// here.
+// SnapshotMode is the part of a sandbox's state that a snapshot keeps. A service may use values
+// other than the constants here.
 type SnapshotMode string
 
-// The states that a snapshot keeps.
+// These are the modes of a snapshot.
 const (
 	// SnapshotFull keeps files and memory.
 	SnapshotFull SnapshotMode = "full"
-	// SnapshotFilesystem keeps only the files: sandboxes that are made from it start
-	// anew.
+	// SnapshotFilesystem keeps only the files. Sandboxes from such a snapshot start anew.
 	SnapshotFilesystem SnapshotMode = "filesystem"
 )
 
-// SnapshotParams says how to make a snapshot. The zero value makes one without a name that keeps
-// as much as the service can.
+// SnapshotParams sets how to make a snapshot. The zero value makes one without a name that
+// keeps as much state as the service can.
 type SnapshotParams struct {
-	// Name is the name to give it, with or without a tag: "name", "name:tag", "team/name:tag". An
-	// existing name gets the snapshot as its newest version. A snapshot without a name is found by
-	// its ID alone.
+	// Name is the name of the snapshot, with or without a tag: "name", "name:tag",
+	// "team/name:tag". If the name exists, the snapshot becomes its newest version. A snapshot
+	// without a name can be found only by its ID.
 	Name string
-	// Mode says which state is kept; empty means the service's default. A service that cannot keep
-	// memory refuses [SnapshotFull] with [ErrInvalidArgument], and by default keeps the files:
-	// [Snapshot].Memory reports that.
+	// Mode is the part of the state to keep; empty means the service's default. A service that
+	// cannot keep memory returns [ErrInvalidArgument] for [SnapshotFull], and keeps only the
+	// files by default: [Snapshot].Memory reports that.
 	Mode SnapshotMode
 }
 
@@ -59,12 +58,12 @@ type snapshotRequest struct {
 	Memory *bool  `json:"memory,omitempty"`
 }
 
-// Create makes a snapshot of a running sandbox, which goes on running. The error is
-// [ErrNotFound] when there is no such sandbox or it is paused, [ErrConflict] while
-// it changes its state, and [ErrUnavailable] when the service cannot do it now.
+// Create makes a snapshot of a running sandbox, which continues to run. The error is
+// [ErrNotFound] when there is no such sandbox or it is paused, [ErrConflict] while the sandbox
+// changes its state, and [ErrUnavailable] when the service cannot make the snapshot now.
 //
-// It is retried only when provably nothing was sent, or when the service answers
-// 429. If the answer is lost there may be a snapshot: List finds it.
+// It is retried only when provably nothing was sent, or when the service answers 429. If the
+// answer is lost, a snapshot may exist: List finds it.
 func (s *SnapshotService) Create(ctx context.Context, sandboxID string, p *SnapshotParams) (*Snapshot, error) {
 	path, err := sandboxPath(sandboxID, "/snapshots")
 	if err != nil {
@@ -87,7 +86,7 @@ func (s *SnapshotService) Create(ctx context.Context, sandboxID string, p *Snaps
 	return snapshot, nil
 }
 
-// SnapshotListParams filters a list of snapshots. The zero value means all.
+// SnapshotListParams filters a list of snapshots. The zero value selects all snapshots.
 type SnapshotListParams struct {
 	// SandboxID selects the snapshots of one sandbox.
 	SandboxID string
@@ -95,20 +94,19 @@ type SnapshotListParams struct {
 	Name string
 	// PageSize limits the entries of a page, 1 to 100. Zero means the service's default, 100.
 	PageSize int
-	// NextToken continues where the previous page ended.
+	// NextToken is the token of the page to return; empty means the first page.
 	NextToken string
 }
 
 // SnapshotPage is one page of a list.
 type SnapshotPage struct {
 	Snapshots []Snapshot
-	// NextToken is for the next page; empty on the last page.
+	// NextToken is the token of the next page; empty on the last page.
 	NextToken string
 }
 
-// List iterates over all snapshots, and fetches each page when it is needed. An
-// error is yielded at most once, as the last item. The iterator may be used again;
-// p is not changed.
+// List iterates over all snapshots, and fetches each page when it is needed. It yields an error
+// at most once, as the last item. The iterator may be used again. List does not change p.
 func (s *SnapshotService) List(ctx context.Context, p *SnapshotListParams) iter.Seq2[Snapshot, error] {
 	var params SnapshotListParams
 	if p != nil {
@@ -145,9 +143,9 @@ func (s *SnapshotService) ListPage(ctx context.Context, p *SnapshotListParams) (
 	return &SnapshotPage{snapshots, head.header.Get(protocol.HeaderNextToken)}, nil
 }
 
-// Delete deletes a snapshot, and with it all that have the same name, whatever their tags: the
-// service keeps them as one template. While sandboxes made from it exist, the error is
-// [ErrConflict]. It is [ErrNotFound] when there is no such snapshot.
+// Delete deletes a snapshot and all other snapshots with the same name, whatever their tags,
+// because the service keeps them as one template. The error is [ErrConflict] while sandboxes
+// that were created from it exist. It is [ErrNotFound] when there is no such snapshot.
 func (s *SnapshotService) Delete(ctx context.Context, id string) error {
 	return s.client.deleteTemplate(ctx, "snapshot", id)
 }

@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// TemplateTag is a tag of a template. A template has one of each name.
+// TemplateTag is a tag of a template. A template has at most one tag of each name.
 type TemplateTag struct {
 	// Name is the tag; "default" stands for no tag.
 	Name string `json:"tag"`
-	// BuildID is the build that it points to.
+	// BuildID is the id of the build that the tag points to.
 	BuildID string `json:"buildID"`
-	// CreatedAt is the time when it began to point there.
+	// CreatedAt is the time when the tag was pointed to this build.
 	CreatedAt time.Time `json:"createdAt"`
 }
 
-// AssignedTags has tags and the id of the build that they point to.
+// AssignedTags contains tags and the id of the build that they point to.
 type AssignedTags struct {
 	Tags    []string `json:"tags"`
 	BuildID string   `json:"buildID"`
@@ -32,8 +32,9 @@ func (s *TemplateService) Tags(ctx context.Context, reference string) ([]Templat
 	return tags, err
 }
 
-// AssignTags makes tags of a template point to the build that the target names, such as "name:v1".
-// It makes missing tags and moves others. The error is [ErrNotFound] when there is no such target.
+// AssignTags makes tags of a template point to the build that target names, such as "name:v1".
+// It creates missing tags and moves existing ones. The error is [ErrNotFound] when there is no
+// such target.
 func (s *TemplateService) AssignTags(ctx context.Context, target string, tags []string) (*AssignedTags, error) {
 	request := struct {
 		Target string   `json:"target"`

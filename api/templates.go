@@ -10,18 +10,18 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// TemplateService makes the calls about templates, which sandboxes are made from.
-// It is safe for concurrent use.
+// TemplateService makes the calls about templates, from which sandboxes are created. It is safe
+// for concurrent use.
 //
-// A reference to a template is its id or a name, "name" or "team/name", with a tag to name one
-// build: "name:tag".
+// A reference to a template is its id or a name, "name" or "team/name". A tag behind the name
+// selects one build: "name:tag".
 type TemplateService struct{ client *Client }
 
-// BuildStatus is the stage that a build of a template has reached. A service may use others than
-// the constants here.
+// BuildStatus is the status of a build of a template. A service may use values other than the
+// constants here.
 type BuildStatus string
 
-// The statuses of a build.
+// These are the statuses of a build.
 const (
 	BuildWaiting  BuildStatus = "waiting"
 	BuildBuilding BuildStatus = "building"
@@ -32,9 +32,10 @@ const (
 // Template describes a template.
 type Template struct {
 	ID string `json:"templateID"`
-	// BuildID is the last build that succeeded.
+	// BuildID is the id of the last build that succeeded.
 	BuildID string `json:"buildID"`
-	// Names are its names with the team in front, Aliases the same names without it.
+	// Names are the template's names with the team in front. Aliases are the same names without
+	// the team.
 	Names   []string `json:"names"`
 	Aliases []string `json:"aliases"`
 	// Public reports whether other teams may use it.
@@ -48,22 +49,25 @@ type Template struct {
 	BuildStatus BuildStatus `json:"buildStatus"`
 	CreatedAt   time.Time   `json:"createdAt"`
 	UpdatedAt   time.Time   `json:"updatedAt"`
-	// LastSpawnedAt is the time of the last sandbox made from it; nil if there was none.
+	// LastSpawnedAt is the time when the last sandbox was created from the template; nil if
+	// there was none.
 	LastSpawnedAt *time.Time `json:"lastSpawnedAt"`
-	// SpawnCount is the number of sandboxes made from it, BuildCount the number of its builds.
+	// SpawnCount is the number of sandboxes created from the template. BuildCount is the number
+	// of its builds.
 	SpawnCount int64 `json:"spawnCount"`
 	BuildCount int64 `json:"buildCount"`
-	// Engine is the engine of a local cloud that runs its sandboxes; empty elsewhere.
+	// Engine is the engine of a local cloud that runs the template's sandboxes; empty for other
+	// services.
 	Engine Engine `json:"engine"`
 }
 
-// TemplateDetail is a template with a page of its builds. Older services only set
-// Builds, ID, Names, Aliases, Public, SpawnCount and the times.
+// TemplateDetail is a template with a page of its builds. Older services set only Builds, ID,
+// Names, Aliases, Public, SpawnCount and the times.
 type TemplateDetail struct {
 	Template
-	// Builds are the newest first.
+	// Builds are the builds of this page, newest first.
 	Builds []TemplateBuild `json:"builds"`
-	// NextToken is for the next page of builds; empty on the last page.
+	// NextToken is the token of the next page of builds; empty on the last page.
 	NextToken string `json:"-"`
 }
 
@@ -77,7 +81,7 @@ type TemplateBuild struct {
 	EnvdVersion string      `json:"envdVersion"`
 	CreatedAt   time.Time   `json:"createdAt"`
 	UpdatedAt   time.Time   `json:"updatedAt"`
-	// FinishedAt is nil for a build that has not ended.
+	// FinishedAt is the time of the build's end; nil while it has not ended.
 	FinishedAt *time.Time `json:"finishedAt"`
 }
 
@@ -85,20 +89,20 @@ type TemplateBuild struct {
 type TemplateListParams struct {
 	// PageSize limits the entries of a page, 1 to 100. Zero means the service's default, 100.
 	PageSize int
-	// NextToken continues where the previous page ended.
+	// NextToken is the token of the page to return; empty means the first page.
 	NextToken string
 }
 
 // TemplatePage is one page of a list.
 type TemplatePage struct {
 	Templates []Template
-	// NextToken is for the next page; empty on the last page.
+	// NextToken is the token of the next page; empty on the last page.
 	NextToken string
 }
 
-// List iterates over the team's templates, and fetches each page when it is needed.
-// An error is yielded at most once, as the last item. The iterator may be used
-// again; p is not changed.
+// List iterates over the team's templates, and fetches each page when it is needed. It yields
+// an error at most once, as the last item. The iterator may be used again. List does not change
+// p.
 func (s *TemplateService) List(ctx context.Context, p *TemplateListParams) iter.Seq2[Template, error] {
 	var params TemplateListParams
 	if p != nil {
@@ -113,7 +117,8 @@ func (s *TemplateService) List(ctx context.Context, p *TemplateListParams) iter.
 	})
 }
 
-// ListPage returns one page of templates. A service without pages returns all at once.
+// ListPage returns one page of templates. A service that does not support pages returns all
+// templates at once.
 func (s *TemplateService) ListPage(ctx context.Context, p *TemplateListParams) (*TemplatePage, error) {
 	if p == nil {
 		p = &TemplateListParams{}
@@ -130,16 +135,15 @@ func (s *TemplateService) ListPage(ctx context.Context, p *TemplateListParams) (
 	return &TemplatePage{templates, head.header.Get(protocol.HeaderNextToken)}, nil
 }
 
-// TemplateName is the template that a name stands for.
+// TemplateName describes the template with a given name.
 type TemplateName struct {
 	TemplateID string `json:"templateID"`
 	// Public reports whether other teams may use the template.
 	Public bool `json:"public"`
 }
 
-// Resolve returns the template that a name stands for. The error is [ErrNotFound]
-// when there is none or it does not have the tag, and [ErrForbidden] when it is
-// another team's.
+// Resolve returns the template with the given name. The error is [ErrNotFound] if there is none
+// or it lacks the tag in the name, and [ErrForbidden] if it belongs to another team.
 func (s *TemplateService) Resolve(ctx context.Context, name string) (*TemplateName, error) {
 	path, err := referencePath("/templates/aliases/", "template", name, "")
 	if err != nil {
@@ -152,16 +156,16 @@ func (s *TemplateService) Resolve(ctx context.Context, name string) (*TemplateNa
 	return found, nil
 }
 
-// TemplateGetParams says which builds to return. The zero value means the newest.
+// TemplateGetParams selects the builds to return. The zero value selects the newest.
 type TemplateGetParams struct {
 	// PageSize limits the builds of a page, 1 to 100. Zero means the service's default, 100.
 	PageSize int
-	// NextToken continues where the previous page of builds ended.
+	// NextToken is the token of the page to return; empty means the first page.
 	NextToken string
 }
 
-// Get describes a template of the team with its builds. It needs the id, which Resolve finds by a
-// name.
+// Get describes a template of the team with its builds. It needs the template's id; Resolve
+// returns the id for a name.
 func (s *TemplateService) Get(ctx context.Context, id string, p *TemplateGetParams) (*TemplateDetail, error) {
 	path, err := objectPath("/templates/", "template", id, "")
 	if err != nil {
@@ -180,9 +184,9 @@ func (s *TemplateService) Get(ctx context.Context, id string, p *TemplateGetPara
 	return detail, nil
 }
 
-// Delete deletes a template with all its builds; a tag in the reference changes nothing. While
-// sandboxes made from it exist, running or paused, the error is [ErrConflict]. It is [ErrNotFound]
-// when there is no such template.
+// Delete deletes a template with all its builds; it ignores a tag in the reference. The error
+// is [ErrConflict] while sandboxes that were created from the template exist, running or
+// paused. It is [ErrNotFound] when there is no such template.
 func (s *TemplateService) Delete(ctx context.Context, reference string) error {
 	return s.client.deleteTemplate(ctx, "template", reference)
 }
@@ -196,14 +200,14 @@ func (c *Client) deleteTemplate(ctx context.Context, what, reference string) err
 	return conflictOf(err)
 }
 
-// TemplateUpdateParams has the changes of a template.
+// TemplateUpdateParams contains the changes to a template.
 type TemplateUpdateParams struct {
-	// Public says whether other teams may use it; nil leaves that as it is.
+	// Public sets whether other teams may use the template; nil changes nothing.
 	Public *bool `json:"public,omitempty"`
 }
 
-// Update changes a template and returns its names. A local cloud has one team: there, a public
-// template is like any other.
+// Update changes a template and returns its names. A local cloud has one team, so there Public
+// has no effect.
 func (s *TemplateService) Update(ctx context.Context, reference string, p *TemplateUpdateParams) (names []string, err error) {
 	path, err := referencePath("/templates/", "template", reference, "")
 	if err != nil {
@@ -216,7 +220,7 @@ func (s *TemplateService) Update(ctx context.Context, reference string, p *Templ
 		Names []string `json:"names"`
 	}
 	_, err = s.client.do(ctx, call{method: http.MethodPatch, path: "/v2" + path, body: p}, &answer)
-	if isMissingRoute(err) { // its first generation answers nothing
+	if isMissingRoute(err) { // the first generation of the route has an empty answer
 		_, err = s.client.do(ctx, call{method: http.MethodPatch, path: path, body: p}, nil)
 	}
 	return answer.Names, err

@@ -18,11 +18,11 @@ import (
 	"github.com/e2bctl/e2bctl/internal/httpwait"
 )
 
-// VolumeEntryType is the type of a volume's entry. A service may use others than the constants
-// here.
+// VolumeEntryType is the type of a volume's entry. A service may use values other than the
+// constants here.
 type VolumeEntryType string
 
-// The types of entries.
+// These are the types of entries.
 const (
 	VolumeFile      VolumeEntryType = "file"
 	VolumeDirectory VolumeEntryType = "directory"
@@ -34,33 +34,34 @@ const (
 type VolumeEntry struct {
 	Name string          `json:"name"`
 	Type VolumeEntryType `json:"type"`
-	// Path begins at the root of the volume, which is "/".
+	// Path is the absolute path in the volume. The volume's root is "/".
 	Path string `json:"path"`
 	Size int64  `json:"size"`
-	// Mode has the permissions, and the setuid, setgid and sticky bit as Unix has them.
+	// Mode has the permission bits and, in the same positions as on Unix, the setuid, setgid
+	// and sticky bits.
 	Mode uint32 `json:"mode"`
-	// UID and GID are the owner's ids in sandboxes.
+	// UID and GID are the ids of the owner and its group, as sandboxes see them.
 	UID        uint32    `json:"uid"`
 	GID        uint32    `json:"gid"`
 	AccessedAt time.Time `json:"atime"`
 	ModifiedAt time.Time `json:"mtime"`
-	// ChangedAt is the time of the last change of its attributes.
+	// ChangedAt is the time of the last change to the entry's attributes.
 	ChangedAt time.Time `json:"ctime"`
-	// Target is the target of a symlink.
+	// Target is the target of a symlink; empty for other entries.
 	Target string `json:"target"`
 }
 
-// VolumeContent makes the calls about the files of one volume. Paths begin at its root, with or
-// without a slash. It is safe for concurrent use.
+// VolumeContent makes the calls about the files of one volume. Paths are relative to its root,
+// with or without a leading slash. It is safe for concurrent use.
 type VolumeContent struct {
 	client *Client
 	volume *Volume
 }
 
-// Content returns the calls about the files of a volume. v must have its token.
+// Content returns the calls about the files of a volume. v.Token must be set.
 func (s *VolumeService) Content(v *Volume) *VolumeContent { return &VolumeContent{s.client, v} }
 
-// VolumeListParams says how deep to list. The zero value lists one level.
+// VolumeListParams sets the depth of a list. The zero value lists one level.
 type VolumeListParams struct {
 	// MaxDepth limits the levels of directories to list. Zero means 1.
 	MaxDepth int
@@ -82,19 +83,21 @@ func (c *VolumeContent) List(ctx context.Context, path string, p *VolumeListPara
 	return values("an entry of a volume", entries)
 }
 
-// Stat describes the file at a path, and does not follow a symlink there.
+// Stat describes the file at a path. It does not follow a symlink at the end of the path.
 func (c *VolumeContent) Stat(ctx context.Context, path string) (*VolumeEntry, error) {
 	return c.entry(ctx, http.MethodGet, "/path", path, nil, nil)
 }
 
-// VolumeAttributesParams has the changes of a file's attributes; a nil field changes nothing.
+// VolumeAttributesParams contains the changes to a file's attributes; a nil field changes
+// nothing.
 type VolumeAttributesParams struct {
 	Mode *uint32 `json:"mode,omitempty"`
 	UID  *uint32 `json:"uid,omitempty"`
 	GID  *uint32 `json:"gid,omitempty"`
 }
 
-// SetAttributes changes mode and owner of a file or directory, and returns its new description.
+// SetAttributes changes the mode and the owner of a file or directory, and returns its new
+// description.
 func (c *VolumeContent) SetAttributes(ctx context.Context, path string, p *VolumeAttributesParams) (*VolumeEntry, error) {
 	body, err := json.Marshal(cmp.Or(p, &VolumeAttributesParams{}))
 	if err != nil {
@@ -108,13 +111,14 @@ func (c *VolumeContent) Remove(ctx context.Context, path string) error {
 	return c.call(ctx, http.MethodDelete, "/path", path, nil, nil, nil)
 }
 
-// VolumeWriteParams says how something is made in a volume. The zero value is the
-// service's default mode and owner, in a directory that exists, and nothing is replaced.
+// VolumeWriteParams sets how to create a file or directory in a volume. The zero value uses the
+// service's default mode and owner, requires that the parent directory exists, and replaces
+// nothing.
 type VolumeWriteParams struct {
-	// Mode, UID and GID are its mode and owner.
+	// Mode, UID and GID are the mode, the owner and the group; nil means the service's default.
 	Mode, UID, GID *uint32
-	// Force makes missing directories, replaces a file that exists, and accepts a
-	// directory that exists. Without it the error is [ErrNotFound] or [ErrConflict].
+	// Force creates missing parent directories, replaces an existing file, and accepts an
+	// existing directory. Without it these cases return [ErrNotFound] or [ErrConflict].
 	Force bool
 }
 
@@ -139,8 +143,8 @@ func (c *VolumeContent) MakeDir(ctx context.Context, path string, p *VolumeWrite
 	return c.entry(ctx, http.MethodPost, "/dir", path, p.query(), nil)
 }
 
-// Write makes a file of the bytes of r, which are sent as they come. It does not close r. A nil r
-// makes an empty file. ctx bounds the whole call.
+// Write creates a file with the bytes of r, and sends them while it reads. It does not close r.
+// A nil r creates an empty file. ctx limits the whole call.
 func (c *VolumeContent) Write(ctx context.Context, path string, r io.Reader, p *VolumeWriteParams) (*VolumeEntry, error) {
 	switch body := r.(type) {
 	case nil:
@@ -151,7 +155,7 @@ func (c *VolumeContent) Write(ctx context.Context, path string, r io.Reader, p *
 	return c.entry(ctx, http.MethodPut, "/file", path, p.query(), r)
 }
 
-// Open opens a file for reading. Close must be called; ctx bounds the reading, too.
+// Open opens a file for reading. The caller must close it. ctx also limits the reading.
 func (c *VolumeContent) Open(ctx context.Context, path string) (io.ReadCloser, error) {
 	response, err := c.send(ctx, http.MethodGet, "/file", path, nil, nil, httpwait.Limits{Head: headTimeout, Stream: true})
 	if err != nil {
@@ -168,12 +172,13 @@ func (c *VolumeContent) entry(ctx context.Context, method, route, path string, q
 	return e, nil
 }
 
-// call makes a call whose answer is short, and decodes it into out unless out is nil.
-// None is repeated: the body of some has been read by then.
+// call makes a call with a short answer, and decodes the answer into out. A nil out ignores the
+// body. call never repeats a request, because the body of the first attempt may already be
+// read.
 func (c *VolumeContent) call(ctx context.Context, method, route, path string, query url.Values, body io.Reader, out any) error {
 	limits := httpwait.Limits{Head: headTimeout}
 	if method == http.MethodPut {
-		limits.Head = 0 // sending takes as long as it takes
+		limits.Head = 0 // sending has no time limit
 	}
 	response, err := c.send(ctx, method, route, path, query, body, limits)
 	if err != nil {
@@ -197,11 +202,11 @@ func (c *VolumeContent) call(ctx context.Context, method, route, path string, qu
 
 const (
 	volumeContentPath = "/volumecontent"
-	// maxContentValues is more than a list of 50,000 entries needs.
+	// maxContentValues limits the JSON values of an answer. A list of 50,000 entries has fewer.
 	maxContentValues = 1_000_000
 )
 
-// send sends a request. Any status that is not 2xx is an error.
+// send sends a request. It returns an error for any status but 2xx.
 func (c *VolumeContent) send(ctx context.Context, method, route, path string, query url.Values, body io.Reader, limits httpwait.Limits) (*http.Response, error) {
 	at, err := volumePath(volumeContentPath, c.volume.ID, route)
 	if err != nil {
@@ -232,7 +237,8 @@ func (c *VolumeContent) send(ctx context.Context, method, route, path string, qu
 		request.Header.Set("Content-Type", "application/octet-stream")
 	}
 	start := time.Now()
-	// The transport itself: a redirect would carry the token to another host.
+	// Use the transport itself, which follows no redirects: a redirect would send the token to
+	// another host.
 	response, err := httpwait.Do(c.client.transport.RoundTrip, request, limits)
 	if err != nil {
 		return nil, NewError(method, at, withoutURL(err))
@@ -246,7 +252,7 @@ func (c *VolumeContent) send(ctx context.Context, method, route, path string, qu
 	return nil, contentError(method, at, response, text)
 }
 
-// contentError returns the error of an answer, whose code is a word here.
+// contentError returns the error for an answer. The code in the answer of this API is a word.
 func contentError(method, path string, response *http.Response, text []byte) *Error {
 	e := ResponseError(method, path, response.StatusCode, response.Header, text)
 	var code string
@@ -256,8 +262,8 @@ func contentError(method, path string, response *http.Response, text []byte) *Er
 	return e
 }
 
-// contentURL returns the address of what is in a volume. Beside an API whose address was
-// set it is there, too; otherwise the volume's domain decides, as in E2B's own SDKs.
+// contentURL returns the address of a volume's files. If the API's address was set explicitly,
+// it is the same address. Otherwise it depends on the volume's domain, as in E2B's own SDKs.
 func (c *Client) contentURL(v *Volume) (string, error) {
 	switch {
 	case c.volumeURL != "":

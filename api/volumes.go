@@ -11,22 +11,22 @@ import (
 // volumeName matches the names that a service accepts for a new volume.
 var volumeName = lazyregexp.New(`^[A-Za-z0-9_-]{1,128}$`)
 
-// Volume is a volume: files that outlive sandboxes and that several of them share.
+// Volume is a set of files that outlives sandboxes and that several sandboxes can share.
 type Volume struct {
 	ID   string `json:"volumeID"`
 	Name string `json:"name"`
-	// Token authorizes access to the files of the volume for some days; Get returns a
-	// new one. List returns none.
+	// Token authorizes access to the files of the volume for some days. Get returns a new
+	// token. List returns none.
 	Token Key `json:"token"`
-	// Domain is the domain of the service that has the files; often empty.
+	// Domain is the domain of the service that stores the files; often empty.
 	Domain string `json:"domain"`
 }
 
-// VolumeMount is a volume in a sandbox.
+// VolumeMount connects a volume to a directory of a sandbox.
 type VolumeMount struct {
 	// Name is the name of the volume.
 	Name string `json:"name"`
-	// Path is its directory in the sandbox: absolute, and not the root.
+	// Path is the absolute path in the sandbox; it must not be the root.
 	Path string `json:"path"`
 }
 
@@ -39,14 +39,14 @@ func (s *VolumeService) List(ctx context.Context) ([]Volume, error) {
 	return volumes, err
 }
 
-// Create makes an empty volume. Its name has letters, digits, - and _: otherwise the error is
-// [ErrInvalidArgument]. It is [ErrConflict] when another volume has the name. It is retried only when
-// provably nothing was sent, or when the service answers 429.
+// Create creates an empty volume. The error is [ErrInvalidArgument] if the name contains
+// anything but letters, digits, - and _. It is [ErrConflict] if another volume has the name.
+// Create is retried only when provably nothing was sent, or when the service answers 429.
 func (s *VolumeService) Create(ctx context.Context, name string) (*Volume, error) {
 	request := struct {
 		Name string `json:"name"`
 	}{name}
-	volume, err := s.one(ctx, call{method: http.MethodPost, path: volumesPath, body: request, once: true})
+	volume, err := s.fetchVolume(ctx, call{method: http.MethodPost, path: volumesPath, body: request, once: true})
 	if volumeName().MatchString(name) {
 		err = conflictOf(err)
 	}
@@ -60,10 +60,10 @@ func (s *VolumeService) Get(ctx context.Context, id string) (*Volume, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.one(ctx, call{method: http.MethodGet, path: path})
+	return s.fetchVolume(ctx, call{method: http.MethodGet, path: path})
 }
 
-func (s *VolumeService) one(ctx context.Context, c call) (*Volume, error) {
+func (s *VolumeService) fetchVolume(ctx context.Context, c call) (*Volume, error) {
 	v := &Volume{}
 	if _, err := s.client.do(ctx, c, v); err != nil {
 		return nil, err
@@ -74,8 +74,8 @@ func (s *VolumeService) one(ctx context.Context, c call) (*Volume, error) {
 	return v, nil
 }
 
-// Delete deletes a volume and its files. It returns [ErrNotFound] when there is no such volume. On
-// a local cloud the error is [ErrConflict] while a sandbox, running or paused, has the volume.
+// Delete deletes a volume and its files. It returns [ErrNotFound] when there is no such volume.
+// A local cloud returns [ErrConflict] while a sandbox, running or paused, uses the volume.
 func (s *VolumeService) Delete(ctx context.Context, id string) error {
 	path, err := volumePath(volumesPath, id, "")
 	if err != nil {

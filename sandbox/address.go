@@ -21,13 +21,12 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// hosted are the domains that have one host for all sandboxes.
+// hosted lists the domains that use one host for all sandboxes.
 var hosted = []string{"e2b.app", "e2b.dev", "e2b.pro", "e2b-staging.dev"}
 
-// Host returns the name under which a port of the sandbox is reached from
-// outside, without a scheme. It depends only on the domain: if a sandbox URL is
-// set, send requests there instead, with the headers E2b-Sandbox-Id and
-// E2b-Sandbox-Port.
+// Host returns the public host name of a port of the sandbox, without a scheme. It depends only
+// on the domain. If a sandbox URL is set, send requests to that URL instead, with the headers
+// E2b-Sandbox-Id and E2b-Sandbox-Port.
 func (sb *Sandbox) Host(port int) string {
 	return hostOf(sb.ID(), sb.domain(), port)
 }
@@ -41,8 +40,8 @@ func (sb *Sandbox) domain() string {
 	return sb.client.api.Domain()
 }
 
-// baseURL returns where requests to a port go. Where one host serves all
-// sandboxes, one pool of connections serves them, too.
+// baseURL returns the address for requests to a port. If one host serves all sandboxes, all
+// their requests share one pool of connections.
 func (sb *Sandbox) baseURL(port int) string {
 	if url := sb.client.api.SandboxURL(); url != "" {
 		return url
@@ -65,7 +64,7 @@ func (p portClient) header(h http.Header) {
 	h.Set(protocol.HeaderSandboxID, p.sb.ID())
 	h.Set(protocol.HeaderSandboxPort, strconv.Itoa(p.port))
 	h.Set("User-Agent", p.sb.client.api.UserAgent())
-	// A user's server must not see the token of envd.
+	// Servers of users must not receive the token of envd.
 	if token := p.sb.remote.AccessToken; token != "" && protocol.OwnPort(p.port) {
 		h.Set(protocol.HeaderAccess, string(token))
 	}
@@ -74,21 +73,21 @@ func (p portClient) header(h http.Header) {
 	}
 }
 
-// restHead bounds how long a server inside may take to begin an answer that is
-// read whole: on a busy machine it may have to start a kernel first.
+// restHead limits the wait for the beginning of an answer that is read completely. A server
+// inside may have to start a kernel first, on a busy machine.
 const restHead = 5 * time.Minute
 
-// Do sends a request whose answer may be of any length. If the sandbox is gone
-// the error is a [*GoneError], and if nothing listens on the port a
-// [*portClosedError]; any other answer is returned to the caller.
+// Do sends a request whose answer may have any length. The error is a [*GoneError] if the
+// sandbox has ended, and a [*portClosedError] if nothing listens on the port. Any other answer
+// is returned to the caller.
 func (p portClient) Do(r *http.Request) (*http.Response, error) {
 	return p.do(r, httpwait.Limits{Stream: true})
 }
 
-// do is Do with limits on the time that the answer may take.
+// do is like Do, with limits on the time of the answer.
 func (p portClient) do(r *http.Request, limits httpwait.Limits) (*http.Response, error) {
-	// Nothing is worth to be asked of a sandbox that Close kills: a paused one would be
-	// resumed for it.
+	// Close is killing the sandbox, so no request is useful; a request would resume a paused
+	// one.
 	if p.sb.dying.Load() {
 		return nil, ErrClosed
 	}
@@ -120,7 +119,7 @@ func (p portClient) answer(response *http.Response, err error) (*http.Response, 
 		_ = response.Body.Close()
 		return nil, err
 	}
-	// It comes from the server itself, and may be of any length.
+	// The answer comes from the server in the sandbox, and may have any length.
 	response.Body = struct {
 		io.Reader
 		io.Closer
@@ -128,8 +127,8 @@ func (p portClient) answer(response *http.Response, err error) (*http.Response, 
 	return response, nil
 }
 
-// routed reads a 502 of the service's router: only one that names this sandbox is
-// about it.
+// routed returns the error in a 502 answer of the service's router. It ignores an answer that
+// does not name this sandbox.
 func (p portClient) routed(body []byte) error {
 	var problem struct {
 		SandboxID string `json:"sandboxId"`
@@ -151,7 +150,7 @@ func (p portClient) routed(body []byte) error {
 	return &GoneError{ID: p.sb.ID(), State: GoneKilled, Reason: "the service does not have it any more", At: time.Now()}
 }
 
-// request makes a request to the port.
+// request creates a request to the port.
 func (p portClient) request(ctx context.Context, method, path string, body io.Reader) (*http.Request, error) {
 	r, err := http.NewRequestWithContext(ctx, method, p.sb.baseURL(p.port)+path, body)
 	if err != nil {
@@ -160,13 +159,12 @@ func (p portClient) request(ctx context.Context, method, path string, body io.Re
 	return r, nil
 }
 
-// plain asks for answers that are not compressed. A daemon that may use gzip
-// compresses every message, however small: that costs both sides more than
-// everything else.
+// plain asks for uncompressed answers. A daemon that may use gzip compresses every message,
+// even a tiny one. The compression would cost both sides more than the rest of the call.
 var plain = connect.WithAcceptCompression("gzip", nil, nil)
 
-// rpcClient carries Connect's requests. Of an answer that is not its own, a
-// proxy's for instance, Connect keeps only a code; here it is kept as it arrived.
+// rpcClient sends the requests of the Connect protocol. Connect keeps only a code of a foreign
+// answer, such as that of a proxy; rpcClient keeps the whole answer.
 type rpcClient struct{ portClient }
 
 func (c rpcClient) Do(r *http.Request) (*http.Response, error) {
@@ -176,7 +174,7 @@ func (c rpcClient) Do(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if response.StatusCode == http.StatusOK {
-		// Connect reads the rest of a message that is too long, which may never end.
+		// Connect would read the rest of an oversized message, which may never end.
 		if !isStream {
 			response.Body = http.MaxBytesReader(nil, response.Body, maxListing+1)
 		}

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// maxAsking is the number of questions that the service has open at the same time.
+	// maxAsking is the service's limit of open questions for one sandbox.
 	maxAsking = 32
 	// askTimeout is the time that the service waits for an answer.
 	askTimeout = 30 * time.Second
@@ -18,19 +18,20 @@ const (
 	askAgain = time.Second
 )
 
-// WithAsk sets a function that is called before the sandbox reaches a host that neither AllowOut
-// nor DenyOut of [Network] names. ask gets the host's name or address, and the port. It returns
-// whether the port may be reached. A sandbox that is created with it denies [AllTraffic] otherwise. With [Connect], ask
-// is called for a sandbox that was created with one, or whose rules this handle sets by
-// [Sandbox.SetNetwork].
+// WithAsk sets a function that is called before the sandbox reaches a host that neither
+// AllowOut nor DenyOut of [Network] names. ask receives the host's name or address, and the
+// port. It returns whether the sandbox may reach them. A sandbox created with WithAsk denies
+// [AllTraffic] otherwise. With [Connect], ask is called if the sandbox was created with WithAsk,
+// or if this handle sets its rules with [Sandbox.SetNetwork].
 //
-// The answer holds for this host and port, for the sandbox's life. It is no if there is none within 30
-// seconds, if ask panics, or if no handle with it is open. ctx ends then, and with the handle,
-// which does not wait for ask. Up to 32 questions are asked at the same time.
+// An answer is valid for this host and port, and for the sandbox's life. The host is denied if
+// there is no answer within 30 seconds, if ask panics, or if no handle with WithAsk is open.
+// The ctx of ask ends after the 30 seconds or when the handle is closed. Closing does not wait
+// for ask. Up to 32 questions are asked at the same time.
 //
-// Names are looked up after the answer. Inside, such a name resolves to an address of
-// 198.18.0.0/15 that stands for it. The answer is awaited when a program connects. A program that
-// does not wait long enough has to try again. Copies of [Sandbox.Fork] ask anew.
+// ask is called when a program connects; names are looked up only after it has permitted them.
+// Until then, a name resolves to an address of 198.18.0.0/15 inside, which stands for the name.
+// A program that does not wait long enough must try again. Copies of [Sandbox.Fork] ask again.
 //
 // Only the local cloud asks. For other services the error is [errors.ErrUnsupported], and
 // nothing is created, changed or resumed.
@@ -56,7 +57,7 @@ func (a *asker) start() {
 	}()
 }
 
-// serve fetches questions until ctx ends, or there is no sandbox.
+// serve fetches questions until ctx ends or the sandbox is gone.
 func (a *asker) serve(ctx context.Context) {
 	free := make(chan struct{}, maxAsking)
 	var last int64
@@ -72,7 +73,7 @@ func (a *asker) serve(ctx context.Context) {
 			case <-ctx.Done():
 				return
 			}
-			// Close does not wait for it: ask may never return.
+			// Close does not wait for this goroutine, because ask may never return.
 			go func() {
 				defer func() { <-free }()
 				a.answer(ctx, q)
@@ -87,7 +88,7 @@ func (a *asker) serve(ctx context.Context) {
 	}
 }
 
-// answer answers a question, with no also if ask ends its goroutine.
+// answer answers a question. If ask ends its goroutine, the answer is no.
 func (a *asker) answer(ctx context.Context, q api.Question) {
 	allow := false
 	defer func() {

@@ -8,18 +8,18 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// asleep records the pauses of a handle's sandbox, as far as the handle knows them.
+// asleep records the pauses of a handle's sandbox that the handle knows about.
 //
-// During a pause that this handle asked for, the calls that the pause cut off wait: the program
-// wanted the pause, so only a new call, or Resume, may end it.
+// During a pause that this handle requested, the calls that the pause interrupted wait. The
+// program wanted the pause, so only a new call, or Resume, may end it.
 type asleep struct {
 	mu    sync.Mutex
-	over  chan struct{} // closed at the end of the handle's own pause; nil without one
-	taken bool          // the sandbox is paused; before that it is being paused
-	runs  chan struct{} // closed when the sandbox is seen to run; nil if nobody wants to know
+	over  chan struct{} // closed at the end of a pause that this handle requested; nil without such a pause
+	taken bool          // true: the sandbox is paused; false: the pause is in progress
+	runs  chan struct{} // closed when a request shows that the sandbox runs; nil if nobody waits for that
 }
 
-// begin begins a pause. The returned function says whether the sandbox was paused.
+// begin begins a pause. The caller passes to settle whether the sandbox was paused.
 func (a *asleep) begin() (settle func(paused bool)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -37,8 +37,8 @@ func (a *asleep) begin() (settle func(paused bool)) {
 	}
 }
 
-// end ends the pause that this handle asked for: calls that wait for its end continue. Without such
-// a pause it does nothing.
+// end ends the pause that this handle requested, so that waiting calls continue. Without such a
+// pause it does nothing.
 func (a *asleep) end() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -48,15 +48,15 @@ func (a *asleep) end() {
 	}
 }
 
-// own reports whether the sandbox is paused because this handle asked for that.
+// own reports whether this handle has paused the sandbox.
 func (a *asleep) own() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.taken
 }
 
-// awake returns a channel that is closed when a request that begins from now on, or
-// Resume, shows that the sandbox runs.
+// awake returns a channel that is closed when the sandbox is known to run: when a request that
+// begins after this call is answered, or by Resume.
 func (a *asleep) awake() <-chan struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -66,8 +66,8 @@ func (a *asleep) awake() <-chan struct{} {
 	return a.runs
 }
 
-// asking is called when a request begins, and the returned function when the sandbox has
-// answered it: it runs, whatever was known of it when the request began.
+// asking records the beginning of a request. The returned function records that the sandbox has
+// answered, which shows that it runs.
 func (a *asleep) asking() (answered func()) {
 	a.mu.Lock()
 	taken, runs := a.taken, a.runs
@@ -107,11 +107,12 @@ func (a *asleep) wait(ctx context.Context) bool {
 	return true
 }
 
-// stateTimeout bounds the question whether a sandbox is paused.
+// stateTimeout limits the time of a request for the sandbox's state.
 const stateTimeout = 5 * time.Second
 
-// pauseSince asks the control plane whether the sandbox was paused after begun, and
-// whether it is paused now. A resume is a new start.
+// pauseSince asks the control plane whether the sandbox was paused after begun (was), and
+// whether it is paused now (is). It recognizes a pause after begun by a new start time, because
+// a resume counts as a start.
 func (sb *Sandbox) pauseSince(ctx context.Context, begun time.Time) (was, is bool) {
 	ctx, cancel := context.WithTimeout(ctx, stateTimeout)
 	defer cancel()

@@ -5,17 +5,17 @@ import (
 	"sync"
 )
 
-// audience counts the callers that wait for a process. A sandbox that was paused is not
-// resumed until there is one. A nil audience always has one.
+// audience counts the callers that wait for a process. A paused sandbox is not resumed while
+// there are none. A nil audience always has a caller.
 type audience struct {
 	mu   sync.Mutex
 	size int
-	come chan struct{} // closed while there is somebody
+	come chan struct{} // closed while the audience has a caller
 }
 
 func newAudience() *audience { return &audience{come: make(chan struct{})} }
 
-// join makes the caller one of the audience, until it calls leave.
+// join adds the caller to the audience until it calls leave.
 func (a *audience) join() (leave func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -31,7 +31,7 @@ func (a *audience) join() (leave func()) {
 	}
 }
 
-// await waits until there is somebody, or until there is another reason not to wait.
+// await waits until the audience has a caller, reason is closed, or ctx ends.
 func (a *audience) await(ctx context.Context, reason <-chan struct{}) {
 	if a == nil {
 		return

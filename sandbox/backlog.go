@@ -12,11 +12,11 @@ const (
 	entryCost = 128
 )
 
-// backlog is a bounded queue between a stream's reader and its consumer. While
-// there is a consumer, a full queue makes the reader wait; without one, the
-// oldest pieces are dropped, and counted.
+// backlog is a bounded queue between a stream's reader and its consumer. A full queue makes the
+// reader wait while there is a consumer. Without a consumer the queue drops its oldest entries
+// and counts their bytes.
 type backlog[T any] struct {
-	room, news chan struct{} // wake the reader that pushes, and the consumer
+	room, news chan struct{} // room wakes the reader that pushes, news the consumer
 
 	mu      sync.Mutex
 	entries []entry[T]
@@ -34,8 +34,8 @@ func newBacklog[T any]() *backlog[T] {
 	return &backlog[T]{room: make(chan struct{}, 1), news: make(chan struct{}, 1)}
 }
 
-// push adds a value that counts the given number of bytes. If ctx ends while push
-// waits, the value is lost.
+// push adds a value of the given number of bytes. If ctx ends while push waits, the value is
+// lost.
 func (b *backlog[T]) push(ctx context.Context, value T, bytes int) {
 	for !b.add(entry[T]{value, bytes}) {
 		select {
@@ -61,7 +61,7 @@ func (b *backlog[T]) add(e entry[T]) bool {
 	return true
 }
 
-// first takes the oldest entry.
+// first removes and returns the oldest entry.
 func (b *backlog[T]) first() entry[T] {
 	e := b.entries[0]
 	b.entries[0] = entry[T]{}
@@ -70,8 +70,8 @@ func (b *backlog[T]) first() entry[T] {
 	return e
 }
 
-// pop returns the oldest value, if there is one. If bytes were dropped before it,
-// pop returns their number instead, and the value the next time.
+// pop removes and returns the oldest value, if there is one. If bytes were dropped before it,
+// pop first returns their number alone, and the value at the next call.
 func (b *backlog[T]) pop() (value T, ok bool, dropped int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -83,8 +83,8 @@ func (b *backlog[T]) pop() (value T, ok bool, dropped int64) {
 	return value, true, 0
 }
 
-// take makes the caller the consumer, unless there is one already; give ends
-// that.
+// take makes the caller the consumer and reports whether it is. It returns false if there is a
+// consumer already. give ends the role.
 func (b *backlog[T]) take() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -15,27 +15,27 @@ import (
 	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
-// closeTimeout bounds the time Close takes: cleaning up must not hang a program.
+// closeTimeout limits the time of Close, so that cleaning up does not block a program.
 const closeTimeout = 10 * time.Second
 
-// SandboxState is the state of a sandbox. A service may use others than the constants here.
+// SandboxState is the state of a sandbox. A service may use values other than the constants
+// here.
 type SandboxState = api.SandboxState
 
-// The states of a sandbox.
+// These are the states of a sandbox.
 const (
 	StateRunning = api.StateRunning
 	StatePaused  = api.StatePaused
 )
 
-// Client creates sandboxes and connects to them, with one key and one pool of
-// connections. It is safe for concurrent use. Close it after its sandboxes are
-// closed.
+// Client creates sandboxes and connects to them, with one key and one pool of connections. It
+// is safe for concurrent use. Close the sandboxes before the client.
 type Client struct {
-	// Volumes works with volumes.
+	// Volumes makes the calls about volumes.
 	Volumes *Volumes
 	// Snapshots lists and deletes snapshots.
 	Snapshots *Snapshots
-	// Secrets works with secrets.
+	// Secrets makes the calls about secrets.
 	Secrets *Secrets
 	// Templates makes the calls about templates. Package template builds them.
 	Templates *api.TemplateService
@@ -48,14 +48,14 @@ type Client struct {
 
 	mu      sync.Mutex
 	closed  bool
-	pending sync.WaitGroup // calls, and creations that were given up and may still succeed
+	pending sync.WaitGroup // open calls, and abandoned creations that may still succeed
 
-	hurry     chan struct{} // closed when there is no time left for those
+	hurry     chan struct{} // closed when pending calls have no time left
 	hurryOnce sync.Once
 }
 
-// NewClient returns a new client. Settings that no option sets come from the
-// environment and from .env, as [api.FromEnv] describes.
+// NewClient returns a new client. Settings without an option come from the environment and from
+// .env, as [api.FromEnv] describes.
 func NewClient(opts ...ClientOption) (*Client, error) {
 	c, err := newConfig(sandboxConfig{template: DefaultTemplate}, opts)
 	if err != nil {
@@ -69,7 +69,7 @@ func NewClient(opts ...ClientOption) (*Client, error) {
 		api: control,
 		http: &http.Client{
 			Transport: control.Transport(),
-			// Following a redirect would carry a token to another host.
+			// A redirect would send a token to another host.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 		interceptors: c.interceptors,
@@ -84,9 +84,9 @@ func NewClient(opts ...ClientOption) (*Client, error) {
 // API returns the control plane client that this client uses; Close closes it.
 func (c *Client) API() *api.Client { return c.api }
 
-// Create starts a sandbox. ctx bounds only the call. If Create fails, nothing is
-// left behind: a creation that ctx cut off is undone as soon as its answer
-// arrives, and Close waits for that.
+// Create starts a sandbox. ctx limits only the call, not the life of the sandbox. If Create
+// fails, no sandbox remains: when ctx ends during a creation, the sandbox is killed as soon as
+// the service answers, and Close waits for that.
 func (c *Client) Create(ctx context.Context, opts ...CreateOption) (*Sandbox, error) {
 	cfg, err := configure(c, "Create", opts)
 	if err != nil {
@@ -108,7 +108,7 @@ func (c *Client) create(ctx context.Context, cfg sandboxConfig) (*Sandbox, error
 	}, func(sb *api.Sandbox) []*api.Sandbox { return []*api.Sandbox{sb} })
 	failed, _ := errors.AsType[*api.Error](err)
 	switch template := clip.Text(cfg.template, 128); {
-	case failed != nil && failed.StatusCode == http.StatusNotFound: // not a volume or a secret, which is 400
+	case failed != nil && failed.StatusCode == http.StatusNotFound: // The template is missing: a missing volume or secret has status 400.
 		return nil, fmt.Errorf("sandbox: create from %s: %w: %w", template, ErrUnknownTemplate, err)
 	case err != nil:
 		return nil, fmt.Errorf("sandbox: create from %s: %w", template, err)
@@ -131,11 +131,10 @@ func (c *sandboxConfig) createParams() *api.CreateParams {
 	return p
 }
 
-// Connect returns a handle to an existing sandbox, and resumes it if it is
-// paused; [WithReboot] says how. It never shortens the sandbox's life;
-// [WithExpiry] sets how long it lives at least. Closing the handle
-// leaves the sandbox running. A sandbox that is paused when its lifetime is over
-// is kept alive by the handle only with Expiry.Renew.
+// Connect returns a handle to an existing sandbox. It resumes a paused sandbox; [WithReboot]
+// makes that a new start. It never shortens the sandbox's lifetime; [WithExpiry] sets the
+// minimum. Closing the handle leaves the sandbox running. If the sandbox pauses at the end of
+// its lifetime, the handle extends the lifetime only with Expiry.Renew.
 func (c *Client) Connect(ctx context.Context, id string, opts ...ConnectOption) (*Sandbox, error) {
 	cfg, err := configure(c, "Connect", opts)
 	if err == nil {
@@ -171,8 +170,8 @@ func (c *Client) connect(ctx context.Context, id string, cfg sandboxConfig) (*Sa
 	return newSandbox(c, sb, cfg, false), nil
 }
 
-// Info describes a sandbox without connecting to it, which would resume it. If
-// there is no such sandbox, the error is [ErrGone].
+// Info describes a sandbox without connecting to it, and therefore without resuming it. The
+// error is [ErrGone] if there is no such sandbox.
 func (c *Client) Info(ctx context.Context, id string) (*Info, error) {
 	info, err := c.api.Sandboxes.Get(ctx, id)
 	if err != nil {
@@ -181,8 +180,8 @@ func (c *Client) Info(ctx context.Context, id string) (*Info, error) {
 	return new(infoOf(*info)), nil
 }
 
-// Kill ends a sandbox, running or paused, no matter which program created it. If
-// there is no such sandbox, the error is [ErrGone].
+// Kill ends a sandbox, running or paused. Any program may have created the sandbox. The error
+// is [ErrGone] if there is no such sandbox.
 func (c *Client) Kill(ctx context.Context, id string) error {
 	if err := c.api.Sandboxes.Kill(ctx, id); err != nil {
 		return fmt.Errorf("sandbox: kill: %w", missing(id, err))
@@ -207,18 +206,18 @@ func (c *Client) List(ctx context.Context, p *ListParams) iter.Seq2[Info, error]
 	return eachAs(c.api.Sandboxes.List(ctx, (*api.ListParams)(p)), infoOf)
 }
 
-// ReapParams selects the sandboxes to kill.
+// ReapParams selects the sandboxes that Reap kills.
 type ReapParams struct {
-	// Metadata are labels that a sandbox must all have. An empty filter is refused,
-	// so that nobody kills every sandbox by mistake.
+	// Metadata lists labels that a sandbox must have. Reap refuses an empty filter, so that
+	// nobody kills every sandbox by mistake.
 	Metadata map[string]string
-	// OlderThan spares sandboxes that started less than this long ago.
+	// OlderThan is the minimum age of a sandbox that Reap kills.
 	OlderThan time.Duration
 }
 
-// Reap kills the sandboxes that p selects, running or paused, and returns their ids. It continues
-// after errors, and returns them joined, together with the ids of the sandboxes
-// it killed.
+// Reap kills the sandboxes that p selects, running or paused, and returns their ids. After an
+// error it continues. It returns all errors joined, together with the ids of the killed
+// sandboxes.
 func (c *Client) Reap(ctx context.Context, p *ReapParams) ([]string, error) {
 	if p == nil || len(p.Metadata) == 0 {
 		return nil, errors.New("sandbox: reap: ReapParams.Metadata must name at least one label")
@@ -245,10 +244,11 @@ func (c *Client) Reap(ctx context.Context, p *ReapParams) ([]string, error) {
 	return killed, errors.Join(failed...)
 }
 
-// Close frees the client's resources, after it has undone creations that were given up. If the
-// service does not answer such a creation within 2 seconds, it is abandoned: a sandbox that it
-// still creates ends with its lifetime. Close takes at most 10 seconds in all. It does not touch
-// sandboxes: close them first. It may be called more than once and on nil.
+// Close frees the client's resources. First it waits for abandoned creations and kills their
+// sandboxes. If the service does not answer such a creation within 2 seconds, Close stops
+// waiting; a sandbox that the service still creates ends with its lifetime. Close takes at most
+// 10 seconds in all. It does not close sandboxes: close them first. It may be called more than
+// once and on nil.
 func (c *Client) Close() error {
 	if c == nil {
 		return nil
@@ -263,7 +263,7 @@ func (c *Client) Close() error {
 	return c.api.Close()
 }
 
-// waitFor reports whether all of a group ended in time.
+// waitFor reports whether group became empty within d.
 func waitFor(group *sync.WaitGroup, d time.Duration) bool {
 	done := make(chan struct{})
 	go func() {

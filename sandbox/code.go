@@ -14,44 +14,45 @@ import (
 	"github.com/e2bctl/e2bctl/internal/kernelconn"
 )
 
-// RunCodeParams sets how to run code. The zero value runs it in the default
-// context.
+// RunCodeParams sets how to run code. The zero value runs it as Python in the default context.
 type RunCodeParams struct {
-	// Stdout and Stderr receive the code's output, as it arrives, on the caller's goroutine; an
-	// error that they return interrupts the code. May be nil.
+	// Stdout and Stderr receive the code's output as it arrives; nil discards it. They are
+	// called on the caller's goroutine. An error that they return interrupts the code.
 	Stdout, Stderr io.Writer
-	// OnResult is called with each result as it arrives, on the caller's goroutine,
-	// and again when the code updates it. May be nil. StreamCode reports more.
+	// OnResult is called with each result as it arrives, and again when the code updates the
+	// result. It is called on the caller's goroutine and may be nil. StreamCode reports more
+	// events.
 	OnResult func(Result)
-	// Stdin answers when the code asks for input; nil means that it cannot ask. If
-	// Stdin returns [io.EOF], the code sees an end of file; any other error
-	// interrupts the code and is returned. Over HTTP the code runs, but a request
-	// for input fails with [ErrNeedsWebsocket]. If the connection was cut and the
-	// code is silent for five minutes afterwards, the code is interrupted with
-	// [ErrKernelLost], because a request for input may have been lost.
+	// Stdin answers a request of the code for input. If Stdin is nil, the code cannot ask for
+	// input. If Stdin returns [io.EOF], the code sees the end of a file. Any other error
+	// interrupts the code and is returned by the call.
+	//
+	// Over HTTP the code runs, but a request for input fails with [ErrNeedsWebsocket]. A
+	// request for input may be lost when the connection is cut. If the code is silent for five
+	// minutes after a cut, it is therefore interrupted, and the error is [ErrKernelLost].
 	Stdin func(ctx context.Context, prompt string, password bool) (string, error)
 	// Envs are environment variables for this call only, in UTF-8.
 	Envs map[string]string
-	// Context is the id of the context to run in, such as one that Contexts.Create
-	// returned; empty means the default context of the language. If it is set,
-	// Language must be empty.
+	// Context is the id of the context in which the code runs, such as an id that
+	// Contexts.Create returned. Empty means the default context of the language. Language must
+	// be empty if Context is set.
 	Context ContextID
-	// Language is the language of the code, such as "bash", in upper or lower case;
-	// "js" and "ts" are accepted as short names. Empty means Python. A language
-	// without a kernel is [ErrUnknownLanguage].
+	// Language is the language of the code, such as "bash", in upper or lower case. The short
+	// names "js" and "ts" are accepted. Empty means Python. The error is [ErrUnknownLanguage]
+	// if the sandbox has no kernel for the language.
 	Language string
-	// Silent runs the code without counting it and without a result. It needs
-	// the websocket.
+	// Silent runs the code without a result and without increasing the execution count. It
+	// needs the websocket.
 	Silent bool
-	// NoHistory keeps the code out of the kernel's history and does not count
-	// it. It needs the websocket.
+	// NoHistory keeps the code out of the kernel's history and does not increase the execution
+	// count. It needs the websocket.
 	NoHistory bool
-	// MaxOutputBytes limits the bytes of each stream that the execution keeps. Zero means
+	// MaxOutputBytes limits the bytes of each stream that the [Execution] keeps. Zero means
 	// [DefaultMaxOutputBytes]; a negative number keeps none.
 	MaxOutputBytes int64
 }
 
-// check refuses parameters that no kernel could carry out.
+// check returns an error for parameters that no kernel can fulfil.
 func (p *RunCodeParams) check() error {
 	if p.Context != "" && p.Language != "" {
 		return errors.New("RunCodeParams has both Context and Language, and a context has its language")
@@ -75,32 +76,31 @@ func normalLanguage(name string) string {
 	return name
 }
 
-// RunCode runs code in a context of the sandbox, which has the variables of
-// earlier code, and waits for its end. An exception is an [*ExecutionError]; the
-// execution is complete then, too. With any other error the execution holds what
-// had arrived, or is nil if the code did not start. Code is never run twice.
-// Calls for one context wait for each other. Code runs as root, with "user"'s home as
-// its first directory: [CommandParams].User says what that means for its files.
+// RunCode runs code in a context of the sandbox and waits for its end. The code sees the
+// variables of earlier code in the context. Code is never run twice. Calls for the same context
+// run one after another. Code runs as root, in the home directory of "user";
+// [CommandParams].User describes the effect on its files.
 //
-// When ctx ends, RunCode returns within 100 ms with an [*InterruptedError], and
-// the code is interrupted. If the code stops within that time, the execution has
-// its traceback in Error; over HTTP there is none. If the interrupt has no effect
-// the kernel is restarted, and if that fails it is ended: the next call for the
-// context then returns [ErrKernelRestarted].
+// An exception is an [*ExecutionError], and the returned execution is complete. With any other
+// error the execution contains the output until then, or is nil if the code did not start.
 //
-// If the sandbox is paused meanwhile, the code goes on with it, and so does the
-// call: it resumes the sandbox if requests may do that, but waits while this handle
-// itself keeps the sandbox paused. Over HTTP it returns [ErrKernelLost] instead.
+// When ctx ends, RunCode interrupts the code and returns an [*InterruptedError] within 100 ms.
+// If the code stops within that time, the Error of the execution has its traceback; over HTTP
+// there is none. If the interrupt has no effect, the kernel is restarted. If the restart fails,
+// the kernel is ended, and the next call for the context returns [ErrKernelRestarted].
+//
+// A pause of the sandbox suspends the code; it continues after the resume. The call waits and
+// resumes the sandbox, if requests may resume it. If this handle paused the sandbox, the call
+// does not resume it. Over HTTP the call returns [ErrKernelLost] instead.
 func (sb *Sandbox) RunCode(ctx context.Context, code string, p *RunCodeParams) (*Execution, error) {
 	return sb.runCode(ctx, code, p, nil)
 }
 
-// StreamCode is like [Sandbox.RunCode], but yields the events of the run in
-// order. The code runs while the loop over the events does, and waits for a slow
-// loop; each loop runs the code anew. Running other code of the same context
-// inside the loop deadlocks. The last pair is an [EndEvent] with the error that
-// RunCode would return, or nil with an error if the code did not start. Leaving
-// the loop early interrupts the code, as the end of ctx does.
+// StreamCode runs code like [Sandbox.RunCode], but yields the events of the run in order. The
+// code runs during the loop over the events, and waits for a slow loop. Each new loop runs the
+// code again. Running other code of the same context inside the loop deadlocks. The last pair
+// contains an [EndEvent] and the error that RunCode would return, or nil and an error if the
+// code did not start. Leaving the loop early interrupts the code, like the end of ctx.
 //
 //	for event, err := range sb.StreamCode(ctx, code, nil) {
 //		if err != nil {
@@ -132,7 +132,7 @@ func (sb *Sandbox) StreamCode(ctx context.Context, code string, p *RunCodeParams
 	}
 }
 
-// errLeft: the caller left the loop over the events. It interrupts the code.
+// errLeft interrupts the code when the caller has left the loop over the events.
 var errLeft = errors.New("the loop over the events was left")
 
 func (sb *Sandbox) runCode(ctx context.Context, code string, p *RunCodeParams, event func(CodeEvent) error) (*Execution, error) {
@@ -159,7 +159,7 @@ func (sb *Sandbox) runCode(ctx context.Context, code string, p *RunCodeParams, e
 	return execution, err
 }
 
-// collectCode runs code during a call and collects what comes of it.
+// collectCode runs code and collects its output and results.
 func (sb *Sandbox) collectCode(ctx context.Context, code string, p *RunCodeParams, event func(CodeEvent) error) (*Execution, error) {
 	c := newCollector(p)
 	c.event = event
@@ -177,8 +177,8 @@ func (sb *Sandbox) collectCode(ctx context.Context, code string, p *RunCodeParam
 	return &c.execution, nil
 }
 
-// run runs code over the websocket or over HTTP. It first finds out which of them the sandbox has.
-// If started is true, the code may have run.
+// run runs code over the websocket or over HTTP. It first determines which of them the sandbox
+// supports. If started is true, the code may have run.
 func (r *codeRunner) run(ctx context.Context, code string, p *RunCodeParams, c *collector) (started bool, err error) {
 	python := func() *RunCodeParams {
 		there := *p
@@ -208,8 +208,8 @@ func (r *codeRunner) run(ctx context.Context, code string, p *RunCodeParams, c *
 		if err := r.kernels.Loss(k.ID()); err != nil {
 			return false, err
 		}
-		// Only the interpreter knows how a language takes its environment. Its default
-		// context may be another than this handle's.
+		// The interpreter sets the environment, because only it knows how each language does
+		// that. Its default context may differ from this handle's.
 		there := *p
 		there.Context, there.Language = ContextID(k.ID()), ""
 		return r.overHTTP(ctx, code, &there, c)
@@ -223,8 +223,8 @@ func (r *codeRunner) run(ctx context.Context, code string, p *RunCodeParams, c *
 		return !errors.Is(err, kernelconn.ErrNotSent) && !errors.Is(err, kernelconn.ErrRestarted), err
 	}
 	if reply.Status != "ok" && c.execution.Error == nil {
-		// A kernel may report an exception only in the reply, and one for shells not
-		// even there.
+		// A kernel may report an exception only in the reply. Kernels for shells do not even do
+		// that.
 		if reply.Name == "" && reply.Value == "" {
 			reply.Name, reply.Value = "ExecutionAborted", "the code was interrupted"
 		}
@@ -233,12 +233,11 @@ func (r *codeRunner) run(ctx context.Context, code string, p *RunCodeParams, c *
 	return true, nil
 }
 
-// execute runs a request on the kernel of a context, empty for the default one,
-// over its websocket: it passes every message on iopub to the handler and returns
-// the reply. It waits for its turn behind RunCode and other calls of execute, and
-// when ctx ends it returns at once while the code is interrupted. It does not
-// look at the reply's status. It fails if the [CodeTransport] is not the
-// websocket.
+// execute runs a request on the kernel of a context over its websocket; an empty id means the
+// default context. It passes every message on iopub to the handler and returns the reply,
+// without checking the reply's status. It waits until earlier calls of RunCode and execute have
+// ended. When ctx ends it interrupts the code and returns at once. It returns an error if the
+// [CodeTransport] is not the websocket.
 func (sb *Sandbox) execute(ctx context.Context, contextID string, request jupyter.ExecuteRequest, handler kernelconn.Handler) (jupyter.ExecuteReply, error) {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
@@ -247,7 +246,7 @@ func (sb *Sandbox) execute(ctx context.Context, contextID string, request jupyte
 	defer end()
 	var reply jupyter.ExecuteReply
 	if _, err = sb.code.websocket(ctx, contextID); err == nil {
-		// The caller of silent code finds out about a loss from the state of the kernel.
+		// The caller of silent code learns about lost messages from the state of the kernel.
 		reply, err = sb.code.kernels.Execute(ctx, kernelconn.Call{Context: contextID, Request: request, Handler: handler, IgnoreLoss: request.Silent})
 	}
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/chart"
 )
 
-// How many results, and how many bytes of them, an execution keeps. Those beyond
-// that are only counted.
+// These limit the number and the bytes of the results that an execution keeps. Further results
+// are only counted.
 const (
 	maxResults     = 10_000
 	maxResultBytes = 256 << 20
@@ -23,28 +23,28 @@ const (
 // collector builds an [Execution] from the messages of a kernel.
 type collector struct {
 	params    *RunCodeParams
-	event     func(CodeEvent) error // nil: nothing listens to events
+	event     func(CodeEvent) error // nil: there is no receiver of events
 	execution Execution
 	logs      logs
 	clear     bool // the next output replaces the results
-	main      bool // the results have the value of the last expression
+	main      bool // the results include the value of the last expression
 	size      int
-	// updates are keyed by the names of displays that are in the results.
+	// updates has the latest content of each named display in the results.
 	updates map[string]displayUpdate
 }
 
-// displayUpdate is the latest content of the displays of one name.
+// displayUpdate is the latest content of all displays with one name.
 type displayUpdate struct {
-	data map[string]json.RawMessage // nil: their first content
-	upTo int                        // it applies to the results before this one
+	data map[string]json.RawMessage // nil: the displays keep their first content
+	upTo int                        // the number of results, from the first, that the update applies to
 }
 
 func newCollector(p *RunCodeParams) *collector {
 	return &collector{params: p, logs: newLogs(p.MaxOutputBytes), execution: Execution{Timing: Timing{Asked: time.Now()}}}
 }
 
-// tell delivers an event, if anything listens.
-func (c *collector) tell(e CodeEvent) error {
+// emit passes an event to the receiver, if there is one.
+func (c *collector) emit(e CodeEvent) error {
 	if c.event == nil {
 		return nil
 	}
@@ -66,9 +66,9 @@ func (c *collector) finished() *Execution {
 	return e
 }
 
-// queued is called with the number of executions that run first.
+// queued is called with the number of executions that run before this one.
 func (c *collector) queued(position int) error {
-	return c.tell(StatusEvent{State: CodeQueued, Position: position})
+	return c.emit(StatusEvent{State: CodeQueued, Position: position})
 }
 
 // message handles a message of the kernel.
@@ -93,7 +93,7 @@ func (c *collector) message(m *jupyter.Message) error {
 		if !clear.Wait {
 			c.output()
 		}
-		return c.tell(ClearEvent{Wait: clear.Wait})
+		return c.emit(ClearEvent{Wait: clear.Wait})
 	case "execute_input":
 		var in struct {
 			ExecutionCount int `json:"execution_count"`
@@ -121,19 +121,19 @@ func (c *collector) message(m *jupyter.Message) error {
 		case "busy":
 			return c.started()
 		case "idle":
-			return c.tell(StatusEvent{State: CodeIdle})
+			return c.emit(StatusEvent{State: CodeIdle})
 		}
 	case "input_request":
 		var in jupyter.InputRequest
 		if err := m.Decode(&in); err != nil {
 			return err
 		}
-		return c.tell(InputEvent{Prompt: in.Prompt, Password: in.Password})
+		return c.emit(InputEvent{Prompt: in.Prompt, Password: in.Password})
 	}
 	return nil
 }
 
-// display handles data that the code shows, or shows in place of other data.
+// display handles data that the code displays or updates.
 func (c *collector) display(m *jupyter.Message) error {
 	var d struct {
 		Data      map[string]json.RawMessage `json:"data"`
@@ -151,19 +151,19 @@ func (c *collector) display(m *jupyter.Message) error {
 	return c.result(r)
 }
 
-// started records that the kernel has begun to run the code.
+// started records that the kernel runs the code.
 func (c *collector) started() error {
 	c.execution.Timing.Started = time.Now()
-	return c.tell(StatusEvent{State: CodeBusy})
+	return c.emit(StatusEvent{State: CodeBusy})
 }
 
-// failed records the exception that ends the code.
+// failed records the exception that ended the code.
 func (c *collector) failed(e *ExecutionError) error {
 	c.execution.Error = e
-	return c.tell(ErrorEvent{e})
+	return c.emit(ErrorEvent{e})
 }
 
-// output carries out a clear_output that was waiting for output.
+// output performs a pending clear_output, because output has arrived.
 func (c *collector) output() {
 	if c.clear {
 		c.clear, c.main, c.execution.Results, c.updates, c.size = false, false, nil, nil, 0
@@ -187,15 +187,15 @@ func (c *collector) stream(name string, text []byte) error {
 	return c.event(OutputEvent{Output{Stream: stream, Text: string(text), Time: now}})
 }
 
-// isNull reports whether a representation is missing: code may display None as
-// one.
+// isNull reports whether a representation is missing. Code may display None as a
+// representation.
 func isNull(_ string, value json.RawMessage) bool { return string(value) == "null" }
 
 func (c *collector) result(r Result) error {
 	c.output()
 	maps.DeleteFunc(r.Data, isNull)
 	size, e := r.size(), &c.execution
-	// The value of the last expression is always kept: there is only one.
+	// The value of the last expression is always kept, because there is only one.
 	if first := r.Main && !c.main; first || len(e.Results) < maxResults && c.size+size <= maxResultBytes {
 		c.size += size
 		c.main = c.main || first
@@ -215,13 +215,13 @@ func (c *collector) result(r Result) error {
 		c.params.OnResult(r)
 	}
 	if r.Main {
-		return c.tell(ResultEvent{r})
+		return c.emit(ResultEvent{r})
 	}
-	return c.tell(DisplayEvent{r})
+	return c.emit(DisplayEvent{r})
 }
 
-// update replaces the content of the results of that name; an update of a display
-// of an earlier execution is only reported.
+// update replaces the content of the results with r's name. If the display belongs to an
+// earlier execution, update only reports the event.
 func (c *collector) update(r Result) error {
 	maps.DeleteFunc(r.Data, isNull)
 	if old, known := c.updates[r.DisplayID]; known {
@@ -235,11 +235,10 @@ func (c *collector) update(r Result) error {
 	if c.params.OnResult != nil {
 		c.params.OnResult(r)
 	}
-	return c.tell(UpdateEvent{r})
+	return c.emit(UpdateEvent{r})
 }
 
-// size returns how many bytes a result takes, with an allowance for each of its
-// types.
+// size returns the size of a result in bytes, with an allowance for each of its types.
 func (r Result) size() int {
 	n := 0
 	for mime, value := range r.Data {
@@ -248,7 +247,7 @@ func (r Result) size() int {
 	return n
 }
 
-// line is one line of the answer of /execute.
+// line is one line in the answer of /execute.
 type line struct {
 	Type           string                     `json:"type"`
 	Text           json.RawMessage            `json:"text"`
@@ -268,8 +267,8 @@ var fields = map[string]string{
 	"json": "application/json", "javascript": "application/javascript", "data": chart.MIMETypeDataFrame, "chart": chart.MIMEType,
 }
 
-// line handles a line of /execute; it returns [kernelconn.ErrEnd] for the one that
-// ends the execution.
+// line handles a line in the answer of /execute. It returns [kernelconn.ErrEnd] for the line
+// that ends the execution.
 func (c *collector) line(text []byte) error {
 	var l line
 	if err := boundjson.Unmarshal(text, &l, jupyter.MaxMembers, 2); err != nil {
@@ -308,7 +307,7 @@ func (c *collector) line(text []byte) error {
 		}
 		return c.failed(newExecutionError(l.Name, l.Value, l.Traceback))
 	case "end_of_execution":
-		if err := c.tell(StatusEvent{State: CodeIdle}); err != nil {
+		if err := c.emit(StatusEvent{State: CodeIdle}); err != nil {
 			return err
 		}
 		return kernelconn.ErrEnd

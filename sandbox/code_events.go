@@ -2,11 +2,10 @@ package sandbox
 
 import "time"
 
-// CodeEvent is one thing that running code does, as [Sandbox.StreamCode] yields
-// them in order. It is one of [OutputEvent], [ResultEvent], [DisplayEvent],
-// [UpdateEvent], [ClearEvent], [ErrorEvent], [StatusEvent], [InputEvent] and, as
-// the last one, [EndEvent]. Later versions may add more: a switch should ignore
-// types that it does not know.
+// CodeEvent is one event of running code. [Sandbox.StreamCode] yields the events in order. Each
+// is one of [OutputEvent], [ResultEvent], [DisplayEvent], [UpdateEvent], [ClearEvent],
+// [ErrorEvent], [StatusEvent], [InputEvent] and, as the last one, [EndEvent]. Later versions
+// may add types: a switch should ignore unknown types.
 type CodeEvent interface{ codeEvent() }
 
 // OutputEvent is a piece of the code's output.
@@ -18,22 +17,22 @@ type ResultEvent struct{ Result }
 // DisplayEvent is a value that the code displayed.
 type DisplayEvent struct{ Result }
 
-// UpdateEvent replaces the value that this code or earlier code of the context displayed under its
-// DisplayID.
+// UpdateEvent replaces a value that code of the context displayed earlier. Its DisplayID names
+// the value.
 type UpdateEvent struct{ Result }
 
-// ClearEvent removes the results and displays so far. With Wait they stay until
-// there is output to replace them.
+// ClearEvent removes the results and displays so far. With Wait they stay until the next output
+// replaces them.
 type ClearEvent struct{ Wait bool }
 
-// ErrorEvent is the exception that ends the code.
+// ErrorEvent is the exception that ended the code.
 type ErrorEvent struct{ Err *ExecutionError }
 
 // StatusEvent reports the state of the request to run the code.
 type StatusEvent struct {
 	State CodeState
-	// Position is the known number of executions that run before it. It is only set
-	// while the request is queued.
+	// Position is the number of executions that are known to run before this one. It is set
+	// only while the request is queued.
 	Position int
 }
 
@@ -59,20 +58,20 @@ func (EndEvent) codeEvent()     {}
 // CodeState is the state of a request to run code.
 type CodeState string
 
-// The states, in their order.
+// These are the states, in their order.
 const (
-	// CodeQueued: other code of the context runs first.
+	// CodeQueued means that other code of the context runs first.
 	CodeQueued CodeState = "queued"
-	// CodeBusy: the code runs.
+	// CodeBusy means that the code runs.
 	CodeBusy CodeState = "busy"
-	// CodeIdle: the code has ended.
+	// CodeIdle means that the code has ended.
 	CodeIdle CodeState = "idle"
 )
 
 // OutputStream is a stream that code prints to.
 type OutputStream string
 
-// The streams.
+// These are the streams.
 const (
 	StreamStdout OutputStream = "stdout"
 	StreamStderr OutputStream = "stderr"
@@ -82,6 +81,6 @@ const (
 type Output struct {
 	Stream OutputStream
 	Text   string
-	// Time is the time of its arrival, by this machine's clock.
+	// Time is the time of arrival, by this machine's clock.
 	Time time.Time
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// ErrPublicKernel is returned by agent.Begin with tools for a sandbox whose
-// kernels answer anyone who knows its address: anyone who can reach them could
-// call the tools. Create the sandbox with [WithPrivateTraffic].
+// ErrPublicKernel means that the kernels of the sandbox answer without a token, so anyone who
+// knows its address could call the tools of an agent. agent.Begin returns it if it is called
+// with tools. Create the sandbox with [WithPrivateTraffic].
 var ErrPublicKernel = errors.New("sandbox: its kernels answer without a token, so others could call the tools: create it with WithPrivateTraffic()")
 
-// private checks that the kernels refuse a request without the sandbox's tokens.
+// private returns an error unless the kernels refuse a request without the sandbox's tokens.
 func (sb *Sandbox) private(ctx context.Context) error {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
@@ -44,7 +44,7 @@ func (sb *Sandbox) private(ctx context.Context) error {
 	case code >= 200 && code <= 299:
 		return fmt.Errorf("%w (status %d)", ErrPublicKernel, code)
 	}
-	// No kernel answered: nothing is known about who may reach them.
+	// No kernel answered, so the answer does not show who can reach the kernels.
 	body, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10))
 	return sb.failed(ctx, what, api.ResponseError(r.Method, r.URL.Path, response.StatusCode, response.Header, body))
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// codeServer carries the requests of kernels.
+// codeServer sends the requests of package kernelconn to the sandbox.
 type codeServer struct{ r *codeRunner }
 
 func (s codeServer) Do(ctx context.Context, port int, method, path string, body []byte, stream bool) (*http.Response, error) {
@@ -66,8 +66,7 @@ func (s codeServer) Settle(ctx context.Context, made time.Time) (paused bool) {
 
 func (s codeServer) Gone(err error) bool { return errors.Is(err, ErrGone) }
 
-// newDialer dials in the same way as the transport, as far as its settings are
-// visible.
+// newDialer returns a dialer with the settings of the transport, as far as they can be read.
 func newDialer(t http.RoundTripper) *websocket.Dialer {
 	d := &websocket.Dialer{Proxy: http.ProxyFromEnvironment, HandshakeTimeout: 60 * time.Second, ReadBufferSize: 32 << 10, WriteBufferSize: 32 << 10}
 	if t, ok := t.(*http.Transport); ok {
@@ -79,6 +78,6 @@ func newDialer(t http.RoundTripper) *websocket.Dialer {
 	if d.TLSClientConfig == nil {
 		d.TLSClientConfig = &tls.Config{}
 	}
-	d.TLSClientConfig.NextProtos = []string{"http/1.1"} // a websocket upgrades nothing newer
+	d.TLSClientConfig.NextProtos = []string{"http/1.1"} // a websocket cannot use a newer version
 	return d
 }

@@ -14,23 +14,24 @@ import (
 	"github.com/e2bctl/e2bctl/internal/kernelconn"
 )
 
-// CodeTransport selects the protocol in which code reaches the kernel.
+// CodeTransport is the protocol for running code in the kernels.
 type CodeTransport string
 
-// The transports.
+// These are the transports.
 const (
-	// CodeTransportAuto probes for the websocket and falls back to HTTP.
+	// CodeTransportAuto tries the websocket and falls back to HTTP.
 	CodeTransportAuto CodeTransport = ""
-	// CodeTransportWebsocket is the kernel's own protocol: input, updates of
-	// displays and interrupts work.
+	// CodeTransportWebsocket is the kernel's own protocol. It supports input, updates of
+	// displays and interrupts.
 	CodeTransportWebsocket CodeTransport = "websocket"
-	// CodeTransportHTTP sends one request for each call. What it cannot do fails
-	// with [ErrNeedsWebsocket], and it does not carry updates of displays. After a
-	// call that was given up, the next call for its context waits at least half a
-	// second for the interrupt to arrive. Code that ignores interrupts keeps its
-	// context busy until Contexts.Restart: the next call then fails after half a
-	// minute with [ErrRetryable], and its code was not sent. If E2B's service
-	// has given up a kernel, a call for its context waits until ctx ends.
+	// CodeTransportHTTP sends one request for each call. It does not transmit updates of
+	// displays. Features that need the websocket fail with [ErrNeedsWebsocket].
+	//
+	// After a call whose ctx ended, the next call for its context waits at least half a second,
+	// so that the interrupt can arrive. Code that ignores interrupts keeps its context busy
+	// until Contexts.Restart. The next call then fails after half a minute with [ErrRetryable],
+	// and its code was not sent. If E2B's service has lost track of a kernel, a call for its
+	// context waits until ctx ends.
 	CodeTransportHTTP CodeTransport = "http"
 )
 
@@ -54,8 +55,8 @@ func newCodeRunner(sb *Sandbox, cfg sandboxConfig) *codeRunner {
 	return r
 }
 
-// CodeTransport returns the transport that RunCode uses; [CodeTransportAuto]
-// until that has been found out.
+// CodeTransport returns the transport that RunCode uses. It returns [CodeTransportAuto] until
+// the transport has been determined.
 func (sb *Sandbox) CodeTransport() CodeTransport { return sb.code.way() }
 
 func (r *codeRunner) way() CodeTransport {
@@ -64,8 +65,8 @@ func (r *codeRunner) way() CodeTransport {
 	return r.transport
 }
 
-// choose returns which transport to use, after an attempt to use the websocket
-// that ended with err. It decides once, and logs the decision.
+// choose returns the transport to use after an attempt to use the websocket, which ended with
+// err. It decides once, and logs the decision.
 func (r *codeRunner) choose(ctx context.Context, err error) CodeTransport {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -80,8 +81,7 @@ func (r *codeRunner) choose(ctx context.Context, err error) CodeTransport {
 	return r.transport
 }
 
-// websocket returns the connection to a context's kernel, or the error that there
-// can be none.
+// websocket returns the connection to a context's kernel. The error says why there is none.
 func (r *codeRunner) websocket(ctx context.Context, id string) (*kernelconn.Kernel, error) {
 	if r.way() == CodeTransportHTTP {
 		return nil, ErrNeedsWebsocket
@@ -94,8 +94,8 @@ func (r *codeRunner) websocket(ctx context.Context, id string) (*kernelconn.Kern
 	return k, err
 }
 
-// closed reports whether an error means that this sandbox has no websocket,
-// rather than that something failed.
+// closed reports whether an error means that this sandbox has no websocket. Other errors mean
+// that the attempt failed.
 func closed(err error) bool {
 	if _, ok := errors.AsType[*portClosedError](err); ok {
 		return true
@@ -104,7 +104,7 @@ func closed(err error) bool {
 	return ok && (refused.StatusCode == http.StatusUnauthorized || refused.StatusCode == http.StatusForbidden || refused.StatusCode == http.StatusNotFound)
 }
 
-// overHTTP runs code with one request.
+// overHTTP runs code with one HTTP request.
 func (r *codeRunner) overHTTP(ctx context.Context, code string, p *RunCodeParams, c *collector) (started bool, err error) {
 	if p.Silent || p.NoHistory {
 		return false, fmt.Errorf("RunCodeParams.Silent and NoHistory: %w", ErrNeedsWebsocket)

@@ -16,29 +16,29 @@ import (
 
 // Command is a process in a sandbox, from [Commands.Start] or [Commands.Connect]. Its output is
 // read as it arrives, even if the caller does not wait for it, so the process never blocks on a
-// missing reader. Only a bounded part of the output is kept. All methods are safe for concurrent
-// use.
+// missing reader. Only a bounded part of the output is kept. All methods are safe for
+// concurrent use.
 //
-// If the sandbox is paused, the command goes on with it. After the sandbox has been resumed, this
-// handle connects to the command again. If requests may resume the sandbox, the handle connects as
-// soon as Wait or Events waits. Output may be lost then, see [CommandResult].OutputCut. If nothing
-// resumes the sandbox, the error matches both [ErrCommandLost] and [ErrGone], and the state is
-// [GonePaused].
+// A pause of the sandbox suspends the command; it continues after the resume. This handle then
+// connects to the command again. If requests may resume the sandbox, the handle resumes it as
+// soon as Wait or Events waits. Output may be lost in between, see [CommandResult].OutputCut.
+// If nothing resumes the sandbox, the error matches both [ErrCommandLost] and [ErrGone], with
+// the state [GonePaused].
 type Command struct {
 	process        *attachment
 	tag            string
-	own            bool      // started through this handle
-	bound          bool      // ends with the call that follows it
-	waiting        *audience // nil: the call that follows it waits
+	own            bool      // this handle started the command
+	bound          bool      // the command ends with the context passed to follow
+	waiting        *audience // the callers that wait for the command; nil: the caller of follow waits
 	stdin          io.Reader // may be nil
 	out, errOut    io.Writer // may be nil
 	stdout, stderr *clip.Output
-	backlog        *backlog[CommandEvent] // nil for one without a handle
-	input          chan struct{}          // held while input is sent; nil: the command takes no input
+	backlog        *backlog[CommandEvent] // nil for a command without a handle
+	input          chan struct{}          // locked while input is sent; nil: the command takes no input
 	abandon        context.CancelCauseFunc
-	traced         func(*CommandResult, error) // called at its end; may be nil
+	traced         func(*CommandResult, error) // called at the command's end; may be nil
 
-	done   chan struct{} // closed when the rest is set
+	done   chan struct{} // closed when the fields below are set
 	result *CommandResult
 	err    error
 }
@@ -53,19 +53,20 @@ func newCommand(a *attachment, tag string, stdout, stderr io.Writer, maxOutput i
 // errDisconnected is the error of waiting for a command after Disconnect.
 var errDisconnected = fmt.Errorf("%w: disconnected from it; it may still run", ErrClosed)
 
-// PID returns its process id in the sandbox.
+// PID returns the command's process id in the sandbox.
 func (c *Command) PID() int { return int(c.process.pid) }
 
-// Tag returns the tag it was started with or found by; empty if there is none.
+// Tag returns the tag with which the command was started or found; empty if there is none.
 func (c *Command) Tag() string { return c.tag }
 
-// Wait waits for its end. An exit status other than 0 is an [*ExitError]; the
-// result is complete then, too. If the command has any other error, the result
-// holds the output that had arrived: [ErrCommandLost] if the connection broke,
-// context.DeadlineExceeded after its Timeout, [ErrClosed] after Disconnect and
-// after Close of the sandbox's handle. If ctx ends before, Wait returns its error
-// and no result, and the command continues. Wait may be called any number of
-// times.
+// Wait waits for the command's end. It may be called any number of times. An exit status other
+// than 0 is an [*ExitError]; the result is complete then, too. With these errors the result
+// contains the output until then:
+//   - [ErrCommandLost]: the connection broke
+//   - context.DeadlineExceeded: the command's Timeout has passed
+//   - [ErrClosed]: Disconnect, or Close of the sandbox's handle
+//
+// If ctx ends first, Wait returns its error and no result, and the command continues.
 func (c *Command) Wait(ctx context.Context) (*CommandResult, error) {
 	select {
 	case <-c.done:
@@ -81,13 +82,12 @@ func (c *Command) Wait(ctx context.Context) (*CommandResult, error) {
 	}
 }
 
-// Kill kills it. If it has ended, the error is os.ErrProcessDone. On the local
-// cloud it is gone when Kill returns; on the service that may take a moment
-// longer.
+// Kill kills the command. The error is os.ErrProcessDone if it has ended. On the local cloud
+// the process has ended when Kill returns; on E2B's service it may end a moment later.
 func (c *Command) Kill(ctx context.Context) error { return c.Signal(ctx, os.Kill) }
 
-// Signal sends it syscall.SIGTERM or syscall.SIGKILL; the service supports no
-// other signals. If it has ended, the error is os.ErrProcessDone.
+// Signal sends syscall.SIGTERM or syscall.SIGKILL to the command; the service supports no other
+// signals. The error is os.ErrProcessDone if the command has ended.
 func (c *Command) Signal(ctx context.Context, signal os.Signal) error {
 	wire, err := wireSignal(signal)
 	if err != nil {
@@ -96,8 +96,8 @@ func (c *Command) Signal(ctx context.Context, signal os.Signal) error {
 	return c.act(ctx, "signal", func(ctx context.Context) error { return c.process.signal(ctx, wire) })
 }
 
-// SendInput writes to its input and returns when all of data has been taken. A
-// command from Start needs [CommandParams.Input]. The data of concurrent calls is
+// SendInput writes data to the command's standard input and returns when all of it has been
+// accepted. A command from Start needs [CommandParams.Input]. The data of concurrent calls is
 // not mixed.
 func (c *Command) SendInput(ctx context.Context, data []byte) error {
 	return c.withInput(ctx, "send input to", func(ctx context.Context) error {
@@ -106,7 +106,8 @@ func (c *Command) SendInput(ctx context.Context, data []byte) error {
 	})
 }
 
-// CloseStdin ends its input, after what SendInput is still sending.
+// CloseStdin closes the command's standard input, after the data of SendInput calls in
+// progress.
 func (c *Command) CloseStdin(ctx context.Context) error {
 	return c.withInput(ctx, "close the input of", c.closeStdin)
 }
@@ -133,15 +134,16 @@ func (c *Command) withInput(ctx context.Context, what string, do func(context.Co
 	})
 }
 
-// Disconnect ends the connection; the command continues, and [Commands.Connect]
-// finds it again. Its output in between is lost.
+// Disconnect ends the connection to the command. The command continues, and [Commands.Connect]
+// connects to it again. Its output in between is lost.
 func (c *Command) Disconnect() { c.abandon(errDisconnected) }
 
-// act does something with a command that has not ended.
+// act makes a call about the command. It returns an error if the command has ended. what names
+// the call in errors.
 func (c *Command) act(ctx context.Context, what string, do func(context.Context) error) error {
 	select {
 	case <-c.done:
-		// Another process may have its pid by now.
+		// Another process may have the same pid now.
 		if _, exited := errors.AsType[*ExitError](c.err); exited || c.err == nil {
 			return fmt.Errorf("sandbox: %s command %d in %s: %w (%w)", what, c.PID(), c.process.sb.ID(), os.ErrProcessDone, api.ErrNotFound)
 		}
@@ -151,7 +153,7 @@ func (c *Command) act(ctx context.Context, what string, do func(context.Context)
 	return c.process.act(ctx, what, do)
 }
 
-// act makes a call about the process.
+// act makes a call about the process. what names the call in errors.
 func (a *attachment) act(ctx context.Context, what string, do func(context.Context) error) error {
 	a.mu.Lock()
 	gone := a.gone
@@ -162,7 +164,7 @@ func (a *attachment) act(ctx context.Context, what string, do func(context.Conte
 	return a.sb.act(ctx, fmt.Sprintf("%s command %d", what, a.pid), do)
 }
 
-// act makes a call about a process.
+// act makes a call about a process. what names the call in errors.
 func (sb *Sandbox) act(ctx context.Context, what string, do func(context.Context) error) error {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
@@ -179,15 +181,15 @@ func (sb *Sandbox) act(ctx context.Context, what string, do func(context.Context
 	return err
 }
 
-// follow takes the output until the command or life ends. A command is killed in
-// the background, unless it ended, if it is bound to life, has used up its time,
-// or has output that cannot be delivered.
+// follow receives the output until the command or life ends. It kills the command in the
+// background in three cases: the command is bound to life and life ends, its time is over, or
+// its output cannot be delivered.
 func (c *Command) follow(life context.Context) (*CommandResult, error) {
 	stop := context.AfterFunc(life, c.process.cancel)
 	defer stop()
 	stdinFailed := make(chan error, 1)
 	if c.stdin != nil {
-		// Close does not wait for this: a Read cannot be cut off.
+		// Close does not wait for feed, because a Read cannot be cancelled.
 		fed, ended := context.WithCancel(life)
 		defer ended()
 		go c.feed(fed, stdinFailed)
@@ -252,8 +254,8 @@ func output(c *clip.Output, w io.Writer, p []byte) error {
 	return err
 }
 
-// feed sends the input to the command until the input or the command ends. It is
-// no error if the command does not read it all, just as with a pipe.
+// feed sends the input to the command until the input or the command ends. If the command ends
+// without reading all of it, that is no error, as with a pipe.
 func (c *Command) feed(ctx context.Context, failed chan<- error) {
 	buffer := make([]byte, inputChunk)
 	for {
@@ -263,7 +265,7 @@ func (c *Command) feed(ctx context.Context, failed chan<- error) {
 		}
 		if _, err := c.process.input(ctx, buffer[:n], stdinInput); err != nil {
 			if answer, ok := errors.AsType[*connect.Error](err); ctx.Err() == nil && (!ok || !connect.IsWireError(answer)) {
-				c.process.failInput(err) // nobody knows how much of it the command has
+				c.process.failInput(err) // how much of the input the command received is unknown
 			}
 			return
 		}

@@ -7,25 +7,25 @@ import (
 	"iter"
 )
 
-// CommandEvent is something that a command did. One of its fields is set.
+// CommandEvent is an event of a command. One of its fields is set.
 type CommandEvent struct {
-	// Stdout and Stderr are bytes it printed, as they came: they may end in the
-	// middle of a line or a character.
+	// Stdout and Stderr are bytes that the command printed, as they arrived. They may end in
+	// the middle of a line or a character.
 	Stdout, Stderr []byte
-	// Dropped counts the bytes of output that arrived before the first loop or between two loops,
-	// and were not kept for the next one.
+	// Dropped is the number of bytes of output that were dropped before this loop, because no
+	// loop was running.
 	Dropped int64
-	// Exit is its end, which is the last event.
+	// Exit is the result of the command. It is the last event.
 	Exit *CommandResult
 }
 
-// Events iterates over the command's output, in the order in which it arrived, and its end. An
-// exit status other than 0 is no error here. An error comes last, in place of the end: one of
-// those of Wait, or that of ctx.
+// Events iterates over the command's output, in the order of arrival, and its end. An exit
+// status other than 0 is no error here. If the command cannot be followed to its end, the last
+// item is an error: one of the errors of Wait, or that of ctx.
 //
-// While a loop runs nothing is lost: the command waits for a slow loop. While no loop runs, the
-// last 256 KiB are kept for the next one, and earlier output is counted as dropped. There can be
-// only one loop at a time.
+// During a loop nothing is lost: the command waits for a slow loop. While no loop runs, the
+// last 256 KiB of output are kept for the next one, and earlier output is counted as dropped.
+// Only one loop may run at a time.
 func (c *Command) Events(ctx context.Context) iter.Seq2[CommandEvent, error] {
 	return func(yield func(CommandEvent, error) bool) {
 		if !c.backlog.take() {

@@ -18,69 +18,68 @@ type Commands struct{ sb *Sandbox }
 // sandbox's default user in its default directory, without input and without a
 // time limit.
 type CommandParams struct {
-	// User is the user to run it as, "root" for instance; empty means the default
-	// user, who cannot write to the files that code has made: code runs as root.
+	// User is the user who runs the command, such as "root". Empty means the default user. The
+	// default user cannot write to files that code has created, because code runs as root.
 	User string
-	// Cwd is the directory to run it in; it must exist. Empty means the default.
+	// Cwd is the working directory of the command; it must exist. Empty means the default
+	// directory.
 	Cwd string
-	// Envs are added to the sandbox's environment.
+	// Envs are environment variables that are added to those of the sandbox.
 	Envs map[string]string
-	// Tag is a name by which the command can be found again: see [ByTag].
+	// Tag is a name for the command, by which [ByTag] selects it.
 	Tag string
-	// Timeout limits the time that it runs. Then it is killed, even if this program no
-	// longer runs, and the error is context.DeadlineExceeded. Zero means that it may
-	// run as long as the sandbox does.
+	// Timeout limits the running time of the command. After it the command is killed, even if
+	// this program has ended, and the error is context.DeadlineExceeded. Zero means no limit
+	// but the life of the sandbox.
 	Timeout time.Duration
-	// Stdin is its input; nil means none. It is read as long as the command runs; a
-	// Read that is in progress at its end is not waited for.
+	// Stdin is the command's standard input; nil means an empty one. It is read until the
+	// command ends. The call does not wait for a Read that is in progress at that time.
 	Stdin io.Reader
-	// Input keeps the input of a command from Start open for [Command.SendInput]. It
-	// excludes Stdin.
+	// Input keeps the standard input of a command from Start open for [Command.SendInput].
+	// Stdin must be nil.
 	Input bool
-	// Stdout and Stderr receive its output as it arrives, in pieces that may end in
-	// the middle of a character; an error that they return ends the command. Run
-	// calls them on the caller's goroutine, Start on a goroutine of its own, never
-	// both at once. May be nil.
+	// Stdout and Stderr receive the command's output as it arrives; nil means none. A piece of
+	// output may end in the middle of a character. An error that they return ends the command.
+	// Run calls them on the caller's goroutine, Start on a goroutine of its own, and never both
+	// at the same time.
 	Stdout, Stderr io.Writer
-	// MaxOutputBytes limits the bytes of each stream that the result keeps, half of them from
+	// MaxOutputBytes limits the bytes of each stream that the result keeps: half of them from
 	// the beginning and half from the end. Zero means [DefaultMaxOutputBytes]; a negative
 	// number keeps none.
 	MaxOutputBytes int64
 }
 
-// CommandConnectParams sets where the output of a command that was connected to
-// goes.
+// CommandConnectParams sets the destination of the output of a connected command.
 type CommandConnectParams struct {
-	// User is the user in whose name to connect; empty means the default user.
+	// User is the user for the connection; empty means the default user.
 	User string
-	// Stdout and Stderr receive the output as it arrives, in bytes, one call at a
-	// time; an error that they return ends the connection, not the command. May be
-	// nil.
+	// Stdout and Stderr receive the exact bytes of the output as they arrive; nil means none.
+	// They are called one at a time. An error that they return ends the connection, not the
+	// command.
 	Stdout, Stderr io.Writer
-	// MaxOutputBytes is as in [CommandParams].
+	// MaxOutputBytes has the meaning of [CommandParams].MaxOutputBytes.
 	MaxOutputBytes int64
 }
 
-// Run runs a command with bash, as a login shell does, and waits for its end. An
-// exit status other than 0 is an [*ExitError]; the result is complete then, too.
-// With any other error the result holds the output that had arrived, or is nil if
-// the command did not start. When ctx ends, the command is killed and Run returns
-// at once, except that it waits for a Write to Stdout or Stderr that is in
-// progress. A command is never started twice.
+// Run runs a command line with bash as a login shell, and waits for its end. A command is never
+// started twice. An exit status other than 0 is an [*ExitError]; the result is complete then,
+// too. With any other error the result contains the output until then, or is nil if the command
+// did not start. When ctx ends, Run kills the command and returns at once; it only waits for a
+// Write to Stdout or Stderr that is in progress.
 //
-// A command that leaves processes behind has to redirect their output: "server >server.log 2>&1
-// &". If they still hold the command's output, then on the service Run waits for them, and on the
+// A command that leaves processes running must redirect their output: "server >server.log 2>&1
+// &". If they still have the command's output open, Run waits for them on E2B's service. On the
 // local cloud their later output is lost: see [CommandResult.OutputHeld].
 func (c *Commands) Run(ctx context.Context, command string, p *CommandParams) (*CommandResult, error) {
 	return c.runLine(ctx, command, loginShell(command), p)
 }
 
-// runOwn runs a line of this package as Run does, and reads no file of the user's.
+// runOwn runs a command line of this package like Run, but bash reads no files of the user.
 func (c *Commands) runOwn(ctx context.Context, line string, p *CommandParams) (*CommandResult, error) {
 	return c.runLine(ctx, line, ownShell(line), p)
 }
 
-// runLine runs argv, which runs the line command.
+// runLine runs argv. command is the command line for errors and traces.
 func (c *Commands) runLine(ctx context.Context, command string, argv []string, p *CommandParams) (*CommandResult, error) {
 	if p == nil {
 		p = &CommandParams{}
@@ -102,10 +101,11 @@ func (c *Commands) runLine(ctx context.Context, command string, argv []string, p
 	return result, err
 }
 
-// Start starts a command as Run does and returns as soon as it runs. ctx bounds only the start: if
-// it ends before, a process that may have been started is killed. Afterwards the command ends by
-// itself, by Kill, by Timeout or with the sandbox; Close of a sandbox that stays leaves it
-// running. Its output is taken whether or not the caller waits for it.
+// Start starts a command line like Run, and returns as soon as the command runs. ctx limits
+// only the start: if ctx ends first, a process that may have been started is killed. The
+// command then ends by itself, by Kill, by Timeout or with the sandbox. Closing the handle of a
+// sandbox that remains does not end it. Its output is received even if the caller does not wait
+// for it.
 func (c *Commands) Start(ctx context.Context, command string, p *CommandParams) (*Command, error) {
 	if p == nil {
 		p = &CommandParams{}
@@ -124,11 +124,11 @@ func (c *Commands) Start(ctx context.Context, command string, p *CommandParams) 
 	return started, err
 }
 
-// Connect returns a handle to a running process, started by this program or
-// another; ctx bounds only the connecting. Its output begins now: nothing earlier
-// is repeated. Of a process that ended at most 30 seconds ago there is the result, without
-// output; later, and where the daemon is older than 0.6.12, there is no such process,
-// and the error is an api.ErrNotFound. For a process with a terminal use [PTY.Connect].
+// Connect returns a handle to a running process that any program may have started. ctx limits
+// only the connecting. The output begins now; earlier output is not repeated. If the process
+// ended at most 30 seconds ago, the handle has its result without output. If it ended earlier,
+// or the daemon is older than 0.6.12, the error is api.ErrNotFound. For a process with a
+// terminal use [PTY.Connect].
 func (c *Commands) Connect(ctx context.Context, which ProcessSelector, p *CommandConnectParams) (*Command, error) {
 	if p == nil {
 		p = &CommandConnectParams{}
@@ -148,16 +148,16 @@ func (c *Commands) Connect(ctx context.Context, which ProcessSelector, p *Comman
 	})
 }
 
-// loginShell returns the arguments that run a shell command line.
+// loginShell returns the arguments that run a command line in a login shell.
 func loginShell(command string) []string { return []string{"/bin/bash", "-l", "-c", command} }
 
-// ownShell returns the arguments that run a line of this package, by a bash that reads no file
-// and takes no functions from its environment (-p): what a user's .bashrc does or prints must
-// not change the outcome.
+// ownShell returns the arguments that run a command line of this package. Its bash (-p) reads
+// no files and takes no functions from its environment, so a user's .bashrc cannot change the
+// outcome.
 func ownShell(line string) []string { return []string{"/bin/bash", "-p", "-c", line} }
 
-// run runs argv to its end, during a call; the command ends with the call. Errors
-// are returned as they are, except for [*ExitError].
+// run runs argv to its end. The command ends with ctx. Errors are returned as they are, except
+// for [*ExitError].
 func (c *Commands) run(ctx context.Context, argv []string, p *CommandParams) (*CommandResult, error) {
 	ctx, release := limited(ctx, p.Timeout)
 	defer release()
@@ -169,7 +169,7 @@ func (c *Commands) run(ctx context.Context, argv []string, p *CommandParams) (*C
 	return command.follow(ctx)
 }
 
-// start starts argv, waiting until ctx or life ends.
+// start starts argv. It waits for the start until ctx or life ends.
 func (c *Commands) start(ctx, life context.Context, argv []string, p *CommandParams) (*Command, error) {
 	switch {
 	case p.Timeout < 0:
@@ -197,7 +197,7 @@ func (c *Commands) start(ctx, life context.Context, argv []string, p *CommandPar
 	return command, nil
 }
 
-// optional returns nil for an empty string.
+// optional returns a pointer to s, or nil if s is empty.
 func optional(s string) *string {
 	if s == "" {
 		return nil

@@ -18,17 +18,16 @@ import (
 // such words, and where no shell is needed, use [Commands.Exec].
 func Quote(word string) string { return shell.Quote(word) }
 
-// Exec runs the program name with arguments, without a shell, and waits for its end: nothing in
-// the arguments is interpreted. A name without a slash is looked up in the PATH of the sandbox or
-// of p.Envs. No login shell runs before it, so variables that profiles set are missing. Names and
-// arguments may hold any byte except NUL, and an argument 128 KiB; ones that are not UTF-8 pass
-// through a bash, which the sandbox must have.
+// Exec runs the program name with arguments and waits for its end. No shell interprets the
+// arguments. A name without a slash is looked up in the PATH of the sandbox or of p.Envs. No
+// login shell runs first, so variables that profiles set are missing. Names and arguments may
+// contain any byte except NUL. An argument is limited to 128 KiB. Arguments that are not UTF-8
+// pass through a bash, which the sandbox must have.
 //
-// p may be nil. Results and errors are those of [Commands.Run]. If the program is not in
-// the sandbox, the status is 127 and the [*ExitError] is an [exec.ErrNotFound] as well; a
-// program that ends with status 127 itself is not taken for that: a second command asks
-// whether the program is there. A file that cannot be executed and a directory end with
-// status 126.
+// p may be nil. Results and errors are those of [Commands.Run]. If the program is missing in
+// the sandbox, the status is 127 and the [*ExitError] also matches [exec.ErrNotFound]. A second
+// command checks that the program is missing, because a program may itself end with status 127.
+// The status is 126 for a directory and for a file that cannot be executed.
 func (c *Commands) Exec(ctx context.Context, name string, args []string, p *CommandParams) (*CommandResult, error) {
 	argv := append([]string{name}, args...)
 	if err := checkArgv(argv); err != nil {
@@ -42,20 +41,20 @@ func (c *Commands) Exec(ctx context.Context, name string, args []string, p *Comm
 	return result, fmt.Errorf("sandbox: %w: %w", &exec.Error{Name: name, Err: exec.ErrNotFound}, err)
 }
 
-// Output runs a program as [Commands.Exec] does and returns the exact bytes of its standard
-// output. Standard error is in the [*ExitError] of a program that fails, whose output is returned
-// with the error.
+// Output runs a program like [Commands.Exec] and returns the exact bytes of its standard
+// output. If the program fails, Output returns its output with an [*ExitError], which contains
+// the standard error.
 //
-// Nothing is dropped: a program that prints more than p.MaxOutputBytes bytes, 0 meaning
-// [DefaultMaxOutputBytes], is killed, and the error is [ErrTooLarge]. p.Stdout must be nil, and
-// p.MaxOutputBytes not negative.
+// No output is dropped. A program that prints more than p.MaxOutputBytes bytes is killed, and
+// the error is [ErrTooLarge]. A p.MaxOutputBytes of 0 means [DefaultMaxOutputBytes]; it must
+// not be negative. p.Stdout must be nil.
 func (c *Commands) Output(ctx context.Context, name string, args []string, p *CommandParams) ([]byte, error) {
 	return c.output(ctx, name, args, p, false)
 }
 
-// CombinedOutput is [Commands.Output] for standard output and standard error together,
-// in the order in which they arrive: that is not always the order in which they were
-// written, because they are two pipes. p.Stderr must be nil, too.
+// CombinedOutput is like [Commands.Output], for standard output and standard error together.
+// The bytes are in the order of arrival. That may differ from the order of writing, because the
+// two streams are separate pipes. p.Stdout and p.Stderr must be nil.
 func (c *Commands) CombinedOutput(ctx context.Context, name string, args []string, p *CommandParams) ([]byte, error) {
 	return c.output(ctx, name, args, p, true)
 }
@@ -88,7 +87,7 @@ func (c *Commands) output(ctx context.Context, name string, args []string, p *Co
 	return whole.kept.Bytes(), err
 }
 
-// wholeOutput keeps all of an output, and fails if that is too much.
+// wholeOutput keeps all output, and returns an error if it exceeds a limit.
 type wholeOutput struct {
 	kept  bytes.Buffer
 	limit int64
@@ -102,7 +101,7 @@ func (w *wholeOutput) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// checkArgv refuses what no program can be started with.
+// checkArgv returns an error for arguments with which no program can start.
 func checkArgv(argv []string) error {
 	if argv[0] == "" {
 		return errors.New("the program's name is empty")
@@ -115,7 +114,7 @@ func checkArgv(argv []string) error {
 	return nil
 }
 
-// shellLine returns the line with which a shell would start a program.
+// shellLine returns the shell command line that starts a program.
 func shellLine(argv []string) string {
 	words := make([]string, len(argv))
 	for i, word := range argv {
@@ -124,8 +123,8 @@ func shellLine(argv []string) string {
 	return strings.Join(words, " ")
 }
 
-// isMissing reports whether a program is certainly not there, for the user, in the
-// directory and with the PATH of p.
+// isMissing reports whether a program is certainly missing for the user, the directory and the
+// PATH in p.
 func (c *Commands) isMissing(ctx context.Context, name string, p *CommandParams) bool {
 	var there CommandParams
 	if p != nil {

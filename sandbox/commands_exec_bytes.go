@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// decodeLine is run by a bash. It starts the program whose name and arguments are the
-// pieces that it gets: see [encodeArgument]. Its variables are not exported, and have
+// decodeLine is a bash command line that starts a program. Its arguments are the pieces of the
+// program's name and arguments: see [encodeArgument]. Its variables are not exported, and have
 // names that no program reads.
 const decodeLine = `e2bctl_argument= e2bctl_argv=()
 for e2bctl_piece; do
@@ -18,12 +18,12 @@ for e2bctl_piece; do
 done
 exec -- "${e2bctl_argv[@]}"`
 
-// encodedPiece is the number of bytes of an argument in one piece. Encoding makes them at
-// most five times as many, and Linux takes 128 KiB.
+// encodedPiece is the number of bytes of an argument in one piece. Encoding multiplies them by
+// at most five, and Linux limits an argument to 128 KiB.
 const encodedPiece = 16 << 10
 
-// wireArgv returns arguments that the daemon can be sent and that start argv. The
-// protocol has text only: where argv is not UTF-8, a bash decodes it.
+// wireArgv returns arguments that start argv and that the protocol, which is text, can carry.
+// If argv is not UTF-8, they run a bash that decodes argv.
 func wireArgv(argv []string) []string {
 	if !slices.ContainsFunc(argv, func(word string) bool { return !utf8.ValidString(word) }) {
 		return argv
@@ -35,8 +35,8 @@ func wireArgv(argv []string) []string {
 	return encoded
 }
 
-// encodeArgument returns an argument in pieces with the escapes of printf's %b. The
-// first byte is + in a piece that another one follows, and . in the last one.
+// encodeArgument returns an argument in pieces, with the escapes of printf's %b. The first byte
+// of a piece is "." if it is the last one, and "+" otherwise.
 func encodeArgument(word string) []string {
 	var pieces []string
 	for {

@@ -12,20 +12,19 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 )
 
-// ProcessInfo describes a process that was started in a sandbox, by this
-// program or another.
+// ProcessInfo describes a process that any program started in a sandbox.
 type ProcessInfo struct {
 	PID int
-	// Tag is empty for a process without one.
+	// Tag is the tag of the process; empty if it has none.
 	Tag  string
 	Cmd  string
 	Args []string
-	// Envs and Cwd are those that the start asked for.
+	// Envs and Cwd are the variables and the directory that the start requested.
 	Envs map[string]string
 	Cwd  string
 }
 
-// ProcessSelector selects a process, of a command or in a terminal: see [ByPID] and [ByTag].
+// ProcessSelector selects the process of a command or of a terminal: see [ByPID] and [ByTag].
 type ProcessSelector struct {
 	pid int
 	tag string
@@ -34,8 +33,7 @@ type ProcessSelector struct {
 // ByPID selects a process by its process id in the sandbox.
 func ByPID(pid int) ProcessSelector { return ProcessSelector{pid: pid} }
 
-// ByTag selects the one process that was started with a tag: see
-// [CommandParams].Tag and [PTYParams].Tag.
+// ByTag selects the only process with a tag: see [CommandParams].Tag and [PTYParams].Tag.
 func ByTag(tag string) ProcessSelector { return ProcessSelector{tag: tag} }
 
 func (s ProcessSelector) String() string {
@@ -45,14 +43,13 @@ func (s ProcessSelector) String() string {
 	return fmt.Sprintf("process %d", s.pid)
 }
 
-// CommandListParams sets which processes to list.
+// CommandListParams selects the processes to list.
 type CommandListParams struct {
-	// Tag selects the processes that were started with it; empty means all.
+	// Tag selects the processes that were started with this tag; empty means all.
 	Tag string
 }
 
-// List returns the processes that were started in the sandbox, as commands or in
-// terminals, and still run.
+// List returns the running processes that were started in the sandbox as commands or terminals.
 func (c *Commands) List(ctx context.Context, p *CommandListParams) ([]ProcessInfo, error) {
 	ctx, end, err := c.sb.begin(ctx)
 	if err != nil {
@@ -71,14 +68,14 @@ func (c *Commands) List(ctx context.Context, p *CommandListParams) ([]ProcessInf
 
 // CommandKillParams sets how to kill a process.
 type CommandKillParams struct {
-	// Signal is syscall.SIGKILL, the default, or syscall.SIGTERM, which asks the
-	// process to end; the service supports no other signals.
+	// Signal is syscall.SIGKILL, the default, or syscall.SIGTERM, which asks the process to
+	// end. The service supports no other signals.
 	Signal os.Signal
 }
 
-// Kill kills a process that was started in the sandbox, as a command or in a
-// terminal. If there is none, the error is both api.ErrNotFound and
-// os.ErrProcessDone; if several have the tag that selects it, none is killed.
+// Kill kills a process that was started in the sandbox as a command or a terminal. If there is
+// none, the error matches both api.ErrNotFound and os.ErrProcessDone. If several processes have
+// the selected tag, Kill returns an error and kills none.
 func (c *Commands) Kill(ctx context.Context, which ProcessSelector, p *CommandKillParams) error {
 	wire := process.Signal_SIGNAL_SIGKILL
 	if p != nil && p.Signal != nil {
@@ -112,9 +109,9 @@ func (c *Commands) list(ctx context.Context) ([]ProcessInfo, error) {
 	return list, nil
 }
 
-// find returns the selector to send to envd, and the tag as far as it is known. A
-// tag is looked up in the list first: the service's daemon picks any of several
-// processes with the same tag, and misses some.
+// find returns the selector to send to envd, and the tag if it is known. It first looks up a
+// tag in the list, because the service's daemon selects any of several processes with the same
+// tag, and misses some.
 func (c *Commands) find(ctx context.Context, which ProcessSelector) (*process.ProcessSelector, string, error) {
 	if which.tag == "" {
 		pid, err := wirePID(which.pid)
@@ -131,7 +128,7 @@ func (c *Commands) find(ctx context.Context, which ProcessSelector) (*process.Pr
 		}
 	}
 	switch len(found) {
-	case 0: // one that ended recently is not in the list
+	case 0: // a process that ended recently is not in the list
 		return &process.ProcessSelector{Selector: &process.ProcessSelector_Tag{Tag: which.tag}}, which.tag, nil
 	case 1:
 		pid, err := wirePID(found[0])

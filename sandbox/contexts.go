@@ -10,22 +10,22 @@ import (
 	"github.com/e2bctl/e2bctl/internal/kernelconn"
 )
 
-// Contexts are the contexts of a sandbox's code, each with a kernel and variables
-// of its own. It is safe for concurrent use.
+// Contexts manages the contexts of a sandbox's code. Each context has a kernel and variables of
+// its own. It is safe for concurrent use.
 type Contexts struct{ sb *Sandbox }
 
-// ContextID names a context of a sandbox. The empty one means the default context, except
+// ContextID identifies a context of a sandbox. An empty id means the default context, except
 // for [Contexts.Remove].
 type ContextID string
 
 // CodeContext is a kernel with its variables. Code in different contexts runs at
 // the same time and shares nothing except files.
 type CodeContext struct {
-	// ID is the id to use in RunCodeParams.Context and agent.Params.Context.
+	// ID is the id for RunCodeParams.Context and agent.Params.Context.
 	ID ContextID `json:"id"`
 	// Language is the language of its code.
 	Language string `json:"language"`
-	// Cwd is the directory that it started in.
+	// Cwd is the directory in which the context started.
 	Cwd string `json:"cwd,omitempty"`
 }
 
@@ -34,12 +34,12 @@ type CodeContextParams struct {
 	// Language is the language of its code, as in [RunCodeParams]; empty means
 	// Python.
 	Language string
-	// Cwd is the directory to start in; empty means the user's home.
+	// Cwd is the directory in which the context starts; empty means the user's home.
 	Cwd string
 }
 
-// Create creates a context in addition to the default one. A language
-// without a kernel is [ErrUnknownLanguage].
+// Create creates a context in addition to the default one. The error is [ErrUnknownLanguage] if
+// the sandbox has no kernel for the language.
 func (c *Contexts) Create(ctx context.Context, p *CodeContextParams) (*CodeContext, error) {
 	sb := c.sb
 	if p == nil {
@@ -57,9 +57,9 @@ func (c *Contexts) Create(ctx context.Context, p *CodeContextParams) (*CodeConte
 	return new(codeContext(*made)), nil
 }
 
-// List returns the contexts in the order in which they were created. The
-// default one may not exist before the first code runs. Contexts whose kernel
-// died for good are left out once this handle has noticed.
+// List returns the contexts in the order of their creation. The default context may not exist
+// before the first code runs. A context is left out if its kernel has died, will not be
+// restarted, and this handle has noticed that.
 func (c *Contexts) List(ctx context.Context) ([]CodeContext, error) {
 	sb := c.sb
 	ctx, end, err := sb.begin(ctx)
@@ -82,25 +82,23 @@ func codeContext(c kernelconn.Context) CodeContext {
 	return CodeContext{ID: ContextID(c.ID), Language: c.Language, Cwd: c.Cwd}
 }
 
-// Restart replaces the kernel of a context with a fresh one under the same
-// id, and its variables are lost; an empty id means the default context. Code
-// that runs in it fails with [ErrKernelDied] or [ErrKernelLost]; code that waits
-// for its turn runs in the fresh kernel. It also works after the kernel died for
-// good; see [ErrKernelDied].
+// Restart replaces the kernel of a context with a new one under the same id; the variables are
+// lost. An empty id means the default context. Code that runs in the context fails with
+// [ErrKernelDied] or [ErrKernelLost]. Code that waits then runs in the new kernel. Restart also
+// works when the service no longer restarts the kernel; see [ErrKernelDied].
 func (c *Contexts) Restart(ctx context.Context, id ContextID) error {
 	return c.end(ctx, "restart", cmp.Or(string(id), kernelconn.DefaultContext), c.sb.code.kernels.Restart)
 }
 
-// Remove ends a context. Code that runs in it fails in the same way as
-// when the context is restarted; code that waits for its turn finds no context,
-// or the fresh default one.
+// Remove ends a context. Code that runs in it fails as after [Contexts.Restart]. Code that
+// waits fails because the context is missing; in the default context it runs in a new kernel.
 func (c *Contexts) Remove(ctx context.Context, id ContextID) error {
 	return c.end(ctx, "remove", string(id), c.sb.code.kernels.Remove)
 }
 
-// Interrupt interrupts the code that runs in a context, no matter which client runs it. An empty id
-// means the default context. Python code sees a KeyboardInterrupt. Interrupt needs the port of the
-// kernel's websocket. If no code runs, nothing happens.
+// Interrupt interrupts the code that runs in a context, even if another client runs it. An
+// empty id means the default context. Python code receives a KeyboardInterrupt. Interrupt needs
+// the port of the kernel's websocket. If no code runs, Interrupt has no effect.
 func (c *Contexts) Interrupt(ctx context.Context, id ContextID) error {
 	sb := c.sb
 	ctx, end, err := sb.begin(ctx)

@@ -11,23 +11,24 @@ import (
 
 // CompleteParams selects the kernel that completes code.
 type CompleteParams struct {
-	// Context and Language are as in [RunCodeParams].
+	// Context and Language have the meaning of the fields of [RunCodeParams].
 	Context  ContextID
 	Language string
 }
 
-// Completion holds the texts with which a kernel would replace a part of the code.
+// Completion contains a kernel's proposals for completing code.
 type Completion struct {
-	// Matches are the possible texts. They come from the sandbox and may contain anything.
+	// Matches are the possible replacements. They come from the sandbox and may contain
+	// anything.
 	Matches []string
-	// Start and End are the byte offsets in the code of the part that a match replaces.
+	// Start and End are byte offsets in the code. A match replaces the code between them.
 	Start, End int
 }
 
-// Complete asks a kernel how code can go on at cursor, a byte index. It waits until the
-// kernel has no code to run, and runs none itself. It needs the websocket: otherwise
-// the error is [ErrNeedsWebsocket]. A kernel that does not complete code returns no
-// matches, or an error. When ctx ends, Complete gives up and interrupts nothing.
+// Complete asks a kernel for completions of code at cursor, a byte index. It waits until the
+// kernel has no code to run, and runs no code itself. It needs the websocket; without it the
+// error is [ErrNeedsWebsocket]. A kernel that cannot complete code returns no matches, or an
+// error. When ctx ends, Complete returns and interrupts nothing.
 func (c *Contexts) Complete(ctx context.Context, code string, cursor int, p *CompleteParams) (*Completion, error) {
 	if p == nil {
 		p = &CompleteParams{}
@@ -45,19 +46,19 @@ func (c *Contexts) Complete(ctx context.Context, code string, cursor int, p *Com
 	return &Completion{Matches: reply.Matches, Start: min(start, end), End: end}, nil
 }
 
-// InspectParams selects the kernel, and what it tells about a name.
+// InspectParams selects the kernel and the amount of information about a name.
 type InspectParams struct {
-	// Context and Language are as in [RunCodeParams].
+	// Context and Language have the meaning of the fields of [RunCodeParams].
 	Context  ContextID
 	Language string
-	// Source asks for the source code, too.
+	// Source also requests the source code.
 	Source bool
 }
 
-// Inspect returns a kernel's information about the name at cursor, a byte index of code: in
-// Python its signature, type and documentation. It is "" if the kernel does not know the
-// name. The text has no escape sequences of terminals; it comes from the sandbox and may
-// contain anything else. Inspect waits, gives up and fails as [Contexts.Complete] does.
+// Inspect returns a kernel's information about the name at cursor, a byte index of code. For
+// Python it is the name's signature, type and documentation. It is "" if the kernel does not
+// know the name. The text has no escape sequences of terminals; it comes from the sandbox and
+// may contain anything else. Inspect waits, ends and fails like [Contexts.Complete].
 func (c *Contexts) Inspect(ctx context.Context, code string, cursor int, p *InspectParams) (string, error) {
 	if p == nil {
 		p = &InspectParams{}
@@ -68,7 +69,7 @@ func (c *Contexts) Inspect(ctx context.Context, code string, cursor int, p *Insp
 	}
 	var reply struct {
 		Found bool
-		Data  map[string]any // other kinds than text are not for here
+		Data  map[string]any // only text is used, no other MIME types
 	}
 	q := kernelconn.Question{Context: string(p.Context), Language: p.Language, Kind: "inspect"}
 	if err := c.askAt(ctx, q, code, cursor, map[string]any{"detail_level": level}, &reply); err != nil {
@@ -83,31 +84,31 @@ func (c *Contexts) Inspect(ctx context.Context, code string, cursor int, p *Insp
 
 // CheckParams selects the kernel that checks code.
 type CheckParams struct {
-	// Context and Language are as in [RunCodeParams].
+	// Context and Language have the meaning of the fields of [RunCodeParams].
 	Context  ContextID
 	Language string
 }
 
-// CodeVerdict is a kernel's verdict on code: whether the code can be run as it is.
+// CodeVerdict is a kernel's answer to whether code can run as it is.
 type CodeVerdict string
 
-// The verdicts.
+// These are the verdicts.
 const (
 	VerdictComplete   CodeVerdict = "complete"
-	VerdictIncomplete CodeVerdict = "incomplete" // more lines belong to it
-	VerdictInvalid    CodeVerdict = "invalid"    // it cannot become valid by more lines
-	VerdictUnknown    CodeVerdict = "unknown"    // the kernel cannot tell
+	VerdictIncomplete CodeVerdict = "incomplete" // more lines are expected
+	VerdictInvalid    CodeVerdict = "invalid"    // more lines cannot make it valid
+	VerdictUnknown    CodeVerdict = "unknown"    // the kernel does not know
 )
 
-// CodeCheck is the answer of [Contexts.Check].
+// CodeCheck is the result of [Contexts.Check].
 type CodeCheck struct {
 	Verdict CodeVerdict
-	// Indent is the beginning of the next line of incomplete code.
+	// Indent is the indentation of the next line; only for incomplete code.
 	Indent string
 }
 
-// Check asks a kernel whether code can be run as it is, or whether more lines belong to it. It
-// waits, gives up and fails as [Contexts.Complete] does.
+// Check asks a kernel whether code can run as it is, or whether more lines are expected. It
+// waits, ends and fails like [Contexts.Complete].
 func (c *Contexts) Check(ctx context.Context, code string, p *CheckParams) (*CodeCheck, error) {
 	if p == nil {
 		p = &CheckParams{}
@@ -123,7 +124,7 @@ func (c *Contexts) Check(ctx context.Context, code string, p *CheckParams) (*Cod
 	return &CodeCheck{Verdict: reply.Status, Indent: reply.Indent}, nil
 }
 
-// askAt asks about a place in code.
+// askAt asks a kernel about a position in code.
 func (c *Contexts) askAt(ctx context.Context, q kernelconn.Question, code string, cursor int, more map[string]any, reply any) error {
 	if cursor < 0 || cursor > len(code) || cursor < len(code) && !utf8.RuneStart(code[cursor]) {
 		return fmt.Errorf("sandbox: %s: the cursor %d is not at a character of the code: %w", q.Kind, cursor, api.ErrInvalidArgument)
@@ -136,7 +137,7 @@ func (c *Contexts) askAt(ctx context.Context, q kernelconn.Question, code string
 	return c.ask(ctx, q, reply)
 }
 
-// ask asks a kernel over its websocket.
+// ask sends a question to a kernel over its websocket.
 func (c *Contexts) ask(ctx context.Context, q kernelconn.Question, reply any) error {
 	if q.Context != "" && q.Language != "" {
 		return fmt.Errorf("sandbox: %s: both Context and Language are set, and a context has its language: %w", q.Kind, api.ErrInvalidArgument)
@@ -158,8 +159,8 @@ func (c *Contexts) ask(ctx context.Context, q kernelconn.Question, reply any) er
 	return nil
 }
 
-// byteIndex returns the byte index of a character of
-// text. Beyond the end it returns the length of text.
+// byteIndex returns the byte index of a character of text. It returns the length of text for a
+// character beyond the end.
 func byteIndex(text string, character int) int {
 	for i := range text {
 		if character <= 0 {

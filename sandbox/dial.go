@@ -20,9 +20,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/httpwait"
 )
 
-// relay connects its input and output with a port, over IPv4 or IPv6, and reports
-// that with one byte. It needs bash and cat, which every template has. It ends
-// when the server closes the connection, or on SIGTERM.
+// relay connects its standard input and output to a port, over IPv4 or IPv6, and then prints
+// one byte. It needs bash and cat, which every template has. It ends when the server closes the
+// connection, or on SIGTERM.
 const relay = `{ exec 3<>"/dev/tcp/127.0.0.1/$1"; } 2>/dev/null || { exec 3<>"/dev/tcp/::1/$1"; } || exit 7
 trap 'kill $(jobs -p) 2>/dev/null' EXIT
 trap exit TERM
@@ -32,24 +32,23 @@ cat <&0 >&3 &
 wait -n
 exit 0`
 
-// relayRefused is the relay's exit status if nothing listens.
+// relayRefused is the relay's exit status if nothing listens on the port.
 const relayRefused = 7
 
-// maxRelayError bounds what is kept of the relay's error output.
+// maxRelayError limits the bytes of the relay's error output that are kept.
 const maxRelayError = 4 << 10
 
-// Dial opens a connection to a port of the sandbox, remote or local, for
-// protocols other than HTTP: databases, ssh, protocols of your own. ctx bounds
-// only the dialling. If nothing listens, the error is [ErrPortClosed].
+// Dial opens a connection to a port of a sandbox, remote or local. Use it for protocols other
+// than HTTP, such as those of databases or ssh, and [Sandbox.Transport] for HTTP. ctx limits
+// only the dialling. The error is [ErrPortClosed] if nothing listens.
 //
-// The bytes travel through a process in the sandbox: opening a connection takes
-// as long as starting a command, and a message as long as a request. Deadlines
-// work; a write returns when the bytes are on their way. One direction cannot be
-// closed alone: Close ends both, and so does the server when it closes its side.
-// Close of the sandbox's handle closes the connection. Use [Sandbox.Transport]
-// for HTTP.
+// A process in the sandbox relays the bytes. Opening a connection takes as long as starting a
+// command, and each message as long as a request. Deadlines work. A write returns before the
+// server has received the bytes. One direction cannot be closed alone: Close ends both
+// directions, and so does the server when it closes its side. Closing the sandbox's handle
+// closes the connection.
 func (sb *Sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
-	// The connection outlives ctx, and is a call that Close of the handle cuts off.
+	// The connection outlives ctx. Closing the handle cuts it off like a call.
 	life, end, err := sb.begin(context.WithoutCancel(ctx))
 	if err != nil {
 		return nil, err
@@ -64,7 +63,7 @@ func (sb *Sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
 	return c, nil
 }
 
-// dial starts a relay and waits for its report; end is called when both relay and
+// dial starts a relay and waits for its report. It calls end when both the relay and the
 // connection have ended.
 func (sb *Sandbox) dial(ctx, life context.Context, end func(), port int) (*portConn, error) {
 	if port < 1 || port > 65535 {
@@ -82,7 +81,7 @@ func (sb *Sandbox) dial(ctx, life context.Context, end func(), port int) (*portC
 		if !t.asleep {
 			return
 		}
-		// To end the relay is no reason to resume the sandbox.
+		// Ending the relay is no reason to resume the sandbox.
 		select {
 		case <-sb.asleep.awake():
 			if t.relay.same(life) == nil {
@@ -100,7 +99,7 @@ func (sb *Sandbox) dial(ctx, life context.Context, end func(), port int) (*portC
 		err = context.Cause(ctx)
 	case <-life.Done():
 		select {
-		case err = <-t.connected: // the tunnel's end is that of life, too
+		case err = <-t.connected: // the tunnel also ends with life
 		default:
 			err = context.Cause(life)
 		}
@@ -121,9 +120,9 @@ type tunnel struct {
 	conn      *portConn
 	far       net.Conn // the other end of conn
 	connected chan error
-	relay     *attachment // set before anything is carried
+	relay     *attachment // set before any bytes are carried
 	opened    bool        // the relay is connected
-	asleep    bool        // it was cut off by a pause
+	asleep    bool        // a pause has cut off the relay
 	stderr    []byte
 	writing   sync.WaitGroup
 	life      context.Context //nolint:containedctx // that of the connection, which is no call
@@ -136,7 +135,7 @@ func (t *tunnel) run() {
 	t.conn.failed.CompareAndSwap(nil, &err)
 	select {
 	case t.connected <- err:
-	default: // it was connected, and returns err to the reader
+	default: // it was connected, and returns err to the reader of the connection
 	}
 	t.close()
 	_ = t.far.Close()
@@ -157,7 +156,7 @@ func (t *tunnel) carry() error {
 	}
 	t.relay = started
 	defer context.AfterFunc(t.life, func() {
-		_ = t.far.Close() // first: a write to it may be waited for
+		_ = t.far.Close() // close it first: a pending write may block on it
 		started.cancel()
 	})()
 	end, err := started.follow(t.receive)
@@ -185,8 +184,7 @@ func (t *tunnel) carry() error {
 	return fmt.Errorf("the relay in the sandbox failed: %s: %s", end.GetStatus(), clip.LastLine(string(t.stderr), maxLastLine))
 }
 
-// brokenError is the [ErrCommandLost] of a relay, which is not a command that the
-// caller started.
+// brokenError wraps the [ErrCommandLost] of a relay, because the caller started no command.
 type brokenError struct{ cause error }
 
 func (e *brokenError) Error() string { return "its stream broke: bytes may be missing" }
@@ -214,10 +212,10 @@ func (t *tunnel) receive(event *process.ProcessEvent_DataEvent) error {
 		return nil
 	}
 	_, err := t.far.Write(data)
-	return err // closed on this side
+	return err // this side has closed the connection
 }
 
-// write sends what is written to the connection to the relay.
+// write forwards the bytes written to the connection to the relay.
 func (t *tunnel) write() {
 	buffer := make([]byte, inputChunk)
 	for {
@@ -228,7 +226,7 @@ func (t *tunnel) write() {
 		}
 		if _, err := t.relay.input(t.life, buffer[:n], stdinInput); err != nil {
 			if connect.CodeOf(err) == connect.CodeNotFound {
-				return // the relay has ended, and its last event says why
+				return // the relay has ended, and its last event has the reason
 			}
 			err = translated(err)
 			t.conn.failed.CompareAndSwap(nil, &err)
@@ -238,8 +236,7 @@ func (t *tunnel) write() {
 	}
 }
 
-// endRelay ends the relay and what it started, even while the handle is being
-// closed.
+// endRelay ends the relay and its child processes, even while the handle is being closed.
 func (t *tunnel) endRelay() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.life), closeTimeout/2)
 	defer cancel()
@@ -249,16 +246,16 @@ func (t *tunnel) endRelay() {
 	}
 }
 
-// portConn is a connection to a port.
+// portConn is a connection to a port of a sandbox.
 type portConn struct {
-	net.Conn // half of a pipe
+	net.Conn // one end of a pipe
 	port     portAddr
 	close    func() error
-	failed   atomic.Pointer[error] // why the other half was closed
+	failed   atomic.Pointer[error] // the reason why the other end was closed
 }
 
-// Read reads from the connection. If the connection broke, it returns an error;
-// if the server closed it, io.EOF.
+// Read reads from the connection. It returns io.EOF if the server closed the connection, and
+// another error if the connection broke.
 func (c *portConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	return n, c.reason("read", err)

@@ -1,5 +1,5 @@
-// Package sandbox runs code and commands in E2B-style cloud sandboxes: it creates
-// sandboxes, works with what is inside them, and tears them down again.
+// Package sandbox runs code and commands in E2B-style cloud sandboxes: it creates sandboxes,
+// works with their code, commands and files, and tears them down.
 //
 //	sb, err := sandbox.Create(ctx)
 //	if err != nil {
@@ -13,129 +13,121 @@
 //	}
 //	fmt.Println(ex.Text())
 //
-// The same program runs against E2B, a self-hosted service, and the local
-// cloud of package sandbox/local.
+// The same program runs against E2B, a self-hosted service, and the local cloud of package
+// sandbox/local.
 //
 // # Configuration
 //
-// Each setting comes from the first of these sources that has it: an option such as [WithAPIKey],
-// the environment (E2B_API_KEY, E2B_API_URL, E2B_DOMAIN, E2B_SANDBOX_URL,
-// E2B_VOLUME_API_URL), the file .env in the working directory, the default. An address from .env is
-// refused unless the key comes from there, too; see [api.FromEnv].
+// Each setting comes from the first of these sources that has it: an option such as
+// [WithAPIKey], the environment (E2B_API_KEY, E2B_API_URL, E2B_DOMAIN, E2B_SANDBOX_URL,
+// E2B_VOLUME_API_URL), the file .env in the working directory, and the default. An address from
+// .env is refused unless the key also comes from .env; see [api.FromEnv].
 //
 // # Life of a sandbox
 //
-// By default a sandbox has a lease, which is renewed while its handle is open: it
-// is gone at most five minutes after the program ends, however that happens.
-// [WithExpiry] sets a fixed lifetime instead. How long a call may take is set
-// by its context, which never ends a sandbox. [Sandbox.Close] tears down a
-// sandbox that this program created and leaves one that it connected to running;
-// [Sandbox.Detach] leaves both running.
+// By default a sandbox has a lease, which its open handle renews. The sandbox ends at most five
+// minutes after the program ends, even if the program crashes. [WithExpiry] sets a fixed
+// lifetime instead. The context of a call limits only the call and never ends a sandbox.
+// [Sandbox.Close] tears down a sandbox that this program created and leaves one that it
+// connected to running; [Sandbox.Detach] leaves both running.
 //
-// [Sandbox.Pause] keeps a sandbox for later, with its processes and memory or only
-// with its files, and [Sandbox.Resume] or [Connect] continues it, days later and in
-// another program. With Expiry.Then it is paused instead of killed when its
-// lifetime is over; its handle then keeps it alive only with Expiry.Renew.
+// [Sandbox.Pause] keeps a sandbox for later, with its processes and memory or only with its
+// files, and [Sandbox.Resume] or [Connect] continues it, even days later and in another
+// program. With Expiry.Then, the end of the lifetime pauses the sandbox instead of killing it.
+// The handle of such a sandbox renews its lifetime only with Expiry.Renew.
 //
-// [Sandbox.Fork] makes copies of a running sandbox, to try several ways from one
-// point on, and [Sandbox.Snapshot] keeps a state that [WithTemplate] makes any number
-// of sandboxes from. E2B's service copies processes and memory, too, and so does a local
-// cloud whose engine saves memory, as gVisor does; others only copy the files. The answers
-// say which.
+// [Sandbox.Fork] makes copies of a running sandbox, to try several continuations of one state.
+// [Sandbox.Snapshot] keeps a state, from which [WithTemplate] creates any number of sandboxes.
+// E2B's service also copies processes and memory, as does a local cloud with an engine that
+// saves memory, such as gVisor. Others copy only the files. The results report which.
 //
-// Package sandbox/template builds templates, which are files, variables and a server to
-// start that [WithTemplate] makes sandboxes of.
+// Package sandbox/template builds templates. A template has files, variables and a server to
+// start, and [WithTemplate] creates sandboxes from it.
 //
 // # Ports
 //
-// Servers in a sandbox, whatever address they listen on there, are reached with
-// [Sandbox.Transport] for HTTP, [Sandbox.DialWebsocket] for websockets, and
-// [Sandbox.Dial] for everything else; [Sandbox.URL] is for browsers. The first
-// three resolve no host name for a port, so they work in the same way with the
-// local cloud.
+// A program reaches the servers in a sandbox with [Sandbox.Transport] for HTTP,
+// [Sandbox.DialWebsocket] for websockets, and [Sandbox.Dial] for everything else. The servers
+// may listen on any address in the sandbox. [Sandbox.URL] is for browsers. The first three
+// resolve no host name for a port, so they also work with the local cloud.
 //
 // # Commands and terminals
 //
-// [Commands.Run] runs a command and waits for its end, as exec.Cmd's Run does;
-// the command ends when the context does. [Commands.Start] returns a [Command]
-// that outlives its context, to wait for, signal, send input to and follow.
-// [PTY.Open] returns a [Terminal], an [io.ReadWriteCloser]. [Commands.Connect] and
-// [PTY.Connect] find one again, by its pid or by a tag. What was started and has
-// not ended ends with the sandbox.
+// [Commands.Run] runs a command and waits for its end, as exec.Cmd's Run does; the command ends
+// when the context does. [Commands.Start] returns a [Command] that outlives its context, to
+// wait for, signal, send input to and follow. [PTY.Open] returns a [Terminal], an
+// [io.ReadWriteCloser]. [Commands.Connect] and [PTY.Connect] connect to a running one by its
+// pid or its tag. All commands and terminals end with the sandbox.
 //
-// [Git] has the operations of git that E2B's SDKs have, with credentials that are
-// for one call.
+// [Git] has the git operations of E2B's SDKs, with credentials that apply to one call.
 //
 // # Packages
 //
-// [Packages.Install] installs the packages that requirements name;
-// [Packages.Lock] pins them, and [Packages.InstallLock] installs exactly the
-// files of a [LockFile], checked by their hashes, from this machine where they are
-// cached. [WithPackageIndex] sets another index to take them from. A requirement
-// that is refused is a [*RequirementError], and a failure of pip an
-// [*InstallError].
+// [Packages.Install] installs packages by their requirements. [Packages.Lock] pins them, and
+// [Packages.InstallLock] installs exactly the files of a [LockFile], checked by their hashes.
+// It uses the cache of this machine if it has them. [WithPackageIndex] sets another package
+// index. The error is a [*RequirementError] for a refused requirement, and an [*InstallError]
+// for a failure of pip.
 //
 // # Agents
 //
-// Runs of an agent, whose model and tools stay in this program, are in package
-// sandbox/agent. To run an existing agent entirely inside a sandbox, use
-// [Sandbox.RunProgram]. That works on any architecture and leaves nothing of the
-// agent on this machine, but the key goes into the sandbox, the agent starts only
-// when all of it has been uploaded and installed, and typed values, tools, step
-// limits, redaction and audit are up to the agent itself. For snippets that a
-// model writes, a run is better.
+// Package sandbox/agent runs the code of an agent whose model and tools stay in this program.
+// Use it for snippets that a model writes.
 //
-// # What is not here
+// To run an existing agent entirely inside a sandbox, use [Sandbox.RunProgram]. That works on
+// any architecture and leaves nothing of the agent on this machine. But the model's key goes
+// into the sandbox, and the agent starts only after it has been uploaded and installed. The
+// agent itself must provide typed values, tools, step limits, redaction and audit.
 //
-// Two more places to run are not here yet: Docker containers, and Python in
-// WebAssembly.
+// # Engines
+//
+// The local cloud runs sandboxes in namespaces of this machine, in Docker containers, in
+// gVisor, or as Python in WebAssembly: see package sandbox/local.
 //
 // # Errors
 //
-// An answer in which the service refuses a call is an [*Error] with its
-// classes ([ErrNotFound] and so on); errors.Is with [ErrRetryable]
-// reports whether the same call can succeed later. [ErrGone], with [*GoneError],
-// means that the sandbox is no longer there or is paused, [ErrPortClosed] that nothing listens
-// on a port; [ErrKernelDied], [ErrKernelLost] and [ErrKernelRestarted] are about
-// the kernel behind RunCode, [ErrCommandLost] is about the connection to a
-// command. A command that fails is an [*ExitError], and an exception an
-// [*ExecutionError]; both are returned together with a complete result. Errors
-// about files are [*fs.PathError] values.
+// If the service refuses a call, the error is an [*Error] with its classes ([ErrNotFound] and
+// so on). errors.Is with [ErrRetryable] reports whether the same call can succeed later. These
+// errors are frequent:
 //
-// A call whose context ends returns within 100 ms with the context's error; the
-// command is killed or the code interrupted in the background, and Close waits
-// for that. Code that ignores the interrupt has its kernel replaced: the next
-// call for the context returns [ErrKernelRestarted], unless it is a step of an
-// agent's run whose StepTimeout ended the code.
+//   - [ErrGone], with [*GoneError]: the sandbox has ended or is paused
+//   - [ErrPortClosed]: nothing listens on a port
+//   - [ErrKernelDied], [ErrKernelLost], [ErrKernelRestarted]: the kernel behind RunCode was lost or replaced
+//   - [ErrCommandLost]: the connection to a command broke
+//   - [*ExitError]: a command failed; the result is complete
+//   - [*ExecutionError]: code raised an exception; the execution is complete
+//   - [*fs.PathError]: an operation on a file failed
+//
+// A call whose context ends returns within 100 ms with the context's error. The command is
+// killed or the code interrupted in the background, and Close waits for that. If code ignores
+// the interrupt, its kernel is replaced. The next call for that context returns
+// [ErrKernelRestarted], except in a run of package agent whose StepTimeout ended the code.
 //
 // # Code
 //
-// [Sandbox.RunCode] runs code and waits for its end, [Sandbox.StreamCode] reports
-// what the code does as it happens. A [Result] has every representation that the
-// kernel sent, among them [Result.DataFrame] and [Result.Chart] as typed values,
-// and [Execution.Decode] stores the value of the last expression in a Go
-// variable.
+// [Sandbox.RunCode] runs code and waits for its end. [Sandbox.StreamCode] reports the events of
+// the code as they happen. A [Result] has every representation that the kernel sent, among them
+// [Result.DataFrame] and [Result.Chart] as typed values, and [Execution.Decode] stores the
+// value of the last expression in a Go variable.
 //
-// Code goes over one websocket for each context, which is kept open. If that is
-// cut while code runs, a new one takes its place, and the execution is complete
-// if its messages show that none is missing; otherwise the error is
-// [ErrKernelLost], returned together with what had arrived. The local cloud keeps
-// the messages sent in between; on E2B's service they are lost, because a client
-// of the service's own stays connected. Code is never sent twice. Where the
-// websocket is not available, code goes over HTTP: [Sandbox.CodeTransport]
-// returns which of the two is in use, and what needs the websocket fails with
-// [ErrNeedsWebsocket].
+// Each context has a websocket, which stays open and carries its code. Code is never sent
+// twice. If the websocket is cut while code runs, a new one replaces it. The execution is
+// complete if the messages show that none is missing. Otherwise the error is [ErrKernelLost],
+// and the execution contains the output until the cut. The local cloud keeps the messages sent
+// in between. E2B's service loses them, because a client of its own stays connected.
+//
+// Without a websocket, code goes over HTTP. [Sandbox.CodeTransport] returns the transport in
+// use. Features that need the websocket fail with [ErrNeedsWebsocket] over HTTP.
 //
 // # Concurrency and memory
 //
-// All handles are safe for concurrent use. Calls that run code in one context run
-// one after another; commands and files have no order. Output goes to writers as
-// it arrives; results keep its beginning and its end and say how much they
-// dropped.
+// All handles are safe for concurrent use. Calls that run code in one context run one after
+// another; commands and file operations run at the same time. Writers receive output as it
+// arrives. Results keep the beginning and the end of the output and count the dropped bytes.
 //
-// # Packages beside it
+// # Related packages
 //
-// Package agent runs the agents that use a sandbox, template builds what sandboxes are made
-// from, chart has the data of figures, and otel makes spans of OpenTelemetry. Package local
-// starts the local cloud, and sandboxtest starts one for tests.
+// Package agent runs the code of agents, template builds templates, chart has the data of
+// figures, and otel creates OpenTelemetry spans. Package local starts the local cloud, and
+// sandboxtest starts one for tests.
 package sandbox

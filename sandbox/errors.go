@@ -10,66 +10,67 @@ import (
 )
 
 var (
-	// ErrClosed: the handle or client was closed, or the handle was detached.
+	// ErrClosed means that the handle or client was closed, or the handle was detached.
 	ErrClosed = errors.New("sandbox: closed")
-	// ErrGone: the sandbox is no longer there. See [GoneError].
+	// ErrGone means that the sandbox has ended or is paused. See [GoneError].
 	ErrGone = errors.New("sandbox: gone")
-	// ErrPortClosed: the sandbox runs, but nothing listens on the port.
+	// ErrPortClosed means that the sandbox runs, but nothing listens on the port.
 	ErrPortClosed = errors.New("sandbox: port closed")
-	// ErrUnknownTemplate: the service has no template of that name for this key.
+	// ErrUnknownTemplate means that the service has no template of that name for this key.
 	ErrUnknownTemplate = errors.New("unknown template")
-	// ErrUnknownLanguage: the sandbox has no kernel for a language. Python's is
-	// always there; others come with the template or are installed, for instance
-	// with the packages bash_kernel and deno.
+	// ErrUnknownLanguage means that the sandbox has no kernel for a language. A kernel for
+	// Python is always available. Kernels for other languages come with the template or can be
+	// installed, for instance with the packages bash_kernel and deno.
 	ErrUnknownLanguage = kernelconn.ErrUnknownLanguage
-	// ErrKernelDied: the kernel ended in the middle of a call, by itself or because
-	// a client restarted or removed its context; the error says which. Its variables
-	// are lost; the next call uses a fresh kernel, unless the context was removed.
+	// ErrKernelDied means that the kernel ended during a call: by itself, or because a client
+	// restarted or removed its context. The error's text gives the reason. The kernel's
+	// variables are lost. The next call uses a new kernel, unless the context was removed.
 	//
-	// E2B's service does not restart a kernel that dies six times in a row. This
-	// handle then creates a context in place of the one that it used or created,
-	// with the same language and directory, and its calls reach it under the same
-	// id. Other handles no longer find that id ([ErrNotFound]), and use the next
-	// context of the language as the default one.
+	// E2B's service does not restart a kernel that dies six times in a row. This handle then
+	// replaces a context that it used or created with a new one of the same language and
+	// directory. Its calls reach the new context under the same id. Other handles no longer
+	// find that id ([ErrNotFound]). They use the next context of the language as the default
+	// one.
 	ErrKernelDied = kernelconn.ErrDied
-	// ErrKernelRestarted: between two calls the context got a fresh kernel: code
-	// that was given up ignored the interrupt, the kernel died, or another client
-	// restarted it. One call returns this error, and has not run its code.
+	// ErrKernelRestarted means that the context received a new kernel between two calls: code
+	// ignored the interrupt, the kernel died, or another client restarted it. One call returns
+	// this error and does not run its code.
 	ErrKernelRestarted = kernelconn.ErrRestarted
-	// ErrSameContext is returned by a call that needs a context whose code is
-	// waiting for that same call, as a tool of package agent may make: use another
+	// ErrSameContext means that a call would wait for itself: it needs a context whose running
+	// code waits for the call. A tool of package agent may make such a call. Use another
 	// context or sandbox.
 	ErrSameContext = kernelconn.ErrSameContext
-	// ErrNeedsWebsocket: the call requires the kernel's websocket, which this
-	// sandbox does not have or which [WithCodeTransport] disabled.
+	// ErrNeedsWebsocket means that the call requires the kernel's websocket, which this sandbox
+	// does not have or [WithCodeTransport] disabled.
 	ErrNeedsWebsocket = errors.New("requires the kernel's websocket (port 8888), which is unavailable or disabled")
-	// ErrKernelLost: the connection to the kernel broke in the middle of a
-	// call. The code may have run, or may still run; it is not run again.
+	// ErrKernelLost means that the connection to the kernel broke during a call. The code may
+	// have run, or may still run; it is not run again.
 	ErrKernelLost = kernelconn.ErrLost
-	// ErrCommandLost: the connection to a command broke before its end. The command
-	// may still run, and is not started again; [Commands.Connect] finds it.
+	// ErrCommandLost means that the connection to a command broke before the command's end. The
+	// command may still run, and is not started again; [Commands.Connect] connects to it.
 	ErrCommandLost = errors.New("connection to the command lost: it may still run, and was not started again")
 )
 
-// InterruptedError is returned by a call whose context ended while its code ran.
-// The code is interrupted. If it stops within seconds, its variables are kept; if
-// not, the next call returns [ErrKernelRestarted]. The call waits 100 ms at most: if
-// the code stopped within that time, Ended is set and the execution that is returned
-// with this error has the traceback of where the code was. Otherwise the error says
-// that the call did not wait for the code to stop, and there is no traceback.
+// InterruptedError is the error of a call whose context ended while its code ran. The code is
+// interrupted. If the code stops within seconds, its variables are kept. Otherwise the next
+// call returns [ErrKernelRestarted].
+//
+// The call waits at most 100 ms for the code to stop. If the code stops within that time, Ended
+// is set, and the returned execution has the traceback of the interrupted line. Otherwise the
+// error says that the call did not wait, and there is no traceback.
 type InterruptedError struct {
 	// Context is the context in which the code ran.
 	Context ContextID
-	// Ran is the time that the code ran; 0 if it was not seen to start.
+	// Ran is the running time of the code; 0 if its start was not seen.
 	Ran time.Duration
 	// Cause is the cause of the end of the call's context, such as [context.DeadlineExceeded].
 	Cause error
-	// Starting reports that the code did not start because the kernel of a sandbox
-	// that this handle created was still starting.
+	// Starting reports that the code did not start, because the kernel of a sandbox that this
+	// handle created was still starting.
 	Starting bool
 
-	// Ended reports that the code stopped before the call returned: everything it
-	// printed is in the execution that is returned with this error.
+	// Ended reports that the code stopped before the call returned. The returned execution then
+	// contains everything the code printed.
 	Ended bool
 }
 
@@ -87,18 +88,18 @@ func (e *InterruptedError) Error() string {
 	return fmt.Sprintf("%v: the code is being interrupted after it had been under way for %v, and the call did not wait for it to stop, so there is no traceback: unless it stops soon its kernel is replaced, and all variables are lost", e.Cause, ran)
 }
 
-// Unwrap returns the cause.
+// Unwrap returns e.Cause.
 func (e *InterruptedError) Unwrap() error { return e.Cause }
 
-// GoneState is the fate of a sandbox that is gone.
+// GoneState is the state of a sandbox that has ended or is paused.
 type GoneState string
 
-// The states of a [GoneError].
+// These are the states of a [GoneError].
 const (
-	GoneKilled      GoneState = "killed"        // it was killed, or the service does not say what happened
+	GoneKilled      GoneState = "killed"        // it was killed, or the service does not report the reason
 	GoneExpired     GoneState = "expired"       // its lifetime ended
 	GonePaused      GoneState = "paused"        // it is paused; connecting resumes it
-	GoneOutOfMemory GoneState = "out of memory" // it used more memory than it may
+	GoneOutOfMemory GoneState = "out of memory" // it exceeded its memory limit
 	GoneDied        GoneState = "died"          // it ended by itself
 	GoneServerGone  GoneState = "server gone"   // its server or machine ended, such as the local cloud
 )
@@ -107,13 +108,13 @@ const (
 type GoneError struct {
 	// ID is the sandbox's id.
 	ID string
-	// State is its fate.
+	// State is the state of the sandbox.
 	State GoneState
-	// Reason is one line for people.
+	// Reason is one line of text for people.
 	Reason string
-	// At is the time of the end or pause, if the service says it. Otherwise it is the end of the
-	// lifetime as far as this handle knows, for an expired sandbox, and for any other the time
-	// when this was noticed.
+	// At is the time of the end or pause, if the service reports it. Otherwise it is the end of
+	// the lifetime known to this handle, for an expired sandbox. For any other sandbox it is
+	// the time when this handle noticed the end.
 	At time.Time
 
 	cause error
@@ -121,8 +122,7 @@ type GoneError struct {
 
 func (e *GoneError) Error() string { return fmt.Sprintf("%s is gone: %s", e.ID, e.Reason) }
 
-// goneStates are the states for the reasons that a service sends. E2B's own sends
-// none.
+// goneStates maps the reasons that a service sends to states. E2B's own service sends none.
 var goneStates = map[api.EndReason]GoneState{
 	api.EndExpired:     GoneExpired,
 	api.EndKilled:      GoneKilled,
@@ -133,9 +133,9 @@ var goneStates = map[api.EndReason]GoneState{
 
 const lifetimeEnded = "its lifetime ended; ask for more with WithExpiry or SetLifetime"
 
-// tell takes over what the control plane says about the sandbox. It reports
-// whether that is a reason.
-func (e *GoneError) tell(answer *api.Error) bool {
+// fill copies the information about the sandbox from the control plane's answer. It reports
+// whether the answer contains a reason.
+func (e *GoneError) fill(answer *api.Error) bool {
 	state, known := goneStates[answer.Reason]
 	if !known {
 		return false
@@ -150,7 +150,7 @@ func (e *GoneError) tell(answer *api.Error) bool {
 	return true
 }
 
-// Is matches [ErrGone].
+// Is reports whether target is [ErrGone].
 func (e *GoneError) Is(target error) bool { return target == ErrGone }
 
 // Unwrap returns the service's error.
@@ -159,7 +159,7 @@ func (e *GoneError) Unwrap() error { return e.cause }
 // portClosedError is an [ErrPortClosed] that names the port.
 type portClosedError struct {
 	port   int
-	reason string // why nothing ever will; "": something may
+	reason string // why the port can never open; "": it may open
 }
 
 func (e *portClosedError) Error() string {

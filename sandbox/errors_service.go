@@ -2,14 +2,14 @@ package sandbox
 
 import "github.com/e2bctl/e2bctl/api"
 
-// Error describes a call of the service that failed. [api.Error] has its
-// fields, such as the status and the code.
+// Error describes a failed call to the service. [api.Error] documents its fields, such as the
+// status and the code.
 type Error = api.Error
 
-// Classes of errors of the service, for errors.Is. An [*Error] matches the classes that
-// its status implies.
+// These are classes of errors of the service, for use with errors.Is. An [*Error] matches the
+// classes that belong to its status.
 var (
-	// ErrNotFound means that there is no such object, or that it belongs to another key.
+	// ErrNotFound means that the object does not exist or belongs to another key.
 	ErrNotFound = api.ErrNotFound
 	// ErrUnauthorized means that the key is missing, malformed or unknown.
 	ErrUnauthorized = api.ErrUnauthorized
@@ -23,10 +23,10 @@ var (
 	ErrInvalidArgument = api.ErrInvalidArgument
 	// ErrTimeout means that no answer came in time.
 	ErrTimeout = api.ErrTimeout
-	// ErrUnavailable means that the service is busy or was not reached.
+	// ErrUnavailable means that the service is busy or could not be reached.
 	ErrUnavailable = api.ErrUnavailable
-	// ErrNothingListens means that a port of this machine refused the connection, as that
-	// of a local cloud does once it has ended. Such an error is also [ErrUnavailable].
+	// ErrNothingListens means that a port of this machine refused the connection. That happens
+	// when a local cloud has ended. Such an error is also [ErrUnavailable].
 	ErrNothingListens = api.ErrNothingListens
 	// ErrRetryable means that the same call can succeed later. It does not mean that the
 	// failed call had no effect.

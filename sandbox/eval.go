@@ -15,27 +15,27 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// MaxEvalBytes limits the size of the value that [Eval] decodes, as package state writes
-// it: 16 MiB. For more, write a file, or use package agent.
+// MaxEvalBytes limits the size of the value that [Eval] decodes, in the encoding of package
+// state. For larger values, write a file, or use package agent.
 const MaxEvalBytes = 16 << 20
 
-// Eval evaluates one Python expression with the variables of the sandbox's default
-// context and returns its value, decoded into a T by the rules of package state: unlike
-// [Execution.Decode], which has JSON and text, it knows sets, times, arrays, data frames
-// and integers of any size.
+// Eval evaluates one Python expression in the sandbox's default context and returns its value
+// as a T, decoded by the rules of package state. Unlike [Execution.Decode], which uses JSON and
+// text, it supports sets, times, arrays, data frames and integers of any size.
 //
 //	rows, err := sandbox.Eval[int](ctx, sb, "len(df)")
 //
-// An exception is an [*ExecutionError], also the SyntaxError of a statement, of a magic and
-// of await. A value that is not a T, one that has no Go form and one with more than
-// [MaxEvalBytes] bytes is a [*state.DecodeError]; as a [state.Opaque] or any, what has no Go form
-// can be received. With an error the result is the zero value. What the expression prints
-// is dropped. It is not counted, is not in the history, and its value does not become "_".
+// An exception is an [*ExecutionError], as is the SyntaxError of a statement, of a magic and of
+// await. The error is a [*state.DecodeError] if the value is not a T, has no Go form, or has
+// more than [MaxEvalBytes] bytes. A T of [state.Opaque] or any can receive a value without a Go
+// form. With an error the result is the zero value.
 //
-// It takes its turn, is interrupted and resumes a sandbox as [Sandbox.RunCode] does, and
-// returns the same errors when that fails. It needs the kernel's websocket
-// ([ErrNeedsWebsocket]) and Python modules that the first call places in the kernel's
-// memory. Calls may be concurrent.
+// The output of the expression is dropped. Eval does not increase the execution count, does not
+// enter the history, and does not set "_".
+//
+// Eval waits, is interrupted and resumes a sandbox like [Sandbox.RunCode], and returns the same
+// errors. It needs the kernel's websocket ([ErrNeedsWebsocket]). The first call places Python
+// modules in the kernel's memory. Calls may be concurrent.
 func Eval[T any](ctx context.Context, sb *Sandbox, expression string) (T, error) {
 	var value, none T
 	doc, err := sb.eval(ctx, expression)
@@ -48,7 +48,7 @@ func Eval[T any](ctx context.Context, sb *Sandbox, expression string) (T, error)
 	return value, nil
 }
 
-// eval returns the document of the value of an expression.
+// eval returns the value of an expression, encoded as a document of package state.
 func (sb *Sandbox) eval(ctx context.Context, expression string) ([]byte, error) {
 	if !utf8.ValidString(expression) {
 		return nil, fmt.Errorf("sandbox: evaluate an expression: %w: it is not UTF-8", api.ErrInvalidArgument)
@@ -69,7 +69,7 @@ func (sb *Sandbox) eval(ctx context.Context, expression string) ([]byte, error) 
 	return doc, err
 }
 
-// evalCall evaluates an expression whose value is a document.
+// evalCall evaluates a Python expression whose value is a document of package state.
 func (sb *Sandbox) evalCall(ctx context.Context, expression string) ([]byte, error) {
 	const key = "value"
 	reply, err := sb.silent(ctx, jupyter.ExecuteRequest{UserExpressions: map[string]string{key: expression}})
@@ -87,8 +87,8 @@ func (sb *Sandbox) evalCall(ctx context.Context, expression string) ([]byte, err
 	return []byte(text), nil
 }
 
-// silent runs a request in the default context, uncounted. It says if the context has
-// lost its variables.
+// silent runs a request in the default context without increasing the execution count. Its
+// error reports whether the context has lost its variables.
 func (sb *Sandbox) silent(ctx context.Context, request jupyter.ExecuteRequest) (jupyter.ExecuteReply, error) {
 	request.Silent = true
 	_, err := sb.code.websocket(ctx, "")

@@ -14,41 +14,38 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// Execution is the outcome of running code.
+// Execution is the result of running code.
 type Execution struct {
-	// Results are the displayed values in order, and the value of the last expression. They have
-	// the code's updates, and values that the code cleared are left out.
+	// Results are the displayed values in order, and the value of the last expression. They
+	// include later updates, and exclude values that the code cleared.
 	Results []Result
-	// Stdout and Stderr are the printed output, as far as it is kept; where bytes were dropped, a
-	// line says so.
+	// Stdout and Stderr are the printed output that was kept. A line marks each place where
+	// bytes were dropped.
 	Stdout, Stderr string
-	// Logs are both streams in the order in which they arrived, as far as they are
-	// kept. Output that arrives on one stream without a pause is one entry. They are
-	// a record: nothing that the code does clears them.
+	// Logs contains the kept output of both streams in the order of arrival. Output that
+	// arrives on one stream without a pause is one entry. Code cannot clear Logs.
 	Logs []Output
-	// StdoutDropped and StderrDropped count the bytes that are not kept.
+	// StdoutDropped and StderrDropped are the numbers of bytes that were not kept.
 	StdoutDropped, StderrDropped int64
-	// LogsDropped counts the entries, and ResultsDropped the results and updates of
-	// results, that are not kept.
+	// LogsDropped is the number of entries of Logs that were not kept. ResultsDropped is the
+	// number of results, and of updates of results, that were not kept.
 	LogsDropped, ResultsDropped int
 	// Error is the exception that ended the code; nil if there was none.
 	Error *ExecutionError
-	// Count is the number of the execution in its context; 0 if the code ran
-	// silently.
+	// Count is the number of the execution in its context; 0 if the code ran silently.
 	Count int
-	// Timing has the times of the execution.
+	// Timing contains the times of the execution.
 	Timing Timing
 }
 
-// Timing has the times of an execution, by this machine's clock.
+// Timing contains the times of an execution, by this machine's clock.
 type Timing struct {
-	// Asked is the time of the call, Started the time at which the kernel began to run the
-	// code, and Finished the time at which its end was seen. Started is zero if the kernel
-	// did not begin.
+	// Asked is the time of the call. Started is the time when the kernel began to run the code;
+	// zero if it did not begin. Finished is the time when the end of the code was seen.
 	Asked, Started, Finished time.Time
 }
 
-// Queued returns how long the code waited for its turn.
+// Queued returns the time for which the code waited.
 func (t Timing) Queued() time.Duration {
 	if t.Started.IsZero() {
 		return t.Finished.Sub(t.Asked)
@@ -56,7 +53,7 @@ func (t Timing) Queued() time.Duration {
 	return t.Started.Sub(t.Asked)
 }
 
-// Ran returns how long the code ran.
+// Ran returns the running time of the code.
 func (t Timing) Ran() time.Duration {
 	if t.Started.IsZero() {
 		return 0
@@ -64,7 +61,8 @@ func (t Timing) Ran() time.Duration {
 	return t.Finished.Sub(t.Started)
 }
 
-// Truncated reports whether anything was not kept; the counters say what.
+// Truncated reports whether anything was dropped; StdoutDropped, StderrDropped, LogsDropped and
+// ResultsDropped are the amounts.
 func (e *Execution) Truncated() bool {
 	return e.StdoutDropped > 0 || e.StderrDropped > 0 || e.LogsDropped > 0 || e.ResultsDropped > 0
 }
@@ -88,8 +86,8 @@ func (e *Execution) Text() string {
 	return main.Text()
 }
 
-// Decode stores the value of the last expression in the variable that to points
-// to. See [Result.Decode]; the error says so if there is none.
+// Decode stores the value of the last expression in the variable that to points to. It returns
+// an error if there is no such value. See [Result.Decode].
 func (e *Execution) Decode(to any) error {
 	main, ok := e.Main()
 	if !ok {
@@ -98,9 +96,9 @@ func (e *Execution) Decode(to any) error {
 	return main.Decode(to)
 }
 
-// Decode stores the value in the variable that to points to, by the rules of
-// [state.Unmarshal], as [Result.Value] returns it. A string variable takes the text of
-// any value that has no JSON.
+// Decode stores the value in the variable that to points to. It decodes the result of
+// [Result.Value] by the rules of [state.Unmarshal]. A string variable accepts the text of any
+// value without JSON.
 func (r Result) Decode(to any) error {
 	if s, ok := to.(*string); ok && r.JSON() == nil && r.Data["text/plain"] != nil {
 		*s = r.Text()
@@ -116,11 +114,11 @@ func (r Result) Decode(to any) error {
 	return nil
 }
 
-// Value returns the value with its type. It uses the JSON of the value, which lists and
-// dicts have ([state.FromJSON]); otherwise its text, if that is a number (also one of
-// numpy's), a string, or True, False or None. For other Python values have the code make
-// a list or a dict, or use package agent, which gets every value with its type; data
-// frames are in [Result.DataFrame].
+// Value returns the value with its type. It uses the JSON of the value, which lists and dicts
+// have ([state.FromJSON]). Otherwise it uses the text, if that is a number (including numpy's
+// numbers), a string, True, False or None. For other Python values, make a list or a dict in
+// the code, or use package agent, which transfers values with their types. [Result.DataFrame]
+// contains data frames.
 func (r Result) Value() (state.Value, error) {
 	switch text := r.Data["text/plain"]; {
 	case r.JSON() != nil:
@@ -149,10 +147,10 @@ func (r Result) Value() (state.Value, error) {
 	return value, nil
 }
 
-// numpyScalar matches how numpy writes one value of an array.
+// numpyScalar matches numpy's text for one value of an array.
 var numpyScalar = lazyregexp.New(`^np\.\w+\((.*)\)$`)
 
-// literal returns the value of a text that Python writes for a simple one.
+// literal returns the value that a Python text for a simple value denotes.
 func literal(text string) (state.Value, error) {
 	if scalar := numpyScalar().FindStringSubmatch(text); scalar != nil {
 		text = scalar[1]

@@ -8,42 +8,45 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// Then is the action at the end of a sandbox's lifetime. The empty one is [ThenKill].
+// Then is the action at the end of a sandbox's lifetime. Empty means [ThenKill].
 type Then string
 
-// The actions at the end of a lifetime.
+// These are the actions at the end of a lifetime.
 const (
-	ThenKill            Then = "kill"             // it ends
-	ThenPause           Then = "pause"            // it is paused, with its memory: see [PauseFull]
-	ThenPauseFilesystem Then = "pause-filesystem" // it is paused, with its files alone: see [PauseFilesystem]
+	ThenKill            Then = "kill"             // the sandbox ends
+	ThenPause           Then = "pause"            // the sandbox is paused and keeps its memory: see [PauseFull]
+	ThenPauseFilesystem Then = "pause-filesystem" // the sandbox is paused and keeps only its files: see [PauseFilesystem]
 )
 
 func (t Then) pauses() bool { return t == ThenPause || t == ThenPauseFilesystem }
 
 // Expiry sets the lifetime of a sandbox and the action at its end. The zero value is a lease of
-// [DefaultLifetime]: the open handle renews it, and the sandbox is killed at most that long after
-// the program ends, however that happens.
+// [DefaultLifetime]. The open handle renews the lease. The sandbox is killed at most that long
+// after the program ends, even if the program crashes.
 type Expiry struct {
 	// After is the lifetime of the sandbox, rounded up to whole seconds. Zero means
 	// [DefaultLifetime].
 	After time.Duration
-	// Renew makes the lifetime a lease: the open handle renews it each time half of it has passed.
-	// After must then be 0, or 15 seconds to an hour. Without Renew, an After other than 0 is
-	// fixed: the sandbox ends then, whether or not it is in use. Without Renew and with an After
-	// of 0, the lifetime is a lease if Then is [ThenKill], and fixed otherwise.
+	// Renew makes the lifetime a lease: the open handle renews it each time half of it has
+	// passed. After must then be 0, or 15 seconds to an hour.
+	//
+	// Without Renew, an After other than 0 is fixed: the sandbox ends then, even if it is in
+	// use. Without Renew and with an After of 0, the lifetime is a lease if Then is [ThenKill],
+	// and fixed otherwise.
 	Renew bool
-	// Then is the action at the end; empty means [ThenKill]. [Connect] finds a paused sandbox
-	// again and resumes it.
+	// Then is the action at the end; empty means [ThenKill]. [Connect] resumes a paused
+	// sandbox.
 	Then Then
-	// Resume makes any request for the paused sandbox wake it up, such as a call of its
-	// handle, or a browser that opens one of its ports. It then lives for After again, and at
-	// least 5 minutes. It needs [ThenPause]: only memory that was kept can be woken up.
+	// Resume makes any request to the paused sandbox resume it, such as a call of its handle,
+	// or a browser that opens one of its ports. The sandbox then lives for After again, and at
+	// least 5 minutes. Resume needs [ThenPause], because requests can resume a sandbox only
+	// with its memory.
 	Resume bool
 }
 
-// WithExpiry sets the lifetime of the sandbox and the action at its end. It replaces the expiry of
-// the client's defaults as a whole. [Connect] refuses Then and Resume, which are decided when a
-// sandbox is created; it never shortens a life.
+// WithExpiry sets the lifetime of the sandbox and the action at its end. It replaces the expiry
+// in the client's defaults completely. [Connect] never shortens a lifetime. It refuses Then and
+// Resume, because they are fixed when a sandbox is created.
 func WithExpiry(e Expiry) HandleOption {
 	return handleOption(func(c *config) error {
 		if err := e.check(); err != nil {
@@ -54,7 +57,7 @@ func WithExpiry(e Expiry) HandleOption {
 	})
 }
 
-// check refuses what contradicts itself.
+// check returns an error if the fields contradict each other.
 func (e Expiry) check() error {
 	switch {
 	case e.After < 0:
@@ -69,7 +72,7 @@ func (e Expiry) check() error {
 	return nil
 }
 
-// checkInherited is check for a sandbox that has its Then and Resume from elsewhere.
+// checkInherited checks the expiry of a sandbox whose Then and Resume are already set.
 func (e Expiry) checkInherited() error {
 	if e.Then != "" || e.Resume {
 		return fmt.Errorf("Then and Resume are decided when a sandbox is created: %w", api.ErrInvalidArgument)
@@ -77,7 +80,7 @@ func (e Expiry) checkInherited() error {
 	return e.check()
 }
 
-// checkConnect refuses what only the creation of a sandbox decides.
+// checkConnect returns an error for settings that are fixed when a sandbox is created.
 func (c *sandboxConfig) checkConnect() error {
 	if !c.expiryAsked {
 		return nil
@@ -88,7 +91,7 @@ func (c *sandboxConfig) checkConnect() error {
 	return nil
 }
 
-// apply sets what e chose, and leaves the rest to the service.
+// apply copies the set fields of e to p. The service decides about the others.
 func (e Expiry) apply(p *api.CreateParams) {
 	if e.Then != "" {
 		p.AutoPause = new(e.Then.pauses())
@@ -101,10 +104,10 @@ func (e Expiry) apply(p *api.CreateParams) {
 	}
 }
 
-// life returns what the service is told: how long the sandbox may live from now.
+// life returns the lifetime to request from the service, from now on.
 func (c *sandboxConfig) life() time.Duration { return cmp.Or(c.expiry.After, DefaultLifetime) }
 
-// renewal returns the lease that a handle renews, 0 for none.
+// renewal returns the lease that a handle renews; 0 means none.
 func (c *sandboxConfig) renewal() time.Duration {
 	e := c.expiry
 	if !e.Renew && (e.After != 0 || e.Then.pauses()) {

@@ -19,8 +19,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// failed returns the error of a call: what was tried, in which sandbox, and the
-// cause, as an error of this package or of api.
+// failed returns the error of a call, with the action, the sandbox and the cause. The cause is
+// an error of this package or of api.
 func (sb *Sandbox) failed(ctx context.Context, what string, err error) error {
 	return fmt.Errorf("sandbox: %s in %s: %w", what, sb.ID(), sb.cause(ctx, err))
 }
@@ -33,17 +33,17 @@ func (sb *Sandbox) cause(ctx context.Context, err error) error {
 		return sb.interrupted(interrupted)
 	case ctx.Err() == nil:
 	case !ok && !sent && errors.Is(err, context.Cause(ctx)):
-		return err // it names what the code waited for
+		return err // the error names the thing that the code waited for
 	default:
-		// A call that was given up reports that, whatever else broke because of it.
-		// Close of the handle appears as ErrClosed here.
+		// A call whose context has ended returns the context's error, even if other things
+		// broke because of that. Closing the handle appears as ErrClosed here.
 		return context.Cause(ctx)
 	}
 	return uncancelled(sb.explained(ctx, err))
 }
 
-// interrupted returns the error of code that was given up. A kernel that is silent for a
-// handle which only connected may be busy with the code of another one.
+// interrupted returns the error of interrupted code. If the handle only connected to the
+// sandbox, a silent kernel may be busy with the code of another handle.
 func (sb *Sandbox) interrupted(err *kernelconn.InterruptedError) *InterruptedError {
 	return &InterruptedError{
 		Context: ContextID(err.Context), Ran: err.Ran, Cause: err.Cause, Ended: err.Ended, Starting: err.Starting && sb.created,
@@ -56,10 +56,10 @@ func (sb *Sandbox) explained(ctx context.Context, err error) error {
 		return lostIn(sb.epitaph(ctx, gone), err)
 	}
 	err = translated(err)
-	if errors.Is(err, ErrGone) { // the transport knows that all of the service has ended
+	if errors.Is(err, ErrGone) { // the transport knows that the whole service has ended
 		return err
 	}
-	// A broken connection may mean that the sandbox is gone.
+	// A broken connection may mean that the sandbox has ended.
 	e, ok := errors.AsType[*api.Error](err)
 	lost := errors.Is(err, ErrCommandLost) || errors.Is(err, ErrKernelLost)
 	if !lost && (!ok || e.StatusCode != 0) {
@@ -77,8 +77,8 @@ func (sb *Sandbox) explained(ctx context.Context, err error) error {
 	return err
 }
 
-// lostIn returns the error of a call that err ended. What was lost from sight in a
-// sandbox that is only paused is still there.
+// lostIn returns the error of a call that failed with err because of gone. A command or kernel
+// whose connection was lost still exists if the sandbox is only paused.
 func lostIn(gone *GoneError, err error) error {
 	for _, lost := range []error{ErrCommandLost, ErrKernelLost} {
 		if gone.State == GonePaused && errors.Is(err, lost) {
@@ -88,8 +88,7 @@ func lostIn(gone *GoneError, err error) error {
 	return gone
 }
 
-// translated turns an error of the libraries that carry a call into one of
-// package api.
+// translated converts an error of the transport libraries to an error of package api.
 func translated(err error) error {
 	if errors.Is(err, ErrCommandLost) || errors.Is(err, ErrKernelLost) || errors.Is(err, ErrNeedsWebsocket) || errors.Is(err, ErrUnknownLanguage) {
 		return err
@@ -98,7 +97,7 @@ func translated(err error) error {
 		return api.ResponseError(http.MethodGet, "/api/kernels", e.StatusCode, e.Header, e.Body)
 	}
 	if errors.Is(err, websocket.ErrBadHandshake) {
-		return err // it has the answer
+		return err // the error contains the answer
 	}
 	if e, ok := errors.AsType[*api.Error](err); ok {
 		return e
@@ -123,7 +122,7 @@ func translated(err error) error {
 	return wireError("/process.Process", rpc)
 }
 
-// wireError returns the error with which a service of envd answered.
+// wireError returns the error for an error answer of an envd service.
 func wireError(service string, rpc *connect.Error) *api.Error {
 	return &api.Error{
 		Method: http.MethodPost, Path: service, StatusCode: rpcStatus[rpc.Code()],
@@ -151,7 +150,8 @@ var rpcStatus = map[connect.Code]int{
 	connect.CodeUnauthenticated:    http.StatusUnauthorized,
 }
 
-// probe asks envd whether it is there; only [ErrGone] is a definite no.
+// probe checks whether envd answers. Only [ErrGone] means that the sandbox certainly does not
+// run.
 func (sb *Sandbox) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -159,7 +159,7 @@ func (sb *Sandbox) probe(ctx context.Context) error {
 	return err
 }
 
-// health returns the status with which envd answers when it is asked how it is.
+// health returns the status of envd's answer to a health request.
 func (sb *Sandbox) health(ctx context.Context) (status int, err error) {
 	daemon := portClient{sb, protocol.PortEnvd}
 	r, err := daemon.request(ctx, http.MethodGet, "/health", nil)
@@ -173,18 +173,18 @@ func (sb *Sandbox) health(ctx context.Context) (status int, err error) {
 	return response.StatusCode, response.Body.Close()
 }
 
-// missing turns the control plane's 404 about a sandbox into a [*GoneError]. The
-// service may know what happened to the sandbox.
+// missing converts the control plane's 404 for a sandbox to a [*GoneError]. The service may
+// report what happened to the sandbox.
 func missing(id string, err error) error {
 	if e, ok := errors.AsType[*api.Error](err); ok && errors.Is(e, api.ErrNotFound) {
 		gone := &GoneError{ID: id, State: GoneKilled, Reason: e.Message, At: time.Now(), cause: err}
-		gone.tell(e)
+		gone.fill(e)
 		return gone
 	}
 	return err
 }
 
-// epitaph adds what can be found out about why the sandbox is gone.
+// epitaph adds to gone the known reason for the end of the sandbox.
 func (sb *Sandbox) epitaph(ctx context.Context, gone *GoneError) *GoneError {
 	endAt := sb.end()
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -195,7 +195,7 @@ func (sb *Sandbox) epitaph(ctx context.Context, gone *GoneError) *GoneError {
 	switch {
 	case err == nil && info.State == api.StatePaused:
 		told.paused(info.EndAt)
-	case answered && told.tell(answer):
+	case answered && told.fill(answer):
 	case !time.Now().Before(endAt):
 		told.State, told.Reason, told.At = GoneExpired, lifetimeEnded, endAt
 	}

@@ -21,56 +21,52 @@ import (
 )
 
 const (
-	// DefaultIdleTimeout limits the time that a transfer stands still, unless [FileParams]
-	// sets another limit.
+	// DefaultIdleTimeout is the default of [FileParams].IdleTimeout.
 	DefaultIdleTimeout = time.Minute
 	// parallelWrites is the number of files that [Files.WriteFiles] writes at once.
 	parallelWrites = 4
 )
 
-// Files works with a sandbox's files. Relative paths and "~" start at the user's
-// home. Files are created as the user, but access is root's: the service reads
-// and writes with root's rights, so permissions are not enforced. Errors are
-// [*fs.PathError]; errors.Is finds fs.ErrNotExist, fs.ErrExist, syscall.ENOSPC
-// and the like in them.
+// Files works with a sandbox's files. Relative paths and "~" begin at the user's home. New
+// files belong to the user, but the service reads and writes with the rights of root, so
+// permissions are not enforced. Errors are [*fs.PathError]. errors.Is finds fs.ErrNotExist,
+// fs.ErrExist, syscall.ENOSPC and similar errors in them.
 //
-// Names may hold any character. Read, Open and the write methods also take names
-// that are not UTF-8; the other calls cannot carry these and refuse them with
-// fs.ErrInvalid. It is safe for concurrent use.
+// Names may contain any character. Read, Open and the write methods also accept names that are
+// not UTF-8. The other calls cannot transmit such names and return fs.ErrInvalid. Files is safe
+// for concurrent use.
 type Files struct {
 	sb  *Sandbox
 	rpc filesystemconnect.FilesystemClient
 }
 
-// FileParams sets how a file is read or written.
+// FileParams sets how to read or write a file.
 type FileParams struct {
-	// User owns the written files, and relative paths start at this user's home; empty means the
-	// sandbox's default user.
+	// User is the owner of written files, and relative paths begin at this user's home. Empty
+	// means the sandbox's default user.
 	User string
-	// Gzip compresses the content in transit. The reader of a file receives the
-	// unpacked content, however long that is. Daemons before 0.5.7 receive uploads
-	// uncompressed.
+	// Gzip compresses the content in transit. The reader of a file receives the unpacked
+	// content, which may have any length. Daemons before 0.5.7 receive uploads uncompressed.
 	Gzip bool
-	// IdleTimeout ends a transfer with [ErrIdle] if no byte moves for that long;
-	// time that the caller's own reader or writer takes does not count. 0 means
-	// [DefaultIdleTimeout], a negative value no limit. The time for the whole
-	// transfer is limited only by the context.
+	// IdleTimeout ends a transfer with [ErrIdle] if no byte moves for that long. The time of
+	// the caller's own reader or writer does not count. 0 means [DefaultIdleTimeout], a
+	// negative value no limit. Only the context limits the time for the whole transfer.
 	IdleTimeout time.Duration
-	// Progress is called with the number of bytes of content moved so far: at most
-	// ten times a second, one call at a time, and once at the end with the total. A
-	// download calls it from within Read, an upload from another goroutine, but
-	// never after the call has returned. It must not block. May be nil.
+	// Progress is called with the number of bytes of content moved so far; nil means no calls.
+	// It is called at most ten times a second, one call at a time, and once at the end with the
+	// total. A download calls it from within Read, an upload from another goroutine, but never
+	// after the call has returned. It must not block.
 	Progress func(bytes int64)
-	// Metadata are labels of the file that is written, which replace those it had:
-	// the keys use the letters of an HTTP header and are kept in lower case, the
-	// values are printable ASCII of at most 4 KiB. They need envd 0.6.2. Setting any
-	// for a read is an error; [Files.Stat] returns them.
+	// Metadata contains labels for the written file, which replace its earlier labels. The keys
+	// consist of characters that are valid in an HTTP header name, and are stored in lower
+	// case. The values are printable ASCII of at most 4 KiB. Labels need envd 0.6.2. Setting
+	// Metadata for a read is an error; [Files.Stat] returns the labels.
 	Metadata map[string]string
 }
 
 func newFiles(sb *Sandbox) *Files { return &Files{sb, newFilesystemClient(sb)} }
 
-// Read returns the whole content of a file; Open streams it.
+// Read returns the whole content of a file. Use Open to stream it.
 func (f *Files) Read(ctx context.Context, path string, p *FileParams) ([]byte, error) {
 	r, err := f.Open(ctx, path, p)
 	if err != nil {
@@ -90,8 +86,8 @@ func (f *Files) ReadText(ctx context.Context, path string, p *FileParams) (strin
 	return string(data), err
 }
 
-// Open opens a file for reading; its content is streamed, and Close must be
-// called. ctx bounds the reading, too.
+// Open opens a file for reading and streams its content. The caller must close it. ctx also
+// limits the reading.
 func (f *Files) Open(ctx context.Context, path string, p *FileParams) (io.ReadCloser, error) {
 	p = cmp.Or(p, &FileParams{})
 	if len(p.Metadata) > 0 {
@@ -111,7 +107,7 @@ func (f *Files) Open(ctx context.Context, path string, p *FileParams) (io.ReadCl
 		defer end()
 		return nil, fail("open", err)
 	}
-	// Close of the handle must not wait for a caller that has stopped reading.
+	// Closing the handle must not wait for a caller that has stopped reading.
 	context.AfterFunc(ctx, end)
 	return &fileReader{
 		content: content, body: body, idle: idle, progress: newProgress(p.Progress), end: end,
@@ -126,9 +122,8 @@ func (f *Files) download(ctx context.Context, path string, p *FileParams) (conte
 		encoding = "gzip"
 	}
 	response, err := f.get(ctx, path, p.User, encoding)
-	// The service's daemon seeks to the end of a file before it sends it
-	// uncompressed, which fails for files in /proc. To send one compressed it just
-	// reads it.
+	// For an uncompressed answer, the service's daemon first seeks to the end of the file,
+	// which fails for files in /proc. For a compressed one it only reads the file.
 	if e, ok := errors.AsType[*api.Error](err); ok && !p.Gzip && e.StatusCode == http.StatusInternalServerError && e.Message == "seeker can't seek" {
 		response, err = f.get(ctx, path, p.User, "gzip")
 	}
@@ -150,19 +145,20 @@ func (f *Files) get(ctx context.Context, path, user, encoding string) (*http.Res
 	if err != nil {
 		return nil, err
 	}
-	// This is never left to the transport, which does not report the length of what
+	// The transport must not choose this, because it does not report the length of content that
 	// it unpacks.
 	request.Header.Set("Accept-Encoding", encoding)
 	return f.do(request)
 }
 
-// Write writes a file. It creates the file and its directories if they are missing, and replaces
-// the content of the file.
+// Write writes a file. It creates the file and its directories if they are missing, and
+// replaces the content of an existing file.
 //
-// If a write fails halfway, because ctx ended or the connection broke, the local cloud keeps the
-// old file, or none; so does a snapshot or fork that is made during the write. The service's
-// daemon writes as the data arrives: there the part that arrived replaces the old content. To
-// replace a file atomically there, write to another name and then use [Files.Rename].
+// If a write fails halfway, because ctx ended or the connection broke, the local cloud keeps
+// the old file, or creates none. A snapshot or fork during the write also has the old file, or
+// none. The service's daemon writes the data as it arrives, so a partial write replaces the old
+// content. To replace a file atomically there, write to another name and then use
+// [Files.Rename].
 func (f *Files) Write(ctx context.Context, path string, data []byte, p *FileParams) error {
 	return f.WriteFrom(ctx, path, bytes.NewReader(data), p)
 }
@@ -172,9 +168,9 @@ func (f *Files) WriteText(ctx context.Context, path, text string, p *FileParams)
 	return f.WriteFrom(ctx, path, strings.NewReader(text), p)
 }
 
-// WriteFrom is like Write, but streams the bytes of r; a nil r writes an empty file. An error of r
-// cuts the upload off, with the effect that Write describes, and is returned. r is not read after
-// WriteFrom returns, but a Read that is in progress then is not waited for.
+// WriteFrom is like Write, but streams the bytes of r; a nil r writes an empty file. An error
+// of r is returned, and ends the upload with the effect that Write describes. After WriteFrom
+// has returned, it does not read r again, but one Read may still be in progress.
 func (f *Files) WriteFrom(ctx context.Context, path string, r io.Reader, p *FileParams) error {
 	p = cmp.Or(p, &FileParams{})
 	progress := newProgress(p.Progress)
@@ -189,19 +185,19 @@ func (f *Files) WriteFrom(ctx context.Context, path string, r io.Reader, p *File
 type FileContent struct {
 	// Path is the path of the file.
 	Path string
-	// Content is read once; nil means an empty file.
+	// Content is the content, which is read once; nil means an empty file.
 	Content io.Reader
 }
 
-// WriteFiles writes many files, four at once and in no particular order. The first failure is
-// returned and ends the other writes: complete files stay, and files that were being written are
-// left as Write describes. p applies to each of them; Progress counts them together.
+// WriteFiles writes many files, four at once and in no particular order. It returns the first
+// error, which ends the other writes. Complete files stay, and incomplete ones are left as
+// Write describes. p applies to each file; Progress counts the bytes of all files together.
 func (f *Files) WriteFiles(ctx context.Context, files []FileContent, p *FileParams) error {
 	p = cmp.Or(p, &FileParams{})
 	progress := newProgress(p.Progress)
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallelWrites)
-	for _, file := range files { // after the first failure each says so at once
+	for _, file := range files { // after the first error, each further write fails at once
 		group.Go(func() error { return f.write(ctx, file.Path, file.Content, p, progress) })
 	}
 	if err := group.Wait(); err != nil {
@@ -225,7 +221,7 @@ func (f *Files) write(ctx context.Context, path string, r io.Reader, p *FilePara
 	s := &source{r: r, idle: newIdleTimer(p.IdleTimeout, cancel), progress: progress}
 	err = f.upload(ctx, path, s, p)
 	if own := s.end(); own != nil && ctx.Err() == nil {
-		return f.pathError("write", path, own) // the transport calls it a connection that broke
+		return f.pathError("write", path, own) // for the transport, the caller's error is a broken connection
 	}
 	if err != nil {
 		return f.failed(ctx, "write", path, err)
@@ -264,13 +260,13 @@ func (f *Files) upload(ctx context.Context, path string, s *source, p *FileParam
 		return err
 	}
 	defer response.Body.Close()
-	// The answer repeats the path; reading it to its end lets the connection be
-	// reused.
+	// The answer repeats the path. The connection can be reused if the answer is read to its
+	// end.
 	_, err = io.Copy(io.Discard, io.LimitReader(response.Body, maxAnswer))
 	return err
 }
 
-// maxAnswer bounds how much is read of an answer that is not a file.
+// maxAnswer limits the bytes that are read of an answer other than a file.
 const maxAnswer = 64 << 10
 
 func (f *Files) request(ctx context.Context, method, path, user string, body io.Reader) (*http.Request, error) {
@@ -284,7 +280,7 @@ func (f *Files) request(ctx context.Context, method, path, user string, body io.
 	return portClient{f.sb, protocol.PortEnvd}.request(ctx, method, "/files?"+query.Encode(), body)
 }
 
-// do sends a request; any status other than 200 is an error.
+// do sends a request. It returns an error for any status other than 200.
 func (f *Files) do(request *http.Request) (*http.Response, error) {
 	response, err := portClient{f.sb, protocol.PortEnvd}.Do(request)
 	if err != nil {

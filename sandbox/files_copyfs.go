@@ -12,17 +12,17 @@ import (
 	"github.com/e2bctl/e2bctl/internal/archive"
 )
 
-// CopyFS copies a file system, such as an [embed.FS], into a directory of the sandbox, as
-// [os.CopyFS] does: the directory is created if it is missing, and a file that exists is not
-// replaced but an [fs.ErrExist]. Everything else is copied then, too; after other errors a part
-// may have been. All files are the default user's, executable where they were, otherwise with the
-// modes of new files. Symbolic links are copied as they are, wherever they lead. Anything else,
-// such as a device, is an [fs.ErrInvalid].
+// CopyFS copies a file system, such as an [embed.FS], into a directory of the sandbox, like
+// [os.CopyFS]. It creates a missing directory. It does not replace existing files: it copies
+// everything else and returns an [fs.ErrExist]. After other errors, a part of the files may
+// have been copied. All files belong to the default user. They have the modes of new files, and
+// are executable if the originals are. Symbolic links are copied as they are, wherever they
+// lead. Other kinds of files, such as a device, are an [fs.ErrInvalid].
 //
-// The content is sent as an archive, through a file in the user's home, and unpacked by
-// the sandbox's tar. It is not held in memory. A file that changes its length meanwhile is
-// an error. The limits of time are ctx and [DefaultIdleTimeout]. [Files.UploadDir] has
-// more settings.
+// The content is sent as an archive, which is stored in the user's home and unpacked by the
+// sandbox's tar. It is not kept in memory. The error is not nil if the length of a file changes
+// during the copy. ctx and [DefaultIdleTimeout] limit the time. [Files.UploadDir] has more
+// settings.
 func (f *Files) CopyFS(ctx context.Context, fsys fs.FS, dir string) error {
 	ctx, end, err := f.sb.begin(ctx)
 	if err != nil {
@@ -49,14 +49,15 @@ func (f *Files) CopyFS(ctx context.Context, fsys fs.FS, dir string) error {
 	return f.failed(ctx, "copy", dir, err)
 }
 
-// copyLine unpacks the archive, which needs no name once it is open, and replaces nothing.
+// copyLine unpacks the archive without replacing files. It removes the archive's name as soon
+// as the archive is open.
 const copyLine = `{ rm -f -- "$ARCHIVE"; export LC_ALL=C; mkdir -p -- "$DIR" && exec tar -x -k -m -o -f - -C "$DIR"; } <"$ARCHIVE"`
 
-// saysExists reports whether a line of mkdir or tar ends with this reason. A file's name, which
-// comes before the reason, may contain the same words.
+// saysExists reports whether a line of mkdir or tar ends with this reason. It checks only the
+// end, because a file's name may contain the same words.
 func saysExists(line string) bool { return strings.HasSuffix(line, ": File exists") }
 
-// existsError is a copy that found files in its way: what tar says names them.
+// existsError reports a copy that met existing files; the output of tar names them.
 type existsError struct{ *ExitError }
 
 func (*existsError) Is(target error) bool { return target == fs.ErrExist }

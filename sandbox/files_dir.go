@@ -21,72 +21,70 @@ import (
 )
 
 const (
-	// DefaultMaxBytes and DefaultMaxFiles limit what [Files.DownloadDir] copies
-	// unless [DownloadDirParams] sets other limits: 1 GiB, and 100,000 files,
-	// directories and links.
+	// DefaultMaxBytes and DefaultMaxFiles are the default limits of [Files.DownloadDir]: 1 GiB,
+	// and 100,000 files, directories and links. [DownloadDirParams] sets other limits.
 	DefaultMaxBytes = 1 << 30
 	DefaultMaxFiles = 100_000
 )
 
-// ErrTooLarge reports that a limit of the call was exceeded, by a directory of the sandbox or by
-// the output of a program that [Commands.Output] runs.
+// ErrTooLarge means that a directory of the sandbox, or the output of a program that
+// [Commands.Output] runs, exceeded a limit of the call.
 var ErrTooLarge = archive.ErrTooLarge
 
-// UploadDirParams sets how a directory is copied into a sandbox.
+// UploadDirParams sets how to copy a directory into a sandbox.
 type UploadDirParams struct {
-	// User is the user at whose home a relative path starts, and who owns what is
-	// created; empty means the sandbox's default user.
+	// User is the owner of new files, and relative paths begin at this user's home. Empty means
+	// the sandbox's default user.
 	User string
-	// Exclude returns true for an entry to leave out, with everything below it.
-	// Names are paths relative to the directory, with slashes. May be nil.
+	// Exclude returns true for an entry to leave out, including everything below it. The name
+	// is the path relative to the directory, with slashes. May be nil.
 	Exclude func(name string, entry fs.DirEntry) bool
-	// Skipped is called for each file that cannot be copied: sockets, pipes, devices. Names and
-	// reasons may hold anything that a file name can. May be nil.
+	// Skipped is called for each file that cannot be copied: a socket, pipe or device. name and
+	// why may contain any character of a file name. May be nil.
 	Skipped func(name, why string)
-	// Gzip, IdleTimeout and Progress are those of [FileParams], applied to the
-	// archive in which the directory is sent.
+	// Gzip, IdleTimeout and Progress have the meaning of the fields of [FileParams]. They apply
+	// to the archive in which the directory is sent.
 	Gzip        bool
 	IdleTimeout time.Duration
 	Progress    func(bytes int64)
 }
 
-// DownloadDirParams sets how a directory is copied out of a sandbox.
+// DownloadDirParams sets how to copy a directory out of a sandbox.
 type DownloadDirParams struct {
-	// User is the user at whose home a relative path starts, and with whose rights
-	// the directory is read; empty means the sandbox's default user.
+	// User is the user whose rights apply to reading, and relative paths begin at this user's
+	// home. Empty means the sandbox's default user.
 	User string
-	// MaxBytes limits the bytes of all files together, and MaxFiles the number of files,
-	// directories and links. If there are more, DownloadDir returns [ErrTooLarge], and the
-	// files copied before stay. Zero means [DefaultMaxBytes] and [DefaultMaxFiles]. A
-	// negative value means no limit: then code in the sandbox can fill this machine's disk.
+	// MaxBytes limits the bytes of all files together. MaxFiles limits the number of files,
+	// directories and links. If a limit is exceeded, DownloadDir returns [ErrTooLarge], and the
+	// files copied so far stay. Zero means [DefaultMaxBytes] and [DefaultMaxFiles]. A negative
+	// value means no limit; code in the sandbox can then fill this machine's disk.
 	MaxBytes, MaxFiles int64
-	// Skipped is called for each file that is not copied: devices and the like, and symbolic links
-	// that lead, or may lead, out of the directory. Names and reasons come from the sandbox and
-	// may hold anything. May be nil.
+	// Skipped is called for each file that is not copied: devices and similar files, and
+	// symbolic links that lead, or may lead, out of the directory. name and why come from the
+	// sandbox and may contain anything. May be nil.
 	Skipped func(name, why string)
-	// Progress is called with the number of bytes received so far, including the
-	// archive's headers, as often as that of [FileParams], on the caller's
-	// goroutine. May be nil.
+	// Progress is called with the number of bytes received so far, including the archive's
+	// headers. It is called on the caller's goroutine, as often as [FileParams].Progress. May
+	// be nil.
 	Progress func(bytes int64)
 }
 
-// UploadDir copies the content of a directory of this machine into a directory of
-// the sandbox, which is created if it is missing; existing files of the same name
-// are replaced and others stay. Modes, times and symbolic links are kept, and
-// links are not followed. The content is sent as an archive, through a file in
-// the user's home, and unpacked by the sandbox's tar: it is not held in memory,
-// and takes twice its space until it is unpacked.
+// UploadDir copies the content of a directory of this machine into a directory of the sandbox.
+// It creates a missing directory, replaces existing files of the same name and keeps others. It
+// keeps modes, times and symbolic links, and does not follow links. The content is sent as an
+// archive, which is stored in the user's home and unpacked by the sandbox's tar. It is not kept
+// in memory, and needs twice its space until it is unpacked.
 //
-// A directory that is created gets its name when it is complete: until then it is
-// hidden beside that name, and a failed upload leaves nothing there. One that exists
-// is written file by file: a fork, a snapshot or a pause in the middle has some of them.
+// A new directory appears under its name when it is complete. Until then it has a hidden name
+// beside it, and a failed upload leaves nothing there. An existing directory is written file by
+// file, so a fork, a snapshot or a pause in the middle sees some of the new files.
 func (f *Files) UploadDir(ctx context.Context, local, dir string, p *UploadDirParams) error {
 	p = cmp.Or(p, &UploadDirParams{})
 	root, err := os.OpenRoot(local)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = root.Close() }() // it was read through only
+	defer func() { _ = root.Close() }() // it was only used for reading
 	ctx, end, err := f.sb.begin(ctx)
 	if err != nil {
 		return err
@@ -98,16 +96,16 @@ func (f *Files) UploadDir(ctx context.Context, local, dir string, p *UploadDirPa
 	})
 }
 
-// unpackInto has send send an archive to a file of the sandbox, and unpacks it into a
-// directory.
+// unpackInto calls send to send an archive to a file of the sandbox, and unpacks the archive
+// into a directory.
 func (f *Files) unpackInto(ctx context.Context, dir, user string, send func(ctx context.Context, file string) error) error {
-	if err := rpcPath(dir); err != nil { // before anything is sent
+	if err := rpcPath(dir); err != nil { // checked before anything is sent
 		return f.failed(ctx, "upload", dir, err)
 	}
 	file := ".e2bctl-" + rand.Text() + ".tar"
 	if err := send(ctx, file); err != nil {
-		f.discard(ctx, file, user) // not every daemon removes an upload that was cut off
-		return named("upload", f.sb.ID()+":"+dir, err)
+		f.discard(ctx, file, user) // not every daemon removes an incomplete upload
+		return withName("upload", f.sb.ID()+":"+dir, err)
 	}
 	dir = cmp.Or(strings.TrimRight(dir, "/"), dir)
 	unpacked := dir[:strings.LastIndexByte(dir, '/')+1] + ".e2bctl-" + rand.Text()
@@ -121,9 +119,10 @@ func (f *Files) unpackInto(ctx context.Context, dir, user string, send func(ctx 
 	return nil
 }
 
-// unpackLine unpacks the archive into a directory. Once the archive is open it needs no
-// name: however tar ends, it is not left behind. It is opened twice, for a directory
-// that somebody else makes meanwhile. What ends in . or .. cannot be named last.
+// unpackLine unpacks the archive into a directory. It removes the archive's name as soon as the
+// archive is open, so that nothing remains however tar ends. It opens the archive twice, for
+// the case that another process creates the directory in between. A path that ends in . or ..
+// cannot be renamed to, so its directory is not created under a hidden name.
 const unpackLine = `{ rm -f -- "$ARCHIVE"
 last=${DIR##*/}
 if [ -e "$DIR" ] || [ -L "$DIR" ] || [ "$last" = . ] || [ "$last" = .. ]; then
@@ -140,24 +139,23 @@ fi
 exit $status
 } < "$ARCHIVE" 3< "$ARCHIVE"`
 
-// discard removes an archive that is no longer needed, even if the call's context
-// has ended.
+// discard removes an archive, even if the call's context has ended.
 func (f *Files) discard(ctx context.Context, file, user string) {
 	f.sb.background(ctx, func(ctx context.Context) {
 		request := connect.NewRequest(&filesystem.RemoveRequest{Path: file})
 		asUser(request.Header(), user)
-		_, _ = f.rpc.Remove(ctx, request) // there is no caller left to tell
+		_, _ = f.rpc.Remove(ctx, request) // no caller remains to receive the error
 	})
 }
 
-// removeTree removes a directory in the background. What has been working in it may still
-// be dying and create files, and an ordinary user cannot empty directories that are closed
-// for writing.
+// removeTree removes a directory in the background. It tries several times, because processes
+// that use the directory may still create files while they end. It also makes directories
+// writable, because an ordinary user cannot otherwise empty them.
 func (sb *Sandbox) removeTree(ctx context.Context, user, dir string) {
 	const line = `cd && for n in {1..20}; do [ -d "$DIR" ] || exit 0; chmod -R u+rwx -- "$DIR"; rm -rf -- "$DIR" && exit; sleep 0.2; done; exit 1`
 	sb.background(ctx, func(ctx context.Context) {
 		envs := map[string]string{"DIR": shellPath(dir)}
-		_, _ = sb.Commands.run(ctx, ownShell(line), &CommandParams{User: user, Envs: envs}) // there is no caller left to tell
+		_, _ = sb.Commands.run(ctx, ownShell(line), &CommandParams{User: user, Envs: envs}) // no caller remains to receive the error
 	})
 }
 
@@ -171,7 +169,8 @@ func (f *Files) sendArchive(ctx context.Context, pack func(context.Context, io.W
 		defer close(packed)
 		err := pack(ctx, w)
 		if err != nil {
-			// net/http compares it, which panics for errors such as those of archive/tar.
+			// net/http compares this error with ==, which panics for errors such as those of
+			// archive/tar.
 			err = fmt.Errorf("pack the files: %w", err)
 		}
 		w.CloseWithError(err)
@@ -183,14 +182,13 @@ func (f *Files) sendArchive(ctx context.Context, pack func(context.Context, io.W
 	return err
 }
 
-// DownloadDir copies the content of a directory of the sandbox into a directory
-// of this machine, which is created if it is missing; files and links that are in
-// the way are replaced and others stay. Modes except setuid and setgid, times and
-// symbolic links are kept. The content is packed by the sandbox's tar, and is not
-// held in memory.
+// DownloadDir copies the content of a directory of the sandbox into a directory of this
+// machine. It creates a missing directory, replaces existing files and links of the same name
+// and keeps others. It keeps modes except setuid and setgid, times and symbolic links. The
+// sandbox's tar packs the content, which is not kept in memory.
 //
-// The content of a sandbox is not trusted: no name and no link leads to a write outside of local,
-// and p limits how much is written. If the path is not a directory, the error is syscall.ENOTDIR.
+// The content of a sandbox is not trusted: no name and no link causes a write outside of local,
+// and p limits the amount of data. The error is syscall.ENOTDIR if the path is not a directory.
 func (f *Files) DownloadDir(ctx context.Context, dir, local string, p *DownloadDirParams) error {
 	p = cmp.Or(p, &DownloadDirParams{})
 	ctx, end, err := f.sb.begin(ctx)
@@ -209,7 +207,7 @@ func (f *Files) DownloadDir(ctx context.Context, dir, local string, p *DownloadD
 	err = f.dirCommand(ctx, p.User, `[ -e "$DIR" ] || exit 102; [ -d "$DIR" ] || exit 120; exec tar -c -f - -C "$DIR" .`,
 		map[string]string{"DIR": dir}, counted{w, progress})
 	w.CloseWithError(err)
-	// If both failed, what broke the archive is the better reason.
+	// If both failed, the error that broke the archive is the better reason.
 	unpackErr := <-unpacked
 	switch exit, exited := errors.AsType[*ExitError](err); {
 	case exited && exit.Result.ExitCode == 102:
@@ -226,8 +224,7 @@ func (f *Files) DownloadDir(ctx context.Context, dir, local string, p *DownloadD
 	return nil
 }
 
-// receiveArchive unpacks an archive. Nothing is created before the archive
-// begins.
+// receiveArchive unpacks an archive. It creates nothing before the archive begins.
 func receiveArchive(ctx context.Context, r io.Reader, local string, p *DownloadDirParams) error {
 	stream := bufio.NewReader(r)
 	if _, err := stream.Peek(1); err != nil {
@@ -240,7 +237,7 @@ func receiveArchive(ctx context.Context, r io.Reader, local string, p *DownloadD
 	if err != nil {
 		return err
 	}
-	defer func() { _ = root.Close() }() // every file of it has been closed
+	defer func() { _ = root.Close() }() // all files below it have been closed
 	u := archive.Unpacker{
 		Root: root, Skipped: orNothing(p.Skipped),
 		MaxBytes: cmp.Or(p.MaxBytes, DefaultMaxBytes), MaxFiles: cmp.Or(p.MaxFiles, DefaultMaxFiles),
@@ -248,13 +245,12 @@ func receiveArchive(ctx context.Context, r io.Reader, local string, p *DownloadD
 	if err := u.Unpack(ctx, stream); err != nil {
 		return err
 	}
-	_, err = io.Copy(io.Discard, stream) // tar pads its end
+	_, err = io.Copy(io.Discard, stream) // tar adds padding at the end
 	return err
 }
 
-// dirCommand runs a shell line of this package in the directory where relative
-// paths start. Paths are passed in its environment, where the shell does not
-// interpret them.
+// dirCommand runs a command line of this package in the directory where relative paths begin.
+// It passes paths in the environment, so that the shell does not interpret them.
 func (f *Files) dirCommand(ctx context.Context, user, line string, paths map[string]string, stdout io.Writer) error {
 	for name, path := range paths {
 		if err := rpcPath(path); err != nil {
@@ -266,8 +262,8 @@ func (f *Files) dirCommand(ctx context.Context, user, line string, paths map[str
 	return err
 }
 
-// shellPath returns path for a shell that runs in the directory where relative paths start.
-// The result is never taken for an option.
+// shellPath returns path for a shell in the directory where relative paths begin. No command
+// takes the result for an option.
 func shellPath(path string) string {
 	if path == "~" || strings.HasPrefix(path, "~/") {
 		path = "." + path[1:]

@@ -11,10 +11,10 @@ import (
 )
 
 // FS returns the files below root as an [fs.FS], with the methods of [fs.StatFS],
-// [fs.ReadDirFS], [fs.ReadFileFS], [fs.SubFS] and [fs.ReadLinkFS]. ctx bounds
-// everything that is done with it. Symbolic links are followed, even out of root,
-// as with [os.DirFS]; ReadLink returns the final target of a link. Every call is
-// a request to the sandbox: to walk a large tree use [Files.List] instead.
+// [fs.ReadDirFS], [fs.ReadFileFS], [fs.SubFS] and [fs.ReadLinkFS]. ctx limits all calls of the
+// returned value. Symbolic links are followed, even out of root, as with [os.DirFS]; ReadLink
+// returns the final target of a link. Every call is a request to the sandbox: to walk a large
+// tree use [Files.List] instead.
 func (f *Files) FS(ctx context.Context, root string) fs.FS {
 	return &fileSystem{ctx, f, root}
 }
@@ -33,16 +33,16 @@ var (
 	_ fs.ReadLinkFS = (*fileSystem)(nil)
 )
 
-// at returns the path of a name in the sandbox.
-func (s *fileSystem) at(op, name string) (string, error) {
+// pathOf returns the sandbox's path for a name.
+func (s *fileSystem) pathOf(op, name string) (string, error) {
 	if !fs.ValidPath(name) {
 		return "", &fs.PathError{Op: op, Path: name, Err: fs.ErrInvalid}
 	}
 	return path.Join(cmp.Or(s.root, "."), name), nil
 }
 
-// named replaces the sandbox's path in an error by the caller's name.
-func named(op, name string, err error) error {
+// withName replaces the sandbox's path in an error with the caller's name.
+func withName(op, name string, err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		err = e.Err
 	}
@@ -52,7 +52,7 @@ func named(op, name string, err error) error {
 	return &fs.PathError{Op: op, Path: name, Err: err}
 }
 
-// stat follows symbolic links.
+// stat describes a file and follows symbolic links.
 func (s *fileSystem) stat(op, name string) (*fsEntry, error) {
 	info, err := s.lstat(op, name)
 	if err != nil || info.about.Type != TypeSymlink {
@@ -60,22 +60,22 @@ func (s *fileSystem) stat(op, name string) (*fsEntry, error) {
 	}
 	target, err := s.files.Stat(s.ctx, info.about.SymlinkTarget, nil)
 	if err == nil && target.Type == TypeSymlink {
-		err = fs.ErrNotExist // a broken one leads to itself
+		err = fs.ErrNotExist // the target of a broken link is the link itself
 	}
 	if err != nil {
-		return nil, named(op, name, err)
+		return nil, withName(op, name, err)
 	}
 	return &fsEntry{info.name, target}, nil
 }
 
 func (s *fileSystem) lstat(op, name string) (*fsEntry, error) {
-	at, err := s.at(op, name)
+	at, err := s.pathOf(op, name)
 	if err != nil {
 		return nil, err
 	}
 	info, err := s.files.Stat(s.ctx, at, nil)
 	if err != nil {
-		return nil, named(op, name, err)
+		return nil, withName(op, name, err)
 	}
 	return &fsEntry{path.Base(name), info}, nil
 }
@@ -91,12 +91,12 @@ func (s *fileSystem) Open(name string) (fs.File, error) {
 	}
 	content, err := s.files.Open(s.ctx, path.Join(cmp.Or(s.root, "."), name), nil)
 	if err != nil {
-		return nil, named("open", name, err)
+		return nil, withName("open", name, err)
 	}
 	return &openFile{content, name, info}, nil
 }
 
-// Stat describes what a name leads to.
+// Stat describes a file and follows symbolic links.
 func (s *fileSystem) Stat(name string) (fs.FileInfo, error) {
 	info, err := s.stat("stat", name)
 	if err != nil {
@@ -105,7 +105,7 @@ func (s *fileSystem) Stat(name string) (fs.FileInfo, error) {
 	return info, nil
 }
 
-// Lstat describes a name itself.
+// Lstat describes a file and does not follow a symbolic link at the end of the name.
 func (s *fileSystem) Lstat(name string) (fs.FileInfo, error) {
 	info, err := s.lstat("lstat", name)
 	if err != nil {
@@ -128,23 +128,23 @@ func (s *fileSystem) ReadLink(name string) (string, error) {
 
 // ReadFile reads a file.
 func (s *fileSystem) ReadFile(name string) ([]byte, error) {
-	at, err := s.at("readfile", name)
+	at, err := s.pathOf("readfile", name)
 	if err != nil {
 		return nil, err
 	}
 	data, err := s.files.Read(s.ctx, at, nil)
-	return data, named("readfile", name, err)
+	return data, withName("readfile", name, err)
 }
 
 // ReadDir lists a directory.
 func (s *fileSystem) ReadDir(name string) ([]fs.DirEntry, error) {
-	at, err := s.at("readdir", name)
+	at, err := s.pathOf("readdir", name)
 	if err != nil {
 		return nil, err
 	}
 	infos, err := s.files.List(s.ctx, at, nil)
 	if err != nil {
-		return nil, named("readdir", name, err)
+		return nil, withName("readdir", name, err)
 	}
 	entries := make([]fs.DirEntry, len(infos))
 	for i, info := range infos {
@@ -155,14 +155,14 @@ func (s *fileSystem) ReadDir(name string) ([]fs.DirEntry, error) {
 
 // Sub returns the files below a directory.
 func (s *fileSystem) Sub(name string) (fs.FS, error) {
-	at, err := s.at("sub", name)
+	at, err := s.pathOf("sub", name)
 	if err != nil {
 		return nil, err
 	}
 	return &fileSystem{s.ctx, s.files, at}, nil
 }
 
-// fsEntry is a file's description under the name that was asked for.
+// fsEntry is a file's description under the caller's name.
 type fsEntry struct {
 	name  string
 	about *FileInfo
@@ -192,10 +192,10 @@ func (f *openFile) Read(p []byte) (int, error) {
 	if err == nil || errors.Is(err, io.EOF) {
 		return n, err
 	}
-	return n, named("read", f.name, err)
+	return n, withName("read", f.name, err)
 }
 
-// openDir is an open directory; it is listed on the first read.
+// openDir is an open directory, which is listed at the first read.
 type openDir struct {
 	system *fileSystem
 	name   string
@@ -211,7 +211,7 @@ func (d *openDir) Read([]byte) (int, error) {
 	return 0, &fs.PathError{Op: "read", Path: d.name, Err: errors.New("is a directory")}
 }
 
-// ReadDir returns the next n entries, or all that are left.
+// ReadDir returns the next n entries, or all remaining ones if n is not positive.
 func (d *openDir) ReadDir(n int) ([]fs.DirEntry, error) {
 	if !d.listed {
 		entries, err := d.system.ReadDir(d.name)

@@ -13,12 +13,11 @@ const (
 
 	maxMetadataKey   = 246
 	maxMetadata      = 4096
-	metadataOverhead = 9 // that the daemon adds to every key
+	metadataOverhead = 9 // the daemon adds these bytes to every key
 )
 
-// setMetadata puts the labels of a file into the header of an upload. The daemon
-// would refuse some of what is refused here, too, but would drop the rest
-// silently.
+// setMetadata adds the labels of a file to the header of an upload. The daemon would refuse
+// some of the labels that setMetadata refuses, and silently drop the others.
 func (f *Files) setMetadata(h http.Header, metadata map[string]string) error {
 	if len(metadata) == 0 {
 		return nil
@@ -46,7 +45,7 @@ func (f *Files) setMetadata(h http.Header, metadata map[string]string) error {
 	return nil
 }
 
-// notToken reports whether a header's name cannot contain r.
+// notToken reports whether c is invalid in a header's name.
 func notToken(c rune) bool {
 	return (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && !strings.ContainsRune("!#$%&'*+-.^_`|~", c)
 }

@@ -12,25 +12,25 @@ import (
 	"time"
 )
 
-// TarParams sets how a tar stream is copied.
+// TarParams sets how to copy a tar stream.
 type TarParams struct {
-	// User is the user at whose home a relative path starts, with whose rights files are
-	// read, and who owns new files. Empty means the sandbox's default user.
+	// User is the owner of new files, and the user whose rights apply to reading. Relative
+	// paths begin at this user's home. Empty means the sandbox's default user.
 	User string
-	// IdleTimeout is that of [FileParams], for [Files.WriteTar].
+	// IdleTimeout has the meaning of [FileParams].IdleTimeout. Only [Files.WriteTar] uses it.
 	IdleTimeout time.Duration
 	// Progress is called with the number of bytes of the stream moved so far, as often as
-	// that of [FileParams]. May be nil.
+	// [FileParams].Progress. May be nil.
 	Progress func(bytes int64)
 }
 
-// ReadTar writes a file or directory of the sandbox to w as a tar stream, made by the
-// sandbox's tar. Names in it begin with the last name of path; of "dir/." it has the
-// content alone. Symbolic links are kept, and not followed. If ReadTar fails, w may have
-// got the beginning of a stream.
+// ReadTar writes a file or directory of the sandbox to w as a tar stream, which the sandbox's
+// tar creates. Names in the stream begin with the last name of path. For "dir/." the stream has
+// only the content of the directory. Symbolic links are kept, and not followed. If ReadTar
+// fails, w may have received the beginning of a stream.
 //
-// The stream comes from the sandbox and is not checked: it may be no archive, and unpacking
-// it without care may write anywhere. [Files.DownloadDir] unpacks with care.
+// The stream comes from the sandbox and is not checked. It may not be an archive, and careless
+// unpacking may write anywhere. [Files.DownloadDir] unpacks safely.
 func (f *Files) ReadTar(ctx context.Context, path string, w io.Writer, p *TarParams) error {
 	p = cmp.Or(p, &TarParams{})
 	ctx, end, err := f.sb.begin(ctx)
@@ -59,11 +59,11 @@ case $last in
 esac
 exec tar -c -f - -C "${SOURCE%/*}/" -- "$last"`
 
-// WriteTar unpacks a tar stream, which is not compressed, into a directory of the sandbox,
-// which is created if it is missing. Existing files of the same name are replaced and
-// others stay. The stream is sent and unpacked as [Files.UploadDir] does it; modes, times
-// and links are those of the archive. A stream that was cut off, so that it lacks the two
-// blocks of zeros at its end, is [io.ErrUnexpectedEOF], and nothing of it is unpacked.
+// WriteTar unpacks an uncompressed tar stream into a directory of the sandbox. It creates a
+// missing directory, replaces existing files of the same name and keeps others. It sends and
+// unpacks the stream like [Files.UploadDir]. Modes, times and links are those of the stream.
+// The error is [io.ErrUnexpectedEOF] if the stream was cut off and lacks the two blocks of
+// zeros at its end. Nothing is unpacked then.
 func (f *Files) WriteTar(ctx context.Context, dir string, r io.Reader, p *TarParams) error {
 	p = cmp.Or(p, &TarParams{})
 	ctx, end, err := f.sb.begin(ctx)
@@ -76,14 +76,14 @@ func (f *Files) WriteTar(ctx context.Context, dir string, r io.Reader, p *TarPar
 	})
 }
 
-// wholeTar is a tar stream whose end is an error if it was cut off, which tar itself does
-// not notice between two files.
+// wholeTar reads a tar stream and returns an error if it was cut off. tar itself does not
+// notice a cut between two files.
 type wholeTar struct {
 	r     io.Reader
-	zeros int // the number of zero bytes that came last
+	zeros int // the number of zero bytes at the end so far
 }
 
-// tarEnd is the least number of zero bytes at the end of a tar stream.
+// tarEnd is the minimum number of zero bytes at the end of a tar stream.
 const tarEnd = 2 * 512
 
 func (w *wholeTar) Read(p []byte) (int, error) {

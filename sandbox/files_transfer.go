@@ -14,14 +14,13 @@ import (
 	"time"
 )
 
-// ErrIdle: no byte of a file moved for the time of [FileParams.IdleTimeout]. It
-// matches [os.ErrDeadlineExceeded], too.
+// ErrIdle means that no byte of a file moved for [FileParams.IdleTimeout]. It also matches
+// [os.ErrDeadlineExceeded].
 var ErrIdle = fmt.Errorf("sandbox: the transfer stood still: %w", os.ErrDeadlineExceeded)
 
-// idleTimer ends a transfer that stands still while the timer is armed, as it is
-// at first.
+// idleTimer ends a transfer if no byte moves while the timer is armed. It is armed at first.
 type idleTimer struct {
-	timer *time.Timer // nil: no bound
+	timer *time.Timer // nil: no limit
 	after time.Duration
 }
 
@@ -48,12 +47,12 @@ func (t *idleTimer) rest() {
 	}
 }
 
-// progressInterval is the shortest time between two reports of progress.
+// progressInterval is the minimum time between two calls of Progress.
 const progressInterval = 100 * time.Millisecond
 
-// progress counts what transfers move, and reports it.
+// progress counts the bytes that transfers move, and reports them.
 type progress struct {
-	tell func(int64) // nil: not reported
+	tell func(int64) // nil: no reports
 
 	mu    sync.Mutex
 	total int64
@@ -84,7 +83,7 @@ func (p *progress) finish() {
 	p.tell(p.total)
 }
 
-// fileReader is a file that is being read.
+// fileReader reads the content of a file from the sandbox.
 type fileReader struct {
 	content  io.Reader
 	body     io.ReadCloser
@@ -116,7 +115,7 @@ func (r *fileReader) Close() error {
 	return r.body.Close()
 }
 
-// unexpectedEOF distinguishes content that ends before it began from empty
+// unexpectedEOF converts an io.EOF at the beginning, so that missing content differs from empty
 // content.
 func unexpectedEOF(err error) error {
 	if errors.Is(err, io.EOF) {
@@ -125,8 +124,8 @@ func unexpectedEOF(err error) error {
 	return err
 }
 
-// source is the reader of an upload. The transport may still be reading after
-// it has answered; r and the progress belong to the caller again by then.
+// source is the reader of an upload. The transport may still read after it has answered. By
+// then r and the progress belong to the caller again, so source does not use them.
 type source struct {
 	r        io.Reader
 	idle     *idleTimer
@@ -134,7 +133,7 @@ type source struct {
 
 	mu     sync.Mutex
 	ended  bool
-	failed error // that of r
+	failed error // the error of r
 }
 
 var errUploadEnded = errors.New("the upload has ended")
@@ -157,7 +156,7 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// going calls do unless the upload has ended.
+// going calls do unless the upload has ended, and reports whether it did.
 func (s *source) going(do func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,7 +167,7 @@ func (s *source) going(do func()) bool {
 	return true
 }
 
-// end ends the upload, and returns the error of r, if that ended it.
+// end ends the upload. It returns the error of r if that error ended the upload.
 func (s *source) end() error {
 	s.going(func() {
 		s.ended = true
@@ -179,7 +178,7 @@ func (s *source) end() error {
 	return s.failed
 }
 
-// lengthOf returns how many bytes r will return, or -1 if that is not certain.
+// lengthOf returns the number of bytes that r will return, or -1 if it is unknown.
 func lengthOf(r io.Reader) int64 {
 	switch r := r.(type) {
 	case *bytes.Reader:
@@ -192,19 +191,19 @@ func lengthOf(r io.Reader) int64 {
 	return -1
 }
 
-// form wraps content in the form that daemons before 0.5.7 require, whose query
-// names the file.
+// form wraps content in the multipart form that daemons before 0.5.7 require. The query names
+// the file.
 func form(content io.Reader) (io.Reader, string) {
 	var frame bytes.Buffer
 	w := multipart.NewWriter(&frame)
-	_, _ = w.CreateFormFile("file", "file") // a buffer takes everything
+	_, _ = w.CreateFormFile("file", "file") // writing to a buffer cannot fail
 	head := bytes.Clone(frame.Bytes())
 	frame.Reset()
 	_ = w.Close()
 	return io.MultiReader(bytes.NewReader(head), content, &frame), w.FormDataContentType()
 }
 
-// deflater compresses what it reads.
+// deflater compresses the bytes of its reader.
 type deflater struct {
 	content io.Reader
 	z       *gzip.Writer
@@ -215,7 +214,7 @@ type deflater struct {
 
 func newDeflater(content io.Reader) *deflater {
 	d := &deflater{content: content, chunk: make([]byte, 64<<10)}
-	d.z, _ = gzip.NewWriterLevel(&d.packed, gzip.BestSpeed) // a level there is
+	d.z, _ = gzip.NewWriterLevel(&d.packed, gzip.BestSpeed) // the level is valid
 	return d
 }
 
@@ -225,7 +224,7 @@ func (d *deflater) Read(p []byte) (int, error) {
 			return 0, d.err
 		}
 		n, err := d.content.Read(d.chunk)
-		_, _ = d.z.Write(d.chunk[:n]) // a buffer takes everything
+		_, _ = d.z.Write(d.chunk[:n]) // writing to a buffer cannot fail
 		if errors.Is(err, io.EOF) {
 			_ = d.z.Close()
 		}

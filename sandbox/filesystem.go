@@ -21,17 +21,17 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// maxListing bounds one answer about files: enough to list about 200,000 of them.
+// maxListing limits the bytes of one answer about files: enough for about 200,000 files.
 const maxListing = 64 << 20
 
-// maxListed bounds the number of messages in such an answer: an entry is one, its
-// time and each of its metadata are further ones.
+// maxListed limits the number of messages in such an answer. An entry is one message; its time
+// and each label of its metadata are further ones.
 const maxListed = 1_000_000
 
 // FileType is the type of a file.
 type FileType string
 
-// The types of files. A device, a pipe or a socket has none.
+// These are the types of files. A device, a pipe or a socket has an empty type.
 const (
 	TypeFile    FileType = "file"
 	TypeDir     FileType = "dir"
@@ -41,49 +41,47 @@ const (
 // FileInfo describes a file of a sandbox; for a symbolic link, it describes the
 // link itself.
 type FileInfo struct {
-	// Name is the last part of the path, Path the whole path, as the daemon reports
-	// it.
+	// Name is the last part of the path. Path is the whole path, as the daemon reports it.
 	Name, Path string
 	// Type is the type of the file.
 	Type FileType
-	// Size is its length in bytes; for a symbolic link, the length of the path that
-	// it holds.
+	// Size is the length of the file in bytes. For a symbolic link it is the length of the
+	// target's path.
 	Size int64
-	// Mode holds its permissions and, in the upper bits, its type.
+	// Mode contains the permissions and, in the upper bits, the type.
 	Mode fs.FileMode
-	// Permissions is the mode as the daemon writes it: "-rw-r--r--", and for a
-	// symbolic link "Lrwxrwxrwx".
+	// Permissions is the mode in the text form of the daemon: "-rw-r--r--", or "Lrwxrwxrwx" for
+	// a symbolic link.
 	Permissions string
-	// Owner and Group are names, or numbers if there are no names.
+	// Owner and Group are the names of owner and group, or their numbers if they have no names.
 	Owner, Group string
-	// ModTime is the time of the last change of its content.
+	// ModTime is the time of the last change to the content.
 	ModTime time.Time
-	// SymlinkTarget is the final target of a symbolic link, an absolute path; for a
-	// broken link it is the path of the link itself.
+	// SymlinkTarget is the final target of a symbolic link, as an absolute path. For a broken
+	// link it is the path of the link itself.
 	SymlinkTarget string
-	// TargetType is the type of the file that a symbolic link leads to.
+	// TargetType is the type of the final target of a symbolic link.
 	TargetType FileType
-	// Metadata are the labels that it was written with.
+	// Metadata contains the labels with which the file was written.
 	Metadata map[string]string
 }
 
-// IsDir reports whether it is a directory.
+// IsDir reports whether the file is a directory.
 func (i FileInfo) IsDir() bool { return i.Type == TypeDir }
 
-// PathParams sets for which user a path is meant.
+// PathParams sets the user for a path.
 type PathParams struct {
-	// User is the user at whose home relative paths start, and who owns directories
-	// that are created; empty means the sandbox's default user.
+	// User is the owner of new directories, and relative paths begin at this user's home. Empty
+	// means the sandbox's default user.
 	User string
 }
 
-// ListFilesParams sets what to list.
+// ListFilesParams sets the user and the depth of a list.
 type ListFilesParams struct {
-	// User is the user at whose home relative paths start; empty means the default
-	// user.
+	// User is the user at whose home relative paths begin; empty means the default user.
 	User string
-	// MaxDepth limits the levels to list. Zero means 1, only the directory itself. More
-	// than 1 needs envd 0.1.6.
+	// MaxDepth limits the levels to list. Zero means 1, which lists only the directory itself.
+	// More than 1 needs envd 0.1.6.
 	MaxDepth int
 }
 
@@ -101,7 +99,7 @@ func (f *Files) List(ctx context.Context, path string, p *ListFilesParams) ([]Fi
 	case p.MaxDepth < 0:
 		return nil, f.pathError("list", path, invalid(fmt.Sprintf("a depth of %d", p.MaxDepth)))
 	case p.MaxDepth > 1<<20:
-		depth = 1 << 20 // no path has more
+		depth = 1 << 20 // no path has more levels
 	}
 	if depth > 1 {
 		if err := f.sb.needs("listing more than one level", 0, 1, 6); err != nil {
@@ -114,7 +112,7 @@ func (f *Files) List(ctx context.Context, path string, p *ListFilesParams) ([]Fi
 	}
 	infos := make([]FileInfo, len(response.GetEntries()))
 	for i, entry := range response.GetEntries() {
-		// Callers join names to paths on their own machine.
+		// Callers join these names to paths on their own machine.
 		if name := entry.GetName(); name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
 			return nil, f.pathError("list", path, fmt.Errorf("the daemon tells of a file named %q, which is no name", clip.Text(name, 256)))
 		}
@@ -123,7 +121,7 @@ func (f *Files) List(ctx context.Context, path string, p *ListFilesParams) ([]Fi
 	return infos, nil
 }
 
-// Stat describes the file at a path. It does not follow a symbolic link there.
+// Stat describes the file at a path. It does not follow a symbolic link at the end of the path.
 func (f *Files) Stat(ctx context.Context, path string, p *PathParams) (*FileInfo, error) {
 	response, err := call(ctx, f, "stat", path, userOf(p), f.rpc.Stat, &filesystem.StatRequest{Path: path})
 	if err != nil {
@@ -135,14 +133,14 @@ func (f *Files) Stat(ctx context.Context, path string, p *PathParams) (*FileInfo
 	return newFileInfo(response.GetEntry()), nil
 }
 
-// Exists reports whether there is anything at a path, even a broken link. A path
-// below a file does not exist.
+// Exists reports whether a file of any kind is at a path, even a broken link. A path below a
+// file does not exist.
 func (f *Files) Exists(ctx context.Context, path string, p *PathParams) (bool, error) {
 	_, err := f.Stat(ctx, path, p)
 	if errors.Is(err, syscall.ENOTDIR) {
 		return false, nil
 	}
-	// Another 404 may come from a proxy, which knows nothing about files.
+	// A 404 with another code may come from a proxy, which knows nothing about files.
 	if e, ok := errors.AsType[*api.Error](err); ok && e.Code == connect.CodeNotFound.String() {
 		return false, nil
 	}
@@ -159,9 +157,8 @@ func (f *Files) MakeDir(ctx context.Context, path string, p *PathParams) error {
 	return err
 }
 
-// Rename moves a file or directory, creating the directories of its new path. A
-// file that already has the new path is replaced. It does not move between file
-// systems.
+// Rename moves a file or directory, and creates the parent directories of its new path. It
+// replaces an existing file at the new path. It does not move between file systems.
 func (f *Files) Rename(ctx context.Context, from, to string, p *PathParams) error {
 	if err := rpcPath(to); err != nil {
 		return f.pathError("rename", to, err)
@@ -179,7 +176,7 @@ func (f *Files) Remove(ctx context.Context, path string, p *PathParams) error {
 
 func userOf(p *PathParams) string { return cmp.Or(p, &PathParams{}).User }
 
-// call makes one call about a path.
+// call makes one RPC about a path.
 func call[Q, A any](ctx context.Context, f *Files, op, path, user string, method func(context.Context, *connect.Request[Q]) (*connect.Response[A], error), message *Q) (*A, error) {
 	if err := rpcPath(path); err != nil {
 		return nil, f.pathError(op, path, err)
@@ -198,7 +195,7 @@ func call[Q, A any](ctx context.Context, f *Files, op, path, user string, method
 	return response.Msg, nil
 }
 
-// rpcPath refuses a path that a call cannot carry.
+// rpcPath returns an error for a path that an RPC cannot transmit.
 func rpcPath(path string) error {
 	if !utf8.ValidString(path) {
 		return invalid("the daemon's protocol carries names in UTF-8 only: use a command, or Read and Write")
@@ -235,11 +232,11 @@ func newFileInfo(e *filesystem.EntryInfo) *FileInfo {
 		Permissions: e.GetPermissions(), Owner: e.GetOwner(), Group: e.GetGroup(),
 		Metadata: e.GetMetadata(),
 	}
-	if e.ModifiedTime != nil { // before 0.2.2 there is none
+	if e.ModifiedTime != nil { // daemons before 0.2.2 send no time
 		info.ModTime = e.GetModifiedTime().AsTime()
 	}
 	info.Mode = fileMode(info.Permissions, e)
-	// On the wire a link has the type of its target.
+	// The daemon reports the type of a link's target as the type of the link.
 	if e.SymlinkTarget != nil {
 		info.Type, info.TargetType, info.SymlinkTarget = TypeSymlink, info.Type, e.GetSymlinkTarget()
 		info.Mode |= fs.ModeSymlink
@@ -262,8 +259,8 @@ func fileType(t filesystem.FileType) FileType {
 // modeLetters are the letters of [fs.FileMode.String], the highest bit first.
 const modeLetters = "dalTLDpSugct?"
 
-// fileMode reads the text of a mode, because only the text is complete; without
-// it, before 0.2.2, it uses the permission bits.
+// fileMode parses the text of a mode, because only the text is complete. Daemons before 0.2.2
+// send no text, so it uses their permission bits.
 func fileMode(text string, e *filesystem.EntryInfo) fs.FileMode {
 	const bits = "rwxrwxrwx"
 	mode := fs.FileMode(e.GetMode()).Perm()

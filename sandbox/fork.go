@@ -7,40 +7,42 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// ForkParams says how to fork a sandbox. The zero value is one copy.
+// ForkParams sets how to fork a sandbox. The zero value makes one copy.
 type ForkParams struct {
-	// Count is the number of copies, 1 to 100. Zero means 1. The service may let
-	// fewer sandboxes run at a time.
+	// Count is the number of copies, 1 to 100. Zero means 1. The service may have a lower limit
+	// of running sandboxes.
 	Count int
-	// Expiry says how long the copies live, and whether their handles renew that. The zero
-	// value means the expiry of the handle, or for [Client.Fork] that of the client. Then and
-	// Resume must be empty: the copies have those of the original.
+	// Expiry sets the lifetime of the copies, and whether their handles renew it. The zero
+	// value means the expiry of the handle; for [Client.Fork] it means the expiry of the
+	// client. Then and Resume must be empty: the copies have those of the original.
 	Expiry Expiry
 }
 
-// ForkResult is one copy of a sandbox, or the reason why it was not made.
+// ForkResult is one copy of a sandbox, or the error why there is no copy.
 type ForkResult struct {
-	// Sandbox is the handle of the copy, and nil when Err is set. The copy was
-	// created through it: its Close, which may be called on nil, tears the copy down.
+	// Sandbox is the handle of the copy; nil when Err is set. Its Close, which may be called on
+	// nil, tears the copy down.
 	Sandbox *Sandbox
-	// Err is the reason if there is no copy, such as [ErrRateLimited] where no more sandboxes may
+	// Err is the reason why there is no copy, such as [ErrRateLimited] if no more sandboxes may
 	// run.
 	Err error
-	// Memory reports whether the copy goes on where the original was, with its processes and the
-	// variables of its contexts. False means that it started anew from the files, as on a local
-	// cloud whose engine does not save memory. A nil Memory means that the service does not say.
+	// Memory reports whether the copy has the processes of the original and the variables of
+	// its contexts. False means that it started anew from the files, as on a local cloud whose
+	// engine does not save memory. Nil means that the service does not report it.
 	Memory *bool
 }
 
-// Fork makes copies of the sandbox, all of the same moment, and the sandbox runs on. A copy has
-// the files of the original and, if the service can do that ([ForkResult].Memory), its memory; its
-// metadata, variables and network are those of the original. From then on the copies are
-// independent. Each copy must be closed, also after an error of another one. Close the copies of a
-// sandbox of [Create] before that sandbox, whose Close closes the client of all.
+// Fork makes copies of the sandbox, all of the same moment, and the sandbox continues to run. A
+// copy has the files, metadata, variables and network of the original. It also has the memory,
+// if the service supports that ([ForkResult].Memory). After the fork the copies are
+// independent.
 //
-// The error is about all copies, and then there are none: a call that ctx cut off
-// is undone, as by [Client.Create]. A sandbox that is paused is not resumed for it:
-// the error is [ErrConflict].
+// Each copy must be closed, even if another one has an error. Close the copies of a sandbox of
+// [Create] before that sandbox, because its Close closes their common client.
+//
+// A returned error applies to all copies, and there are none. If ctx ends during the call, the
+// copies are killed, as by [Client.Create]. Fork does not resume a paused sandbox: the error is
+// [ErrConflict].
 func (sb *Sandbox) Fork(ctx context.Context, p *ForkParams) ([]ForkResult, error) {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
@@ -54,8 +56,8 @@ func (sb *Sandbox) Fork(ctx context.Context, p *ForkParams) ([]ForkResult, error
 	return forks, nil
 }
 
-// Fork is [Sandbox.Fork] for a sandbox to which there is no handle. If there is no
-// such sandbox, the error is [ErrGone].
+// Fork is like [Sandbox.Fork], for a sandbox without a handle. The error is [ErrGone] if there
+// is no such sandbox.
 func (c *Client) Fork(ctx context.Context, id string, p *ForkParams) ([]ForkResult, error) {
 	forks, err := c.fork(ctx, id, c.defaults, p)
 	if err != nil {
@@ -64,7 +66,7 @@ func (c *Client) Fork(ctx context.Context, id string, p *ForkParams) ([]ForkResu
 	return forks, nil
 }
 
-// fork returns handles that are configured by cfg.
+// fork returns handles with the configuration cfg.
 func (c *Client) fork(ctx context.Context, id string, cfg sandboxConfig, p *ForkParams) ([]ForkResult, error) {
 	if p == nil {
 		p = &ForkParams{}

@@ -12,45 +12,44 @@ import (
 )
 
 var (
-	// ErrGitAuth: the remote requires credentials, or refused those it was given.
+	// ErrGitAuth means that the remote requires credentials, or refused the given ones.
 	ErrGitAuth = errors.New("git: the remote refused the credentials, or wants some: set Credentials")
-	// ErrGitUpstream: the branch tracks no branch of a remote.
+	// ErrGitUpstream means that the branch has no upstream branch.
 	ErrGitUpstream = errors.New("git: the branch has no upstream: name Remote and Branch")
 )
 
-// maxGitOutput bounds how much of git's output is read.
+// maxGitOutput limits the bytes of git's output that are read.
 const maxGitOutput = 32 << 20
 
-// Git runs git in a sandbox, where it must be installed. It has the operations of
-// E2B's SDKs: for everything else use [Commands.Run]. Relative paths of
-// repositories start in the user's default directory. If git fails the error is an
-// [*ExitError], and also [ErrGitAuth] or [ErrGitUpstream] if git reports one of
-// these. Git is safe for concurrent use, as far as git itself is within one
-// repository.
+// Git runs git in a sandbox, where git must be installed. It has the operations of E2B's SDKs;
+// for others use [Commands.Run]. Relative paths of repositories begin at the user's default
+// directory. If git fails the error is an [*ExitError]; it also matches [ErrGitAuth] or
+// [ErrGitUpstream] if git reports one of these. Git is safe for concurrent use on different
+// repositories; within one repository, git itself sets the limits.
 type Git struct{ sb *Sandbox }
 
 // GitParams sets how to run git.
 type GitParams struct {
-	// User is the user to run it as; empty means the default user.
+	// User is the user who runs git; empty means the default user.
 	User string
-	// Envs are added to its environment.
+	// Envs are added to git's environment.
 	Envs map[string]string
 }
 
 // GitInitParams are the optional parameters of [Git.Init].
 type GitInitParams struct {
 	GitParams
-	// InitialBranch is the name of its first branch; empty means git's default. It
-	// needs git 2.28.
+	// InitialBranch is the name of the first branch; empty means git's default. It needs git
+	// 2.28.
 	InitialBranch string
-	// Bare creates a repository without files, to push to.
+	// Bare creates a repository without a working tree, as a target of pushes.
 	Bare bool
 }
 
-// Init creates an empty repository in a directory, which need not exist. It leaves
-// a repository that is there already as it is.
+// Init creates an empty repository in a directory, and creates a missing directory. It does not
+// change an existing repository.
 func (g *Git) Init(ctx context.Context, repo string, p *GitInitParams) error {
-	p = given(p)
+	p = orZero(p)
 	args := []string{"init", "--quiet"}
 	if p.InitialBranch != "" {
 		args = append(args, "--initial-branch="+p.InitialBranch)
@@ -62,23 +61,23 @@ func (g *Git) Init(ctx context.Context, repo string, p *GitInitParams) error {
 	return err
 }
 
-// GitCloneParams sets what to clone, and where to.
+// GitCloneParams sets how to clone a repository.
 type GitCloneParams struct {
 	GitParams
 	// Path is the directory to create; empty means the repository's name.
 	Path string
-	// Branch is the only branch to clone; empty means all, with the default one
-	// checked out.
+	// Branch is the only branch to clone; empty means all branches, and checks out the default
+	// one.
 	Branch string
-	// Depth limits the commits of history to fetch. Zero means all.
+	// Depth limits the number of commits to fetch from the history. Zero means all.
 	Depth int
-	// Credentials are used only for this call.
+	// Credentials are used for this call only; nil means none.
 	Credentials *GitCredentials
 }
 
 // Clone clones a repository.
 func (g *Git) Clone(ctx context.Context, address string, p *GitCloneParams) error {
-	p = given(p)
+	p = orZero(p)
 	if err := plainWords("a path", p.Path, "a branch", p.Branch); err != nil {
 		return g.failed("clone", err)
 	}
@@ -103,17 +102,16 @@ func (g *Git) Clone(ctx context.Context, address string, p *GitCloneParams) erro
 	return err
 }
 
-// GitAddParams sets what to add.
+// GitAddParams selects the files to add.
 type GitAddParams struct {
 	GitParams
-	// Files are paths relative to the repository; none means everything that
-	// changed.
+	// Files are paths relative to the repository; none means all changed files.
 	Files []string
 }
 
 // Add adds changes to the index.
 func (g *Git) Add(ctx context.Context, repo string, p *GitAddParams) error {
-	p = given(p)
+	p = orZero(p)
 	args := []string{"-C", repo, "add", "--all"}
 	if len(p.Files) > 0 {
 		args = append(append(args, "--"), p.Files...)
@@ -125,8 +123,8 @@ func (g *Git) Add(ctx context.Context, repo string, p *GitAddParams) error {
 // GitCommitParams sets the author and the options of a commit.
 type GitCommitParams struct {
 	GitParams
-	// AuthorName and AuthorEmail are used for author and committer; empty means
-	// git's configuration.
+	// AuthorName and AuthorEmail apply to author and committer; empty means the values of git's
+	// configuration.
 	AuthorName, AuthorEmail string
 	// AllowEmpty commits even if nothing changed.
 	AllowEmpty bool
@@ -134,7 +132,7 @@ type GitCommitParams struct {
 
 // Commit commits the index, and returns the commit's hash.
 func (g *Git) Commit(ctx context.Context, repo, message string, p *GitCommitParams) (hash string, err error) {
-	p = given(p)
+	p = orZero(p)
 	args := []string{"-C", repo}
 	if p.AuthorName != "" {
 		args = append(args, "-c", "user.name="+p.AuthorName)
@@ -154,7 +152,7 @@ func (g *Git) Commit(ctx context.Context, repo, message string, p *GitCommitPara
 	if len(lines) == 0 {
 		return "", g.failed("commit", errors.New("git named no commit"))
 	}
-	return lines[len(lines)-1], nil // hooks may have spoken before
+	return lines[len(lines)-1], nil // hooks may have printed lines before it
 }
 
 // run runs a command line and returns its output.
@@ -164,8 +162,8 @@ func (g *Git) run(ctx context.Context, op, command string, p *GitParams) ([]byte
 
 func (g *Git) runWith(ctx context.Context, op string, c *CommandParams, command string, p *GitParams) ([]byte, error) {
 	c.User = p.User
-	// Errors are recognized by their English texts; and git must not ask for a
-	// password or a message, because there is no user to answer.
+	// The locale is fixed because errors are recognized by their English texts. git must not
+	// ask for a password or a message, because no user can answer.
 	c.Envs = map[string]string{"LC_ALL": "C.UTF-8", "LANGUAGE": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_MERGE_AUTOEDIT": "no"}
 	maps.Copy(c.Envs, p.Envs)
 	out := &gitOutput{}
@@ -184,7 +182,7 @@ func (g *Git) failed(op string, err error) error {
 	return fmt.Errorf("sandbox: git %s in %s: %w", op, g.sb.ID(), err)
 }
 
-// gitTexts are messages of git, in lower case, and what they mean.
+// gitTexts contains messages of git, in lower case, with their meanings.
 var gitTexts = []struct {
 	text string
 	err  error
@@ -205,7 +203,7 @@ var gitTexts = []struct {
 	{"please specify which branch you want to merge with", ErrGitUpstream},
 }
 
-// explained adds what a failure of git means.
+// explained adds the meaning of git's failure to the error.
 func explained(r *CommandResult, exit error) error {
 	said := strings.ToLower(r.Stderr + r.Stdout)
 	for _, known := range gitTexts {
@@ -231,7 +229,7 @@ func gitLine(args []string) string {
 	return "git " + strings.Join(quoted, " ")
 }
 
-// plainWords refuses values that git would take for options. Its arguments are
+// plainWords returns an error for values that git would take for options. Its arguments are
 // pairs of a name and a value.
 func plainWords(pairs ...string) error {
 	for i := 0; i < len(pairs); i += 2 {
@@ -242,8 +240,8 @@ func plainWords(pairs ...string) error {
 	return nil
 }
 
-// given returns params, or the zero value if they are nil.
-func given[P any](p *P) *P {
+// orZero returns p, or a pointer to the zero value if p is nil.
+func orZero[P any](p *P) *P {
 	if p == nil {
 		return new(P)
 	}

@@ -7,15 +7,15 @@ import (
 
 // GitBranches are the local branches of a repository.
 type GitBranches struct {
-	// All are their names, sorted.
+	// All contains the names of the branches, sorted.
 	All []string
-	// Current is the one that is checked out; empty if none is.
+	// Current is the branch that is checked out; empty if none is.
 	Current string
 }
 
 // Branches lists the branches.
 func (g *Git) Branches(ctx context.Context, repo string, p *GitParams) (*GitBranches, error) {
-	out, err := g.run(ctx, "branches", gitLine([]string{"-C", repo, "for-each-ref", "--format=%(HEAD)%(refname:lstrip=2)", "refs/heads"}), given(p))
+	out, err := g.run(ctx, "branches", gitLine([]string{"-C", repo, "for-each-ref", "--format=%(HEAD)%(refname:lstrip=2)", "refs/heads"}), orZero(p))
 	if err != nil {
 		return nil, err
 	}
@@ -45,13 +45,13 @@ func (g *Git) Checkout(ctx context.Context, repo, name string, p *GitParams) err
 // GitDeleteBranchParams sets how to delete a branch.
 type GitDeleteBranchParams struct {
 	GitParams
-	// Force deletes it even if it has commits that no other branch has.
+	// Force deletes the branch even if it has commits that no other branch has.
 	Force bool
 }
 
 // DeleteBranch deletes a branch that is not checked out.
 func (g *Git) DeleteBranch(ctx context.Context, repo, name string, p *GitDeleteBranchParams) error {
-	p = given(p)
+	p = orZero(p)
 	mode := "-d"
 	if p.Force {
 		mode = "-D"
@@ -63,6 +63,6 @@ func (g *Git) branch(ctx context.Context, op, name string, p *GitParams, args ..
 	if err := plainWords("a branch", name); err != nil {
 		return g.failed(op, err)
 	}
-	_, err := g.run(ctx, op, gitLine(args), given(p))
+	_, err := g.run(ctx, op, gitLine(args), orZero(p))
 	return err
 }

@@ -8,15 +8,16 @@ import (
 	"strings"
 )
 
-// GitCredentials authorize calls to a remote over http or https. A call that has
-// them in its params uses them once and stores them nowhere: they enter the sandbox on the input of one shell, which hands
-// them to git through a pipe that can be read once, and git asks for them only
-// for the remote's host. They are on no command line, in no environment and in no
-// file, and git's own credential helpers are off. Code of the same user that runs
-// in the sandbox at that time could still read them: use a token that is
-// short-lived and valid only for this repository.
+// GitCredentials authorize calls to a remote over http or https. A call uses the credentials in
+// its params once and does not store them.
+//
+// They enter the sandbox on the standard input of a shell, which passes them to git through a
+// pipe that can be read only once. git requests them only for the remote's host. They are on no
+// command line, in no environment and in no file, and git's own credential helpers are
+// disabled. Code of the same user that runs in the sandbox at that time could still read them:
+// use a short-lived token that is valid only for this repository.
 type GitCredentials struct {
-	// Username is the account; many services accept any name with a token.
+	// Username is the account; many services accept any name together with a token.
 	Username string
 	// Password is the password or token; its type keeps it out of logs.
 	Password Key
@@ -25,21 +26,21 @@ type GitCredentials struct {
 // GitAuthenticateParams sets where to store credentials.
 type GitAuthenticateParams struct {
 	GitParams
-	// Address is the address of the service or of one of its repositories, over http or https: the
-	// credentials are for all repositories of this scheme and host. Empty means
+	// Address is the http or https address of the service or of one of its repositories. The
+	// credentials apply to all repositories with this scheme and host. Empty means
 	// "https://github.com".
 	Address string
 }
 
-// DangerouslyAuthenticate stores credentials in the sandbox for every later call
-// and command of git, until the sandbox ends or the file is removed. They are in
-// plain text in .git-credentials of the user's home, where all code that runs in
-// the sandbox can read and send them elsewhere: prefer the Credentials of a call.
-// Git's configuration of the user then has the credential.helper "store". On the
-// way there, the credentials are on no command line and in no environment.
+// DangerouslyAuthenticate stores credentials in the sandbox for all later calls and commands of
+// git, until the sandbox ends or the file is removed. The file is .git-credentials in the
+// user's home, in plain text. All code that runs in the sandbox can read it and send it
+// elsewhere, so prefer the Credentials of a call. It also adds the credential.helper "store" to
+// the user's git configuration. The credentials are passed on no command line and in no
+// environment.
 func (g *Git) DangerouslyAuthenticate(ctx context.Context, c GitCredentials, p *GitAuthenticateParams) error {
 	const op = "authenticate"
-	p = given(p)
+	p = orZero(p)
 	host, err := credentialHost(cmp.Or(p.Address, "https://github.com"))
 	if err == nil {
 		err = c.check()
@@ -56,20 +57,20 @@ func (g *Git) DangerouslyAuthenticate(ctx context.Context, c GitCredentials, p *
 	return err
 }
 
-// storeCredentials adds the helper that stores credentials, unless it is there, and
-// hands it what is on the input. Other helpers do not see it, and unlike "git
-// credential approve" this fails if nothing was stored.
+// storeCredentials adds the helper that stores credentials, if it is missing, and passes the
+// standard input to it. Other helpers do not receive the credentials. Unlike "git credential
+// approve" it fails if nothing was stored.
 const storeCredentials = `{ git config --global --get-all credential.helper | grep -qx store || git config --global --add credential.helper store; } </dev/null && ` +
 	`exec git credential-store store`
 
-// credentialShell reads the credentials from its input and leaves them in a pipe,
-// on descriptor 9, for the command line that follows. printf is built into the
-// shell, and the shell exports nothing.
+// credentialShell reads the credentials from its standard input into a pipe, on descriptor 9,
+// for the command line that follows. printf is a builtin of the shell, and the shell exports
+// nothing.
 const credentialShell = `set +ax; IFS= read -r -d '' e2b_u; IFS= read -r -d '' e2b_p; ` +
 	`exec 9< <(printf 'username=%s\npassword=%s\n' "$e2b_u" "$e2b_p") </dev/null; unset e2b_u e2b_p; exec `
 
-// credentialHelper answers git's request for credentials, and ignores requests to
-// store some.
+// credentialHelper answers git's request for credentials, and ignores requests to store
+// credentials.
 const credentialHelper = `!f() { test "$1" != get || cat <&9; }; f`
 
 // withCredentials runs git with credentials for address.
@@ -81,8 +82,8 @@ func (g *Git) withCredentials(ctx context.Context, op string, c *GitCredentials,
 	if err != nil {
 		return g.failed(op, err)
 	}
-	// An empty helper removes those that are configured, for all hosts or for this
-	// one.
+	// An empty helper disables the configured helpers, those for all hosts and those for this
+	// host.
 	scoped := "credential." + host + ".helper="
 	args = append([]string{"-c", "credential.helper=", "-c", scoped, "-c", scoped + credentialHelper}, args...)
 	stdin := strings.NewReader(c.Username + "\x00" + string(c.Password) + "\x00")
@@ -90,7 +91,7 @@ func (g *Git) withCredentials(ctx context.Context, op string, c *GitCredentials,
 	return err
 }
 
-// check refuses what git's form of credentials cannot carry.
+// check returns an error for credentials that git's protocol cannot represent.
 func (c GitCredentials) check() error {
 	if strings.ContainsAny(c.Username+string(c.Password), "\x00\n\r") {
 		return errors.New("credentials must not have line ends or null bytes")
@@ -98,7 +99,7 @@ func (c GitCredentials) check() error {
 	return nil
 }
 
-// credentialHost returns the part of a remote's address that credentials are for.
+// credentialHost returns the scheme and host of a remote's address, to which credentials apply.
 func credentialHost(address string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {

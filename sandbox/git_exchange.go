@@ -6,23 +6,23 @@ import (
 	"strings"
 )
 
-// GitPushParams sets what to push, and where to.
+// GitPushParams sets how to push a branch.
 type GitPushParams struct {
 	GitParams
 	// Remote is the remote's name; empty means the branch's upstream.
 	Remote string
-	// Branch is the branch to push; empty means the current one. It needs a Remote.
+	// Branch is the branch to push; empty means the current one. It requires Remote.
 	Branch string
-	// NoUpstream leaves the branch's upstream unchanged; otherwise the upstream
-	// becomes Remote and Branch.
+	// NoUpstream leaves the branch's upstream unchanged. Without it, Remote and Branch become
+	// the upstream.
 	NoUpstream bool
-	// Credentials are used only for this call.
+	// Credentials are used for this call only; nil means none.
 	Credentials *GitCredentials
 }
 
 // Push pushes a branch to a remote.
 func (g *Git) Push(ctx context.Context, repo string, p *GitPushParams) error {
-	p = given(p)
+	p = orZero(p)
 	args := []string{"-C", repo, "push", "--quiet"}
 	if p.Remote != "" && !p.NoUpstream {
 		args = append(args, "--set-upstream")
@@ -34,21 +34,20 @@ func (g *Git) Push(ctx context.Context, repo string, p *GitPushParams) error {
 	return g.exchange(ctx, "push", repo, args, p.Remote, branch, p.Credentials, &p.GitParams)
 }
 
-// GitPullParams sets what to pull, and where from.
+// GitPullParams sets how to pull a branch.
 type GitPullParams struct {
 	GitParams
 	// Remote is the remote's name; empty means the branch's upstream.
 	Remote string
-	// Branch is the remote's branch to pull; empty means the upstream. It needs
-	// a Remote.
+	// Branch is the branch of the remote to pull; empty means the upstream. It requires Remote.
 	Branch string
-	// Credentials are used only for this call.
+	// Credentials are used for this call only; nil means none.
 	Credentials *GitCredentials
 }
 
 // Pull fetches from a remote and merges into the current branch.
 func (g *Git) Pull(ctx context.Context, repo string, p *GitPullParams) error {
-	p = given(p)
+	p = orZero(p)
 	args := []string{"-C", repo, "pull", "--quiet"}
 	return g.exchange(ctx, "pull", repo, args, p.Remote, p.Branch, p.Credentials, &p.GitParams)
 }

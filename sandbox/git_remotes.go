@@ -10,20 +10,20 @@ import (
 // GitAddRemoteParams sets how to add a remote.
 type GitAddRemoteParams struct {
 	GitParams
-	// Overwrite changes the address of a remote that has this name already, instead
-	// of failing.
+	// Overwrite changes the address of an existing remote of this name, instead of returning an
+	// error.
 	Overwrite bool
 	// Fetch also fetches the remote's branches.
 	Fetch bool
-	// Credentials are used only for the Fetch of this call.
+	// Credentials are used only for Fetch in this call; nil means none.
 	Credentials *GitCredentials
 }
 
-// AddRemote adds a remote, which is a name for the address of another repository.
-// An address with a password is refused, because the repository would keep it. If
-// only the Fetch fails, the remote stays added.
+// AddRemote adds a remote, a name for the address of another repository. It refuses an address
+// with a password, because the repository would store the password. If only Fetch fails, the
+// remote stays added.
 func (g *Git) AddRemote(ctx context.Context, repo, name, address string, p *GitAddRemoteParams) error {
-	p = given(p)
+	p = orZero(p)
 	err := plainWords("a remote", name)
 	if err == nil {
 		err = withoutPassword(address)
@@ -43,18 +43,17 @@ func (g *Git) AddRemote(ctx context.Context, repo, name, address string, p *GitA
 	return g.exchange(ctx, "fetch", repo, []string{"-C", repo, "fetch", "--quiet"}, name, "", p.Credentials, &p.GitParams)
 }
 
-// RemoteURL returns the address of a remote, or "" if the repository has no remote
-// of that name.
+// RemoteURL returns the address of a remote, or "" if the repository has no such remote.
 func (g *Git) RemoteURL(ctx context.Context, repo, name string, p *GitParams) (string, error) {
-	out, err := g.run(ctx, "remote URL", gitLine([]string{"-C", repo, "remote", "get-url", "--", name}), given(p))
+	out, err := g.run(ctx, "remote URL", gitLine([]string{"-C", repo, "remote", "get-url", "--", name}), orZero(p))
 	if exit, ok := errors.AsType[*ExitError](err); ok && strings.Contains(exit.Result.Stderr, "No such remote") {
 		return "", nil
 	}
 	return strings.TrimSuffix(string(out), "\n"), err
 }
 
-// withoutPassword refuses an address with a password, which git would write into
-// the repository.
+// withoutPassword returns an error for an address with a password, because git would write the
+// password into the repository.
 func withoutPassword(address string) error {
 	if u, err := url.Parse(address); err == nil && u.User != nil {
 		if _, secret := u.User.Password(); secret {

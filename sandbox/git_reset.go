@@ -8,43 +8,41 @@ import (
 	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
-// GitResetMode says which parts a reset changes besides the branch.
+// GitResetMode selects the parts that a reset changes in addition to the branch.
 type GitResetMode string
 
-// The modes of a reset.
+// These are the modes of a reset.
 const (
-	// GitResetMixed resets the index and leaves the files alone: git's default.
+	// GitResetMixed resets the index and keeps the files. It is git's default.
 	GitResetMixed GitResetMode = "mixed"
-	// GitResetSoft leaves the index and the files alone.
+	// GitResetSoft keeps the index and the files.
 	GitResetSoft GitResetMode = "soft"
-	// GitResetHard resets the index and the files: changes that are not committed are
-	// lost.
+	// GitResetHard resets the index and the files. Uncommitted changes are lost.
 	GitResetHard GitResetMode = "hard"
-	// GitResetMerge is as GitResetHard, but keeps changes that are not in the index,
-	// and fails where they are in the way.
+	// GitResetMerge is like GitResetHard, but keeps changes that are not in the index. It fails
+	// if such a change conflicts with the reset.
 	GitResetMerge GitResetMode = "merge"
-	// GitResetKeep is as GitResetHard, but keeps all changes, and fails where they
-	// are in the way.
+	// GitResetKeep is like GitResetHard, but keeps all changes. It fails if a change conflicts
+	// with the reset.
 	GitResetKeep GitResetMode = "keep"
 )
 
-// GitResetParams sets what to reset, and how far.
+// GitResetParams sets the target and the parts of a reset.
 type GitResetParams struct {
 	GitParams
-	// Target is the commit, branch or tag to reset to; empty means HEAD, the commit
-	// that is checked out.
+	// Target is the commit, branch or tag to reset to; empty means HEAD, the current commit.
 	Target string
-	// Mode says which parts to reset; empty means GitResetMixed.
+	// Mode selects the parts to reset; empty means GitResetMixed.
 	Mode GitResetMode
-	// Paths are paths relative to the repository: only their entries in the index are
-	// reset, and the branch stays where it is. They exclude a Mode.
+	// Paths are paths relative to the repository. Only their entries in the index are reset,
+	// and the branch does not move. Mode must be empty.
 	Paths []string
 }
 
-// Reset moves the current branch to another commit, or takes changes out of the
-// index again. With nil it does the latter with all changes.
+// Reset moves the current branch to another commit, or removes changes from the index. With nil
+// params it removes all changes from the index.
 func (g *Git) Reset(ctx context.Context, repo string, p *GitResetParams) error {
-	p = given(p)
+	p = orZero(p)
 	args := []string{"-C", repo, "reset", "--quiet"}
 	err := plainWords("a target", p.Target)
 	switch p.Mode {
@@ -67,7 +65,7 @@ func (g *Git) Reset(ctx context.Context, repo string, p *GitResetParams) error {
 	return err
 }
 
-// GitRestoreParams sets what to restore, and from where.
+// GitRestoreParams sets what to restore, and the source.
 type GitRestoreParams struct {
 	GitParams
 	// Staged restores the entries of the index, and Worktree the files. If neither is
@@ -78,10 +76,9 @@ type GitRestoreParams struct {
 	Source string
 }
 
-// Restore takes back changes of files: the changes are lost. Paths are relative to the repository;
-// "." means all of it.
+// Restore discards changes to files. Paths are relative to the repository; "." means all of it.
 func (g *Git) Restore(ctx context.Context, repo string, paths []string, p *GitRestoreParams) error {
-	p = given(p)
+	p = orZero(p)
 	if len(paths) == 0 {
 		return g.failed("restore", errors.New(`no paths: name some, or "." for all`))
 	}

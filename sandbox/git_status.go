@@ -12,28 +12,29 @@ import (
 
 // GitStatus is the state of a repository.
 type GitStatus struct {
-	// Branch is the current branch; empty if Detached.
+	// Branch is the current branch; empty if Detached is set.
 	Branch string
-	// Upstream is the branch that it tracks; empty if it tracks none.
+	// Upstream is the upstream of the branch; empty if it has none.
 	Upstream string
-	// Ahead and Behind count the commits that only one of the two has.
+	// Ahead is the number of commits that only the branch has, Behind that of commits that only
+	// the upstream has.
 	Ahead, Behind int
-	// Detached reports that a commit is checked out and no branch.
+	// Detached reports that no branch is checked out, but a commit.
 	Detached bool
-	// Files are the files that changed or that git does not track; ignored ones are left out.
+	// Files are the changed and the untracked files, without ignored ones.
 	Files []GitFile
 }
 
 // Clean reports whether nothing changed.
 func (s *GitStatus) Clean() bool { return len(s.Files) == 0 }
 
-// GitCounts are numbers of files that changed.
+// GitCounts contains numbers of changed files.
 type GitCounts struct {
-	// Total counts all files. A file is either Staged or Unstaged, however many changes it has:
-	// see [GitFile.Staged].
+	// Total is the number of all changed files. Each file counts as either Staged or Unstaged,
+	// even if it has several changes: see [GitFile.Staged].
 	Total, Staged, Unstaged int
-	// Untracked and Conflicts count the Unstaged files that git does not track, and those with a
-	// conflict.
+	// Untracked is the number of Unstaged files that git does not track. Conflicts is the
+	// number of Unstaged files with a conflict.
 	Untracked, Conflicts int
 }
 
@@ -54,13 +55,13 @@ func (s *GitStatus) Counts() GitCounts {
 	return n
 }
 
-// GitFile is a file that changed.
+// GitFile describes a changed file.
 type GitFile struct {
-	// Path is relative to the repository, unquoted and not necessarily UTF-8.
-	// RenamedFrom is the path before a rename or copy.
+	// Path is relative to the repository. It is not quoted, and may not be UTF-8. RenamedFrom
+	// is the path before a rename or copy.
 	Path, RenamedFrom string
-	// Index and Worktree are git's letters for the change in the index and the
-	// change that is not in the index yet: ' ', M, T, A, D, R, C, U, ?.
+	// Index is git's letter for the change in the index. Worktree is the letter for the change
+	// that is not yet in the index. The letters are ' ', M, T, A, D, R, C, U and ?.
 	Index, Worktree byte
 }
 
@@ -75,14 +76,14 @@ func (f GitFile) Conflict() bool {
 	return f.Index == 'U' || f.Worktree == 'U' || f.Index == f.Worktree && (f.Index == 'A' || f.Index == 'D')
 }
 
-// gitLabels are the words for changes; if two apply, the earlier one is used.
+// gitLabels contains the words for changes. The first one that applies is used.
 var gitLabels = []struct {
 	letter byte
 	label  string
 }{{'R', "renamed"}, {'C', "copied"}, {'D', "deleted"}, {'A', "added"}, {'M', "modified"}, {'T', "typechange"}, {'?', "untracked"}}
 
-// Label is the change in one word: conflict, renamed, copied, deleted, added,
-// modified, typechange, untracked or unknown.
+// Label returns the change in one word: conflict, renamed, copied, deleted, added, modified,
+// typechange, untracked or unknown.
 func (f GitFile) Label() string {
 	if f.Conflict() {
 		return "conflict"
@@ -97,7 +98,7 @@ func (f GitFile) Label() string {
 
 // Status returns the state of a repository.
 func (g *Git) Status(ctx context.Context, repo string, p *GitParams) (*GitStatus, error) {
-	out, err := g.run(ctx, "status", gitLine([]string{"-C", repo, "status", "--porcelain=2", "--branch", "-z"}), given(p))
+	out, err := g.run(ctx, "status", gitLine([]string{"-C", repo, "status", "--porcelain=2", "--branch", "-z"}), orZero(p))
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +109,7 @@ func (g *Git) Status(ctx context.Context, repo string, p *GitParams) (*GitStatus
 	return status, nil
 }
 
-// parseStatus reads version 2 of git's porcelain format.
+// parseStatus parses version 2 of git's porcelain format.
 func parseStatus(out []byte) (*GitStatus, error) {
 	s := &GitStatus{}
 	next := func() (string, bool) {
@@ -146,7 +147,7 @@ func parseStatus(out []byte) (*GitStatus, error) {
 	return s, nil
 }
 
-// letter returns a letter of version 1, which has a space where nothing changed.
+// letter converts a letter to version 1 of the format, which has a space for no change.
 func letter(c byte) byte {
 	if c == '.' {
 		return ' '

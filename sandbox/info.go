@@ -13,44 +13,46 @@ type Info struct {
 	ID         string
 	TemplateID string
 	ClientID   string
-	// Alias is the template's first name; empty when it has none.
+	// Alias is the template's first name; empty if it has none.
 	Alias string
 	State SandboxState
-	// StartedAt is the time when the sandbox was started or resumed.
+	// StartedAt is the time of the sandbox's start or last resume.
 	StartedAt time.Time
-	// EndAt is the end of the sandbox's lifetime or, if it is paused, the time of the pause.
+	// EndAt is the end of the sandbox's lifetime. For a paused sandbox it is the time of the
+	// pause.
 	EndAt       time.Time
 	CPUs        int
 	MemoryBytes int64
 	DiskBytes   int64
 	EnvdVersion string
 	Metadata    map[string]string
-	// EnvdUnresponsiveAtPause reports that envd, the daemon inside, did not answer when
-	// the sandbox was paused with its memory: only [WithReboot] resumes such a sandbox.
+	// EnvdUnresponsiveAtPause reports whether envd, the daemon inside, did not answer when the
+	// sandbox was paused with its memory. Only [WithReboot] resumes such a sandbox.
 	EnvdUnresponsiveAtPause bool
 
 	// The fields below are not set in a list, except VolumeMounts.
 
-	// PauseMode says which state the pause kept; empty while the sandbox runs, and on older
-	// services.
+	// PauseMode is the state that the pause kept. It is empty while the sandbox runs, and with
+	// older services.
 	PauseMode PauseMode
-	// Lifecycle is nil when the service does not say.
+	// Lifecycle describes the end of the lifetime; nil if the service does not report it.
 	Lifecycle *Lifecycle
-	// AccessToken is the token of envd; empty when the sandbox is not secured.
+	// AccessToken is the token of envd; empty if the sandbox is not secured.
 	AccessToken Key
-	// AllowInternetAccess is nil when it was never set, which means allowed.
+	// AllowInternetAccess reports whether the internet is allowed. Nil means that it was never
+	// set, and access is allowed.
 	AllowInternetAccess *bool
-	// Network is nil when it was never set. Its DenyOut has the networks that DenyPrivate
-	// stands for.
+	// Network contains the network rules; nil if they were never set. Its DenyOut lists the
+	// networks that DenyPrivate added.
 	Network *Network
-	// Asks reports whether the service asks about hosts that no rule names: see [WithAsk].
+	// Asks reports whether the service asks about hosts that no rule mentions: see [WithAsk].
 	Asks bool
-	// VolumeMounts are the volumes of the sandbox and their directories.
+	// VolumeMounts are the volumes in the sandbox, with their paths.
 	VolumeMounts []VolumeMount
 	// Engine is the engine of a local cloud that runs the sandbox, such as "room".
 	Engine api.Engine
-	// Mounts are the directories of the machine of a local cloud that the sandbox sees,
-	// except that cloud's Pyodide distribution.
+	// Mounts are the directories of the local cloud's machine that the sandbox can see, except
+	// the cloud's Pyodide distribution.
 	Mounts []Mount
 	Domain string
 }
@@ -58,7 +60,7 @@ type Info struct {
 // Lifecycle describes the end of a sandbox's lifetime.
 type Lifecycle struct {
 	OnTimeout OnTimeout
-	// AutoResume reports whether a request for the paused sandbox resumes it.
+	// AutoResume reports whether a request to the paused sandbox resumes it.
 	AutoResume bool
 }
 
@@ -74,7 +76,7 @@ func infoOf(i api.SandboxInfo) Info {
 	}
 }
 
-// networkOf is the opposite of wire.
+// networkOf converts rules of the API to a Network. It is the inverse of wire.
 func networkOf(w *api.Egress) *Network {
 	if w == nil {
 		return nil
@@ -95,16 +97,16 @@ func networkOf(w *api.Egress) *Network {
 	return n
 }
 
-// ListParams filters a list of sandboxes. The zero value means all sandboxes.
+// ListParams filters a list of sandboxes. The zero value selects all sandboxes.
 type ListParams struct {
-	// Metadata has labels that must all be present, with exactly these values.
+	// Metadata lists labels that a sandbox must have, with exactly these values.
 	Metadata map[string]string
-	// States are the states wanted; empty means all.
+	// States lists the states to return; empty means all.
 	States []SandboxState
-	// Template is an id or a name, without a tag.
+	// Template is an id or a name, without a tag. Empty means all templates.
 	Template string
 	// PageSize limits the entries of a page, 1 to 100. Zero means the service's default, 100.
 	PageSize int
-	// NextToken continues where the previous page ended.
+	// NextToken is the token of the page to return; empty means the first page.
 	NextToken string
 }

@@ -9,22 +9,22 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// lease extends a sandbox's life while its handle is open.
+// lease extends a sandbox's lifetime while its handle is open.
 type lease struct {
 	sb     *Sandbox
 	length time.Duration // 0: the sandbox has no lease
 
-	// A sandbox that is paused when its lifetime is over is left to that, unless
-	// Expiry.Renew asked for more. A handle that connected has to ask whether it is one:
-	// these two belong to the goroutine that renews.
+	// The lease of a sandbox that pauses at the end of its lifetime is not renewed, unless
+	// Expiry.Renew is set. A handle that connected has to ask the service for that action. Only
+	// the goroutine that renews uses these two fields.
 	unsure, unwanted bool
 
 	mu    sync.Mutex
-	stop  func() // nil while it is not renewed
+	stop  func() // nil while nothing renews the lease
 	ended bool
 }
 
-// start begins to renew the lease, the first time after wait.
+// start starts the renewal of the lease, for the first time after wait.
 func (l *lease) start(wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -33,7 +33,7 @@ func (l *lease) start(wait time.Duration) {
 	}
 }
 
-// pause waits for a renewal in progress, so that none arrives before the next
+// pause stops the renewals. It waits for one in progress, so that none arrives before the next
 // start.
 func (l *lease) pause() {
 	l.mu.Lock()
@@ -41,7 +41,7 @@ func (l *lease) pause() {
 	l.halt()
 }
 
-// end is like pause, but for good.
+// end stops the renewals forever, and waits like pause.
 func (l *lease) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -56,8 +56,8 @@ func (l *lease) halt() {
 	}
 }
 
-// renewing renews the lease after wait, and then each time half of it has passed,
-// until stop is called. stop waits for a renewal in progress.
+// renewing renews the lease after wait, and then after each half of it, until stop is called.
+// stop waits for a renewal in progress.
 func (sb *Sandbox) renewing(lease, wait time.Duration) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var renewing sync.WaitGroup
@@ -78,11 +78,11 @@ func (sb *Sandbox) renewing(lease, wait time.Duration) (stop func()) {
 			case err == nil:
 				wait = lease / 2
 			case errors.Is(err, api.ErrNotFound) && !sb.isPaused(ctx):
-				return // it is gone: the next call on it reports that
+				return // the sandbox has ended: the next call on it reports that
 			case errors.Is(err, api.ErrNotFound):
-				wait = lease / 2 // whoever resumes it gives it at least that
+				wait = lease / 2 // a resume sets a lifetime of at least the lease
 			case errors.Is(err, api.ErrConflict):
-				wait = lease / hurry // it is being paused or resumed
+				wait = lease / hurry // the sandbox is being paused or resumed
 			case ctx.Err() == nil:
 				sb.client.api.Logger().WarnContext(ctx, "the sandbox's lease was not renewed", "sandbox", sb.ID(), "error", err)
 				wait = lease / hurry
@@ -95,14 +95,14 @@ func (sb *Sandbox) renewing(lease, wait time.Duration) (stop func()) {
 	}
 }
 
-// wanted reports whether the lease is to be renewed at all.
+// wanted reports whether the lease should be renewed at all.
 func (l *lease) wanted(ctx context.Context) bool {
 	if l.unsure {
 		ctx, cancel := context.WithTimeout(ctx, l.length/4)
 		defer cancel()
 		info, err := l.sb.client.api.Sandboxes.Get(ctx, l.sb.ID())
 		if err != nil {
-			return true // the renewal reports the failure
+			return true // the renewal reports the error
 		}
 		l.unsure = false
 		l.unwanted = info.Lifecycle != nil && info.Lifecycle.OnTimeout == OnTimeoutPause
@@ -113,8 +113,8 @@ func (l *lease) wanted(ctx context.Context) bool {
 // hurry is the number of retries of a failed renewal per lease.
 const hurry = 20
 
-// renew never shortens a life that another program has extended, unless the
-// service has no call for that.
+// renew extends the sandbox's lifetime. It does not shorten a lifetime that another program has
+// extended, unless the service has no call for extending.
 func (sb *Sandbox) renew(ctx context.Context, lease time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, lease/4)
 	defer cancel()
@@ -128,7 +128,7 @@ func (sb *Sandbox) renew(ctx context.Context, lease time.Duration) error {
 	return err
 }
 
-// end returns when the sandbox ends, as far as the handle knows.
+// end returns the end of the sandbox's lifetime that the handle knows.
 func (sb *Sandbox) end() time.Time {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()

@@ -2,7 +2,7 @@ package sandbox
 
 import "iter"
 
-// eachAs yields the items of a list of the service, each as this package describes it.
+// eachAs iterates over the items of a list of package api, converted by as.
 func eachAs[A, B any](list iter.Seq2[A, error], as func(A) B) iter.Seq2[B, error] {
 	return func(yield func(B, error) bool) {
 		for one, err := range list {
@@ -17,7 +17,7 @@ func eachAs[A, B any](list iter.Seq2[A, error], as func(A) B) iter.Seq2[B, error
 	}
 }
 
-// allAs returns what a list of the service has, each item as this package describes it.
+// allAs returns the items of a list of package api, converted by as.
 func allAs[A, B any](list []A, as func(A) B) []B {
 	if list == nil {
 		return nil

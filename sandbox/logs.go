@@ -10,14 +10,14 @@ import (
 const (
 	// maxLogs is the maximum number of entries in an execution's log.
 	maxLogs = 8 << 10
-	// logWindow is the time during which pieces of one stream are joined into one entry,
-	// unless the other stream interrupts them: code that prints a million lines should
-	// not get a million timestamps.
+	// logWindow is the time during which pieces of one stream form one entry, unless the other
+	// stream interrupts them. Without it, code that prints a million lines would produce a
+	// million entries.
 	logWindow = 10 * time.Millisecond
 )
 
-// logs keeps what was printed: each stream as far as it is kept, and the order in
-// which it arrived.
+// logs records the order in which pieces of both streams arrived, and refers to the text that
+// their captures keep.
 type logs struct {
 	stdout, stderr *clip.Output
 	entries        clip.Ends[logEntry]
@@ -42,7 +42,7 @@ func (l *logs) of(stream OutputStream) *clip.Output {
 	return l.stdout
 }
 
-// note records what the stream is about to receive.
+// note records that the stream is about to receive size bytes.
 func (l *logs) note(stream OutputStream, size int, now time.Time) {
 	start := l.of(stream).Total()
 	if l.last.stream != stream || now.Sub(l.last.time) > logWindow {
@@ -59,8 +59,8 @@ func (l *logs) flush() {
 	l.last = logEntry{}
 }
 
-// list returns the entries as far as they and their text are kept, and the number
-// of those that are not.
+// list returns the entries that are kept together with their text, and the number of the
+// others.
 func (l *logs) list() (list []Output, dropped int) {
 	l.flush()
 	texts := map[OutputStream]keptText{}
@@ -88,7 +88,8 @@ type keptText struct {
 	total      int64
 }
 
-// slice returns what is kept of the bytes from start to end.
+// slice returns the kept part of the bytes from start to end. cut reports whether a part is
+// missing.
 func (k keptText) slice(start, end int64) (text string, cut bool) {
 	inHead, inTail := int64(len(k.head)), k.total-int64(len(k.tail))
 	from, to := min(start, inHead), min(end, inHead)

@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	// createTimeout limits the wait for a creation after it was given up: the service
-	// answers or cuts the connection within 70 seconds.
+	// createTimeout limits the wait for a creation whose context has ended. The service answers
+	// or cuts the connection within 70 seconds.
 	createTimeout = 75 * time.Second
-	// createGrace limits the rest of that wait once the client is closed.
+	// createGrace limits the rest of that wait after the client was closed.
 	createGrace = 2 * time.Second
 )
 
-// making makes the call that creates sandboxes, which live for that long. The call may take
-// as long as ctx and the API allow. When ctx ends first making returns the cause at once; what
-// the call still creates is killed as soon as its answer arrives, and Close of the client waits
-// for that.
+// making makes the call that creates sandboxes with the lifetime life. The call may take as
+// long as ctx and the API allow. If ctx ends first, making returns the cause at once. Sandboxes
+// that the call still creates are killed as soon as its answer arrives, and Close of the client
+// waits for that.
 func making[T any](ctx context.Context, c *Client, life time.Duration, create func(context.Context) (T, error), of func(T) []*api.Sandbox) (T, error) {
 	var none T
 	if err := c.begin(); err != nil {
@@ -64,8 +64,9 @@ func making[T any](ctx context.Context, c *Client, life time.Duration, create fu
 	}
 }
 
-// outliving returns the context of a call that goes on when ctx ends: only its answer says
-// what has to be undone. The API allows a call that has a deadline as much time as that says.
+// outliving returns the context of a call that continues after ctx has ended, because only its
+// answer names the sandboxes to kill. A deadline of ctx tells the API to allow the call that
+// much time, so outliving keeps it.
 func outliving(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, set := ctx.Deadline()
 	ctx = context.WithoutCancel(ctx)
@@ -75,7 +76,7 @@ func outliving(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, deadline.Add(createTimeout))
 }
 
-// undo kills sandboxes that nobody wants any longer.
+// undo kills sandboxes whose creation was abandoned.
 func (c *Client) undo(ctx context.Context, made []*api.Sandbox) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout-createGrace)
 	defer cancel()

@@ -10,24 +10,24 @@ import (
 	"strings"
 )
 
-// What runs MCP servers, as the service has it.
+// These are the names and the port of MCP servers, as on E2B's service.
 const (
-	mcpGateway   = "mcp-gateway" // the program, and the template that has it
+	mcpGateway   = "mcp-gateway" // the program, and the template that contains it
 	mcpPort      = 50005
 	mcpTokenFile = "/etc/mcp-gateway/.token"
 )
 
-// WithMCP runs MCP servers in the sandbox, which clients reach at [Sandbox.MCPURL]. The keys are
-// names of servers, and the values their settings as JSON. The service and programs in the sandbox
-// can see credentials in these settings.
+// WithMCP starts MCP servers in the sandbox. Clients reach them at [Sandbox.MCPURL]. The keys
+// are names of servers, and the values their settings, which are encoded as JSON. The service
+// and programs in the sandbox can see credentials in these settings.
 //
 //	sandbox.WithMCP(map[string]any{"exa": map[string]string{"apiKey": key}})
 //
-// It takes a template with the program mcp-gateway: unless [WithTemplate] names another, the
-// template mcp-gateway, which E2B's service has and a local cloud only if it was built there.
-// Create returns when the servers run; if they do not start, the error is an [*ExitError] and
-// the sandbox is gone. In a sandbox that starts anew from its files, after a pause or as a
-// copy, they do not run.
+// The template must contain the program mcp-gateway. Unless [WithTemplate] names another, it is
+// the template mcp-gateway, which E2B's service has; a local cloud has it only after building
+// it. Create returns when the servers run. If they do not start, the error is an [*ExitError]
+// and the sandbox is killed. The servers do not run in a sandbox that starts anew from its
+// files, after a pause or as a copy.
 func WithMCP(servers map[string]any) CreateOption {
 	servers = maps.Clone(servers)
 	return createOption(func(c *config) error {
@@ -44,19 +44,19 @@ func WithMCP(servers map[string]any) CreateOption {
 	})
 }
 
-// MCPURL returns the address of the MCP servers in the sandbox, for clients that send the
-// token of [Sandbox.MCPToken] in a header Authorization: Bearer. What [Sandbox.URL] says of
-// names and schemes holds for it, too. Nothing listens there without [WithMCP].
+// MCPURL returns the address of the MCP servers in the sandbox. Clients must send the token of
+// [Sandbox.MCPToken] in a header Authorization: Bearer. Names and schemes are those of
+// [Sandbox.URL]. Nothing listens at this address without [WithMCP].
 func (sb *Sandbox) MCPURL() string { return sb.URL(mcpPort) + "/mcp" }
 
-// MCPToken returns the token of the MCP servers in the sandbox. If none were ever started in
-// it, the error is [fs.ErrNotExist].
+// MCPToken returns the token of the MCP servers in the sandbox. The error is [fs.ErrNotExist]
+// if no servers were ever started.
 func (sb *Sandbox) MCPToken(ctx context.Context) (string, error) {
 	token, err := sb.Files.ReadText(ctx, mcpTokenFile, &FileParams{User: "root"})
 	return strings.TrimSpace(token), err
 }
 
-// startMCP starts the servers that the sandbox was created with.
+// startMCP starts the MCP servers of the sandbox's configuration.
 func (sb *Sandbox) startMCP(ctx context.Context) error {
 	if sb.config.mcp == nil {
 		return nil
@@ -70,7 +70,7 @@ func (sb *Sandbox) startMCP(ctx context.Context) error {
 		return err
 	}
 	defer end()
-	// Not by Run, whose spans have the command, and here it may have credentials.
+	// Run would put the command, which may contain credentials, into a span.
 	_, err = sb.Commands.run(ctx, append(ownShell(mcpGateway+` --config "$1"`), mcpGateway, string(servers)), &CommandParams{
 		User: "root", Envs: map[string]string{"GATEWAY_ACCESS_TOKEN": rand.Text()},
 	})

@@ -9,13 +9,13 @@ import (
 	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
-// Mount is a directory of the machine of a local cloud in a sandbox.
+// Mount is a directory of the local cloud's machine that a sandbox can see.
 type Mount struct {
 	// Dir is the absolute path of the directory on the machine.
 	Dir string `json:"dir"`
-	// Path is the absolute path of the directory in the sandbox, other than the root.
+	// Path is the absolute path of the directory in the sandbox; it must not be the root.
 	Path string `json:"path"`
-	// Writable lets the sandbox change its files.
+	// Writable lets the sandbox change the files of the directory.
 	Writable bool `json:"writable,omitempty"`
 }
 
@@ -23,11 +23,11 @@ func mountOf(m api.Mount) Mount { return Mount(m) }
 
 func (m Mount) wire() api.Mount { return api.Mount(m) }
 
-// WithMount shows a directory of the machine of a local cloud in the sandbox, read-only unless
-// m.Writable. The cloud must have been started with permission for it (local.WithAllowedMounts,
-// e2bctl local up --allow-mount): the error is [ErrForbidden] for others, and
-// [errors.ErrUnsupported] on every other service. Pauses and snapshots do not include its files.
-// The option may be given several times.
+// WithMount shows a directory of the local cloud's machine in the sandbox, read-only unless
+// m.Writable. The cloud must have been started with permission for the directory
+// (local.WithAllowedMounts, e2bctl local up --allow-mount). The error is [ErrForbidden] without
+// that permission, and [errors.ErrUnsupported] for other services. Pauses and snapshots do not
+// include the files of the directory. The option may be given several times.
 func WithMount(m Mount) CreateOption {
 	return createOption(func(c *config) error {
 		if !filepath.IsAbs(m.Dir) || !path.IsAbs(m.Path) || path.Clean(m.Path) != m.Path || m.Path == "/" {

@@ -12,28 +12,28 @@ import (
 	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
-// NameLabel is the key of the label that has the name of a sandbox of
-// [Client.GetOrCreate]. List, Reap and `e2bctl ls -m` find sandboxes by it.
+// NameLabel is the key of the label that contains the name of a sandbox of
+// [Client.GetOrCreate]. List, Reap and `e2bctl ls -m` can filter by it.
 const NameLabel = "e2bctl.name"
 
 // maxName limits the length of a sandbox's name, in bytes.
 const maxName = 256
 
 // GetOrCreate returns a handle of the sandbox with a name, and creates the sandbox if there is
-// none. So this program or another one finds the sandbox of a conversation, a user or a job again.
-// A paused sandbox is resumed. opts apply to a new sandbox; of them, an existing one takes only
-// each [HandleOption]. If opts name a template and the existing sandbox has another one, the error
-// is [ErrConflict].
+// none. Use it to find the sandbox of a conversation, a user or a job again, from this program
+// or another one. It resumes a paused sandbox. opts apply to a new sandbox; only each
+// [HandleOption] applies to an existing one. If opts name a template and the existing sandbox
+// has another one, the error is [ErrConflict].
 //
-// The handle does not own the sandbox: Close leaves it, and [Sandbox.Kill] ends it. At the end of
-// its lifetime the sandbox is paused, unless [Expiry].Then says otherwise. The lifetime is
-// Expiry.After, 5 minutes by default.
+// The handle does not own the sandbox: Close leaves it running, and [Sandbox.Kill] ends it. At
+// the end of its lifetime the sandbox is paused, unless [Expiry].Then sets another action. The
+// lifetime is Expiry.After, 5 minutes by default.
 //
-// The name belongs to the API key, whatever client uses it, and has 1 to 256 bytes of UTF-8. On a
-// local cloud, callers at the same time get the same sandbox. Other services cannot hold one of
-// two callers back: there each caller may create a sandbox. Later calls return the older one, and
-// the other stays until its lifetime is over. A fork has the name, too, and is returned once the
-// original has ended.
+// A name has 1 to 256 bytes of UTF-8. It is unique for the API key, across all clients with
+// that key. On a local cloud, concurrent callers receive the same sandbox. Other services
+// cannot guarantee that, so each concurrent caller may create a sandbox. Later calls return the
+// oldest, and the others stay until their lifetime ends. A fork has the same name, and is
+// returned once the original has ended.
 func (c *Client) GetOrCreate(ctx context.Context, name string, opts ...CreateOption) (*Sandbox, error) {
 	cfg, err := configure(c, "GetOrCreate", opts)
 	if err != nil {
@@ -48,7 +48,7 @@ func (c *Client) GetOrCreate(ctx context.Context, name string, opts ...CreateOpt
 	}
 	for attempt := 1; ; attempt++ {
 		sb, err := c.getOrCreate(ctx, name, cfg)
-		// Another caller created or killed it meanwhile.
+		// Another caller created or killed the sandbox in the meantime.
 		again := errors.Is(err, errNameTaken) || errors.Is(err, ErrGone)
 		if !again || attempt == maxNameAttempts {
 			return sb, err
@@ -61,9 +61,9 @@ func (c *Client) GetOrCreate(ctx context.Context, name string, opts ...CreateOpt
 	}
 }
 
-// maxNameAttempts limits the attempts of [Client.GetOrCreate]: a service may go on to
-// list a sandbox that is gone, or refuse one for another reason. The first pause between
-// attempts is nameAttemptPause, and each later pause is longer by the same time.
+// maxNameAttempts limits the attempts of [Client.GetOrCreate]. A service may list a sandbox
+// that has ended, or refuse one for another reason. The pause after the first attempt is
+// nameAttemptPause, and each later pause is longer by the same time.
 const (
 	maxNameAttempts  = 10
 	nameAttemptPause = 20 * time.Millisecond
@@ -72,7 +72,7 @@ const (
 var errNameTaken = errors.New("sandbox: another sandbox may have the name")
 
 func (c *Client) getOrCreate(ctx context.Context, name string, cfg sandboxConfig) (*Sandbox, error) {
-	info, err := c.named(ctx, name)
+	info, err := c.findNamed(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -91,13 +91,13 @@ func (c *Client) getOrCreate(ctx context.Context, name string, cfg sandboxConfig
 		return nil, err
 	}
 	sb.created = false
-	sb.config.metadata, sb.config.uniqueLabel = nil, "" // a sandbox made like it, to install packages, has no name
+	sb.config.metadata, sb.config.uniqueLabel = nil, "" // a second sandbox with the same configuration, for installing packages, has no name
 	return sb, nil
 }
 
-// named returns the sandbox that has a name, nil if there is none. Of several it is the
-// oldest, so that all callers agree.
-func (c *Client) named(ctx context.Context, name string) (found *Info, err error) {
+// findNamed returns the sandbox with a name, or nil if there is none. If there are several it
+// returns the oldest, so that all callers agree.
+func (c *Client) findNamed(ctx context.Context, name string) (found *Info, err error) {
 	for info, err := range c.List(ctx, &ListParams{Metadata: map[string]string{NameLabel: name}}) {
 		if err != nil {
 			return nil, fmt.Errorf("sandbox: look for %q: %w", clip.Text(name, 64), err)
@@ -109,7 +109,7 @@ func (c *Client) named(ctx context.Context, name string) (found *Info, err error
 	return found, nil
 }
 
-// isOf reports whether a sandbox was made from a template, which is an id or a name.
+// isOf reports whether a sandbox was created from a template, given by id or name.
 func isOf(info *Info, template string) bool {
 	template, _, _ = strings.Cut(template, ":")
 	return template == info.TemplateID || template == info.Alias

@@ -13,59 +13,62 @@ import (
 // AllTraffic in [Network].DenyOut denies everything that AllowOut does not list.
 const AllTraffic = api.AllTraffic
 
-// privateNetworks are the networks that are not part of the internet.
+// privateNetworks lists the networks that do not belong to the internet.
 var privateNetworks = []string{"10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"}
 
-// Network lists the destinations that a sandbox may reach. AllowOut takes precedence over DenyOut.
-// The zero value leaves the decision to the service, which never lets a sandbox reach its own
-// machines.
+// Network lists the destinations that a sandbox may reach. AllowOut takes precedence over
+// DenyOut. The zero value leaves the decision to the service. The service never lets a sandbox
+// reach the service's own machines.
 //
-// Whether a connection to port 80 or 443 goes to an allowed name is decided by
-// what the program sends: the Host of HTTP or the server name of TLS. Other ports
-// need an address, or a program that uses the HTTP proxy of its environment. The
-// content of TLS is not inspected: a server that answers for an allowed name may
-// also answer for other names of its own.
+// For connections to port 80 or 443, the service reads the name from the program's data: the
+// Host header of HTTP or the server name of TLS. For other ports, allow an address, or let the
+// program use the HTTP proxy of its environment. The content of TLS is not inspected, so a
+// server with an allowed name may also serve its other names.
 type Network struct {
-	// AllowOut are addresses, networks such as 203.0.113.0/24, and names:
-	// "example.com", "*.example.com" for all names below it, "*" for any. Names
-	// need [AllTraffic] in DenyOut. The local cloud also takes what [Sandbox.Host] of
-	// another sandbox returns, here and in Headers.
+	// AllowOut are addresses, networks such as 203.0.113.0/24, and names: "example.com",
+	// "*.example.com" for all names below it, "*" for any. Names need [AllTraffic] in DenyOut.
+	// The local cloud also accepts the result of another sandbox's [Sandbox.Host], here and in
+	// Headers.
 	AllowOut []string
 	// DenyOut are addresses and networks.
 	DenyOut []string
-	// DNSServers are IPv4 addresses of name servers, at most 10, that may be reached if
-	// AllowOut has names. Names that may be reached resolve without them.
+	// DNSServers are IPv4 addresses of name servers, at most 10. The sandbox may reach them if
+	// AllowOut has names. Names in AllowOut resolve even without DNSServers.
 	DNSServers []string
 	// DenyPrivate adds the private networks to DenyOut.
 	DenyPrivate bool
-	// Headers are put into the HTTPS requests to hosts on port 443, in place of those that
-	// programs send: by the name of the host ("example.com", or "*.example.com" for all names
-	// below it), then by that of the header. With [SecretRef], programs use a secret that never
-	// enters the sandbox; a host that sends its requests back gives it away. TRACE asks for that:
-	// the local cloud sends only GET, HEAD, POST, PUT, PATCH, DELETE and OPTIONS to these hosts.
-	// They allow nothing: the host must be one that the sandbox may reach. A sandbox can be given
-	// others later only if it was created with some.
+	// Headers are added to HTTPS requests on port 443, and replace headers of the same name
+	// that programs send. The first key is the name of the host ("example.com", or
+	// "*.example.com" for all names below it), the second the name of the header. Headers do
+	// not allow a host: the network rules must allow it.
+	//
+	// With [SecretRef], programs use a secret that never enters the sandbox. A host that
+	// returns its requests would reveal the secret. The method TRACE makes hosts do that, so
+	// the local cloud sends only GET, HEAD, POST, PUT, PATCH, DELETE and OPTIONS to these
+	// hosts.
+	//
+	// Headers of a sandbox can be changed later only if it was created with some.
 	Headers map[string]map[string]string
-	// EgressProxy is the proxy through which connections leave that the rules allow. A nil
-	// proxy leaves none. The local cloud gives it the address that it has checked, or the name
-	// where AllowOut has that; the address of the proxy itself must be one that a sandbox may
-	// reach.
+	// EgressProxy is the proxy for allowed connections; nil means none. The local cloud sends
+	// it the address that the cloud has checked, or the name if AllowOut has the name. The
+	// network rules must allow the address of the proxy itself.
 	EgressProxy *EgressProxy
 }
 
 // EgressProxy is a proxy that the connections of a sandbox go through, after the rules of its
-// [Network] have allowed them. Programs in the sandbox do not see it. A connection fails where
-// the proxy does: none goes past it. Programs learn no reason; a local cloud writes it to the log
-// that [Sandbox.Logs] returns, once for each target. DNS questions do not go through the proxy.
+// [Network] have allowed them. Programs in the sandbox do not see it. If the proxy fails, the
+// connection fails: none bypasses the proxy. Programs receive no reason. A local cloud writes
+// the reason to the log that [Sandbox.Logs] returns, once for each target. DNS queries do not
+// go through the proxy.
 type EgressProxy struct {
-	// Address is the host and port of a SOCKS5 proxy, "proxy.example.com:1080". The local
-	// cloud also takes an HTTP proxy, "http://proxy.example.com:8080".
+	// Address is the host and port of a SOCKS5 proxy, "proxy.example.com:1080". The local cloud
+	// also accepts an HTTP proxy, "http://proxy.example.com:8080".
 	Address string
-	// Username and Password are for a proxy that asks for them. Each has at most 255 bytes.
-	// Services never return the password.
+	// Username and Password log in to the proxy, if it requires that. Each has at most 255
+	// bytes. Services never return the password.
 	Username string
 	Password Key
-	// TLS makes the connection to the proxy secure. A nil TLS uses none.
+	// TLS encrypts the connection to the proxy. Nil means no TLS.
 	TLS *EgressProxyTLS
 }
 
@@ -75,8 +78,8 @@ type EgressProxyTLS struct {
 	Enabled bool
 	// ServerName is the name in the proxy's certificate. The default is the host of its address.
 	ServerName string
-	// CACert has CA certificates in PEM for the proxy's certificate, in place of those that the
-	// service trusts. Services never return them.
+	// CACert contains CA certificates in PEM that replace the service's trusted ones for this
+	// proxy. Services never return them.
 	CACert string
 }
 
@@ -102,7 +105,7 @@ func egressProxyOf(w *api.EgressProxyConfig) *EgressProxy {
 	return p
 }
 
-// SecretRef stands for the value of a secret in [Network].Headers: "Bearer " +
+// SecretRef returns a placeholder for the value of a secret in [Network].Headers: "Bearer " +
 // SecretRef("openai"). See [Secrets].
 func SecretRef(name string) string { return "${e2b.secrets." + name + "}" }
 
@@ -130,7 +133,7 @@ func WithNetwork(n Network) CreateOption {
 	})
 }
 
-// rules returns what the service is told about the network, nil for nothing.
+// rules returns the network rules for the service; nil means none.
 func (c *sandboxConfig) rules() *api.Egress {
 	if c.ask == nil {
 		return c.network
@@ -146,10 +149,10 @@ func (c *sandboxConfig) rules() *api.Egress {
 	return &w
 }
 
-// SetNetwork replaces all network rules of the sandbox from now on: rules that n leaves out are
-// cleared, and so is the effect of [WithInternet]. Only if this handle has [WithAsk], the service
-// asks about hosts that no rule names. The local cloud also cuts existing connections; another
-// service may leave them open.
+// SetNetwork replaces all network rules of the sandbox: rules that n leaves out are cleared,
+// and so is the effect of [WithInternet]. The service asks about other hosts only if this
+// handle has [WithAsk]. The local cloud also cuts existing connections; another service may
+// leave them open.
 func (sb *Sandbox) SetNetwork(ctx context.Context, n Network) error {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
@@ -164,24 +167,26 @@ func (sb *Sandbox) SetNetwork(ctx context.Context, n Network) error {
 	return nil
 }
 
-// UpdateNetworkParams are changes to the network rules of a sandbox. A nil field leaves what is there.
+// UpdateNetworkParams contains changes to the network rules of a sandbox. A nil field changes
+// nothing.
 type UpdateNetworkParams struct {
 	// AllowOut and DenyOut replace the lists of the same names
 	// in [Network]. An empty list that is not nil clears them.
 	AllowOut []string
 	DenyOut  []string
-	// Internet false adds [AllTraffic] to DenyOut, and true takes it out.
+	// Internet adds [AllTraffic] to DenyOut if it is false, and removes it if it is true.
 	Internet *bool
 }
 
-// UpdateNetwork changes some network rules of a running sandbox, no matter which program created
-// it, and keeps all others. Services can only replace all rules, so UpdateNetwork reads them first:
-// what another program changes at that moment is lost. A proxy with a user name or TLS cannot be
-// kept, because services do not return its password: the error is [errors.ErrUnsupported]. If there
-// is no such sandbox the error is [ErrGone], with [GonePaused] for one that is paused.
+// UpdateNetwork changes some network rules of a running sandbox and keeps all others. Any
+// program may have created the sandbox. Services can only replace all rules, so UpdateNetwork
+// reads them first; a change that another program makes in between is lost. A proxy with a user
+// name or TLS cannot be kept, because services do not return its password: the error is
+// [errors.ErrUnsupported]. The error is [ErrGone] if there is no such sandbox, with
+// [GonePaused] if it is paused.
 //
-// A sandbox that was created without internet access, as by [WithInternet], has it again when
-// Internet is true, but only until it is paused.
+// If a sandbox was created without internet access, as by [WithInternet], Internet restores the
+// access only until the sandbox is paused.
 func (c *Client) UpdateNetwork(ctx context.Context, id string, p *UpdateNetworkParams) error {
 	if p == nil {
 		p = &UpdateNetworkParams{}
@@ -200,7 +205,7 @@ func (c *Client) UpdateNetwork(ctx context.Context, id string, p *UpdateNetworkP
 	return nil
 }
 
-// applied returns the rules of a sandbox with the changes.
+// applied returns the rules of a sandbox with the changes of p.
 func (p *UpdateNetworkParams) applied(info *api.SandboxInfo) (*api.NetworkParams, error) {
 	rules := &api.NetworkParams{AllowInternetAccess: info.AllowInternetAccess}
 	if info.Egress != nil {
@@ -226,12 +231,12 @@ func (p *UpdateNetworkParams) applied(info *api.SandboxInfo) (*api.NetworkParams
 	return rules, nil
 }
 
-// offline reports whether the service says that the sandbox reaches only what its
-// rules allow.
+// offline reports whether the sandbox reaches only destinations that its rules allow, as far as
+// the service reports it.
 func (sb *Sandbox) offline(ctx context.Context) bool {
 	info, err := sb.client.api.Sandboxes.Get(ctx, sb.ID())
 	if err != nil {
-		return false // it only explains another failure
+		return false // the result only explains another failure
 	}
 	return info.AllowInternetAccess != nil && !*info.AllowInternetAccess ||
 		info.Egress != nil && slices.Contains(info.Egress.DenyOut, AllTraffic)

@@ -7,31 +7,31 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// CreateOption sets one setting of a sandbox to create. Each [HandleOption] and each
-// [ClientOption] is one, too. An option takes precedence over the environment, and a later
-// option over an earlier one.
+// CreateOption sets one setting of a new sandbox. Each [HandleOption] and each [ClientOption]
+// is also a CreateOption. An option takes precedence over the environment, and a later option
+// over an earlier one.
 type CreateOption interface {
 	option
 	forCreate()
 }
 
 // ConnectOption sets one setting of a call of [Connect]. Each [HandleOption] and each
-// [ClientOption] is one, too.
+// [ClientOption] is also a ConnectOption.
 type ConnectOption interface {
 	option
 	forConnect()
 }
 
-// HandleOption sets one setting of a handle, whether its sandbox is created or exists: it
-// is both a [CreateOption] and a [ConnectOption].
+// HandleOption sets one setting of a handle, for a new or an existing sandbox. It is both a
+// [CreateOption] and a [ConnectOption].
 type HandleOption interface {
 	CreateOption
 	ConnectOption
 }
 
-// ClientOption sets one setting of a [Client]. It fits everywhere: [Create], [Connect] and
-// [Use] make a client of their own. The methods of a Client return an error for it, because
-// their client exists.
+// ClientOption sets one setting of a [Client]. [Create], [Connect] and [Use] accept it, because
+// they create a client of their own. The methods of a Client return an error for it, because
+// their client already exists.
 type ClientOption interface {
 	HandleOption
 	forClient()
@@ -40,7 +40,7 @@ type ClientOption interface {
 // option is implemented by all options.
 type option interface{ apply(c *config) error }
 
-// The options of each kind.
+// These are the kinds of options.
 type (
 	createOption  func(*config) error
 	connectOption func(*config) error
@@ -61,7 +61,7 @@ func (clientOption) forCreate()   {}
 func (clientOption) forConnect()  {}
 func (clientOption) forClient()   {}
 
-// WithOptions returns one option that applies opts in their order.
+// WithOptions returns one option that applies opts in order.
 func WithOptions(opts ...ClientOption) ClientOption {
 	opts = slices.Clone(opts)
 	return clientOption(func(c *config) error { return applyAll(c, opts) })
@@ -82,7 +82,7 @@ func WithDefaults(opts ...CreateOption) ClientOption {
 	})
 }
 
-// ofAPI returns an option that is one of package api.
+// ofAPI converts an option of package api.
 func ofAPI(name string, o api.Option) ClientOption {
 	return clientOption(func(c *config) error {
 		c.client = append(c.client, o)
@@ -91,14 +91,15 @@ func ofAPI(name string, o api.Option) ClientOption {
 	})
 }
 
-// isOfClient records that an option is about the client.
+// isOfClient records that an option sets something of the client.
 func (c *config) isOfClient(name string) {
 	if c.clientOption == "" {
 		c.clientOption = name
 	}
 }
 
-// refuseClients returns an error if there was an option about the client, where place takes none.
+// refuseClients returns an error if an option set something of the client. place names the call
+// that accepts no such option.
 func (c *config) refuseClients(place string) error {
 	if c.clientOption == "" {
 		return nil
@@ -106,7 +107,7 @@ func (c *config) refuseClients(place string) error {
 	return fmt.Errorf("sandbox: %s: %s is an option of the client: give it to NewClient", place, c.clientOption)
 }
 
-// checkOptions refuses options that are nil.
+// checkOptions returns an error if an option is nil.
 func checkOptions[O option](opts []O) error {
 	for i, o := range opts {
 		if any(o) == nil {

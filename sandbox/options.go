@@ -16,35 +16,34 @@ import (
 )
 
 const (
-	// DefaultTemplate is the template that Create starts unless an option names
-	// another: it has Python and supports RunCode.
+	// DefaultTemplate is the template of [Create] without [WithTemplate]. It has Python and
+	// supports RunCode.
 	DefaultTemplate = "code-interpreter-v1"
-	// DefaultLifetime is the lifetime of a sandbox unless [WithExpiry] names another. A
-	// sandbox with a lease outlives a program that ended without closing it by at most that.
+	// DefaultLifetime is the lifetime of a sandbox without [WithExpiry]. If a program ends
+	// without closing a sandbox with a lease, the sandbox lives for at most this time.
 	DefaultLifetime = api.DefaultLifetime
 
-	// minLease leaves room for a renewal that fails and is repeated, and is the
-	// least time by which services extend a life.
+	// minLease is the shortest lease. It leaves time for the retry of a failed renewal, and is
+	// the shortest extension that services accept.
 	minLease = 15 * time.Second
 )
 
 type config struct {
 	client       []api.Option
-	clientOption string // the first of them, for the error that names it
+	clientOption string // the name of the first such option, for the error
 	interceptors []connect.Interceptor
 	trace        Trace
 	sandboxConfig
 }
 
-// sandboxConfig is the configuration with which one sandbox is created or
-// connected to.
+// sandboxConfig is the configuration for creating or connecting to one sandbox.
 type sandboxConfig struct {
 	template       string
-	templateAsked  bool // by WithTemplate
+	templateAsked  bool // set by WithTemplate
 	expiry         Expiry
-	expiryAsked    bool   // by WithExpiry
+	expiryAsked    bool   // set by WithExpiry
 	uniqueLabel    string // see api.CreateParams
-	inherits       bool   // the action at the end of the lifetime is that of another sandbox
+	inherits       bool   // the action at the end of the lifetime comes from another sandbox
 	reboot         bool
 	metadata, envs map[string]string
 	internet       *bool
@@ -55,30 +54,28 @@ type sandboxConfig struct {
 	requestHost    string
 	volumes        []VolumeMount
 	mounts         []Mount
-	mcp            map[string]any // never changed
+	mcp            map[string]any // never changed after it was set
 	pipCredentials bool
 	index          *PackageIndex
 	wheels         *wheelCache
 	code           CodeTransport
 }
 
-// Key is an API key or another secret of the caller's, as text. Its type keeps it out of
-// logs and JSON.
+// Key is an API key or another secret of the caller. The type keeps it out of logs and JSON.
 type Key = api.Key
 
-// WithAPIKey sets the key; without it, E2B_API_KEY is used.
+// WithAPIKey sets the API key. The default is E2B_API_KEY.
 func WithAPIKey(key Key) ClientOption { return ofAPI("WithAPIKey", api.WithAPIKey(key)) }
 
-// WithAPIURL sets the address of the control plane; without it, E2B_API_URL or
-// the domain determines it.
+// WithAPIURL sets the address of the control plane. The default is E2B_API_URL, or depends on
+// the domain.
 func WithAPIURL(url string) ClientOption { return ofAPI("WithAPIURL", api.WithBaseURL(url)) }
 
-// WithDomain sets the service's domain; without it, E2B_DOMAIN is used, or else
-// e2b.app.
+// WithDomain sets the service's domain. The default is E2B_DOMAIN, or else e2b.app.
 func WithDomain(domain string) ClientOption { return ofAPI("WithDomain", api.WithDomain(domain)) }
 
-// WithSandboxURL sets one address for all ports of all sandboxes; without it,
-// E2B_SANDBOX_URL or the domain determines it.
+// WithSandboxURL sets one address for all ports of all sandboxes. The default is
+// E2B_SANDBOX_URL, or depends on the domain.
 func WithSandboxURL(url string) ClientOption {
 	return ofAPI("WithSandboxURL", api.WithSandboxURL(url))
 }
@@ -87,25 +84,25 @@ func WithSandboxURL(url string) ClientOption {
 // An empty path means that no file is read. See [api.FromEnv].
 func WithEnvFile(path string) ClientOption { return ofAPI("WithEnvFile", api.WithEnvFile(path)) }
 
-// WithTransport sets the transport that carries all requests; it still belongs to
-// the caller. If it is an [*http.Transport], the websockets of RunCode use its
-// proxy, TLS and dial settings, otherwise the defaults.
+// WithTransport sets the transport for all requests. The caller keeps it: Close does not close
+// it. If it is an [*http.Transport], the websockets of RunCode use its proxy, TLS and dial
+// settings; otherwise they use the defaults.
 func WithTransport(t http.RoundTripper) ClientOption {
 	return ofAPI("WithTransport", api.WithTransport(t))
 }
 
-// WithDialContext sets how connections are opened, for services behind a tunnel or a
-// socket; websockets are included. It has no effect with [WithTransport].
+// WithDialContext sets the function that opens connections, including websockets. Use it for
+// services behind a tunnel or a socket. It has no effect with [WithTransport].
 func WithDialContext(dial func(ctx context.Context, network, address string) (net.Conn, error)) ClientOption {
 	return ofAPI("WithDialContext", api.WithDialContext(dial))
 }
 
-// WithLogger sets the logger for the client's work. It never gets secrets. By default everything
-// is discarded except panics of tools, which then go to [slog.Default].
+// WithLogger sets the logger of the client. It never receives secrets. By default everything is
+// discarded except panics of tools, which are logged to [slog.Default].
 func WithLogger(l *slog.Logger) ClientOption { return ofAPI("WithLogger", api.WithLogger(l)) }
 
-// WithMaxRetries sets how often a call to the control plane that is safe to repeat
-// is repeated; the default is 3. Commands and code are never repeated.
+// WithMaxRetries sets the number of retries of a call to the control plane that can safely be
+// repeated. The default is 3. Commands and code are never repeated.
 func WithMaxRetries(n int) ClientOption { return ofAPI("WithMaxRetries", api.WithMaxRetries(n)) }
 
 // WithUserAgent puts a product, such as "mytool/1.2", in front of the
@@ -114,8 +111,9 @@ func WithUserAgent(product string) ClientOption {
 	return ofAPI("WithUserAgent", api.WithUserAgent(product))
 }
 
-// WithInterceptors adds interceptors to the RPCs to envd, the daemon in a sandbox, for tracing.
-// They have the type of package connect, so that interceptors of other packages fit.
+// WithInterceptors adds interceptors to the RPCs to envd, the daemon in a sandbox, for instance
+// for tracing. They have the type of package connect, so interceptors of other packages can be
+// used.
 func WithInterceptors(i ...connect.Interceptor) ClientOption {
 	return clientOption(func(c *config) error {
 		c.interceptors = append(c.interceptors, i...)
@@ -124,9 +122,8 @@ func WithInterceptors(i ...connect.Interceptor) ClientOption {
 	})
 }
 
-// WithTemplate sets the template to start: an id or a name, with or without a
-// tag, or the id of a [Snapshot]. The default is [DefaultTemplate]; an empty name
-// means the default.
+// WithTemplate sets the template of the sandbox: an id or a name, with or without a tag, or the
+// id of a [Snapshot]. An empty name means [DefaultTemplate].
 func WithTemplate(template string) CreateOption {
 	return createOption(func(c *config) error {
 		if template != "" {
@@ -141,45 +138,40 @@ func WithMetadata(metadata map[string]string) CreateOption {
 	return createOption(func(c *config) error { c.metadata = merge(c.metadata, metadata); return nil })
 }
 
-// WithEnvs adds variables to the environment of every process and kernel in the
-// sandbox.
+// WithEnvs adds environment variables for every process and kernel in the sandbox.
 func WithEnvs(envs map[string]string) CreateOption {
 	return createOption(func(c *config) error { c.envs = merge(c.envs, envs); return nil })
 }
 
-// WithInternet sets whether the sandbox can reach the internet; by the service's
-// default it can.
+// WithInternet sets whether the sandbox can reach the internet. The service's default is true.
 func WithInternet(allowed bool) CreateOption {
 	return createOption(func(c *config) error { c.internet = &allowed; return nil })
 }
 
-// WithPrivateTraffic makes the service refuse requests to the sandbox's ports
-// that do not carry its token; this handle sends it. Without this option, anyone
-// who knows the sandbox's id can run code through the code interpreter's port
-// 49999, on E2B as well as on a local cloud: the token of a secure sandbox
-// protects only the port of envd.
+// WithPrivateTraffic makes the service refuse requests to the sandbox's ports without the
+// sandbox's token. This handle sends the token. Without this option, anyone who knows the
+// sandbox's id can run code through port 49999 of the code interpreter, on E2B's service and on
+// a local cloud: the token of a secure sandbox protects only the port of envd.
 func WithPrivateTraffic() CreateOption {
 	return createOption(func(c *config) error { c.private = true; return nil })
 }
 
-// WithHTTPSPorts names ports whose servers in the sandbox use TLS themselves.
-// From outside they are reached like any other port; their certificates are not
-// checked, so self-signed ones work.
+// WithHTTPSPorts lists the ports whose servers in the sandbox speak TLS. They are reached like
+// any other port. Their certificates are not verified, so self-signed ones work.
 func WithHTTPSPorts(ports ...int) CreateOption {
 	ports = slices.Clone(ports)
 	return createOption(func(c *config) error { c.httpsPorts = ports; return nil })
 }
 
-// WithRequestHost sets the Host header that servers in the sandbox see, for
-// servers that accept only one name: "localhost:${PORT}" for instance, where
-// ${PORT} stands for the port. The host that was requested is in
-// X-Forwarded-Host.
+// WithRequestHost sets the Host header that servers in the sandbox receive, for servers that
+// accept only one name. ${PORT} in it stands for the port, as in "localhost:${PORT}". The
+// original host is in X-Forwarded-Host.
 func WithRequestHost(host string) CreateOption {
 	return createOption(func(c *config) error { c.requestHost = host; return nil })
 }
 
-// WithCodeTransport sets how RunCode reaches the kernel. By default the handle tries the
-// websocket, and uses HTTP where that is not available.
+// WithCodeTransport sets the transport of RunCode. By default the handle tries the websocket
+// and falls back to HTTP.
 func WithCodeTransport(t CodeTransport) HandleOption {
 	return handleOption(func(c *config) error {
 		if t != CodeTransportAuto && t != CodeTransportWebsocket && t != CodeTransportHTTP {
@@ -190,7 +182,7 @@ func WithCodeTransport(t CodeTransport) HandleOption {
 	})
 }
 
-// merge returns a new map, so that options may be used more than once.
+// merge returns a new map with the entries of both, so that options may be used more than once.
 func merge(a, b map[string]string) map[string]string {
 	merged := make(map[string]string, len(a)+len(b))
 	maps.Copy(merged, a)

@@ -6,12 +6,11 @@ import (
 	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
-// DefaultMaxOutputBytes limits the bytes of a stream that a result keeps, unless the call
-// sets another limit.
+// DefaultMaxOutputBytes is the default limit of the bytes of a stream that a result keeps.
 const DefaultMaxOutputBytes = 1 << 20
 
-// newOutput keeps limit bytes of a stream: 0 means [DefaultMaxOutputBytes], a negative
-// limit keeps none.
+// newOutput returns an output that keeps limit bytes of a stream. 0 means
+// [DefaultMaxOutputBytes]; a negative limit keeps none.
 func newOutput(limit int64) *clip.Output {
 	if limit == 0 {
 		limit = DefaultMaxOutputBytes

@@ -12,30 +12,31 @@ import (
 	"github.com/e2bctl/e2bctl/internal/pip"
 )
 
-// Packages installs Python packages. It is safe for concurrent use; installations
-// run one after another.
+// Packages installs Python packages. It is safe for concurrent use; installations run one after
+// another.
 //
-// The sandbox's own pip decides what is installed, and it lasts as long as the
-// sandbox. To get exactly the same packages elsewhere, and quickly, use a [LockFile].
+// The sandbox's own pip selects the packages. They stay installed until the sandbox ends. To
+// install exactly the same packages in another sandbox, and quickly, use a [LockFile].
 //
-// Python in WebAssembly (the wasm engine of the local cloud) has neither pip nor a
-// network. A second sandbox, of the template base-room and with the same network
-// rules, exists during the call: its pip finds and fetches wheels for WebAssembly and
-// for every system, and the first one unpacks them into its user's home. Packages are
-// chosen as if none were there, so one may come in a newer version. What there is no
-// such wheel of is an [*InstallError] that names it.
+// Python in WebAssembly (the wasm engine of the local cloud) has neither pip nor a network.
+// During the call a second sandbox exists, of the template base-room and with the same network
+// rules. Its pip finds and downloads wheels for WebAssembly and wheels for every system, and
+// the first sandbox unpacks them into its user's home. pip ignores the packages that the first
+// sandbox has, so it may install a newer version of one. The error is an [*InstallError] that
+// names the package if there is no such wheel.
 type Packages struct {
 	sb    *Sandbox
-	index *PackageIndex // nil: as this machine's pip has it
-	// credentials allows passing on addresses that contain a password.
+	index *PackageIndex // nil: the settings of this machine's pip
+	// credentials permits addresses that contain a password.
 	credentials bool
 	wheels      wheelCache
-	// turn holds one place: two pips at the same time spoil each other's work.
+	// turn is a semaphore of one, because two pips at the same time would damage each other's
+	// work.
 	turn chan struct{}
 
 	mu sync.Mutex
-	// done records what calls of this handle did, as long as the directory of
-	// packages is as they left it.
+	// done contains the results of this handle's calls. It is valid while the directory of
+	// packages has not changed since.
 	done map[string]*Installation
 	left siteDirectory
 }
@@ -47,41 +48,41 @@ func newPackages(sb *Sandbox, cfg sandboxConfig) *Packages {
 	}
 }
 
-// Installation is the outcome of an installation.
+// Installation is the result of an installation.
 type Installation struct {
-	// Packages are the requested packages and those that were added or changed with them, sorted
-	// by name.
+	// Packages are the requested packages and the other packages that were added or changed,
+	// sorted by name.
 	Packages []InstalledPackage
-	// RestartNeeded names packages that changed while code of the default context
-	// had them loaded: it uses the old versions until the context is restarted.
+	// RestartNeeded names packages that changed while code of the default context had imported
+	// them. The code uses the old versions until the context is restarted.
 	RestartNeeded []string
-	// Renamed are the requirements that named a module to import ("PIL") instead of
-	// the package to install ("pillow").
+	// Renamed are the requirements that named a module ("PIL") instead of its package
+	// ("pillow").
 	Renamed []RenamedPackage
-	// Excluded are requirements whose marker says that they are not for this Python, so
-	// that nothing was installed for them.
+	// Excluded are requirements whose marker excludes this Python. Nothing was installed for
+	// them.
 	Excluded []ExcludedRequirement
-	// NotImportable are modules of the added or changed packages that a new Python process cannot
-	// import. Some packages have modules for other systems, so that is no error.
+	// NotImportable are modules of the added or changed packages that a new Python process
+	// cannot import. That is no error, because some packages contain modules for other systems.
 	NotImportable []ImportFailure
 }
 
 // InstalledPackage is a package in the sandbox.
 type InstalledPackage struct{ Name, Version string }
 
-// RenamedPackage is a requirement for which another package was installed.
+// RenamedPackage is a requirement that was replaced by another package.
 type RenamedPackage struct {
-	// Import is the name that was required.
+	// Import is the name in the requirement.
 	Import string
 	// Distribution is the package that was installed.
 	Distribution string
 }
 
-// ExcludedRequirement is a requirement with a marker that is not true in the sandbox.
+// ExcludedRequirement is a requirement whose marker is false in the sandbox.
 type ExcludedRequirement struct {
-	// Name is the package.
+	// Name is the name of the package.
 	Name string
-	// Marker is the condition, as pip writes it.
+	// Marker is the condition, in the form that pip prints.
 	Marker string
 }
 
@@ -91,32 +92,30 @@ type ImportFailure struct{ Package, Module, Error string }
 
 // InstallParams sets how to install packages.
 type InstallParams struct {
-	// Output receives pip's output, in whole lines as they come and without the credentials of
-	// indexes; an error that it returns ends the installation. Nothing is printed if pip need not
-	// run. May be nil.
+	// Output receives pip's output as it arrives, in whole lines and without the credentials of
+	// indexes. An error that it returns ends the installation. It receives nothing if pip need
+	// not run. May be nil.
 	Output io.Writer
 }
 
-// Install installs packages for the sandbox's Python, as root. A requirement is a
-// name with optional extras, versions and a marker ("humanize==4.*",
-// "pandas[excel]>=2"), or the path of a wheel on this machine, which is uploaded.
-// Options, addresses, modules of Python itself, patterns of imports ("numpy.*")
-// and anything else are refused with a [*RequirementError]. Some names that are
-// imported but not installed ("PIL", "yaml") are replaced by the package that is
-// meant: Installation.Renamed reports these. A failure of pip is an
-// [*InstallError]. pip is stopped when ctx ends.
+// Install installs packages for the sandbox's Python, as root. A requirement is a name with
+// optional extras, versions and a marker ("humanize==4.*", "pandas[excel]>=2"), or the path of
+// a wheel on this machine, which is uploaded. The error is a [*RequirementError] for options,
+// addresses, modules of Python itself, patterns of imports ("numpy.*") and anything else. Some
+// names of modules ("PIL", "yaml") are replaced by the names of their packages:
+// Installation.Renamed reports these. A failure of pip is an [*InstallError]. pip is stopped
+// when ctx ends.
 //
-// Of the packages asked for, the new ones are imported once, in a separate Python
-// process, to check that they work. This is not repeated if nothing was installed
-// or removed since an earlier call with the same requirements.
+// Requested packages that are new are imported once, in a separate Python process, to check
+// that they work. Install does nothing if an earlier call had the same requirements and no
+// package was installed or removed since.
 //
-// The sandbox's pip gets the settings that this machine's pip has from its
-// environment (PIP_*) and its configuration files: index, further indexes,
-// trusted hosts, certificates, timeout and retries. Addresses with credentials
-// are left out unless [WithPipCredentials] was given. [WithPackageIndex] replaces
-// these settings.
+// The sandbox's pip uses the settings of this machine's pip, from its environment (PIP_*) and
+// its configuration files: index, further indexes, trusted hosts, certificates, timeout and
+// retries. Addresses with credentials are left out unless [WithPipCredentials] is set.
+// [WithPackageIndex] replaces these settings.
 func (p *Packages) Install(ctx context.Context, requirements []string, params *InstallParams) (*Installation, error) {
-	params = given(params)
+	params = orZero(params)
 	parsed, err := parseRequirements(requirements)
 	if err != nil {
 		return nil, err
@@ -166,7 +165,7 @@ func (p *Packages) Install(ctx context.Context, requirements []string, params *I
 	}
 	asked := pip.Names(parsed)
 	for _, r := range run.excluded {
-		if i := slices.Index(asked, pip.Normalize(r.Name)); i >= 0 { // another requirement may name it again
+		if i := slices.Index(asked, pip.Normalize(r.Name)); i >= 0 { // another requirement may name the same package
 			asked = slices.Delete(asked, i, i+1)
 		}
 		p.sb.client.api.Logger().WarnContext(ctx, "a requirement is not for this Python: nothing is installed for it", "sandbox", p.sb.ID(),
@@ -176,7 +175,7 @@ func (p *Packages) Install(ctx context.Context, requirements []string, params *I
 	return installation, p.finish(ctx, place, key, installation, before, asked)
 }
 
-// begin opens a call that has pip to itself, as far as this handle is concerned.
+// begin opens a call and waits until no other call of this handle uses pip.
 func (p *Packages) begin(ctx context.Context) (_ context.Context, end func(), err error) {
 	ctx, done, err := p.sb.begin(ctx)
 	if err != nil {
@@ -191,7 +190,7 @@ func (p *Packages) begin(ctx context.Context) (_ context.Context, end func(), er
 	}
 }
 
-// finish fills in what an installation did, and records it.
+// finish adds the changed packages to an installation, and records the result.
 func (p *Packages) finish(ctx context.Context, place *place, key string, installation *Installation, before *site, asked []string) error {
 	left := p.look(ctx, before.Directory)
 	after, err := place.site(ctx)

@@ -19,22 +19,23 @@ import (
 	"github.com/e2bctl/e2bctl/internal/pip"
 )
 
-// DefaultMaxWheelBytes limits the bytes of wheels that are kept on this machine, unless
-// [WithWheelCache] sets another limit.
+// DefaultMaxWheelBytes is the default limit of the bytes of wheels in the cache of this
+// machine.
 const DefaultMaxWheelBytes = 2 << 30
 
-// WithWheelCache sets the directory of this machine in which [Packages.InstallLock] keeps the
-// wheels that it installs, at most maxBytes of them: a sandbox that needs the same wheels gets
-// them from here and needs no index. An empty directory means one in the user's cache directory, 0
-// bytes mean [DefaultMaxWheelBytes], and a negative number that nothing is kept. The least
-// recently used wheels are removed first. Programs may share a directory.
+// WithWheelCache sets the directory of this machine in which [Packages.InstallLock] caches
+// wheels, and the limit of their bytes. A later sandbox that needs a cached wheel needs no
+// index. An empty directory means one in the user's cache directory. 0 bytes mean
+// [DefaultMaxWheelBytes], and a negative number disables the cache. The least recently used
+// wheels are removed first. Programs may share a directory.
 //
-// Without this option wheels are kept only for services on this machine, such as
-// the local cloud: uploading them to a remote service takes longer than
-// downloading them there from an index.
+// Without this option, wheels are cached only for services on this machine, such as the local
+// cloud. For a remote service, uploading a wheel takes longer than downloading it there from an
+// index.
 //
-// A wheel is identified by the hash in a lock, and a wheel from a sandbox is hashed here before it
-// is kept: no sandbox can change the packages that another one installs.
+// A wheel is identified by the hash in a lock, and the hash of a wheel from a sandbox is
+// checked before it enters the cache. No sandbox can therefore change the packages that another
+// one installs.
 func WithWheelCache(directory string, maxBytes int64) HandleOption {
 	return handleOption(func(c *config) error {
 		c.wheels = &wheelCache{directory: directory, limit: maxBytes}
@@ -42,15 +43,15 @@ func WithWheelCache(directory string, maxBytes int64) HandleOption {
 	})
 }
 
-// wheelCache is a directory of wheels, named by their hashes. The zero value uses
-// the defaults. Files appear complete, by a rename.
+// wheelCache is a directory of wheels, named by their hashes. The zero value uses the defaults.
+// A file is renamed into place when it is complete.
 type wheelCache struct {
 	directory string
 	limit     int64
 }
 
-// partPrefix begins the names of files that are being written; a file older than
-// partAge was abandoned by its writer.
+// partPrefix begins the names of incomplete files. An incomplete file older than partAge was
+// abandoned by its writer.
 const (
 	partPrefix = "part-"
 	partAge    = time.Hour
@@ -78,8 +79,8 @@ func (c wheelCache) path(name string) (string, error) {
 	return filepath.Join(user, "e2bctl", "wheels", name), err
 }
 
-// open returns the wheel that has one of the hashes, or nil. A wheel that was
-// corrupted on the disk is removed.
+// open returns a wheel with one of the hashes, or nil. It removes a wheel that was corrupted on
+// the disk.
 func (c wheelCache) open(sums []string) *os.File {
 	for _, sum := range sums {
 		path, err := c.path(sum)
@@ -94,7 +95,7 @@ func (c wheelCache) open(sums []string) *os.File {
 		if _, err = io.Copy(hash, f); err == nil && hex.EncodeToString(hash.Sum(nil)) == sum {
 			if _, err = f.Seek(0, io.SeekStart); err == nil {
 				now := time.Now()
-				_ = os.Chtimes(path, now, now) // it was used, which trim goes by
+				_ = os.Chtimes(path, now, now) // trim uses this time as that of the last use
 				return f
 			}
 		}
@@ -104,7 +105,7 @@ func (c wheelCache) open(sums []string) *os.File {
 	return nil
 }
 
-// add keeps what r returns if it has one of the hashes.
+// add stores the content of r if it has one of the hashes.
 func (c wheelCache) add(sums []string, r io.Reader) (err error) {
 	limit := cmp.Or(c.limit, DefaultMaxWheelBytes)
 	path, err := c.path("")
@@ -141,7 +142,7 @@ func (c wheelCache) add(sums []string, r io.Reader) (err error) {
 	return c.trim(path, limit)
 }
 
-// trim removes wheels until the rest fits, the least recently used first.
+// trim removes the least recently used wheels until the rest fits into limit.
 func (c wheelCache) trim(directory string, limit int64) error {
 	entries, err := os.ReadDir(directory)
 	if err != nil {
@@ -152,7 +153,7 @@ func (c wheelCache) trim(directory string, limit int64) error {
 	for _, entry := range entries {
 		info, err := entry.Info()
 		if err != nil {
-			continue // another program removed it
+			continue // another program has removed it
 		}
 		switch {
 		case pip.IsSHA256(info.Name()):

@@ -15,7 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// wasmDist is a Pyodide distribution: wheels, and a lock file that has their digests.
+// wasmDist is a Pyodide distribution: wheels, and a lock file with their digests.
 type wasmDist struct {
 	Packages map[string]distPackage `json:"packages"`
 }
@@ -27,10 +27,11 @@ type distPackage struct {
 	Depends []string `json:"depends"`
 }
 
-// maxDistLock bounds the lock file; that of a full distribution has 120 KB.
+// maxDistLock limits the bytes of the lock file; that of a full distribution has 120 KB.
 const maxDistLock = 16 << 20
 
-// readWasmDist returns the distribution that the local cloud shows its sandboxes; nil: none.
+// readWasmDist returns the distribution that the local cloud's sandboxes see, or nil if there
+// is none.
 func readWasmDist(ctx context.Context, sb *Sandbox) (*wasmDist, error) {
 	f, err := sb.Files.Open(ctx, path.Join(protocol.PyodideDist, protocol.PyodideLock), nil)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -47,8 +48,8 @@ func readWasmDist(ctx context.Context, sb *Sandbox) (*wasmDist, error) {
 	return &dist, nil
 }
 
-// checkDist checks what pip takes from the distribution against its lock file. from are the
-// addresses of the files of lock.
+// checkDist checks the files that pip uses from the distribution against its lock file. from
+// contains the addresses of the files of lock.
 func (c *pipRun) checkDist(ctx context.Context, lock *LockFile, from []string) error {
 	if c.wasm.dist == nil {
 		return nil

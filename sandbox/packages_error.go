@@ -9,40 +9,38 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// InstallError is an installation that pip refused or that failed. It matches
-// [ErrRetryable] if the reason was that no index answered.
+// InstallError reports an installation that pip refused or that failed. It matches
+// [ErrRetryable] if no index answered.
 type InstallError struct {
 	Requirements []string
 	// ExitCode is the exit code of pip.
 	ExitCode int
-	// Stderr is the end of pip's error output, at most 4 KiB, without the
+	// Stderr is the end of pip's error output, at most 4 KiB. It does not contain the
 	// credentials of indexes.
 	Stderr string
-	// Offline reports that the sandbox was created without internet, or that its
-	// network rules deny everything that they do not allow: they have to allow the
-	// index.
+	// Offline reports that the sandbox was created without internet, or that its network rules
+	// allow only listed destinations. The rules must allow the index.
 	Offline bool
-	// Unreachable reports that an index could not be queried: there was no
-	// connection, its certificate is not trusted, or it refused or failed.
+	// Unreachable reports that an index could not be queried: the connection failed, its
+	// certificate is not trusted, or it returned an error.
 	Unreachable bool
-	// HashMismatch reports that a file from the index is not the one in the
-	// [LockFile].
+	// HashMismatch reports that a file from the index differs from the one in the [LockFile].
 	HashMismatch bool
 
-	// why is the result of querying the index, and otherwise what pip said.
+	// why is the result of querying the index or, without one, pip's message.
 	why string
-	// lock is the first line of the lock's comment, which names its Python and system.
+	// lock is the first line of the lock's comment, which contains the Python and the system of
+	// the lock.
 	lock string
-	// wasm is the Python that the packages are for; nil: one with pip of its own.
+	// wasm is the Python for the packages; nil: a Python with its own pip.
 	wasm *wasmPython
 }
 
 const maxInstallStderr = 4 << 10
 
 var (
-	// notAsked matches what pip logs about an index that it gives up, as if the
-	// index had nothing. A missing page of the package is not a failure of the
-	// index.
+	// notAsked matches pip's log line about an index that it skips. pip then continues as if
+	// the index were empty. A missing page of the package is not a failure of the index.
 	notAsked   = lazyregexp.New(`Could not fetch URL \S+: (.*) - skipping`)
 	noPage     = lazyregexp.New(`^404 `)
 	final      = lazyregexp.New(`(?i)^4\d\d |certificate`)
@@ -50,8 +48,8 @@ var (
 	mismatches = lazyregexp.New(`(?m)^ +(\S+?)(?: from .*)?:\r?\n(?: +(?:Expected|or) .*\n)+ +Got +(\S+)`)
 )
 
-// newInstallError returns the error for a failed pip. log holds the lines of its
-// log about pages of the index.
+// newInstallError returns the error for a failed pip. log contains the log lines about pages of
+// the index.
 func newInstallError(requirements []string, result *CommandResult, log string, masks *strings.Replacer, offline bool) *InstallError {
 	stderr := masks.Replace(result.Stderr)
 	e := &InstallError{
@@ -78,8 +76,9 @@ func (e *InstallError) Error() string {
 	return fmt.Sprintf("sandbox: install %s: pip ended with status %d: %s", clip.Text(strings.Join(e.Requirements, " "), 128), e.ExitCode, text)
 }
 
-// reason returns the reason for pip's failure. If pip could not query an index, that is the failure
-// of the query, because pip's last message only says that there is no such package.
+// reason returns the reason for pip's failure. If pip could not query an index, the reason is
+// the failure of the query, because pip's last message only says that the package does not
+// exist.
 func (e *InstallError) reason() string {
 	if e.Unreachable {
 		return "the package index could not be asked: " + clip.Text(e.why, 256)
@@ -97,7 +96,7 @@ func (e *InstallError) reason() string {
 	return e.why
 }
 
-// Is matches [ErrRetryable].
+// Is reports whether target is a class of e, such as [ErrRetryable].
 func (e *InstallError) Is(target error) bool {
 	return target == api.ErrRetryable && e.Unreachable && !e.Offline && !final().MatchString(e.why)
 }

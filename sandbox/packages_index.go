@@ -10,19 +10,16 @@ import (
 	"github.com/e2bctl/e2bctl/internal/pip"
 )
 
-// PackageIndex sets where packages come from. All addresses are used from within
-// the sandbox. Fields that are empty leave the settings of this machine's pip in
-// place.
+// PackageIndex sets the sources of packages. All addresses are used inside the sandbox. Empty
+// fields keep the settings of this machine's pip.
 type PackageIndex struct {
-	// URL is the index, such as "https://pypi.example/simple". If it is set, Extra
-	// and TrustedHosts are used exactly as given here, without those of this
-	// machine's settings.
+	// URL is the index, such as "https://pypi.example/simple". If it is set, Extra and
+	// TrustedHosts replace those of this machine's settings.
 	URL string
-	// Extra are further indexes. pip takes the newest version of a package from any
-	// of them.
+	// Extra are further indexes. pip uses the newest version of a package in any index.
 	Extra []string
-	// TrustedHosts are hosts, with or without a port, that pip may query without TLS
-	// or whose certificate it does not check.
+	// TrustedHosts are hosts, with or without a port. pip may query them without TLS, and does
+	// not check their certificates.
 	TrustedHosts []string
 	// Proxy is the HTTP proxy that pip uses instead of the sandbox's own.
 	Proxy string
@@ -30,10 +27,9 @@ type PackageIndex struct {
 	Certificates []byte
 }
 
-// WithPackageIndex sets where [Packages] come from. Addresses with a user or a
-// password are refused unless [WithPipCredentials] is given, too. They reach pip
-// through its environment, appear in no argument and no log, and are removed from
-// pip's output.
+// WithPackageIndex sets the index for [Packages]. Addresses with a user or a password are
+// refused unless [WithPipCredentials] is also given. pip receives them in its environment. They
+// appear in no argument and no log, and are removed from pip's output.
 func WithPackageIndex(i PackageIndex) HandleOption {
 	i.Extra, i.TrustedHosts, i.Certificates = slices.Clone(i.Extra), slices.Clone(i.TrustedHosts), slices.Clone(i.Certificates)
 	return handleOption(func(c *config) error {
@@ -45,15 +41,15 @@ func WithPackageIndex(i PackageIndex) HandleOption {
 	})
 }
 
-// WithPipCredentials lets [Packages] pass on addresses that contain a user or a
-// password: those of package indexes in the settings of this machine's pip, and
-// those of [WithPackageIndex]. Code in the sandbox can read them while pip runs.
+// WithPipCredentials permits [Packages] to send addresses with a user or a password to the
+// sandbox: those of package indexes in the settings of this machine's pip, and those of
+// [WithPackageIndex]. Code in the sandbox can read them while pip runs.
 func WithPipCredentials() HandleOption {
 	return handleOption(func(c *config) error { c.pipCredentials = true; return nil })
 }
 
-// addresses returns the fields that must be addresses, by the names that errors
-// use for them. The addresses themselves may hold passwords.
+// addresses returns the fields that must be addresses, by their names in errors. The addresses
+// may contain passwords.
 func (i *PackageIndex) addresses() map[string]string {
 	addresses := map[string]string{}
 	for what, address := range map[string]string{"URL": i.URL, "Proxy": i.Proxy} {
@@ -85,7 +81,7 @@ func (i *PackageIndex) check() error {
 	return nil
 }
 
-// checkCredentials refuses credentials that no option allowed to pass on.
+// checkCredentials returns an error for credentials that no option permits.
 func (c *sandboxConfig) checkCredentials() error {
 	if c.index == nil || c.pipCredentials {
 		return nil
@@ -99,9 +95,8 @@ func (c *sandboxConfig) checkCredentials() error {
 	return nil
 }
 
-// settings returns this machine's settings with those of i applied; i may be nil.
-// It includes this machine's addresses with credentials only if credentials is
-// true.
+// settings returns this machine's settings, with those of i applied; i may be nil. It includes
+// this machine's addresses with credentials only if credentials is true.
 func (i *PackageIndex) settings(credentials bool) (pip.Settings, error) {
 	s, err := pip.ReadSettings(i == nil || i.Certificates == nil, credentials)
 	if err != nil || i == nil {

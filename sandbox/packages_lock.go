@@ -9,12 +9,12 @@ import (
 )
 
 // LockFile pins packages to versions and to the contents of their files, so that
-// [Packages.InstallLock] installs the same wherever it is used. Its text is a pip
-// requirements file with hashes, to be kept beside a program and readable for
-// people; what pip-compile and uv write can be read as well, if it has no
-// markers.
+// [Packages.InstallLock] always installs the same files. Its text is a pip requirements file
+// with hashes, which people can read; store it with a program. Files of pip-compile and uv are
+// also accepted if they have no markers.
 type LockFile struct {
-	// Comment has the lines at the head of the text, which describe the lock. They have no effect.
+	// Comment contains the lines at the beginning of the text, which describe the lock. They
+	// have no effect.
 	Comment string
 	// Packages are the packages that pip installs, without their dependencies.
 	Packages []LockedPackage
@@ -23,24 +23,23 @@ type LockFile struct {
 // LockedPackage is one package of a [LockFile].
 type LockedPackage struct {
 	Name, Version string
-	// SHA256 are the hashes, in hex, of the files that may be installed.
+	// SHA256 contains the hashes, in hex, of the files that may be installed.
 	SHA256 []string
-	// File is the name of the wheel, if [Packages.Lock] found one. Without it the
-	// wheel is not kept on this machine.
+	// File is the name of the wheel, if [Packages.Lock] found one. Without it the wheel is not
+	// cached on this machine.
 	File string
 }
 
 // LockParams sets how to make a lock.
 type LockParams struct {
-	// Output receives pip's output, as in [InstallParams].
+	// Output receives pip's output, like [InstallParams].Output.
 	Output io.Writer
 }
 
-// Lock finds out which files pip would install for requirements (not for paths of
-// wheels), and installs nothing. The lock holds what the sandbox does not have
-// yet: it is for sandboxes of the same template. Create it in a sandbox in which
-// no untrusted code has run, because the hashes come from that sandbox. pip 22.2
-// is needed.
+// Lock determines the files that pip would install for requirements, and installs nothing. It
+// does not accept paths of wheels. The lock contains only packages that the sandbox does not
+// have, so use it for sandboxes of the same template. Create it in a sandbox in which no
+// untrusted code has run, because the hashes come from that sandbox. Lock needs pip 22.2.
 func (p *Packages) Lock(ctx context.Context, requirements []string, params *LockParams) (*LockFile, error) {
 	parsed, err := parseRequirements(requirements)
 	if err != nil {
@@ -63,7 +62,7 @@ func (p *Packages) Lock(ctx context.Context, requirements []string, params *Lock
 		return nil, err
 	}
 	defer place.close(ctx)
-	run, err := p.startPip(ctx, place, requirements, given(params).Output)
+	run, err := p.startPip(ctx, place, requirements, orZero(params).Output)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +74,7 @@ func (p *Packages) Lock(ctx context.Context, requirements []string, params *Lock
 	return lock, err
 }
 
-// resolve finds out which files pip would install.
+// resolve determines the files that pip would install.
 func (c *pipRun) resolve(ctx context.Context, requirements []string) (*LockFile, error) {
 	report := c.path("report.json")
 	if err := c.write(ctx, report, strings.NewReader("")); err != nil {
@@ -101,7 +100,7 @@ func (c *pipRun) resolve(ctx context.Context, requirements []string) (*LockFile,
 	return lock, err
 }
 
-// without returns a lock of what a sandbox does not have.
+// without returns a lock without the packages that a sandbox has.
 func (l *LockFile) without(have *site) *LockFile {
 	versions := have.versions()
 	missing := &LockFile{Comment: l.Comment, Packages: []LockedPackage{}}
@@ -113,7 +112,7 @@ func (l *LockFile) without(have *site) *LockFile {
 	return missing
 }
 
-// locked returns the lock in the form of package pip; nil stays nil.
+// locked returns the lock in the form of package pip. A nil lock stays nil.
 func (l *LockFile) locked() *pip.Lock {
 	if l == nil {
 		return nil
@@ -139,9 +138,8 @@ func (l *LockFile) MarshalText() ([]byte, error) {
 	return text, requirementError(err)
 }
 
-// UnmarshalText reads what MarshalText wrote, edited or not, and files of the
-// same form by other programs. What it cannot read is a [*RequirementError] with
-// the number of the line.
+// UnmarshalText reads the text of MarshalText, edited or not, and files of the same form by
+// other programs. The error is a [*RequirementError] with the line number.
 func (l *LockFile) UnmarshalText(text []byte) error {
 	var read pip.Lock
 	if err := read.Unmarshal(text); err != nil {

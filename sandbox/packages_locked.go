@@ -15,32 +15,32 @@ import (
 	"github.com/e2bctl/e2bctl/internal/pip"
 )
 
-// InstallLockParams sets further conditions for installing a lock.
+// InstallLockParams sets how to install a lock.
 type InstallLockParams struct {
-	// Require are requirements, as for [Packages.Install], whose packages have to be
-	// in the lock or in the sandbox already: if one is not, the error is a
-	// [*RequirementError], and nothing is installed. The versions are those of the
-	// lock, whatever version is required.
+	// Require lists requirements, as for [Packages.Install], whose packages must be in the lock
+	// or in the sandbox. If one is missing, the error is a [*RequirementError], and nothing is
+	// installed. The installed versions are those of the lock, even if a requirement has
+	// another version.
 	Require []string
-	// Output receives pip's output, as in [InstallParams].
+	// Output receives pip's output, like [InstallParams].Output.
 	Output io.Writer
 }
 
-// InstallLock installs the packages of a lock that the sandbox does not have, and
-// nothing else: no dependencies, no other versions, no other contents. Wheels
-// come from this machine if they were kept ([WithWheelCache]), otherwise from the
-// index; if all of them are here the index is not used, so that it works in a
-// sandbox without internet. A package that is not a wheel is built in the
-// sandbox, with what the index has for that.
+// InstallLock installs the packages of a lock that the sandbox does not have. It installs
+// nothing else: no dependencies, no other versions, no other contents. Wheels come from the
+// cache of this machine ([WithWheelCache]) if it has them, otherwise from the index. If the
+// cache has all of them, the index is not used, so InstallLock then works in a sandbox without
+// internet. A package that is not a wheel is built in the sandbox, with build tools from the
+// index.
 //
-// If a file from the index is not the one in the lock, the error is an
-// [*InstallError] with HashMismatch, and nothing is installed. The same happens
-// if the sandbox has another Python or system than the lock was made for and the
-// index has other files for that: the error says what the lock is for. Everything
-// else is as with [Packages.Install], which does not use the kept wheels: without
-// a lock, only the sandbox that has a file could say what it should contain.
+// If a file from the index differs from the one in the lock, the error is an [*InstallError]
+// with HashMismatch, and nothing is installed. The same error occurs if the sandbox has another
+// Python or system than the lock, and the index has other files for it; the error then names
+// the Python and the system of the lock. Everything else is as with [Packages.Install]. Install
+// does not use cached wheels, because without a lock only the sandbox itself could say what a
+// file should contain.
 func (p *Packages) InstallLock(ctx context.Context, lock *LockFile, params *InstallLockParams) (*Installation, error) {
-	params = given(params)
+	params = orZero(params)
 	requirements := params.Require
 	text, err := lock.MarshalText()
 	if err != nil {
@@ -91,8 +91,8 @@ func (p *Packages) InstallLock(ctx context.Context, lock *LockFile, params *Inst
 	return installation, p.finish(ctx, place, key, installation, before, names)
 }
 
-// installLocked uploads the wheels that are kept here, has pip fetch the others,
-// installs all of them, and keeps what was fetched.
+// installLocked uploads the cached wheels, makes pip download the others, installs all of them,
+// and caches the downloaded ones.
 func (p *Packages) installLocked(ctx context.Context, place *place, lock *LockFile, output io.Writer) error {
 	var asked []string
 	for _, one := range lock.Packages {
@@ -112,8 +112,8 @@ func (p *Packages) installLocked(ctx context.Context, place *place, lock *LockFi
 	if err != nil {
 		return err
 	}
-	// pip does not leave behind what it installs from an index, so what is to be
-	// kept is fetched first.
+	// pip leaves no copy of a wheel that it installs from an index, so wheels for the cache are
+	// downloaded first.
 	toKeep := &LockFile{}
 	if p.wheels.on() {
 		for _, one := range absent.Packages {
@@ -150,7 +150,7 @@ func (p *Packages) installLocked(ctx context.Context, place *place, lock *LockFi
 	return nil
 }
 
-// bring uploads the wheels that are kept here and returns what is left to fetch.
+// bring uploads the cached wheels and returns the lock of the others.
 func (p *Packages) bring(ctx context.Context, run *pipRun, lock *LockFile, directory string) (*LockFile, error) {
 	absent := &LockFile{}
 	group, ctx := errgroup.WithContext(ctx)
@@ -185,8 +185,8 @@ func (c *pipRun) requirements(ctx context.Context, name string, lock *LockFile) 
 	return c.path(name), c.write(ctx, c.path(name), strings.NewReader(string(text)))
 }
 
-// keepAll stores the wheels that pip fetched into a directory. This only makes the next
-// sandbox faster, so a failure is just logged.
+// keepAll caches the wheels that pip downloaded into a directory. It only logs errors, because
+// the cache only makes the next installation faster.
 func (p *Packages) keepAll(ctx context.Context, run *pipRun, fetched *LockFile, directory string) {
 	for _, one := range fetched.Packages {
 		if err := p.keep(ctx, run, one, path.Join(directory, one.File)); err != nil {
@@ -195,7 +195,7 @@ func (p *Packages) keepAll(ctx context.Context, run *pipRun, fetched *LockFile, 
 	}
 }
 
-// keep stores a wheel that pip fetched.
+// keep caches one wheel that pip downloaded.
 func (p *Packages) keep(ctx context.Context, run *pipRun, one LockedPackage, file string) error {
 	f, err := run.sb.Files.Open(ctx, file, &FileParams{User: "root"})
 	if err != nil {

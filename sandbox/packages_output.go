@@ -6,11 +6,12 @@ import (
 	"strings"
 )
 
-// maxPipLine bounds how much of a line of pip's output waits for its end.
+// maxPipLine limits the bytes of an incomplete line of pip's output that are kept until its
+// end.
 const maxPipLine = 64 << 10
 
-// pipOutput passes on one stream of pip's output in whole lines, so that no secret
-// is in two parts, neither of which would be masked.
+// pipOutput passes on one stream of pip's output in whole lines. A secret that was split into
+// two parts could not be masked.
 type pipOutput struct {
 	to    io.Writer
 	masks *strings.Replacer
@@ -26,7 +27,7 @@ func (o *pipOutput) Write(p []byte) (int, error) {
 	return len(p), o.pass(end)
 }
 
-// flush passes on the last line if it does not end with a newline.
+// flush passes on the last line even if it does not end with a newline.
 func (o *pipOutput) flush() error { return o.pass(len(o.rest)) }
 
 func (o *pipOutput) pass(end int) error {

@@ -14,30 +14,30 @@ import (
 
 const pipPython = "python3"
 
-// installing are the arguments of an installation. Python compiles a module when
-// it is imported; pip would compile all of them, which takes several times as
-// long as everything else.
+// installing contains the arguments of an installation. Python compiles a module when it is
+// imported. pip would compile all modules, which takes several times as long as the rest of the
+// installation.
 var installing = []string{"install", "--no-compile"}
 
-// fewerRetries runs its arguments. With pip's own five retries, an index that
-// cannot be reached takes many seconds; a value that the sandbox sets takes
-// precedence, because one without internet sets 0.
+// fewerRetries runs its arguments with fewer retries of pip. With pip's own five retries, an
+// unreachable index costs many seconds. A value that the sandbox sets takes precedence, because
+// a sandbox without internet sets 0.
 const fewerRetries = `export PIP_RETRIES="${PIP_RETRIES-2}"; exec "$@"`
 
-// pipRun runs pip in the sandbox for one call, with a directory of its own there.
+// pipRun runs pip for one call, with its own directory in the sandbox.
 type pipRun struct {
 	sb        *Sandbox
 	asked     []string // for errors
 	directory string
-	used      bool // the directory has something
+	used      bool // the directory has files
 	envs      map[string]string
-	wasm      *wasmPython // that the packages are for; nil: that of sb
+	wasm      *wasmPython // the Python for the packages; nil: that of sb
 	masks     *strings.Replacer
 	output    io.Writer // may be nil
 	excluded  []ExcludedRequirement
 }
 
-// startPip prepares a run of pip, whose output may be nil; close must be called.
+// startPip prepares a run of pip. output may be nil. The caller must call close.
 func (p *Packages) startPip(ctx context.Context, place *place, asked []string, output io.Writer) (*pipRun, error) {
 	settings, err := p.index.settings(p.credentials)
 	if err != nil {
@@ -62,8 +62,8 @@ func (p *Packages) startPip(ctx context.Context, place *place, asked []string, o
 // newPipDirectory returns the path of a directory for one call.
 func newPipDirectory() string { return "/tmp/e2bctl-" + jupyter.NewID() }
 
-// close removes the directory in the background. A sandbox that is there for pip alone ends
-// with the call.
+// close removes the directory in the background. It also ends a second sandbox that exists only
+// for pip.
 func (c *pipRun) close(ctx context.Context) {
 	if c.used && c.wasm == nil {
 		c.sb.background(ctx, func(ctx context.Context) {
@@ -92,7 +92,7 @@ func (c *pipRun) upload(ctx context.Context, file string) (string, error) {
 
 // run runs pip to its end; pip is killed when ctx ends.
 func (c *pipRun) run(ctx context.Context, arguments ...string) error {
-	c.used = true // by the log
+	c.used = true // the log is a file in the directory
 	argv := append([]string{"/bin/sh", "-c", fewerRetries, "sh", pipPython}, c.wasm.pip()...)
 	argv = append(append(argv, "--log", c.path("log")), c.wasm.arguments(arguments)...)
 	command := &CommandParams{User: "root", Cwd: "/", Envs: c.envs, MaxOutputBytes: 64 << 10}
@@ -119,8 +119,8 @@ func (c *pipRun) run(ctx context.Context, arguments ...string) error {
 	return nil
 }
 
-// log returns what pip's log says about pages of an index that it could not get.
-// It only explains another failure.
+// log returns the lines of pip's log about pages of an index that it could not fetch. They only
+// explain another failure.
 func (c *pipRun) log(ctx context.Context) string {
 	result, err := c.sb.Commands.run(ctx, []string{"grep", "-h", "Could not fetch URL", c.path("log")}, &CommandParams{User: "root", MaxOutputBytes: 64 << 10})
 	if err != nil {

@@ -15,18 +15,19 @@ import (
 // place is the environment in which a call finds and installs packages.
 type place struct {
 	sb *Sandbox
-	// run runs a script of Python on its own, for at most timeout unless that is 0, and
-	// returns what it printed, also with an error.
+	// run runs a Python script in its own process and returns its output, even with an error. A
+	// timeout of 0 means no limit.
 	run func(ctx context.Context, script string, arguments []string, timeout time.Duration) (printed string, err error)
 	// pip returns the sandbox in which pip runs.
 	pip func(ctx context.Context) (*Sandbox, error)
-	// close ends what was started for the call.
+	// close frees the resources of the call.
 	close func(ctx context.Context)
-	// wasm is the sandbox's Python if it is one in WebAssembly, which has no pip.
+	// wasm is the sandbox's Python if it runs in WebAssembly and has no pip; nil otherwise.
 	wasm *wasmPython
 }
 
-// place returns where packages are, and what is there. The place must be closed.
+// place returns the place of the packages and a description of the installed ones. The caller
+// must close the place.
 func (p *Packages) place(ctx context.Context) (*place, *site, error) {
 	sb := p.sb
 	there := &place{
@@ -48,13 +49,13 @@ func (p *Packages) place(ctx context.Context) (*place, *site, error) {
 	return there, found, nil
 }
 
-// withoutProcesses reports whether an error says that a sandbox starts no processes.
+// withoutProcesses reports whether an error means that a sandbox cannot start processes.
 func withoutProcesses(err error) bool {
 	e, ok := errors.AsType[*api.Error](err)
 	return ok && e.StatusCode == rpcStatus[connect.CodeUnimplemented]
 }
 
-// python runs a script that prints JSON.
+// python runs a script that prints JSON, and decodes its output into out.
 func (p *place) python(ctx context.Context, script string, arguments []string, out any) error {
 	printed, err := p.run(ctx, script, arguments, 0)
 	if err != nil {
@@ -63,7 +64,7 @@ func (p *place) python(ctx context.Context, script string, arguments []string, o
 	return json.Unmarshal([]byte(printed), out)
 }
 
-// runScript runs a script in a process of its own, as root.
+// runScript runs a Python script in its own process, as root.
 func (sb *Sandbox) runScript(ctx context.Context, script string, arguments []string, timeout time.Duration) (printed string, err error) {
 	argv := append([]string{pipPython, "-c", script}, arguments...)
 	result, err := sb.Commands.run(ctx, argv, &CommandParams{User: "root", Cwd: "/", Timeout: timeout, MaxOutputBytes: 16 << 20})
@@ -73,8 +74,8 @@ func (sb *Sandbox) runScript(ctx context.Context, script string, arguments []str
 	return printed, err
 }
 
-// stopped returns how a script ended Python, or why it was ended; "" if it ended by itself,
-// or if err says something else.
+// stopped describes how a script crashed Python, or why it was killed. It returns "" for any
+// other err.
 func stopped(ctx context.Context, err error, timeout time.Duration) string {
 	exit, exited := errors.AsType[*ExitError](err)
 	switch {

@@ -20,31 +20,31 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// A sandbox whose Python runs in WebAssembly has no processes, so no pip, and no network.
-// pip runs for it in a second sandbox, with the same network rules, that lives as long as the
-// call: there it finds and fetches wheels, of which nothing is built or run. This handle
-// passes them on, and the sandbox's own Python unpacks them, so that what is in a wheel meets
-// nothing but the walls around code.
+// A sandbox with Python in WebAssembly has no processes, and therefore neither pip nor a
+// network. pip runs for it in a second sandbox, with the same network rules, during the call.
+// There pip finds and downloads wheels; it builds and runs nothing. This handle copies them to
+// the first sandbox, whose own Python unpacks them. The content of a wheel is therefore handled
+// only inside sandboxes.
 
-// pipTemplate is the template of the second sandbox, which every local cloud has.
+// pipTemplate is the template of the second sandbox. Every local cloud has it.
 const pipTemplate = "base-room"
 
-// wasmPython describes a Python in WebAssembly to pip.
+// wasmPython describes a Python in WebAssembly for pip.
 type wasmPython struct {
 	Version   string            `json:"version"`
-	Platforms []string          `json:"platforms"` // of wheels, the best first
+	Platforms []string          `json:"platforms"` // of wheels, best first
 	Markers   map[string]string `json:"markers"`   // environment markers, for conditions of requirements
 
-	dist *wasmDist // in pip's sandbox; nil: there is none, or pip did not run
+	dist *wasmDist // the distribution in pip's sandbox; nil: none, or pip did not run
 }
 
-// wasmScript is code that runs a script in a context that has run others.
+// wasmScript is code that runs a script in a context that has run other scripts.
 const wasmScript = `import json, sys
 sys.stdout, sys.stderr, sys.argv = sys.__stdout__, sys.__stderr__, json.loads(%q)
 %s`
 
-// wasmPlace returns where the packages of such a sandbox are. Its scripts run in a context of
-// their own, which ends with it.
+// wasmPlace returns the place of the packages of such a sandbox. Its scripts run in a separate
+// context, which ends with the place.
 func (sb *Sandbox) wasmPlace(ctx context.Context) (*place, error) {
 	made, err := sb.code.kernels.Create(ctx, kernelconn.Context{Language: kernelconn.DefaultLanguage})
 	if err != nil {
@@ -74,9 +74,9 @@ func (sb *Sandbox) wasmPlace(ctx context.Context) (*place, error) {
 	}
 	p.close = func(ctx context.Context) {
 		sb.background(ctx, func(ctx context.Context) {
-			_ = sb.code.kernels.Remove(ctx, made.ID) // it ends with the sandbox, else
+			_ = sb.code.kernels.Remove(ctx, made.ID) // otherwise it ends with the sandbox
 			if second != nil {
-				_ = second.Close() // it ends with its lease, else
+				_ = second.Close() // otherwise it ends with its lease
 			}
 		})
 	}
@@ -96,7 +96,7 @@ print(json.dumps({"version": version, "platforms": ["pyemscripten_%s_wasm32" % a
 	return p, nil
 }
 
-// newPipSandbox returns a sandbox in which pip runs for sb.
+// newPipSandbox creates a sandbox in which pip runs for sb.
 func (sb *Sandbox) newPipSandbox(ctx context.Context, python *wasmPython) (*Sandbox, error) {
 	info, err := sb.client.api.Sandboxes.Get(ctx, sb.ID())
 	if err != nil {
@@ -107,7 +107,7 @@ func (sb *Sandbox) newPipSandbox(ctx context.Context, python *wasmPython) (*Sand
 		metadata: map[string]string{protocol.PipFor: sb.ID()}, internet: info.AllowInternetAccess, network: info.Egress,
 	}
 	if cfg.network != nil {
-		cfg.network.Ask = false // whoever is asked was asked for that sandbox
+		cfg.network.Ask = false // the questions belong to the first sandbox
 	}
 	second, err := sb.client.create(ctx, cfg)
 	if err != nil {
@@ -119,8 +119,8 @@ func (sb *Sandbox) newPipSandbox(ctx context.Context, python *wasmPython) (*Sand
 	return second, nil
 }
 
-// pipWithMarkers runs pip for a Python with other values of environment markers. pip has options
-// for versions and platforms, but none for markers.
+// pipWithMarkers runs pip for a Python with different values of environment markers. pip has
+// options for versions and platforms, but not for markers.
 const pipWithMarkers = `import json, runpy, sys
 from pip._vendor.packaging import markers
 values = json.loads(sys.argv.pop(1))
@@ -128,16 +128,17 @@ markers.default_environment = lambda: dict(values)
 sys.argv[0] = "pip"
 runpy.run_module("pip", run_name="__main__", alter_sys=True)`
 
-// pip returns the arguments of Python that run pip.
+// pip returns the arguments with which Python runs pip.
 func (w *wasmPython) pip() []string {
 	if w == nil {
 		return []string{"-m", "pip"}
 	}
-	values, _ := json.Marshal(w.Markers) // strings
+	values, _ := json.Marshal(w.Markers) // strings can always be encoded
 	return []string{"-c", pipWithMarkers, string(values)}
 }
 
-// arguments adds to those of pip what wheels it may take. Nothing is built.
+// arguments adds the options for the accepted wheels to pip's arguments. pip must not build
+// anything.
 func (w *wasmPython) arguments(arguments []string) []string {
 	if w == nil {
 		return arguments
@@ -147,7 +148,7 @@ func (w *wasmPython) arguments(arguments []string) []string {
 	for _, platform := range w.Platforms {
 		all = append(all, "--platform", platform)
 	}
-	if arguments[0] == "install" { // for another Python pip demands a target directory
+	if arguments[0] == "install" { // pip requires a target directory for another Python
 		all = append(all, "--target", "/tmp/nowhere")
 	}
 	if w.dist != nil {
@@ -158,7 +159,7 @@ func (w *wasmPython) arguments(arguments []string) []string {
 
 var noWheel = lazyregexp.New(`No matching distribution found for ([^\n]+)`)
 
-// explain says why there is no wheel; "" if pip failed otherwise.
+// explain returns the reason for a missing wheel, or "" if pip failed for another reason.
 func (w *wasmPython) explain(stderr string) string {
 	match := noWheel().FindStringSubmatch(stderr)
 	if w == nil || match == nil {
@@ -171,7 +172,8 @@ func (w *wasmPython) explain(stderr string) string {
 	return text + "; numpy, pandas and more are in a full Pyodide distribution: start the local cloud with its directory (WasmParams.PyodideDist, --pyodide-dist)"
 }
 
-// installResolved installs what requirements need, in the versions that an index has now.
+// installResolved installs requirements and their dependencies, in the versions that an index
+// has now.
 func (p *Packages) installResolved(ctx context.Context, place *place, run *pipRun, requirements []string, have *site) error {
 	lock, err := run.resolve(ctx, requirements)
 	if err != nil {
@@ -180,15 +182,15 @@ func (p *Packages) installResolved(ctx context.Context, place *place, run *pipRu
 	return p.installWheels(ctx, place, lock.without(have), func() (*pipRun, error) { return run, nil })
 }
 
-// installWheels installs the packages of a lock: from wheels that are kept here, and others
-// that the pip that start returns fetches.
+// installWheels installs the packages of a lock. Wheels come from the cache of this machine.
+// start returns the pip that downloads the others.
 func (p *Packages) installWheels(ctx context.Context, place *place, lock *LockFile, start func() (*pipRun, error)) error {
 	if len(lock.Packages) == 0 {
 		return nil
 	}
 	to := &pipRun{sb: p.sb, directory: newPipDirectory()}
 	defer p.sb.background(ctx, func(ctx context.Context) {
-		_ = p.sb.Files.Remove(ctx, to.directory, &PathParams{User: "root"}) // it may not be there
+		_ = p.sb.Files.Remove(ctx, to.directory, &PathParams{User: "root"}) // the directory may be missing
 	})
 	absent, err := p.bring(ctx, to, lock, to.directory)
 	if err != nil {
@@ -206,7 +208,7 @@ func (p *Packages) installWheels(ctx context.Context, place *place, lock *LockFi
 	return place.unpack(ctx, to.directory)
 }
 
-// fetch has pip download the wheels of a lock, and passes them on into a directory of the
+// fetch makes pip download the wheels of a lock, and copies them into a directory of the
 // sandbox.
 func (p *Packages) fetch(ctx context.Context, run *pipRun, lock *LockFile, directory string) error {
 	file, err := run.requirements(ctx, "lock.txt", lock)
@@ -241,7 +243,7 @@ func (p *Packages) fetch(ctx context.Context, run *pipRun, lock *LockFile, direc
 	return nil
 }
 
-// pass copies a file from pip's sandbox.
+// pass copies a file from pip's sandbox to sb.
 func (p *Packages) pass(ctx context.Context, run *pipRun, from, to string) error {
 	f, err := run.sb.Files.Open(ctx, from, &FileParams{User: "root"})
 	if err != nil {
@@ -254,7 +256,7 @@ func (p *Packages) pass(ctx context.Context, run *pipRun, from, to string) error
 //go:embed packages_pyodide.py
 var unpackWheels string
 
-// unpack installs the wheels in a directory of the sandbox.
+// unpack installs the wheels from a directory of the sandbox.
 func (p *place) unpack(ctx context.Context, directory string) error {
 	var done struct{ Error string }
 	if err := p.python(ctx, unpackWheels, []string{directory}, &done); err != nil {

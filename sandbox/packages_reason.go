@@ -8,7 +8,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// What pip 26.3 prints when it cannot install something.
+// These match the messages of pip 26.3 when it cannot install something.
 var (
 	conflict     = lazyregexp.New(`(?m)^The conflict is caused by:\r?\n((?: +\S.*(?:\n|$))+)`)
 	noVersion    = lazyregexp.New(`Could not find a version that satisfies the requirement (.+) \(from versions: (.+)\)`)
@@ -16,8 +16,8 @@ var (
 	otherPython  = lazyregexp.New(`Packages require a different Python\. (\S+) not in:((?:\r?\n'.*)+)`)
 	notBuilt     = lazyregexp.New(`(?m)^ *× (.+) did not run successfully\.`)
 	buildOutput  = lazyregexp.New(`(?s)\[\d+ lines? of output\]\r?\n(.*?)\n *\[end of output\]`)
-	// A program or file that a build needs and does not find, as distutils, shells, CMake,
-	// maturin and compilers report it.
+	// missingTool matches messages about a missing program or file that a build needs, by
+	// distutils, shells, CMake, maturin and compilers.
 	missingTool = lazyregexp.New(`(?i)no such file or directory|command not found|cannot find command|is not installed|must be installed|is required to|not found in \$?PATH|could not find`)
 	markedOut   = lazyregexp.New(`(?m)^Ignoring (\S+): markers '(.*)' don't match your environment`)
 )
@@ -27,8 +27,8 @@ const (
 	maxPipVersions = 8
 )
 
-// pipReason returns why pip failed. It explains a conflict in its standard output, and
-// everything else in its error output.
+// pipReason returns the reason for pip's failure. pip explains a conflict in its standard
+// output, and everything else in its error output.
 func pipReason(stdout, stderr string) string {
 	if match := conflict().FindStringSubmatch(stdout); match != nil {
 		return clip.Text("the requirements contradict each other: "+joinLines(match[1]), maxPipReason)
@@ -57,7 +57,8 @@ func pipReason(stdout, stderr string) string {
 	return text
 }
 
-// noVersionReason names the newest versions, which are the last of pip's list.
+// noVersionReason returns a reason with the newest versions, which are at the end of pip's
+// list.
 func noVersionReason(requirement, list string) string {
 	text := "No matching distribution found for " + requirement
 	if list == "none" {
@@ -70,8 +71,8 @@ func noVersionReason(requirement, list string) string {
 	return text + ": the index has " + list
 }
 
-// buildReason returns the line of a build's output that says what is missing, else the last
-// error, else the last line.
+// buildReason returns the line of a build's output that names a missing tool or file. Without
+// one it returns the last error, or else the last line.
 func buildReason(output string) string {
 	var missing, failed, last string
 	for line := range strings.Lines(output) {
@@ -106,7 +107,7 @@ func joinLines(block string) string {
 	return strings.Join(lines, "; ")
 }
 
-// excluded returns the requirements for which pip installed nothing because of their marker.
+// excluded returns the requirements that pip ignored because of their markers.
 func excluded(stdout string) []ExcludedRequirement {
 	var all []ExcludedRequirement
 	for _, match := range markedOut().FindAllStringSubmatch(stdout, -1) {

@@ -9,15 +9,15 @@ import (
 	"github.com/e2bctl/e2bctl/internal/pip"
 )
 
-// RequirementError is a requirement, or a line of a [LockFile], that is refused
-// before anything is sent. It matches [ErrInvalidArgument].
+// RequirementError reports a requirement, or a line of a [LockFile], that is refused before any
+// request is sent. It matches [ErrInvalidArgument].
 type RequirementError struct {
-	// Requirement is the text that was refused.
+	// Requirement is the refused text.
 	Requirement string
-	// Reason is the reason for the refusal, and the text to write instead.
+	// Reason is the reason for the refusal, with the text to use instead.
 	Reason string
-	// Import reports that the requirement names something to import, such as "json" or
-	// "numpy.*", and not a package.
+	// Import reports that the requirement names a module, such as "json" or "numpy.*", instead
+	// of a package.
 	Import bool
 }
 
@@ -25,10 +25,10 @@ func (e *RequirementError) Error() string {
 	return fmt.Sprintf("sandbox: requirement %q: %s", clip.Text(e.Requirement, 128), e.Reason)
 }
 
-// Is matches [ErrInvalidArgument].
+// Is reports whether target is [ErrInvalidArgument].
 func (e *RequirementError) Is(target error) bool { return target == api.ErrInvalidArgument }
 
-// requirementError turns an error of package pip into one of this package.
+// requirementError converts an error of package pip to one of this package.
 func requirementError(err error) error {
 	if refused, ok := errors.AsType[*pip.RefusedError](err); ok {
 		return (*RequirementError)(refused)

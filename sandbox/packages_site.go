@@ -13,11 +13,11 @@ import (
 	"github.com/e2bctl/e2bctl/internal/pip"
 )
 
-// site describes what the sandbox's Python has.
+// site describes the packages of the sandbox's Python.
 type site struct {
 	// Directory is the directory in which pip installs packages.
 	Directory string `json:"directory"`
-	// Packages are versions by name.
+	// Packages contains the versions of the packages by name.
 	Packages map[string]string `json:"packages"`
 }
 
@@ -30,8 +30,7 @@ func (s *site) versions() map[string]string {
 	return versions
 }
 
-// siteDirectory is the state of a directory of packages: every run of pip changes
-// it.
+// siteDirectory is the state of a directory of packages. Every run of pip changes the state.
 type siteDirectory struct {
 	path    string
 	changed time.Time
@@ -40,7 +39,7 @@ type siteDirectory struct {
 const (
 	// verifyTimeout limits the time of a verification's imports.
 	verifyTimeout = time.Minute
-	// maxKnown bounds how many installations a handle remembers.
+	// maxKnown limits the number of installations that a handle remembers.
 	maxKnown = 100
 )
 
@@ -60,7 +59,8 @@ print(json.dumps({"directory": directory, "packages": found}))`
 	return &found, nil
 }
 
-// topModules defines, in Python, which modules a distribution installs.
+// topModules is Python code that defines a function for the top-level modules of a
+// distribution.
 const topModules = `import importlib.metadata as m, json, sys
 def tops(name):
     d = m.distribution(name)
@@ -69,9 +69,9 @@ def tops(name):
     return sorted(n for n in listed or found if n.isidentifier())
 `
 
-// verify imports what packages install, in a separate Python process that reports
-// each import before it starts, and returns those that failed. A crash or a hang
-// counts as a failure, too.
+// verify imports the modules of packages in a separate Python process, and returns those that
+// failed. The process reports each import before it starts. A crash or a hang also counts as a
+// failure.
 func (p *place) verify(ctx context.Context, packages []string) ([]ImportFailure, error) {
 	if len(packages) == 0 {
 		return nil, nil
@@ -112,8 +112,8 @@ if sys.platform != "emscripten":
 	return failures, nil
 }
 
-// importFailures reads the report of the verification, and returns the failures
-// and the import during which it stopped.
+// importFailures reads the report of the verification. It returns the failures, and the import
+// during which the process stopped.
 func importFailures(text string) (failures []ImportFailure, open ImportFailure) {
 	lines := bufio.NewScanner(strings.NewReader(text))
 	for lines.Scan() {
@@ -137,9 +137,9 @@ func importFailures(text string) (failures []ImportFailure, open ImportFailure) 
 	return failures, open
 }
 
-// loaded returns which of the packages the default context has loaded, and lets
-// it see the new ones. This is only a convenience: a context that is busy or not
-// open, or any failure, is no reason to fail.
+// loaded returns the packages that the default context has imported, and makes the new packages
+// visible to it. This is only a convenience, so a busy or missing context, or any failure, is
+// ignored.
 func (p *Packages) loaded(ctx context.Context, place *place, upgraded []string) []string {
 	k := p.sb.code.kernels.Opened("python")
 	if k == nil {
@@ -170,8 +170,8 @@ func (p *Packages) loaded(ctx context.Context, place *place, upgraded []string) 
 	return stale
 }
 
-// known returns what an earlier call with the same key did, if nothing was
-// installed or removed since.
+// known returns the result of an earlier call with the same key, if nothing was installed or
+// removed since.
 func (p *Packages) known(ctx context.Context, key string) *Installation {
 	p.mu.Lock()
 	done, left := p.done[key], p.left
@@ -184,8 +184,8 @@ func (p *Packages) known(ctx context.Context, key string) *Installation {
 	return again
 }
 
-// remember stores an installation under key, so that known can find it. left is the state of the
-// directory of packages before the packages were listed. If left is zero, nothing is stored.
+// remember stores an installation under key for known. left is the state of the directory of
+// packages before the packages were listed. If left is zero, nothing is stored.
 func (p *Packages) remember(key string, done *Installation, left siteDirectory) {
 	if left == (siteDirectory{}) {
 		return
@@ -205,8 +205,7 @@ func (i *Installation) clone() *Installation {
 	}
 }
 
-// look returns the present state of a directory; zero if the daemon does not
-// report it.
+// look returns the present state of a directory. It is zero if the daemon does not report it.
 func (p *Packages) look(ctx context.Context, path string) siteDirectory {
 	info, err := p.sb.Files.Stat(ctx, path, &PathParams{User: "root"})
 	if err != nil || info.ModTime.IsZero() {

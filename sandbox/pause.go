@@ -10,53 +10,49 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// PauseParams says how to pause a sandbox. The zero value is a pause that keeps
-// everything.
+// PauseParams sets how to pause a sandbox. The zero value keeps files and memory.
 type PauseParams struct {
-	// Mode says which state is kept; empty means the service's default, [PauseFull].
+	// Mode is the part of the state to keep; empty means the service's default, [PauseFull].
 	Mode PauseMode
-	// RequireHealthyGuest refuses the pause with [ErrUnavailable] when envd, the
-	// daemon inside, does not answer. Without it such a sandbox is paused, too, and
-	// then only [WithReboot] resumes it. A pause that keeps only the files is always
-	// refused then.
+	// RequireHealthyGuest makes Pause return [ErrUnavailable] when envd, the daemon inside,
+	// does not answer. Without it such a sandbox is paused, and then only [WithReboot] resumes
+	// it. A pause with [PauseFilesystem] always returns the error in this case.
 	RequireHealthyGuest bool
 }
 
-// PauseMode says which state a pause keeps.
+// PauseMode is the part of a sandbox's state that a pause keeps.
 type PauseMode = api.PauseMode
 
-// The states that a pause keeps.
+// These are the modes of a pause.
 const (
-	// PauseFull keeps files and memory: processes and the variables of contexts go
-	// on where they were. A local cloud keeps the memory until it ends, and beyond that on
-	// an engine that saves it to a state directory, as gVisor does.
+	// PauseFull keeps files and memory. Processes continue, and contexts keep their variables.
+	// A local cloud keeps the memory until the cloud ends. An engine that saves memory to a
+	// state directory, such as gVisor, keeps it longer.
 	PauseFull = api.PauseFull
-	// PauseFilesystem keeps only the files, and resuming starts the sandbox anew from
-	// them. It costs no memory.
+	// PauseFilesystem keeps only the files. Resuming starts the sandbox anew from them. The
+	// paused sandbox uses no memory.
 	PauseFilesystem = api.PauseFilesystem
 )
 
-// OnTimeout is the action at the end of a lifetime, in [Info]. [Expiry] sets it.
+// OnTimeout is the action at the end of a lifetime, as reported in [Info]. [Expiry] sets it.
 type OnTimeout = api.OnTimeout
 
-// The actions at the end of a lifetime.
+// These are the actions at the end of a lifetime.
 const (
 	OnTimeoutKill  = api.OnTimeoutKill
-	OnTimeoutPause = api.OnTimeoutPause // its state is kept, until it is resumed or killed
+	OnTimeoutPause = api.OnTimeoutPause // the sandbox keeps its state until it is resumed or killed
 )
 
-// WithReboot makes [Connect] start a paused sandbox anew from its files, even if
-// its memory was kept, for one whose processes hang. Files that programs had not
-// written out when it was paused may be incomplete. It changes nothing for a
-// sandbox that runs. A service may refuse it, and one from before August 2026 ignores
-// it and restores the memory.
+// WithReboot makes [Connect] start a paused sandbox anew from its files, even if the pause kept
+// its memory. Use it if the processes of the sandbox hang. Files with data that programs had
+// not yet written to disk may be incomplete. It has no effect on a running sandbox. A service
+// may refuse it. A service from before August 2026 ignores it and restores the memory.
 func WithReboot() ConnectOption {
 	return connectOption(func(c *config) error { c.reboot = true; return nil })
 }
 
-// Pause pauses a sandbox, no matter which program created it. If it is paused
-// already, the error is [ErrConflict], and if there is no such sandbox
-// [ErrGone].
+// Pause pauses a sandbox. Any program may have created it. The error is [ErrConflict] if it is
+// paused already, and [ErrGone] if there is no such sandbox.
 func (c *Client) Pause(ctx context.Context, id string, p *PauseParams) error {
 	if err := c.api.Sandboxes.Pause(ctx, id, (*api.PauseParams)(p)); err != nil {
 		return fmt.Errorf("sandbox: pause: %w", missing(id, err))
@@ -64,26 +60,27 @@ func (c *Client) Pause(ctx context.Context, id string, p *PauseParams) error {
 	return nil
 }
 
-// Pause pauses the sandbox: its lifetime stands still, and every connection into it ends, those of
-// other programs, too. p says which state is kept; by default that is everything, and the
-// sandbox's memory stays in use. The handle stays open, and code, commands and terminals in flight
-// wait, unless only files are kept. [Sandbox.Resume] continues the sandbox, as does [Connect] in
-// another program, and with Expiry.Resume any call; without that, calls return [ErrGone] with
+// Pause pauses the sandbox: its lifetime stops running, and all connections into it end,
+// including those of other programs. By default it keeps files and memory, and the memory stays
+// in use. The handle stays open. Code, commands and terminals in progress wait, unless only
+// files are kept.
+//
+// [Sandbox.Resume] continues the sandbox, as does [Connect] in another program. With
+// Expiry.Resume any call continues it. Without Expiry.Resume, calls return [ErrGone] with
 // [GonePaused] until then.
 //
-// If the sandbox is paused already, the error is [ErrConflict]. It is
-// [ErrUnavailable] when the service cannot pause it now, and then the sandbox
-// runs on.
+// The error is [ErrConflict] if the sandbox is paused already. It is [ErrUnavailable] if the
+// service cannot pause it now; the sandbox then continues to run.
 func (sb *Sandbox) Pause(ctx context.Context, p *PauseParams) error {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer end()
-	sb.lease.pause() // no renewal may arrive in the middle of it
+	sb.lease.pause() // no renewal may arrive during the pause
 	defer sb.lease.start(sb.lease.length / 2)
 	settle := func(bool) {}
-	if p == nil || p.Mode != PauseFilesystem { // else nothing goes on that could wait
+	if p == nil || p.Mode != PauseFilesystem { // otherwise no call continues and could wait
 		settle = sb.asleep.begin()
 	}
 	err = sb.client.api.Sandboxes.Pause(ctx, sb.ID(), (*api.PauseParams)(p))
@@ -95,20 +92,22 @@ func (sb *Sandbox) Pause(ctx context.Context, p *PauseParams) error {
 	return nil
 }
 
-// ResumeParams says how to resume a sandbox. The zero value continues it for the
-// lifetime or lease of the handle.
+// ResumeParams sets how to resume a sandbox. The zero value continues it for the lifetime or
+// lease of the handle.
 type ResumeParams struct {
-	// Lifetime is the least time that the sandbox lives from now. Zero means the After of the
-	// handle's [Expiry]. It changes nothing else of that: a lease is renewed from then on.
+	// Lifetime is the minimum remaining lifetime of the sandbox. Zero means the After of the
+	// handle's [Expiry]. A lease is still renewed afterwards.
 	Lifetime time.Duration
-	// Reboot is as [WithReboot].
+	// Reboot has the effect of [WithReboot].
 	Reboot bool
 }
 
-// Resume continues a paused sandbox, whichever program paused it. A running sandbox is no error.
-// If only its files were kept, it starts anew: there are no processes, and the variables of its
-// contexts are lost. If its memory was kept on another machine, or with other programs, than the
-// local cloud has now, the error is [ErrInvalidArgument] and it stays paused: ResumeParams.Reboot
+// Resume continues a paused sandbox. Any program may have paused it. For a running sandbox it
+// does nothing and returns no error. If only the files were kept, the sandbox starts anew,
+// without processes and without the variables of its contexts.
+//
+// The error is [ErrInvalidArgument] if the memory was kept on another machine, or with other
+// programs than the local cloud has now. The sandbox then stays paused, and ResumeParams.Reboot
 // starts it anew.
 func (sb *Sandbox) Resume(ctx context.Context, p *ResumeParams) error {
 	ctx, end, err := sb.begin(ctx)
@@ -132,7 +131,7 @@ func (sb *Sandbox) Resume(ctx context.Context, p *ResumeParams) error {
 	return nil
 }
 
-// unresponsive adds what to do when the memory that was kept cannot be used.
+// unresponsive adds the remedy to the error for memory that cannot be restored.
 func unresponsive(err error) error {
 	if e, ok := errors.AsType[*api.Error](err); ok && e.Code == api.CodeGuestUnresponsive {
 		return fmt.Errorf("%w; its daemon did not answer when it was paused: resume it from its files with WithReboot or ResumeParams.Reboot", err)

@@ -12,43 +12,42 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// PoolParams says how many sandboxes a pool keeps ready. The zero value keeps one.
+// PoolParams sets how many sandboxes a pool keeps ready. The zero value keeps one.
 type PoolParams struct {
-	// Warm is the number of sandboxes that wait to be handed out. Zero means 1.
+	// Warm is the number of ready sandboxes that wait for Get. Zero means 1.
 	Warm int
-	// MaxSandboxes limits the sandboxes of the pool at a time. Those that Get handed out
-	// count until they are closed. Zero means no limit but the service's.
+	// MaxSandboxes limits the sandboxes of the pool at a time. Sandboxes that Get returned
+	// count until they are closed. Zero means only the service's limit.
 	MaxSandboxes int
-	// MinLifetime is the least time that a sandbox has left to live when Get returns it;
-	// one that has less is replaced. It may be at most half of a lifetime, which is the
-	// default for a fixed lifetime ([Expiry]). A lease is renewed while a sandbox
-	// waits: there the default is a quarter, which matters only if renewals fail.
+	// MinLifetime is the minimum remaining lifetime of a sandbox that Get returns. The pool
+	// replaces a sandbox with less. It may be at most half of the lifetime ([Expiry]), which is
+	// the default for a fixed lifetime. A lease is renewed while a sandbox waits; for leases
+	// the default is a quarter, which matters only if renewals fail.
 	MinLifetime time.Duration
-	// Prepare is called once with each new sandbox before it waits, to install
-	// packages for instance. If it fails, the sandbox is closed. May be nil.
+	// Prepare is called once with each new sandbox before it waits, for instance to install
+	// packages. If it fails, the sandbox is closed. May be nil.
 	Prepare func(ctx context.Context, sb *Sandbox) error
-	// Check is called before Get returns a sandbox that has waited, after the pool
-	// has seen that its daemon answers. If it fails, the next sandbox is taken. May
-	// be nil.
+	// Check is called before Get returns a sandbox that has waited, after its daemon has
+	// answered. If it fails, the pool discards the sandbox and tries the next one. May be nil.
 	Check func(ctx context.Context, sb *Sandbox) error
-	// OnEvent is called when something happens to a sandbox of the pool, from
-	// several goroutines; it must not call Close of the pool. May be nil.
+	// OnEvent is called with each event of the pool, from several goroutines. It must not call
+	// Close of the pool. May be nil.
 	OnEvent func(PoolEvent)
 }
 
-// PoolEventType is the kind of a pool's event.
+// PoolEventType is the type of a pool's event.
 type PoolEventType string
 
-// The types of events.
+// These are the types of events.
 const (
-	PoolCreated   PoolEventType = "created"   // it is ready; Duration is how long that took
-	PoolFailed    PoolEventType = "failed"    // Err is the reason that none was created
-	PoolTaken     PoolEventType = "taken"     // Get returns it; Duration is how long Get took
+	PoolCreated   PoolEventType = "created"   // a sandbox is ready; Duration is the time of its creation
+	PoolFailed    PoolEventType = "failed"    // a creation failed; Err is the reason
+	PoolTaken     PoolEventType = "taken"     // Get returns a sandbox; Duration is the time of the call
 	PoolReleased  PoolEventType = "released"  // the handle that Get returned was closed
-	PoolDiscarded PoolEventType = "discarded" // it is closed unused; Err is the reason
+	PoolDiscarded PoolEventType = "discarded" // a sandbox is closed unused; Err is the reason
 )
 
-// PoolEvent is something that happened in a pool.
+// PoolEvent is an event of a pool.
 type PoolEvent struct {
 	Type PoolEventType
 	// Sandbox is the id of the sandbox; empty for [PoolFailed].
@@ -57,20 +56,21 @@ type PoolEvent struct {
 	Err      error
 }
 
-// PoolStats are the counters of a pool.
+// PoolStats contains the counters of a pool.
 type PoolStats struct {
-	// Warm sandboxes wait to be handed out, Starting ones are being made, and those
-	// in use were handed out and are not closed.
+	// Warm is the number of ready sandboxes that wait for Get. Starting is the number of
+	// sandboxes in creation. InUse is the number of sandboxes that Get returned and that are
+	// not closed.
 	Warm, Starting, InUse int
-	// Waiting is the number of calls of Get that wait.
+	// Waiting is the number of calls of Get in progress that wait.
 	Waiting int
-	// Created, Failed, Taken and Discarded count the events of these types.
+	// Created, Failed, Taken and Discarded are the numbers of events of these types.
 	Created, Failed, Taken, Discarded int64
 }
 
-// Pool keeps sandboxes ready, so that nobody waits for one to start. It replaces
-// those that it handed out, that have died, or whose life is nearly over. It is safe
-// for concurrent use. Close it before its client.
+// Pool keeps sandboxes ready, so that callers need not wait for a start. It replaces sandboxes
+// that Get returned, that have ended, or whose lifetime is nearly over. It is safe for
+// concurrent use. Close it before its client.
 type Pool struct {
 	client *Client
 	params PoolParams
@@ -84,20 +84,20 @@ type Pool struct {
 
 	mu       sync.Mutex
 	closed   bool
-	warm     []*Sandbox // the oldest first
+	warm     []*Sandbox // oldest first
 	waiting  []*poolWaiter
-	lent     int // handed out, or being checked for that
+	lent     int // returned by Get, or being checked for that
 	starting int
 	ending   int // being closed unused
-	failures int // creations in a row
+	failures int // number of consecutive failed creations
 	failure  error
-	resume   time.Time // no creation before this, after failures
+	resume   time.Time // after failures, no creation before this time
 	checking bool
 	closings []error
 	counts   PoolStats
 }
 
-// poolWaiter is a call of Get for which there was no sandbox.
+// poolWaiter is a call of Get that waits for a sandbox.
 type poolWaiter struct{ answer chan poolAnswer }
 
 type poolAnswer struct {
@@ -105,8 +105,8 @@ type poolAnswer struct {
 	err error
 }
 
-// NewPool returns a pool of sandboxes that Create makes with opts, and begins to make
-// them. Failures to make them are reported by Get, and in the log of the client.
+// NewPool returns a pool of sandboxes and starts to create them like Create with opts. Get
+// returns the errors of failed creations, and the client's logger receives them.
 func (c *Client) NewPool(p *PoolParams, opts ...CreateOption) (*Pool, error) {
 	cfg, err := configure(c, "NewPool", opts)
 	if err != nil {
@@ -123,7 +123,7 @@ func (c *Client) NewPool(p *PoolParams, opts ...CreateOption) (*Pool, error) {
 	return pool, nil
 }
 
-// complete returns the parameters with their defaults.
+// complete returns the parameters with defaults in place of zero values.
 func (p *PoolParams) complete(cfg *sandboxConfig) (PoolParams, error) {
 	var params PoolParams
 	if p != nil {
@@ -145,11 +145,10 @@ func (p *PoolParams) complete(cfg *sandboxConfig) (PoolParams, error) {
 	return params, nil
 }
 
-// Get returns a sandbox that is fit for use; the caller closes it, which makes room
-// for another one. If none is ready, or as many as the limit allows are in use, Get
-// waits until ctx ends, also while the service is busy or not reached. It returns
-// the error at once that makes no sense to wait out, such as that of an unknown
-// template; [ErrClosed] after Close.
+// Get returns a sandbox that has been checked. The caller must close it, which makes room for
+// another one. If none is ready, or MaxSandboxes are in use, Get waits until ctx ends, even if
+// the service is busy or unreachable. It returns at once an error that does not pass with time,
+// such as an unknown template. After Close it returns [ErrClosed].
 func (p *Pool) Get(ctx context.Context) (*Sandbox, error) {
 	begun := time.Now()
 	if err := p.begin(); err != nil {
@@ -170,7 +169,7 @@ func (p *Pool) Get(ctx context.Context) (*Sandbox, error) {
 			}
 		default:
 			unfit := p.fit(ctx, sb)
-			if unfit != nil && ctx.Err() != nil { // that says nothing about the sandbox
+			if unfit != nil && ctx.Err() != nil { // the error says nothing about the sandbox
 				p.putBack(sb)
 				continue
 			}
@@ -185,7 +184,7 @@ func (p *Pool) Get(ctx context.Context) (*Sandbox, error) {
 	}
 }
 
-// Stats returns the counters as they are now.
+// Stats returns the current counters.
 func (p *Pool) Stats() PoolStats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -194,8 +193,8 @@ func (p *Pool) Stats() PoolStats {
 	return stats
 }
 
-// Close ends the sandboxes that wait, and those that are being made. Calls of Get in
-// progress return [ErrClosed]. Sandboxes that Get returned belong to their callers. It
+// Close ends the waiting sandboxes and those in creation. Calls of Get in progress return
+// [ErrClosed]. Sandboxes that Get returned stay open until their callers close them. Close
 // takes at most 10 seconds. It may be called more than once and on nil.
 func (p *Pool) Close() error {
 	if p == nil {
@@ -240,7 +239,8 @@ func (p *Pool) begin() error {
 	return nil
 }
 
-// take returns the sandbox that has waited longest, or else a place in the queue.
+// take returns the sandbox that has waited longest. If there is none, it returns a place in the
+// queue.
 func (p *Pool) take() (*Sandbox, *poolWaiter, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -262,7 +262,7 @@ func (p *Pool) take() (*Sandbox, *poolWaiter, error) {
 	return nil, w, nil
 }
 
-// wait waits for a sandbox that is new, and so not checked.
+// wait waits for a new sandbox, which needs no check.
 func (p *Pool) wait(ctx context.Context, w *poolWaiter) (*Sandbox, error) {
 	select {
 	case a := <-w.answer:
@@ -274,7 +274,7 @@ func (p *Pool) wait(ctx context.Context, w *poolWaiter) (*Sandbox, error) {
 	failure := p.failure
 	p.mu.Unlock()
 	select {
-	case a := <-w.answer: // it came in this moment
+	case a := <-w.answer: // an answer arrived at the same time
 		if a.err == nil {
 			return a.sb, nil
 		}
@@ -287,7 +287,7 @@ func (p *Pool) wait(ctx context.Context, w *poolWaiter) (*Sandbox, error) {
 	return nil, err
 }
 
-// putBack returns a sandbox to those that wait, at the front.
+// putBack returns a sandbox to the front of the waiting ones.
 func (p *Pool) putBack(sb *Sandbox) {
 	p.mu.Lock()
 	if !p.closed {
@@ -302,8 +302,8 @@ func (p *Pool) putBack(sb *Sandbox) {
 	p.discard(sb, errPoolClosed)
 }
 
-// hand gives a sandbox to the call of Get that has waited longest, and reports whether
-// there is one. p.mu is held.
+// hand gives a sandbox to the call of Get that has waited longest, and reports whether there is
+// one. The caller must hold p.mu.
 func (p *Pool) hand(sb *Sandbox) bool {
 	if len(p.waiting) == 0 {
 		return false
@@ -314,11 +314,11 @@ func (p *Pool) hand(sb *Sandbox) bool {
 	return true
 }
 
-// release counts the end of a sandbox that Get returned.
+// release records that a sandbox from Get was closed.
 func (p *Pool) release(sb *Sandbox) {
 	p.mu.Lock()
 	p.lent--
-	// There is room again, unless the service has said when.
+	// The limit has room again, unless the service has sent a time for the retry.
 	if e, ok := errors.AsType[*api.Error](p.failure); ok && errors.Is(e, api.ErrRateLimited) && e.RetryAfter == 0 {
 		p.resume = time.Time{}
 	}
@@ -327,7 +327,7 @@ func (p *Pool) release(sb *Sandbox) {
 	p.count(PoolEvent{Type: PoolReleased, Sandbox: sb.ID()})
 }
 
-// changed makes the pool look at what it has. It never blocks.
+// changed wakes the goroutine that keeps the pool. It never blocks.
 func (p *Pool) changed() {
 	select {
 	case p.kick <- struct{}{}:
@@ -335,7 +335,7 @@ func (p *Pool) changed() {
 	}
 }
 
-// count counts an event and reports it.
+// count counts an event and passes it to OnEvent.
 func (p *Pool) count(e PoolEvent) {
 	p.mu.Lock()
 	switch e.Type {

@@ -14,20 +14,19 @@ import (
 )
 
 const (
-	// poolCheckEvery is the interval at which waiting sandboxes are checked: one that has
-	// died is replaced before somebody wants it.
+	// poolCheckEvery is the interval between checks of waiting sandboxes, so that a sandbox
+	// that has ended is replaced before a Get.
 	poolCheckEvery = 30 * time.Second
-	// poolCheckTimeout bounds how long a sandbox may take to say that it is well.
+	// poolCheckTimeout limits the time of a check.
 	poolCheckTimeout = 5 * time.Second
-	// maxPoolStarts limits the sandboxes that a pool makes at once.
+	// maxPoolStarts limits the concurrent creations of a pool.
 	maxPoolStarts = 16
 
 	firstPoolBackoff = 200 * time.Millisecond
 	maxPoolBackoff   = 30 * time.Second
 )
 
-// keep makes the sandboxes that are missing and takes away those that are worn out,
-// until Close.
+// keep creates missing sandboxes and discards expiring ones, until Close.
 func (p *Pool) keep() {
 	checks := time.NewTicker(poolCheckEvery)
 	defer checks.Stop()
@@ -47,8 +46,8 @@ func (p *Pool) keep() {
 	}
 }
 
-// tend starts the sandboxes that are missing, and discards those whose life is nearly over. It
-// returns the longest time until it must be called again.
+// tend starts the creation of missing sandboxes, and discards those whose lifetime is nearly
+// over. next is the longest time until the next call.
 func (p *Pool) tend() (next time.Duration) {
 	p.mu.Lock()
 	now := time.Now()
@@ -69,8 +68,8 @@ func (p *Pool) tend() (next time.Duration) {
 	return next
 }
 
-// worn takes out the sandboxes whose life is nearly over, and returns when the next
-// one will be. p.mu is held.
+// worn removes and returns the sandboxes whose lifetime is nearly over. next is the time until
+// the next one expires. The caller must hold p.mu.
 func (p *Pool) worn(now time.Time) (worn []*Sandbox, next time.Duration) {
 	next = time.Hour
 	p.warm = slices.DeleteFunc(p.warm, func(sb *Sandbox) bool {
@@ -85,8 +84,8 @@ func (p *Pool) worn(now time.Time) (worn []*Sandbox, next time.Duration) {
 	return worn, next
 }
 
-// missing returns how many sandboxes to make now or, after failures, how long to wait
-// before the next try. p.mu is held.
+// missing returns the number of sandboxes to create now. After failures it returns the time
+// until the next try. The caller must hold p.mu.
 func (p *Pool) missing(now time.Time) (n int, wait time.Duration) {
 	n = p.params.Warm + len(p.waiting) - len(p.warm) - p.starting
 	if p.params.MaxSandboxes > 0 {
@@ -94,7 +93,7 @@ func (p *Pool) missing(now time.Time) (n int, wait time.Duration) {
 	}
 	most := maxPoolStarts
 	if p.failures > 0 {
-		most = 1 // which finds out whether it works again
+		most = 1 // one creation tests whether creations work again
 	}
 	n = min(n, most-p.starting)
 	if wait = p.resume.Sub(now); n <= 0 || p.closed {
@@ -105,7 +104,7 @@ func (p *Pool) missing(now time.Time) (n int, wait time.Duration) {
 	return n, 0
 }
 
-// make makes one sandbox and hands it to who waits, or keeps it warm.
+// make creates one sandbox. It gives the sandbox to a waiting Get, or keeps it ready.
 func (p *Pool) make() {
 	begun := time.Now()
 	sb, err := p.client.Create(p.ctx, p.opts...)
@@ -135,7 +134,7 @@ func (p *Pool) make() {
 	p.changed()
 	p.mu.Unlock()
 	switch {
-	case err != nil && closed: // it was cut off
+	case err != nil && closed: // Close has cut off the creation
 	case err != nil:
 		p.client.api.Logger().WarnContext(p.ctx, "a sandbox for the pool was not made", "error", err)
 		p.count(PoolEvent{Type: PoolFailed, Duration: time.Since(begun), Err: err})
@@ -144,8 +143,8 @@ func (p *Pool) make() {
 	}
 }
 
-// failed records why a sandbox was not made. Who waits for one goes on to do so only if
-// the reason passes. p.mu is held.
+// failed records a failed creation. Calls of Get continue to wait only if the error can pass
+// with time. The caller must hold p.mu.
 func (p *Pool) failed(err error, now time.Time) {
 	wait := min(firstPoolBackoff<<min(p.failures, 16), maxPoolBackoff)
 	wait = wait/2 + rand.N(wait/2)
@@ -163,13 +162,13 @@ func (p *Pool) failed(err error, now time.Time) {
 	p.waiting = nil
 }
 
-// passes reports whether the reason of a failure can pass by itself. A limit on
-// sandboxes does, when others end.
+// passes reports whether an error can pass with time. A limit of sandboxes passes when others
+// end.
 func passes(err error) bool {
 	return errors.Is(err, api.ErrRetryable) || errors.Is(err, api.ErrRateLimited) || errors.Is(err, api.ErrTimeout)
 }
 
-// fit returns why a sandbox cannot be handed out.
+// fit returns an error if Get must not return sb.
 func (p *Pool) fit(ctx context.Context, sb *Sandbox) error {
 	if left := time.Until(sb.end()); left < p.params.MinLifetime {
 		return fmt.Errorf("only %v of its life is left", left)
@@ -189,8 +188,8 @@ func (p *Pool) fit(ctx context.Context, sb *Sandbox) error {
 	return nil
 }
 
-// checkAll checks the sandboxes that wait, in the background. They can be taken
-// meanwhile: who takes one checks it, too.
+// checkAll checks the waiting sandboxes in the background. Get may take one during its check,
+// and then checks it, too.
 func (p *Pool) checkAll() {
 	p.mu.Lock()
 	warm := slices.Clone(p.warm)
@@ -216,7 +215,7 @@ func (p *Pool) checkAll() {
 	})
 }
 
-// withdraw takes out a sandbox that waits, and reports whether it still did.
+// withdraw removes a waiting sandbox from the pool, and reports whether it was still waiting.
 func (p *Pool) withdraw(sb *Sandbox) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -229,7 +228,7 @@ func (p *Pool) withdraw(sb *Sandbox) bool {
 	return true
 }
 
-// discard closes a sandbox that was taken out and that nobody gets. Call it during a
+// discard closes a sandbox that was withdrawn and that no Get will return. Call it during a
 // call or in a goroutine of the pool.
 func (p *Pool) discard(sb *Sandbox, why error) {
 	p.mu.Lock()
@@ -247,7 +246,7 @@ func (p *Pool) discard(sb *Sandbox, why error) {
 	})
 }
 
-// shutOne closes a sandbox of the pool. That it failed is for Close to report.
+// shutOne closes a sandbox of the pool. Close reports its error.
 func (p *Pool) shutOne(sb *Sandbox) {
 	if err := sb.Close(); err != nil {
 		p.client.api.Logger().WarnContext(p.ctx, "a sandbox of the pool was not closed: it lives until its lifetime is over", "sandbox", sb.ID(), "error", err)

@@ -20,15 +20,14 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// URL returns the address of a port for browsers and other programs outside, such
-// as https://3000-i1a2.e2b.app: the scheme is that of the sandbox URL, or https
-// without one, and the host is [Sandbox.Host]. Whether the name resolves depends
-// on the service's domain; Go programs use [Sandbox.Transport], which does not
-// resolve it.
+// URL returns the address of a port for browsers and other programs outside, such as
+// https://3000-i1a2.e2b.app. The scheme is that of the sandbox URL, or https without one, and
+// the host is [Sandbox.Host]. The name can be resolved only if the service's domain can. Go
+// programs should use [Sandbox.Transport], which does not resolve the name.
 func (sb *Sandbox) URL(port int) string { return sb.client.portURL(sb.ID(), sb.domain(), port) }
 
-// URL is [Sandbox.URL] for the sandbox that info, from [Client.Info], describes. It sends nothing,
-// so a sandbox that is paused stays so.
+// URL is like [Sandbox.URL], for the sandbox that info describes. It sends no request, so a
+// paused sandbox stays paused.
 func (c *Client) URL(info *Info, port int) string {
 	return c.portURL(info.ID, cmp.Or(info.Domain, c.api.Domain()), port)
 }
@@ -42,14 +41,14 @@ func (c *Client) portURL(id, domain string, port int) string {
 	return scheme + "://" + hostOf(id, domain, port)
 }
 
-// Transport returns a transport that carries HTTP requests to a port of the
-// sandbox, remote or local, and adds the headers that route and authorize them.
-// The URL of a request names the port as it is named inside or outside:
-// http://localhost:3000/path, or URL(3000)+"/path"; other addresses, to which a
-// redirect may lead, are refused. If the sandbox is gone the error is [ErrGone],
-// if nothing listens on the port [ErrPortClosed], and if the connection breaks
-// before an answer an [*Error]; after Close of the handle, requests fail with
-// [ErrClosed]. It does not need to be closed.
+// Transport returns a transport for HTTP requests to a port of a sandbox, remote or local. It
+// adds the headers that route and authorize them. The URL of a request is the address of the
+// port inside or outside the sandbox: http://localhost:3000/path, or URL(3000)+"/path". Other
+// addresses are refused, such as the target of a redirect.
+//
+// The error is [ErrGone] if the sandbox has ended, [ErrPortClosed] if nothing listens on the
+// port, and an [*Error] if the connection breaks before an answer. After Close of the handle,
+// requests fail with [ErrClosed]. The transport need not be closed.
 //
 //	client := &http.Client{Transport: sb.Transport(3000)}
 //	response, err := client.Get("http://localhost:3000/health")
@@ -63,7 +62,7 @@ type portTransport struct {
 func (t *portTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := t.roundTrip(r)
 	if err != nil && r.Body != nil {
-		_ = r.Body.Close() // as a RoundTripper must; a second Close does no harm
+		_ = r.Body.Close() // a RoundTripper must close it; a second Close is harmless
 	}
 	return response, err
 }
@@ -82,7 +81,7 @@ func (t *portTransport) roundTrip(r *http.Request) (*http.Response, error) {
 	out := r.Clone(ctx)
 	out.URL = address
 	if r.Host == r.URL.Host {
-		out.Host = "" // that of the address
+		out.Host = "" // use the host of the address
 	}
 	to := portClient{sb, t.port}
 	to.callerHeader(out.Header)
@@ -97,11 +96,11 @@ func (t *portTransport) roundTrip(r *http.Request) (*http.Response, error) {
 		return nil, sb.failed(ctx, fmt.Sprintf("%s %s on port %d", r.Method, clip.Text(r.URL.Path, 256), t.port), err)
 	}
 	answered()
-	// Close of the handle must not wait for a caller that has stopped reading.
+	// Closing the handle must not wait for a caller that has stopped reading.
 	context.AfterFunc(ctx, end)
 	body := &portBody{ReadCloser: response.Body, end: end}
 	response.Body = body
-	if w, ok := body.ReadCloser.(io.Writer); ok { // a connection that was upgraded
+	if w, ok := body.ReadCloser.(io.Writer); ok { // an upgraded connection
 		response.Body = struct {
 			*portBody
 			io.Writer
@@ -110,7 +109,7 @@ func (t *portTransport) roundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// portBody ends its call when it is closed.
+// portBody ends its call when the body is closed.
 type portBody struct {
 	io.ReadCloser
 	end func()
@@ -121,7 +120,8 @@ func (b *portBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// address returns where a request for u goes. It checks that u means the port.
+// address returns the address to which a request for u is sent. It returns an error if u is not
+// an address of the port.
 func (t *portTransport) address(u *url.URL) (*url.URL, error) {
 	base, err := url.Parse(t.sb.baseURL(t.port))
 	if err != nil {
@@ -135,7 +135,7 @@ func (t *portTransport) address(u *url.URL) (*url.URL, error) {
 	return &to, nil
 }
 
-// isPort reports whether u names a port, as it is named inside or outside.
+// isPort reports whether u is an address of a port, inside or outside the sandbox.
 func (sb *Sandbox) isPort(u *url.URL, port int) bool {
 	if u.Port() == strconv.Itoa(port) && (strings.EqualFold(u.Hostname(), "localhost") || isLoopback(u.Hostname())) {
 		return true
@@ -149,8 +149,8 @@ func isLoopback(host string) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
-// callerHeader routes and authorizes a request of the caller's, which may carry a
-// User-Agent of its own.
+// callerHeader adds the headers that route and authorize a request of the caller. It keeps the
+// caller's User-Agent.
 func (p portClient) callerHeader(h http.Header) {
 	agent, given := h["User-Agent"]
 	p.header(h)
@@ -159,13 +159,14 @@ func (p portClient) callerHeader(h http.Header) {
 	}
 }
 
-// DialWebsocket opens a websocket on a port of the sandbox at path, which may
-// have a query. header may be nil. ctx bounds only the dialling; the caller
-// closes the connection. Errors are those of [Sandbox.Transport]. If the handshake is
-// refused, the error is [ErrGone], [ErrPortClosed], or [websocket.ErrBadHandshake] with an
-// [*Error] that has the reason from the answer. The answer is returned with it, as by
-// [websocket.Dialer.DialContext]. The connection is one of gorilla's package, because the
-// standard library has none.
+// DialWebsocket opens a websocket on a port of the sandbox at path, which may have a query.
+// header may be nil. ctx limits only the dialling; the caller must close the connection. Errors
+// are those of [Sandbox.Transport].
+//
+// If the handshake is refused, the error is [ErrGone], [ErrPortClosed], or
+// [websocket.ErrBadHandshake] together with an [*Error] that has the reason from the answer.
+// The answer is also returned, as by [websocket.Dialer.DialContext]. The connection has the
+// type of package gorilla/websocket, because the standard library has none.
 func (sb *Sandbox) DialWebsocket(ctx context.Context, port int, path string, header http.Header) (*websocket.Conn, *http.Response, error) {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
@@ -197,8 +198,8 @@ func (sb *Sandbox) DialWebsocket(ctx context.Context, port int, path string, hea
 	return conn, response, nil
 }
 
-// refusal returns the error of a websocket's handshake that failed with err, because the
-// answer was another one.
+// refusal returns the error of a websocket's handshake that failed with err because of the
+// given answer.
 func (p portClient) refusal(err error, path string, response *http.Response, body []byte) error {
 	if response.StatusCode == http.StatusBadGateway {
 		if routed := p.routed(body); routed != nil {

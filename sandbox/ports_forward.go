@@ -13,26 +13,25 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// DefaultMaxConnections limits the connections that [Sandbox.Forward] has open at once,
-// unless [ForwardParams] sets another limit.
+// DefaultMaxConnections is the default of [ForwardParams].MaxConnections.
 const DefaultMaxConnections = 64
 
-// acceptPause is the pause of Forward after the system refused it a connection.
+// acceptPause is the pause of Forward after the system failed to accept a connection.
 const acceptPause = 100 * time.Millisecond
 
-// ForwardParams sets how a port is forwarded.
+// ForwardParams sets how to forward a port.
 type ForwardParams struct {
-	// MaxConnections limits the connections that are open at once. More wait until one
-	// ends, accepted by the system and not answered. Zero means
-	// [DefaultMaxConnections]; a negative number is refused.
+	// MaxConnections limits the connections that are open at the same time. The system accepts
+	// further connections, which wait until one ends. Zero means [DefaultMaxConnections]; a
+	// negative number is refused.
 	MaxConnections int
-	// Failed is called with the reason whenever a connection cannot be made or breaks, by
-	// several goroutines at once. Nil means that reasons go to the log of [WithLogger].
+	// Failed is called with the error of each connection that cannot be made or breaks, by
+	// several goroutines. Nil means that the errors go to the logger of [WithLogger].
 	Failed func(err error)
 }
 
-// Forwarding is a listener of this machine whose connections go to a port of a sandbox:
-// see [Sandbox.Forward]. Its methods may be called concurrently.
+// Forwarding is a listener of this machine that forwards its connections to a port of a
+// sandbox: see [Sandbox.Forward]. Its methods may be called concurrently.
 type Forwarding struct {
 	sb       *Sandbox
 	port     int
@@ -44,21 +43,21 @@ type Forwarding struct {
 	running  sync.WaitGroup // the listener and its connections
 }
 
-// Forward listens on a TCP address of this machine, such as "127.0.0.1:0", and connects
-// whoever connects there with a port of the sandbox, remote or local, for programs that
-// know only addresses. [Forwarding.Addr] says which port the system chose for 0. Whoever
-// reaches an address other than loopback reaches the sandbox's port. ctx bounds only the
-// beginning; p may be nil.
+// Forward listens on a TCP address of this machine, such as "127.0.0.1:0", and forwards its
+// connections to a port of a sandbox, remote or local. Use it for programs that need an
+// address. [Forwarding.Addr] returns the address with the port that the system selected for 0.
+// Anyone who can reach an address other than loopback can reach the sandbox's port. ctx limits
+// only the call itself; p may be nil.
 //
-// Each connection is one of [Sandbox.Dial], and has its price: opening it takes as long as
-// starting a command, a message as long as a request, and a process runs in the sandbox
-// while it is open. A client that closes its sending side ends the connection, and does not
-// get the rest of the answer. A connection that cannot be made, because nothing listens on
-// the port for instance, or that breaks, is reset: see [ForwardParams].Failed.
+// Each connection is one of [Sandbox.Dial]: opening it takes as long as starting a command,
+// each message takes as long as a request, and a process runs in the sandbox while it is open.
+// If a client closes its sending side, the connection ends and the client does not receive the
+// rest of the answer. A connection that breaks or cannot be made, for instance because nothing
+// listens on the port, is reset: see [ForwardParams].Failed.
 //
-// A pause of the sandbox resets its connections. The listener stays, and new connections
-// work once the sandbox runs again. Close of the forwarding or of the sandbox's handle ends
-// the listener and its connections.
+// A pause of the sandbox resets its connections. The listener stays, and new connections work
+// when the sandbox runs again. Closing the forwarding or the sandbox's handle ends the listener
+// and its connections.
 func (sb *Sandbox) Forward(ctx context.Context, address string, port int, p *ForwardParams) (*Forwarding, error) {
 	p = cmp.Or(p, &ForwardParams{})
 	limit := cmp.Or(p.MaxConnections, DefaultMaxConnections)
@@ -86,7 +85,7 @@ func (sb *Sandbox) Forward(ctx context.Context, address string, port int, p *For
 	f.running.Go(func() {
 		<-life.Done()
 		stopListening(listener)
-		_ = listener.Close() // accept returns
+		_ = listener.Close() // makes accept return
 	})
 	go func() {
 		defer done()
@@ -95,18 +94,18 @@ func (sb *Sandbox) Forward(ctx context.Context, address string, port int, p *For
 	return f, nil
 }
 
-// Addr returns the address on which it listens.
+// Addr returns the address of the listener.
 func (f *Forwarding) Addr() net.Addr { return f.listener.Addr() }
 
-// Close ends the listener and its connections, and returns when they have ended. It may be
-// called more than once, and its error is nil.
+// Close ends the listener and its connections, and waits until they have ended. It may be
+// called more than once and always returns nil.
 func (f *Forwarding) Close() error {
 	f.end()
 	f.running.Wait()
 	return nil
 }
 
-// accept takes connections until the forwarding ends.
+// accept accepts connections until the forwarding ends.
 func (f *Forwarding) accept() {
 	for {
 		select {
@@ -126,7 +125,7 @@ func (f *Forwarding) accept() {
 		if f.life.Err() != nil {
 			return
 		}
-		f.warn("a connection was not accepted", err) // the system has no more files, for instance
+		f.warn("a connection was not accepted", err) // for instance because the system has too many open files
 		select {
 		case <-time.After(acceptPause):
 		case <-f.life.Done():
@@ -134,7 +133,7 @@ func (f *Forwarding) accept() {
 	}
 }
 
-// serve connects one connection with the port until either side ends.
+// serve forwards one connection until either side ends.
 func (f *Forwarding) serve(near net.Conn) {
 	defer func() { _ = near.Close() }()
 	far, err := f.sb.Dial(f.life, f.port)
@@ -150,7 +149,7 @@ func (f *Forwarding) serve(near net.Conn) {
 	defer stop()
 	var sending sync.WaitGroup
 	sending.Go(func() {
-		_, _ = io.Copy(far, near) // why it failed, the other direction says
+		_, _ = io.Copy(far, near) // the other direction reports the error
 		_ = far.Close()
 	})
 	if _, err := io.Copy(near, far); err != nil {
@@ -161,8 +160,7 @@ func (f *Forwarding) serve(near net.Conn) {
 	sending.Wait()
 }
 
-// reset makes the other end see that the connection broke, where its end could look as if
-// the server had closed it.
+// reset resets a connection, so that its client does not take the failure for a normal end.
 func (f *Forwarding) reset(near net.Conn, err error) {
 	if tcp, ok := near.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)

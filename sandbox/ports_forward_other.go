@@ -4,6 +4,6 @@ package sandbox
 
 import "net"
 
-// stopListening does nothing: only on Unix does a process that is being started hold the
-// descriptors of the one that starts it.
+// stopListening does nothing: only on Unix does a starting process hold copies of its parent's
+// descriptors.
 func stopListening(net.Listener) {}

@@ -12,22 +12,21 @@ import (
 	"strings"
 )
 
-// Handler returns a handler that passes requests on to a port of the sandbox, remote or
-// local, over [Sandbox.Transport]: a reverse proxy for a server of this program, for any
-// number of requests at once. Bodies and answers are streamed, each piece is sent on at
-// once, and websockets and other upgrades work (on a service with HTTP/2, websockets
-// alone). Paths, queries and cookies stay as they are; the server inside is told the
-// client in the headers X-Forwarded-For, -Host and -Proto. A redirect that names the port
-// by its address inside or outside is made one to a path, which leads to the handler again.
+// Handler returns a reverse proxy to a port of a sandbox, remote or local, over
+// [Sandbox.Transport]. It serves any number of requests at once. It streams bodies and answers,
+// and sends each piece at once. Websockets and other upgrades work; on a service with HTTP/2,
+// only websockets. Paths, queries and cookies are unchanged. The server inside learns about the
+// client from the headers X-Forwarded-For, -Host and -Proto. A redirect to the port's address,
+// inside or outside, becomes a redirect to a path, which leads to the handler again.
 //
-// The tokens and the id of the sandbox are in no answer of the handler itself. The server
-// inside may receive the id and the token of [WithPrivateTraffic] in headers: one that shows
-// the headers of its requests shows those, too. Whoever
-// reaches it reaches the port as this handle does, which sends those tokens: check who may
-// before, above all for ports of E2B's own (49983, 49999, 8888). Where the sandbox does not
-// answer, the answer is status 502 with a line of text, and the reason is in the log of
-// [WithLogger]. After Close of the sandbox's handle all answers are that. The handler itself
-// needs no closing.
+// Anyone who can reach the handler can reach the port with this handle's tokens. Check who may,
+// above all for E2B's own ports (49983, 49999, 8888). The handler itself never puts the
+// sandbox's id or tokens into an answer. But the server inside may receive the id and the token
+// of [WithPrivateTraffic] in headers, and may show them.
+//
+// If the sandbox does not answer, the status is 502 with a line of text, and the logger of
+// [WithLogger] receives the reason. After Close of the sandbox's handle every answer is such a
+// 502. The handler need not be closed.
 //
 //	http.Handle("/", sb.Handler(3000))
 func (sb *Sandbox) Handler(port int) http.Handler {
@@ -35,7 +34,7 @@ func (sb *Sandbox) Handler(port int) http.Handler {
 	return &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.Host = "http", inside, inside
-			r.Out.URL.RawQuery = r.In.URL.RawQuery // as it is, for the server to judge
+			r.Out.URL.RawQuery = r.In.URL.RawQuery // unchanged, so that the server interprets it
 			r.SetXForwarded()
 		},
 		Transport:     sb.Transport(port),
@@ -50,7 +49,7 @@ func (sb *Sandbox) Handler(port int) http.Handler {
 			if errors.Is(err, ErrPortClosed) {
 				text = fmt.Sprintf("Nothing listens on port %d of the sandbox.", port)
 			}
-			if r.Context().Err() == nil { // else nobody is there who could be told
+			if r.Context().Err() == nil { // otherwise the client is gone
 				sb.client.api.Logger().WarnContext(r.Context(), "a request was not passed on", "sandbox", sb.ID(), "port", port, "error", err)
 			}
 			http.Error(w, text, http.StatusBadGateway)
@@ -58,13 +57,13 @@ func (sb *Sandbox) Handler(port int) http.Handler {
 	}
 }
 
-// redirectHere makes a redirect to the port one to a path.
+// redirectHere changes a redirect to the port into one to a path.
 func (sb *Sandbox) redirectHere(header http.Header, port int) {
 	to, err := url.Parse(header.Get("Location"))
 	if err != nil || !sb.isPort(to, port) {
 		return
 	}
 	to.Scheme, to.Host, to.User = "", "", nil
-	to.Path = "/" + strings.TrimLeft(to.Path, "/") // two slashes would begin a host
+	to.Path = "/" + strings.TrimLeft(to.Path, "/") // two slashes would begin a host name
 	header.Set("Location", to.String())
 }

@@ -9,18 +9,17 @@ import (
 	"time"
 )
 
-// How often WaitPort asks: often at first, because most servers start at once.
+// These are the intervals of WaitPort: short at first, because most servers start quickly.
 const (
 	firstPortWait = 5 * time.Millisecond
 	maxPortWait   = 250 * time.Millisecond
 )
 
-// WaitPort waits until a server listens on a port of the sandbox, however long
-// that takes: bound it with ctx. It asks with GET requests for "/", whose answers
-// do not matter, so a server that does not speak HTTP sees a connection with a
-// request that it does not understand. Errors are those of [Sandbox.Transport]
-// except [ErrPortClosed], which is wrapped beside them when the port was found
-// closed before, as when ctx ends.
+// WaitPort waits until a server listens on a port of the sandbox. Only ctx limits the time. It
+// sends GET requests for "/" and ignores their answers, so a server of another protocol
+// receives a request that it does not understand. Errors are those of [Sandbox.Transport],
+// except [ErrPortClosed]. If ctx ends, or another error occurs, after the port was found
+// closed, the error wraps [ErrPortClosed] as well.
 func (sb *Sandbox) WaitPort(ctx context.Context, port int) error {
 	transport := sb.Transport(port)
 	var closed error
@@ -47,8 +46,8 @@ func (sb *Sandbox) WaitPort(ctx context.Context, port int) error {
 	}
 }
 
-// closedUntil returns the error of a wait for a port. err ended the wait. closed is the last error
-// that said that the port was closed. If it is nil, closedUntil returns err alone.
+// closedUntil returns the error of a wait for a port. err ended the wait. closed is the last
+// error that reported the port as closed. If closed is nil, closedUntil returns err alone.
 func closedUntil(err, closed error) error {
 	if closed == nil {
 		return err

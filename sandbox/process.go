@@ -21,45 +21,46 @@ import (
 )
 
 const (
-	// keepalive is the interval, in seconds, of signs of life on a silent stream:
-	// proxies cut streams that send nothing.
+	// keepalive is the interval, in seconds, of keepalive messages on a silent stream, because
+	// proxies cut silent streams.
 	keepalive = "50"
-	// startTimeout limits the time that a process takes to start.
+	// startTimeout limits the time of a process's start.
 	startTimeout = time.Minute
-	// killGrace is the time from a process's deadline until the daemon ends it by itself,
-	// in case our kill does not reach it.
+	// killGrace is the time between a process's deadline and the daemon's own kill, which
+	// applies if our kill does not arrive.
 	killGrace = 2 * time.Second
-	// endGrace limits the time that a stream lasts after the end of its process.
+	// endGrace limits the time of a stream after the end of its process.
 	endGrace = time.Second
-	// maxEvent bounds one message of the daemon, which sends 32 KiB at once.
+	// maxEvent limits the bytes of one message of the daemon, which sends at most 32 KiB of
+	// output at once.
 	maxEvent = 4 << 20
-	// maxProcessMessages bounds the number of messages nested in one message of the daemon: a
-	// listed process has two, and one more for each variable of its environment.
+	// maxProcessMessages limits the messages nested in one message of the daemon: a listed
+	// process has two, and one more for each environment variable.
 	maxProcessMessages = 100_000
-	// inputChunk is the most input that one message carries.
+	// inputChunk limits the bytes of input in one message.
 	inputChunk = 32 << 10
 )
 
-// attachment is a process of the sandbox with the stream of its events.
+// attachment is a process of the sandbox with its stream of events.
 type attachment struct {
 	sb     *Sandbox
 	user   string
 	pid    uint32
-	config *process.ProcessConfig // nil if it was not started through this handle
+	config *process.ProcessConfig // nil if another handle started the process
 	events eventStream
-	begun  time.Time // when the stream was asked for
+	begun  time.Time // when the stream was requested
 
 	outputHeld, outputCut bool // set by follow and followOn: see CommandResult
 
 	mu       sync.Mutex
 	stream   context.CancelFunc
 	left     bool          // cancel was called
-	gone     bool          // its pid is no longer that of the process
-	inputErr error         // the reason why some of its input may be missing
-	away     chan struct{} // closed when a stream that a pause cut off is open again, or never will be; nil otherwise
+	gone     bool          // the pid no longer belongs to the process
+	inputErr error         // set if some input may not have arrived
+	away     chan struct{} // not nil after a pause has cut off the stream; closed when the stream is open again or has ended for good
 }
 
-// cancel ends the stream, and one that takes its place.
+// cancel ends the stream, and any stream that replaces it later.
 func (a *attachment) cancel() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -67,14 +68,13 @@ func (a *attachment) cancel() {
 	a.stream()
 }
 
-// eventStream is the answer of Start or of Connect, which differ only in their
-// types.
+// eventStream is the answer of Start or Connect, which differ only in their types.
 type eventStream interface {
 	Receive() bool
 	event() *process.ProcessEvent
 	Err() error
 	Close() error
-	ResponseTrailer() http.Header // once Receive has returned false
+	ResponseTrailer() http.Header // valid once Receive has returned false
 }
 
 type startEvents struct {
@@ -89,9 +89,9 @@ type connectEvents struct {
 
 func (s connectEvents) event() *process.ProcessEvent { return s.Msg().GetEvent() }
 
-// startProcess starts a process and waits, until ctx or life ends, for it
-// to run. The daemon is told the deadline of life. If the caller gives
-// up, a process that may have been started is killed in the background.
+// startProcess starts a process and waits for its start until ctx or life ends. It sends the
+// daemon the deadline of life. If the wait ends first, a process that may have been started is
+// killed in the background.
 func (sb *Sandbox) startProcess(ctx, life context.Context, user string, msg *process.StartRequest) (*attachment, error) {
 	a, err := sb.attach(ctx, life, user, true, func(ctx context.Context) (eventStream, error) {
 		stream, err := sb.processes.Start(ctx, streamRequest(user, msg))
@@ -103,7 +103,7 @@ func (sb *Sandbox) startProcess(ctx, life context.Context, user string, msg *pro
 	return a, err
 }
 
-// connectProcess follows a running process, from now on.
+// connectProcess connects to a running process.
 func (sb *Sandbox) connectProcess(ctx, life context.Context, user string, selector *process.ProcessSelector) (*attachment, error) {
 	a, err := sb.attach(ctx, life, user, false, func(ctx context.Context) (eventStream, error) {
 		stream, err := sb.processes.Connect(ctx, streamRequest(user, &process.ConnectRequest{Process: selector}))
@@ -123,10 +123,10 @@ func streamRequest[T any](user string, msg *T) *connect.Request[T] {
 	return request
 }
 
-// attach opens a stream and reads its first message.
+// attach opens a stream and reads its first message. starts reports whether the stream starts a
+// process.
 func (sb *Sandbox) attach(ctx, life context.Context, user string, starts bool, open func(context.Context) (eventStream, error)) (*attachment, error) {
-	// The stream outlives the caller that waits for it: only its first message says
-	// what to kill.
+	// The stream outlives ctx, because only its first message contains the pid to kill.
 	stream, cancel := context.WithCancel(context.WithoutCancel(life))
 	if deadline, ok := life.Deadline(); ok {
 		stream, cancel = context.WithDeadline(stream, deadline.Add(killGrace))
@@ -189,9 +189,9 @@ func (a *attachment) open(ctx context.Context, open func(context.Context) (event
 	return nil
 }
 
-// follow reads the events until the process ends; output receives what it prints.
-// If the end is not seen, the error says why; the caller then decides with leave
-// what happens to the process and the stream.
+// follow reads the events until the process ends, and passes its output to output. If the end
+// was not seen, the error is the reason. The caller must then call leave, which decides about
+// the process and the stream.
 func (a *attachment) follow(output func(*process.ProcessEvent_DataEvent) error) (*process.ProcessEvent_EndEvent, error) {
 	for a.events.Receive() {
 		event := a.events.event()
@@ -214,8 +214,8 @@ func (a *attachment) follow(output func(*process.ProcessEvent_DataEvent) error) 
 	return nil, fmt.Errorf("%w: %w", ErrCommandLost, err)
 }
 
-// conclude reads the end of the stream, so that its connection can be reused. If
-// the daemon keeps sending, the rest is ignored.
+// conclude reads the rest of the stream, so that its connection can be reused. If the daemon
+// continues to send, the rest is ignored.
 func (a *attachment) conclude() {
 	cut := time.AfterFunc(endGrace, a.cancel)
 	defer cut.Stop()
@@ -228,8 +228,8 @@ func (a *attachment) conclude() {
 	a.cancel()
 }
 
-// leave ends the stream of a process that has not ended and, with kill, the
-// process, even if the call's context has ended.
+// leave ends the stream of a process that has not ended. With kill it also ends the process,
+// even if the call's context has ended.
 func (a *attachment) leave(ctx context.Context, kill bool) {
 	a.release()
 	if !kill {
@@ -250,7 +250,7 @@ func (a *attachment) signal(ctx context.Context, signal process.Signal) error {
 	return unary(ctx, a.user, a.sb.processes.SendSignal, &process.SendSignalRequest{Process: byPID(a.pid), Signal: signal})
 }
 
-// input sends all of data, in the messages that wrap returns.
+// input sends all of data. wrap converts each piece of it to a message.
 func (a *attachment) input(ctx context.Context, data []byte, wrap func([]byte) *process.ProcessInput) (sent int, err error) {
 	for sent < len(data) {
 		part := data[sent:min(sent+inputChunk, len(data))]
@@ -271,7 +271,7 @@ func ptyInput(data []byte) *process.ProcessInput {
 	return &process.ProcessInput{Input: &process.ProcessInput_Pty{Pty: data}}
 }
 
-// unary makes a call whose answer is empty.
+// unary makes a call with an empty answer.
 func unary[Request, Response any](ctx context.Context, user string, call func(context.Context, *connect.Request[Request]) (*connect.Response[Response], error), msg *Request) error {
 	request := connect.NewRequest(msg)
 	asUser(request.Header(), user)
@@ -283,9 +283,9 @@ func byPID(pid uint32) *process.ProcessSelector {
 	return &process.ProcessSelector{Selector: &process.ProcessSelector_Pid{Pid: pid}}
 }
 
-// lifetime opens the call that a handle to a process is: it ends when end or
-// abandon is called, after timeout unless that is 0, and with [ErrClosed] when
-// the sandbox's handle is closed. Only the values of ctx are used.
+// lifetime opens the call of a handle to a process. It ends with end or abandon, after timeout
+// unless that is 0, and with [ErrClosed] when the sandbox's handle is closed. It uses only the
+// values of ctx.
 func (sb *Sandbox) lifetime(ctx context.Context, timeout time.Duration) (life context.Context, abandon context.CancelCauseFunc, end func(), err error) {
 	life, done, err := sb.begin(context.WithoutCancel(ctx))
 	if err != nil {
@@ -296,7 +296,7 @@ func (sb *Sandbox) lifetime(ctx context.Context, timeout time.Duration) (life co
 	return life, abandon, func() { abandon(nil); release(); done() }, nil
 }
 
-// limited bounds the life of a process.
+// limited limits the life of a process.
 func limited(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	if timeout <= 0 {
 		return ctx, func() {}
@@ -312,7 +312,7 @@ func wirePID(pid int) (uint32, error) {
 	return uint32(pid), nil
 }
 
-// wireSignals are the signals that the daemon can send.
+// wireSignals contains the signals that the daemon supports.
 var wireSignals = map[syscall.Signal]process.Signal{
 	syscall.SIGTERM: process.Signal_SIGNAL_SIGTERM,
 	syscall.SIGKILL: process.Signal_SIGNAL_SIGKILL,
@@ -328,7 +328,7 @@ func wireSignal(signal os.Signal) (process.Signal, error) {
 	return wire, nil
 }
 
-// asUser sets the user of a request; the password is ignored.
+// asUser sets the user of a request. The daemon ignores the password.
 func asUser(h http.Header, user string) {
 	if user != "" {
 		r := http.Request{Header: h}
@@ -341,8 +341,8 @@ func newProcessClient(sb *Sandbox) processconnect.ProcessClient {
 		connect.WithInterceptors(sb.client.interceptors...), connect.WithReadMaxBytes(maxEvent), plain, boundproto.Limit(maxProcessMessages))
 }
 
-// olderThan compares a version of the daemon; one that cannot be parsed is taken
-// to be new.
+// olderThan reports whether a version of the daemon is older than the given one. A version that
+// cannot be parsed counts as new.
 func olderThan(version string, major, minor, patch int) bool {
 	var a, b, c int
 	if n, _ := fmt.Sscanf(version, "%d.%d.%d", &a, &b, &c); n < 3 {

@@ -14,49 +14,47 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// ProgramParams sets what program to run in a sandbox, for instance a complete
-// agent.
+// ProgramParams sets how to run a program in a sandbox, for instance a complete agent.
 type ProgramParams struct {
 	// Dir is a directory of this machine to upload; empty means none.
 	Dir string
-	// Exclude returns true for an entry to leave out, as in [UploadDirParams]. May
-	// be nil.
+	// Exclude returns true for an entry to leave out, like [UploadDirParams].Exclude. May be
+	// nil.
 	Exclude func(name string, entry fs.DirEntry) bool
-	// Files are uploaded as well, by their path in the program's directory.
+	// Files are also uploaded. The keys are paths in the program's directory.
 	Files map[string][]byte
-	// Packages are installed first, as by [Packages.Install].
+	// Packages are installed before the program runs, as by [Packages.Install].
 	Packages []string
-	// Lock, if not nil, is installed, as by [Packages.InstallLock]. The names in
-	// Packages then have to be in it or in the sandbox already, and the versions are
+	// Lock is installed before the program runs, as by [Packages.InstallLock]; nil means none.
+	// With a Lock, the names in Packages must be in it or in the sandbox, and the versions are
 	// those of the lock.
 	Lock *LockFile
-	// Command is run with bash, in the program's directory.
+	// Command is the command line of the program. bash runs it in the program's directory.
 	Command string
-	// Envs are environment variables of that command and the processes it starts,
-	// but not of other commands, of kernels, or of the sandbox.
+	// Envs are environment variables of the command and its child processes, but not of other
+	// commands, kernels or the sandbox.
 	Envs map[string]string
-	// User is the user to run it as; empty means the default user.
+	// User is the user who runs the program; empty means the default user.
 	User string
-	// Timeout, Stdin, Stdout, Stderr and MaxOutputBytes are those of [CommandParams].
+	// Timeout, Stdin, Stdout, Stderr and MaxOutputBytes have the meaning of the fields of
+	// [CommandParams].
 	Timeout        time.Duration
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	MaxOutputBytes int64
 }
 
-// RunProgram uploads a program to a directory of its own in the user's home,
-// installs packages, runs the program to its end and removes the directory. Its
-// result and errors are those of [Commands.Run], in addition to the errors of
-// Files and of Packages.Install.
+// RunProgram uploads a program to its own directory in the user's home, installs packages, runs
+// the program to its end and removes the directory. It returns the results and errors of
+// [Commands.Run], and also the errors of Files and of Packages.Install.
 //
-// The disadvantage, compared to a run of package agent with tools: the values in
-// Envs are in the sandbox. The program, every package that it loads, code of a
-// model that it executes and every process of the same user (through /proc) can
-// read them, print them, and send them wherever the network allows. Use
-// short-lived credentials that you can revoke, and a network that reaches no more
-// than the program needs: install packages beforehand, not with Packages and
-// Lock, and then close the network with [Sandbox.SetNetwork]. The output is not
-// redacted, and nothing comes back except the output, an exit status and files.
+// Compared to a run of package agent with tools, RunProgram has a disadvantage: the values in
+// Envs are in the sandbox. The program, every package that it loads, every code of a model that
+// it executes and every process of the same user (through /proc) can read them, print them, and
+// send them wherever the network allows. Use short-lived credentials that you can revoke, and a
+// network that reaches only the destinations that the program needs: install packages
+// beforehand, not with Packages and Lock, and then close the network with [Sandbox.SetNetwork].
+// The output is not redacted, and the only results are the output, an exit status and files.
 func (sb *Sandbox) RunProgram(ctx context.Context, p *ProgramParams) (*CommandResult, error) {
 	if p == nil || p.Command == "" {
 		return nil, errors.New("sandbox: run a program: ProgramParams.Command is empty")
@@ -78,7 +76,7 @@ func (sb *Sandbox) RunProgram(ctx context.Context, p *ProgramParams) (*CommandRe
 		return nil, err
 	}
 	directory := ".e2bctl-program-" + jupyter.NewID()
-	// This is a call of the handle: Close waits for the removal afterwards.
+	// This is a call of the handle, so Close waits for the removal at its end.
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
 		return nil, err

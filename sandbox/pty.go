@@ -18,39 +18,38 @@ import (
 // PTY opens terminals in a sandbox. It is safe for concurrent use.
 type PTY struct{ sb *Sandbox }
 
-// PTYParams sets what to run in a terminal. The zero value is an interactive
+// PTYParams sets the program and the size of a terminal. The zero value runs an interactive
 // login shell of the sandbox's default user, 80 columns wide and 24 rows high.
 type PTYParams struct {
-	// Cols and Rows are the size; 0 means 80 and 24.
+	// Cols and Rows are the size; 0 means 80 columns or 24 rows.
 	Cols, Rows int
 	// Command is a shell command line to run; empty means an interactive shell.
 	Command string
-	// User is the user to run it as, "root" for instance; empty means the default
-	// user.
+	// User is the user who runs the command, such as "root"; empty means the default user.
 	User string
-	// Cwd is the directory to run it in; it must exist. Empty means the default.
+	// Cwd is the working directory of the command; it must exist. Empty means the default
+	// directory.
 	Cwd string
-	// Envs are added to the sandbox's environment. Unless they set them, TERM is
+	// Envs are environment variables that are added to those of the sandbox. By default TERM is
 	// xterm-256color, and LANG and LC_ALL are C.UTF-8.
 	Envs map[string]string
-	// Tag is a name by which the terminal can be found again: see [ByTag].
+	// Tag is a name for the terminal, by which [ByTag] selects it.
 	Tag string
-	// Timeout limits the time that it runs, as in [CommandParams].
+	// Timeout limits the running time, like [CommandParams].Timeout.
 	Timeout time.Duration
 }
 
 // PTYConnectParams sets how to connect to a terminal.
 type PTYConnectParams struct {
-	// User is the user in whose name to connect; empty means the default user.
+	// User is the user for the connection; empty means the default user.
 	User string
 }
 
 // terminalEnvs are variables that programs in a terminal rely on.
 var terminalEnvs = map[string]string{"TERM": "xterm-256color", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
 
-// Open opens a terminal. ctx bounds only the opening: if it ends before, what may
-// have been started is killed. The terminal lasts until its program ends or Close
-// is called.
+// Open opens a terminal. ctx limits only the opening: if ctx ends first, a program that may
+// have been started is killed. The terminal lasts until its program ends or Close is called.
 func (p *PTY) Open(ctx context.Context, params *PTYParams) (*Terminal, error) {
 	if params == nil {
 		params = &PTYParams{}
@@ -76,10 +75,9 @@ func (p *PTY) Open(ctx context.Context, params *PTYParams) (*Terminal, error) {
 	}, true)
 }
 
-// Connect returns a handle to a terminal that is already open; ctx bounds only
-// the connecting. Earlier output is not repeated. If there is no such process,
-// the error is an api.ErrNotFound. For a process without a terminal use
-// [Commands.Connect].
+// Connect returns a handle to a terminal that is already open. ctx limits only the connecting.
+// Earlier output is not repeated. The error is an api.ErrNotFound if there is no such process.
+// For a process without a terminal use [Commands.Connect].
 func (p *PTY) Connect(ctx context.Context, which ProcessSelector, params *PTYConnectParams) (*Terminal, error) {
 	if params == nil {
 		params = &PTYConnectParams{}
@@ -109,7 +107,7 @@ func (p *PTY) terminal(ctx context.Context, what string, timeout time.Duration, 
 		return nil, p.sb.failed(ctx, what, err)
 	}
 	t := &Terminal{process: a, own: own, abandon: abandon, waiting: newAudience(), backlog: newBacklog[[]byte](), done: make(chan struct{})}
-	t.backlog.take() // output that is not read must wait
+	t.backlog.take() // output must wait until it is read
 	t.write = func(data []byte) (n int, err error) {
 		a.await(life, t.waiting)
 		err = a.act(life, "write to", func(ctx context.Context) error {
@@ -121,7 +119,7 @@ func (p *PTY) terminal(ctx context.Context, what string, timeout time.Duration, 
 	go func() {
 		t.err = t.follow(life)
 		close(t.done)
-		// A Write whose data the program took before its end still succeeds.
+		// A Write succeeds if the program received its data before the end.
 		t.writing.Lock()
 		defer t.writing.Unlock()
 		end()
@@ -129,23 +127,22 @@ func (p *PTY) terminal(ctx context.Context, what string, timeout time.Duration, 
 	return t, nil
 }
 
-// Terminal is a program in a terminal of a sandbox, from [PTY.Open] or
-// [PTY.Connect]. Its output must be read: a program stops as soon as the buffers
-// of a terminal that is not read are full. All methods are safe for concurrent
-// use; concurrent Reads each receive a different part.
+// Terminal is a program in a terminal of a sandbox, from [PTY.Open] or [PTY.Connect]. The
+// caller must read its output, because the program stops when the buffers are full. All methods
+// are safe for concurrent use; concurrent Reads each receive a different part.
 //
-// If the sandbox is paused, the terminal goes on with it, as a [Command] does: Read,
-// Write and Wait connect to it again. What it showed in between is lost.
+// A pause of the sandbox suspends the program, like a [Command]; it continues after the resume.
+// Read, Write and Wait connect to it again. Its output in between is lost.
 type Terminal struct {
 	process *attachment
 	backlog *backlog[[]byte]
 	waiting *audience
 	abandon context.CancelCauseFunc
-	own     bool // opened through this handle
+	own     bool // this handle opened the terminal
 	write   func([]byte) (int, error)
 
 	reading sync.Mutex
-	rest    []byte // taken from the backlog and not read yet
+	rest    []byte // removed from the backlog and not read yet
 
 	writing sync.Mutex
 
@@ -161,8 +158,8 @@ var _ io.ReadWriteCloser = (*Terminal)(nil)
 // PID returns the process id of the program in the sandbox.
 func (t *Terminal) PID() int { return int(t.process.pid) }
 
-// Read reads the terminal's output. At the end of the program it returns io.EOF, whatever the exit
-// status, and after Close and Disconnect [ErrClosed].
+// Read reads the terminal's output. At the end of the program it returns io.EOF, whatever the
+// exit status. After Close and Disconnect it returns [ErrClosed].
 func (t *Terminal) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -193,8 +190,8 @@ func (t *Terminal) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Write types p: Ctrl-C sends "\x03", Ctrl-D "\x04". It returns when the terminal
-// has taken all of p; it blocks while the program does not read.
+// Write sends p as typed input: Ctrl-C is "\x03", Ctrl-D is "\x04". It returns when the
+// terminal has accepted all of p. It blocks while the program does not read.
 func (t *Terminal) Write(p []byte) (int, error) {
 	t.writing.Lock()
 	defer t.writing.Unlock()
@@ -206,7 +203,7 @@ func (t *Terminal) Write(p []byte) (int, error) {
 	}
 }
 
-// Resize changes the size of the terminal, which its program is told.
+// Resize changes the size of the terminal and notifies its program.
 func (t *Terminal) Resize(ctx context.Context, cols, rows int) error {
 	return t.process.act(ctx, "resize the terminal of", func(ctx context.Context) error {
 		size, err := terminalSize(cols, rows)
@@ -217,9 +214,8 @@ func (t *Terminal) Resize(ctx context.Context, cols, rows int) error {
 	})
 }
 
-// Wait waits for the end of the program; another goroutine has to Read meanwhile.
-// An exit status other than 0 is an [*ExitError]; other errors are those of
-// [Command.Wait].
+// Wait waits for the end of the program. Another goroutine must Read in the meantime. An exit
+// status other than 0 is an [*ExitError]; other errors are those of [Command.Wait].
 func (t *Terminal) Wait(ctx context.Context) error {
 	defer t.waiting.join()()
 	select {
@@ -230,18 +226,18 @@ func (t *Terminal) Wait(ctx context.Context) error {
 	}
 }
 
-// Disconnect ends the connection and leaves the program running, even after a
-// later Close; [PTY.Connect] finds it again.
+// Disconnect ends the connection to the program. The program continues, even after a later
+// Close, and [PTY.Connect] connects to it again.
 func (t *Terminal) Disconnect() { _ = t.leave(false, errDisconnected) }
 
-// Close ends the connection and, if the terminal was opened through this handle
-// and not connected to, the program. Reads and Writes in progress return. It
-// takes at most 10 seconds and may be called more than once.
+// Close ends the connection. It also ends the program, if this handle opened the terminal and
+// did not only connect to it. Reads and Writes in progress return. Close takes at most 10
+// seconds and may be called more than once.
 func (t *Terminal) Close() error {
 	return t.leave(t.own, fmt.Errorf("%w: the terminal", ErrClosed))
 }
 
-// leave ends the connection, once, for the given reason.
+// leave ends the connection for the given reason; later calls do nothing.
 func (t *Terminal) leave(kill bool, reason error) error {
 	t.leaving.Do(func() {
 		if kill {
@@ -256,7 +252,7 @@ func (t *Terminal) leave(kill bool, reason error) error {
 func (t *Terminal) kill() error {
 	select {
 	case <-t.done:
-		return nil // its pid may belong to another process by now
+		return nil // the pid may now belong to another process
 	default:
 	}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), closeTimeout, httpwait.NewSlowError("the daemon did not answer", closeTimeout))
@@ -270,7 +266,7 @@ func (t *Terminal) kill() error {
 	return err
 }
 
-// follow takes what the terminal shows until the program or life ends.
+// follow receives the terminal's output until the program or life ends.
 func (t *Terminal) follow(life context.Context) error {
 	stop := context.AfterFunc(life, t.process.cancel)
 	defer stop()

@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// wakeTime bounds how long a call that a pause cut off tries to go on: the service
+	// wakeTime limits the time of a call to continue after a pause has cut it off. The service
 	// takes up to a minute to resume a sandbox.
 	wakeTime = 70 * time.Second
-	// rejoinPause is the pause after the first attempt that failed.
+	// rejoinPause is the pause after the first failed attempt.
 	rejoinPause = 50 * time.Millisecond
 )
 
-// followOn is follow for as long as the process lives: if its stream is cut because the
-// sandbox is paused, it connects to the process again when the sandbox runs, or as soon as
-// somebody waits for the process, which may resume the sandbox.
+// followOn is like follow, but continues after a pause of the sandbox has cut the stream. It
+// connects to the process again when the sandbox runs. If a caller waits for the process, it
+// connects at once, which may resume the sandbox.
 func (a *attachment) followOn(life context.Context, waiting *audience, output func(*process.ProcessEvent_DataEvent) error) (*process.ProcessEvent_EndEvent, error) {
 	for {
 		end, err := a.follow(output)
@@ -32,8 +32,8 @@ func (a *attachment) followOn(life context.Context, waiting *audience, output fu
 		if broken := a.inputFailed(); broken != nil {
 			return nil, fmt.Errorf("%w: what was sent to its input may be missing: %w", ErrCommandLost, broken)
 		}
-		a.setAway(true, false)      // before the question, so that nothing is sent to it meanwhile
-		runs := a.sb.asleep.awake() // likewise: it may be resumed right after
+		a.setAway(true, false)      // first, so that nothing is sent to the process during the question
+		runs := a.sb.asleep.awake() // first, because the sandbox may be resumed right after the question
 		was, is := a.sb.pauseSince(life, a.begun)
 		if !was {
 			a.setAway(false, false)
@@ -52,7 +52,7 @@ func (a *attachment) followOn(life context.Context, waiting *audience, output fu
 	}
 }
 
-// rejoin connects to the process of a stream that a pause cut off.
+// rejoin connects again to a process whose stream a pause has cut off.
 func (a *attachment) rejoin(life context.Context) error {
 	a.sb.asleep.wait(life)
 	ctx, cancel := context.WithTimeout(life, wakeTime)
@@ -80,12 +80,11 @@ func (a *attachment) rejoin(life context.Context) error {
 	}
 }
 
-// errReplaced: the process is gone, and its pid is that of another one.
+// errReplaced means that the process has ended and that another process has its pid.
 var errReplaced = errors.New("the sandbox was started anew, and its pid is another process's")
 
-// same checks that the pid is still that of the process: if the sandbox was started anew
-// from its files, it belongs to another one, or to none. Of a process that this handle
-// did not start nothing is known to compare.
+// same returns an error if the pid belongs to another process, or to none, because the sandbox
+// was started anew from its files. It cannot check a process that this handle did not start.
 func (a *attachment) same(ctx context.Context) error {
 	if a.config == nil {
 		return nil
@@ -99,24 +98,24 @@ func (a *attachment) same(ctx context.Context) error {
 			return errReplaced
 		}
 	}
-	return nil // or it has ended, and its last event is about to come
+	return nil // otherwise the process has ended, and its last event follows
 }
 
-// take continues with the stream of another attachment to the same process.
+// take replaces the stream with that of another attachment to the same process.
 func (a *attachment) take(next *attachment) {
 	a.mu.Lock()
 	a.stream, next.stream = next.stream, a.stream
 	left := a.left
 	a.mu.Unlock()
 	a.events, a.begun = next.events, next.begun
-	next.cancel() // the former stream
+	next.cancel() // it is now the former stream
 	if left {
 		a.cancel()
 	}
 }
 
-// setAway says whether a pause cut off the stream, and it has not been opened again; and
-// whether that turned out to be impossible because the process is gone.
+// setAway records whether the stream is cut off by a pause (away), and whether it cannot be
+// opened again because the process has ended (gone).
 func (a *attachment) setAway(away, gone bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -130,9 +129,9 @@ func (a *attachment) setAway(away, gone bool) {
 	}
 }
 
-// await waits, until ctx ends, for the stream of a process that the caller is about to do
-// something to: what the process prints in answer would be lost without. During the
-// handle's own pause it does not wait, because only what is done resumes the sandbox.
+// await waits until the stream of a process is open again or ctx ends. Call it before input or
+// a signal, because the process's answer would be lost without a stream. It does not wait
+// during the handle's own pause, because only the call itself resumes the sandbox then.
 func (a *attachment) await(ctx context.Context, waiting *audience) {
 	a.mu.Lock()
 	away := a.away
@@ -147,8 +146,7 @@ func (a *attachment) await(ctx context.Context, waiting *audience) {
 	}
 }
 
-// failInput ends the stream because something that was sent to the process's input may
-// not have arrived.
+// failInput ends the stream, because input to the process may not have arrived.
 func (a *attachment) failInput(err error) {
 	a.mu.Lock()
 	a.inputErr = err

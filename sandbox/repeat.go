@@ -8,17 +8,17 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
 )
 
-// questions are the RPCs that change nothing.
+// questions lists the RPCs that change nothing.
 var questions = map[string]bool{
 	filesystemconnect.FilesystemStatProcedure:    true,
 	filesystemconnect.FilesystemListDirProcedure: true,
 	processconnect.ProcessListProcedure:          true,
 }
 
-// repeat returns a copy of a request that ended without an answer because the sandbox was paused.
-// The caller can send the copy. If this handle asked for the pause, repeat first waits until the
-// pause is over. ok is false if a pause was not the reason, if the request may have changed
-// something, or if its body cannot be read again.
+// repeat returns a copy, to send again, of a request that ended without an answer because the
+// sandbox was paused. If this handle requested the pause, repeat first waits until the pause is
+// over. ok is false if a pause was not the reason, if the request may have changed something, or
+// if its body cannot be read again.
 func (p portClient) repeat(r *http.Request, begun time.Time) (again *http.Request, ok bool) {
 	ctx := r.Context()
 	question := r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodPost && questions[r.URL.Path]

@@ -14,25 +14,25 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/chart"
 )
 
-// Result is one value in all representations that the kernel sent. Its methods
-// return them decoded, and the zero value for those that were not sent or cannot be
-// decoded; Data has them as they arrived.
+// Result is one value in all representations that the kernel sent. Its methods return the
+// representations decoded. They return the zero value for a representation that is missing or
+// cannot be decoded. Data contains the representations unchanged.
 type Result struct {
-	// Main reports whether it is the value of the last expression, rather than a
-	// displayed one.
+	// Main reports whether the value is that of the last expression. It is false for displayed
+	// values.
 	Main bool
-	// Data maps every MIME type to its value: a JSON string for text, a JSON string
-	// of base64 for images, and any JSON for JSON types.
+	// Data maps MIME types to values: a JSON string for text, a JSON string of base64 for
+	// images, and any JSON for JSON types.
 	Data map[string]json.RawMessage
-	// DisplayID is the name under which the code may update it; usually empty.
+	// DisplayID is the name by which code can update the value; usually empty.
 	DisplayID string
 }
 
-// Formats returns its MIME types, sorted.
+// Formats returns the MIME types of the value, sorted.
 func (r Result) Formats() []string { return slices.Sorted(maps.Keys(r.Data)) }
 
-// Text returns the plain text. As with E2B, the text of a string is without its
-// quotes; Data has it as it arrived.
+// Text returns the plain text. The text of a string has no quotes, as in E2B's SDKs; Data
+// contains the original.
 func (r Result) Text() string {
 	text := r.text("text/plain")
 	if n := len(text); n >= 2 && text[0] == text[n-1] && (text[0] == '\'' || text[0] == '"') {
@@ -68,9 +68,8 @@ func (r Result) JPEG() []byte { return r.binary("image/jpeg") }
 // PDF returns the PDF document, or nil if there is none.
 func (r Result) PDF() []byte { return r.binary("application/pdf") }
 
-// Chart returns the data of a figure, or nil if there is no figure or if no data
-// could be read from it. Malformed data is returned as a [*chart.Unknown] that
-// says so.
+// Chart returns the data of a figure. It returns nil if there is no figure or its data could
+// not be read. For malformed data it returns a [*chart.Unknown] with the reason.
 func (r Result) Chart() chart.Chart {
 	data, ok := r.Data[chart.MIMEType]
 	if !ok {
@@ -120,17 +119,16 @@ type ExecutionError struct {
 	Name string
 	// Value is the message of the exception.
 	Value string
-	// Traceback is the traceback, without colours and without the frames of the modules
-	// that package agent has in the kernel.
+	// Traceback is the traceback, without colours and without the frames of package agent's
+	// modules.
 	Traceback string
-	// Line is the line of the code where it was raised, counted from 1; 0 if
-	// unknown.
+	// Line is the line of the code that raised the exception, counted from 1; 0 if unknown.
 	Line int
 }
 
 func (e *ExecutionError) Error() string {
 	text := clip.Text(strings.TrimSuffix(e.Name+": "+strings.ReplaceAll(e.Value, "\n", " "), ": "), 512)
-	// The texts of syntax errors have it, and those of a run's guard.
+	// The texts of syntax errors and of a run's guard already contain the line.
 	if e.Line > 0 && !strings.HasSuffix(e.Value, fmt.Sprintf(", line %d)", e.Line)) {
 		return fmt.Sprintf("%s (line %d)", text, e.Line)
 	}
@@ -138,23 +136,22 @@ func (e *ExecutionError) Error() string {
 }
 
 var (
-	// ansi are colours and the like, links and titles, and other escapes.
+	// ansi matches escape sequences: colours, links, titles and others.
 	ansi = lazyregexp.New(`\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)|[ -/]*[0-~])`)
-	// ownFrame matches what IPython and Python write for a frame of the modules that a
-	// run has in the kernel, which have no source there.
+	// ownFrame matches the text of IPython and Python for a frame of a run's modules in the
+	// kernel, which have no source there.
 	ownFrame = lazyregexp.New(`(?m)^[ |+]*File "?<_e2bctl_\w+>"?(?::|, line )\d+.*\n(?:[ |]*(?:-+> ?)?\d+ 'Could not get source.*\n)?\n?`)
-	// cellLine matches the forms in which Python and IPython name a line of code
-	// that was sent from here: its cell, and the line. In a group of exceptions a
-	// margin stands before it; over HTTP the head of the traceback does, without a
-	// line break.
+	// cellLine matches the forms in which Python and IPython name the cell and the line of code
+	// that was sent from here. In a group of exceptions a margin precedes it. Over HTTP the
+	// beginning of the traceback precedes it, without a line break.
 	cellLine = lazyregexp.New(`(?m)(?:^|last\))[ |+]*(Cell In *\[\d+\]|Input In *\[\d+\]|File "?<[^>]*>"?)(?:, (?:in <cell )?line:? |:)(\d+)`)
 )
 
-// newExecutionError makes a kernel's error readable.
+// newExecutionError returns a kernel's error in readable form.
 func newExecutionError(name, value, traceback string) *ExecutionError {
 	e := &ExecutionError{Name: name, Value: value, Traceback: ownFrame().ReplaceAllString(ansi().ReplaceAllString(traceback, ""), "")}
-	// The outermost frame is in this code, others may be in earlier code. The
-	// message at the end is the code's, and may look like anything.
+	// The outermost frame is in this code, others may be in earlier code. The code determines
+	// the message at the end, which may look like a frame.
 	frames := cellLine().FindAllStringSubmatch(strings.TrimSuffix(strings.TrimSpace(e.Traceback), strings.TrimSpace(value)), -1)
 	for _, frame := range frames {
 		if frame[1] == frames[0][1] {

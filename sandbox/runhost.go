@@ -11,7 +11,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/runhost"
 )
 
-// This registers what package agent needs of a sandbox: see package runhost.
+// init registers the functions that package agent needs: see package runhost.
 func init() {
 	runhost.Of = func(sb any) runhost.Host { return runHost{sb.(*Sandbox)} }
 	runhost.NewCollector = func(stdout, stderr io.Writer, maxOutput int64) runhost.Collector {
@@ -49,8 +49,8 @@ func (h runHost) Execute(ctx context.Context, contextID string, request jupyter.
 
 func (h runHost) Attached(make func() any) any { return h.sb.attached.get(make) }
 
-// attached holds the value that a handle stores for package agent. The zero value is
-// ready to use.
+// attached stores the value that package agent attaches to a handle. The zero value is ready to
+// use.
 type attached struct {
 	once  sync.Once
 	value any

@@ -12,9 +12,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/process/processconnect"
 )
 
-// Sandbox is a handle to one sandbox. It is safe for concurrent use. Always close
-// it: Close tears down a sandbox that was created through the handle, and leaves
-// one that was connected to running.
+// Sandbox is a handle to one sandbox. It is safe for concurrent use. Always close it: Close
+// ends a sandbox that was created through the handle. It leaves a sandbox running that the
+// handle only connected to.
 type Sandbox struct {
 	// Files reads and writes the sandbox's files.
 	Files *Files
@@ -24,7 +24,7 @@ type Sandbox struct {
 	Git *Git
 	// PTY opens terminals in the sandbox.
 	PTY *PTY
-	// Contexts are the contexts in which code runs.
+	// Contexts manages the contexts in which code runs.
 	Contexts *Contexts
 	// Packages installs packages for the sandbox's Python.
 	Packages *Packages
@@ -43,31 +43,31 @@ type Sandbox struct {
 	mu      sync.Mutex
 	closing func() error // nil while the handle is open
 	calls   map[*inFlight]struct{}
-	endAt   time.Time // when the sandbox ends, as far as this handle knows
+	endAt   time.Time // end of the sandbox's lifetime that this handle knows
 	running sync.WaitGroup
 
 	lease  lease
 	asleep asleep
-	dying  atomic.Bool // it is being killed by Close
+	dying  atomic.Bool // Close is killing the sandbox
 }
 
-// inFlight is a call that Close cuts off.
+// inFlight is a call in progress, which Close cuts off.
 type inFlight struct{ cancel context.CancelCauseFunc }
 
-// Create starts a sandbox with a client of its own, made from the options and the
-// environment; the sandbox's Close closes that client, too. See [Client.Create].
+// Create starts a sandbox with its own client, configured by the options and the environment.
+// Closing the sandbox also closes that client. See [Client.Create].
 func Create(ctx context.Context, opts ...CreateOption) (*Sandbox, error) {
 	return withOwnClient(opts, func(c *Client, opts []CreateOption) (*Sandbox, error) { return c.Create(ctx, opts...) })
 }
 
-// Connect returns a handle to an existing sandbox, with a client of its own. See
-// [Client.Connect].
+// Connect returns a handle to an existing sandbox, with its own client. Closing the handle also
+// closes that client. See [Client.Connect].
 func Connect(ctx context.Context, id string, opts ...ConnectOption) (*Sandbox, error) {
 	return withOwnClient(opts, func(c *Client, opts []ConnectOption) (*Sandbox, error) { return c.Connect(ctx, id, opts...) })
 }
 
-// withOwnClient makes a client from the client's options among opts, and calls open with it
-// and the other options.
+// withOwnClient creates a client from the client options among opts, and calls open with it and
+// the other options.
 func withOwnClient[O option](opts []O, open func(*Client, []O) (*Sandbox, error)) (*Sandbox, error) {
 	if err := checkOptions(opts); err != nil {
 		return nil, err
@@ -93,8 +93,8 @@ func withOwnClient[O option](opts []O, open func(*Client, []O) (*Sandbox, error)
 	return sb, nil
 }
 
-// Use creates a sandbox, calls fn with it and closes it however fn ends, even if
-// it panics. It returns the errors of fn and of Close.
+// Use creates a sandbox, calls fn with it, and closes it even if fn panics. It returns the
+// errors of fn and of Close.
 func Use(ctx context.Context, fn func(context.Context, *Sandbox) error, opts ...CreateOption) (err error) {
 	sb, err := Create(ctx, opts...)
 	if err != nil {
@@ -130,12 +130,11 @@ func newSandbox(c *Client, remote *api.Sandbox, cfg sandboxConfig, created bool)
 // ID returns the sandbox's id.
 func (sb *Sandbox) ID() string { return sb.remote.ID }
 
-// Owned reports whether the handle owns the sandbox: Close ends a sandbox that was created
-// through the handle, and leaves one that it was connected to. A function that is given a
-// handle finds out here whether it may close it without ending the sandbox.
+// Owned reports whether Close ends the sandbox. That is so for a sandbox that was created
+// through the handle, and not for one that the handle only connected to.
 func (sb *Sandbox) Owned() bool { return sb.created }
 
-// Info returns a description of the sandbox as it is now.
+// Info returns the current description of the sandbox.
 func (sb *Sandbox) Info(ctx context.Context) (*Info, error) {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
@@ -149,10 +148,10 @@ func (sb *Sandbox) Info(ctx context.Context) (*Info, error) {
 	return new(infoOf(*info)), nil
 }
 
-// SetLifetime makes the lifetime of a sandbox end after d from now, which may be earlier than
-// before, no matter which program created it. A program that holds a lease of the sandbox renews
-// it all the same. If there is no such sandbox the error is [ErrGone], with [GonePaused] for one
-// that is paused, which has no lifetime.
+// SetLifetime ends the lifetime of a sandbox after d from now, which may be earlier than
+// before. Any program may have created the sandbox. A program with a lease of the sandbox
+// continues to renew it. The error is [ErrGone] if there is no such sandbox. It is [ErrGone]
+// with [GonePaused] if the sandbox is paused, because a paused sandbox has no lifetime.
 func (c *Client) SetLifetime(ctx context.Context, id string, d time.Duration) error {
 	if err := c.api.Sandboxes.SetLifetime(ctx, id, d); err != nil {
 		return fmt.Errorf("sandbox: set lifetime: %w", c.asleepOrMissing(ctx, id, err))
@@ -160,10 +159,9 @@ func (c *Client) SetLifetime(ctx context.Context, id string, d time.Duration) er
 	return nil
 }
 
-// SetLifetime makes the lifetime of the sandbox end after d from now, which may be earlier
-// than before. It changes nothing about what happens then, which [Expiry].Then decided at the
-// creation. It ends the lease: from then on the lifetime is fixed. If it fails, the lease
-// continues.
+// SetLifetime ends the lifetime of the sandbox after d from now, which may be earlier than
+// before. The action at the end stays that of [Expiry].Then. SetLifetime ends the lease, so the
+// lifetime is fixed from then on. If it fails, the lease continues.
 func (sb *Sandbox) SetLifetime(ctx context.Context, d time.Duration) error {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
@@ -180,8 +178,8 @@ func (sb *Sandbox) SetLifetime(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// Kill ends the sandbox, no matter which program created it. If it is gone
-// already, the error is [ErrGone]. Close the handle as well. [Sandbox.Close] compares the two.
+// Kill ends the sandbox. Any program may have created it. The error is [ErrGone] if it has
+// already ended. The handle stays open and must be closed. [Sandbox.Close] compares the two.
 func (sb *Sandbox) Kill(ctx context.Context) error {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
@@ -195,8 +193,8 @@ func (sb *Sandbox) Kill(ctx context.Context) error {
 	return nil
 }
 
-// Detach closes the handle and leaves the sandbox running, until its lifetime
-// ends, or paused; the lease is no longer renewed. [Sandbox.Close] compares the two.
+// Detach closes the handle and leaves the sandbox running or paused, until its lifetime ends.
+// The lease is no longer renewed. [Sandbox.Close] compares the two.
 func (sb *Sandbox) Detach() error {
 	if end, first := sb.startClosing(false); first {
 		return end()
@@ -204,12 +202,12 @@ func (sb *Sandbox) Detach() error {
 	return fmt.Errorf("%w: %s", ErrClosed, sb.ID())
 }
 
-// Close ends what is in progress through the handle and, if the handle owns the sandbox, the
-// sandbox, also one that is paused. It takes at most 10 seconds. It may be called more than
-// once and on nil. Calls in progress return [ErrClosed].
+// Close ends the calls in progress, which return [ErrClosed], and closes the handle. If the
+// handle owns the sandbox ([Sandbox.Owned]), it also ends the sandbox, even a paused one. It
+// takes at most 10 seconds. It may be called more than once and on nil.
 //
-// These are the ways to part from a sandbox, of a handle that owns it ([Sandbox.Owned]) and
-// of another one, and what they return:
+// Close, Detach and Kill compare as follows. The last two columns are their results for a
+// sandbox that has ended and for a closed handle:
 //
 //	        owned      not owned  the handle  if it is gone  of a closed handle
 //	Close   ends it    leaves it  is closed   nil            nil
@@ -223,8 +221,8 @@ func (sb *Sandbox) Close() error {
 	return end()
 }
 
-// startClosing returns the function that closes the handle; the first caller
-// decides whether the sandbox is killed, too.
+// startClosing returns the function that closes the handle. The first caller decides whether to
+// kill the sandbox, too.
 func (sb *Sandbox) startClosing(kill bool) (end func() error, first bool) {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
@@ -248,8 +246,7 @@ func (sb *Sandbox) close(kill bool) error {
 	sb.lease.end()
 	var failed []error
 	if kill {
-		// This comes first: killing the sandbox ends its processes, and with them what
-		// the calls in progress wait for.
+		// Kill first, because that ends the processes that the calls in progress wait for.
 		if err := sb.client.api.Sandboxes.Kill(ctx, sb.ID()); err != nil && !errors.Is(err, api.ErrNotFound) && !errors.Is(err, ErrGone) {
 			failed = append(failed, fmt.Errorf("sandbox: close %s: %w", sb.ID(), uncancelled(err)))
 		}
@@ -266,15 +263,15 @@ func (sb *Sandbox) close(kill bool) error {
 	return errors.Join(failed...)
 }
 
-// begin registers a call: the context it returns ends with the caller's and, with
-// the cause [ErrClosed], when the handle is closed. end must be called.
+// begin registers a call. The returned context ends with ctx and, with the cause [ErrClosed],
+// when the handle is closed. The caller must call end.
 func (sb *Sandbox) begin(ctx context.Context) (_ context.Context, end func(), err error) {
 	sb.mu.Lock()
 	defer sb.mu.Unlock()
 	if sb.closing != nil {
 		return nil, nil, fmt.Errorf("%w: %s", ErrClosed, sb.ID())
 	}
-	// Do not start work for a caller that has given up.
+	// Do not start work for a caller whose context has ended.
 	if ctx.Err() != nil {
 		return nil, nil, fmt.Errorf("sandbox: %s: %w", sb.ID(), context.Cause(ctx))
 	}
@@ -291,9 +288,8 @@ func (sb *Sandbox) begin(ctx context.Context) (_ context.Context, end func(), er
 	}, nil
 }
 
-// background does the work that outlives a call that was given up: it follows the
-// command or cell of that call to its end. Call it only during a call. Close
-// waits for it.
+// background does the work that remains after a call was cut off, such as waiting for the end
+// of its command or code. Call it only during a call. Close waits for it.
 func (sb *Sandbox) background(ctx context.Context, do func(context.Context)) {
 	sb.running.Go(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)

@@ -12,30 +12,29 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// SignedURLParams sets the user of a signed URL and how long it is valid.
+// SignedURLParams sets the user and the validity of a signed URL.
 type SignedURLParams struct {
-	// User is the user at whose home a relative path starts, and who owns what is
-	// uploaded; empty means the sandbox's default user.
+	// User is the owner of uploaded files, and relative paths begin at this user's home. Empty
+	// means the sandbox's default user.
 	User string
-	// Expires is the time that the URL is valid, rounded up to whole seconds. Zero means as
-	// long as the sandbox lives.
+	// Expires is the time for which the URL is valid, rounded up to whole seconds. Zero means
+	// until the sandbox ends.
 	Expires time.Duration
 }
 
-// DownloadURL returns a URL with which anyone who knows it can GET a file,
-// without a key. The sandbox is not asked: the file may be missing.
+// DownloadURL returns a URL from which anyone who knows it can GET a file, without a key. It
+// sends no request, so it does not check that the file exists.
 //
-// Where all sandboxes share one address, as with a local cloud, only the
-// signature identifies the sandbox; a sandbox without a token has no signature,
-// and therefore no such URL.
+// If all sandboxes share one address, as with a local cloud, only the signature identifies the
+// sandbox. A sandbox without a token has no signature, so DownloadURL then returns an error.
 func (f *Files) DownloadURL(path string, p *SignedURLParams) (string, error) {
 	return f.signedURL("download URL", "read", path, p)
 }
 
-// UploadURL returns a URL with which anyone who knows it can write a file,
-// without a key: by a POST of a form whose field "file" has the content, or of
-// the content itself as application/octet-stream. If path is empty, the file name
-// in the form decides where the file goes, anywhere in the sandbox.
+// UploadURL returns a URL to which anyone who knows it can write a file, without a key. The
+// request is a POST of a form whose field "file" has the content, or of the content itself as
+// application/octet-stream. If path is empty, the file name in the form is the path, which may
+// be anywhere in the sandbox.
 func (f *Files) UploadURL(path string, p *SignedURLParams) (string, error) {
 	return f.signedURL("upload URL", "write", path, p)
 }
@@ -77,8 +76,7 @@ func (f *Files) signedURL(op, operation, path string, p *SignedURLParams) (strin
 	return base + "/files?" + query.Encode(), nil
 }
 
-// signature signs an operation on a path for a user. An empty expiration is not
-// signed.
+// signature signs an operation on a path for a user. It does not include an empty expiration.
 func signature(path, operation, user, token, expiration string) string {
 	text := path + ":" + operation + ":" + user + ":" + token
 	if expiration != "" {

@@ -10,37 +10,37 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// Snapshot is the state of a sandbox at one moment. [WithTemplate] with its ID creates sandboxes
-// from it.
+// Snapshot is the state of a sandbox at one moment. Pass its ID to [WithTemplate] to create
+// sandboxes from it.
 type Snapshot struct {
-	// ID is the template that the service made for the snapshot, with the tag. It
-	// contains the name of a named one.
+	// ID is the id of the template that the service made for the snapshot, with the tag. The ID
+	// of a named snapshot contains the name.
 	ID string
-	// Names are the names of that template, with the team in front; none for a snapshot without a
-	// name.
+	// Names are the names of that template, with the team in front; empty for a snapshot
+	// without a name.
 	Names []string
-	// Memory reports whether the snapshot has the memory of the sandbox, so that
-	// sandboxes made from it go on where that was. False means that it has only the
-	// files, and nil that the service does not say.
+	// Memory reports whether the snapshot has the memory of the sandbox, so that the processes
+	// continue in new sandboxes. False means that it has only the files. Nil means that the
+	// service does not report it.
 	Memory *bool
 }
 
 func snapshotOf(s api.Snapshot) Snapshot { return Snapshot(s) }
 
-// SnapshotParams says how to make a snapshot. The zero value makes one without a name that keeps
-// as much as the service can.
+// SnapshotParams sets how to make a snapshot. The zero value makes one without a name that
+// keeps as much state as the service can.
 type SnapshotParams struct {
-	// Name is the name to give it, with or without a tag: "name", "name:tag",
-	// "team/name:tag". A name that exists already gets the snapshot as its newest
-	// version. Without a name only its ID leads to it.
+	// Name is the name of the snapshot, with or without a tag: "name", "name:tag",
+	// "team/name:tag". If the name exists, the snapshot becomes its newest version. A snapshot
+	// without a name can be found only by its ID.
 	Name string
-	// Mode says which state is kept; empty means the service's default. A service that cannot keep
-	// memory refuses [SnapshotFull] with [ErrInvalidArgument], and by default keeps the files:
-	// [Snapshot].Memory reports that.
+	// Mode is the part of the state to keep; empty means the service's default. A service that
+	// cannot keep memory returns [ErrInvalidArgument] for [SnapshotFull], and keeps only the
+	// files by default: [Snapshot].Memory reports that.
 	Mode SnapshotMode
 }
 
-// SnapshotListParams filters a list of snapshots. The zero value means all.
+// SnapshotListParams filters a list of snapshots. The zero value selects all snapshots.
 type SnapshotListParams struct {
 	// SandboxID selects the snapshots of one sandbox.
 	SandboxID string
@@ -48,33 +48,35 @@ type SnapshotListParams struct {
 	Name string
 	// PageSize limits the entries of a page, 1 to 100. Zero means the service's default, 100.
 	PageSize int
-	// NextToken continues where the previous page ended.
+	// NextToken is the token of the page to return; empty means the first page.
 	NextToken string
 }
 
-// SnapshotMode says which state a snapshot keeps.
+// SnapshotMode is the part of a sandbox's state that a snapshot keeps.
 type SnapshotMode = api.SnapshotMode
 
-// The states that a snapshot keeps.
+// These are the modes of a snapshot.
 const (
-	// SnapshotFull keeps files and memory. A local cloud refuses it unless its engine saves
-	// memory, as gVisor does.
+	// SnapshotFull keeps files and memory. A local cloud supports it only with an engine that
+	// saves memory, such as gVisor.
 	SnapshotFull = api.SnapshotFull
 	// SnapshotFilesystem keeps only the files.
 	SnapshotFilesystem = api.SnapshotFilesystem
 )
 
-// Snapshot keeps the state of the sandbox under an id and, with SnapshotParams.Name,
-// a name, and the sandbox runs on. New sandboxes are made from it with
-// [WithTemplate], by any program and also when this sandbox has long ended. It stays
-// until [Snapshots.Delete].
+// Snapshot keeps the state of the sandbox under an id and, with SnapshotParams.Name, a name.
+// The sandbox continues to run. Any program can create sandboxes from the snapshot with
+// [WithTemplate], even after this sandbox has ended. The snapshot stays until
+// [Snapshots.Delete].
 //
-// By default the snapshot keeps as much as the service can; [Snapshot].Memory says whether that
-// was the memory, too. A local cloud keeps the files, and the memory on an engine that saves it:
-// from that only the same machine makes sandboxes, and Create is [ErrInvalidArgument] elsewhere.
-// The error is [ErrInvalidArgument] when the mode or the name is refused, and [ErrGone] with
-// [GonePaused] when the sandbox is paused: it is not resumed for that. If ctx cuts the call off,
-// there may be a snapshot, which [Snapshots.List] then finds.
+// By default the snapshot keeps as much state as the service can; [Snapshot].Memory reports
+// whether that includes the memory. A local cloud keeps the files, and also the memory with an
+// engine that saves it. Only the same machine can create sandboxes from that memory; elsewhere
+// Create returns [ErrInvalidArgument].
+//
+// The error is [ErrInvalidArgument] when the mode or the name is refused. It is [ErrGone] with
+// [GonePaused] when the sandbox is paused; Snapshot does not resume it. If ctx ends during the
+// call, a snapshot may exist: [Snapshots.List] finds it.
 func (sb *Sandbox) Snapshot(ctx context.Context, p *SnapshotParams) (*Snapshot, error) {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
@@ -88,8 +90,8 @@ func (sb *Sandbox) Snapshot(ctx context.Context, p *SnapshotParams) (*Snapshot, 
 	return (*Snapshot)(snapshot), nil
 }
 
-// Snapshot is [Sandbox.Snapshot] for a sandbox to which there is no handle. If there
-// is no such sandbox, the error is [ErrGone].
+// Snapshot is like [Sandbox.Snapshot], for a sandbox without a handle. The error is [ErrGone]
+// if there is no such sandbox.
 func (c *Client) Snapshot(ctx context.Context, id string, p *SnapshotParams) (*Snapshot, error) {
 	snapshot, err := c.api.Snapshots.Create(ctx, id, (*api.SnapshotParams)(p))
 	if err != nil {
@@ -98,7 +100,7 @@ func (c *Client) Snapshot(ctx context.Context, id string, p *SnapshotParams) (*S
 	return (*Snapshot)(snapshot), nil
 }
 
-// asleepOrMissing is like missing, and its error says if the sandbox is only paused.
+// asleepOrMissing is like missing, but its error reports whether the sandbox is only paused.
 func (c *Client) asleepOrMissing(ctx context.Context, id string, err error) error {
 	gone, ok := errors.AsType[*GoneError](missing(id, err))
 	if !ok {
@@ -112,23 +114,23 @@ func (c *Client) asleepOrMissing(ctx context.Context, id string, err error) erro
 	return gone
 }
 
-// paused says that the sandbox is still there, and only asleep since then.
+// paused sets the state to a pause that began at since.
 func (e *GoneError) paused(since time.Time) {
 	e.State, e.Reason, e.At = GonePaused, "it is paused; Resume or Connect wakes it up", since
 }
 
-// Snapshots works with the snapshots that were made. It is safe for concurrent use.
+// Snapshots lists and deletes snapshots. It is safe for concurrent use.
 type Snapshots struct{ client *Client }
 
-// List iterates over the snapshots of the key, or those that p selects. An error is yielded
-// at most once, as the last item.
+// List iterates over the snapshots of the key that p selects. It yields an error at most once,
+// as the last item.
 func (s *Snapshots) List(ctx context.Context, p *SnapshotListParams) iter.Seq2[Snapshot, error] {
 	return eachAs(s.client.api.Snapshots.List(ctx, (*api.SnapshotListParams)(p)), snapshotOf)
 }
 
-// Delete deletes a snapshot, and with it all that have the same name, whatever their tags. While
-// sandboxes made from it exist, running or paused, the error is [ErrConflict]. If there is no such
-// snapshot it is [ErrNotFound].
+// Delete deletes a snapshot and all other snapshots with the same name, whatever their tags.
+// The error is [ErrConflict] while sandboxes that were created from it exist, running or
+// paused. It is [ErrNotFound] if there is no such snapshot.
 func (s *Snapshots) Delete(ctx context.Context, id string) error {
 	if err := s.client.api.Snapshots.Delete(ctx, id); err != nil {
 		return fmt.Errorf("sandbox: delete snapshot: %w", err)

@@ -9,36 +9,38 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// LogEntry is one entry of a sandbox's log. The service and its daemon inside write the log;
-// programs' output is not in it. Code in the sandbox can make the daemon write anything.
+// LogEntry is one entry of a sandbox's log. The service and envd, its daemon inside the
+// sandbox, write the log. It does not contain the output of programs. Code in the sandbox can
+// make envd write any entry.
 type LogEntry struct {
 	Time    time.Time `json:"timestamp"`
 	Level   LogLevel  `json:"level"`
 	Message string    `json:"message"`
-	// Fields has more details, by name. The field "logger" is the program that wrote the entry.
+	// Fields contains further details by name. The field "logger" names the program that wrote
+	// the entry.
 	Fields map[string]string `json:"fields"`
 }
 
-// LogParams says which entries of a log are wanted. The zero value means all entries.
+// LogParams selects entries of a log. The zero value selects all entries.
 type LogParams struct {
 	// From is the time of the first entry, to the millisecond; zero means the oldest
 	// entry.
 	From time.Time
-	// Tail selects the newest entries by their number, at most 1000. Zero means all.
+	// Tail limits the existing entries to the newest ones, at most 1000. Zero means all.
 	Tail int
-	// Level is the least serious level; empty means all.
+	// Level is the lowest level of the returned entries; empty means all levels.
 	Level LogLevel
-	// Search is a text that messages contain, at most 256 characters.
+	// Search is a text that messages must contain, at most 256 characters.
 	Search string
-	// Follow goes on with new entries until the sandbox has ended.
+	// Follow waits for new entries until the sandbox has ended.
 	Follow bool
 }
 
-// LogLevel is the severity of an entry of a log. A service may use others than the
+// LogLevel is the severity of an entry of a log. A service may use values other than the
 // constants here.
 type LogLevel = api.LogLevel
 
-// The levels, from the least serious one.
+// These are the levels, from the least serious one.
 const (
 	LogDebug = api.LogDebug
 	LogInfo  = api.LogInfo
@@ -46,15 +48,16 @@ const (
 	LogError = api.LogError
 )
 
-// Usage is the use of resources by a sandbox at one time.
+// Usage is the resource usage of a sandbox at one time.
 type Usage struct {
 	Time time.Time `json:"timestamp"`
 	CPUs int       `json:"cpuCount"`
-	// CPUPercent is the use of the sandbox's processors, in percent of all of them.
+	// CPUPercent is the usage of the sandbox's processors, in percent of all of them together.
 	CPUPercent       float64 `json:"cpuUsedPct"`
 	MemoryUsedBytes  int64   `json:"memUsed"`
 	MemoryTotalBytes int64   `json:"memTotal"`
-	// MemoryCacheBytes are used for caches of files, and not part of MemoryUsedBytes.
+	// MemoryCacheBytes is the memory used for caches of files. MemoryUsedBytes does not include
+	// it.
 	MemoryCacheBytes int64 `json:"memCache"`
 	DiskUsedBytes    int64 `json:"diskUsed"`
 	DiskTotalBytes   int64 `json:"diskTotal"`
@@ -62,16 +65,16 @@ type Usage struct {
 
 func usageOf(u api.Usage) Usage { return Usage(u) }
 
-// MetricsParams says which metrics are wanted. The zero value means all of them.
+// MetricsParams selects metrics. The zero value selects all.
 type MetricsParams struct {
-	// From and Until bound the time, to the second; zero means unbounded.
+	// From and Until limit the time, to the second; zero means no limit.
 	From, Until time.Time
 }
 
-// Logs iterates over the log of the sandbox, oldest entry first. The service and the daemon inside
-// write it; programs' output is not in it. With [LogParams].Follow it goes on until the sandbox
-// has ended or ctx has; a pause does not end it. An error is yielded at most once, as the last
-// item.
+// Logs iterates over the log of the sandbox, oldest entry first. The service and envd write the
+// log; it does not contain the output of programs. With [LogParams].Follow it continues until
+// the sandbox or ctx ends; a pause does not end it. It yields an error at most once, as the
+// last item.
 func (sb *Sandbox) Logs(ctx context.Context, p *LogParams) iter.Seq2[LogEntry, error] {
 	return func(yield func(LogEntry, error) bool) {
 		ctx, cancel := context.WithCancelCause(ctx)
@@ -79,7 +82,8 @@ func (sb *Sandbox) Logs(ctx context.Context, p *LogParams) iter.Seq2[LogEntry, e
 		next, stop := iter.Pull2(sb.client.api.Sandboxes.Logs(ctx, sb.ID(), (*api.LogParams)(p)))
 		defer stop()
 		for {
-			// Only to wait for an entry is a call: the loop's body may close the handle.
+			// Only the wait for an entry is a call, because the loop's body may close the
+			// handle.
 			call, end, err := sb.begin(ctx)
 			if err != nil {
 				yield(LogEntry{}, err)
@@ -99,8 +103,8 @@ func (sb *Sandbox) Logs(ctx context.Context, p *LogParams) iter.Seq2[LogEntry, e
 	}
 }
 
-// Logs is [Sandbox.Logs] for a sandbox to which there is no handle. It resumes none. If
-// there is no such sandbox, and no log of it, the error is [ErrGone].
+// Logs is like [Sandbox.Logs], for a sandbox without a handle. It does not resume the sandbox.
+// The error is [ErrGone] if there is neither such a sandbox nor a log of it.
 func (c *Client) Logs(ctx context.Context, id string, p *LogParams) iter.Seq2[LogEntry, error] {
 	return func(yield func(LogEntry, error) bool) {
 		for e, err := range c.api.Sandboxes.Logs(ctx, id, (*api.LogParams)(p)) {
@@ -114,9 +118,9 @@ func (c *Client) Logs(ctx context.Context, id string, p *LogParams) iter.Seq2[Lo
 	}
 }
 
-// Metrics returns the sandbox's use of resources, oldest first. On a local cloud there is a sample
-// of every 5 seconds in which it ran, fewer of times that are more than an hour ago, and one that
-// is at most 5 seconds old.
+// Metrics returns the sandbox's resource usage, oldest first. A local cloud takes a sample
+// every 5 seconds while the sandbox runs. It keeps fewer samples of times more than an hour
+// ago. The newest sample is at most 5 seconds old.
 func (sb *Sandbox) Metrics(ctx context.Context, p *MetricsParams) ([]Usage, error) {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {
@@ -130,8 +134,8 @@ func (sb *Sandbox) Metrics(ctx context.Context, p *MetricsParams) ([]Usage, erro
 	return allAs(all, usageOf), nil
 }
 
-// Metrics is [Sandbox.Metrics] for a sandbox to which there is no handle. It resumes none.
-// If there is no such sandbox, the error is [ErrGone].
+// Metrics is like [Sandbox.Metrics], for a sandbox without a handle. It does not resume the
+// sandbox. The error is [ErrGone] if there is no such sandbox.
 func (c *Client) Metrics(ctx context.Context, id string, p *MetricsParams) ([]Usage, error) {
 	all, err := c.api.Sandboxes.Metrics(ctx, id, (*api.MetricsParams)(p))
 	if err != nil {

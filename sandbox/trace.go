@@ -7,26 +7,27 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// Trace has hooks that are called when calls of a client begin, like those of httptrace for
-// requests; [github.com/e2bctl/e2bctl/sandbox/otel] makes spans of them. A hook returns a context
-// and a function: the call runs with that context, and at its end the function receives the call's
-// results. Hooks are called from several goroutines. Fields may be nil.
+// Trace contains hooks for the calls of a client, similar to those of httptrace for requests. A
+// hook is called when a call begins, and returns a context and a function. The call runs with
+// that context. At its end the function receives the call's results. Hooks are called from
+// several goroutines. Fields may be nil. [github.com/e2bctl/e2bctl/sandbox/otel] turns the
+// calls into spans.
 //
-// The hooks of runs are [github.com/e2bctl/e2bctl/sandbox/agent.Trace].
+// [github.com/e2bctl/e2bctl/sandbox/agent.Trace] contains the hooks of runs.
 type Trace struct {
 	// Create and Connect are called for [Client.Create] and [Client.Connect].
 	Create  func(ctx context.Context, template string) (context.Context, func(*Sandbox, error))
 	Connect func(ctx context.Context, id string) (context.Context, func(*Sandbox, error))
-	// Command is called for [Commands.Run] and [Commands.Start]. What Start started
-	// ends with the command, or when this program no longer follows it.
+	// Command is called for [Commands.Run] and [Commands.Start]. For Start, the function is
+	// called when the command ends, or when this program no longer follows it.
 	Command func(ctx context.Context, sb *Sandbox, command string) (context.Context, func(*CommandResult, error))
 	// Code is called for [Sandbox.RunCode] and [Sandbox.StreamCode].
 	Code func(ctx context.Context, sb *Sandbox, code string) (context.Context, func(*Execution, error))
-	// Headers adds headers to a request to the service or into a sandbox. Those that
-	// the client sets itself take precedence.
+	// Headers adds headers to a request to the service or into a sandbox. Headers that the
+	// client sets itself take precedence.
 	Headers func(ctx context.Context, h http.Header)
-	// Envs returns environment variables for a command, or for a call of RunCode in
-	// Python. Those of the call's params take precedence.
+	// Envs returns environment variables for a command, or for a call of RunCode in Python.
+	// Variables in the call's params take precedence.
 	Envs func(ctx context.Context) map[string]string
 }
 
@@ -50,8 +51,8 @@ func tracing[R any](ctx context.Context, hook func(context.Context, string) (con
 	return hook(ctx, about)
 }
 
-// tracingIn calls hook with the sandbox and a text about the call. hook may be nil. Then tracingIn
-// returns ctx, and a function that does nothing.
+// tracingIn calls hook with the sandbox and the text of the call. If hook is nil, it returns
+// ctx and a function that does nothing.
 func tracingIn[R any](ctx context.Context, hook func(context.Context, *Sandbox, string) (context.Context, func(R, error)), sb *Sandbox, about string) (context.Context, func(R, error)) {
 	if hook == nil {
 		return ctx, func(R, error) {}

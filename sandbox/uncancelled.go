@@ -7,13 +7,13 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// uncancelled returns the error of a call whose caller's context has not ended, so
-// that it matches no error of a context. A connection that is lost is often one that
-// this package itself ended, or that did not open in time; a caller who ignores
-// context.Canceled must not ignore that.
+// uncancelled returns the error of a call whose caller's context has not ended, in a form that
+// matches no error of a context. This package itself may have closed a lost connection, or the
+// connection may not have opened in time. A caller that ignores context.Canceled must not
+// ignore such a failure.
 //
-// Other errors are kept as they are: a limit that the caller set, such as the timeout
-// of a command, is a deadline of the caller's.
+// Other errors are unchanged: the timeout of a command, for instance, is a deadline that the
+// caller has set.
 func uncancelled(err error) error {
 	if !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 		return err
@@ -24,8 +24,8 @@ func uncancelled(err error) error {
 	return err
 }
 
-// uncancelledError matches everything that its cause does, except a context's error.
-// It has no Unwrap, by which errors.Is would find one.
+// uncancelledError matches all errors that its cause matches, except a context's error. It has
+// no Unwrap, because errors.Is would find the context's error with it.
 type uncancelledError struct{ cause error }
 
 func (e *uncancelledError) Error() string { return e.cause.Error() }

@@ -19,29 +19,29 @@ import (
 type VolumeEntry struct {
 	Name string
 	Type VolumeEntryType
-	// Path is the path from the root of the volume.
+	// Path is the absolute path in the volume. The volume's root is "/".
 	Path string
 	Size int64
-	// Mode has the permissions as Unix has them, UID and GID the ids that the owner has
-	// in sandboxes.
+	// Mode has the permission bits as on Unix. UID and GID are the ids of the owner and its
+	// group, as sandboxes see them.
 	Mode       uint32
 	UID        uint32
 	GID        uint32
 	AccessedAt time.Time
 	ModifiedAt time.Time
-	// ChangedAt is the time of the last change of the content or an attribute.
+	// ChangedAt is the time of the last change to the content or an attribute.
 	ChangedAt time.Time
-	// Target is the target of a symlink.
+	// Target is the target of a symlink; empty for other entries.
 	Target string
 }
 
 func volumeEntryOf(e api.VolumeEntry) VolumeEntry { return VolumeEntry(e) }
 
-// VolumeEntryType is the type of a volume's entry. A service may use others than the constants
-// here.
+// VolumeEntryType is the type of a volume's entry. A service may use values other than the
+// constants here.
 type VolumeEntryType = api.VolumeEntryType
 
-// The types of entries of a volume.
+// These are the types of entries of a volume.
 const (
 	VolumeFile      = api.VolumeFile
 	VolumeDirectory = api.VolumeDirectory
@@ -49,25 +49,25 @@ const (
 	VolumeOther     = api.VolumeOther
 )
 
-// VolumeListParams says how deep to list. The zero value lists one level.
+// VolumeListParams sets the depth of a list. The zero value lists one level.
 type VolumeListParams struct {
 	// MaxDepth limits the levels of directories to list. Zero means 1.
 	MaxDepth int
 }
 
-// VolumeAttributesParams says which attributes to change. A nil one stays as it is.
+// VolumeAttributesParams contains changes to a file's attributes. A nil field changes nothing.
 type VolumeAttributesParams struct {
-	// Mode has the permissions as Unix has them, UID and GID the ids that the owner has
-	// in sandboxes.
+	// Mode has the permission bits as on Unix. UID and GID are the ids of the owner and its
+	// group, as sandboxes see them.
 	Mode, UID, GID *uint32
 }
 
-// Volume works with the files of a volume, from outside sandboxes. Paths begin at the
-// root of the volume, with or without a slash. No symlink leads out of it. Errors are
-// [*fs.PathError]; errors.Is finds fs.ErrNotExist, fs.ErrExist, syscall.ENOSPC and the
-// like in them. It is safe for concurrent use.
+// Volume gives access to the files of a volume, from outside sandboxes. Paths are relative to
+// the root of the volume, with or without a leading slash. No symlink leads out of the volume.
+// Errors are [*fs.PathError]. errors.Is finds fs.ErrNotExist, fs.ErrExist, syscall.ENOSPC and
+// similar errors in them. It is safe for concurrent use.
 //
-// Its access ends after some days; [Volumes.Open] returns the volume with a new one.
+// The access expires after some days; [Volumes.Open] returns the volume with a new one.
 type Volume struct {
 	id, name string
 	content  *api.VolumeContent
@@ -79,15 +79,15 @@ func (v *Volume) ID() string { return v.id }
 // Name returns the name of the volume.
 func (v *Volume) Name() string { return v.name }
 
-// VolumeFileParams says how a file or directory is made. The zero value makes missing
-// directories and replaces a file that exists, and leaves mode and owner to the service:
-// on a local cloud a file that is replaced keeps them.
+// VolumeFileParams sets how to create a file or directory. The zero value creates missing
+// parent directories, replaces an existing file, and leaves mode and owner to the service. On a
+// local cloud a replaced file keeps its mode and owner.
 type VolumeFileParams struct {
-	// Mode has the permissions as Unix has them, UID and GID the ids that the owner has
-	// in sandboxes.
+	// Mode has the permission bits as on Unix. UID and GID are the ids of the owner and its
+	// group, as sandboxes see them.
 	Mode, UID, GID *uint32
-	// Exclusive fails with fs.ErrExist if there is something at the path, and with
-	// fs.ErrNotExist if its directory does not exist.
+	// Exclusive makes the call return fs.ErrExist if the path exists, and fs.ErrNotExist if its
+	// parent directory does not exist.
 	Exclusive bool
 }
 
@@ -96,7 +96,7 @@ func (p *VolumeFileParams) write() *api.VolumeWriteParams {
 	return &api.VolumeWriteParams{Mode: p.Mode, UID: p.UID, GID: p.GID, Force: !p.Exclusive}
 }
 
-// Read returns the whole content of a file; Open streams it.
+// Read returns the whole content of a file. Use Open to stream it.
 func (v *Volume) Read(ctx context.Context, path string) ([]byte, error) {
 	r, err := v.Open(ctx, path)
 	if err != nil {
@@ -110,14 +110,15 @@ func (v *Volume) Read(ctx context.Context, path string) ([]byte, error) {
 	return data, nil
 }
 
-// Open opens a file for reading; its content is streamed, and Close must be called. ctx
-// bounds the reading, too.
+// Open opens a file for reading and streams its content. The caller must close it. ctx also
+// limits the reading.
 func (v *Volume) Open(ctx context.Context, path string) (io.ReadCloser, error) {
 	r, err := v.content.Open(ctx, path)
 	return r, v.failed("open", path, err)
 }
 
-// Write writes a file. Where it replaces one on a local cloud, nobody sees a part of it.
+// Write writes a file. If it replaces a file on a local cloud, readers see either the old or
+// the complete new content.
 func (v *Volume) Write(ctx context.Context, path string, data []byte, p *VolumeFileParams) error {
 	return v.WriteFrom(ctx, path, bytes.NewReader(data), p)
 }
@@ -128,7 +129,7 @@ func (v *Volume) WriteFrom(ctx context.Context, path string, r io.Reader, p *Vol
 	return v.failed("write", path, err)
 }
 
-// MakeDir makes a directory; that it exists is an error only if p says so.
+// MakeDir creates a directory. An existing directory is an error only with p.Exclusive.
 func (v *Volume) MakeDir(ctx context.Context, path string, p *VolumeFileParams) error {
 	_, err := v.content.MakeDir(ctx, path, p.write())
 	return v.failed("mkdir", path, err)
@@ -140,13 +141,13 @@ func (v *Volume) List(ctx context.Context, path string, p *VolumeListParams) ([]
 	return allAs(entries, volumeEntryOf), v.failed("list", path, err)
 }
 
-// Stat describes the file at a path, and does not follow a symlink there.
+// Stat describes the file at a path. It does not follow a symlink at the end of the path.
 func (v *Volume) Stat(ctx context.Context, path string) (*VolumeEntry, error) {
 	entry, err := v.content.Stat(ctx, path)
 	return (*VolumeEntry)(entry), v.failed("stat", path, err)
 }
 
-// Exists reports whether there is something at a path.
+// Exists reports whether a file of any kind is at a path.
 func (v *Volume) Exists(ctx context.Context, path string) (bool, error) {
 	_, err := v.Stat(ctx, path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -155,18 +156,18 @@ func (v *Volume) Exists(ctx context.Context, path string) (bool, error) {
 	return err == nil, err
 }
 
-// SetAttributes changes mode and owner of a file or directory.
+// SetAttributes changes the mode and the owner of a file or directory.
 func (v *Volume) SetAttributes(ctx context.Context, path string, p *VolumeAttributesParams) error {
 	_, err := v.content.SetAttributes(ctx, path, (*api.VolumeAttributesParams)(p))
 	return v.failed("chmod", path, err)
 }
 
-// Remove removes a file, or a directory with all that is in it.
+// Remove removes a file, or a directory with everything in it.
 func (v *Volume) Remove(ctx context.Context, path string) error {
 	return v.failed("remove", path, v.content.Remove(ctx, path))
 }
 
-// failed returns the error of an operation on a path, nil if it did not fail.
+// failed returns the error of an operation on a path, or nil if err is nil.
 func (v *Volume) failed(op, path string, err error) error {
 	if err == nil {
 		return nil

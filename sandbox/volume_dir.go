@@ -17,43 +17,43 @@ import (
 	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
-// VolumeUploadDirParams sets how a directory is copied into a volume.
+// VolumeUploadDirParams sets how to copy a directory into a volume.
 type VolumeUploadDirParams struct {
-	// Exclude returns true for an entry to leave out, with everything below it.
-	// Names are paths relative to the directory, with slashes. May be nil.
+	// Exclude returns true for an entry to leave out, including everything below it. The name
+	// is the path relative to the directory, with slashes. May be nil.
 	Exclude func(name string, entry fs.DirEntry) bool
-	// Skipped is called for each file that cannot be copied: symbolic links, which the API of
-	// volumes cannot make, and sockets, pipes, devices. May be nil.
+	// Skipped is called for each file that cannot be copied: a socket, pipe or device, or a
+	// symbolic link, which the API of volumes cannot create. May be nil.
 	Skipped func(name, why string)
-	// Progress is called with the number of bytes of files sent so far, as often as that
-	// of [FileParams]. May be nil.
+	// Progress is called with the number of bytes of files sent so far, as often as
+	// [FileParams].Progress. May be nil.
 	Progress func(bytes int64)
 }
 
-// VolumeDownloadDirParams sets how a directory is copied out of a volume.
+// VolumeDownloadDirParams sets how to copy a directory out of a volume.
 type VolumeDownloadDirParams struct {
-	// MaxBytes and MaxFiles are those of [DownloadDirParams].
+	// MaxBytes and MaxFiles have the meaning of the fields of [DownloadDirParams].
 	MaxBytes, MaxFiles int64
-	// Skipped is called for each file that is not copied: devices and the like, and symbolic links
-	// that lead, or may lead, out of the directory. Names and reasons come from sandboxes and may
-	// hold anything. May be nil.
+	// Skipped is called for each file that is not copied: devices and similar files, and
+	// symbolic links that lead, or may lead, out of the directory. name and why come from
+	// sandboxes and may contain anything. May be nil.
 	Skipped func(name, why string)
 	// Progress is called with the number of bytes of files received so far, as often as
-	// that of [FileParams]. May be nil.
+	// [FileParams].Progress. May be nil.
 	Progress func(bytes int64)
 }
 
-// UploadDir copies the content of a directory of this machine into a directory of the
-// volume, which is made if it is missing; existing files of the same name are replaced
-// and others stay. Modes are kept, except setuid and setgid, but times are not. It sends
-// one file after another: where a call fails, what was sent before stays.
+// UploadDir copies the content of a directory of this machine into a directory of the volume.
+// It creates a missing directory, replaces existing files of the same name and keeps others. It
+// keeps modes, except setuid and setgid, but not times. It sends one file after another. If a
+// call fails, the files sent before it stay.
 func (v *Volume) UploadDir(ctx context.Context, local, dir string, p *VolumeUploadDirParams) error {
 	p = cmp.Or(p, &VolumeUploadDirParams{})
 	root, err := os.OpenRoot(local)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = root.Close() }() // it was read through only
+	defer func() { _ = root.Close() }() // it was only used for reading
 	u := volumeUpload{volume: v, root: root, dir: dir, skipped: orNothing(p.Skipped), progress: newProgress(p.Progress)}
 	err = fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
 		switch {
@@ -77,14 +77,14 @@ func (v *Volume) UploadDir(ctx context.Context, local, dir string, p *VolumeUplo
 	return err
 }
 
-// volumeUpload is one copy of a directory into a volume.
+// volumeUpload copies a directory into a volume.
 type volumeUpload struct {
 	volume   *Volume
 	root     *os.Root
 	dir      string
 	skipped  func(name, why string)
 	progress *progress
-	// modes are those of directories that have to have others until all is in them.
+	// modes contains the final modes of directories that need other modes during the copy.
 	modes []dirMode
 }
 
@@ -110,19 +110,19 @@ func (u *volumeUpload) add(ctx context.Context, name string, entry fs.DirEntry) 
 
 func (u *volumeUpload) addDir(ctx context.Context, name, to string, entry fs.DirEntry) error {
 	if to == "/" {
-		return nil // every volume has it
+		return nil // every volume has a root
 	}
 	info, err := entry.Info()
 	if err != nil {
 		return err
 	}
 	mode := uint32(info.Mode().Perm())
-	open := mode | 0o700 // so that files can be put into it
+	open := mode | 0o700 // allows creating files in it
 	made, err := u.volume.content.MakeDir(ctx, to, (&VolumeFileParams{Mode: &open}).write())
 	if err != nil {
 		return u.volume.failed("mkdir", to, err)
 	}
-	if made.Mode&0o700 != 0o700 { // it was there, and is closed
+	if made.Mode&0o700 != 0o700 { // it existed, with a mode that allows no new files
 		if err := u.volume.SetAttributes(ctx, to, &VolumeAttributesParams{Mode: &open}); err != nil {
 			return err
 		}
@@ -148,8 +148,8 @@ func (u *volumeUpload) addFile(ctx context.Context, name, to string) error {
 	return u.volume.WriteFrom(ctx, to, content, &VolumeFileParams{Mode: new(uint32(info.Mode().Perm()))})
 }
 
-// setModes sets the modes of directories, the lowest first: a mode may lock out those
-// below.
+// setModes sets the modes of directories, the deepest first, because a mode may make the
+// directories below inaccessible.
 func (u *volumeUpload) setModes(ctx context.Context) error {
 	for len(u.modes) > 0 {
 		last := u.modes[len(u.modes)-1]
@@ -161,13 +161,13 @@ func (u *volumeUpload) setModes(ctx context.Context) error {
 	return nil
 }
 
-// DownloadDir copies the content of a directory of the volume into a directory of this
-// machine, which is created if it is missing; files and links that are in the way are
-// replaced and others stay. Modes except setuid and setgid, times and symbolic links are
-// kept. What comes and goes meanwhile may be missing.
+// DownloadDir copies the content of a directory of the volume into a directory of this machine.
+// It creates a missing directory, replaces existing files and links of the same name and keeps
+// others. It keeps modes except setuid and setgid, times and symbolic links. Files that are
+// created or removed during the copy may be missing.
 //
-// The content of a volume is not trusted: whatever its names and links are, nothing is
-// written outside of local, and p limits how much is written.
+// The content of a volume is not trusted: no name and no link causes a write outside of local,
+// and p limits the amount of data.
 func (v *Volume) DownloadDir(ctx context.Context, dir, local string, p *VolumeDownloadDirParams) error {
 	p = cmp.Or(p, &VolumeDownloadDirParams{})
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -187,7 +187,7 @@ func (v *Volume) DownloadDir(ctx context.Context, dir, local string, p *VolumeDo
 	r.CloseWithError(errDownloadEnded)
 	cancel(errDownloadEnded)
 	if packErr := <-packed; packErr != nil && errors.Is(err, packErr) {
-		return packErr // without the archive's wrapping
+		return packErr // returned without the archive's wrapping
 	}
 	if err != nil {
 		return v.failed("download", dir, err)
@@ -198,15 +198,15 @@ func (v *Volume) DownloadDir(ctx context.Context, dir, local string, p *VolumeDo
 
 var errDownloadEnded = errors.New("the download has ended")
 
-// volumeDownload makes an archive of a directory of a volume, so that it is unpacked
-// with the same care as those of sandboxes.
+// volumeDownload packs a directory of a volume into an archive, so that it is unpacked as
+// safely as the archives of sandboxes.
 type volumeDownload struct {
 	volume   *Volume
 	archive  *tar.Writer
 	progress *progress
 }
 
-// add adds what is in a directory, whose name in the archive is within.
+// add adds the entries of a directory. within is the directory's name in the archive.
 func (d *volumeDownload) add(ctx context.Context, dir, within string) error {
 	entries, err := d.volume.List(ctx, dir, nil)
 	if err != nil {
@@ -242,11 +242,11 @@ func (d *volumeDownload) addEntry(ctx context.Context, e VolumeEntry, at, name s
 		header.Typeflag, header.Size = tar.TypeReg, e.Size
 		return d.addFile(ctx, header, at)
 	}
-	header.Typeflag = tar.TypeFifo // a file that is not unpacked, of any kind
+	header.Typeflag = tar.TypeFifo // any kind of file that is not unpacked
 	return d.archive.WriteHeader(header)
 }
 
-// addFile adds a file as long as it was when it was listed.
+// addFile adds a file with the length that it had in the list.
 func (d *volumeDownload) addFile(ctx context.Context, header *tar.Header, at string) error {
 	r, err := d.volume.Open(ctx, at)
 	if err != nil {

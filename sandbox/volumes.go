@@ -14,19 +14,19 @@ import (
 type VolumeInfo struct {
 	ID   string
 	Name string
-	// Token authorizes access to the files of the volume for some days. A list has none.
+	// Token authorizes access to the files of the volume for some days. It is empty in a list.
 	Token Key
-	// Domain is the domain of the service that has the files; often empty.
+	// Domain is the domain of the service that stores the files; often empty.
 	Domain string
 }
 
 func volumeInfoOf(v api.Volume) VolumeInfo { return VolumeInfo(v) }
 
-// VolumeMount is a volume in a sandbox.
+// VolumeMount connects a volume to a directory of a sandbox.
 type VolumeMount struct {
 	// Name is the name of the volume.
 	Name string
-	// Path is the absolute path of its directory in the sandbox, other than the root.
+	// Path is the absolute path in the sandbox; it must not be the root.
 	Path string
 }
 
@@ -34,12 +34,12 @@ func volumeMountOf(m api.VolumeMount) VolumeMount { return VolumeMount(m) }
 
 func (m VolumeMount) wire() api.VolumeMount { return api.VolumeMount(m) }
 
-// Volumes works with volumes: files that outlive sandboxes and that several of them
-// share; see [WithVolume]. It is safe for concurrent use.
+// Volumes makes the calls about volumes. A volume is a set of files that outlives sandboxes and
+// that several sandboxes can share; see [WithVolume]. It is safe for concurrent use.
 type Volumes struct{ client *Client }
 
-// Create makes an empty volume. Its name has letters, digits, - and _. If there is a
-// volume with that name, the error is [ErrConflict].
+// Create creates an empty volume. The name may contain letters, digits, - and _. The error is
+// [ErrConflict] if a volume with that name exists.
 func (v *Volumes) Create(ctx context.Context, name string) (*Volume, error) {
 	about, err := v.client.api.Volumes.Create(ctx, name)
 	if err != nil {
@@ -48,8 +48,8 @@ func (v *Volumes) Create(ctx context.Context, name string) (*Volume, error) {
 	return v.volume(about), nil
 }
 
-// Open returns the volume with an id or a name. If there is none, the error is a
-// [*NoVolumeError].
+// Open returns a volume, by its id or name. The error is a [*NoVolumeError] if there is no such
+// volume.
 func (v *Volumes) Open(ctx context.Context, idOrName string) (*Volume, error) {
 	about, err := v.open(ctx, idOrName)
 	if err != nil {
@@ -66,7 +66,7 @@ func (v *Volumes) open(ctx context.Context, idOrName string) (*api.Volume, error
 	return v.client.api.Volumes.Get(ctx, id)
 }
 
-// find returns the id of the volume with an id or a name.
+// find returns the id of a volume, by its id or name.
 func (v *Volumes) find(ctx context.Context, idOrName string) (string, error) {
 	all, err := v.client.api.Volumes.List(ctx)
 	if err != nil {
@@ -80,10 +80,9 @@ func (v *Volumes) find(ctx context.Context, idOrName string) (string, error) {
 	return "", &NoVolumeError{idOrName}
 }
 
-// NoVolumeError is the error for a volume that does not exist. It is [ErrNotFound],
-// too.
+// NoVolumeError reports that a volume does not exist. It also matches [ErrNotFound].
 type NoVolumeError struct {
-	// Name is the id or name that it was asked for with.
+	// Name is the requested id or name.
 	Name string
 }
 
@@ -103,9 +102,9 @@ func (v *Volumes) List(ctx context.Context) ([]VolumeInfo, error) {
 	return allAs(all, volumeInfoOf), nil
 }
 
-// Delete deletes the volume with an id or a name, and all that is in it. If there is
-// none, the error is a [*NoVolumeError]; if a sandbox of a local cloud has it, running or
-// paused, it is [ErrConflict].
+// Delete deletes a volume with all its files, by its id or name. The error is a
+// [*NoVolumeError] if there is no such volume. It is [ErrConflict] while a sandbox of a local
+// cloud, running or paused, uses the volume.
 func (v *Volumes) Delete(ctx context.Context, idOrName string) error {
 	id, err := v.find(ctx, idOrName)
 	if err == nil {
@@ -123,9 +122,9 @@ func (v *Volumes) volume(about *api.Volume) *Volume {
 	return &Volume{about.ID, about.Name, v.client.api.Volumes.Content(about)}
 }
 
-// WithVolume shows the volume with that name in the sandbox, as the directory dir, which is
-// absolute. Other sandboxes may have the volume at the same time. Its files outlive the sandbox;
-// pauses and snapshots do not include them. The option may be given several times.
+// WithVolume shows a volume in the sandbox as the directory dir, an absolute path. Other
+// sandboxes may use the volume at the same time. Its files outlive the sandbox. Pauses and
+// snapshots do not include them. The option may be given several times.
 func WithVolume(name, dir string) CreateOption {
 	return createOption(func(c *config) error {
 		if name == "" || !path.IsAbs(dir) || path.Clean(dir) != dir || dir == "/" {
@@ -137,8 +136,8 @@ func WithVolume(name, dir string) CreateOption {
 	})
 }
 
-// WithVolumeURL sets the address of the files in volumes; without it, E2B_VOLUME_API_URL, the
-// API's address or the volume determines it.
+// WithVolumeURL sets the address of the files in volumes. The default is E2B_VOLUME_API_URL, or
+// depends on the API's address and the volume.
 func WithVolumeURL(url string) ClientOption {
 	return ofAPI("WithVolumeURL", api.WithVolumeURL(url))
 }

@@ -20,19 +20,19 @@ import (
 )
 
 var (
-	// ErrWatchOverflow ends a watch that lost events: more happened than was read or than the
-	// sandbox can follow, or the sandbox was paused and resumed. Look at the files, and start a new
-	// watch.
+	// ErrWatchOverflow ends a watch that lost events: there were more events than the program
+	// read or the sandbox can follow, or the sandbox was paused and resumed. Read the files
+	// again, and start a new watch.
 	ErrWatchOverflow = errors.New("sandbox: events of a watch were lost")
 	// ErrWatchRemoved ends a watch whose directory was removed or moved away.
 	ErrWatchRemoved = errors.New("sandbox: the watched directory is gone")
 )
 
-// FileEventType is the kind of a change to a file.
+// FileEventType is the type of a change to a file.
 type FileEventType string
 
-// The kinds of changes. Moving a file is a rename of the old name and a create of
-// the new one.
+// These are the types of changes. Moving a file produces a rename of the old name and a create
+// of the new one.
 const (
 	FileEventCreate FileEventType = "create"
 	FileEventWrite  FileEventType = "write"
@@ -43,50 +43,47 @@ const (
 
 // FileEvent is a change in a watched directory.
 type FileEvent struct {
-	// Name is the file that changed, as a path relative to the watched directory.
+	// Name is the changed file, as a path relative to the watched directory.
 	Name string
-	// Type is the kind of the change.
+	// Type is the type of the change.
 	Type FileEventType
 	// Info describes the file after a create, write or chmod, if
 	// [WatchParams.IncludeInfo] was set and the file still existed.
 	Info *FileInfo
 }
 
-// WatchParams sets what to watch.
+// WatchParams sets how to watch a directory.
 type WatchParams struct {
-	// User is the user at whose home a relative path starts; empty means the default
-	// user.
+	// User is the user at whose home a relative path begins; empty means the default user.
 	User string
-	// Recursive also watches all directories below, including new ones. It needs
-	// envd 0.1.4.
+	// Recursive also watches all subdirectories, including new ones. It needs envd 0.1.4.
 	Recursive bool
-	// IncludeInfo fills in [FileEvent.Info]. It needs envd 0.6.3.
+	// IncludeInfo sets [FileEvent.Info] in events. It needs envd 0.6.3.
 	IncludeInfo bool
-	// AllowNetworkMounts allows watching a directory of a network file system, where
-	// changes by other machines are not reported. It needs envd 0.6.4.
+	// AllowNetworkMounts permits watching a directory of a network file system. Changes by
+	// other machines are not reported there. It needs envd 0.6.4.
 	AllowNetworkMounts bool
 }
 
-// Watcher reports what happens in a directory of a sandbox. Always close it. It
-// is safe for concurrent use; each event is delivered once.
+// Watcher reports the changes in a directory of a sandbox. The caller must close it. It is safe
+// for concurrent use; each event is delivered once.
 type Watcher struct {
 	stop   context.CancelCauseFunc
 	end    func()
-	failed func(error) error           // returns the error for the end of the stream
-	waited func(context.Context) error // the error of a loop whose context ended
+	failed func(error) error           // converts the error at the end of the stream
+	waited func(context.Context) error // returns the error of a loop whose context ended
 
-	turn      chan struct{} // has one place, for the reader: the rest is its own
+	turn      chan struct{} // a semaphore of one for the reader, who alone uses the fields below
 	stream    *connect.ServerStreamForClient[filesystem.WatchDirResponse]
-	receiving bool      // the stream's next message has been asked for
-	received  chan bool // whether it came
+	receiving bool      // the next message of the stream was requested
+	received  chan bool // receives whether a message arrived
 	ended     bool
-	err       error // why, unless it was closed
+	err       error // reason for the end; nil if the watch was closed
 }
 
-// Watch starts to watch a directory: everything that happens after Watch returns
-// is reported. A file cannot be watched: the error is syscall.ENOTDIR. ctx bounds
-// the watch, not only the call. Read the events: the sandbox keeps some thousands
-// of them, and one more than that ends the watch.
+// Watch starts to watch a directory. It reports all changes after Watch has returned. The error
+// is syscall.ENOTDIR for a file. ctx limits the watch, not only the call. Read the events in
+// time: the sandbox keeps some thousands of them, and a further one ends the watch.
 func (f *Files) Watch(ctx context.Context, dir string, p *WatchParams) (*Watcher, error) {
 	p = cmp.Or(p, &WatchParams{})
 	for _, gate := range []struct {
@@ -143,15 +140,15 @@ func (f *Files) Watch(ctx context.Context, dir string, p *WatchParams) (*Watcher
 		defer w.end()
 		return nil, w.failed(err)
 	}
-	// Close of the handle must not wait for a caller that has stopped reading.
+	// Closing the handle must not wait for a caller that has stopped reading.
 	context.AfterFunc(ctx, w.end)
 	return w, nil
 }
 
-// errWatchClosed is the cause of the end of a watch that was closed.
+// errWatchClosed is the cause of the end of a closed watch.
 var errWatchClosed = errors.New("the watch was closed")
 
-// errWatchCut: the stream ended without the message that ends it.
+// errWatchCut means that the stream ended without its final message.
 var errWatchCut = errors.New("the stream of the watch broke")
 
 func (w *Watcher) open(ctx context.Context, f *Files, request *connect.Request[filesystem.WatchDirRequest]) error {
@@ -169,11 +166,10 @@ func (w *Watcher) open(ctx context.Context, f *Files, request *connect.Request[f
 	return nil
 }
 
-// Events iterates over the events as they arrive, until the watch or ctx ends. The
-// last pair is an error that says why: [ErrWatchRemoved], [ErrWatchOverflow],
-// [ErrGone], or that of ctx or of the context of Watch; after Close there is none.
-// If only ctx ended, the watch continues. Another loop continues with the next
-// event, or yields the end again.
+// Events iterates over the events as they arrive, until the watch or ctx ends. The last pair is
+// an error with the reason: [ErrWatchRemoved], [ErrWatchOverflow], [ErrGone], or the error of
+// ctx or of Watch's context. After Close there is no error. If only ctx ended, the watch
+// continues. A further loop continues with the next event, or yields the last error again.
 func (w *Watcher) Events(ctx context.Context) iter.Seq2[FileEvent, error] {
 	return func(yield func(FileEvent, error) bool) {
 		for {
@@ -191,7 +187,7 @@ func (w *Watcher) Events(ctx context.Context) iter.Seq2[FileEvent, error] {
 	}
 }
 
-// next returns the next event, or why there is none; after Close it returns
+// next returns the next event, or the error that ended the watch. After Close it returns
 // neither.
 func (w *Watcher) next(ctx context.Context) (*FileEvent, error) {
 	select {
@@ -212,18 +208,18 @@ func (w *Watcher) next(ctx context.Context) (*FileEvent, error) {
 				w.finish(cmp.Or(w.stream.Err(), errWatchCut))
 				continue
 			}
-		case <-ctx.Done(): // the next loop takes the event
+		case <-ctx.Done(): // the next loop receives the event
 			return nil, w.waited(ctx)
 		}
 		event := w.stream.Msg().GetFilesystem()
 		if event == nil {
-			continue // a sign of life
+			continue // a keepalive message
 		}
 		kind := eventTypes[event.GetType()]
 		switch {
 		case event.GetName() == "." && (kind == FileEventRemove || kind == FileEventRename):
 			w.finish(ErrWatchRemoved)
-		case kind != "": // else of a kind that is still to come
+		case kind != "": // otherwise a type that later versions add
 			told := &FileEvent{Name: event.GetName(), Type: kind}
 			if event.Entry != nil {
 				told.Info = newFileInfo(event.GetEntry())
@@ -237,14 +233,15 @@ func (w *Watcher) next(ctx context.Context) (*FileEvent, error) {
 func (w *Watcher) finish(err error) {
 	w.ended, w.err = true, w.failed(watchFailure(err))
 	w.end()
-	_ = w.stream.Close() // it has ended
+	_ = w.stream.Close() // the stream has ended
 }
 
-// Close ends the watch. It is idempotent; a range over the events ends.
+// Close ends the watch and the loops over its events. It may be called more than once and
+// always returns nil.
 func (w *Watcher) Close() error {
 	w.stop(errWatchClosed)
 	w.end()
-	w.turn <- struct{}{} // a loop that waits for an event ends now
+	w.turn <- struct{}{} // a loop that waits for an event has now ended
 	defer func() { <-w.turn }()
 	if w.receiving {
 		<-w.received
@@ -264,8 +261,8 @@ var eventTypes = map[filesystem.EventType]FileEventType{
 	filesystem.EventType_EVENT_TYPE_CHMOD:  FileEventChmod,
 }
 
-// watchFailure translates the ends of an established stream into this package's
-// errors. The daemon passes on its library's text for an overflow.
+// watchFailure converts the error at the end of an open stream to an error of this package. The
+// daemon reports an overflow with the text of its library.
 func watchFailure(err error) error {
 	e, ok := errors.AsType[*connect.Error](err)
 	switch {
@@ -277,6 +274,6 @@ func watchFailure(err error) error {
 	case e.Code() != connect.CodeUnavailable:
 		return err
 	}
-	// The sandbox may have ended: an error without an answer is looked into.
+	// The sandbox may have ended: an error without an answer makes the caller check that.
 	return api.NewError(http.MethodPost, "/filesystem.Filesystem", err)
 }

@@ -9,33 +9,31 @@ import (
 	"reflect"
 )
 
-// Array is a numpy ndarray: a raw buffer that is transferred without a cost for
-// each element. [ArrayOf] makes one from a slice, and [Elements] returns one as
-// a slice.
+// Array is a numpy ndarray. Its buffer is transferred as a whole, without work for each
+// element. [ArrayOf] converts a slice to an Array, and [Elements] converts it back.
 type Array struct {
-	// Dtype is numpy's name for the element type: "<f8", ">i4", "|b1", "<U5",
-	// "<M8[ns]". For a structured dtype it is the JSON of its descr, for objects
-	// "|O".
+	// Dtype is numpy's name of the element type: "<f8", ">i4", "|b1", "<U5", "<M8[ns]". For a
+	// structured dtype it is the JSON of its descr, for objects "|O".
 	Dtype string
-	// Shape has the length of each dimension; an empty Shape is an array of no
-	// dimension, with one element.
+	// Shape contains the length of each dimension. An empty Shape means an array without
+	// dimensions, with one element.
 	Shape []int
 	// Fortran reports whether the first dimension varies fastest in Data.
 	Fortran bool
-	// Data has the elements in the byte order of Dtype.
+	// Data contains the elements in the byte order of Dtype.
 	Data []byte
-	// Objects has the elements of a "|O" array, in place of Data.
+	// Objects contains the elements of a "|O" array, whose Data is empty.
 	Objects []any
 }
 
-// Scalar is a numpy scalar, with its dtype. It can be decoded into a Go number,
-// bool, string, time.Time or time.Duration that can hold it.
+// Scalar is a numpy scalar, with its dtype. It can be decoded into a Go number, bool, string,
+// time.Time or time.Duration that can represent it.
 type Scalar struct {
 	Dtype string
 	Data  []byte
 }
 
-// Number lists the element types that [ArrayOf] takes.
+// Number lists the element types of [ArrayOf].
 type Number interface {
 	bool | int | int8 | int16 | int32 | int64 | uint | uint8 | uint16 | uint32 | uint64 | float32 | float64 | complex64 | complex128
 }
@@ -126,9 +124,9 @@ func (a Array) payload() arrayPayload {
 
 const (
 	objectDtype = "|O"
-	// maxSides is numpy's limit.
+	// maxSides is numpy's limit of dimensions.
 	maxSides = 64
-	// maxElements is more than fit into memory.
+	// maxElements limits the number of elements. More do not fit into memory.
 	maxElements = math.MaxInt / 2
 )
 
@@ -175,9 +173,9 @@ func (a Array) Len() int {
 	return n
 }
 
-// At returns an element by its position in row order: a bool, int64, uint64,
-// float64, complex128, string, []byte, a naive time.Time, a time.Duration or
-// [Timedelta], [NaT], a [Dict] for a structured dtype, or an object.
+// At returns the element at a position in row order. It is a bool, int64, uint64, float64,
+// complex128, string, []byte, a naive time.Time, a time.Duration or [Timedelta], [NaT], a
+// [Dict] for a structured dtype, or an object.
 func (a Array) At(i int) (any, error) {
 	t, n, err := a.check(maxElements)
 	if err != nil {
@@ -214,9 +212,9 @@ func (a Array) place(i int) int {
 	return place
 }
 
-// Elements returns the elements of an array in row order, in a type that can
-// hold each exactly. If T is the dtype's own type this is a copy of the buffer.
-// A missing value can only be stored in a pointer.
+// Elements returns the elements of an array in row order, as a type that can represent each one
+// exactly. If T is the dtype's own type, Elements only copies the buffer. A missing value needs
+// a pointer type.
 func Elements[T any](a Array) ([]T, error) {
 	t, n, err := a.check(maxElements)
 	if err != nil {
@@ -259,8 +257,7 @@ func (a Array) same(t dtype, to reflect.Type) bool {
 	return false
 }
 
-// fitArray stores an array in a slice; each further dimension is a slice
-// within.
+// fitArray stores an array in a slice. Each further dimension is a slice inside the outer one.
 func (d *decoder) fitArray(start int, n node, a Array, v reflect.Value) error {
 	t, _, err := a.check(d.limits.MaxElements)
 	if err != nil {
@@ -330,7 +327,7 @@ func (t dtype) terminator(data []byte) bool {
 	return t.size == 0 && width > 0 && bytes.Equal(data, make([]byte, width))
 }
 
-// Value returns the Go form, as [Array.At] does.
+// Value returns the scalar as a Go value, of the types of [Array.At].
 func (s Scalar) Value() (any, error) {
 	if _, err := scalarOf(scalarPayload(s)); err != nil {
 		return nil, fmt.Errorf("state: %w", err)

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// special stores a value in one of the types that have a rule of their own.
+// special stores a value in a target whose type has its own rule.
 func (d *decoder) special(start int, n node, v reflect.Value) error {
 	switch into := v.Addr().Interface().(type) {
 	case *Value:
@@ -136,7 +136,8 @@ func (d *decoder) scalar(n node, v reflect.Value) error {
 	return nil
 }
 
-// setBytes sets a slice or an array of bytes, and reports whether the node has as many.
+// setBytes sets a slice or an array of bytes. It reports whether the node has the array's
+// length.
 func setBytes(n node, v reflect.Value) bool {
 	b, is := n.rare.([]byte)
 	if !is || v.Type().Elem().Kind() != reflect.Uint8 {
@@ -155,7 +156,7 @@ func setBytes(n node, v reflect.Value) bool {
 	return true
 }
 
-// tooLarge reports a number that the type cannot hold exactly.
+// tooLarge returns the error for a number that the type cannot represent exactly.
 func (d *decoder) tooLarge(n node, v reflect.Value) error {
 	e := &DecodeError{Offset: d.pos, Type: v.Type()}
 	e.Reason = "a Python " + string(n.kind) + " that " + v.Type().String() + " cannot hold"
@@ -210,8 +211,8 @@ func (d *decoder) sequence(n node, v reflect.Value) error {
 	return d.mismatch(n, v)
 }
 
-// decodeInts is a faster way without reflection, because programs often send
-// long lists of these types.
+// decodeInts decodes long lists of these types without reflection. Programs send such lists
+// often, and this is faster.
 func decodeInts[T int | int64](d *decoder, n node, into *[]T) error {
 	list := []T{}
 	err := d.items(n, func(int) error {
@@ -305,7 +306,7 @@ func (d *decoder) structure(n node, v reflect.Value) error {
 	if f.err != "" {
 		return d.fail("%s: %s", v.Type(), f.err)
 	}
-	const folded, exact = 1, 2 // how the key of a field was found
+	const folded, exact = 1, 2 // how the field was found: by its key in another case, or exactly
 	seen := make([]int, len(f.list))
 	into := -1
 	return d.pairs(n, func(start int, n node) error {
@@ -318,7 +319,7 @@ func (d *decoder) structure(n node, v reflect.Value) error {
 			how = exact
 		}
 		switch into = at; {
-		case !known, seen[at] > how: // the key of the same case counts
+		case !known, seen[at] > how: // the key in the same case takes precedence
 			into = -1
 			return nil
 		case seen[at] == how && same:
@@ -344,7 +345,7 @@ func (d *decoder) structure(n node, v reflect.Value) error {
 	})
 }
 
-// natural returns a value in the Go form listed in the package comment.
+// natural returns a value as the Go type in the table of the package comment.
 func (d *decoder) natural(n node) (any, error) {
 	if n.form {
 		return d.form(n)
@@ -409,7 +410,7 @@ func (d *decoder) list(n node) ([]any, error) {
 	return items, err
 }
 
-// anyDict returns a map when all keys are strings, and a Dict otherwise.
+// anyDict returns a map if all keys are strings, and a Dict otherwise.
 func (d *decoder) anyDict(n node) (any, error) {
 	if d.ordered {
 		return d.dictOf(n)
@@ -451,7 +452,7 @@ func (d *decoder) dictOf(n node) (Dict, error) {
 			return err
 		}
 		text := string(d.data[start:d.pos])
-		if n.kind == KindStr { // the same string may be written in several ways
+		if n.kind == KindStr { // several encodings can mean the same string
 			text = `"` + n.str
 		}
 		if _, ok := seen[text]; ok {

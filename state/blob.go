@@ -11,8 +11,8 @@ import (
 	"strconv"
 )
 
-// blobFrom is the size from which the bytes of a value are stored beside its
-// document, which then has their hash.
+// blobFrom is the size from which bytes are stored as a blob beside the document. The document
+// then contains their hash.
 const blobFrom = 64 << 10
 
 const (
@@ -29,7 +29,7 @@ func (h Hash) String() string { return hex.EncodeToString(h[:]) }
 // compareHash compares hashes, for sorting.
 func compareHash(a, b Hash) int { return bytes.Compare(a[:], b[:]) }
 
-// Blobs holds the large leaves of values, by the hash of their content.
+// Blobs contains the large byte strings of values, by the hash of their content.
 type Blobs map[Hash][]byte
 
 // All iterates over the blobs in the order of their hashes.
@@ -51,7 +51,7 @@ func (b Blobs) size() int {
 	return n
 }
 
-// leaf writes bytes, as base64 or as the name of a blob. The encoder may keep them.
+// leaf writes bytes as base64 or as the name of a blob. The encoder may keep data.
 func (e *encoder) leaf(data []byte) {
 	if !e.detached || len(data) < blobFrom {
 		e.buf = appendBase64(e.buf, data)
@@ -70,7 +70,7 @@ func (e *encoder) leaf(data []byte) {
 	e.text(`}`)
 }
 
-// inline returns a document with its blobs in it.
+// inline returns a document with its blobs inserted.
 func inline(doc []byte, blobs Blobs) []byte {
 	if len(blobs) == 0 {
 		return doc
@@ -103,10 +103,10 @@ func named(doc []byte, blobs Blobs) Blobs {
 	return found
 }
 
-// split cuts a checked document at the blobs that it names. Each piece comes with
-// the hash of the blob that follows it, the last piece with nil. The text that
-// starts a blob cannot occur in a string, because quotes are escaped there, nor in
-// a user's dict, because a dict with the key "$" is written as pairs.
+// split cuts a checked document at the blobs that it names. It yields each piece with the hash
+// of the blob that follows it, and the last piece with nil. The text that begins a blob cannot
+// occur elsewhere: quotes are escaped in a string, and a dict with the key "$" is written as
+// pairs.
 func split(doc []byte) iter.Seq2[[]byte, *Hash] {
 	return func(yield func([]byte, *Hash) bool) {
 		for {

@@ -33,10 +33,9 @@ func ParseUUID(text string) (UUID, error) {
 // Path is a Python pathlib path.
 type Path struct {
 	Path string `py:"path"`
-	// Windows reports whether it is a Windows path. In a sandbox such a path is a
-	// pure one.
+	// Windows reports whether the path is a Windows path. In a sandbox such a path is pure.
 	Windows bool `py:"windows,omitempty"`
-	// Pure reports whether it is a path without a file system.
+	// Pure reports whether the path is a pure path, without access to a file system.
 	Pure bool `py:"pure,omitempty"`
 }
 
@@ -61,7 +60,7 @@ func rangeOf(p [3]int64) (Range, error) {
 	return Range{p[0], p[1], p[2]}, nil
 }
 
-// Len returns the number of items, at most the largest int.
+// Len returns the number of items, or the largest int if there are more.
 func (r Range) Len() int {
 	low, high, step := r.Start, r.Stop, uint64(r.Step)
 	if r.Step < 0 {
@@ -107,7 +106,7 @@ func dequeOf(p dequePayload) (Deque, error) {
 // Singleton is a Python object that exists only once.
 type Singleton string
 
-// The singletons.
+// These are the singletons.
 const (
 	Ellipsis       Singleton = "Ellipsis"
 	NotImplemented Singleton = "NotImplemented"

@@ -44,11 +44,10 @@ func dateOf(text string) (Date, error) {
 // TimeOfDay is a Python time: a time without a date.
 type TimeOfDay struct {
 	Hour, Minute, Second, Microsecond int
-	// Zone is "" for a naive time, "UTC", a name of the IANA database, or an
+	// Zone is the time zone: "" for a naive time, "UTC", a name of the IANA database, or an
 	// offset such as "+01:00".
 	Zone string
-	// Fold is true for the second of two equal clock readings, when clocks are set
-	// back.
+	// Fold is true for the second of two equal clock readings after clocks are set back.
 	Fold bool
 }
 
@@ -92,7 +91,7 @@ func checkZone(zone string) error {
 	return fmt.Errorf("%.40q is neither UTC, a zone of the IANA database, nor an offset", zone)
 }
 
-// zoneOffset returns the seconds of a zone that is written as an offset.
+// zoneOffset returns the seconds of a zone in the form of an offset.
 func zoneOffset(zone string) (int, bool) {
 	for _, layout := range offsetLayouts {
 		if t, err := time.Parse(layout, zone); err == nil && len(zone) == len(layout) {
@@ -121,8 +120,8 @@ func zoneLocation(zone string, load func(string) *time.Location) (*time.Location
 	return nil, fmt.Errorf("the zone %.40q is not in this machine's time zone database", zone)
 }
 
-// zoneText returns the name or offset of a location when there is no date that
-// would determine its offset.
+// zoneText returns the name or the offset of a location. No date is known that would determine
+// the offset.
 func zoneText(t time.Time) string {
 	if t.Location() == Naive {
 		return ""
@@ -142,11 +141,11 @@ func zoneText(t time.Time) string {
 	return text
 }
 
-// Timedelta is a Python timedelta. Its range is wider than that of time.Duration,
-// which ends at 292 years: if the target does not name a type, only a value beyond
-// that is decoded into a Timedelta.
+// Timedelta is a Python timedelta. Its range is wider than that of time.Duration, which ends at
+// 292 years. If the target does not determine a type, only a value beyond 292 years is decoded
+// into a Timedelta.
 type Timedelta struct {
-	// Days may be negative; Seconds and Microseconds are not, as in Python.
+	// Days may be negative. Seconds and Microseconds are never negative, as in Python.
 	Days, Seconds, Microseconds int64
 }
 
@@ -162,7 +161,7 @@ func TimedeltaOf(d time.Duration) Timedelta {
 
 const maxTimedeltaDays = 999_999_999
 
-// Duration returns the time.Duration, and false when it is beyond 292 years.
+// Duration returns the value as a time.Duration, and false if it is beyond 292 years.
 func (d Timedelta) Duration() (time.Duration, bool) {
 	const maxDays = (1<<63-1)/(usPerDay*1000) + 1
 	if d.Days > maxDays || d.Days < -maxDays {
@@ -179,14 +178,15 @@ func (d Timedelta) check() error {
 	return nil
 }
 
-// Timestamp is a pandas Timestamp, which has nanoseconds; a plain time.Time is
-// sent as a datetime.
+// Timestamp is a pandas Timestamp, with nanoseconds. A plain time.Time is sent as a datetime
+// instead.
 type Timestamp struct {
 	Time time.Time
-	// Unit is the resolution: "s", "ms", "us" or "ns". "" means "ns".
+	// Unit is the resolution: "s", "ms", "us" or "ns". Empty means "ns".
 	Unit string
-	// Pytz is set if Python's zone is one of the package pytz, which pandas 2 makes of a name.
-	// Otherwise it is one of zoneinfo. pandas compares the two as different types.
+	// Pytz reports whether Python's zone object comes from the package pytz, as pandas 2
+	// creates it from a name. Otherwise it comes from zoneinfo. pandas treats the two as
+	// different types.
 	Pytz bool
 }
 
@@ -244,8 +244,8 @@ func floorDiv(a, b int64) int64 {
 
 func floorMod(a, b int64) int64 { return a - floorDiv(a, b)*b }
 
-// stepOf returns the length of a numpy unit, or 0 for units without a fixed
-// length and those below a nanosecond.
+// stepOf returns the length of a numpy unit. It returns 0 for units without a fixed length and
+// for units below a nanosecond.
 func stepOf(unit string) time.Duration {
 	switch unit {
 	case "ns":
@@ -271,7 +271,7 @@ func stepOf(unit string) time.Duration {
 // maxUnixSeconds keeps the arithmetic of package time from overflowing.
 const maxUnixSeconds = 1 << 56
 
-// unitTime returns the time that many units after 1970, in UTC.
+// unitTime returns the time at value times multiple units after 1970, in UTC.
 func unitTime(value int64, unit string, multiple int64) (time.Time, bool) {
 	if multiple < 1 || multiple > 1<<31 || value > (1<<63-1)/multiple || value < (-1<<63)/multiple {
 		return time.Time{}, false

@@ -9,29 +9,30 @@ import (
 	"time"
 )
 
-// Column is a column of a [Table], or the values of a [Series] or an [Index].
-// [ColumnOf] makes one from a slice, and [Values] returns one as a slice.
+// Column is a column of a [Table], or the values of a [Series] or an [Index]. [ColumnOf]
+// converts a slice to a Column, and [Values] converts it back.
 type Column struct {
 	// Name is the label, usually a string. Nil means no label.
 	Name any
 	// Dtype is the pandas name: "float64", "Int64", "str", "object", "category",
 	// "datetime64[ns, Europe/Berlin]", "range".
 	Dtype string
-	// Data has the values. For a category it has the codes, for a time with a zone
-	// the time in UTC, and for a str strings and nil.
+	// Data contains the values. For a category it contains the codes, for times with a zone the
+	// times in UTC, and for a str strings and nil.
 	Data Array
-	// Pytz is that of [Timestamp], for the times of a column with a zone.
+	// Pytz has the meaning of [Timestamp].Pytz, for a column of times with a zone.
 	Pytz bool
-	// Mask tells which values are missing, for the dtypes that have a mask; otherwise it is
-	// nil.
+	// Mask reports which values are missing. It is nil for dtypes without a mask.
 	Mask []bool
-	// Categories has the values for the codes of a category; the code -1 means missing.
+	// Categories contains the values for the codes of a category. The code -1 means a missing
+	// value.
 	Categories *Column
 	Ordered    bool
-	// Range is the index of a table that has no other, in place of Data.
+	// Range is the default index of a table, which replaces Data; nil otherwise.
 	Range *Range
 	// Freq is the pandas name of the step of an index of times, such as "D" or "15min". It is
-	// empty for other columns, and must be emptied when the times no longer follow it.
+	// empty for other columns. Clear it if you change the times so that they no longer have
+	// this step.
 	Freq string
 }
 
@@ -132,8 +133,8 @@ func (c Column) Len() int {
 	return c.Data.Len()
 }
 
-// At returns a value as [Array.At] does. A missing value is [NA], or nil in a
-// column of strings.
+// At returns a value, of the types of [Array.At]. A missing value is [NA], or nil in a column
+// of strings.
 func (c Column) At(i int) (any, error) {
 	n, err := c.check(math.MaxInt)
 	if err != nil {
@@ -149,7 +150,7 @@ func (c Column) At(i int) (any, error) {
 	return at(i)
 }
 
-// reader returns the function that reads a value of a valid column.
+// reader returns a function that reads the values of a valid column.
 func (c Column) reader() (func(i int) (any, error), error) {
 	if c.Range != nil {
 		return func(i int) (any, error) { return c.Range.Start + int64(i)*c.Range.Step, nil }, nil
@@ -185,8 +186,8 @@ func (c Column) reader() (func(i int) (any, error), error) {
 	}, err
 }
 
-// Values returns the values of a column in a type that can hold each exactly. A
-// missing value can only be stored in a pointer.
+// Values returns the values of a column as a type that can represent each one exactly. A
+// missing value needs a pointer type.
 func Values[T any](c Column) ([]T, error) {
 	n, err := c.check(DefaultMaxElements)
 	if err != nil {
@@ -219,10 +220,10 @@ func (c Column) each(target func(i int) reflect.Value) error {
 	return nil
 }
 
-// ColumnOf copies a slice into a column. Numbers, bools, time.Time and
-// time.Duration become columns of the matching dtype, strings become a str, and
-// pointers to numbers, bools and strings become columns in which nil is
-// missing. Everything else becomes a column of objects, encoded one by one.
+// ColumnOf copies a slice into a column. Numbers, bools, time.Time and time.Duration become
+// columns of the matching dtype. Strings become a str. Pointers to numbers, bools and strings
+// become columns in which nil is a missing value. Other types become a column of objects,
+// encoded one by one.
 func ColumnOf[T any](name any, values []T) (Column, error) {
 	return columnOf(name, reflect.ValueOf(values))
 }
@@ -244,7 +245,7 @@ func columnOf(name any, values reflect.Value) (Column, error) {
 		element = element.Elem()
 	}
 	number := numberColumns[element.Kind()]
-	if element.PkgPath() != "" { // perhaps a type with a form of its own
+	if element.PkgPath() != "" { // the type may have its own form
 		return objectColumn(name, "object", values), nil
 	}
 	if element.Kind() == reflect.String {
@@ -326,8 +327,8 @@ func objectColumn(name any, dtype string, values reflect.Value) Column {
 	return Column{Name: name, Dtype: dtype, Data: Array{Dtype: objectDtype, Shape: []int{len(objects)}, Objects: objects}}
 }
 
-// timeColumn uses nanoseconds where they suffice, from 1678 to 2262, and
-// microseconds otherwise. The zone is that of the first time.
+// timeColumn returns a column of times in nanoseconds if their range suffices, from 1678 to
+// 2262, and in microseconds otherwise. The zone is that of the first time.
 func timeColumn(name any, times []time.Time) (Column, error) {
 	unit, zone := "ns", ""
 	for i, t := range times {

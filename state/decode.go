@@ -11,13 +11,12 @@ var (
 	textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
-// Unmarshal decodes a document into the value that v points to, within the
-// default [Bounds]. Errors are *[DecodeError] or *[LimitError], or wrap an
-// error of a [PythonUnmarshaler] or encoding.TextUnmarshaler. After an error v
-// may hold a part of the value.
+// Unmarshal decodes a document into the value that v points to, within the default [Bounds].
+// Errors are *[DecodeError] or *[LimitError], or wrap an error of a [PythonUnmarshaler] or
+// encoding.TextUnmarshaler. After an error v may contain a part of the value.
 func Unmarshal(doc []byte, v any) error { return UnmarshalLimits(doc, v, Bounds{}) }
 
-// UnmarshalLimits is [Unmarshal] with other limits.
+// UnmarshalLimits is like [Unmarshal], but with other limits.
 func UnmarshalLimits(doc []byte, v any, limits Bounds) error {
 	return unmarshal(doc, nil, v, limits, false)
 }
@@ -41,8 +40,8 @@ func unmarshal(doc []byte, blobs Blobs, v any, limits Bounds, json bool) error {
 // decoder stores the values that the scanner reads.
 type decoder struct {
 	scanner
-	json    bool // the value was JSON: see FromJSON
-	ordered bool // every dict becomes a Dict if the target names no type
+	json    bool // the value comes from JSON: see FromJSON
+	ordered bool // a dict becomes a Dict if the target does not determine a type
 }
 
 func newDecoder(doc []byte, blobs Blobs, limits Bounds) (*decoder, error) {
@@ -92,7 +91,7 @@ func (d *decoder) refused(what string, v reflect.Value) error {
 	return &DecodeError{Offset: d.pos, Type: v.Type(), Reason: fmt.Sprintf("%s cannot be stored in %s", what, v.Type())}
 }
 
-// assign stores a value whose opening has been read, and which begins at start.
+// assign stores a value that begins at start and whose opening has been read.
 func (d *decoder) assign(start int, n node, v reflect.Value) error {
 	t := v.Type()
 	switch t {
@@ -194,7 +193,7 @@ func (d *decoder) custom(start int, n node, pointer reflect.Value) (bool, error)
 	return true, nil
 }
 
-// value reads to the end of a value and returns it as a document of its own.
+// value reads to the end of a value and returns it as a separate document.
 func (d *decoder) value(start int, n node) (Value, error) {
 	deepest, opaque, depth := d.deepest, d.opaque, d.depth
 	d.opaque = n.kind == KindOpaque
@@ -203,7 +202,7 @@ func (d *decoder) value(start int, n node) (Value, error) {
 	case n.floats() != nil:
 		d.deepest++
 	case n.container():
-		depth-- // it has been entered
+		depth-- // its opening has been read
 	}
 	if err := d.discard(n); err != nil {
 		return Value{}, err
@@ -242,7 +241,7 @@ func (d *decoder) discard(n node) error {
 	return nil
 }
 
-// items calls read for each item of a container, which must read it.
+// items calls read for each item of a container. read must read the item.
 func (d *decoder) items(n node, read func(i int) error) error {
 	if !d.skip("]") {
 		for i := 0; ; i++ {

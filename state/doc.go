@@ -1,7 +1,6 @@
 // Package state converts Go values to Python values and back.
 //
-// [Marshal] and [Unmarshal] work like those of encoding/json, with Python on
-// the other side:
+// [Marshal] and [Unmarshal] work like those of encoding/json, with Python on the other side:
 //
 //	Go                                Python             back in Go, into any
 //	nil, nil pointer                  None               nil
@@ -33,15 +32,13 @@
 //	encoding.TextMarshaler            str                string
 //	(refused)                         anything else      Opaque
 //
-// Integers never pass through a float, and 1.0 stays a float. NaN, the
-// infinities and -0.0 survive. A value decoded into a typed target must be of
-// the kind that the table pairs with it. Beyond that, these are accepted: an
-// int into a float target when it is exact, a tuple or set into a slice, a list
-// or tuple of the right length into an array, a bytearray into []byte, a dict
-// into a struct, an Instance wherever its base is accepted, a Scalar into a
-// number that can hold it, an Array into slices, a Timestamp into time.Time, a
-// str in RFC 3339 into time.Time, a UUID or Decimal into an
-// encoding.TextUnmarshaler.
+// Integers never pass through a float, and 1.0 stays a float. NaN, the infinities and -0.0
+// survive. A value decoded into a typed target must be of the kind in the same row of the
+// table. These combinations are also accepted: an int into a float target when it is exact, a
+// tuple or set into a slice, a list or tuple of the right length into an array, a bytearray
+// into []byte, a dict into a struct, an Instance wherever its base is accepted, a Scalar into a
+// number that can hold it, an Array into slices, a Timestamp into time.Time, a str in RFC 3339
+// into time.Time, a UUID or Decimal into an encoding.TextUnmarshaler.
 //
 // Some values change on the way:
 //
@@ -64,51 +61,46 @@
 //     tell it in full.
 //   - Shared references are copied.
 //
-// Channels, functions, unsafe pointers, cycles, times before year 1, nesting
-// deeper than [DefaultMaxDepth], and values of more than [DefaultMaxBytes] are
-// refused, with the path to the value. Python values that have no Go form
-// arrive as Opaque: functions, classes, modules, generators, exceptions, open
-// files, regular expressions, addresses, time zones, a matrix or masked array,
-// a MultiIndex, periods, a pandas Timedelta. So do objects that no other kernel
+// Channels, functions, unsafe pointers, cycles, times before year 1, nesting deeper than
+// [DefaultMaxDepth], and values of more than [DefaultMaxBytes] are refused, with the path to
+// the value. Python values that have no Go form arrive as Opaque: functions, classes, modules,
+// generators, exceptions, open files, regular expressions, addresses, time zones, a matrix or
+// masked array, a MultiIndex, periods, a pandas Timedelta. So do objects that no other kernel
 // could make again, with the reason: their class was made in a function, for example.
 //
 // # Arrays and tables
 //
-// A slice of numbers becomes a list, for which Python makes an object per
-// number. [ArrayOf] makes an ndarray instead, one block of memory on both
-// sides, and [Elements] returns its elements; [TableOf] and [Rows] do the same
-// for slices of structs and DataFrames. If the kernel's Python does not have
-// numpy, pandas or PIL, it refuses such a value with an error that names the
-// variable and the library; the value never becomes a list.
+// A slice of numbers becomes a list, for which Python makes an object per number. [ArrayOf]
+// makes an ndarray instead, one block of memory on both sides, and [Elements] returns its
+// elements; [TableOf] and [Rows] do the same for slices of structs and DataFrames. If the
+// kernel's Python does not have numpy, pandas or PIL, it refuses such a value with an error
+// that names the variable and the library; the value never becomes a list.
 //
 // # Structs
 //
-// A struct becomes a dict of its exported fields. The tag `py:"name,omitempty"`
-// sets the key and omits the field when it is zero; `py:"-"` always omits it. A
-// field without this tag follows its tag json, and without either its key is its
-// name. Fields of embedded structs without a name in a tag are treated as the outer
-// struct's own. When decoding, a key finds its field by this name or, as with
-// encoding/json, by one that differs only in case; a key without a field is ignored,
-// and a field without a key keeps its value.
+// A struct becomes a dict of its exported fields. The tag `py:"name,omitempty"` sets the key
+// and omits the field when it is zero; `py:"-"` always omits it. A field without this tag
+// follows its tag json, and without either its key is its name. Fields of embedded structs
+// without a name in a tag are treated as the outer struct's own. When decoding, a key finds its
+// field by this name or, as with encoding/json, by one that differs only in case; a key without
+// a field is ignored, and a field without a key keeps its value.
 //
 // # State
 //
-// [State] is a set of named values, each encoded and hashed once, that a run
-// sends to a sandbox and reads back.
+// [State] is a set of named values, each encoded and hashed once, that a run sends to a sandbox
+// and reads back.
 //
-// [State.WriteTo] saves a state to a file, and [Load] reads it: a new sandbox
-// continues where an old one stopped.
+// [State.WriteTo] saves a state to a file, and [Load] reads it: a new sandbox continues where
+// an old one stopped.
 //
 // # The wire
 //
-// A document is strict JSON, {"v":1,"value":…}, without white space. None,
-// bool, int within 64 bits, finite floats, str, list and dict with string keys
-// are plain JSON; a float always has a point or an exponent. Everything else is
-// an object whose first key is "$" and names the kind; a dict that has the key
-// "$" is written as pairs. Kinds that are made of others are
-// {"$":kind,"value":…}. In a [Value], bytes of 64 KiB and more are stored
-// beside the document, which has {"$":"blob","sha256":…,"size":…} in their
-// place; [Marshal] writes them as base64. The encoding is canonical: equal
-// values of the same types and order have the same bytes here and in the Python
-// codec, so a hash shows every change.
+// A document is strict JSON, {"v":1,"value":…}, without white space. None, bool, int within 64
+// bits, finite floats, str, list and dict with string keys are plain JSON; a float always has a
+// point or an exponent. Everything else is an object whose first key is "$" and names the kind;
+// a dict that has the key "$" is written as pairs. Kinds that are made of others are
+// {"$":kind,"value":…}. In a [Value], bytes of 64 KiB and more are stored beside the document,
+// which has {"$":"blob","sha256":…,"size":…} in their place; [Marshal] writes them as base64.
+// The encoding is canonical: equal values of the same types and order have the same bytes here
+// and in the Python codec, so a hash shows every change.
 package state

@@ -25,8 +25,7 @@ type dtype struct {
 	fields   []recordField
 }
 
-// recordField is a field of a structured dtype; a field without a name is
-// padding.
+// recordField is a field of a structured dtype. A field without a name is padding.
 type recordField struct {
 	name   string
 	offset int
@@ -42,7 +41,7 @@ const (
 
 var dtypeText = lazyregexp.New(`^([<>|])([biufcSUVMmO])(\d{0,9})(?:\[(\d{0,9})([a-zA-Z]{1,2})\])?$`)
 
-// widths are the sizes that an element of each kind may have.
+// widths contains the allowed sizes of an element for each kind.
 var widths = map[byte][]int{'b': {1}, 'i': {1, 2, 4, 8}, 'u': {1, 2, 4, 8}, 'f': {2, 4, 8}, 'c': {8, 16}, 'M': {8}, 'm': {8}}
 
 func parseDtype(text string) (dtype, error) {
@@ -125,8 +124,8 @@ func parseRecord(text []byte, depth int) (dtype, error) {
 	return record, nil
 }
 
-// elementCount multiplies the lengths of a shape. It refuses negative lengths
-// and products beyond limit.
+// elementCount multiplies the lengths of a shape. It returns an error for negative lengths and
+// for products beyond limit.
 func elementCount(shape []int, limit int) (int, error) {
 	n := uint64(1)
 	for _, side := range shape {
@@ -147,8 +146,8 @@ func elementCount(shape []int, limit int) (int, error) {
 	return int(n), nil
 }
 
-// value returns one element in its Go form. A datetime64 or timedelta64 that Go
-// cannot hold is an error.
+// value returns one element as a Go value. It returns an error for a datetime64 or timedelta64
+// that Go cannot represent.
 func (t dtype) value(b []byte) (any, error) {
 	switch t.kind {
 	case 'b':
@@ -203,7 +202,7 @@ func (t dtype) float(b []byte) float64 {
 	return math.Float64frombits(t.order.Uint64(b))
 }
 
-// half widens a 16-bit float.
+// half converts a 16-bit float.
 func half(h uint16) float64 {
 	exponent, fraction := int(h>>10&0x1f), float64(h&0x3ff)
 	f := math.Ldexp(1+fraction/1024, exponent-15)
@@ -249,7 +248,7 @@ func (t dtype) time(value int64) (any, error) {
 	}
 	var seconds, us int64
 	switch {
-	case step == 1: // a nanosecond: a Duration holds them all
+	case step == 1: // a Duration can represent any number of nanoseconds
 		return time.Duration(value), nil
 	case t.multiple > math.MaxInt64/step || value > math.MaxInt64/(step*t.multiple) || value < math.MinInt64/(step*t.multiple):
 		if step < 1_000_000_000 {

@@ -15,11 +15,11 @@ import (
 const (
 	documentStart = `{"v":1,"value":`
 	documentEnd   = `}`
-	// packFrom is the length from which a list of floats is written as one block
-	// of 8-byte words, which takes a tenth of the time of text on both sides.
+	// packFrom is the length from which a list of floats is written as one block of 8-byte
+	// words. A block takes a tenth of the time of text on both sides.
 	packFrom = 16
-	// trackFrom is the depth from which references are remembered to find cycles:
-	// most values never get that deep, and a cycle always does.
+	// trackFrom is the depth from which the encoder records references to find cycles. Most
+	// values are less deep, and every cycle reaches this depth.
 	trackFrom = 64
 )
 
@@ -57,7 +57,7 @@ func Marshal(v any) ([]byte, error) {
 	return e.buf, err
 }
 
-// marshal encodes a value, detached from its blobs or in one piece.
+// marshal encodes a value. With detached, large byte strings become blobs.
 func marshal(v any, detached bool) (encoder, error) {
 	e := encoder{detached: detached}
 	size := 0
@@ -78,9 +78,9 @@ func marshal(v any, detached bool) (encoder, error) {
 	return e, nil
 }
 
-// countable refuses a value with more parts than [DefaultMaxNodes], because no
-// decoder takes it by default. It reads only large documents: only they can have so
-// many parts.
+// countable returns an error for a value with more parts than [DefaultMaxNodes], because
+// decoders refuse it by default. It reads only large documents, because small ones cannot have
+// so many parts.
 func (e *encoder) countable() error {
 	const (
 		leastNode  = 2 // bytes of the smallest part of a list, with its comma
@@ -93,8 +93,8 @@ func (e *encoder) countable() error {
 	return err
 }
 
-// sizeHint estimates the size, so that large leaves are not copied as the
-// buffer grows.
+// sizeHint estimates the size of the document, so that large byte strings are not copied when
+// the buffer grows.
 func sizeHint(v any) int {
 	const frame = 128
 	switch v := v.(type) {
@@ -116,20 +116,19 @@ func sizeHint(v any) int {
 	return frame
 }
 
-// encoder writes one value. frozen is above zero inside values that Python must
-// be able to hash.
+// encoder writes one value. frozen is above zero inside values that must be hashable in Python.
 type encoder struct {
 	buf   []byte
 	depth int
-	// deepest is the depth of the value.
+	// deepest is the depth of the value so far.
 	deepest int
 	frozen  int
 	seen    map[visit]struct{}
-	// detached means that large leaves are written to blobs.
+	// detached means that large byte strings are written to blobs.
 	detached bool
 	blobs    Blobs
-	beside   int  // bytes of the leaves in blobs
-	large    bool // the value is over the size limit and incomplete
+	beside   int  // bytes in blobs
+	large    bool // the value exceeds the size limit and is incomplete
 }
 
 // room reports whether n more bytes may be added. If not, the caller neither copies
@@ -147,7 +146,7 @@ type visit struct {
 	typ     reflect.Type
 }
 
-// any encodes the value of an interface; the everyday types need no reflection.
+// any encodes the value of an interface. It uses no reflection for common types.
 func (e *encoder) any(v any) error {
 	switch v := v.(type) {
 	case nil:
@@ -260,7 +259,7 @@ func (e *encoder) reference(v reflect.Value) error {
 			return err
 		}
 	}
-	// A chain of pointers alone can also be a cycle.
+	// A chain of pointers can also be a cycle.
 	leave, err := e.enter(v, 0)
 	if err != nil {
 		return err
@@ -269,7 +268,7 @@ func (e *encoder) reference(v reflect.Value) error {
 	return e.value(v.Elem())
 }
 
-// custom encodes types that choose their own form.
+// custom encodes a value whose type chooses its own form.
 func (e *encoder) custom(v reflect.Value) (done bool, err error) {
 	t := v.Type()
 	if !t.Implements(marshalerType) && !t.Implements(textMarshaler) {
@@ -305,7 +304,8 @@ func (e *encoder) custom(v reflect.Value) (done bool, err error) {
 	return false, nil
 }
 
-// enter counts a level, and finds cycles among the references of the levels.
+// enter counts a level of nesting, and finds cycles among the references of the levels. The
+// caller must call leave.
 func (e *encoder) enter(v reflect.Value, length int) (leave func(), err error) {
 	if e.depth++; e.depth > DefaultMaxDepth {
 		return nil, &LimitError{Limit: "MaxDepth", Max: DefaultMaxDepth}
@@ -325,7 +325,7 @@ func (e *encoder) enter(v reflect.Value, length int) (leave func(), err error) {
 	return func() { e.depth--; delete(e.seen, at) }, nil
 }
 
-// unhashable refuses kinds that cannot be a key or in a set in Python.
+// unhashable returns an error for a kind that cannot be a dict key or in a set in Python.
 func (e *encoder) unhashable(kind Kind) error {
 	if e.frozen == 0 {
 		return nil
@@ -333,7 +333,7 @@ func (e *encoder) unhashable(kind Kind) error {
 	return &UnsupportedValueError{Reason: fmt.Sprintf("Python cannot have a %s as a key or in a set", kind)}
 }
 
-// refused reports a value that its own type found invalid.
+// refused returns the error for a value that its own type found invalid.
 func refused(err error) error {
 	if limit, ok := errors.AsType[*LimitError](err); ok {
 		return limit

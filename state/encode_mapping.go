@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// entry is an encoded key and its value.
+// entry is an encoded key with its encoded value.
 type entry struct {
 	key   []byte
 	order reflect.Value
@@ -46,7 +46,8 @@ func (e *encoder) mapping(v reflect.Value) error {
 	return e.entries(entries)
 }
 
-// entryOrder sorts numbers by value and everything else by its encoding.
+// entryOrder returns the order of entries: by number for keys that are numbers, and by the
+// encoding for all others.
 func entryOrder(t reflect.Type) func(a, b entry) int {
 	switch t.Kind() {
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
@@ -82,7 +83,7 @@ func (e *encoder) dict(v reflect.Value) error {
 	return e.entries(entries)
 }
 
-// dollar is the one string key that would make a dict look like the envelope.
+// dollar is the only string key with which a dict would look like the envelope.
 const dollar = `"$"`
 
 func (e *encoder) entries(entries []entry) error {

@@ -120,7 +120,7 @@ func (e *encoder) packed(v reflect.Value) (done bool, err error) {
 	}
 	e.text(`"`)
 	e.buf = slices.Grow(e.buf, base64.StdEncoding.EncodedLen(8*len(floats))+2)
-	// Three words at a time are 24 bytes, which base64 divides evenly.
+	// Three words have 24 bytes, which base64 encodes without padding.
 	for block := range slices.Chunk(floats, 3*64) {
 		e.buf = base64.StdEncoding.AppendEncode(e.buf, raw(block))
 	}
@@ -189,7 +189,7 @@ func (e *encoder) set(kind Kind, items []reflect.Value) error {
 	return nil
 }
 
-// hashable encodes a key or an item of a set, separately from the output.
+// hashable encodes a key or an item of a set into a separate buffer.
 func (e *encoder) hashable(v reflect.Value) ([]byte, error) {
 	start := len(e.buf)
 	e.frozen++

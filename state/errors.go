@@ -6,11 +6,11 @@ import (
 	"reflect"
 )
 
-// UnsupportedTypeError reports a Go type that has no Python form.
+// UnsupportedTypeError reports a Go type without a Python form.
 type UnsupportedTypeError struct {
 	Type reflect.Type
-	// Path leads from the value passed in to the refused one, as in
-	// `["Servers"][2]["Conn"]`. An empty path means the value itself.
+	// Path is the path from the value passed in to the refused one, such as
+	// `["Servers"][2]["Conn"]`. Empty means the value itself.
 	Path string
 }
 
@@ -18,8 +18,8 @@ func (e *UnsupportedTypeError) Error() string {
 	return fmt.Sprintf("state: %s: %s has no Python form", place(e.Path), e.Type)
 }
 
-// UnsupportedValueError reports a value of an allowed type that Python or the
-// envelope cannot hold: a string that is not UTF-8, a cycle, a list as a key.
+// UnsupportedValueError reports a value of a supported type that Python or the envelope cannot
+// represent: a string that is not UTF-8, a cycle, a list as a key.
 type UnsupportedValueError struct {
 	Path   string
 	Reason string
@@ -29,7 +29,7 @@ func (e *UnsupportedValueError) Error() string {
 	return fmt.Sprintf("state: %s: %s", place(e.Path), e.Reason)
 }
 
-// LimitError reports a value that is over a limit.
+// LimitError reports a value that exceeds a limit.
 type LimitError struct {
 	// Limit is the name of the field of [Bounds], such as "MaxBytes".
 	Limit string
@@ -41,14 +41,13 @@ func (e *LimitError) Error() string {
 	return fmt.Sprintf("state: %s: more than %s allows (%d)", place(e.Path), e.Limit, e.Max)
 }
 
-// DecodeError reports a malformed document, or a value that does not fit the Go
-// type that it was decoded into.
+// DecodeError reports a malformed document, or a value that does not fit the Go type of its
+// target.
 type DecodeError struct {
 	Path string
 	// Offset is the position in bytes where decoding stopped.
 	Offset int
-	// Type is the Go type that did not fit. Nil means that the document is
-	// malformed.
+	// Type is the Go type of the target. Nil means that the document is malformed.
 	Type   reflect.Type
 	Reason string
 }
@@ -57,8 +56,7 @@ func (e *DecodeError) Error() string {
 	return fmt.Sprintf("state: decode %s (byte %d): %s", place(e.Path), e.Offset, e.Reason)
 }
 
-// maxPath bounds the length of a path in an error, because its keys come from
-// outside.
+// maxPath limits the length of a path in an error, because its keys come from outside.
 const maxPath = 256
 
 func place(path string) string {
@@ -71,8 +69,8 @@ func place(path string) string {
 	return path
 }
 
-// within puts a step in front of the path that an error carries. Paths are
-// built while the error is returned, so that success costs nothing.
+// within adds a step before the path in an error. The path is built while the error is
+// returned, so that success has no cost.
 func within(err error, step string) error {
 	var path *string
 	if e, ok := errors.AsType[*UnsupportedTypeError](err); ok {
@@ -86,7 +84,7 @@ func within(err error, step string) error {
 	} else {
 		return fmt.Errorf("%s: %w", step, err)
 	}
-	// A deep path is cut at its far end: readers look for its start.
+	// A deep path is cut at its end, because its beginning is more useful.
 	*path = step + *path
 	if len(*path) > 2*maxPath {
 		*path = (*path)[:2*maxPath]

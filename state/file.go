@@ -30,14 +30,14 @@ const (
 	maxNameBytes = 1 << 12
 )
 
-// FormatError reports a saved state that is damaged or cut off, or a file that
-// is not a saved state.
+// FormatError reports a saved state that is damaged or incomplete, or a file that is not a
+// saved state.
 type FormatError struct {
-	// Offset is the byte where reading stopped.
+	// Offset is the position in bytes where reading stopped.
 	Offset int64
 	Reason string
-	// Err is the cause, if it adds information. It is io.ErrUnexpectedEOF for a file that is
-	// cut off.
+	// Err is the cause, if it adds information. It is io.ErrUnexpectedEOF for an incomplete
+	// file.
 	Err error
 }
 
@@ -51,11 +51,11 @@ func (e *FormatError) Error() string {
 
 func (e *FormatError) Unwrap() error { return e.Err }
 
-// WriteTo saves the current values of the state, in the form that [Load] reads: a new
-// sandbox continues with it where an old one stopped. Large content that several values
-// share is written once. A value that exists only in its sandbox ([Opaque]) is saved as
-// such. A file of more than [DefaultMaxBytes], or with values that were parsed within larger
-// [Bounds] than the default ones, needs such Bounds in Load.
+// WriteTo saves the current values of the state in the form that [Load] reads, so that a new
+// sandbox can continue from there. It writes large content that several values share only once.
+// It also saves a value that exists only in its sandbox ([Opaque]). [Load] needs larger
+// [Bounds] for a file of more than [DefaultMaxBytes], and for values that were parsed with
+// larger Bounds than the default ones.
 func (s *State) WriteTo(w io.Writer) (int64, error) {
 	f := &fileWriter{w: bufio.NewWriter(w), sum: sha256.New()}
 	f.write([]byte(fileMagic), []byte{fileVersion})
@@ -102,10 +102,10 @@ func (f *fileWriter) write(parts ...[]byte) {
 	}
 }
 
-// Load reads a state that [State.WriteTo] saved; the source need not be trusted. It reads no
-// further than the end of the state if r is an io.ByteReader. Every value is held to the
-// limits, and MaxBytes bounds the file as well. The error is a *[FormatError], a
-// *[LimitError], a *[NameError] or a *[DecodeError].
+// Load reads a state that [State.WriteTo] saved. The source need not be trusted. Load does not
+// read beyond the end of the state if r is an io.ByteReader. limits applies to each value, and
+// its MaxBytes also to the file. The error is a *[FormatError], a *[LimitError], a *[NameError]
+// or a *[DecodeError].
 func Load(r io.Reader, limits Bounds) (*State, error) {
 	buffered, ok := r.(interface {
 		io.Reader
@@ -154,7 +154,7 @@ type fileReader struct {
 
 func (f *fileReader) fail(reason string, err error) error { return &FormatError{f.n, reason, err} }
 
-// read reads n bytes, and allocates memory only as they arrive.
+// read reads n bytes. It allocates memory only as the bytes arrive.
 func (f *fileReader) read(n int) ([]byte, error) {
 	var b bytes.Buffer
 	got, err := io.CopyN(&b, f.r, int64(n))

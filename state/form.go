@@ -8,19 +8,20 @@ import (
 	"time"
 )
 
-// form is implemented by the types whose document is {"$":kind,"value":…}. The
-// value, their payload, is made of simpler values.
+// form is implemented by the types with the document {"$":kind,"value":…}. The value, called
+// the payload, consists of simpler values.
 type form interface {
 	form() (Kind, any, error)
 }
 
-// forms holds the readers of forms by kind. A reader reads the value from its payload and checks it.
+// forms contains the readers of forms by kind. A reader decodes the payload and checks the
+// value.
 var forms map[Kind]func(*decoder) (any, error)
 
-// formTypes are the types that implement form.
+// formTypes contains the types that implement form.
 var formTypes = map[reflect.Type]bool{}
 
-func init() { // not as a literal: the readers refer back to the map
+func init() { // set here, because a literal would refer to itself through the readers
 	forms = map[Kind]func(*decoder) (any, error){
 		KindComplex:   formOf(complexOf),
 		KindFraction:  formOf(ratOf),
@@ -67,8 +68,7 @@ func formOf[P, T any](build func(P) (T, error)) func(*decoder) (any, error) {
 	}
 }
 
-// unhashableKinds are the kinds that cannot be a key in Python although their
-// payload could be one.
+// unhashableKinds lists the kinds that cannot be a key in Python, although their payload could.
 var unhashableKinds = map[Kind]bool{
 	KindSlice: true, KindDeque: true, KindArray: true, KindTable: true, KindSeries: true, KindIndex: true, KindImage: true,
 	KindDefaultDict: true,
@@ -81,7 +81,7 @@ func (e *encoder) form(kind Kind, payload any) error {
 			return err
 		}
 	}
-	// To Python, the parts of the payload are not values of their own.
+	// For Python, the parts of the payload are not separate values.
 	frozen := e.frozen
 	e.frozen = 0
 	defer func() { e.frozen = frozen }()
@@ -126,7 +126,7 @@ func (d *decoder) assignForm(start int, n node, v reflect.Value) error {
 	return d.fit(start, n, x, v)
 }
 
-// fit stores a finished value in v if nothing is lost.
+// fit stores a decoded value in v if nothing is lost.
 func (d *decoder) fit(start int, n node, x any, v reflect.Value) error {
 	if from := reflect.ValueOf(x); from.IsValid() && from.Type().AssignableTo(v.Type()) {
 		v.Set(from)

@@ -14,8 +14,8 @@ type Image struct {
 	// Mode is PIL's mode: "RGB", "RGBA", "L", "P", "CMYK".
 	Mode          string
 	Width, Height int
-	// PNG is the file, for the modes that PNG supports; for others Raw has the
-	// pixels as PIL's tobytes returns them.
+	// PNG is the file, for the modes that PNG supports. For other modes Raw contains the pixels
+	// in the form of PIL's tobytes.
 	PNG, Raw []byte
 }
 
@@ -34,8 +34,7 @@ func ImageOf(m image.Image) (Image, error) {
 	if _, ok := m.(*image.Gray); ok {
 		out.Mode = "L"
 	} else {
-		// A PNG has no alpha channel if all of the image is opaque; then the mode
-		// is RGB.
+		// The PNG of an opaque image has no alpha channel; the mode is then RGB.
 		if opaque, ok := m.(interface{ Opaque() bool }); ok && opaque.Opaque() {
 			out.Mode = "RGB"
 		}
@@ -48,7 +47,7 @@ func ImageOf(m image.Image) (Image, error) {
 	return out, out.check(DefaultMaxPixels)
 }
 
-// Decode returns the pixels of an image with a PNG. Other modes are an error.
+// Decode returns the pixels of an image with a PNG. It returns an error for other modes.
 func (m Image) Decode() (image.Image, error) {
 	if m.PNG == nil {
 		return nil, fmt.Errorf("state: an image of the mode %.16q has no PNG: use Raw", m.Mode)
@@ -80,8 +79,8 @@ func rawBits(mode string) int {
 	return 0
 }
 
-// check refuses an image whose dimensions do not match its bytes: code that
-// decodes it must be able to trust them.
+// check returns an error for an image whose dimensions do not match its bytes, because code
+// that decodes it must be able to trust them.
 func (m Image) check(limit int) error {
 	if m.Width < 0 || m.Height < 0 || len(m.Mode) > 16 {
 		return fmt.Errorf("an image of %dx%d", m.Width, m.Height)

@@ -6,13 +6,12 @@ import (
 	"strings"
 )
 
-// Instance is a value of a class that adds to one of Python's own types, or
-// that consists of named fields. It can be decoded into any target that its
-// Value can be decoded into: a Counter into a map, a dataclass or named tuple
-// into a struct, an IntEnum into an int.
+// Instance is a value of a class that extends a builtin type, or that consists of named fields.
+// It can be decoded into any target of its Value: a Counter into a map, a dataclass or named
+// tuple into a struct, an IntEnum into an int.
 //
-// To recreate it, the kernel must have the class, imported or defined in a
-// cell. Its fields are set directly; __init__ and __post_init__ are not called.
+// To recreate it, the kernel must have the class, imported or defined in a cell. The kernel
+// sets the fields directly and does not call __init__ and __post_init__.
 type Instance struct {
 	// Kind is one of these:
 	//
@@ -24,8 +23,8 @@ type Instance struct {
 	//   - KindNamedTuple, KindDataclass: Value is a dict of the fields in order.
 	//   - KindEnum: Value is the member's value.
 	Kind Kind
-	// Type is the class with its module, such as "collections.Counter"; for an
-	// Enum it ends with the member, as in "__main__.Color.RED".
+	// Type is the class with its module, such as "collections.Counter". For an Enum it ends
+	// with the member, such as "__main__.Color.RED".
 	Type  string
 	Value any
 }
@@ -57,7 +56,7 @@ func (i Instance) form() (Kind, any, error) {
 
 const instanceValue = `,"value":`
 
-// instanceHead reads up to the value of an instance.
+// instanceHead reads an instance up to its value, and returns the class.
 func (d *decoder) instanceHead() (class string, err error) {
 	if err := d.enter(); err != nil {
 		return "", err

@@ -10,12 +10,11 @@ import (
 	"strings"
 )
 
-// FromJSON returns the Python value of a JSON text, as json.loads of Python makes it:
-// a number with a point or an exponent is a float, any other an int.
+// FromJSON returns the Python value of a JSON text, like json.loads of Python: a number with a
+// point or an exponent is a float, any other an int.
 //
-// JSON has no NaN and no infinities, and kernels write null or a string for them.
-// [Value.Decode] therefore stores null, "nan", "inf" and "-inf" of such a value in a
-// float.
+// JSON has no NaN and no infinities, and kernels write null or a string instead. [Value.Decode]
+// of such a value therefore decodes null, "nan", "inf" and "-inf" into a float.
 func FromJSON(text []byte) (Value, error) {
 	var compact bytes.Buffer
 	if err := json.Compact(&compact, text); err != nil {
@@ -31,7 +30,7 @@ func FromJSON(text []byte) (Value, error) {
 	return v, err
 }
 
-// jsonReader reads JSON without white space, which was checked, as Go values.
+// jsonReader decodes checked JSON without white space to Go values.
 type jsonReader struct{ scanner }
 
 func (r *jsonReader) value() (any, error) {
@@ -118,10 +117,10 @@ func (r *jsonReader) number() (any, error) {
 	return i, nil
 }
 
-// maxJSONInt is the most digits of an int that Python itself reads.
+// maxJSONInt is Python's own limit of the digits of an int.
 const maxJSONInt = 4300
 
-// jsonFloat returns the float for null or a string in JSON.
+// jsonFloat returns the float that null or a string in JSON stands for.
 func jsonFloat(n node) (f float64, ok bool) {
 	switch n.kind {
 	case KindNone:

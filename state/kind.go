@@ -1,9 +1,9 @@
 package state
 
-// Kind names a kind of Python value.
+// Kind is a kind of Python value.
 type Kind string
 
-// The kinds of values.
+// These are the kinds of values.
 const (
 	KindNone      Kind = "none"
 	KindBool      Kind = "bool"
@@ -32,7 +32,7 @@ const (
 	// KindSingleton is an object that exists only once: see [Singleton].
 	KindSingleton Kind = "singleton"
 
-	// The kinds of an [Instance].
+	// These are the kinds of an [Instance].
 	KindSubclass    Kind = "subclass"
 	KindDefaultDict Kind = "defaultdict"
 	KindNamedTuple  Kind = "namedtuple"

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// NameError reports a name that no Python variable of a state may have.
+// NameError reports a name that a variable of a state must not have.
 type NameError struct {
 	Name   string
 	Reason string
@@ -18,9 +18,9 @@ func (e *NameError) Error() string {
 	return fmt.Sprintf("state: the name %.64q %s", e.Name, e.Reason)
 }
 
-// CheckName checks whether a Python variable may have this name. The error is a
-// *[NameError]. Keywords, names with double underscores at both ends, and the
-// names of builtins, which code could then no longer use, are refused.
+// CheckName returns a *[NameError] unless a variable of a state may have this name. It refuses
+// keywords, names with double underscores at both ends, and the names of builtins, because code
+// could then no longer use the builtin.
 func CheckName(name string) error {
 	reason := ""
 	switch {

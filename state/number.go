@@ -19,11 +19,10 @@ var (
 	decimalSpecial = lazyregexp.New(`^-?(Infinity|s?NaN(?:[1-9]\d*)?)$`)
 )
 
-// maxDecimalExponent is Python's limit.
+// maxDecimalExponent is Python's limit of the exponent.
 const maxDecimalExponent = 999_999_999_999_999_999
 
-// form returns the text as Python writes it, so that both sides compute the
-// same hash.
+// form returns the text in the form of Python, so that both sides compute the same hash.
 func (d Decimal) form() (Kind, any, error) {
 	if decimalSpecial().MatchString(string(d)) {
 		return KindDecimal, string(d), nil
@@ -49,8 +48,8 @@ func (d Decimal) form() (Kind, any, error) {
 	return KindDecimal, sign + decimalText(digits, exponent, adjusted), nil
 }
 
-// decimalText places the point and the exponent where the specification of
-// decimal arithmetic does.
+// decimalText places the point and the exponent according to the specification of decimal
+// arithmetic.
 func decimalText(digits string, exponent, adjusted int64) string {
 	switch {
 	case exponent == 0:
@@ -68,11 +67,11 @@ func decimalText(digits string, exponent, adjusted int64) string {
 	return fmt.Sprintf("%sE%+d", digits, adjusted)
 }
 
-// maxRatExponent bounds the work that [Decimal.Rat] does for a short text.
+// maxRatExponent limits the work of [Decimal.Rat] for a short text.
 const maxRatExponent = 100_000
 
-// Rat returns the exact number. Infinities, NaNs and exponents beyond 100,000
-// are errors.
+// Rat returns the exact number. It returns an error for infinities, NaNs and exponents beyond
+// 100,000.
 func (d Decimal) Rat() (*big.Rat, error) {
 	parts := decimalNumber().FindStringSubmatch(string(d))
 	if parts == nil {

@@ -11,13 +11,13 @@ import (
 	"unicode/utf8"
 )
 
-// maxShown limits the elements of an array or table that String shows. A larger array or
-// table is described by its shape.
+// maxShown limits the elements of an array or table that String prints. It prints only the
+// shape of a larger one.
 const maxShown = 1000
 
-// String returns the value as text for people and models, as Python's repr writes it.
-// Times are in ISO 8601, and of large arrays, tables and of images only type and size
-// are given. It is not meant to be read back: [Value.Decode] has everything.
+// String returns the value as text for people and models, in the form of Python's repr. Times
+// are in ISO 8601. Large arrays and tables, and images, appear only with their type and size.
+// The text is not meant for parsing: use [Value.Decode].
 func (v Value) String() string {
 	doc, blobs := v.Detached()
 	d, err := newDecoder(doc, blobs, v.limits())
@@ -26,7 +26,7 @@ func (v Value) String() string {
 	}
 	d.ordered = true
 	x, err := d.any()
-	if err != nil { // a dict may have a key twice
+	if err != nil { // a dict may contain a key twice
 		return fmt.Sprintf("<%s: %v>", v.Kind(), err)
 	}
 	return string(appendRepr(nil, x))
@@ -88,7 +88,8 @@ func appendRepr(b []byte, x any) []byte {
 	return appendNamed(b, x)
 }
 
-// appendNamed writes values with a text of their own, most with the name of their type.
+// appendNamed writes values whose text contains the name of their type, and some others with a
+// text of their own.
 func appendNamed(b []byte, x any) []byte {
 	name, text := "", fmt.Sprint(x)
 	switch x := x.(type) {
@@ -154,7 +155,7 @@ func appendDictRepr(b []byte, items Dict) []byte {
 	return append(b, '}')
 }
 
-// appendInstanceRepr writes a class without its module, as most classes do.
+// appendInstanceRepr writes a class without its module, like most Python classes.
 func appendInstanceRepr(b []byte, x Instance) []byte {
 	parts := strings.Split(x.Type, ".")
 	class := parts[len(parts)-1]
@@ -181,11 +182,11 @@ func appendInstanceRepr(b []byte, x Instance) []byte {
 	return append(appendRepr(append(b, class...), x.Value), ')')
 }
 
-// appendDataRepr writes arrays and tables: with their elements if these are few.
+// appendDataRepr writes arrays and tables. It writes the elements if there are few.
 func appendDataRepr(b []byte, x any) []byte {
 	switch x := x.(type) {
 	case Array:
-		// Even without elements, the sides may be long.
+		// An array without elements may still have long dimensions.
 		if n := x.Len(); n == 0 || n > maxShown {
 			return fmt.Appendf(b, "<array of shape %s, dtype %.40s>", appendRepr(nil, tupleOf(x.Shape)), x.Dtype)
 		}

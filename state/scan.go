@@ -19,7 +19,7 @@ type node struct {
 	kind Kind
 	// tagged means that a container is inside an object that names its kind.
 	tagged bool
-	// form means that the payload of a form is next.
+	// form means that the payload of a form follows.
 	form  bool
 	truth bool
 	int   int64
@@ -30,15 +30,14 @@ type node struct {
 	rare any
 }
 
-// floats returns a list that was sent as one block, and nil for any other
-// value.
+// floats returns a list of floats that was sent as one block, and nil for any other value.
 func (n node) floats() []float64 {
 	floats, _ := n.rare.([]float64)
 	return floats
 }
 
-// container reports whether only the opening of the value has been read, and its
-// items are next.
+// container reports whether only the opening of the value has been read, so that its items
+// follow.
 func (n node) container() bool {
 	switch n.kind {
 	case KindList, KindTuple, KindSet, KindFrozenSet, KindDict:
@@ -64,8 +63,8 @@ type scanner struct {
 	deepest int
 	opaque  bool
 	zones   zones
-	// blobs are the blobs that the document may name. Their bytes are copied when
-	// they become part of a value, unless it is only checked.
+	// blobs contains the blobs that the document may name. Their bytes are copied when they
+	// become part of a decoded value, and not when the document is only checked.
 	blobs Blobs
 	check bool
 }
@@ -74,7 +73,7 @@ func (s *scanner) fail(format string, args ...any) error {
 	return &DecodeError{Offset: s.pos, Reason: fmt.Sprintf(format, args...)}
 }
 
-// literal reads exactly text, or returns an error.
+// literal reads exactly text. It returns an error if something else follows.
 func (s *scanner) literal(text string) error {
 	if !s.skip(text) {
 		return s.fail("expected %s", text)
@@ -82,7 +81,7 @@ func (s *scanner) literal(text string) error {
 	return nil
 }
 
-// skip reads text if it is next.
+// skip reads text if it follows, and reports whether it did.
 func (s *scanner) skip(text string) bool {
 	if len(s.data)-s.pos < len(text) || string(s.data[s.pos:s.pos+len(text)]) != text {
 		return false
@@ -214,7 +213,7 @@ func (s *scanner) block() ([]byte, error) {
 	}
 	start := s.pos
 	for s.pos < len(s.data) && s.data[s.pos] != '"' {
-		if s.data[s.pos] < ' ' { // the decoder would skip the end of a line
+		if s.data[s.pos] < ' ' { // the decoder would skip line breaks
 			return nil, s.fail("unexpected %q in base64", s.data[s.pos])
 		}
 		s.pos++
@@ -454,11 +453,11 @@ func (s *scanner) number() (n node, err error) {
 	return n, nil
 }
 
-// maxNumber is longer than any float or 64-bit integer: the longest is
+// maxNumber limits the length of a number. The longest float or 64-bit integer is shorter:
 // -2.2250738585072014e-308.
 const maxNumber = 32
 
-// maxFast is a number of digits that always fit into 64 bits.
+// maxFast is a number of digits that always fits into 64 bits.
 const maxFast = 18
 
 func (s *scanner) digits() int {
@@ -543,8 +542,8 @@ func (s *scanner) escaped(start int) (string, error) {
 	return "", s.fail("the document ends in the middle")
 }
 
-// rune reads the digits of \u, and the second half of a pair. A single half is
-// an error, because lone surrogates have a kind of their own.
+// rune reads the digits of \u, and the second half of a surrogate pair. A lone half is an
+// error, because strings with lone surrogates have their own kind.
 func (s *scanner) rune() (rune, error) {
 	unit := func() (rune, error) {
 		if len(s.data)-s.pos < 4 {

@@ -8,8 +8,7 @@ import (
 	"sync"
 )
 
-// ErrNotFound is wrapped by the error of Get for a name that the state does not
-// have.
+// ErrNotFound means that the state has no value of this name.
 var ErrNotFound = errors.New("no such name in the state")
 
 // Entry is one named value of a [State].
@@ -19,10 +18,9 @@ type Entry struct {
 	Hash  Hash
 }
 
-// State is a set of named values, the variables of a run. It owns its values:
-// Set encodes them at once, so that later changes to the Go value have no
-// effect on the state. The zero State is empty and ready to use; a State must
-// not be copied. It is safe for concurrent use.
+// State is a set of named values, the variables of a run. Set encodes a value at once, so later
+// changes to the Go value do not change the state. The zero State is empty and ready to use. A
+// State must not be copied. It is safe for concurrent use.
 type State struct {
 	mu      sync.Mutex
 	entries map[string]Entry
@@ -31,12 +29,12 @@ type State struct {
 // New returns an empty state.
 func New() *State { return &State{} }
 
-// Set encodes a value, hashes it and stores it under the name of the Python
-// variable that it becomes. The error is a *[NameError], or one of [Marshal]
-// with the name in front of the path; the state is then unchanged.
+// Set encodes a value, hashes it and stores it under a name, which becomes the name of the
+// Python variable. The error is a *[NameError], or an error of [Marshal] with the name before
+// the path; the state is then unchanged.
 //
-// A [Value] is stored as it is. An opaque one can be stored too, but can be
-// sent only to the kernel that already has it.
+// A [Value] is stored unchanged. An opaque one can also be stored, but can be sent only to the
+// kernel that already has it.
 func (s *State) Set(name string, v any) error {
 	if err := CheckName(name); err != nil {
 		return err
@@ -58,8 +56,8 @@ func (s *State) Set(name string, v any) error {
 	return nil
 }
 
-// Merge copies the values of another state into this one, and replaces those of
-// the same names.
+// Merge copies the values of another state into this one, and replaces values of the same
+// names.
 func (s *State) Merge(other *State) {
 	entries := other.Entries()
 	s.mu.Lock()
@@ -72,9 +70,8 @@ func (s *State) Merge(other *State) {
 	}
 }
 
-// Get decodes the value of a name into the variable that v points to, by the
-// rules of [Unmarshal]. The error wraps [ErrNotFound] when the state does not
-// have the name.
+// Get decodes a named value into the variable that v points to, by the rules of [Unmarshal].
+// The error wraps [ErrNotFound] if the state has no value of this name.
 func (s *State) Get(name string, v any) error {
 	value, ok := s.Value(name)
 	if !ok {
@@ -86,7 +83,7 @@ func (s *State) Get(name string, v any) error {
 	return nil
 }
 
-// Value returns the value of a name as it is.
+// Value returns a named value, and whether the state has it.
 func (s *State) Value(name string) (Value, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,21 +91,21 @@ func (s *State) Value(name string) (Value, bool) {
 	return entry.Value, ok
 }
 
-// Delete removes a name. A variable that was already sent stays in the sandbox.
+// Delete removes a name. It does not remove a variable that was already sent to a sandbox.
 func (s *State) Delete(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.entries, name)
 }
 
-// Names returns the names in order.
+// Names returns the names, sorted.
 func (s *State) Names() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Sorted(maps.Keys(s.entries))
 }
 
-// Entries returns the current values, in the order of the names.
+// Entries returns the current values, sorted by name.
 func (s *State) Entries() []Entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,17 +17,16 @@ type field struct {
 	omitEmpty bool
 }
 
-// fields maps a struct type to a dict.
+// fields describes the conversion between a struct type and a dict.
 type fields struct {
 	list   []field
 	byName map[string]int
-	// folded are the names in lower case. Names that differ only in case are left out.
+	// folded contains the names in lower case, except names that differ only in case.
 	folded map[string]int
 	err    string
 }
 
-// find returns the field for a key of a dict. exact is false if its name differs in
-// case.
+// find returns the field for a key of a dict. exact is false if the name differs in case.
 func (f *fields) find(key string) (at int, exact, ok bool) {
 	if at, ok = f.byName[key]; ok {
 		return at, true, true
@@ -75,7 +74,7 @@ func newFields(t reflect.Type) *fields {
 	for _, sf := range reflect.VisibleFields(t) {
 		name, omitEmpty, ok := FieldKey(sf)
 		if !ok || name == "" || underKey(t, sf.Index) {
-			continue // the fields of an embedded struct without a name are promoted in its place
+			continue // the promoted fields of an embedded struct without a name replace it
 		}
 		if i, ok := f.byName[name]; ok {
 			f.err = fmt.Sprintf("fields %s and %s both have the key %q", t.FieldByIndex(f.list[i].index).Name, sf.Name, name)
@@ -110,7 +109,7 @@ func underKey(t reflect.Type, index []int) bool {
 	return false
 }
 
-// settable walks to a field and allocates embedded pointers on the way.
+// settable returns a field, and allocates the embedded pointers that lead to it.
 func settable(v reflect.Value, index []int) (reflect.Value, bool) {
 	for i, x := range index {
 		if i > 0 && v.Kind() == reflect.Pointer {

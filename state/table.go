@@ -6,24 +6,24 @@ import (
 	"reflect"
 )
 
-// Table is a pandas DataFrame: columns in their order, each a raw buffer.
-// [TableOf] makes one from structs, and [Rows] returns one as structs.
+// Table is a pandas DataFrame: columns in order, each with a buffer that is transferred as a
+// whole. [TableOf] converts structs to a Table, and [Rows] converts it back.
 type Table struct {
 	Columns []Column
-	// Index labels the rows; the zero Column stands for 0, 1, 2 and so on.
+	// Index contains the labels of the rows. The zero Column stands for 0, 1, 2 and so on.
 	Index Column
-	// Label is the name of the columns' own index, usually nil.
+	// Label is the name of the columns' index, usually nil.
 	Label any
-	// Labels is the columns' own index, if pandas would make another one from the names of the
-	// columns: it has their dtype, such as "range". Nil means that the names are enough. Labels
-	// has no effect if its values are no longer the names of Columns.
+	// Labels is the columns' index, if it has another dtype, such as "range", than pandas would
+	// derive from the names of the columns. Nil means that the names determine it. Labels has
+	// no effect if its values differ from the names of Columns.
 	Labels *Column
 }
 
 // Series is a pandas Series.
 type Series struct {
 	Column
-	// Index labels the values; the zero Column stands for 0, 1, 2 and so on.
+	// Index contains the labels of the values. The zero Column stands for 0, 1, 2 and so on.
 	Index Column
 }
 
@@ -34,7 +34,7 @@ type tablePayload struct {
 	Columns []columnPayload `py:"columns"`
 	Index   columnPayload   `py:"index"`
 	Label   any             `py:"label"`
-	Labels  *columnPayload  `py:"labels,omitempty"` // has the names in place of Columns
+	Labels  *columnPayload  `py:"labels,omitempty"` // contains the names, which Columns then lacks
 }
 
 type seriesPayload struct {
@@ -42,7 +42,7 @@ type seriesPayload struct {
 	Index  columnPayload `py:"index"`
 }
 
-// orCounted returns the index or, if there is none, one that counts the rows.
+// orCounted returns the index, or an index that counts the rows if there is none.
 func orCounted(index Column, rows int) Column {
 	if index.Dtype == "" && index.Range == nil {
 		return Column{Name: index.Name, Dtype: rangeDtype, Range: &Range{0, int64(rows), 1}}
@@ -97,7 +97,7 @@ func (t Table) labels() (*columnPayload, error) {
 		return nil, nil
 	}
 	labels := *t.Labels
-	labels.Name = nil // Label has it
+	labels.Name = nil // Label contains the name
 	p, err := labels.payload()
 	if err != nil {
 		return nil, err
@@ -118,7 +118,7 @@ func (t Table) labels() (*columnPayload, error) {
 	return &p, nil
 }
 
-// names returns the values of a valid column, each as the name of another column.
+// names returns the values of a valid column, each as a possible name of another column.
 func (c Column) names() ([]any, error) {
 	at, err := c.reader()
 	if err != nil {
@@ -159,7 +159,7 @@ func (x Index) form() (Kind, any, error) {
 	return KindIndex, p, err
 }
 
-// columns checks the columns that were read, and their index.
+// columns checks decoded columns and their index.
 func (d *decoder) columns(payloads []columnPayload, index *columnPayload) ([]Column, error) {
 	columns := make([]Column, len(payloads))
 	for i, p := range payloads {
@@ -241,9 +241,8 @@ func (d *decoder) index() (any, error) {
 	return Index{columns[0]}, nil
 }
 
-// TableOf makes a table from structs, with a column for each field. A column's
-// name is the key that the field would have in a dict; its values follow the
-// rules of [ColumnOf].
+// TableOf converts structs to a table, with a column for each field. The name of a column is
+// the field's key in a dict. [ColumnOf] defines the conversion of its values.
 func TableOf[T any](rows []T) (Table, error) {
 	f, err := rowFields(reflect.TypeFor[T]())
 	if err != nil {
@@ -255,7 +254,7 @@ func TableOf[T any](rows []T) (Table, error) {
 		values := reflect.MakeSlice(reflect.SliceOf(reflect.TypeFor[T]().FieldByIndex(field.index).Type), len(rows), len(rows))
 		for row := range rows {
 			x, err := all.Index(row).FieldByIndexErr(field.index)
-			if err == nil { // otherwise it is in an embedded nil pointer: zero
+			if err == nil { // an error means a nil embedded pointer: the value stays zero
 				values.Index(row).Set(x)
 			}
 		}
@@ -266,9 +265,9 @@ func TableOf[T any](rows []T) (Table, error) {
 	return t, nil
 }
 
-// Rows returns the rows of a table as structs. Columns find their fields as the keys of a dict
-// do. A column without a field is ignored, and a field without a column keeps its zero value. A
-// missing value can only be stored in a pointer.
+// Rows returns the rows of a table as structs. Columns are matched to fields like the keys of a
+// dict. A column without a field is ignored, and a field without a column keeps its zero value.
+// A missing value needs a pointer type.
 func Rows[T any](t Table) ([]T, error) {
 	f, err := rowFields(reflect.TypeFor[T]())
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 
 const hexDigits = "0123456789abcdef"
 
-// appendFloat writes a finite float as Python's repr does, so that both codecs
-// produce the same bytes.
+// appendFloat writes a finite float in the form of Python's repr, so that both codecs produce
+// the same bytes.
 func appendFloat(b []byte, f float64) []byte {
 	if a := math.Abs(f); a != 0 && (a < 1e-4 || a >= 1e16) {
 		return strconv.AppendFloat(b, f, 'e', -1, 64)
@@ -58,10 +58,9 @@ func appendString[S string | []byte](b []byte, s S) []byte {
 	return append(b, '"')
 }
 
-// isSurrogatePass reports whether a string is UTF-8 except for surrogates in their
-// three-byte form, as Python's "surrogatepass" writes them. Both halves of a pair may
-// follow each other: in Python they are two characters of a str, not a single one as
-// in UTF-16.
+// isSurrogatePass reports whether a string is UTF-8 except for surrogates in their three-byte
+// form, which Python's "surrogatepass" writes. Both halves of a pair may follow each other: a
+// Python str counts them as two characters, unlike UTF-16.
 func isSurrogatePass(s string) bool {
 	for len(s) > 0 {
 		r, n := utf8.DecodeRuneInString(s)

@@ -13,9 +13,9 @@ const (
 	usPerDay      = secondsPerDay * usPerSecond
 )
 
-// zone returns the offset of a time, and the name of its location if the IANA database
-// has it. A program may invent a name without a slash for a fixed offset ("CET", "EST5"):
-// such a name counts if the zone of the database has the same rules at this time.
+// zone returns the offset of a time, and the name of its location if the IANA database has it.
+// A program may use a name without a slash for its own fixed offset ("CET", "EST5"). zone
+// returns such a name only if the zone of the database has the same rules at this time.
 func zone(t time.Time) (name string, offset int) {
 	_, offset = t.Zone()
 	name = t.Location().String()
@@ -31,13 +31,13 @@ func zone(t time.Time) (name string, offset int) {
 		}
 	}
 	if offset == 0 {
-		return "UTC", 0 // as Python names it
+		return "UTC", 0 // Python's name
 	}
 	return "", offset
 }
 
-// located returns the time at a wall clock reading: in the named location if that is known
-// and has this offset then, otherwise in a fixed one.
+// located returns the time at a wall clock reading. It uses the named location if that is known
+// and has the offset at this time, and otherwise a fixed offset.
 func located(wall time.Time, offset int, name string, load func(string) *time.Location) time.Time {
 	instant := wall.Add(-time.Duration(offset) * time.Second)
 	if name == "UTC" && offset == 0 {
@@ -53,11 +53,11 @@ func located(wall time.Time, offset int, name string, load func(string) *time.Lo
 	return instant.In(time.FixedZone(name, offset))
 }
 
-// maxZones is more than the number of zones in the database.
+// maxZones limits the cached zones. The database has fewer.
 const maxZones = 1024
 
-// zones loads the locations of one document, each only once: the names come from outside,
-// and every load reads a file.
+// zones caches the locations of one document. The names come from outside, and each load reads
+// a file.
 type zones map[string]*time.Location
 
 func (z zones) load(name string) *time.Location {
@@ -69,14 +69,14 @@ func (z zones) load(name string) *time.Location {
 	return location
 }
 
-// database has the locations that were loaded, and nil for names that are unknown.
+// database caches loaded locations, and nil for unknown names.
 var database struct {
 	sync.Mutex
 	zones
 }
 
-// loadZone is time.LoadLocation for a name that may come from outside. It returns nil for
-// a name that the database does not have.
+// loadZone is like time.LoadLocation, for a name that may come from outside. It returns nil for
+// an unknown name.
 func loadZone(name string) *time.Location {
 	if !isZoneName(name) {
 		return nil
@@ -88,14 +88,14 @@ func loadZone(name string) *time.Location {
 		if database.zones == nil || len(database.zones) == maxZones {
 			database.zones = zones{}
 		}
-		location, _ = time.LoadLocation(name) // nil when unknown
+		location, _ = time.LoadLocation(name) // nil for an unknown name
 		database.zones[name] = location
 	}
 	return location
 }
 
-// isZoneName reports whether the database may have a zone of this name, which means the same
-// on every machine. The codec of Python has the same rule.
+// isZoneName reports whether the database may have a zone of this name that means the same on
+// every machine. The Python codec has the same rule.
 func isZoneName(name string) bool {
 	if len(name) == 0 || len(name) > 64 || name == "Local" || name == "localtime" || name == "posixrules" {
 		return false

@@ -5,72 +5,69 @@ import "time"
 // Tuple is a Python tuple.
 type Tuple []any
 
-// Set is a Python set. Its items have no order of their own: the encoding sorts
-// them. A map[K]struct{} also becomes a set.
+// Set is a Python set. The encoding sorts its items, because a set has no order. A
+// map[K]struct{} also becomes a set.
 type Set []any
 
 // FrozenSet is a Python frozenset.
 type FrozenSet []any
 
-// Dict is a Python dict in its order, with keys of any kind that Python can
-// hash.
+// Dict is a Python dict with its order. A key may be of any kind that Python can hash.
 type Dict []Item
 
 // Item is one entry of a [Dict].
 type Item struct{ Key, Value any }
 
-// Opaque stands for a Python value that has no Go form. It cannot be sent back.
+// Opaque stands for a Python value without a Go form. It cannot be sent back.
 type Opaque struct {
 	// Type is the class with its module, such as "pandas.core.frame.DataFrame".
 	Type string
-	// Repr is the start of the value's repr.
+	// Repr is the beginning of the value's repr.
 	Repr string
-	// Reason says why the value did not arrive although its type would have
-	// allowed it: a cycle, a size. It is usually empty.
+	// Reason is the reason why a value of a supported type was not transferred: a cycle, a
+	// size. It is usually empty.
 	Reason string
 }
 
-// Naive is the location of times that have no zone: a Python datetime without
-// tzinfo decodes into a time in Naive, and a time in Naive is sent as such a
-// datetime. It counts as UTC in comparisons.
+// Naive is the location of times without a zone. A Python datetime without tzinfo is decoded
+// into a time in Naive, and a time in Naive is sent as such a datetime. In comparisons Naive is
+// equal to UTC.
 var Naive = time.FixedZone("naive", 0)
 
-// PythonMarshaler is implemented by types that choose their Python form: the
-// value returned is encoded in their place.
+// PythonMarshaler is implemented by types that choose their Python form. The returned value is
+// encoded instead.
 type PythonMarshaler interface {
 	MarshalPython() (any, error)
 }
 
-// PythonUnmarshaler is implemented by types that decode themselves. The value
-// refers to memory that may be shared; it must not be written to.
+// PythonUnmarshaler is implemented by types that decode themselves. The value uses shared
+// memory and must not be changed.
 type PythonUnmarshaler interface {
 	UnmarshalPython(v Value) error
 }
 
-// Bounds bounds the work that a document can cause the decoder. A zero field
-// means its default.
+// Bounds limits the work that a document can cause. A zero field means its default.
 type Bounds struct {
-	// MaxBytes is the size of the document and its blobs. The default is
+	// MaxBytes limits the bytes of the document and its blobs. The default is
 	// [DefaultMaxBytes].
 	MaxBytes int64
 	// MaxDepth limits the nesting of containers. The default is
 	// [DefaultMaxDepth].
 	MaxDepth int
-	// MaxNodes is the number of values, counting each one in a container. The
-	// default is [DefaultMaxNodes].
+	// MaxNodes limits the number of values, including each value in a container. The default is
+	// [DefaultMaxNodes].
 	MaxNodes int
-	// MaxIntDigits is the number of hexadecimal digits of an integer. The default
-	// is [DefaultMaxIntDigits].
+	// MaxIntDigits limits the hexadecimal digits of an integer. The default is
+	// [DefaultMaxIntDigits].
 	MaxIntDigits int
-	// MaxElements is the number of elements of an array or a column. The default
-	// is [DefaultMaxElements].
+	// MaxElements limits the elements of an array or a column. The default is
+	// [DefaultMaxElements].
 	MaxElements int
-	// MaxPixels is the number of pixels of an image. The default is
-	// [DefaultMaxPixels].
+	// MaxPixels limits the pixels of an image. The default is [DefaultMaxPixels].
 	MaxPixels int
 }
 
-// The defaults of [Bounds].
+// These are the defaults of [Bounds].
 const (
 	DefaultMaxBytes     = 256 << 20
 	DefaultMaxDepth     = 200

@@ -7,10 +7,10 @@ import (
 	"math"
 )
 
-// Value is a Python value as a document. It is immutable, and safe for
-// concurrent use. The zero Value is None.
+// Value is an encoded Python value. It is immutable, and safe for concurrent use. The zero
+// Value is None.
 type Value struct {
-	// doc names the blobs, which are not in it.
+	// doc contains the names of the blobs, not their bytes.
 	doc    []byte
 	blobs  Blobs
 	kind   Kind
@@ -20,7 +20,7 @@ type Value struct {
 	json   bool // see FromJSON
 }
 
-// NewValue encodes a Go value, as [Marshal] does.
+// NewValue encodes a Go value, like [Marshal].
 func NewValue(v any) (Value, error) {
 	e, err := marshal(v, true)
 	if err != nil {
@@ -53,13 +53,13 @@ func kindOf(body []byte) Kind {
 	return KindInt
 }
 
-// Parse checks a document from an untrusted peer and keeps it. The document
-// must not be written to afterwards.
+// Parse checks a document from an untrusted peer and returns its value. The value uses doc,
+// which must not be changed afterwards.
 func Parse(doc []byte, limits Bounds) (Value, error) { return ParseDetached(doc, nil, limits) }
 
-// ParseDetached is [Parse] for a document that is separate from its blobs, as
-// [Value.Detached] returns it. The blobs must have been checked against their
-// hashes, and must not be written to afterwards.
+// ParseDetached is like [Parse], for a document that is separate from its blobs, as
+// [Value.Detached] returns it. The caller must have checked the blobs against their hashes, and
+// must not change them afterwards.
 func ParseDetached(doc []byte, blobs Blobs, limits Bounds) (Value, error) {
 	d, err := newDecoder(doc, blobs, limits)
 	if err != nil {
@@ -94,11 +94,11 @@ func (v Value) Kind() Kind {
 	return v.kind
 }
 
-// Opaque reports whether the value, or one within it, has no Go form. Such a value
-// cannot be sent to a sandbox.
+// Opaque reports whether the value, or a value inside it, has no Go form. Such a value cannot
+// be sent to a sandbox.
 func (v Value) Opaque() bool { return v.opaque }
 
-// Bytes returns the document. It must not be written to.
+// Bytes returns the document, which must not be changed.
 func (v Value) Bytes() []byte {
 	if v.doc == nil {
 		return []byte(documentStart + "null" + documentEnd)
@@ -106,8 +106,8 @@ func (v Value) Bytes() []byte {
 	return inline(v.doc, v.blobs)
 }
 
-// Detached returns the document, in which each leaf of 64 KiB and more is named
-// by its hash, and those leaves. Neither must be written to.
+// Detached returns the document and its blobs. A blob is a byte string of 64 KiB or more; the
+// document contains its hash instead. The caller must change neither.
 func (v Value) Detached() ([]byte, Blobs) {
 	if v.doc == nil {
 		return v.Bytes(), nil
@@ -115,10 +115,10 @@ func (v Value) Detached() ([]byte, Blobs) {
 	return v.doc, v.blobs
 }
 
-// Size returns the length of the detached document with its blobs.
+// Size returns the number of bytes of the detached document and its blobs.
 func (v Value) Size() int { return len(v.doc) + v.blobs.size() }
 
-// hash covers the blobs as well, because the document contains their hashes.
+// hash identifies the value. It includes the blobs, because the document contains their hashes.
 func (v Value) hash() Hash {
 	doc, _ := v.Detached()
 	return sha256.Sum256(doc)
@@ -131,10 +131,11 @@ func (v Value) Decode(into any) error {
 	return unmarshal(doc, blobs, into, v.limits(), v.json)
 }
 
-// limits returns bounds that the value keeps: it was checked when it was made.
+// limits returns bounds for decoding the value, which was checked when it was created.
 func (v Value) limits() Bounds {
 	size := v.Size() + len(documentStart+"null"+documentEnd) // that of the zero Value
-	// A slice of slices counts its sides, which an array without bytes may have, too.
+	// A slice of slices counts its dimensions. An array without bytes may have such dimensions,
+	// too.
 	nodes := max(size+64, DefaultMaxNodes)
 	return Bounds{MaxBytes: int64(size), MaxDepth: v.depth + 1, MaxNodes: nodes, MaxIntDigits: size, MaxElements: math.MaxInt, MaxPixels: math.MaxInt}
 }

@@ -15,10 +15,10 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// documents are the files in a directory of this machine that code may read.
-// They stay here; only documents that code requests by name are sent.
+// documents contains the files in a directory of this machine that code may read. The files
+// stay on this machine; the sandbox receives only documents that code requests by name.
 type documents struct {
-	root  *os.Root // neither a name nor a link leads out of it
+	root  *os.Root // no name and no link leads out of it
 	names []string
 }
 
@@ -27,8 +27,8 @@ const (
 	maxDocument  = 1 << 20 // bytes
 )
 
-// openDocuments lists the directory once: files that it does not list, such as
-// hidden files, do not exist for the code.
+// openDocuments lists the directory once. Files that are not in this list, such as hidden
+// files, do not exist for the code.
 func openDocuments(dir string) (*documents, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -60,7 +60,7 @@ func openDocuments(dir string) (*documents, error) {
 // Close closes the directory.
 func (d *documents) Close() error { return d.root.Close() }
 
-// state tells the code which documents there are.
+// state returns the list of documents for the code.
 func (d *documents) state() (*state.State, error) {
 	st := state.New()
 	return st, st.Set("documents", d.names)

@@ -72,7 +72,7 @@ type job struct {
 	local                  bool
 }
 
-// fibonacci is the task of the scripted model, which goes wrong at first.
+// fibonacci is the task of the scripted model, whose first step contains a mistake.
 const fibonacci = "What is the 100th Fibonacci number? The first and the second are 1."
 
 var answers = loop.Script{"": {
@@ -81,7 +81,7 @@ var answers = loop.Script{"": {
 	"final_answer(fibonacci(100))",
 }}
 
-// script makes a scripted model do the example's own task if no model is set.
+// script makes a scripted model solve the example's own task if no model is set.
 func (j *job) script(w io.Writer, model *loop.Model) error {
 	if err := model.UseScript(w, answers, j.task); err != nil || model.Script == nil {
 		return err
@@ -118,7 +118,7 @@ func (j job) run(ctx context.Context, w io.Writer, model *loop.Model) (err error
 		defer func() { err = errors.Join(err, file.Close()) }()
 		a.Run.Audit = file
 	}
-	// A model's code reaches nothing from the sandbox, and nothing outside reaches the sandbox.
+	// The model's code cannot reach the network, and others cannot reach the sandbox.
 	options := []sandbox.CreateOption{sandbox.WithInternet(false), sandbox.WithPrivateTraffic()}
 	if j.local {
 		var cloud *local.Cloud
@@ -144,7 +144,7 @@ func (j job) run(ctx context.Context, w io.Writer, model *loop.Model) (err error
 	}, options...)
 }
 
-// show writes each step with the part of its result that the model sees.
+// show prints each step with the model's view of its result.
 func show(w io.Writer) func(context.Context, int, string) (context.Context, func(*agent.Step, error)) {
 	return func(ctx context.Context, n int, code string) (context.Context, func(*agent.Step, error)) {
 		fmt.Fprintf(w, "--- step %d\n%s\n", n, code)

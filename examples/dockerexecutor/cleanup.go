@@ -11,8 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// fail runs a step that fails in a container of its own, and asks the daemon whether
-// anything remains of the container.
+// fail runs a failing step in a new container, and asks the daemon whether the container still
+// exists.
 func fail(ctx context.Context, w io.Writer, cloud sandbox.ClientOption) error {
 	fmt.Fprintln(w, "--- a step that fails")
 	var id string
@@ -25,7 +25,7 @@ func fail(ctx context.Context, w io.Writer, cloud sandbox.ClientOption) error {
 		fmt.Fprintln(w, "docker ps:", found)
 		_, err = sb.RunCode(ctx, "open('orders.csv')", nil)
 		return err
-	}, cloud) // this ends the container whether or not the step fails
+	}, cloud) // this ends the container even if the step fails
 	failed, ok := errors.AsType[*sandbox.ExecutionError](err)
 	if !ok {
 		return fmt.Errorf("the step that should fail ended with: %w", err)
@@ -45,7 +45,7 @@ func fail(ctx context.Context, w io.Writer, cloud sandbox.ClientOption) error {
 
 const none = "no container"
 
-// containers asks the daemon, past this program, for the containers of a sandbox.
+// containers asks the daemon directly for the containers of a sandbox.
 func containers(ctx context.Context, id string) (string, error) {
 	program, err := exec.LookPath("docker")
 	if err != nil {

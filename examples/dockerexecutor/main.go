@@ -76,7 +76,7 @@ func run(ctx context.Context, w io.Writer, model *loop.Model, image, task string
 	params.Image = image
 	cloud, err := local.Start(ctx, append(more, local.WithEngine(local.EngineDocker), local.WithDocker(params))...)
 	if err != nil {
-		return err // it names the packages to install
+		return err // the error names the packages to install
 	}
 	defer func() { err = errors.Join(err, cloud.Close()) }()
 	err = sandbox.Use(ctx, func(ctx context.Context, sb *sandbox.Sandbox) error {
@@ -91,12 +91,12 @@ func run(ctx context.Context, w io.Writer, model *loop.Model, image, task string
 	return fail(ctx, w, cloud.Option())
 }
 
-// inside reads the limits from within.
+// inside is code that reads the limits inside the container.
 //
 //go:embed inside.py
 var inside string
 
-// readBack compares the limits inside with the requested ones.
+// readBack compares the limits inside with the configured ones.
 func readBack(ctx context.Context, w io.Writer, sb *sandbox.Sandbox) error {
 	execution, err := sb.RunCode(ctx, inside, nil)
 	if err != nil {
@@ -127,8 +127,8 @@ func readBack(ctx context.Context, w io.Writer, sb *sandbox.Sandbox) error {
 
 const fibonacci = "Could you give me the 118th number of the Fibonacci sequence? The first and the second are 1."
 
-// answers solve fibonacci, as the agent of this program, and as those of the team. The second
-// step has the variables of the first.
+// answers contains the answers for the task fibonacci, for the agent of this program and for
+// those of the team. The second step uses variables of the first.
 var answers = loop.Script{
 	"You solve tasks by": {
 		"a, b = 0, 1\nfor _ in range(118):\n    a, b = b, a + b\nprint(a)",
@@ -159,7 +159,7 @@ func solve(ctx context.Context, w io.Writer, sb *sandbox.Sandbox, model *loop.Mo
 	return nil
 }
 
-// show writes each step with the part of its result that the model sees.
+// show prints each step with the model's view of its result.
 func show(w io.Writer) func(context.Context, int, string) (context.Context, func(*agent.Step, error)) {
 	return func(ctx context.Context, n int, code string) (context.Context, func(*agent.Step, error)) {
 		fmt.Fprintf(w, "--- step %d\n%s\n", n, code)

@@ -18,16 +18,16 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// teamFiles are a Dockerfile, and the agents that it installs: their loops and all their code.
+// teamFiles contains a Dockerfile, and the code of the agents that it installs.
 //
 //go:embed team
 var teamFiles embed.FS
 
 // team builds an image with a whole team of agents, and makes the team solve a task in a
-// container without a network. The key stays here, with the model that they ask.
+// container without a network. The key stays in this program, which asks the model for them.
 func team(ctx context.Context, w io.Writer, model *loop.Model, task string, more ...local.Option) (err error) {
 	params := container
-	params.User, params.NetworkDisabled = "", false // the Dockerfile chooses the user, and installs packages
+	params.User, params.NetworkDisabled = "", false // the Dockerfile sets the user and installs packages
 	cloud, err := local.Start(ctx, append(more, local.WithEngine(local.EngineDocker), local.WithDocker(params))...)
 	if err != nil {
 		return err
@@ -43,8 +43,8 @@ func team(ctx context.Context, w io.Writer, model *loop.Model, task string, more
 	}, cloud.Option(), sandbox.WithTemplate(built), sandbox.WithInternet(false))
 }
 
-// build makes a template of the Dockerfile and returns its name. If a step fails, it shows the
-// step's output.
+// build builds a template from the Dockerfile and returns its name. If a step fails, it prints
+// the step's output.
 func build(ctx context.Context, w io.Writer, cloud sandbox.ClientOption) (name string, err error) {
 	dir, err := os.MkdirTemp("", "dockerexecutor-")
 	if err != nil {
@@ -77,7 +77,7 @@ func build(ctx context.Context, w io.Writer, cloud sandbox.ClientOption) (name s
 	return built.Name, nil
 }
 
-// question is the argument that the agents' code passes to ask.
+// question is the argument of the tool ask.
 type question struct {
 	Messages []message `py:"messages"`
 }
@@ -87,7 +87,7 @@ type message struct {
 	Content string `py:"content"`
 }
 
-// maxQuestions bounds what a task can cost: code in the container can ask, too.
+// maxQuestions limits the cost of a task, because any code in the container can ask.
 const maxQuestions = 20
 
 // solveInside runs the team in a sandbox of its image.

@@ -64,14 +64,14 @@ func run(ctx context.Context, here bool, host, command string) (err error) {
 	return keyless(ctx, options, host, key, command, os.Stdout)
 }
 
-// keyless runs a command whose requests to host have the key.
+// keyless runs a command. The service adds the key to its requests to host.
 func keyless(ctx context.Context, options []sandbox.ClientOption, host string, key sandbox.Key, command string, out io.Writer) (err error) {
 	client, err := sandbox.NewClient(options...)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, client.Close()) }()
-	name := "keyless-" + rand.Text() // of this run alone
+	name := "keyless-" + rand.Text() // unique for this run
 	secret, err := client.Secrets.Create(ctx, name, &sandbox.SecretParams{Value: string(key)})
 	if err != nil {
 		return err

@@ -55,8 +55,8 @@ func start(ctx context.Context, here bool, atOnce int, lines io.Reader, out io.W
 	return many(ctx, client, atOnce, lines, out)
 }
 
-// many runs each line. Its error is about lines that did not run: a line that raised an
-// exception did.
+// many runs each line. Its error reports lines that did not run. A line that raised an
+// exception did run.
 func many(ctx context.Context, client *sandbox.Client, atOnce int, lines io.Reader, out io.Writer) error {
 	if atOnce < 1 {
 		return fmt.Errorf("%d at once: want one at least", atOnce)
@@ -64,7 +64,7 @@ func many(ctx context.Context, client *sandbox.Client, atOnce int, lines io.Read
 	var (
 		places = make(chan struct{}, atOnce)
 		all    sync.WaitGroup
-		mu     sync.Mutex // of failed and out
+		mu     sync.Mutex // protects failed and out
 		failed []error
 	)
 	scanner := bufio.NewScanner(lines)
@@ -104,8 +104,8 @@ func run(ctx context.Context, client *sandbox.Client, line string) (_ string, er
 	return strings.TrimSpace(execution.Stdout + execution.Text()), nil
 }
 
-// create creates a sandbox. If the account or the machine has no place for another one, it
-// waits for as long as the service asks, or a second, and tries again.
+// create creates a sandbox. If the account or the machine has no room for another one, it waits
+// for the time that the service asks for, or a second, and tries again.
 func create(ctx context.Context, client *sandbox.Client) (*sandbox.Sandbox, error) {
 	for {
 		sb, err := client.Create(ctx)

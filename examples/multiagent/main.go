@@ -1,15 +1,15 @@
-// Command multiagent makes a team of agents solve a task: a manager, whose code
-// calls a programmer and a checker as functions. The model's key stays in this
-// process: the sandboxes receive only the task and the agents' answers to each other.
+// Command multiagent makes a team of agents solve a task. The manager's code calls a programmer
+// and a checker as functions. The model's key stays in this process: the sandboxes receive only
+// the task and the agents' answers to each other.
 //
 //	multiagent -local
 //	export OPENAI_API_KEY=…
 //	multiagent -local -model NAME 'How many primes are there below a million?'
 //
-// Without a model it solves a task of its own, with scripted answers.
-// The model can be at any endpoint that speaks OpenAI's chat completions protocol:
-// OPENAI_BASE_URL and OPENAI_MODEL are the defaults of -url and -model. Without -local,
-// E2B_API_KEY and the other E2B_ variables name the service to use.
+// Without a model it solves a task of its own, with scripted answers. The model can be at any
+// endpoint that speaks OpenAI's chat completions protocol: OPENAI_BASE_URL and OPENAI_MODEL are
+// the defaults of -url and -model. Without -local, E2B_API_KEY and the other E2B_ variables
+// name the service to use.
 package main
 
 import (

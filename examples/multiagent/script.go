@@ -2,8 +2,8 @@ package main
 
 import "github.com/e2bctl/e2bctl/examples/codeagent/loop"
 
-// roles are the scripted model's answers to the task fibonacci as each of the
-// agents. The programmer makes a mistake at first, and corrects it.
+// roles contains each agent's scripted answers to the task fibonacci. The programmer makes a
+// mistake at first, and corrects it.
 var roles = loop.Script{
 	managerRole: {
 		`number = programmer("Compute the 20th Fibonacci number as an int. The first and the second are 1.")

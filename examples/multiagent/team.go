@@ -12,7 +12,7 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// Instructions for the agents in addition to their tools.
+// These are instructions for the agents in addition to their tools.
 const (
 	managerRole = `You lead a team and check nothing yourself. Have the programmer find the answer, then the checker judge it; when the checker disagrees, have it done again. They know only what you write to them.`
 
@@ -21,7 +21,7 @@ const (
 	checkerRole = `You check the answers of others, in another way than they would have been found. Your final answer is a dict with the keys "right", a bool, and "why", a sentence.`
 )
 
-// budget is the amount that the team may spend each time the manager calls an agent.
+// budget is the budget of each call of an agent by the manager.
 var budget = agent.Budget{MaxDepth: -1, MaxCalls: 10, Timeout: 5 * time.Minute, MaxTokens: 50_000}
 
 // team is a manager and the agents that it calls. Every agent's loop runs in this
@@ -32,8 +32,8 @@ type team struct {
 	// shared is the sandbox of the manager and the programmer: they have separate
 	// variables, but the same files.
 	shared *sandbox.Sandbox
-	// apart is the checker's own sandbox: no file or variable of the others can
-	// mislead it.
+	// apart is the checker's own sandbox, so that no file or variable of the others can mislead
+	// it.
 	apart *sandbox.Sandbox
 }
 
@@ -54,8 +54,8 @@ func (t *team) solve(ctx context.Context, task string) (state.Value, error) {
 	return result.Answer, err
 }
 
-// managed makes an agent callable. It keeps its variables from one call to the
-// next, so calls wait for each other.
+// managed makes an agent callable. The agent keeps its variables between calls, so calls wait
+// for each other.
 func (t *team) managed(name, doc, role string, sb *sandbox.Sandbox, id sandbox.ContextID) agent.Tool {
 	a := t.member(role)
 	a.Run.Context = id

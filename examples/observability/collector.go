@@ -14,7 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// collector keeps spans, like a collector elsewhere.
+// collector keeps spans in memory.
 type collector struct {
 	mu    sync.Mutex
 	spans []sdktrace.ReadOnlySpan
@@ -31,7 +31,7 @@ func (c *collector) ExportSpans(_ context.Context, spans []sdktrace.ReadOnlySpan
 // Shutdown has nothing to do.
 func (c *collector) Shutdown(context.Context) error { return nil }
 
-// print writes the spans as a tree, with how long each took.
+// print writes the spans as a tree, with their durations.
 func (c *collector) print(w io.Writer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,11 +1,11 @@
-// Command observability shows where a job in a sandbox spends its time. It reports its
-// work as spans of OpenTelemetry, to a collector in this process, which prints them as
-// a tree. The trace continues in the sandbox: the command there knows its span.
+// Command observability shows where a job in a sandbox spends its time. It reports its work as
+// spans of OpenTelemetry, to a collector in this process, which prints them as a tree. The
+// trace continues in the sandbox: the command there receives the context of its span.
 //
 //	observability -local
 //
-// To send the spans to a collector of yours, give sdktrace.WithBatcher the exporter of
-// otlptracehttp.New(ctx) instead; OTEL_EXPORTER_OTLP_ENDPOINT has its address.
+// To send the spans to your own collector, pass the exporter of otlptracehttp.New(ctx) to
+// sdktrace.WithBatcher instead, and set OTEL_EXPORTER_OTLP_ENDPOINT to its address.
 package main
 
 import (
@@ -56,7 +56,7 @@ func observability(ctx context.Context, w io.Writer, here bool) (err error) {
 		defer span.End()
 		return report(ctx, w, sb, provider)
 	}, options...)
-	// Spans are sent in the background: this sends the rest.
+	// Spans are sent in the background. Shutdown sends the rest.
 	if err := errors.Join(err, provider.Shutdown(context.WithoutCancel(ctx))); err != nil {
 		return err
 	}

@@ -51,7 +51,7 @@ func main() {
 	}
 }
 
-// prepared writes an outcome for each file of tests to w, and the log of the build to log.
+// prepared writes the result of each test file to w, and the log of the build to log.
 func prepared(ctx context.Context, w, log io.Writer, here bool, project string) (err error) {
 	if project == "" {
 		return errors.New("which project? See -h")
@@ -91,9 +91,9 @@ func prepared(ctx context.Context, w, log io.Writer, here bool, project string) 
 	return runAll(ctx, w, client, built.Name, tests)
 }
 
-// runAll runs each file of tests in a sandbox of its own.
+// runAll runs each test file in its own sandbox.
 func runAll(ctx context.Context, w io.Writer, client *sandbox.Client, name string, tests []string) error {
-	var mu sync.Mutex // of w and failed
+	var mu sync.Mutex // protects w and failed
 	failed := 0
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(8)
@@ -124,8 +124,8 @@ func runAll(ctx context.Context, w io.Writer, client *sandbox.Client, name strin
 	return nil
 }
 
-// runOne runs one file of tests in a new sandbox, which has no network. A test that fails
-// is a result.
+// runOne runs one test file in a new sandbox without a network. A failing test is a result, not
+// an error.
 func runOne(ctx context.Context, client *sandbox.Client, name, test string) (_ *sandbox.CommandResult, err error) {
 	sb, err := client.Create(ctx, sandbox.WithTemplate(name), sandbox.WithInternet(false))
 	if err != nil {

@@ -60,10 +60,10 @@ func main() {
 	}
 }
 
-// preview serves until ctx ends, which is not an error, or until the server in the
-// sandbox ends. It closes listener.
+// preview serves until ctx or the server in the sandbox ends. The end of ctx is not an error.
+// preview closes listener.
 func preview(ctx context.Context, listener net.Listener, here bool, dir, command string, port int, log io.Writer) (err error) {
-	defer func() { _ = listener.Close() }() // if a server was started, it has closed it already
+	defer func() { _ = listener.Close() }() // a started server has already closed it
 	if dir == "" {
 		return errors.New("which directory? See -h")
 	}
@@ -103,8 +103,8 @@ func preview(ctx context.Context, listener net.Listener, here bool, dir, command
 	return err
 }
 
-// relay passes requests on to a port of the sandbox, which is not open yet while
-// its server is still starting.
+// relay passes requests on to a port of the sandbox. The port is closed until its server has
+// started.
 func relay(sb *sandbox.Sandbox, port int) http.Handler {
 	return &httputil.ReverseProxy{
 		Transport: sb.Transport(port),

@@ -11,7 +11,7 @@ import (
 // wheel is built by wheels/build.go.
 const wheel = "quickstart_numbers-1.0-py3-none-any.whl"
 
-// install installs a package from the index or, if that cannot be reached, the
+// install installs a package from the index. If the index cannot be reached, it installs the
 // wheel that is embedded in this program.
 func install(ctx context.Context, do *steps, sb *sandbox.Sandbox) error {
 	installed, err := sb.Packages.Install(ctx, []string{"humanize==4.*"}, nil)

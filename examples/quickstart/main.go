@@ -30,7 +30,7 @@ import (
 //go:embed snippets/*.py wheels/*.whl
 var files embed.FS
 
-// summary is the content of the variable summary after the snippet of that name.
+// summary is the content of the Python variable summary after the snippet of that name.
 type summary struct {
 	Packages     int     `py:"packages"`
 	Lines        int     `py:"lines"`
@@ -135,7 +135,7 @@ func get(ctx context.Context, run *agent.Run, name string, into any) error {
 func snippet(name string) string {
 	content, err := files.ReadFile("snippets/" + name + ".py")
 	if err != nil {
-		panic(err) // it is embedded
+		panic(err) // the snippet is embedded
 	}
 	return string(content)
 }

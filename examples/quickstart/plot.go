@@ -9,8 +9,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// plot saves the picture of snippets/plot.py. Without matplotlib it reports
-// that, which is not an error.
+// plot saves the picture of snippets/plot.py. Without matplotlib it only prints a note and
+// returns no error.
 func plot(ctx context.Context, do *steps, sb *sandbox.Sandbox, out string) error {
 	execution, err := sb.RunCode(ctx, snippet("plot"), nil)
 	if exception := (*sandbox.ExecutionError)(nil); errors.As(err, &exception) && exception.Name == "ModuleNotFoundError" {

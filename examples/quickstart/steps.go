@@ -7,25 +7,25 @@ import (
 	"time"
 )
 
-// steps reports each step and how long it took.
+// steps prints each step with its duration.
 type steps struct {
 	w     io.Writer
 	since time.Time // the end of the previous step
 }
 
-// done reports a step that has just ended.
+// done prints a step that has just ended.
 func (s *steps) done(format string, arguments ...any) {
 	took := time.Since(s.since)
 	s.since = s.since.Add(took)
 	fmt.Fprintf(s.w, "%9s  %s\n", took.Round(100*time.Microsecond), fmt.Sprintf(format, arguments...))
 }
 
-// note writes something that is not a step.
+// note prints a text that is not a step.
 func (s *steps) note(format string, arguments ...any) {
 	fmt.Fprintf(s.w, "%9s  %s\n", "", fmt.Sprintf(format, arguments...))
 }
 
-// output returns a writer for the sandbox's output, as it comes.
+// output returns a writer for the sandbox's output.
 func (s *steps) output() io.Writer { return &indented{w: s.w, start: true} }
 
 // indented writes each line after a bar below the steps.

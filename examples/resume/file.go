@@ -25,8 +25,8 @@ func load(file string) (*state.State, error) {
 	return state.Load(bufio.NewReader(f), state.Bounds{})
 }
 
-// save replaces the file as a whole, so that whenever this program ends the file
-// is complete and has the state of some save.
+// save replaces the file as a whole. Even if this program is killed, the file is complete and
+// contains the state of one save.
 func save(file string, st *state.State) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+"-*")
 	if err != nil {
@@ -44,14 +44,14 @@ func save(file string, st *state.State) (err error) {
 	return os.Rename(f.Name(), file)
 }
 
-// point is a row of the table of points that the line is fitted to.
+// point is a row of the table of points. The line is fitted to these points.
 type point struct {
 	X float64 `py:"x"`
 	Y float64 `py:"y"`
 }
 
-// beginning returns the state before the first epoch: points near y = 3x - 1, and a
-// line that is not fitted to them yet.
+// beginning returns the state before the first epoch: points near y = 3x - 1, and a line that
+// is not fitted yet.
 func beginning() (*state.State, error) {
 	random := rand.New(rand.NewPCG(1, 2))
 	points := make([]point, 10_000)

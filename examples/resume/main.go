@@ -1,12 +1,11 @@
-// Command resume works in a sandbox that may go away at any time: every few
-// epochs it saves the state of its run to a file, and with that file another
-// process continues in another sandbox where it stopped.
+// Command resume works in a sandbox that may end at any time. Every few epochs it saves the
+// state of its run to a file. With that file another process can continue in another sandbox.
 //
 //	resume -local -epochs 30 -state run.state
 //	resume -local -epochs 60 -state run.state      does 30 more
 //
-// It fits a line to points by gradient descent. The points are a pandas
-// table, the line is a numpy array.
+// It fits a line to points by gradient descent. The points are a pandas table, the line is a
+// numpy array.
 package main
 
 import (

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// madeUp is an API of issues in this process, so that the example runs without an
-// account. Like the real one it refuses requests without the token.
+// madeUp is an API of issues in this process, so that the example runs without an account. Like
+// the real API it refuses requests without the token.
 type madeUp struct {
 	*http.Server
 	URL, token string

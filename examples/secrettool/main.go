@@ -35,7 +35,7 @@ import (
 //go:embed snippets/*.py
 var snippets embed.FS
 
-// github is the API that is used when no other is named.
+// github is the default API.
 const github = "https://api.github.com"
 
 const usage = `Usage: GITHUB_TOKEN=TOKEN secrettool [flags] OWNER/REPOSITORY [FILE...]
@@ -115,7 +115,7 @@ func code(files []string) ([]string, error) {
 	return steps, nil
 }
 
-// work runs the steps, one after another, until one gives the final answer.
+// work runs the steps one after another until one gives the final answer.
 func work(ctx context.Context, w io.Writer, sb *sandbox.Sandbox, issues *tracker, approve approval, steps []string) (err error) {
 	run, err := agent.Begin(ctx, sb, &agent.Params{
 		Tools:  issues.tools(approve),
@@ -141,11 +141,11 @@ func work(ctx context.Context, w io.Writer, sb *sandbox.Sandbox, issues *tracker
 	return errors.New("the code gave no final answer")
 }
 
-// approval returns nil if the answer to a question is yes, or else an error with the
-// reason.
+// approval asks a question. It returns nil if the answer is yes, and otherwise an error with
+// the reason.
 type approval func(ctx context.Context, question string) error
 
-// ask lets the person at the terminal decide, one question at a time.
+// ask returns an approval by the person at the terminal, one question at a time.
 func ask(in io.Reader, out io.Writer) approval {
 	var asking sync.Mutex
 	lines := bufio.NewReader(in)

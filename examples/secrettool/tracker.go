@@ -15,8 +15,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
 
-// tracker has the issues of one repository. The code in the sandbox can choose
-// neither the repository nor other operations, because the token allows more.
+// tracker gives access to the issues of one repository. The code in the sandbox can choose
+// neither the repository nor other operations, because the token permits more than that.
 type tracker struct {
 	repository *url.URL // the URL of the repository in the API
 	token      string
@@ -38,7 +38,7 @@ func newTracker(address, repository, token string) (*tracker, error) {
 	return &tracker{base.JoinPath("repos", repository), token}, nil
 }
 
-// issue is the part of an issue that the code gets.
+// issue is the part of an issue that the code receives.
 type issue struct {
 	Number int      `py:"number"`
 	Title  string   `py:"title"`
@@ -46,8 +46,7 @@ type issue struct {
 	Labels []string `py:"labels"`
 }
 
-// tools are the calls that the code may make. approve is asked before anything is
-// written.
+// tools returns the tools for the code. approve is called before each change.
 func (t *tracker) tools(approve approval) []agent.Tool {
 	return []agent.Tool{
 		agent.MustTool("issues", "Gives a page of the open issues, the newest first; none after the last page.", t.issues,
@@ -104,10 +103,10 @@ func (t *tracker) comment(ctx context.Context, c newComment) (struct{}, error) {
 	return struct{}{}, t.call(ctx, http.MethodPost, t.repository.JoinPath("issues", fmt.Sprint(c.Number), "comments"), body, nil)
 }
 
-// maxAnswer is more than a page of issues needs.
+// maxAnswer limits the bytes of an answer. A page of issues needs less.
 const maxAnswer = 16 << 20
 
-// call makes one call of the API. Its errors are for the code to see.
+// call makes one call of the API. The code may see its errors.
 func (t *tracker) call(ctx context.Context, method string, where *url.URL, body []byte, answer any) error {
 	request, err := http.NewRequestWithContext(ctx, method, where.String(), bytes.NewReader(body))
 	if err != nil {

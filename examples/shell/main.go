@@ -28,7 +28,7 @@ func main() {
 	here := flag.Bool("local", false, "start a local cloud in this process instead of using a service")
 	id := flag.String("id", "", "`id` of the sandbox to use; without it, a new one")
 	flag.Parse()
-	// In a raw terminal Ctrl-C is a key, meant for the program inside.
+	// In a raw terminal Ctrl-C is a key for the program inside.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGHUP)
 	err := open(ctx, *here, *id, os.Stdin)
 	stop()
@@ -41,7 +41,7 @@ func main() {
 	}
 }
 
-// open runs a shell in a sandbox, shown in tty.
+// open runs a shell in a sandbox and shows it in tty.
 func open(ctx context.Context, here bool, id string, tty *os.File) (err error) {
 	cols, rows, err := term.GetSize(int(tty.Fd()))
 	if err != nil {
@@ -98,7 +98,7 @@ func follow(ctx context.Context, tty *os.File, terminal *sandbox.Terminal) (stop
 		defer close(done)
 		for range changed {
 			if cols, rows, err := term.GetSize(int(tty.Fd())); err == nil {
-				_ = terminal.Resize(ctx, cols, rows) // if it fails, the copying fails, too
+				_ = terminal.Resize(ctx, cols, rows) // on an error, the copying also fails
 			}
 		}
 	}()

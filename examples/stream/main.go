@@ -46,9 +46,9 @@ func main() {
 	}
 }
 
-// serve serves until ctx ends, which is not an error. It closes listener.
+// serve serves until ctx ends. That is not an error. It closes listener.
 func serve(ctx context.Context, listener net.Listener, here bool) (err error) {
-	defer func() { _ = listener.Close() }() // the server has closed it already, if one was started
+	defer func() { _ = listener.Close() }() // a started server has already closed it
 	var options []sandbox.ClientOption
 	if here {
 		cloud, err := local.Start(ctx)
@@ -79,8 +79,8 @@ func serve(ctx context.Context, listener net.Listener, here bool) (err error) {
 	return nil
 }
 
-// handler serves the page and runs the code that it sends. Pages of other sites cannot use
-// it.
+// handler serves the page and runs the code that the page sends. Pages of other sites cannot
+// use it.
 func handler(client *sandbox.Client) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
@@ -95,7 +95,7 @@ func handler(client *sandbox.Client) http.Handler {
 		}
 		w.Header().Set("Content-Type", "text/event-stream")
 		w.Header().Set("Cache-Control", "no-store")
-		w.Header().Set("X-Accel-Buffering", "no") // nginx would keep the output back
+		w.Header().Set("X-Accel-Buffering", "no") // otherwise nginx would buffer the output
 		e := &events{w: w}
 		if err := run(r.Context(), client, string(code), e); err != nil {
 			e.send("failed", err.Error())
@@ -105,7 +105,8 @@ func handler(client *sandbox.Client) http.Handler {
 	return http.NewCrossOriginProtection().Handler(mux)
 }
 
-// run runs code in a new sandbox until it ends, the browser has gone, or a minute is over.
+// run runs code in a new sandbox until the code ends, the browser disconnects, or a minute is
+// over.
 func run(ctx context.Context, client *sandbox.Client, code string, e *events) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -139,7 +140,8 @@ type events struct {
 	w  http.ResponseWriter
 }
 
-// send sends one event. Its data is JSON, so that it has no line breaks, which would end it.
+// send sends one event. Its data is JSON, which has no line breaks; a line break would end the
+// data.
 func (e *events) send(kind string, data any) {
 	text, err := json.Marshal(data)
 	if err != nil {
@@ -147,7 +149,7 @@ func (e *events) send(kind string, data any) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if _, err := fmt.Fprintf(e.w, "event: %s\ndata: %s\n\n", kind, text); err == nil { // else the browser has gone, and ctx has ended
+	if _, err := fmt.Fprintf(e.w, "event: %s\ndata: %s\n\n", kind, text); err == nil { // otherwise the browser has disconnected, and ctx has ended
 		_ = http.NewResponseController(e.w).Flush()
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// attacks is code that looks for facts about this machine's kernel, and for its weak parts.
-// The answers come from gVisor.
+// attacks is code that reads facts about this machine's kernel and tries its weak parts. The
+// answers come from gVisor.
 var attacks = []struct{ what, code, want string }{
 	{"which kernel is it?", "open('/proc/version').read().strip()", "Linux version"},
 	{"its log", "import subprocess\nsubprocess.run('dmesg', capture_output=True, text=True).stdout.splitlines()[0]", "Starting gVisor"},

@@ -45,7 +45,7 @@ func main() {
 	}
 }
 
-// run has a cloud, and then another one that finds the sandbox that the first one kept.
+// run starts a cloud, and then a second one that finds the sandbox that the first one kept.
 func run(ctx context.Context, w io.Writer, more ...local.Option) (err error) {
 	state, err := os.MkdirTemp("", "strong-")
 	if err != nil {
@@ -64,11 +64,11 @@ func run(ctx context.Context, w io.Writer, more ...local.Option) (err error) {
 	return with(ctx, options, func(client *sandbox.Client) error { return secondCloud(ctx, w, client, paused) })
 }
 
-// with calls a function with the client of a cloud, which ends with it.
+// with starts a cloud, calls do with its client, and ends the cloud.
 func with(ctx context.Context, options []local.Option, do func(*sandbox.Client) error) (err error) {
 	cloud, err := local.Start(ctx, options...)
 	if err != nil {
-		return err // it says how to prepare the machine
+		return err // the error explains how to prepare the machine
 	}
 	defer func() { err = errors.Join(err, cloud.Close()) }()
 	client, err := sandbox.NewClient(cloud.Option())
@@ -79,7 +79,7 @@ func with(ctx context.Context, options []local.Option, do func(*sandbox.Client) 
 	return do(client)
 }
 
-// firstCloud does all but the last part, and leaves a paused sandbox.
+// firstCloud runs all parts but the last, and leaves a paused sandbox.
 func firstCloud(ctx context.Context, w io.Writer, client *sandbox.Client) (_ *watched, err error) {
 	took := clock()
 	sb, err := client.Create(ctx)
@@ -105,7 +105,7 @@ func firstCloud(ctx context.Context, w io.Writer, client *sandbox.Client) (_ *wa
 	return source, sb.Detach()
 }
 
-// secondCloud resumes that sandbox.
+// secondCloud resumes the sandbox of firstCloud.
 func secondCloud(ctx context.Context, w io.Writer, client *sandbox.Client, source *watched) (err error) {
 	took := clock()
 	sb, err := client.Connect(ctx, source.ID()) // Connect resumes it
@@ -141,7 +141,7 @@ func pause(ctx context.Context, w io.Writer, _ *sandbox.Client, source *watched)
 	return nil
 }
 
-// snapshot makes two sandboxes of one moment of the sandbox. Each changes the table.
+// snapshot creates two sandboxes from one snapshot. Each changes the table.
 func snapshot(ctx context.Context, w io.Writer, client *sandbox.Client, source *watched) (err error) {
 	took := clock()
 	kept, err := source.Snapshot(ctx, &sandbox.SnapshotParams{Mode: sandbox.SnapshotFull})

@@ -29,8 +29,7 @@ type watched struct {
 	counter
 }
 
-// variables are the variables of the code. KernelPID is the process that has
-// them.
+// variables contains the variables of the code. KernelPID is the id of its process.
 type variables struct {
 	KernelPID int     `json:"kernel"`
 	Points    int     `json:"points"`
@@ -38,7 +37,7 @@ type variables struct {
 	Error     float64 `json:"error"`
 }
 
-// counter is a process that counts how often it was asked.
+// counter is a process that counts its requests.
 type counter struct {
 	CounterPID int `json:"counter"`
 	Count      int `json:"count"`
@@ -49,7 +48,7 @@ func (s *watched) String() string {
 		s.Points, s.Steps, s.Error, s.KernelPID, s.Count, s.CounterPID)
 }
 
-// prepare gives a sandbox a state that lives in memory only.
+// prepare creates a state in a sandbox that exists only in memory.
 func prepare(ctx context.Context, sb *sandbox.Sandbox) (*watched, error) {
 	if err := sb.Files.WriteText(ctx, "counter.py", counterProgram, nil); err != nil {
 		return nil, err
@@ -75,7 +74,7 @@ func (s *watched) copy(sb *sandbox.Sandbox) *watched {
 	return &watched{Sandbox: sb, variables: s.variables, counter: s.counter}
 }
 
-// change runs code, and reads the variables after it.
+// change runs code, and then reads the variables.
 func (s *watched) change(ctx context.Context, code string) (err error) {
 	s.variables, err = s.evaluate(ctx, code+"\nstate()")
 	return err
@@ -89,7 +88,7 @@ func (s *watched) evaluate(ctx context.Context, code string) (v variables, err e
 	return v, execution.Decode(&v)
 }
 
-// ask asks the process that counts.
+// ask sends a request to the counter.
 func (s *watched) ask(ctx context.Context) (c counter, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL(port), nil)
 	if err != nil {
@@ -128,7 +127,7 @@ func (s *watched) goesOn(ctx context.Context) error {
 	return nil
 }
 
-// clock returns a function that tells how long ago clock was called.
+// clock returns a function that returns the time since the call of clock.
 func clock() func() time.Duration {
 	start := time.Now()
 	return func() time.Duration { return time.Since(start).Round(time.Millisecond) }

@@ -12,9 +12,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
 
-// attacks are attempts of hostile code, with the results that must come of them by name.
-// There is no guard here: a guard helps a model, but these attempts must fail because of the
-// isolation.
+// attacks lists attempts of hostile code with the expected results, by name. No guard is set: a
+// guard helps a model, but these attempts must fail because of the isolation.
 var attacks = []struct {
 	what, code string
 	want       string
@@ -29,8 +28,8 @@ var attacks = []struct {
 	{what: "all memory", code: "hoard = []\nwhile True: hoard.append(bytearray(1 << 20))", want: "MemoryError"},
 }
 
-// attack runs hostile code, and checks that all of it is answered and that the variables
-// survive it.
+// attack runs hostile code. It checks that every attempt has a result and that the variables
+// survive.
 func attack(ctx context.Context, w io.Writer, sb *sandbox.Sandbox) error {
 	if _, err := sb.RunCode(ctx, "mine = 'untouched'", nil); err != nil {
 		return err
@@ -54,8 +53,8 @@ func attack(ctx context.Context, w io.Writer, sb *sandbox.Sandbox) error {
 	return nil
 }
 
-// try runs code as a step of an agent, and returns the observation that a model would see. A
-// step that takes too long is interrupted.
+// try runs code as a step of an agent, and returns the observation for a model. A step that
+// takes too long is interrupted.
 func try(ctx context.Context, sb *sandbox.Sandbox, code string, timeout time.Duration) (_ string, err error) {
 	run, err := agent.Begin(ctx, sb, &agent.Params{Limits: agent.Limits{StepTimeout: timeout}})
 	if err != nil {

@@ -57,7 +57,7 @@ func main() {
 func run(ctx context.Context, w io.Writer, model *loop.Model, task string) (err error) {
 	cloud, err := local.Start(ctx, local.WithEngine(local.EngineWasm), local.WithResources(local.Resources{MemoryBytes: 512 << 20}))
 	if err != nil {
-		return err // it says how to prepare the machine
+		return err // the error explains how to prepare the machine
 	}
 	defer func() { err = errors.Join(err, cloud.Close()) }()
 	return sandbox.Use(ctx, func(ctx context.Context, sb *sandbox.Sandbox) error {
@@ -70,14 +70,15 @@ func run(ctx context.Context, w io.Writer, model *loop.Model, task string) (err 
 
 const fibonacci = "Could you give me the 100th number of the Fibonacci sequence? The first and the second are 1. Compare what you write with the numbers that known gives."
 
-// answers solve fibonacci. The first step is refused, the third has the function of the second.
+// answers contains the answers for the task fibonacci. The guard refuses the first step. The
+// third step uses the function of the second.
 var answers = loop.Script{"": {
 	"import numpy as np\nnp.linalg.matrix_power([[1, 1], [1, 0]], 100)",
 	"def fibonacci(n):\n    a, b = 0, 1\n    for _ in range(n):\n        a, b = b, a + b\n    return a\n\n[n for n in (1, 2, 10, 90) if fibonacci(n) != known(n)]",
 	"final_answer(fibonacci(100))",
 }}
 
-// known is a tool: it runs here, regardless of its caller.
+// known is a tool. It runs in this program, whoever calls it.
 var known = agent.MustTool("known", "Gives the nth number of the Fibonacci sequence, for n from 1 to 90.",
 	func(_ context.Context, in struct {
 		N int `py:"n"`
@@ -112,7 +113,7 @@ func solve(ctx context.Context, w io.Writer, sb *sandbox.Sandbox, model *loop.Mo
 	return nil
 }
 
-// show writes each step with the part of its result that the model sees.
+// show prints each step with the model's view of its result.
 func show(w io.Writer) func(context.Context, int, string) (context.Context, func(*agent.Step, error)) {
 	return func(ctx context.Context, n int, code string) (context.Context, func(*agent.Step, error)) {
 		fmt.Fprintf(w, "--- step %d\n%s\n", n, code)

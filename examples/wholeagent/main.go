@@ -37,7 +37,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// agent is an agent that needs only the standard library, and another one that it may call.
+// agent contains an agent that needs only the standard library, and a second one that it may
+// call.
 //
 //go:embed agent
 var agent embed.FS
@@ -88,8 +89,8 @@ func wholeagent(ctx context.Context, here bool, packages []string, p *sandbox.Pr
 	}, options...)
 }
 
-// complete adds the parts that every agent needs: the variables, and this example's files
-// if there is no directory.
+// complete adds the parts that every agent needs: the variables and, without a directory, the
+// files of this example.
 func complete(p *sandbox.ProgramParams) error {
 	p.Envs = map[string]string{"OPENAI_BASE_URL": cmp.Or(os.Getenv("OPENAI_BASE_URL"), "https://api.openai.com/v1")}
 	for _, name := range []string{"OPENAI_API_KEY", "OPENAI_MODEL"} {
@@ -111,8 +112,8 @@ func addAgent(p *sandbox.ProgramParams) error {
 
 const fibonacci = "What is the 20th Fibonacci number? The first and the second are 1."
 
-// answers are a model's answers to fibonacci, as the manager and as the helper, which is
-// asked by the second answer.
+// answers contains a model's answers to the task fibonacci, as the manager and as the helper.
+// The second answer asks the helper.
 var answers = []string{
 	"print(fibonacci(20))",
 	"n = helper('Compute the 20th Fibonacci number. The first and the second are 1.')\nprint(n)",
@@ -120,7 +121,7 @@ var answers = []string{
 	"final_answer(f'It is {n}.')",
 }
 
-// script makes the agent of this example do its own task, without a model.
+// script makes the agent of this example solve its own task, without a model.
 func script(p *sandbox.ProgramParams) error {
 	text, err := json.Marshal(answers)
 	if err != nil {
@@ -146,7 +147,7 @@ func run(ctx context.Context, sb *sandbox.Sandbox, packages []string, p *sandbox
 		}
 	}
 	network := sandbox.Network{DenyOut: []string{sandbox.AllTraffic}}
-	if host := model.Hostname(); host != "" { // a script has no host
+	if host := model.Hostname(); host != "" { // a scripted model has no host
 		network.AllowOut = []string{host}
 	}
 	if err := sb.SetNetwork(ctx, network); err != nil {

@@ -17,10 +17,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// Trace has hooks that are called for steps and tool calls of a run, as httptrace
-// has for requests. The step or the call runs with the context that its hook returns;
-// the function that the hook returns is called at its end. Hooks of tools are called
-// from several goroutines. Fields may be nil.
+// Trace contains hooks for steps and tool calls of a run, similar to those of httptrace for
+// requests. The step or the call runs with the context that its hook returns. The function that
+// the hook returns is called at the end. Hooks of tools are called from several goroutines.
+// Fields may be nil.
 type Trace struct {
 	Step func(ctx context.Context, n int, code string) (context.Context, func(*Step, error))
 	Tool func(ctx context.Context, call ToolCall) (context.Context, func(error))
@@ -42,20 +42,21 @@ func (t *Trace) tool(ctx context.Context, call ToolCall) (context.Context, func(
 
 // Metrics are the counters of a run.
 type Metrics struct {
-	// Steps counts the pieces of code that ran. Errors counts those of them that
-	// ended with an exception or did not end by themselves.
+	// Steps is the number of steps that ran. Errors is the number of those that ended with an
+	// exception or were interrupted.
 	Steps, Errors int
-	// ToolCalls and ToolErrors count calls that ended, including final_answer.
+	// ToolCalls is the number of calls that ended, and ToolErrors the number of those that
+	// failed. Both include final_answer.
 	ToolCalls, ToolErrors int
 	// Tokens is the sum of the tokens passed to [Run.SpendTokens].
 	Tokens int64
 	// CodeBytes is the total length of the code.
 	CodeBytes int64
-	// Imports are the modules that the code imported, sorted. Without a guard
-	// they are those named by its import statements, as far as single lines show
-	// them: modules loaded by __import__ and importlib are seen only under a guard.
+	// Imports are the modules that the code imported, sorted. Without a guard they are the
+	// modules in import statements on single lines. Modules loaded by __import__ and importlib
+	// are recorded only with a guard.
 	Imports []string
-	// Duration is the time that the run has lasted, until now or its end.
+	// Duration is the duration of the run, until now or its end.
 	Duration time.Duration
 }
 
@@ -69,7 +70,7 @@ type toolRecord struct {
 	Error        string  `json:"error,omitempty"`
 }
 
-// runLog writes the audit, logs, and counts.
+// runLog writes the audit and the log of a run, and counts.
 type runLog struct {
 	run    *Run
 	w      io.Writer // nil if there is none
@@ -79,8 +80,8 @@ type runLog struct {
 	mu      sync.Mutex
 	metrics Metrics
 	imports map[string]bool
-	last    string // the error of the last step
-	err     error  // error of w
+	last    string // error of the last step
+	err     error  // error of w, if any
 	closed  bool
 }
 
@@ -88,7 +89,7 @@ func newRunLog(r *Run) *runLog {
 	return &runLog{run: r, w: r.params.Audit, logger: r.about.logger, start: time.Now(), imports: map[string]bool{}}
 }
 
-// write writes one line. After an error and after the end it writes nothing.
+// write writes one line. It writes nothing after an error or after the end.
 func (l *runLog) write(event string, fields map[string]any) {
 	if l.w == nil || l.closed {
 		return
@@ -146,9 +147,8 @@ func (l *runLog) tool(ctx context.Context, step int, record toolRecord) {
 	l.write("tool", fields)
 }
 
-// panicked records the value and the stack of a tool's panic, because neither the
-// sandbox nor the rest of this program learns of it. If the client has no logger, it
-// goes to the program's default one.
+// panicked records the value and the stack of a tool's panic, which appear nowhere else. If the
+// client has no logger, they are logged to the program's default one.
 func (l *runLog) panicked(ctx context.Context, step int, tool string, value any, stack []byte) {
 	said, where := l.run.redact.short(fmt.Sprint(value), maxPanic), l.run.redact.short(string(stack), maxPanic)
 	logger := l.logger
@@ -161,7 +161,7 @@ func (l *runLog) panicked(ctx context.Context, step int, tool string, value any,
 	l.write("panic", map[string]any{"step": step, "name": tool, "panic": said, "stack": where})
 }
 
-// maxPanic bounds the length of each text that is recorded of a panic.
+// maxPanic limits the bytes of each recorded text of a panic.
 const maxPanic = 64 << 10
 
 func (l *runLog) step(ctx context.Context, code string, s *Step, calls []toolRecord, err error) {
@@ -174,7 +174,7 @@ func (l *runLog) step(ctx context.Context, code string, s *Step, calls []toolRec
 	}
 	l.logger.DebugContext(ctx, "step", "run", l.run.id, "step", s.N, "ms", milliseconds(s.Duration), "final", s.Final, "error", l.run.redact.text(text))
 	sum := sha256.Sum256([]byte(code))
-	imports := append([]string{}, s.Imports...) // not null in JSON
+	imports := append([]string{}, s.Imports...) // an empty list instead of null in JSON
 	if l.run.params.Guard == nil {
 		imports = importsOf(code)
 	}
@@ -197,7 +197,7 @@ func (l *runLog) step(ctx context.Context, code string, s *Step, calls []toolRec
 	})
 }
 
-// imported counts modules. l.mu is held.
+// imported counts modules. The caller must hold l.mu.
 func (l *runLog) imported(names []string) {
 	for _, name := range names {
 		if len(l.imports) < maxImports {
@@ -206,7 +206,7 @@ func (l *runLog) imported(names []string) {
 	}
 }
 
-// cut records the guard's report of a step that was cut off before it could report.
+// cut records the guard's report on a step that was cut off before it could report.
 func (l *runLog) cut(step int, g guardReport) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -214,7 +214,7 @@ func (l *runLog) cut(step int, g guardReport) {
 	l.write("cut", map[string]any{"n": step, "imports": append([]string{}, g.Imports...), "blocked": append([]Violation{}, g.Violations...)})
 }
 
-// orNil returns nil for an empty text, so that JSON has null.
+// orNil returns nil for an empty text, which becomes null in JSON.
 func orNil(text string) any {
 	if text == "" {
 		return nil
@@ -258,8 +258,8 @@ func (l *runLog) snapshot() Metrics {
 	return m
 }
 
-// SpendTokens counts tokens that the model behind the run used, for metrics and
-// audit, and charges them as the function [SpendTokens] does.
+// SpendTokens records tokens that the model of the run used, for metrics and audit. It also
+// charges them like the function [SpendTokens].
 func (r *Run) SpendTokens(ctx context.Context, tokens int64) error {
 	r.log.mu.Lock()
 	r.log.metrics.Tokens += tokens
@@ -267,16 +267,15 @@ func (r *Run) SpendTokens(ctx context.Context, tokens int64) error {
 	return SpendTokens(ctx, tokens)
 }
 
-// Metrics returns the run's counters up to now.
+// Metrics returns the current counters of the run.
 func (r *Run) Metrics() Metrics { return r.log.snapshot() }
 
-// maxImports bounds how many module names are kept for a step and for a run.
+// maxImports limits the module names that are kept for a step and for a run.
 const maxImports = 10_000
 
 var importStatement = lazyregexp.New(`(?m)^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import\b|import[ \t]+([\w. \t,]+))`)
 
-// importsOf returns the modules that import statements name, as far as single
-// lines show them.
+// importsOf returns the modules in import statements on single lines.
 func importsOf(code string) []string {
 	found := map[string]bool{}
 	for _, m := range importStatement().FindAllStringSubmatch(code, maxImports) {
@@ -286,5 +285,5 @@ func importsOf(code string) []string {
 			}
 		}
 	}
-	return append([]string{}, slices.Sorted(maps.Keys(found))...) // not null in JSON
+	return append([]string{}, slices.Sorted(maps.Keys(found))...) // an empty list instead of null in JSON
 }

@@ -12,19 +12,19 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// Begin starts a run: it installs the packages, sends the state, makes the tools
-// and final_answer callable, and holds the context until Close. ctx bounds the
-// call, not the run. The websocket transport is required.
+// Begin starts a run: it installs the packages, sends the state, makes the tools and
+// final_answer callable, and reserves the context until Close. ctx limits the call, not the
+// run. The websocket transport is required.
 //
-// Code ends the run by calling final_answer(x), at any depth. The value is
-// recorded here, and nothing that the code catches or does afterwards changes it;
-// 2 seconds later the code is interrupted. Any other name may be that of a tool:
-// see [NewTool]. The code waits while a tool runs. Tools may be called from threads;
-// in coroutines, use await tool.aio(…). A tool's exceptions are of the class tool.Error.
+// Code ends the run by calling final_answer(x), at any depth. The value is recorded in this
+// program, and later code cannot change it. 2 seconds later the code is interrupted. Tools may
+// have any other name: see [NewTool]. The code waits while a tool runs. Tools may be called
+// from threads; in coroutines, use await tool.aio(…). The class of a tool's exceptions is
+// tool.Error.
 //
 // Errors are [ErrContextBusy], [sandbox.ErrPublicKernel], an [*sandbox.InstallError], a
-// [*GuardError], an error of package state that names the variable, or an error
-// of the transport; the context is then free again.
+// [*GuardError], an error of package state that names the variable, or an error of the
+// transport. After an error the context is free again.
 func Begin(ctx context.Context, sb *sandbox.Sandbox, p *Params) (*Run, error) {
 	if p == nil {
 		p = &Params{}
@@ -82,8 +82,8 @@ func install(ctx context.Context, packages *sandbox.Packages, p *Params) (*sandb
 	return nil, nil
 }
 
-// adviseImport extends the error of a refused import. It advises to name the import in Guard.Allow.
-// Other errors are returned unchanged.
+// adviseImport extends the error of a refused import with the advice to add the import to
+// Guard.Allow. It returns other errors unchanged.
 func adviseImport(err error) error {
 	if refused, ok := errors.AsType[*sandbox.RequirementError](err); ok && refused.Import {
 		return fmt.Errorf("%w; to allow the import, name it in Guard.Allow", err)
@@ -91,7 +91,7 @@ func adviseImport(err error) error {
 	return err
 }
 
-// checkNames refuses names that collide.
+// checkNames returns an error if names collide.
 func checkNames(p *Params) error {
 	what := map[string]string{finalAnswer: "the function that gives the final answer"}
 	for _, t := range p.Tools {

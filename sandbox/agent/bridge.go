@@ -20,26 +20,26 @@ import (
 const (
 	// bridgePrefix distinguishes requests of the tools module from those of input().
 	bridgePrefix = "\x00e2bctl:"
-	// maxExchange bounds the size of the calls that arrive together, and so their memory.
+	// maxExchange limits the bytes of the calls that arrive together, and so their memory.
 	maxExchange = 64 << 20
-	// maxWaiting bounds the size of the finished replies that the code has not taken yet.
+	// maxWaiting limits the bytes of the finished replies that the code has not received yet.
 	maxWaiting = 4 * maxExchange
 	// replyPart is the maximum length of a part of a reply.
 	replyPart = 4 << 20
-	// The answer to an exchange waits for a finished call, but only for a moment, because the
-	// kernel cannot send further calls meanwhile. The moment grows with each exchange that brings
-	// nothing.
+	// The answer to an exchange waits for a finished call, but only briefly, because the kernel
+	// cannot send further calls during the wait. The wait begins with shortestMoment and grows
+	// with each exchange that brings no result.
 	shortestMoment = 2 * time.Millisecond
 	longestMoment  = 64 * time.Millisecond
 	finalAnswer    = "final_answer"
-	// maxToolName bounds the name, in messages, of a tool that the run does not have.
+	// maxToolName limits the bytes of an unknown tool's name in messages.
 	maxToolName = 64
-	// maxRecords bounds the calls in a step's line of the audit; each call also has
-	// a line of its own.
+	// maxRecords limits the calls in a step's line of the audit; each call also has a line of
+	// its own.
 	maxRecords = 10_000
 )
 
-// bridge is the host's end of the tools of a run.
+// bridge is this program's side of the tools of a run.
 type bridge struct {
 	caller
 
@@ -62,28 +62,28 @@ func newBridge(r *Run, tools []Tool) *bridge {
 	return b
 }
 
-// stepCalls are the calls that the code of one step makes.
+// stepCalls handles the calls of one step's code.
 type stepCalls struct {
 	bridge *bridge
 	ctx    context.Context //nolint:containedctx // the step's: calls outlive the request that brings them
 	n      int
-	ended  func() // called once, when the answer is there
+	ended  func() // called once, after the final answer
 
 	mu     sync.Mutex
-	number string          // of the exchange that arrives in parts
-	in     strings.Builder // its parts
-	out    string          // the part of the reply that is not sent yet
+	number string          // of an exchange that arrives in parts
+	in     strings.Builder // the parts received so far
+	out    string          // the unsent rest of the reply
 	calls  map[uint64]*bridgedCall
 	audit  []toolRecord
-	idle   int  // exchanges in a row that brought nothing
+	idle   int  // number of consecutive exchanges without a result
 	over   bool // no more calls are accepted
 	wake   chan struct{}
 }
 
-// bridgedCall is a call for which the kernel waits.
+// bridgedCall is a call that the kernel waits for.
 type bridgedCall struct {
 	cancel context.CancelFunc
-	reply  []byte // its line in the reply; nil while it is under way
+	reply  []byte // its line in the reply; nil while it runs
 	status string
 }
 
@@ -91,7 +91,7 @@ func (b *bridge) step(ctx context.Context, n int, ended func()) *stepCalls {
 	return &stepCalls{bridge: b, ctx: ctx, n: n, ended: sync.OnceFunc(ended), calls: map[uint64]*bridgedCall{}, wake: make(chan struct{}, 1)}
 }
 
-// input answers a prompt of the code. It is the input of a kernelconn.Handler.
+// input answers a prompt of the code. It is used as the input of a kernelconn.Handler.
 func (s *stepCalls) input(ctx context.Context, prompt string, password bool) (string, error) {
 	question, ours := strings.CutPrefix(prompt, bridgePrefix)
 	if !ours {
@@ -137,14 +137,14 @@ func (s *stepCalls) input(ctx context.Context, prompt string, password bool) (st
 	return s.part(), nil
 }
 
-// within makes ctx, which is derived from the step's context, the context of all later calls.
+// within sets the context of all later calls. ctx must be derived from the step's context.
 func (s *stepCalls) within(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ctx = ctx
 }
 
-// part returns the next part of the reply. s.mu is held.
+// part returns the next part of the reply. The caller must hold s.mu.
 func (s *stepCalls) part() string {
 	if len(s.out) <= replyPart {
 		defer func() { s.out = "" }()
@@ -161,7 +161,7 @@ func (s *stepCalls) part() string {
 
 var errExchange = errors.New("the kernel's request is malformed")
 
-// exchange accepts new calls and returns the replies of those that are finished.
+// exchange accepts new calls and returns the replies of finished ones.
 func (s *stepCalls) exchange(ctx context.Context, text []byte) (string, error) {
 	line, documents, _ := bytes.Cut(text, []byte("\n"))
 	var head struct {
@@ -192,7 +192,7 @@ func (s *stepCalls) exchange(ctx context.Context, text []byte) (string, error) {
 		documents = rest
 		wanted[h.id] = true
 		if s.calls[h.id] != nil {
-			continue // it arrived before, and the answer that said so was lost
+			continue // a repetition, because the answer to the first one was lost
 		}
 		if len(s.calls) >= maxCalls {
 			s.calls[h.id] = refused("LimitError", fmt.Sprintf("more than %d calls are under way", maxCalls))
@@ -205,7 +205,7 @@ func (s *stepCalls) exchange(ctx context.Context, text []byte) (string, error) {
 		fresh = true
 	}
 	for id, c := range s.calls {
-		if !wanted[id] { // it was answered or given up
+		if !wanted[id] { // the code has its reply, or no longer waits
 			c.cancel()
 			delete(s.calls, id)
 		}
@@ -214,7 +214,7 @@ func (s *stepCalls) exchange(ctx context.Context, text []byte) (string, error) {
 	return s.finished(ctx, fresh), nil
 }
 
-// callHead is the id and the name of a call.
+// callHead contains the id and the name of a call.
 type callHead struct {
 	id   uint64
 	name string
@@ -224,7 +224,8 @@ func (h *callHead) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, &[]any{&h.id, &h.name})
 }
 
-// finished returns the replies that are ready; if there are none, it waits a moment for the first.
+// finished returns the replies that are ready. If there are none, it waits briefly for the
+// first.
 func (s *stepCalls) finished(ctx context.Context, fresh bool) string {
 	s.mu.Lock()
 	if fresh {
@@ -267,12 +268,12 @@ func (s *stepCalls) replies() (text string, some bool) {
 	}
 	head, err := json.Marshal(heads)
 	if err != nil {
-		panic(err) // it holds only numbers and strings
+		panic(err) // numbers and strings can always be encoded
 	}
 	return string(head) + lines.String(), len(heads) > 0 || len(s.calls) == 0
 }
 
-// refused returns a call that is answered without having been made.
+// refused returns a call that is answered without being made.
 func refused(kind, message string) *bridgedCall {
 	c := &bridgedCall{cancel: func() {}}
 	c.status, c.reply = "error", errorLine(ToolError{Type: kind, Message: message})
@@ -282,7 +283,7 @@ func refused(kind, message string) *bridgedCall {
 func errorLine(e ToolError) []byte {
 	line, err := json.Marshal(map[string]any{"type": e.Type, "message": e.Message, "retryable": e.Retryable})
 	if err != nil {
-		panic(err) // strings and a bool
+		panic(err) // strings and a bool can always be encoded
 	}
 	return line
 }
@@ -317,7 +318,7 @@ func (s *stepCalls) start(ctx context.Context, c *bridgedCall, name string, docu
 	})
 }
 
-// fits reports whether a reply of n bytes may wait beside the others.
+// fits reports whether the limit of waiting replies has room for n bytes.
 func (s *stepCalls) fits(n int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -355,7 +356,7 @@ func (s *stepCalls) made(ctx context.Context, name string, document []byte) (sta
 	return "ok", b.run.redact.value(v).Bytes(), nil
 }
 
-// record records the final answer: the first one counts.
+// record records the final answer. Only the first one counts.
 func (s *stepCalls) record(arguments state.Value) (string, []byte, error) {
 	if err := finalTool.check(arguments); err != nil {
 		return "", nil, fmt.Errorf("%s: %w", finalAnswer, err)
@@ -376,13 +377,13 @@ func (s *stepCalls) record(arguments state.Value) (string, []byte, error) {
 	return "final", []byte("null"), nil
 }
 
-// finalTool describes final_answer, which every run has, to the code.
+// finalTool describes final_answer to the code. Every run has it.
 var finalTool = Tool{
 	name: finalAnswer, doc: "Gives the final answer of the task and ends the run.",
 	parameters: []toolParameter{{anyType(), "answer", "answer", "", true}}, returns: plainType("None", ""),
 }
 
-// end accepts no more calls, and returns those that have ended.
+// end accepts no more calls, and returns the ended ones.
 func (s *stepCalls) end() []toolRecord {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,15 +10,15 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// maxCalls bounds the number of calls under way, including
-// abandoned calls whose function has not returned.
+// maxCalls limits the calls in progress, including abandoned calls whose function has not
+// returned.
 const maxCalls = 1024
 
 // caller makes calls of tools within their limits, for the code of a run or for a [Toolbox].
 type caller struct {
 	tools map[string]*boundTool
 	work  sync.WaitGroup // functions that have not returned
-	slots chan struct{}  // one for each function in work
+	slots chan struct{}  // has one element for each function in work
 
 	// trace is called when a call is approved. The function
 	// that it returns is called at the end of the call.
@@ -47,7 +47,8 @@ func (c *caller) init(tools []Tool) {
 	}
 }
 
-// call makes a call whose arguments are a document of size bytes, and bounds its result.
+// call makes a call and limits the size of its result. size is the number of bytes of the
+// arguments' document.
 func (c *caller) call(ctx context.Context, t *boundTool, call ToolCall, size int) (state.Value, error) {
 	if most := t.limits.MaxArgumentBytes; most > 0 && int64(size) > most {
 		return state.Value{}, errToolLimit("the arguments of %s have %d bytes, more than %d", t.name, size, most)
@@ -69,7 +70,7 @@ func (c *caller) call(ctx context.Context, t *boundTool, call ToolCall, size int
 	return v, nil
 }
 
-// limited makes a call within the limits of its tool and of the agents around it.
+// limited makes a call within the limits of its tool and of the agents that enclose it.
 func (c *caller) limited(ctx context.Context, t *boundTool, call ToolCall) (state.Value, error) {
 	t.mu.Lock()
 	t.calls++
@@ -130,7 +131,7 @@ func (c *caller) limited(ctx context.Context, t *boundTool, call ToolCall) (stat
 			return err
 		})
 		if ctx.Err() != nil && errors.Is(o.err, ctx.Err()) {
-			o.err = context.Cause(ctx) // the cause says more
+			o.err = context.Cause(ctx) // the cause is more precise
 		}
 		if t.slots != nil {
 			<-t.slots
@@ -144,7 +145,7 @@ func (c *caller) limited(ctx context.Context, t *boundTool, call ToolCall) (stat
 		select {
 		case o = <-outcomes: // its context ended because the function returned
 		default:
-			// A function that ignores the end of its context is not waited for.
+			// Do not wait for a function that ignores the end of its context.
 			o.err = context.Cause(ctx)
 		}
 	}
@@ -152,8 +153,8 @@ func (c *caller) limited(ctx context.Context, t *boundTool, call ToolCall) (stat
 	return o.value, o.err
 }
 
-// protected calls f and returns a panic as an error. The panic's
-// value goes to this program's log and the audit, not to the sandbox.
+// protected calls f and converts a panic to an error. The panic's value is recorded in this
+// program's log and the audit, and is not sent to the sandbox.
 func (c *caller) protected(ctx context.Context, call ToolCall, f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

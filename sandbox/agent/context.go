@@ -17,27 +17,26 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// runs holds the contexts of a sandbox that have had a run. The zero value is
-// ready.
+// runs contains the contexts of a sandbox that have had a run. The zero value is ready to use.
 type runs struct {
 	mu       sync.Mutex
 	contexts map[string]*runContext
 }
 
-// runContext is this program's record of the variables in a kernel. Its calls must
-// not overlap: mu makes sure of that.
+// runContext is this program's record of the variables in a kernel. mu makes sure that its
+// calls do not overlap.
 type runContext struct {
 	id   string
 	busy bool // guarded by runs.mu
 
 	mu sync.Mutex
-	// token identifies the kernel: while it stays the same, known is valid.
+	// token identifies the kernel. While it stays the same, known is valid.
 	token     string
 	directory string
 	known     map[string]knownValue
 }
 
-// knownValue describes a variable of the kernel when it was last sent or pulled.
+// knownValue describes the value of a variable that was last sent or pulled.
 type knownValue struct {
 	hash  state.Hash
 	blobs []state.Hash
@@ -52,8 +51,9 @@ func knownOf(entry state.Entry) knownValue {
 	return k
 }
 
-// held maps each blob to a variable that has it, as far as this program knows.
-func (c *runContext) held() map[state.Hash]string {
+// knownBlobs returns, for each blob that the kernel is known to have, the name of a variable
+// with that blob.
+func (c *runContext) knownBlobs() map[state.Hash]string {
 	held := map[state.Hash]string{}
 	for name, k := range c.known {
 		for _, hash := range k.blobs {
@@ -96,7 +96,7 @@ func (rs *runs) release(c *runContext) {
 	c.busy = false
 }
 
-// answer is the result of the functions in the kernel.
+// answer is the result of a function of the run's modules in the kernel.
 type answer struct {
 	Token     string   `py:"token"`
 	Directory string   `py:"directory"`
@@ -125,7 +125,7 @@ func (c *runContext) send(ctx context.Context, host runHost, st *state.State, ru
 		return err
 	}
 	if hello.Token != c.token {
-		// Another kernel, or a run of another handle in between.
+		// The kernel was replaced, or another handle had a run in between.
 		c.token, c.known = hello.Token, map[string]knownValue{}
 	}
 	c.directory = hello.Directory
@@ -144,9 +144,9 @@ func (c *runContext) send(ctx context.Context, host runHost, st *state.State, ru
 			return fmt.Errorf("the variable %q holds a value that exists only in the kernel it was pulled from: set or delete it", entry.Name)
 		}
 	}
-	loaded, err := c.load(ctx, host, changed, c.held())
+	loaded, err := c.load(ctx, host, changed, c.knownBlobs())
 	if err == nil && len(loaded.Missing) > 0 {
-		// Code changed the variable that had the blobs.
+		// Code has changed the variable with the blobs.
 		loaded, err = c.load(ctx, host, changed, nil)
 	}
 	if err != nil {
@@ -159,8 +159,8 @@ func (c *runContext) send(ctx context.Context, host runHost, st *state.State, ru
 	return nil
 }
 
-// unsent returns the variables of st that the kernel does not have, as far as this
-// program knows. A nil state has none.
+// unsent returns the variables of st that the kernel is not known to have. A nil state has
+// none.
 func (c *runContext) unsent(st *state.State) []state.Entry {
 	if st == nil {
 		return nil
@@ -168,7 +168,7 @@ func (c *runContext) unsent(st *state.State) []state.Entry {
 	return slices.DeleteFunc(st.Entries(), func(entry state.Entry) bool { return c.known[entry.Name].hash == entry.Hash })
 }
 
-// load makes variables of entries; blobs that the kernel holds are not sent.
+// load sets variables to the values of entries. It does not send blobs that the kernel has.
 func (c *runContext) load(ctx context.Context, host runHost, entries []state.Entry, held map[state.Hash]string) (answer, error) {
 	frame, err := frameOf(entries, held)
 	if err != nil {
@@ -178,7 +178,7 @@ func (c *runContext) load(ctx context.Context, host runHost, entries []state.Ent
 	if err := host.upload(ctx, path.Join(c.directory, name), frame); err != nil {
 		return answer{}, err
 	}
-	// From here on the kernel may have the variables, even if the call fails.
+	// From here on the kernel may have the new values, even if the call fails.
 	c.token = ""
 	return c.call(ctx, host, pyshim.Call("load", name))
 }
@@ -221,7 +221,7 @@ func (c *runContext) pull(ctx context.Context, host runHost, st *state.State) er
 	if err := c.receive(ctx, host, reply, func(name string, v state.Value) error {
 		err := changed.Set(name, v)
 		if _, ok := errors.AsType[*state.NameError](err); ok {
-			return nil // code may shadow a builtin; a state may not
+			return nil // code may reuse the name of a builtin, a state may not
 		}
 		return err
 	}); err != nil {
@@ -249,7 +249,7 @@ func (c *runContext) receive(ctx context.Context, host runHost, reply answer, ea
 	if reply.File == "" {
 		return readFrame(bytes.NewReader(reply.Frame), reply.Head, len(reply.Frame), each)
 	}
-	// The kernel names a file; only one in its own directory is read.
+	// The kernel names the file. Only a file in the run's own directory is read.
 	r, err := host.open(ctx, path.Join(c.directory, path.Base(reply.File)))
 	if err != nil {
 		return err
@@ -266,7 +266,8 @@ func (c *runContext) install(ctx context.Context, host runHost, code string) err
 	return err
 }
 
-// call evaluates one expression in the kernel, silently.
+// call evaluates one expression in the kernel, silently. It decodes the answer of the run's
+// modules.
 func (c *runContext) call(ctx context.Context, host runHost, expression string) (answer, error) {
 	doc, err := c.evaluate(ctx, host, expression)
 	if err != nil {
@@ -276,7 +277,8 @@ func (c *runContext) call(ctx context.Context, host runHost, expression string) 
 	return a, state.Unmarshal(doc, &a)
 }
 
-// evaluate evaluates an expression and returns the document of its value.
+// evaluate evaluates an expression and returns its value, encoded as a document of package
+// state.
 func (c *runContext) evaluate(ctx context.Context, host runHost, expression string) ([]byte, error) {
 	reply, err := c.request(ctx, host, map[string]string{valueKey: expression})
 	if err != nil {
@@ -285,8 +287,8 @@ func (c *runContext) evaluate(ctx context.Context, host runHost, expression stri
 	return expressionValue(reply, valueKey)
 }
 
-// ask is call during a run: if the modules are missing, the kernel is not the one
-// that the run began with.
+// ask is like call, for use during a run. If the modules are missing, its error says that the
+// run's kernel was replaced.
 func (c *runContext) ask(ctx context.Context, host runHost, expression string) (answer, error) {
 	a, err := c.call(ctx, host, expression)
 	return a, lost(err)
@@ -299,14 +301,14 @@ func lost(err error) error {
 	return err
 }
 
-// kernelCallError is an exception in the modules that a run has in the kernel.
+// kernelCallError is an exception of the run's modules in the kernel.
 type kernelCallError struct{ name, value string }
 
 func (e *kernelCallError) Error() string {
 	return fmt.Sprintf("the kernel answered %.64s: %.512s", e.name, e.value)
 }
 
-// expressionValue returns the document of an expression's value.
+// expressionValue returns the value of an expression, encoded as a document of package state.
 func expressionValue(reply jupyter.ExecuteReply, key string) ([]byte, error) {
 	if reply.Status != "ok" {
 		return nil, &kernelCallError{reply.Name, reply.Value}

@@ -1,22 +1,20 @@
-// Package agent runs the code that a model writes in a sandbox, one snippet at a time.
-// State is sent to the sandbox with its types, the code can call functions of this program,
-// and the changes by the code can be brought back.
+// Package agent runs the code that a model writes in a sandbox, one snippet at a time. State is
+// sent to the sandbox with its types, the code can call functions of this program, and the
+// changes by the code can be brought back.
 //
 // [Begin] starts a [Run]: it sends the state, installs packages and makes the tools
 // callable. [Run.Exec] runs one snippet in an ordinary kernel and returns a [Step]. Its
-// [Step.Observation] is the text for the model: the output, the value, and the exception or
-// the [Violation] that ended the code. Exceptions and violations are not Go errors here, so
-// that the model can correct its code. A call of final_answer(x) ends the run. [Run.Pull]
-// brings back the changed variables, with their types. Consecutive runs share the kernel,
-// and with it the variables; concurrent runs each need a context of their own
-// ([sandbox.Contexts.Create]).
+// [Step.Observation] is the text for the model: the output, the value, and the exception or the
+// [Violation] that ended the code. Exceptions and violations are not Go errors here, so that
+// the model can correct its code. A call of final_answer(x) ends the run. [Run.Pull] brings
+// back the changed variables, with their types. Consecutive runs share the kernel, and with it
+// the variables; concurrent runs each need a context of their own ([sandbox.Contexts.Create]).
 //
-// The model, its client and its key stay in this program. A [Tool] ([NewTool]) and
-// a managed agent ([NewManaged]) are functions of this program that code calls by
-// name. The loop of a managed agent runs here, with its credentials; the code that
-// it executes runs in a context or sandbox of its own. Package agentmcp makes tools of
-// those that a server of the Model Context Protocol offers, and serves tools. A [Toolbox]
-// calls tools without a run.
+// The model, its client and its key stay in this program. A [Tool] ([NewTool]) and a managed
+// agent ([NewManaged]) are functions of this program that code calls by name. The loop of a
+// managed agent runs in this program, with its credentials. Its code runs in a context or
+// sandbox of its own. Package agentmcp makes the tools of a server of the Model Context
+// Protocol available, and serves tools. A [Toolbox] calls tools without a run.
 //
 // # What bounds a run
 //
@@ -59,17 +57,19 @@
 //     ([Run.SpendTokens]): one JSON document per line. [Trace] reports steps and
 //     calls while they happen.
 //
-// An error of Begin means that the preparation failed, and the context is free
-// again. An error of Exec comes from the kernel, the connection, a limit, or code
-// that got around a guard; an exception in the code is not an error. An error of Pull
-// leaves the state unchanged. What to answer when a run fails is for
-// the caller to decide: this package never turns an error into an answer.
+// An error of Begin means that the preparation failed; the context is then free again. An error
+// of Exec comes from the kernel, the connection, a limit, or code that bypassed a guard. An
+// exception in the code is not an error of Exec. An error of Pull leaves the state unchanged.
+// This package never turns an error into an answer. The caller decides how to answer when a run
+// fails.
 //
 // # What is not here
 //
-// An interpreter that walks the syntax tree and supports a part of Python: it would be slow
-// and refuse much that is harmless, and such interpreters have been broken out of. A guard
-// in a real kernel tells the model as much, and the sandbox contains code that gets around
-// it. Pickle: everything from a sandbox is data, never code. A client for a model, and
-// prompts: examples/codeagent is a loop to copy.
+// These things are left out on purpose:
+//
+//   - An interpreter of a part of Python. It would be slow and refuse much harmless code, and code
+//     has escaped from such interpreters. A guard in a real kernel gives the model the same hints,
+//     and the sandbox contains code that bypasses the guard.
+//   - Pickle. Everything from a sandbox is data, never code.
+//   - A client for a model, and prompts. examples/codeagent is a loop to copy.
 package agent

@@ -14,18 +14,18 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// frameHead is the first line of a frame. The documents of the values follow,
-// then the blobs to which they refer.
+// frameHead is the first line of a frame. The documents of the values follow it, and then the
+// blobs that the documents refer to.
 type frameHead struct {
 	Values []frameValue `json:"values"`
 	Blobs  []framePart  `json:"blobs"`
-	// Held lists, in frames sent to the kernel, blobs that one of its variables has:
-	// they are not sent.
+	// Held lists blobs that a variable of the kernel already has, so the frame does not contain
+	// them. It is set only in frames to the kernel.
 	Held [][2]string `json:"held"`
 }
 
-// frameValue holds, in frames sent to the kernel, a name, the size of a document, its
-// hash and the size with blobs.
+// frameValue contains, in frames to the kernel, a name, the size of a document, its hash, and
+// the size including blobs.
 type frameValue struct {
 	name  string
 	size  int
@@ -37,8 +37,8 @@ func (v frameValue) MarshalJSON() ([]byte, error) {
 	return json.Marshal([]any{v.name, v.size, v.hash, v.total})
 }
 
-// framePart holds the hash of a blob, or in frames from the kernel the name of a value,
-// and the size.
+// framePart contains the hash of a blob and its size. In frames from the kernel it may contain
+// the name of a value instead of the hash.
 type framePart struct {
 	name string
 	size int
@@ -50,8 +50,8 @@ func (p *framePart) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, &[]any{&p.name, &p.size})
 }
 
-// frameOf returns a frame of entries, which has each blob once. In place of a blob that is in held,
-// the frame has the name of the variable with that blob.
+// frameOf returns a frame of entries that contains each blob once. If held has a blob, the
+// frame contains the name of the variable with that blob instead.
 func frameOf(entries []state.Entry, held map[state.Hash]string) (io.Reader, error) {
 	head := frameHead{Values: make([]frameValue, len(entries)), Blobs: []framePart{}, Held: [][2]string{}}
 	parts, blobs := make([]io.Reader, 1, 1+len(entries)), state.Blobs{}
@@ -81,8 +81,8 @@ func frameOf(entries []state.Entry, held map[state.Hash]string) (io.Reader, erro
 
 var errFrame = errors.New("what the kernel sent is malformed")
 
-// maxFrameHead and maxFrameValues bound a head in bytes and in JSON values. They allow
-// for more than a hundred thousand variables, which have three values each.
+// maxFrameHead limits the bytes of a head, and maxFrameValues its JSON values. They suffice for
+// more than a hundred thousand variables, which have three values each.
 const (
 	maxFrameHead   = 32 << 20
 	maxFrameValues = 400_000
@@ -93,7 +93,7 @@ func readFrame(r io.Reader, head, size int, each func(name string, v state.Value
 	if head < 0 || size < head || head > maxFrameHead || size > 2*state.DefaultMaxBytes {
 		return &state.LimitError{Limit: "MaxBytes", Max: state.DefaultMaxBytes}
 	}
-	// A read of a download costs as much as many variables.
+	// Each read of a download is expensive, so the buffer is large.
 	r = bufio.NewReaderSize(r, 64<<10)
 	part := func(n int) ([]byte, error) {
 		if n < 0 || n > size {

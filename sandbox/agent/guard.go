@@ -21,9 +21,9 @@ import (
 // allows [GuardModules], no processes, no connections, and a million iterations of a while
 // loop.
 //
-// A guard is a guardrail and a record, not isolation: it tells a model early, and in plain
-// words, that something is forbidden. The boundary is the sandbox with its network rules.
-// The guard is in the same process as the code, which can get around it. These ways are
+// A guard is a guardrail and a record, not isolation: it explains to a model early, and in
+// plain words, that something is forbidden. The sandbox with its network rules is the boundary.
+// The guard is in the same process as the code, so code can bypass it. These bypasses are
 // known:
 //
 //   - objects of libraries that keep a module in an attribute, reached through self
@@ -45,38 +45,38 @@ import (
 //   - globals, locals, vars, eval and exec, where Functions allows them: they reach
 //     the modules that were imported before the run.
 //
-// What can be seen in the text of a cell is checked before any of it runs: imports
-// that are not in a try with a handler, double-underscore attributes, frames, shell
-// commands. Everything else is refused where it happens, with the Python exception
-// GuardViolation, which is an ImportError where an import fails. Code gets stand-ins
-// for modules, which hold the same functions and classes and run at full speed;
-// assigning to a name of a module changes the stand-in only. What was in the
-// context before the run stays as it was, because services keep there the code that
-// displays values. A module that was imported before the run becomes a stand-in
-// where the run's code names it. That costs a call each time, unless the run's code
-// imports the module itself.
+// The guard checks the text of a cell before any of it runs, for imports that are not in a try
+// with a handler, double-underscore attributes, frames and shell commands. It refuses
+// everything else when it happens, with the Python exception GuardViolation. For a refused
+// import the exception is also an ImportError.
 //
-// A guard is active from Begin to Close for all code of the context, including that
-// of [sandbox.Sandbox.RunCode].
+// Code receives stand-ins for modules. They contain the same functions and classes and run at
+// full speed. An assignment to a name of a module changes only the stand-in. Variables from
+// before the run are unchanged, because services keep code there that displays values. If the
+// run's code uses a module that was imported before the run, it receives a stand-in. That costs
+// a call each time, unless the run's code imports the module itself.
+//
+// A guard is active from Begin to Close for all code of the context, including that of
+// [sandbox.Sandbox.RunCode].
 type Guard struct {
-	// Allow are modules in addition to [GuardModules] and those of Params.Packages.
-	// "numpy" is that module without its submodules, "numpy.*" is the module and
-	// everything below it, "numpy.random" is that submodule and nothing else of numpy,
-	// and "*" is everything except [DangerousModules], which must be named.
+	// Allow lists modules to allow in addition to [GuardModules] and the modules of
+	// Params.Packages. "numpy" is that module without its submodules. "numpy.*" is the module
+	// and everything below it. "numpy.random" is that submodule and nothing else of numpy. "*"
+	// is everything except [DangerousModules], which must be listed by name.
 	Allow []string
-	// Presets allow those modules of a list that are installed.
+	// Presets allow the modules of these lists, if they are installed.
 	Presets []Preset
-	// Deny are modules, in the form of Allow, that are refused even if other fields allow
+	// Deny lists modules, in the form of Allow, that are refused even if other fields allow
 	// them.
 	Deny []string
-	// Functions are those [DangerousFunctions] that code may call nevertheless.
+	// Functions lists the [DangerousFunctions] that code may call.
 	Functions []string
 	// Processes allows starting processes and loading native libraries.
 	Processes bool
 	// Network allows connections, within the sandbox's network rules.
 	Network bool
-	// MaxIterations limits the iterations of one while loop. 0 means
-	// [DefaultMaxIterations], less than 0 no limit.
+	// MaxIterations limits the iterations of one while loop. 0 means [DefaultMaxIterations]; a
+	// negative number means no limit.
 	MaxIterations int
 	// MaxOperations limits the operations of one step: iterations of loops and
 	// comprehensions, and calls of functions that the code defines. 0 means no limit.
@@ -84,13 +84,13 @@ type Guard struct {
 	MaxOperations int
 }
 
-// DefaultMaxIterations bounds a while loop when Guard.MaxIterations is 0.
+// DefaultMaxIterations is the default of [Guard].MaxIterations.
 const DefaultMaxIterations = 1_000_000
 
-// Preset is a list of modules that a kind of task needs.
+// Preset is a list of modules for one kind of task.
 type Preset string
 
-// The presets. Packages are allowed with all their submodules.
+// These are the presets. They allow packages with all their submodules.
 const (
 	DataAnalysis   Preset = "data analysis"   // numpy, pandas, statistics, math, collections
 	TextProcessing Preset = "text processing" // re, string, textwrap, collections
@@ -105,8 +105,8 @@ var presets = map[Preset][]string{
 	Utilities:      {"json", "datetime", "collections", "itertools", "functools"},
 }
 
-// Modules returns the modules that the preset allows, in the form of Guard.Allow. Models do
-// better with a list of the allowed imports.
+// Modules returns the modules of the preset, in the form of Guard.Allow. Put the list into a
+// prompt, because models write better code if they know the allowed imports.
 func (p Preset) Modules() []string { return slices.Clone(presets[p]) }
 
 // GuardModules returns the modules that every guard allows. Other modules of Python's
@@ -133,14 +133,14 @@ func DangerousFunctions() []string {
 	return []string{"breakpoint", "compile", "eval", "exec", "globals", "help", "locals", "open", "vars"}
 }
 
-// Rule names one kind of thing that a guard refuses.
+// Rule is the kind of a refusal by a guard.
 type Rule string
 
-// The rules of a guard.
+// These are the rules of a guard.
 const (
 	RuleImport     Rule = "import"     // a module that is not allowed
-	RuleModule     Rule = "module"     // such a module, reached through another one
-	RuleDunder     Rule = "dunder"     // an attribute with two underscores
+	RuleModule     Rule = "module"     // a module that is not allowed, reached through another one
+	RuleDunder     Rule = "dunder"     // an attribute that begins with two underscores
 	RuleFrame      Rule = "frame"      // an attribute that leads to frames or to code
 	RuleFunction   Rule = "function"   // a function such as eval or open
 	RuleProcess    Rule = "process"    // starting a process
@@ -149,21 +149,21 @@ const (
 	RuleLoop       Rule = "loop"       // Guard.MaxIterations
 	RuleOperations Rule = "operations" // Guard.MaxOperations
 	RuleSyntax     Rule = "syntax"     // code that cannot be checked
-	RuleTampering  Rule = "tampering"  // an attempt to get around the guard
+	RuleTampering  Rule = "tampering"  // an attempt to bypass the guard
 )
 
-// Violation describes something that a guard refused. All text comes from the sandbox.
+// Violation describes one refusal by a guard. All text comes from the sandbox.
 type Violation struct {
-	// Rule is the rule that the code broke. It may be one that is not known here,
-	// because the text comes from the sandbox.
+	// Rule is the rule that the code broke. It may be unknown, because the text comes from the
+	// sandbox.
 	Rule Rule `json:"rule" py:"rule"`
-	// Name is the name of the module, attribute, function or event.
+	// Name is the name of the refused module, attribute, function or event.
 	Name string `json:"name" py:"name"`
-	// Line is the line in the code, from 1; 0 if unknown.
+	// Line is the line in the code, counted from 1; 0 if unknown.
 	Line int `json:"line" py:"line"`
 	// Message describes the refusal.
 	Message string `json:"message" py:"message"`
-	// Suggestion names an alternative, in words meant for the model.
+	// Suggestion describes an alternative for the model.
 	Suggestion string `json:"suggestion" py:"suggestion"`
 }
 
@@ -174,13 +174,13 @@ func (v Violation) String() string {
 	return v.Message + ". " + v.Suggestion
 }
 
-// GuardError reports a guard that cannot be used. It matches [sandbox.ErrInvalidArgument].
+// GuardError reports an invalid guard. It matches [sandbox.ErrInvalidArgument].
 type GuardError struct {
-	// Field is the field of [Guard] that is wrong; empty if the kernel refused.
+	// Field is the invalid field of [Guard]; empty if the kernel refused the guard.
 	Field string
-	// Value is the wrong value.
+	// Value is the invalid value.
 	Value string
-	// Reason says why it is wrong.
+	// Reason is the reason why the value is invalid.
 	Reason string
 }
 
@@ -199,9 +199,9 @@ const (
 	guardKey = "guard"
 	// guardName is the class of the exceptions that the guard raises.
 	guardName = "GuardViolation"
-	// maxViolations exceeds the number that a working guard reports for one step.
+	// maxViolations limits the violations of one step. A working guard reports fewer.
 	maxViolations = 200
-	// maxGuardText bounds each text of a violation.
+	// maxGuardText limits the bytes of each text of a violation.
 	maxGuardText = 2048
 )
 
@@ -214,9 +214,9 @@ var (
 // guardConfig is the configuration that the guard in the kernel receives.
 type guardConfig struct {
 	Allow []string `json:"allow"`
-	// Optional modules are allowed where they are installed.
+	// Optional lists modules that are allowed if they are installed.
 	Optional []string `json:"optional"`
-	// Distributions are packages whose modules are allowed.
+	// Distributions lists packages whose modules are allowed.
 	Distributions []string `json:"distributions"`
 	Deny          []string `json:"deny"`
 	Named         []string `json:"named"`
@@ -227,7 +227,7 @@ type guardConfig struct {
 	Operations    int      `json:"operations"`
 }
 
-// config checks a guard. It returns nil for a nil guard.
+// config checks the guard and converts it. It returns nil for a nil guard.
 func (g *Guard) config(packages []string) (*guardConfig, error) {
 	if g == nil {
 		return nil, nil
@@ -303,13 +303,13 @@ func (c *runContext) arm(ctx context.Context, host runHost, config *guardConfig)
 	return err
 }
 
-// guardReport is the report of the guard on one step.
+// guardReport is the guard's report on one step.
 type guardReport struct {
 	Violations []Violation `py:"violations"`
 	Imports    []string    `py:"imports"`
 }
 
-// bound redacts the texts, and shortens those that are too long.
+// bound redacts the texts and shortens long ones.
 func (g *guardReport) bound(redact *redactor) {
 	g.Imports = g.Imports[:min(len(g.Imports), maxImports)]
 	for i := range g.Imports {
@@ -325,8 +325,8 @@ func (g *guardReport) bound(redact *redactor) {
 	}
 }
 
-// report adds the guard's report to a step. The reply to code that failed does not contain
-// the report, so a second request fetches it. redact is applied to its texts.
+// report adds the guard's report to a step. A reply to failed code does not contain the report,
+// so report fetches it with a second request. It applies redact to the texts.
 func (c *runContext) report(ctx context.Context, host runHost, reply jupyter.ExecuteReply, step *Step, redact *redactor) error {
 	doc, err := expressionValue(reply, guardKey)
 	if reply.Status != "ok" {
@@ -351,7 +351,7 @@ func (c *runContext) report(ctx context.Context, host runHost, reply jupyter.Exe
 	}
 	refused := -1
 	if step.Error != nil && step.Error.Name == guardName {
-		// The exception has the whole text, which bound may shorten.
+		// Compare with the exception's whole text, because bound may have shortened the other.
 		refused = slices.IndexFunc(report.Violations, func(v Violation) bool { return redact.text(v.String()) == step.Error.Value })
 	}
 	report.bound(redact)

@@ -14,13 +14,13 @@ import (
 // runHost is the part of a sandbox that runs need.
 type runHost interface {
 	execute(ctx context.Context, contextID string, request jupyter.ExecuteRequest, h kernelconn.Handler) (jupyter.ExecuteReply, error)
-	// upload and open access files that only root may read.
+	// upload and open write and read files that only root may read.
 	upload(ctx context.Context, path string, r io.Reader) error
 	open(ctx context.Context, path string) (io.ReadCloser, error)
 	about() about
 }
 
-// about has the data on a sandbox for the records of a run, and the logger.
+// about contains data about a sandbox for the records of a run, and the logger.
 type about struct {
 	sandbox, template string
 	logger            *slog.Logger

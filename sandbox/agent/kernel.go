@@ -15,14 +15,13 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// Expressions are evaluated in the order of their keys: beginKey, [guardKey],
-// toolsKey.
+// The kernel evaluates expressions in the order of their keys: beginKey, [guardKey], toolsKey.
 const (
 	beginKey = "begin"
 	toolsKey = "tools"
 )
 
-// toolsAnswer is the result of the tools module.
+// toolsAnswer is the result of a function of the tools module.
 type toolsAnswer struct {
 	Known   bool     `py:"known"`
 	Taken   []string `py:"taken"`
@@ -30,8 +29,8 @@ type toolsAnswer struct {
 	Refused []string `py:"refused"`
 }
 
-// toolSpecs describes the tools for the kernel, which keeps the last description
-// under its key.
+// toolSpecs returns the description of the tools for the kernel. The kernel keeps the last
+// description under its key.
 func (r *Run) toolSpecs() (key, specs string, err error) {
 	list := []map[string]any{finalTool.spec()}
 	for _, t := range r.params.Tools {
@@ -68,8 +67,8 @@ func (r *Run) prepare(ctx context.Context) error {
 	return nil
 }
 
-// again prepares, in one request, a kernel that has everything from an earlier run.
-// It returns false for any other kernel.
+// again prepares a kernel that already has everything from an earlier run, in one request. It
+// returns false for any other kernel.
 func (r *Run) again(ctx context.Context, key string) (done bool, err error) {
 	c := r.context
 	c.mu.Lock()
@@ -99,7 +98,7 @@ func (r *Run) again(ctx context.Context, key string) (done bool, err error) {
 	}
 	if answered(reply, beginKey, &hello) != nil || hello.Token != c.token || armed != nil ||
 		answered(reply, toolsKey, &tools) != nil || !tools.Known || len(tools.Taken) > 0 {
-		// prepare finds the fault when it does the steps one by one.
+		// prepare repeats the steps one by one and finds the fault
 		_, err := c.request(ctx, r.host, map[string]string{toolsKey: pyshim.CallTools("end")})
 		return false, err
 	}
@@ -107,7 +106,7 @@ func (r *Run) again(ctx context.Context, key string) (done bool, err error) {
 	return true, nil
 }
 
-// placeTools makes the tools callable in the kernel, and bounds its memory.
+// placeTools makes the tools callable in the kernel, and limits its memory.
 func (r *Run) placeTools(ctx context.Context, key, specs string) error {
 	var answer toolsAnswer
 	for _, text := range []string{"", specs} {
@@ -130,12 +129,12 @@ func (r *Run) placeTools(ctx context.Context, key, specs string) error {
 	return nil
 }
 
-// maxRefused bounds how many calls between steps a kernel may report; it keeps no more.
+// maxRefused limits the refused calls that a kernel may report; it keeps no more.
 const maxRefused = 1000
 
-// leave removes tools and guard from the kernel, and records the calls that were refused
-// there because no step was under way. It ignores errors: a kernel that no longer
-// answers has lost them, or loses them when the next run begins there.
+// leave removes tools and guard from the kernel. It records the calls that the kernel refused
+// because no step was running. It ignores errors: a kernel that does not answer has lost tools
+// and guard, or loses them when the next run begins.
 func (r *Run) leave(ctx context.Context) {
 	expressions := map[string]string{toolsKey: pyshim.CallTools("end")}
 	if r.guard != nil {
@@ -151,17 +150,17 @@ func (r *Run) leave(ctx context.Context) {
 	}
 }
 
-// wasCut records that the code of a step was given up before it ended. late says whether
-// it took longer than StepTimeout.
+// wasCut records that the code of a step was interrupted. late reports whether it ran longer
+// than StepTimeout.
 func (r *Run) wasCut(step int, late bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.cut, r.late = step, late
 }
 
-// reportCut waits for the end of code that was given up, and fetches the guard's report
-// on it for the audit: otherwise the next step would get it. It reports whether the run
-// has no kernel left, because its kernel was replaced.
+// reportCut waits for the end of interrupted code, and fetches the guard's report on it for the
+// audit. Otherwise the next step would receive that report. replaced reports whether the run's
+// kernel was replaced.
 func (r *Run) reportCut(ctx context.Context) (replaced bool, err error) {
 	r.mu.Lock()
 	n := r.cut

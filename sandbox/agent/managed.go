@@ -8,20 +8,19 @@ import (
 	"time"
 )
 
-// ErrBudget is returned by calls within a managed agent when its [Budget] is
-// spent.
+// ErrBudget is returned by calls in a managed agent whose [Budget] is spent.
 var ErrBudget = errors.New("agent: the budget is spent")
 
-// maxAgentDepth bounds how deeply agents may call agents, regardless of their budgets.
+// maxAgentDepth limits the nesting of calls of agents, whatever their budgets are.
 const maxAgentDepth = 8
 
-// Budget bounds one call of a managed agent, with all calls within it: an inner agent
-// also spends the budgets of the outer ones. A zero field sets no limit of its own.
+// Budget limits one call of a managed agent, including all nested calls: an inner agent also
+// spends the budgets of the outer ones. A zero field sets no limit.
 type Budget struct {
-	// MaxDepth limits the levels of agents nested in this one; less than 0 allows none. More
-	// than 8 levels in all are refused in any case.
+	// MaxDepth limits the levels of agents nested in this one; a negative number allows none.
+	// More than 8 levels in all are always refused.
 	MaxDepth int
-	// MaxCalls limits the calls of tools, including agents, by the code of its runs.
+	// MaxCalls limits the calls of tools and agents by the code of its runs.
 	MaxCalls int
 	// Timeout limits the duration of the call.
 	Timeout time.Duration
@@ -34,12 +33,11 @@ type Task struct {
 	Task string `py:"task" doc:"what the agent is to do, with all that it has to know"`
 }
 
-// NewManaged makes a tool of an agent: code calls it by its name with a task and
-// receives its result. run is the agent's loop. It runs in this program, with its
-// credentials, and must execute its code in a run of its own, in another context or
-// another sandbox, because the calling code is waiting ([sandbox.ErrSameContext]). run
-// must pass its context on to everything that it calls: the context carries the budget
-// and ends when the calling step does.
+// NewManaged makes a tool from an agent: code calls the tool by its name with a task and
+// receives the agent's result. run is the agent's loop. It runs in this program, with its
+// credentials. It must execute its code in a separate run, in another context or sandbox,
+// because the calling code waits ([sandbox.ErrSameContext]). run must pass its context to
+// everything that it calls: the context carries the budget and ends with the calling step.
 //
 // Errors are those of [NewTool].
 func NewManaged[Out any](name, doc string, budget Budget, run func(ctx context.Context, task string) (Out, error), opts ...ToolOption) (Tool, error) {
@@ -58,12 +56,12 @@ func NewManaged[Out any](name, doc string, budget Budget, run func(ctx context.C
 	}, opts...)
 }
 
-// MustManaged is [NewManaged], but panics on an error.
+// MustManaged is like [NewManaged], but panics on an error.
 func MustManaged[Out any](name, doc string, budget Budget, run func(ctx context.Context, task string) (Out, error), opts ...ToolOption) Tool {
 	return orPanic(NewManaged(name, doc, budget, run, opts...))
 }
 
-// agentFrame is one call of an agent.
+// agentFrame is one call of a managed agent.
 type agentFrame struct {
 	outer  *agentFrame
 	name   string
@@ -82,7 +80,7 @@ func frameOfAgent(ctx context.Context) *agentFrame {
 	return frame
 }
 
-// enterAgent opens a frame in ctx. The caller must call the function returned.
+// enterAgent opens a frame in ctx. The caller must call the returned function.
 func enterAgent(ctx context.Context, name string, budget Budget) (context.Context, context.CancelCauseFunc, error) {
 	outer := frameOfAgent(ctx)
 	depth := 0
@@ -108,8 +106,8 @@ func (f *agentFrame) spent(budget string) error {
 	return fmt.Errorf("%w: %s had a budget of %s", ErrBudget, f.name, budget)
 }
 
-// spend charges the frame and those around it. If a limit is exceeded, the agent that has
-// that limit is ended.
+// spend charges the frame and all enclosing ones. If a limit is exceeded, the agent with that
+// limit is ended.
 func (f *agentFrame) spend(calls int, tokens int64) error {
 	var failed error
 	for ; f != nil; f = f.outer {
@@ -132,14 +130,13 @@ func (f *agentFrame) spend(calls int, tokens int64) error {
 	return failed
 }
 
-// SpendTokens charges tokens to the managed agents that ctx is within; an
-// agent's loop calls it after each answer of its model. It returns [ErrBudget]
-// if one of them has no tokens left; that agent's context has then ended. Outside
-// agents it does nothing. A loop that has a [Run] calls [Run.SpendTokens], which
-// also counts them.
+// SpendTokens charges tokens to the managed agents whose calls enclose ctx. An agent's loop
+// should call it after each answer of its model. It returns [ErrBudget] if one of the agents
+// has no tokens left; that agent's context has then ended. Outside agents it does nothing. A
+// loop with a [Run] should call [Run.SpendTokens], which also counts the tokens.
 func SpendTokens(ctx context.Context, tokens int64) error {
 	return frameOfAgent(ctx).spend(0, tokens)
 }
 
-// chargeCall charges a call of a tool to the agents within which it is made.
+// chargeCall charges a tool call to the enclosing agents.
 func chargeCall(ctx context.Context) error { return frameOfAgent(ctx).spend(1, 0) }

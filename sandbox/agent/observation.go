@@ -10,11 +10,11 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// Observation returns the step as text for a model: the output, the value of the last expression,
-// displayed results, the final answer as Python writes it, a notice if the code took too long,
-// and the exception that ended it. If the step began in a fresh kernel, the text says so first.
-// Each part has at most Limits.MaxOutputBytes, of its head and tail, and gives the number of
-// bytes left out.
+// Observation returns the step as text for a model: the output, the value of the last
+// expression, displayed results, the final answer as Python writes it, a notice if the code
+// took too long, and the exception that ended it. If the step began in a new kernel, the text
+// begins with that fact. Each part is limited to Limits.MaxOutputBytes, from its beginning and
+// its end, and states the number of omitted bytes.
 func (s *Step) Observation() string {
 	var b strings.Builder
 	part := func(title, text string) {
@@ -36,7 +36,7 @@ func (s *Step) Observation() string {
 		switch {
 		case text != "":
 		case len(r.Formats()) == 0:
-			text = "(left out)" // stderr says why
+			text = "(left out)" // stderr contains the reason
 		default:
 			text = "(" + strings.Join(r.Formats(), ", ") + ")"
 		}
@@ -50,7 +50,7 @@ func (s *Step) Observation() string {
 	}
 	switch e := s.Error; {
 	case e == nil:
-	case s.Refused != nil: // the traceback leads through the guard, and the text already has the line
+	case s.Refused != nil: // the traceback contains frames of the guard, and the text already has the line
 		part("Error", e.Name+": "+s.Refused.String())
 	default:
 		part("Error", e.Error()+"\n"+s.bounded(strings.TrimLeft(e.Traceback, "\n")))
@@ -61,8 +61,8 @@ func (s *Step) Observation() string {
 	return b.String()
 }
 
-// plainText returns the plain text of a result unchanged. Text would leave out the quotes of a
-// string.
+// plainText returns the plain text of a result unchanged. Result.Text would remove the quotes
+// of a string.
 func plainText(r sandbox.Result) string {
 	var text string
 	if json.Unmarshal(r.Data["text/plain"], &text) != nil {
@@ -71,7 +71,7 @@ func plainText(r sandbox.Result) string {
 	return text
 }
 
-// bounded keeps the head and the tail of a text.
+// bounded keeps the beginning and the end of a text.
 func (s *Step) bounded(text string) string {
 	c := clip.NewOutput(s.outputLimit())
 	_, _ = c.Write([]byte(text)) // never fails
@@ -85,11 +85,11 @@ func (s *Step) outputLimit() int {
 	return int(min(max(s.maxOutput, 0), math.MaxInt))
 }
 
-// printed returns how many bytes the code wrote to a stream. It does not count the notice that
-// replaces dropped bytes.
+// printed returns the number of bytes that the code wrote to a stream. It does not count the
+// notice in place of dropped bytes.
 func (s *Step) printed(text string, dropped int64) int64 {
 	if dropped == 0 {
 		return int64(len(text))
 	}
-	return dropped + int64(s.outputLimit()/2*2) // as many are kept of the head as of the tail
+	return dropped + int64(s.outputLimit()/2*2) // the beginning and the end have the same length
 }

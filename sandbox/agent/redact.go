@@ -22,29 +22,29 @@ import (
 const (
 	// redacted replaces a secret.
 	redacted = "[redacted]"
-	// minSecret is the least length of a secret: shorter values occur in every text.
+	// minSecret is the minimum length of a secret. Shorter values occur in every text.
 	minSecret = 4
-	// maxSecrets bounds the total size of all secrets in bytes.
+	// maxSecrets limits the bytes of all secrets together.
 	maxSecrets = 64 << 10
-	// minBeginning is the least length of a secret's beginning that is hidden in a text
-	// that may have been cut: shorter ones occur in every text.
+	// minBeginning is the minimum length of a secret's beginning that is replaced in a text
+	// that may have been cut. Shorter ones occur in every text.
 	minBeginning = 8
-	// shortPiece is the number of bytes that short reads at once.
+	// shortPiece is the number of bytes that short reads at a time.
 	shortPiece = 4 << 10
 )
 
-// redactor replaces secrets by [redacted]. It is an automaton that reads each
-// byte once and looks for all patterns at once (Aho and Corasick). A nil redactor
-// changes nothing.
+// redactor replaces secrets with [redacted]. It is an automaton that reads each byte once and
+// searches for all patterns at the same time (Aho and Corasick). A nil redactor changes
+// nothing.
 type redactor struct {
-	root  [256]int32 // the node for each byte that a pattern begins with; else 0
+	root  [256]int32 // the node for each first byte of a pattern; 0 if there is none
 	next  []map[byte]int32
 	fail  []int32
-	depth []int32 // how many bytes of a pattern a node stands for
+	depth []int32 // number of bytes of a pattern that a node represents
 	match []int32 // length of the longest pattern that ends at the node
 }
 
-// newRedactor makes a redactor for all forms in which secrets are looked for.
+// newRedactor returns a redactor that searches for all forms of secrets.
 func newRedactor(secrets []string) (*redactor, error) {
 	if len(secrets) == 0 {
 		return nil, nil
@@ -68,8 +68,8 @@ func newRedactor(secrets []string) (*redactor, error) {
 	return r, nil
 }
 
-// formsOf returns a value as it is, in JSON, quoted by Go, as Python's repr, in URLs
-// and in base64, where it may begin anywhere within the encoded data.
+// formsOf returns the forms of a value: unchanged, in JSON, quoted by Go, as Python's repr, in
+// URLs and in base64. In base64 the value may begin anywhere in the encoded data.
 func formsOf(secret string) []string {
 	forms := []string{secret, url.QueryEscape(secret), url.PathEscape(secret), escapeAll(secret)}
 	for _, quoted := range []string{strconv.Quote(secret), strconv.QuoteToASCII(secret)} {
@@ -90,7 +90,7 @@ func formsOf(secret string) []string {
 	forms = append(forms, jsonForm(secret, func(r rune) bool { return r < ' ' }), jsonForm(secret, func(r rune) bool { return r < ' ' || r > '~' }))
 	for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 		for offset := range 3 {
-			// Only the characters that do not depend on the bytes before or after.
+			// Use only the characters that do not depend on the bytes before or after.
 			text := encoding.EncodeToString([]byte(strings.Repeat("\x00", offset) + secret))
 			first, last := (offset*8+5)/6, (offset+len(secret))*8/6
 			forms = append(forms, text[first:last])
@@ -99,14 +99,14 @@ func formsOf(secret string) []string {
 	return forms
 }
 
-// escapeAll escapes as encodeURIComponent and Python's quote do in their
-// strictest form: everything but letters, digits, "-", "_", "." and "~".
+// escapeAll escapes everything but letters, digits, "-", "_", "." and "~", like
+// encodeURIComponent and Python's quote in their strictest form.
 func escapeAll(s string) string {
 	return strings.ReplaceAll(url.QueryEscape(s), "+", "%20")
 }
 
-// pythonForms returns a value as Python shows it: as the repr of a str and of
-// bytes, with quotes escaped or not, and in ASCII JSON.
+// pythonForms returns a value in Python's forms: as the repr of a str and of bytes, with quotes
+// escaped or not, and in ASCII JSON.
 func pythonForms(secret string) []string {
 	escape := func(r, quote rune, plain bool) string {
 		named := strings.IndexRune("\n\r\t", r)
@@ -139,8 +139,8 @@ func pythonForms(secret string) []string {
 	return forms
 }
 
-// jsonForm returns a value as Python and JavaScript write it in JSON, with \u for the
-// characters that numbered names.
+// jsonForm returns a value in the JSON of Python and JavaScript. It writes \u for the
+// characters for which numbered returns true.
 func jsonForm(secret string, numbered func(rune) bool) string {
 	var text strings.Builder
 	for _, r := range secret {
@@ -222,7 +222,7 @@ func (r *redactor) plain(text []byte) int {
 	return len(text)
 }
 
-// redaction is a stream that is being redacted. It holds back only a possible beginning of a
+// redaction is the redaction of one stream. It holds back only a possible beginning of a
 // secret.
 type redaction struct {
 	r      *redactor
@@ -230,14 +230,14 @@ type redaction struct {
 	held   []byte
 	found  []int32 // for each byte of held: the length of the secret that ends with it; else 0
 	inside bool    // the last byte released belonged to a secret
-	cut    bool    // the text may have been cut: the beginning of a secret is a secret, too
+	cut    bool    // the text may have been cut, so the beginning of a secret counts as a secret
 }
 
 // write adds text to the stream and returns the bytes that can be released.
 func (s *redaction) write(text []byte) []byte {
 	out := make([]byte, 0, len(text))
 	for i := 0; i < len(text); i++ {
-		if s.at == 0 { // so nothing is held
+		if s.at == 0 { // nothing is held back
 			n := s.r.plain(text[i:])
 			out = append(out, text[i:i+n]...)
 			s.inside = s.inside && n == 0
@@ -259,15 +259,15 @@ func (s *redaction) write(text []byte) []byte {
 	return s.release(out, len(s.held)-int(s.r.depth[s.at]))
 }
 
-// flush returns the bytes held back, at the end of the stream.
+// flush returns the held bytes at the end of the stream.
 func (s *redaction) flush() []byte {
 	s.at = 0
 	return s.release(nil, len(s.held))
 }
 
-// release returns the first n held bytes, with secrets replaced. It looks at each byte a
-// bounded number of times: write releases at least half of the held bytes, or at the end of
-// its text all that can be released.
+// release returns the first n held bytes, with secrets replaced. The cost for each byte is
+// bounded, because write releases at least half of the held bytes, or everything at the end of
+// its text.
 func (s *redaction) release(out []byte, n int) []byte {
 	if n == 0 {
 		return out
@@ -311,10 +311,10 @@ func (r *redactor) text(text string) string {
 	return string(r.bytes([]byte(text)))
 }
 
-// short redacts a text and then shortens it to limit bytes. The order matters: the rest of a
-// secret that was cut cannot be recognised for certain. Since others cut texts too (a %.64q,
-// a kernel), the beginning of a secret is hidden as well. short reads no more of a long text
-// than it needs.
+// short redacts a text and then shortens it to limit bytes. The order matters, because the rest
+// of a cut secret cannot be recognized reliably. Other code may have cut the text before (a
+// %.64q, a kernel), so the beginning of a secret is replaced as well. short reads only the part
+// of a long text that it needs.
 func (r *redactor) short(text string, limit int) string {
 	if r == nil {
 		return clip.Text(text, limit)
@@ -332,13 +332,13 @@ func (r *redactor) short(text string, limit int) string {
 	return clip.Text(string(out), limit)
 }
 
-// value redacts within the document of a value. If the result is not a value, because
-// the secret stood in a number or in packed data, the value is replaced as a whole.
+// value redacts the document of a value. If the result is not a valid document, because the
+// secret was in a number or in packed data, the whole value is replaced.
 func (r *redactor) value(v state.Value) state.Value {
 	if r == nil {
 		return v
 	}
-	clean := r.whole(v.Bytes(), v.Opaque()) // for a value without a Go form, the kernel sends a piece
+	clean := r.whole(v.Bytes(), v.Opaque()) // the kernel sends only a part of a value without a Go form
 	if string(clean) == string(v.Bytes()) {
 		return v
 	}
@@ -376,16 +376,15 @@ type redactedError struct {
 func (e *redactedError) Error() string { return e.text }
 func (e *redactedError) Unwrap() error { return e.err }
 
-// redactedOutput redacts the messages of one execution before anything else
-// receives them.
+// redactedOutput redacts the messages of one execution before any other code receives them.
 type redactedOutput struct {
 	r       *redactor
 	streams map[string]*redaction
 	message func(*jupyter.Message) error
 }
 
-// output returns a function to put before message, and one to call at the end. For each
-// stream, a possible beginning of a secret is held back.
+// output returns a function that redacts a message and passes it to message, and a function to
+// call at the end. For each stream it holds back a possible beginning of a secret.
 func (r *redactor) output(message func(*jupyter.Message) error) (redacting func(*jupyter.Message) error, flush func() error) {
 	if r == nil {
 		return message, func() error { return nil }
@@ -415,8 +414,7 @@ func (o *redactedOutput) handle(m *jupyter.Message) error {
 	return o.say(name, s.write(text), m.Header)
 }
 
-// json redacts within a JSON document: it looks at the decoded strings, however they are
-// escaped.
+// json redacts a JSON document. It redacts the decoded strings, so their escapes do not matter.
 func (r *redactor) json(text []byte) ([]byte, error) {
 	if r == nil {
 		return text, nil

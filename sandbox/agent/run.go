@@ -13,107 +13,104 @@ import (
 )
 
 var (
-	// ErrContextBusy is returned by Begin while another run of this handle is
-	// open in the context.
+	// ErrContextBusy is returned by Begin while the context has another open run of this
+	// handle.
 	ErrContextBusy = errors.New("agent: another run is open in this context: close it, or use another context")
-	// ErrRunClosed is returned by calls on a closed run, and by calls that Close
-	// cut off.
+	// ErrRunClosed is returned by calls on a closed run, and by calls that Close interrupts.
 	ErrRunClosed = errors.New("agent: the run is closed")
 	// ErrStepLimit is returned by Exec after Limits.MaxSteps steps.
 	ErrStepLimit = errors.New("agent: the run has no steps left")
 	// ErrStepTimeout is returned by Exec when code ran longer than Limits.StepTimeout. The step
-	// has the output until then, and its Error has the place that the code had reached.
+	// has the output until then, and its Error has the line at which the code was interrupted.
 	ErrStepTimeout = errors.New("agent: the step took longer than Limits.StepTimeout")
-	// ErrRunTimeout is returned by calls after Limits.RunTimeout. A step that was under way has
-	// the output until then.
+	// ErrRunTimeout is returned by calls after Limits.RunTimeout. The step of an interrupted
+	// Exec has the output until then.
 	ErrRunTimeout = errors.New("agent: the run took longer than Limits.RunTimeout")
 	// ErrRunFinished is returned by Exec after the final answer.
 	ErrRunFinished = errors.New("agent: the run has its final answer")
 )
 
-// Params configure a run. The zero value is a run in the default
-// context, without state.
+// Params configures a run. The zero value is a run in the default context, without state.
 type Params struct {
-	// State becomes variables in the context. A variable that the kernel has from
-	// an earlier run of this handle, and that was not Set since, is not sent
-	// again: it stays as code left it. Nil means no state.
+	// State contains the variables to set in the context; nil means none. A variable is not
+	// sent if the kernel has it from an earlier run of this handle and it was not Set since. It
+	// then keeps the value that code gave it.
 	State *state.State
 	// OnConflict is the rule for variables of State that code changed since they were last sent
 	// or pulled. The default is [KeepSandbox].
 	OnConflict ConflictRule
-	// Packages are installed first, as by [sandbox.Packages.Install]. The modules
-	// that they provide are added to Guard.Allow.
+	// Packages are installed before the run, as by [sandbox.Packages.Install]. Their modules
+	// are added to Guard.Allow.
 	Packages []string
-	// Lock, when not nil, is installed as by [sandbox.Packages.InstallLock]. The
-	// names in Packages must then be in the lock or in the sandbox already, and the
-	// versions are those of the lock.
+	// Lock is installed before the run, as by [sandbox.Packages.InstallLock]; nil means none.
+	// With a Lock, the names in Packages must be in it or in the sandbox, and the versions are
+	// those of the lock.
 	Lock *sandbox.LockFile
-	// Tools are callable from the code by their names until Close. A name must
-	// not be that of a builtin, of a variable of State or of a variable that exists
-	// already. Code cannot give the name another meaning: a cell that assigns to it
-	// does not run and ends with an exception NameTaken.
-	// On a service where others could reach the kernels, Begin returns
-	// [sandbox.ErrPublicKernel].
+	// Tools can be called from the code by their names until Close. A name must not be that of
+	// a builtin, of a variable of State or of an existing variable. Code cannot redefine the
+	// name: a cell that assigns to it does not run and raises the exception NameTaken. Begin
+	// returns [sandbox.ErrPublicKernel] if others could reach the kernels.
 	Tools []Tool
 	// Context is the id of the Python context to run in; empty means the default
 	// context, so that RunCode sees the same variables.
 	Context sandbox.ContextID
-	// Limits bound the run.
+	// Limits contains the limits of the run.
 	Limits Limits
 	// Guard restricts the imports and calls of the code. Nil means no guard.
 	Guard *Guard
-	// Redact lists values that are replaced by "[redacted]" in everything that steps
-	// produce (writers, output, results, exceptions, values, the final answer), in
-	// results and errors of tools before code sees them, in the audit and in the
-	// texts of errors. They are recognised as they are, as in JSON, in Python's repr,
-	// quoted by Go, in URLs and in base64, in one piece or cut across writes. They cannot
-	// be recognised in any other form: reversed, split, compressed, encrypted, in base64
-	// with line breaks, in hex, in a picture.
+	// Redact lists secret values. "[redacted]" replaces them in everything that steps produce
+	// (writers, output, results, exceptions, values, the final answer), in results and errors
+	// of tools before code receives them, in the audit and in the texts of errors. They are
+	// recognized unchanged, in JSON, in Python's repr, quoted by Go, in URLs and in base64,
+	// also when they are split across writes. They are not recognized in any other form:
+	// reversed, divided, compressed, encrypted, in base64 with line breaks, in hex, in a
+	// picture.
 	//
 	// Texts of errors, panics, violations and names of tools are redacted before they are
-	// shortened. Because others may have shortened them before, the first 8 bytes or more of a
-	// value are replaced there as well, also where they stand for something else: with the value
-	// "https://user:key@host", every "https://" in an error. The same holds for values without a
-	// Go form: a kernel sends only the beginning of their repr.
+	// shortened. Other code may have shortened such a text before. Therefore the first 8 bytes
+	// or more of a value are replaced there as well, even if they belong to something else:
+	// with the value "https://user:key@host", every "https://" in an error is replaced. The
+	// same applies to values without a Go form, because a kernel sends only the beginning of
+	// their repr.
 	//
-	// A value whose packed data contains one is replaced as a whole. Get and Pull return
-	// variables as they are. Values shorter than 4 bytes are refused.
+	// A value is replaced completely if its packed data contains a secret. Get and Pull return
+	// variables unchanged. Secrets shorter than 4 bytes are refused.
 	Redact []string
 	// Prompt is the task, recorded in the audit.
 	Prompt string
 	// Audit receives JSON lines: the beginning, every tool call, a tool's panic with its stack,
-	// every step with its code, a guard's report on a step that was cut off, and the end with the
-	// counters. The caller still owns it. If a Write fails, Close returns the error. May be nil.
+	// every step with its code, a guard's report on a step that was cut off, and the end with
+	// the counters. The run does not close it. If a Write fails, Close returns the error. May
+	// be nil.
 	Audit io.Writer
-	// Trace is called when steps and tool calls begin and end. May be nil.
+	// Trace contains hooks for the beginning and the end of steps and tool calls. May be nil.
 	Trace *Trace
-	// Stdin answers input() in the code, as in [sandbox.RunCodeParams]; if it is
-	// nil, input() raises an EOFError.
+	// Stdin answers input() in the code, like [sandbox.RunCodeParams].Stdin. If it is nil,
+	// input() raises an EOFError.
 	Stdin func(ctx context.Context, prompt string, password bool) (string, error)
-	// Stdout and Stderr receive the output of the code as it arrives, in full, from the goroutine
-	// that calls Exec. May be nil.
+	// Stdout and Stderr receive the complete output of the code as it arrives. They are called
+	// on the goroutine that calls Exec. May be nil.
 	Stdout, Stderr io.Writer
 }
 
-// Limits bound a run. A zero field sets no limit of its own.
+// Limits contains the limits of a run. A zero field sets no limit.
 type Limits struct {
-	// MaxSteps limits how many times Exec may run code.
+	// MaxSteps limits the number of steps.
 	MaxSteps int
-	// StepTimeout limits the time of one step's code after it is sent to the kernel:
-	// waiting for other code of the context does not count. After the timeout the
-	// code's tool calls end and it is interrupted, and Exec waits for up to 2
-	// seconds more for it to stop. The next step waits until it has stopped or, if
-	// it does not stop, until its kernel is replaced.
+	// StepTimeout limits the running time of one step's code. Waiting for other code of the
+	// context does not count. After the timeout the code's tool calls end and the code is
+	// interrupted, and Exec waits up to 2 seconds for it to stop. The next step waits until the
+	// code has stopped. If it does not stop, its kernel is replaced.
 	StepTimeout time.Duration
 	// RunTimeout limits the duration of the run, counted from Begin.
 	RunTimeout time.Duration
-	// MaxMemoryBytes limits the memory (data and private mappings, RLIMIT_DATA) that the kernel may
-	// take in addition to its memory at Begin. Taking more raises a MemoryError in the code. Code
-	// can deliberately lift this limit, but not the sandbox's own. MaxMemoryBytes works on Linux
-	// only.
+	// MaxMemoryBytes limits the memory (data and private mappings, RLIMIT_DATA) that the kernel
+	// may allocate in addition to its memory at Begin. Beyond the limit the code receives a
+	// MemoryError. Code can deliberately lift this limit, but not that of the sandbox.
+	// MaxMemoryBytes works only on Linux.
 	MaxMemoryBytes int64
-	// MaxOutputBytes limits how much of each of stdout and stderr a step keeps: the
-	// head and the tail. 0 means [sandbox.DefaultMaxOutputBytes].
+	// MaxOutputBytes limits the bytes of stdout and of stderr that a step keeps, from the
+	// beginning and the end. 0 means [sandbox.DefaultMaxOutputBytes].
 	MaxOutputBytes int64
 }
 
@@ -138,9 +135,9 @@ type Run struct {
 
 	mu     sync.Mutex
 	closed bool
-	died   bool // its kernel died, and the next one has nothing of the run yet
-	cut    int  // step whose code was given up before it ended; 0 if there is none
-	late   bool // it was given up because it took longer than StepTimeout
+	died   bool // the kernel died, and the next one is not prepared yet
+	cut    int  // number of the step whose code was interrupted; 0 if there is none
+	late   bool // the code was interrupted because it ran longer than StepTimeout
 	steps  int
 	ending func() error // closes the run, once
 	calls  map[*inFlight]struct{}
@@ -148,21 +145,21 @@ type Run struct {
 }
 
 const (
-	// maxStepValue bounds the document of a step's value, because it travels in a message.
+	// maxStepValue limits the bytes of a step's value, because it is sent in a message.
 	maxStepValue = 1 << 20
 	// valueKey names the expression that returns the value.
 	valueKey = "value"
-	// closeTimeout bounds the work of Close: cleaning up must not hang a program.
+	// closeTimeout limits the time of Close, so that cleaning up does not block a program.
 	closeTimeout = 10 * time.Second
-	// afterFinal limits the time that code may go on after its final answer.
+	// afterFinal limits the running time of code after its final answer.
 	afterFinal = 2 * time.Second
 )
 
-// ID returns the name of the run in the audit and in logs.
+// ID returns the id of the run in the audit and in logs.
 func (r *Run) ID() string { return r.id }
 
-// Get returns a variable as it is now. The error wraps [state.ErrNotFound] when
-// there is no such variable.
+// Get returns the current value of a variable. The error wraps [state.ErrNotFound] if there is
+// no such variable.
 func (r *Run) Get(ctx context.Context, name string) (state.Value, error) {
 	ctx, end, err := r.begin(ctx)
 	if err != nil {
@@ -176,17 +173,17 @@ func (r *Run) Get(ctx context.Context, name string) (state.Value, error) {
 	return value, nil
 }
 
-// Pull brings the changes of the code into st: variables that differ from the value last sent or
-// pulled, new ones (except those whose name starts with an underscore), and removals. A change by
-// code takes precedence over a Set since.
+// Pull brings the changes of the code into st: variables that differ from the value last sent
+// or pulled, new ones (except those whose name starts with an underscore), and removals. A
+// change by code takes precedence over a Set since.
 //
 // Pull compares all of each variable, of any size: types, lengths, keys and their order, values
-// however deep, and the index, names and dtypes of tables. The kernel reads its variables for
-// that, which takes about a second for each GB of arrays, tables and bytes, and for each 100 MB
-// of lists and dicts. The first comparison after a list or dict was sent or pulled takes as long
-// as pulling it. Nothing large is sent unless it changed.
+// however deep, and the index, names and dtypes of tables. To compare, the kernel reads its
+// variables. That takes about a second for each GB of arrays, tables and bytes, and for each
+// 100 MB of lists and dicts. The first comparison of a list or dict after it was sent or pulled
+// takes as long as pulling it. Large values are sent only if they changed.
 //
-// Pull does not see properties that are not part of the Go form:
+// Pull ignores properties that are not part of the Go form:
 //   - Attributes of an instance of a subclass beyond its base and fields, and the attrs of a table.
 //   - Whether two names, or two parts, are one object. A change through one name
 //     is brought for each variable that shows it.
@@ -195,9 +192,9 @@ func (r *Run) Get(ctx context.Context, name string) (state.Value, error) {
 //   - Of a value without a Go form inside another, and of a value that is too large:
 //     anything but its class and the first 200 characters of its repr, or its length.
 //
-// A variable of st that became something without a Go form is opaque in st;
-// new variables without one, or with the name of a builtin, are left out. If Pull
-// fails before it has received everything, st is unchanged.
+// A variable of st that became something without a Go form is opaque in st; new variables
+// without one, or with the name of a builtin, are left out. If Pull fails before it has
+// received everything, st is unchanged.
 func (r *Run) Pull(ctx context.Context, st *state.State) error {
 	ctx, end, err := r.begin(ctx)
 	if err != nil {
@@ -210,11 +207,11 @@ func (r *Run) Pull(ctx context.Context, st *state.State) error {
 	return nil
 }
 
-// Close ends the run: it cuts off calls that are under way and waits for them
-// and for the functions of tools, removes the tools from the kernel, writes the last
-// line of the audit, and frees the context. The sandbox and its variables stay. It is
-// idempotent and does nothing on nil. It returns the error of the audit's writer, or
-// an error that a tool did not return within 10 seconds after its context had ended.
+// Close ends the run. It interrupts calls in progress and waits for them and for the functions
+// of tools, removes the tools from the kernel, writes the last line of the audit, and frees the
+// context. The sandbox and its variables stay. It may be called more than once and on nil. It
+// returns the error of the audit's writer, or an error if a tool did not return within 10
+// seconds after its context had ended.
 func (r *Run) Close() error {
 	if r == nil {
 		return nil
@@ -255,7 +252,7 @@ func (r *Run) close() error {
 	return errors.Join(failed...)
 }
 
-// inFlight is a call that Close cuts off.
+// inFlight is a call in progress, which Close interrupts.
 type inFlight struct{ cancel context.CancelCauseFunc }
 
 // begin registers a call so that Close can cut it off.
@@ -286,8 +283,8 @@ func (r *Run) begin(ctx context.Context) (_ context.Context, end func(), err err
 	}, nil
 }
 
-// failed returns the error of a call: the reason why its context ended says more
-// than that it ended.
+// failed returns the error of a call. If the call's context has ended, that is the cause of its
+// end.
 func (r *Run) failed(ctx context.Context, err error) error {
 	if errors.Is(err, sandbox.ErrKernelDied) || errors.Is(err, sandbox.ErrKernelRestarted) {
 		r.mu.Lock()

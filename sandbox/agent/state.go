@@ -15,8 +15,8 @@ import (
 type ConflictRule int
 
 const (
-	// KeepSandbox leaves the variable as code made it, unless the state's value
-	// was Set to something else since: then that newer value is sent.
+	// KeepSandbox keeps the value that code gave the variable. If the state's value was Set to
+	// something else since, the state's value is sent.
 	KeepSandbox ConflictRule = iota
 	// Overwrite sets the variable to the state's value.
 	Overwrite
@@ -24,10 +24,10 @@ const (
 	FailOnConflict
 )
 
-// ConflictError reports variables that code changed, so that they differ from the
-// state's values. Call Pull to accept the changes, or choose another rule.
+// ConflictError reports variables that code has changed and that differ from the state's
+// values. Call Pull to accept the changes, or choose another rule.
 type ConflictError struct {
-	// Names are the names of the variables, in order.
+	// Names are the names of the variables, sorted.
 	Names []string
 }
 
@@ -54,8 +54,8 @@ type change struct {
 	Deleted bool       `py:"deleted"`
 }
 
-// Changed returns the changes that Pull would bring, without bringing them. They are
-// sorted by name and include new variables.
+// Changed returns the changes that Pull would apply, without applying them. They are sorted by
+// name and include new variables.
 func (r *Run) Changed(ctx context.Context) ([]Change, error) {
 	ctx, end, err := r.begin(ctx)
 	if err != nil {
@@ -79,8 +79,8 @@ func (r *Run) Changed(ctx context.Context) ([]Change, error) {
 	return changes, nil
 }
 
-// Delete removes a variable from the sandbox. A State that has it keeps it. The
-// error wraps [state.ErrNotFound] when there is no such variable.
+// Delete removes a variable from the sandbox, but not from a State. The error wraps
+// [state.ErrNotFound] if there is no such variable.
 func (r *Run) Delete(ctx context.Context, name string) error {
 	ctx, end, err := r.begin(ctx)
 	if err != nil {
@@ -108,7 +108,7 @@ func (c *runContext) delete(ctx context.Context, host runHost, name string) erro
 	return nil
 }
 
-// resolve applies a rule to changes by code. A value that it forgets is sent again.
+// resolve applies a rule to the changes by code. A variable that it forgets is sent again.
 func (c *runContext) resolve(ctx context.Context, host runHost, st *state.State, rule ConflictRule) error {
 	if rule == KeepSandbox || len(c.known) == 0 {
 		return nil

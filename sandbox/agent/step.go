@@ -16,39 +16,37 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// Step is the outcome of one piece of code.
+// Step is the result of running one piece of code.
 type Step struct {
-	// N counts the steps of the run from 1.
+	// N is the number of the step in the run, counted from 1.
 	N int
-	// Execution has output and results. Its Error is the exception that ended
-	// the code: Exec does not return it, because for a model it is an observation.
-	// Together with [ErrStepTimeout] it is the exception that the interrupt raised,
-	// most often a KeyboardInterrupt, with the line and the traceback of where the
-	// code was. If the code did not stop within 2 seconds, or stopped without an
-	// exception, it is a TimeoutError without a traceback that says so.
+	// Execution contains output and results. Its Error is the exception that ended the code:
+	// Exec does not return it, because for a model it is an observation. With [ErrStepTimeout]
+	// Error is the exception of the interrupt, usually a KeyboardInterrupt, with the line and
+	// the traceback of the interrupted code. If the code did not stop within 2 seconds, or
+	// stopped without an exception, Error is a TimeoutError without a traceback.
 	sandbox.Execution
-	// Restarted reports whether the step began in a fresh kernel, because the kernel of the
+	// Restarted reports whether the step began in a new kernel, because the kernel of the
 	// previous step died or was replaced. The variables were then those of Params.State.
 	Restarted bool
 	// Final reports whether the run has its final answer: Value is then the argument
 	// of the code's first call of final_answer(…). Nothing else sets Final.
 	Final bool
-	// Value is the value of the last expression, typed; None when there was
-	// none. A value larger than 1 MiB is opaque: assign it to a variable and use
-	// [Run.Get].
+	// Value is the typed value of the last expression; None if there was none. A value larger
+	// than 1 MiB is opaque: assign it to a variable and use [Run.Get].
 	Value state.Value
-	// Refused is the violation that ended the code; nil when something else ended it.
+	// Refused is the violation that ended the code; nil if something else ended it.
 	Refused *Violation
 	// Violations are all refusals of the guard, including those that the code caught.
 	Violations []Violation
 	// Imports are the modules that the code imported under a guard, sorted.
 	Imports []string
-	// Duration is the time that the step took, measured in this program.
+	// Duration is the duration of the step, measured in this program.
 	Duration time.Duration
 
 	maxOutput int64
 	redact    *redactor
-	overran   time.Duration // the limit after which the code was interrupted; else 0
+	overran   time.Duration // the limit after which the code was interrupted; 0 if it was not
 }
 
 // Decode stores Value in the variable to which to points, by the rules of
@@ -68,24 +66,24 @@ func (s *Step) Decode(to any) error {
 	return nil
 }
 
-// Truncated reports whether output was dropped; the counters are in Execution.
+// Truncated reports whether output was dropped; Execution contains the amounts.
 func (s *Step) Truncated() bool { return s.StdoutDropped > 0 || s.StderrDropped > 0 }
 
-// Exec runs code and returns its outcome. The step is nil only if the code
-// did not start. An exception in the code is not an error, but part of the step.
+// Exec runs code and returns the result. The step is nil only if the code did not start. An
+// exception in the code is not an error, but part of the step.
 //
-// If code takes longer than Limits.StepTimeout, Exec returns [ErrStepTimeout], and the
-// step's Error says where the code was. If the code does not stop, its kernel is
-// replaced before the next step, which has Restarted set.
+// If code takes longer than Limits.StepTimeout, Exec returns [ErrStepTimeout], and the step's
+// Error contains the interrupted line. If the code does not stop, its kernel is replaced before
+// the next step, whose Restarted is then set.
 //
 // If the kernel dies while running the code, Exec returns [sandbox.ErrKernelDied]. If the
-// kernel was replaced since the last step for another reason, it returns
-// [sandbox.ErrKernelRestarted], and the code did not start. In both cases variables are
-// lost. The next Exec begins with the current values of Params.State, and with the guard
-// and the tools.
+// kernel was replaced since the last step for another reason, Exec returns
+// [sandbox.ErrKernelRestarted], and the code did not start. In both cases variables are lost.
+// The next Exec begins with the current values of Params.State, and with the guard and the
+// tools.
 //
-// If ctx ends, Exec returns within 100 ms and the code is interrupted. If the
-// code stops within that time, the step has its exception.
+// If ctx ends, Exec interrupts the code and returns within 100 ms. If the code stops within
+// that time, the step has its exception.
 func (r *Run) Exec(ctx context.Context, code string) (*Step, error) {
 	ctx, end, err := r.begin(ctx)
 	if err != nil {
@@ -112,8 +110,8 @@ func notBegun(err error) bool {
 	return errors.Is(err, kernelconn.ErrNotSent) || errors.Is(err, sandbox.ErrKernelRestarted)
 }
 
-// revive prepares a new kernel for the run after its own died, or was replaced
-// because the code of a late step did not stop.
+// revive prepares a new kernel for the run, after the old one died or was replaced because late
+// code did not stop.
 func (r *Run) revive(ctx context.Context) (restarted bool, err error) {
 	r.mu.Lock()
 	died, late := r.died, r.late
@@ -137,7 +135,7 @@ func (r *Run) revive(ctx context.Context) (restarted bool, err error) {
 	return true, nil
 }
 
-// count assigns a number to a step.
+// count returns the number of a new step.
 func (r *Run) count() (int, error) {
 	if _, finished := r.final(); finished {
 		return 0, ErrRunFinished
@@ -151,7 +149,7 @@ func (r *Run) count() (int, error) {
 	return r.steps, nil
 }
 
-// exec runs the code of a step and fills in the step.
+// exec runs the code of a step and stores the result in step.
 func (r *Run) exec(ctx context.Context, code string, step *Step) ([]toolRecord, error) {
 	var err error
 	if step.Restarted, err = r.revive(ctx); err != nil {
@@ -223,7 +221,7 @@ func (r *Run) exec(ctx context.Context, code string, step *Step) ([]toolRecord, 
 	return records, r.takeValue(ctx, reply, step)
 }
 
-// endAfterAnswer interrupts the code that goes on for some time after the final answer was given.
+// endAfterAnswer interrupts code that continues for some time after the final answer.
 func endAfterAnswer(unfinished context.Context, answered <-chan struct{}, cancel context.CancelCauseFunc) {
 	select {
 	case <-answered:
@@ -239,7 +237,7 @@ func endAfterAnswer(unfinished context.Context, answered <-chan struct{}, cancel
 	}
 }
 
-// takeValue reads the value of the last expression of the code into the step.
+// takeValue stores the value of the code's last expression in step.
 func (r *Run) takeValue(ctx context.Context, reply jupyter.ExecuteReply, step *Step) error {
 	doc, err := expressionValue(reply, valueKey)
 	main := hasMain(step.Results)

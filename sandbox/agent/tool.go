@@ -17,51 +17,51 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// Tool is a function of this program that code in a sandbox may call by its name. It runs in this
-// program, with all of its access; only arguments and results travel. [NewTool], [ToolFromSchema]
-// and [NewManaged] make one. See [Params].Tools.
+// Tool is a function of this program that code in a sandbox may call by its name. It runs in
+// this program, with this program's rights. Only arguments and results are transferred.
+// [NewTool], [ToolFromSchema] and [NewManaged] create tools. See [Params].Tools.
 type Tool struct {
 	name, doc  string
 	parameters []toolParameter
 	returns    pythonType
-	schema     json.RawMessage // of a tool that was made from it
+	schema     json.RawMessage // set if the tool was made from a schema
 	call       func(context.Context, state.Value) (state.Value, error)
 	limits     ToolLimits
 	approve    func(context.Context, ToolCall) error
 }
 
-// ToolLimits bound the calls of a tool in one run, or of one [Toolbox]. A zero field sets
-// no limit of its own.
+// ToolLimits contains the limits of a tool's calls in one run, or of one [Toolbox]. A zero
+// field sets no limit.
 type ToolLimits struct {
-	// MaxCalls limits the calls; further calls fail.
+	// MaxCalls limits the number of calls; further calls fail.
 	MaxCalls int
-	// MaxConcurrency limits the calls under way at once; further calls wait.
+	// MaxConcurrency limits the concurrent calls; further calls wait.
 	MaxConcurrency int
-	// Timeout limits the duration of a call once it is approved; after that the call
-	// fails, whether or not the function responds to its context.
+	// Timeout limits the duration of a call after its approval. The call then fails, even if
+	// the function ignores the end of its context.
 	Timeout time.Duration
-	// MaxArgumentBytes and MaxResultBytes bound the documents of package state
-	// in which arguments and result travel; they are at most 64 MiB.
+	// MaxArgumentBytes and MaxResultBytes limit the encoded bytes of the arguments and of the
+	// result. They are at most 64 MiB.
 	MaxArgumentBytes, MaxResultBytes int64
 }
 
-// ToolCall describes a call to a function that approves or traces it.
+// ToolCall describes a call for a function that approves or traces it.
 type ToolCall struct {
-	// Run and Step are the run and the step that the call came from. They are zero for a call
-	// of a [Toolbox].
+	// Run and Step identify the run and the step of the call. They are zero for a call of a
+	// [Toolbox].
 	Run  string
 	Step int
 	// Tool is the name of the tool.
 	Tool string
-	// Arguments is a dict of the arguments by name.
+	// Arguments is a dict of the arguments, by parameter name.
 	Arguments state.Value
 }
 
-// ToolError is an error of a tool that defines the exception for code in the sandbox: a ToolError
-// with these attributes. Of any other error, code sees the text, the Go type (below anything that
-// fmt.Errorf added), and whether it is [sandbox.ErrRetryable].
+// ToolError is an error of a tool that sets the attributes of the exception in the sandbox. For
+// any other error, code receives the text, the Go type (without the wrapping of fmt.Errorf),
+// and whether the error is [sandbox.ErrRetryable].
 type ToolError struct {
-	// Type names the kind of error.
+	// Type is the kind of error, a name of your choice.
 	Type    string
 	Message string
 	// Retryable reports whether the same call may succeed later.
@@ -70,42 +70,42 @@ type ToolError struct {
 
 func (e *ToolError) Error() string { return e.Message }
 
-// Is reports whether target is [sandbox.ErrRetryable] and e is Retryable.
+// Is reports whether target is [sandbox.ErrRetryable] and e.Retryable is set.
 func (e *ToolError) Is(target error) bool { return e.Retryable && target == api.ErrRetryable }
 
 // ToolOption is an option of [NewTool], [ToolFromSchema] and [NewManaged].
 type ToolOption func(*Tool)
 
-// WithToolLimits sets the limits of calls of the tool.
+// WithToolLimits sets the limits of the tool.
 func WithToolLimits(l ToolLimits) ToolOption { return func(t *Tool) { t.limits = l } }
 
-// WithApproval calls approve before each call of the tool. If approve returns an
-// error, the call is refused and code sees the text of the error. approve may take
-// its time: the code waits. Its context ends with the step, and a call that is
-// approved after that is not made. approve is called from several goroutines.
+// WithApproval calls approve before each call of the tool. If approve returns an error, the
+// call is refused and the code receives the text of the error. approve may take long, because
+// the code waits. Its context ends with the step. A call that is approved later is not made.
+// approve is called from several goroutines.
 func WithApproval(approve func(context.Context, ToolCall) error) ToolOption {
 	return func(t *Tool) { t.approve = approve }
 }
 
-// NewTool makes a tool of a function. The exported fields of the struct In are
-// its parameters, named by the tag `py:"name"` or, without it, `json:"name"`; the tag
-// `doc:"…"` describes them. A pointer, and a field with `py:",omitempty"`, is
-// optional: it may be left out or None and then has its zero value in In. Required
-// parameters come before optional ones, each in the order of the fields. Values
-// travel both ways as package state defines. Arguments of other types than the
-// fields', and too many or too few of them, raise a TypeError in the code. An Out of
-// struct{} is None.
+// NewTool makes a tool from a function. The exported fields of the struct In are its
+// parameters. The tag `py:"name"` or, without it, `json:"name"` sets the name of a parameter,
+// and the tag `doc:"…"` its description. A pointer, and a field with `py:",omitempty"`, is
+// optional: it may be missing or None and is then the zero value in In. Required parameters
+// come before optional ones, each in the order of the fields. Package state defines how values
+// are converted. Arguments of other types than the fields', and too many or too few arguments,
+// raise a TypeError in the code. An Out of struct{} is None.
 //
-// The context of a call ends with the step, and fn should then return: until it does, its goroutine
-// stays and the run's Close waits for it. An error becomes an exception in the code; a [*ToolError]
-// defines its attributes. The error's text is sent to the sandbox: it must contain nothing that the
-// code may not know (see also Params.Redact). A panic becomes an exception that says only that the
-// tool panicked; the panic's value and stack go to Params.Audit and, at level error, to the logger
-// of [sandbox.WithLogger], or to [slog.Default] if that logger takes no errors or is not set.
+// The context of a call ends with the step, and fn should then return: until it does, its
+// goroutine stays and the run's Close waits for it. An error becomes an exception in the code;
+// a [*ToolError] sets its attributes. The sandbox receives the error's text, so the text must
+// not contain anything secret (see also Params.Redact). A panic becomes an exception that
+// contains only the fact of the panic. The panic's value and stack are written to Params.Audit
+// and, at level error, to the logger of [sandbox.WithLogger]. If that logger takes no errors or
+// is not set, they are logged to [slog.Default].
 //
-// NewTool returns an error if name or a parameter's name cannot be a name in Python, if a type has
-// no Python form, or if an option is nil. [MustTool] is for tools whose name, types and options are
-// fixed in the program's source.
+// NewTool returns an error if name or a parameter's name is not a valid Python name, if a type
+// has no Python form, or if an option is nil. [MustTool] is for tools whose name, types and
+// options are fixed in the program's source.
 func NewTool[In, Out any](name, doc string, fn func(context.Context, In) (Out, error), opts ...ToolOption) (Tool, error) {
 	t, err := newTool(name, doc, opts)
 	if err != nil {
@@ -132,7 +132,7 @@ func NewTool[In, Out any](name, doc string, fn func(context.Context, In) (Out, e
 	return t, nil
 }
 
-// MustTool is [NewTool], but panics on an error.
+// MustTool is like [NewTool], but panics on an error.
 func MustTool[In, Out any](name, doc string, fn func(context.Context, In) (Out, error), opts ...ToolOption) Tool {
 	return orPanic(NewTool(name, doc, fn, opts...))
 }
@@ -181,7 +181,7 @@ func resultValue(out any) (state.Value, error) {
 type argumentError struct{ err error }
 
 func (e *argumentError) Error() string {
-	if wrong, ok := errors.AsType[*state.DecodeError](e.err); ok && wrong.Path != "" { // the reader writes Python
+	if wrong, ok := errors.AsType[*state.DecodeError](e.err); ok && wrong.Path != "" { // the reader of the text writes Python
 		return fmt.Sprintf("wrong arguments: %.256s: %s", wrong.Path, wrong.Reason)
 	}
 	return "wrong arguments: " + e.err.Error()
@@ -204,12 +204,12 @@ func (t Tool) Signature() string {
 	return t.name + "(" + strings.Join(list, ", ") + ") -> " + t.returns.annotation
 }
 
-// Description returns the text given to NewTool, without white space around it and
-// without characters that cannot be seen.
+// Description returns the text given to NewTool, without surrounding white space and invisible
+// characters.
 func (t Tool) Description() string { return visible(t.doc) }
 
-// visible returns text without characters that cannot be seen: they could hide a part of it
-// from people, or command a terminal. A description may come from another program.
+// visible returns text without invisible characters. They could hide a part of the text from
+// people, or control a terminal. A description may come from another program.
 func visible(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -274,12 +274,12 @@ func (t Tool) Schema() json.RawMessage {
 		"type": "object", "properties": properties, "required": required, "additionalProperties": false,
 	})
 	if err != nil {
-		panic(err) // it holds only strings, maps and slices
+		panic(err) // strings, maps and slices can always be encoded
 	}
 	return text
 }
 
-// spec returns the description of the tool that the kernel receives.
+// spec returns the description of the tool for the kernel.
 func (t Tool) spec() map[string]any {
 	parameters := make([]map[string]any, len(t.parameters))
 	for i, p := range t.parameters {
@@ -290,7 +290,7 @@ func (t Tool) spec() map[string]any {
 	}
 }
 
-// check refuses arguments that do not match the tool's parameters by name.
+// check returns an error if the names of the arguments do not match the tool's parameters.
 func (t Tool) check(arguments state.Value) error {
 	if arguments.Opaque() {
 		var natural any
@@ -313,8 +313,8 @@ func (t Tool) check(arguments state.Value) error {
 	return nil
 }
 
-// opaqueIn describes the first argument that has no Go form, and says why it has none. Arguments
-// with names are taken in the order of their names.
+// opaqueIn describes the first argument without a Go form, in the order of the names, with the
+// reason.
 func opaqueIn(arguments any) string {
 	switch arguments := arguments.(type) {
 	case map[string]any:
@@ -336,12 +336,12 @@ func whyOpaque(o state.Opaque) string {
 	return fmt.Sprintf("cannot be sent: %.200s", o.Reason)
 }
 
-// errToolLimit returns the error of a call that is over a limit.
+// errToolLimit returns the error of a call that exceeds a limit.
 func errToolLimit(format string, arguments ...any) error {
 	return &ToolError{Type: "LimitError", Message: fmt.Sprintf(format, arguments...)}
 }
 
-// errorSeen converts an error for the code in the sandbox.
+// errorSeen converts an error to the form that code in the sandbox receives.
 func errorSeen(redact *redactor, err error) ToolError {
 	seen := ToolError{Message: redact.short(err.Error(), maxToolError)}
 	if _, ok := errors.AsType[*argumentError](err); ok {
@@ -365,7 +365,7 @@ func errorSeen(redact *redactor, err error) ToolError {
 	return seen
 }
 
-// typeOfError returns the name of an error's Go type, below anything that fmt.Errorf added.
+// typeOfError returns the name of an error's Go type, without the wrapping of fmt.Errorf.
 func typeOfError(err error) string {
 	for reflect.TypeOf(err) == wrapped {
 		err = errors.Unwrap(err)
@@ -375,5 +375,5 @@ func typeOfError(err error) string {
 
 var wrapped = reflect.TypeOf(fmt.Errorf("%w", io.EOF))
 
-// maxToolError bounds the length of an error text that code sees.
+// maxToolError limits the bytes of an error's text for the code.
 const maxToolError = 4 << 10

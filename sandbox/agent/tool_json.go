@@ -12,8 +12,7 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// jsonOf converts a value that was decoded into any to one that encoding/json can
-// write.
+// jsonOf converts a value that was decoded into any to a value that encoding/json can encode.
 func jsonOf(value any) (any, error) {
 	switch value := value.(type) {
 	case nil, bool, int64, *big.Int, string, []byte, time.Time, encoding.TextMarshaler:
@@ -40,7 +39,7 @@ func jsonOf(value any) (any, error) {
 			}
 		}
 		return object, nil
-	case state.Instance: // an OrderedDict, a dataclass, an Enum
+	case state.Instance: // an OrderedDict, a dataclass or an Enum
 		return jsonOf(value.Value)
 	case state.Dict:
 		object := make(map[string]any, len(value))

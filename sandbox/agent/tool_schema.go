@@ -16,29 +16,29 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// ToolFromSchema makes a tool whose parameters are known only when the program runs,
-// for instance one that a server of the Model Context Protocol offers. schema is a JSON
-// Schema of the type "object", of draft 7 or 2020-12; its properties are the parameters,
-// the required ones first, each in the order of the schema. A property that is not
-// required may be left out or None, and is then not in the arguments. [Tool.Schema]
-// returns schema as it is.
+// ToolFromSchema makes a tool whose parameters are known only at run time, for instance a tool
+// of a server of the Model Context Protocol. schema is a JSON Schema of the type "object", of
+// draft 7 or 2020-12. Its properties are the parameters: the required ones first, then the
+// others, each in the order of the schema. A property that is not required may be missing or
+// None; it is then not in the arguments. [Tool.Schema] returns schema unchanged.
 //
-// A property whose name cannot be a parameter in Python has one that can: a character other than
-// a letter, digit or underscore becomes "_", a keyword gets a "_" at its end, and a digit one
-// before it. In the arguments it has its own name again.
+// A property whose name is not valid in Python gets another name for its parameter: a character
+// other than a letter, digit or underscore becomes "_", a keyword gets a "_" at its end, and a
+// leading digit gets a "_" before it. The arguments that fn receives have the original name.
 //
 // The arguments are checked against schema before fn is called. Arguments that do not match, or
-// would take too long to check, raise a TypeError in the code. Two things are left to fn:
-// formats, and patterns that [regexp] does not know, with the keywords that depend on them. fn
-// receives a JSON object: bytes are base64 in it, tuples are arrays, times are RFC 3339; other
-// values that JSON does not have raise a TypeError. The result of fn travels as package state
-// defines, and a [json.RawMessage] as the value of its text. Contexts, errors and panics of fn
-// are those of [NewTool].
+// would take too long to check, raise a TypeError in the code. Two things are not checked:
+// formats, and patterns that [regexp] does not support, with the keywords that depend on them.
+//
+// fn receives a JSON object. Bytes are base64 in it, tuples are arrays, and times are RFC 3339.
+// Other values without a JSON form raise a TypeError. Package state converts the result of fn;
+// a [json.RawMessage] is the value of its text. Contexts, errors and panics of fn are those of
+// [NewTool].
 //
 // ToolFromSchema returns an error if the name, the schema or an option is invalid. References
-// have to be within the schema, such as "#/$defs/name": those to other documents, to an $anchor
-// or to a nested $id are refused, and $dynamicRef. So are two properties with one name in Python,
-// and schemas nested more than 100 deep.
+// must be within the schema, such as "#/$defs/name". It refuses references to other documents,
+// to an $anchor or to a nested $id, and $dynamicRef. It also refuses two properties with the
+// same name in Python, and schemas nested more than 100 deep.
 func ToolFromSchema(name, doc string, schema json.RawMessage, fn func(context.Context, json.RawMessage) (any, error), opts ...ToolOption) (Tool, error) {
 	t, err := newTool(name, doc, opts)
 	if err != nil {
@@ -63,12 +63,12 @@ func ToolFromSchema(name, doc string, schema json.RawMessage, fn func(context.Co
 	return t, nil
 }
 
-// objectSchema is the schema of a tool's arguments.
+// objectSchema is the schema of a tool's arguments, in several forms.
 type objectSchema struct {
 	resolved   *jsonschema.Resolved
 	plain      *plainSchema // the same schema
 	parameters []toolParameter
-	own        map[string]string // the names of properties, by those of their parameters
+	own        map[string]string // names of properties, by the names of their parameters
 }
 
 func readSchema(text json.RawMessage) (*objectSchema, error) {
@@ -115,8 +115,8 @@ func readSchema(text json.RawMessage) (*objectSchema, error) {
 	return o, nil
 }
 
-// propertyNames returns the names of a schema's properties in their order, which a map would
-// lose.
+// propertyNames returns the names of a schema's properties in order. A decoded map would lose
+// the order.
 func propertyNames(schema json.RawMessage) ([]string, error) {
 	var object map[string]json.RawMessage // a struct would ignore case
 	if err := json.Unmarshal(schema, &object); err != nil {
@@ -162,13 +162,13 @@ func pythonName(property string) string {
 	if checkParameter(name) == nil {
 		return name
 	}
-	if checkParameter(name+"_") == nil { // a keyword
+	if checkParameter(name+"_") == nil { // the name is a keyword
 		return name + "_"
 	}
-	return "_" + name // a digit comes first
+	return "_" + name // the name begins with a digit
 }
 
-// schemaType describes the types that a property may have.
+// schemaType describes the possible types of a property.
 func schemaType(s *jsonschema.Schema) pythonType {
 	types := s.Types
 	if s.Type != "" {
@@ -179,7 +179,7 @@ func schemaType(s *jsonschema.Schema) pythonType {
 	}
 	var annotations, details []string
 	for i, one := range types {
-		if slices.Contains(types[:i], one) { // describing a type twice would double the text at each level
+		if slices.Contains(types[:i], one) { // describing a type twice would double the text at each level of nesting
 			continue
 		}
 		annotation := cmp.Or(pythonTypes[one], "Any")
@@ -202,7 +202,7 @@ func schemaType(s *jsonschema.Schema) pythonType {
 	return t
 }
 
-// schemaDict describes the keys of an object, as structType does those of a struct.
+// schemaDict describes the keys of an object, in the same form as structType.
 func schemaDict(s *jsonschema.Schema) string {
 	var keys []string
 	for name, property := range s.Properties {

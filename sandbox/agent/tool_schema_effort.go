@@ -11,35 +11,36 @@ import (
 	"strings"
 )
 
-// maxSchemaLevels limits the nesting of schemas in a schema. The time to read a schema
-// grows with the square of its depth.
+// maxSchemaLevels limits the nesting of schemas in a schema. The time to parse a schema grows
+// with the square of its depth.
 const maxSchemaLevels = 100
 
-// maxCheckLevels limits the depth of the check of a value: a schema may refer to itself.
+// maxCheckLevels limits the depth of a value's check, because a schema may refer to itself.
 const maxCheckLevels = 1000
 
 // The check of a call's arguments may apply checkBase schemas, and checkPerByte more for each
-// byte of the arguments. Without a limit, a few references or a nested value could keep it
-// busy for ever.
+// byte of the arguments. Without this limit, a few references or a nested value could make the
+// check endless.
 const checkBase, checkPerByte = 100_000, 32
 
-// Keywords with schemas in them, grouped by the values to which those apply.
+// These are keywords that contain schemas, grouped by the values to which the schemas apply.
 var (
 	toSameValue = []string{"not", "if", "then", "else", "allOf", "anyOf", "oneOf", "dependentSchemas", "dependencies"}
 	toFields    = []string{"properties", "patternProperties", "additionalProperties", "unevaluatedProperties", "propertyNames"}
 	toItems     = []string{"items", "prefixItems", "additionalItems", "unevaluatedItems", "contains"}
 	toNothing   = []string{"$defs", "definitions", "contentSchema"}
 	withSchemas = slices.Concat(toSameValue, toFields, toItems, toNothing)
-	// withNames are keywords whose object maps names to schemas, and has no keywords itself.
+	// withNames lists keywords whose value is an object that maps names to schemas. The object
+	// itself is not a schema.
 	withNames = []string{"dependentSchemas", "dependencies", "properties", "patternProperties", "$defs", "definitions"}
-	// keywords are all keywords that this file reads.
+	// keywords lists all keywords that this file reads.
 	keywords = append([]string{"$id", "$ref", "$dynamicRef", "pattern", "type", "required", "enum", "const"}, withSchemas...)
 )
 
-// plainSchema is a schema as encoding/json decodes it.
+// plainSchema is a schema decoded by encoding/json.
 type plainSchema struct {
 	root    any
-	targets map[string]any // the schemas to which references lead
+	targets map[string]any // the schemas that references point to
 }
 
 // newPlainSchema tidies a schema: see [plainSchema.tidy].
@@ -58,10 +59,10 @@ func newPlainSchema(root any) (*plainSchema, error) {
 	return p, nil
 }
 
-// tidy removes keys that encoding/json would take for a keyword because it ignores case, and
-// patterns that Go cannot compile: those of JSON Schema are JavaScript's, which can look
-// ahead. It reports whether the schema allows more than before. Keywords that depend on such a
-// pattern are removed with it, so that nothing is refused because of that.
+// tidy removes two things from a schema: keys that encoding/json would take for a keyword
+// because it ignores case, and patterns that Go cannot compile. The patterns of JSON Schema are
+// JavaScript's, which can look ahead. tidy also removes keywords that depend on such a pattern,
+// so that they refuse nothing. looser reports whether the schema now allows more than before.
 func (p *plainSchema) tidy(schema any, level int) (looser bool, err error) {
 	object, ok := schema.(map[string]any)
 	switch {
@@ -102,7 +103,7 @@ func (p *plainSchema) tidy(schema any, level int) (looser bool, err error) {
 	return looser, nil
 }
 
-// reference notes the schema to which a schema refers.
+// reference records the schema that a schema refers to.
 func (p *plainSchema) reference(object map[string]any, level int) error {
 	if dynamic, ok := object["$dynamicRef"]; ok {
 		return fmt.Errorf("it has a $dynamicRef, %.128q: only a $ref is followed", fmt.Sprint(dynamic))
@@ -126,7 +127,7 @@ func foreign(pattern string) bool {
 	return err != nil
 }
 
-// partsOf returns the schemas that a keyword of a schema has.
+// partsOf returns the schemas in a keyword of a schema.
 func partsOf(object map[string]any, keyword string) []any {
 	switch parts := object[keyword].(type) {
 	case []any:
@@ -166,7 +167,8 @@ func follow(root any, ref string) (any, bool) {
 
 var errEffort = errors.New("they are too large or too deeply nested to be checked against the tool's schema")
 
-// effort counts the schemas that the check of a value applies, whether they match or not.
+// effort counts the schemas that the check of a value applies. Schemas that do not match also
+// count.
 type effort struct {
 	targets map[string]any
 	left    int
@@ -222,7 +224,7 @@ func (e *effort) applyAll(object map[string]any, words []string, place string, v
 	return nil
 }
 
-// partsFor returns the schemas of a keyword that apply to a place: "properties" and lists of
+// partsFor returns the schemas of a keyword that apply to a place. "properties" and lists of
 // items have one for each place.
 func partsFor(object map[string]any, keyword, place string) []any {
 	switch parts := object[keyword].(type) {

@@ -13,7 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// pythonType is a Go type as Python and JSON Schema describe it.
+// pythonType is the description of a Go type in Python and JSON Schema.
 type pythonType struct {
 	annotation string
 	detail     string // the annotation, with the keys of structs
@@ -29,8 +29,7 @@ type toolParameter struct {
 	required bool
 }
 
-// parametersOf returns the parameters for a struct's fields, the required ones
-// first.
+// parametersOf returns the parameters for a struct's fields, required ones first.
 func parametersOf(t reflect.Type) ([]toolParameter, error) {
 	if t.Kind() != reflect.Struct {
 		return nil, fmt.Errorf("the argument is a %s: it has to be a struct, whose fields are the parameters", t)
@@ -63,7 +62,7 @@ func parametersOf(t reflect.Type) ([]toolParameter, error) {
 	return list, nil
 }
 
-// requiredFirst moves required parameters to the front, as Python demands.
+// requiredFirst moves required parameters to the front, because Python demands that.
 func requiredFirst(list []toolParameter) {
 	slices.SortStableFunc(list, func(a, b toolParameter) int {
 		switch {
@@ -76,8 +75,9 @@ func requiredFirst(list []toolParameter) {
 	})
 }
 
-// checkParameter allows the names that CheckName allows, and also names of
-// builtins: a parameter hides them in its own function only.
+// checkParameter returns an error for an invalid name. It accepts the names that CheckName
+// accepts, and also names of builtins, because a parameter hides a builtin only in its own
+// function.
 func checkParameter(name string) error {
 	err := state.CheckName(name)
 	if refused, ok := errors.AsType[*state.NameError](err); ok && strings.Contains(refused.Reason, "builtin") {
@@ -138,7 +138,7 @@ func implements(t reflect.Type, interfaces []reflect.Type) bool {
 	})
 }
 
-// pythonTypeOf describes a type; outer are the structs that contain it.
+// pythonTypeOf describes a type. outer contains the enclosing structs.
 func pythonTypeOf(t reflect.Type, outer []reflect.Type) (pythonType, error) {
 	if known, ok := knownType(t); ok {
 		return known, nil

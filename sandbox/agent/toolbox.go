@@ -16,12 +16,13 @@ import (
 )
 
 // Toolbox calls tools for callers other than the code of a run, such as the clients of a server
-// (package agentmcp). It enforces the limits of its tools and asks for their approval as a run does.
-// The limits count all calls of the Toolbox. Several goroutines may use it, and it needs no closing.
+// (package agentmcp). It enforces the limits of its tools and asks for their approval, like a
+// run. The limits count all calls of the Toolbox. It is safe for concurrent use and need not be
+// closed.
 type Toolbox struct{ caller caller }
 
-// NewToolbox makes a Toolbox. It returns an error if two tools have one name, or if one was not
-// made by [NewTool], [ToolFromSchema] or [NewManaged].
+// NewToolbox returns a Toolbox of tools. It returns an error if two tools have the same name,
+// or if one was not made by [NewTool], [ToolFromSchema] or [NewManaged].
 func NewToolbox(tools ...Tool) (*Toolbox, error) {
 	if err := checkNames(&Params{Tools: tools}); err != nil {
 		return nil, fmt.Errorf("agent: make a toolbox: %w", err)
@@ -35,15 +36,16 @@ func NewToolbox(tools ...Tool) (*Toolbox, error) {
 	return b, nil
 }
 
-// Call calls the tool with that name. arguments is a JSON object that matches
-// [Tool.Schema]; nil is an empty one. Types that JSON lacks are given as the schema
-// describes: bytes in base64, times in RFC 3339, durations such as "PT1H30M". The
-// result is JSON. A result that JSON cannot hold, such as a set, becomes a string
-// of its Python form. The [ToolCall] that an approval gets has Run "" and Step 0.
+// Call calls the tool with the given name. arguments is a JSON object that matches
+// [Tool.Schema]; nil is an empty one. Types that JSON lacks have the form that the schema
+// describes: bytes in base64, times in RFC 3339, durations such as "PT1H30M". The result is
+// JSON. A result without a JSON form, such as a set, becomes a string with its Python form. The
+// [ToolCall] of an approval has an empty Run and Step 0.
 //
-// An error is a [*ToolError], as the code of a run would see it. When ctx ends, the context
-// of the tool's function ends too, and Call returns without waiting for the function. A
-// panic is an error without its value, which goes to [slog.Default] at level error.
+// An error is a [*ToolError] with the content that the code of a run would receive. When ctx
+// ends, the context of the tool's function also ends, and Call returns without waiting for the
+// function. A panic is an error without its value, which is logged to [slog.Default] at level
+// error.
 func (b *Toolbox) Call(ctx context.Context, name string, arguments json.RawMessage) (json.RawMessage, error) {
 	result, err := b.call(ctx, name, arguments)
 	if err != nil {
@@ -91,7 +93,7 @@ func resultJSON(v state.Value) (json.RawMessage, error) {
 	return bytes.TrimSpace(text.Bytes()), nil
 }
 
-// argumentsOf returns the arguments by the names of the parameters.
+// argumentsOf returns the arguments by parameter name.
 func (t Tool) argumentsOf(text json.RawMessage) (state.Value, error) {
 	given := map[string]any{}
 	if len(text) > 0 {
@@ -125,8 +127,8 @@ func (t Tool) argumentsOf(text json.RawMessage) (state.Value, error) {
 	return state.NewValue(arguments)
 }
 
-// fromJSON converts a value to the types that JSON does not have, where the schema of a Go type
-// names them.
+// fromJSON converts strings to types that JSON lacks, where the schema of a Go type names such
+// a type.
 func fromJSON(schema map[string]any, value any) (any, error) {
 	switch value := value.(type) {
 	case string:
@@ -172,7 +174,7 @@ func fromJSON(schema map[string]any, value any) (any, error) {
 	return value, nil
 }
 
-// durationOf reads a duration of ISO 8601 in hours, minutes and seconds.
+// durationOf parses a duration of ISO 8601 in hours, minutes and seconds.
 func durationOf(text string) (time.Duration, error) {
 	units, ok := strings.CutPrefix(text, "PT")
 	d, err := time.ParseDuration(strings.ToLower(units))

@@ -1,5 +1,5 @@
-// Package chart has the data of figures and data frames, as results of a sandbox contain them, in
-// E2B's format. Values come from the sandbox and may be anything that their types can hold.
+// Package chart decodes the data of figures and data frames in the results of a sandbox, in
+// E2B's format. The values come from the sandbox and may be any value of their types.
 package chart
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// MIMEType is the type of a figure's data in a result.
+// MIMEType is the MIME type of a figure's data in a result.
 const MIMEType = "e2b/chart"
 
 // Chart is the data of a figure. It is one of [*Line], [*Scatter], [*Bar], [*Pie],
@@ -28,11 +28,11 @@ type Axes struct {
 	XUnit, YUnit string
 }
 
-// Scale names the mapping of an axis from values to positions.
+// Scale is the mapping of an axis from values to positions.
 type Scale string
 
-// The scales of axes; a figure may have others. A [Coordinate] is a time on ScaleDatetime, a name on
-// ScaleCategorical, and a number on all others.
+// These are the scales of axes; a figure may have others. A [Coordinate] is a time on
+// ScaleDatetime, a name on ScaleCategorical, and a number on all other scales.
 const (
 	ScaleLinear      Scale = "linear"
 	ScaleLog         Scale = "log"
@@ -40,7 +40,7 @@ const (
 	ScaleCategorical Scale = "categorical"
 )
 
-// Grid describes how the axes of line and scatter charts are divided.
+// Grid describes the division of the axes in line and scatter charts.
 type Grid struct {
 	Axes
 	XScale, YScale           Scale
@@ -48,14 +48,13 @@ type Grid struct {
 	XTickLabels, YTickLabels []string
 }
 
-// Coordinate is a position on an axis: a Number, unless the scale is one of times or
-// names.
+// Coordinate is a position on an axis. It is a Number, except on a scale of times or names.
 type Coordinate struct {
 	// Number may be NaN or infinite.
 	Number float64
-	// Time is set on a datetime scale.
+	// Time is the position on a datetime scale.
 	Time time.Time
-	// Text is the original text of a value that was not a number.
+	// Text is the original text of a value that is not a number.
 	Text string
 }
 
@@ -82,7 +81,7 @@ type Scatter struct {
 	Groups []PointData
 }
 
-// Bar is a chart of bars; horizontal bars are reported as upright ones.
+// Bar is a chart of bars. Horizontal bars are reported as vertical ones.
 type Bar struct {
 	Title string
 	Axes
@@ -130,12 +129,12 @@ type Super struct {
 // Unknown is a figure whose data is not a known chart.
 type Unknown struct {
 	Title string
-	// Type is the figure's own name for its type, mostly "unknown".
+	// Type is the type that the figure itself reports, usually "unknown".
 	Type string
-	// Raw is all the received data.
+	// Raw contains all received data.
 	Raw json.RawMessage
-	// Err is the reason why the data cannot be read as a chart of its Type. Nil means that the
-	// Type is not a known one.
+	// Err is the reason why the data could not be decoded as a chart of its Type. Nil means
+	// that the Type is unknown.
 	Err error
 }
 
@@ -147,9 +146,9 @@ func (*BoxAndWhisker) chart() {}
 func (*Super) chart()         {}
 func (*Unknown) chart()       {}
 
-// Parse reads the data of a figure; ok is false if there is none. E2B's service sends an empty
-// object for a figure that it could not read at all, which counts as none. For malformed data
-// Parse returns an [*Unknown] with the error.
+// Parse decodes the data of a figure; ok is false if there is none. E2B's service sends an
+// empty object for a figure that it could not read at all; ok is then also false. For malformed
+// data Parse returns an [*Unknown] with the error.
 func Parse(data json.RawMessage) (c Chart, ok bool) {
 	if isEmptyObject(data) {
 		return nil, false
@@ -179,11 +178,11 @@ type chartJSON struct {
 	YTickLabels []string        `json:"y_tick_labels"`
 }
 
-// maxValues bounds the JSON values of a chart: enough for 300,000 points.
+// maxValues limits the JSON values of a chart. It suffices for 300,000 points.
 const maxValues = 1 << 20
 
-// parse reads a chart. Only the outermost may be a superchart: figures do not nest them, and each
-// part is read anew, so the nesting must not be deep.
+// parse decodes a chart. Only the outermost may be a superchart, because figures do not nest
+// supercharts. Each part is decoded again at each level, so deep nesting would be slow.
 func parse(data json.RawMessage, outermost bool) Chart {
 	var c chartJSON
 	if err := boundjson.Unmarshal(data, &c, maxValues, math.MaxInt); err != nil {
@@ -202,7 +201,7 @@ func parse(data json.RawMessage, outermost bool) Chart {
 
 var errElements = errors.New("it has no elements")
 
-// typed returns a chart of the known type, or nil for an unknown type.
+// typed returns the chart, or nil for an unknown type.
 func (c *chartJSON) typed(outermost bool) (Chart, error) {
 	axes := Axes{c.XLabel, c.YLabel, c.XUnit, c.YUnit}
 	switch c.Type {

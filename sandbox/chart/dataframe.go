@@ -10,10 +10,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// MIMETypeDataFrame is the type of a data frame's columns in a result.
+// MIMETypeDataFrame is the MIME type of a data frame's columns in a result.
 const MIMETypeDataFrame = "e2b/data"
 
-// DataFrame is a table of named columns, in their order.
+// DataFrame is a table of named columns in order.
 type DataFrame struct {
 	// Columns are the names of the columns.
 	Columns []string
@@ -21,10 +21,9 @@ type DataFrame struct {
 	values map[string]json.RawMessage
 }
 
-// Column stores the values of a column in the slice that to points to. Times
-// are ISO 8601 strings. Missing values are null: in a []float64 they become NaN;
-// for other types use a slice of pointers. If there is no such column, the error is
-// [api.ErrNotFound].
+// Column stores the values of a column in the slice that to points to. Times are ISO 8601
+// strings. A missing value is null: it becomes NaN in a []float64; for other types use a slice
+// of pointers. The error is [api.ErrNotFound] if there is no such column.
 func (t *DataFrame) Column(name string, to any) error {
 	values, ok := t.values[name]
 	if !ok {
@@ -38,8 +37,8 @@ func (t *DataFrame) Column(name string, to any) error {
 
 var errNoColumns = errors.New("not an object of columns")
 
-// ParseDataFrame reads the data of a data frame, token by token: a map would
-// lose the order of the columns.
+// ParseDataFrame decodes the data of a data frame, token by token, because a map would lose the
+// order of the columns.
 func ParseDataFrame(data []byte) (*DataFrame, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	if start, err := d.Token(); err != nil || start != json.Delim('{') {

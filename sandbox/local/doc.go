@@ -1,5 +1,5 @@
-// Package local starts an E2B-compatible cloud inside this process and hands
-// back the options that point package sandbox at it:
+// Package local starts an E2B-compatible cloud inside this process. [Cloud.Option] makes
+// package sandbox use it:
 //
 //	if _, err := local.Setup(ctx, os.Stderr); err != nil {
 //		log.Print(err) // sandboxes then run the python3 of this machine as it is
@@ -11,41 +11,41 @@
 //	defer cloud.Close()
 //	sb, err := sandbox.Create(ctx, cloud.Option())
 //
-// Programs in other languages reach the same cloud through the variables of
-// [Cloud.Env]. On Linux the cloud needs no account, Docker, KVM or root. On macOS and
-// Windows it is [EngineDocker] that runs sandboxes, in the user's Docker or Podman; that is
-// built for these systems and not tested there.
+// Programs in other languages use the same cloud with the variables of [Cloud.Env]. On Linux
+// the cloud needs no account, Docker, KVM or root. On macOS and Windows [EngineDocker] runs
+// sandboxes in the user's Docker or Podman. It is built for these systems, but not tested
+// there.
 //
 // # How it runs
 //
-// Every sandbox is a process of this program's own binary, started again inside
-// Linux namespaces. It becomes the daemon (envd) of a sandbox in an init function of a
-// package that this one imports, long before main; the init functions of packages
-// that are initialised before that also run there. A program for which
-// this matters names another binary with [WithBinary], such as e2bctl.
+// Every sandbox is a process of this program's own binary, started again inside Linux
+// namespaces. The process becomes the daemon (envd) of a sandbox in an init function of an
+// imported package, long before main. Init functions of packages that are initialized earlier
+// also run in it. If that is a problem for a program, [WithBinary] sets another binary, such as
+// e2bctl.
 //
-// However this program ends, including by kill -9, its sandboxes end with it.
+// When this program ends, its sandboxes end, even after kill -9.
 //
 // # What it needs
 //
 // Sandboxes run a Python of this machine: the environment that [Setup] or "e2bctl local setup"
-// prepares once, or else the python3 of this machine. E2BCTL_PYTHON names another. Start logs the
-// lacks of the Python. Without any Python, commands and files work, and code fails with an error
-// that says how to install one.
+// prepares once, or else the python3 of this machine. E2BCTL_PYTHON sets another one. Start
+// logs missing features of the Python. Without any Python, commands and files work. Running
+// code then returns an error that explains how to install a Python.
 //
-// Private files are in the user's cache directory. If that cannot be written, they are in
-// XDG_RUNTIME_DIR, or in this user's directory in the temporary one.
+// Private files are in the user's cache directory. If that is not writable, they are in
+// XDG_RUNTIME_DIR, or in a directory of this user in the temporary directory.
 //
-// Where the machine refuses namespaces, Start uses the next best isolation that
-// protects this user's processes, and never plain processes unless
-// [WithIsolation] says [None]. [Cloud.Isolation] and [Cloud.Report] say which it is.
+// If the machine refuses namespaces, Start uses the next best isolation that protects this
+// user's processes. It uses plain processes only with [None] in [WithIsolation].
+// [Cloud.Isolation] and [Cloud.Report] return the isolation in use.
 //
-// Where the kernel lacks nftables or its tproxy, [Report].Egress says so, and only
-// programs that use the proxy of their environment reach the network: curl, git, apt,
-// pip and npm do, Node's own fetch with NODE_USE_ENV_PROXY=1 from version 24 on.
+// If the kernel lacks nftables or its tproxy, only programs that use the proxy of their
+// environment reach the network: curl, git, apt, pip and npm, and Node's own fetch with
+// NODE_USE_ENV_PROXY=1 from version 24 on. [Report].Egress then contains the reason.
 //
-// Without namespaces (under [Restricted] and [None]), commands, files, code and the
-// ports of the service work, but a sandbox has no file system of its own:
+// Without namespaces (under [Restricted] and [None]), commands, files, code and the ports of
+// the service work, but a sandbox has no file system of its own:
 //
 //   - Its home is a directory of this machine, to which $HOME and the working
 //     directory of commands and code point. Relative paths are inside it; absolute

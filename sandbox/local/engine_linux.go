@@ -2,6 +2,6 @@
 
 package local
 
-// DefaultEngine runs sandboxes unless [WithEngine] or their template names another engine:
-// [EngineRoom] on Linux, and [EngineDocker] on other systems, which have no other one.
+// DefaultEngine is the engine of sandboxes unless [WithEngine] or their template names another:
+// [EngineRoom] on Linux, and [EngineDocker] on other systems.
 const DefaultEngine = EngineRoom

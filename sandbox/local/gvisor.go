@@ -8,26 +8,27 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/gvisorenv"
 )
 
-// WithRunsc names the program of gVisor that [EngineGVisor] runs. The default is the one that
-// [SetupGVisor] built. Nothing of it is opened before the first sandbox of a template of that
-// engine, such as base-gvisor.
+// WithRunsc sets the program of gVisor for [EngineGVisor]. The default is the program that
+// [SetupGVisor] built. It is not opened before the first sandbox of a template of that engine,
+// such as base-gvisor.
 func WithRunsc(path string) Option { return func(s *settings) { s.runsc = path } }
 
 // SetupGVisorParams are the optional parameters of [SetupGVisor].
 type SetupGVisorParams struct {
-	// Go is the go command to build with, by its path or a name in PATH. The default is go.
+	// Go is the go command for the build, as a path or a name in PATH. The default is go.
 	Go string
-	// Binary is the program that [WithBinary] will name. The default is this program.
+	// Binary is the program that will be passed to [WithBinary]. The default is this program.
 	Binary string
 }
 
-// SetupGVisor prepares this machine for [EngineGVisor]: the go command of this machine builds
-// runsc, the program of gVisor, in a fixed version, which takes some minutes. It is kept in the
+// SetupGVisor prepares this machine for [EngineGVisor]. The go command of this machine builds a
+// fixed version of runsc, the program of gVisor, which takes some minutes. It is stored in the
 // cache directory; later calls return at once, or build it again if it no longer runs. Versions
-// that have not been used for 30 days are removed. It reports its progress to progress, which may
-// be nil. The result is the path of the program. Where there is no Linux the error is
-// [ErrUnsupported]. A program that is linked to libraries is refused before anything is built, as
-// [Start] refuses it.
+// that have not been used for 30 days are removed.
+//
+// SetupGVisor writes its progress to progress, which may be nil. It returns the path of runsc.
+// The error is [ErrUnsupported] on other systems than Linux. Like [Start], it refuses a program
+// that is linked to libraries, before it builds anything.
 func SetupGVisor(ctx context.Context, progress io.Writer, params *SetupGVisorParams) (string, error) {
 	if params == nil {
 		params = &SetupGVisorParams{}

@@ -2,20 +2,20 @@ package local
 
 import "maps"
 
-// images says where container images come from.
+// images contains the settings for container images.
 type images struct {
 	mirrors  map[string]string
 	insecure []string
 	dirs     []string
 }
 
-// WithRegistryMirror has images of a registry, such as docker.io or localhost:5000, fetched
-// from a URL in its place: "https://HOST" or "http://HOST", with a path before the names of
-// images if they have one there. The registry itself is not asked for them then. It can be
-// used several times.
+// WithRegistryMirror fetches images of a registry, such as docker.io or localhost:5000, from
+// another URL: "https://HOST" or "http://HOST". The URL may have a path that precedes the names
+// of images. The registry itself then receives no requests for images. The option may be given
+// several times.
 //
-// Images are asked for by builds of templates. The login is that of the build, or else that of
-// this user's docker configuration for the registry that is asked.
+// Builds of templates fetch images. They use the login of the build, or else the login in this
+// user's docker configuration for the registry that receives the request.
 func WithRegistryMirror(host, url string) Option {
 	return func(s *settings) {
 		s.images.mirrors = maps.Clone(s.images.mirrors)
@@ -26,17 +26,17 @@ func WithRegistryMirror(host, url string) Option {
 	}
 }
 
-// WithInsecureRegistry has images of a registry fetched from it even without a valid
-// certificate, or over plain HTTP. A registry on this machine's loopback may always speak
-// that. It can be used several times.
+// WithInsecureRegistry fetches images of a registry even without a valid certificate, or over
+// plain HTTP. Plain HTTP is always allowed for a registry on this machine's loopback. The
+// option may be given several times.
 func WithInsecureRegistry(host string) Option {
 	return func(s *settings) { s.images.insecure = append(s.images.insecure, host) }
 }
 
-// WithImageDir lets builds read images from files in a directory, as docker-archive:/PATH[:NAME],
-// an archive of docker save, and oci:/PATH[:TAG], a layout of the Open Container Initiative.
-// Without it no build reads such files: everybody with the API key may build, and could otherwise
-// read files of this machine. It can be used several times.
+// WithImageDir lets builds read images from files in a directory: docker-archive:/PATH[:NAME],
+// an archive of docker save, and oci:/PATH[:TAG], a layout of the Open Container Initiative. By
+// default no build reads such files, because anyone with the API key may build and could then
+// read files of this machine. The option may be given several times.
 func WithImageDir(dir string) Option {
 	return func(s *settings) { s.images.dirs = append(s.images.dirs, dir) }
 }

@@ -17,13 +17,13 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// Cloud is a running cloud. It is safe for concurrent use. Close ends it.
+// Cloud is a running local cloud. It is safe for concurrent use. Close ends it.
 type Cloud struct {
 	service service
 	closed  atomic.Bool
 }
 
-// service is a cloud, whose types are not those of this package.
+// service is the part of a cloud that this package uses.
 type service interface {
 	URL() string
 	Domain() string
@@ -40,47 +40,48 @@ type service interface {
 	trust() []string
 }
 
-// Report describes what the machine provides.
+// Report describes the features of the machine.
 type Report struct {
-	Engine    Engine // the cloud's own
+	Engine    Engine // the cloud's default engine
 	Isolation Isolation
-	// IsolationNote says why Isolation is less than [Full] although no level was asked for by
-	// name: the lacks of sandboxes, the refusals of the machine and the remedies. It is empty
-	// otherwise. It is also the first of Notes.
+	// IsolationNote is the reason why Isolation is less than [Full] without an explicit
+	// [WithIsolation]. It contains the missing protections, the machine's refusals and the
+	// remedies. It is empty otherwise. It is also the first of Notes.
 	IsolationNote string
-	UserIDs       int    // of a sandbox; 1 when root and user are the same id there
+	UserIDs       int    // number of user ids in a sandbox; 1 when root and user have the same id
 	Python        string // path of the interpreter; empty if there is none
-	// PythonNote names the lacks of the Python and their remedies, as in [Python].Note; it is also
-	// among Notes.
+	// PythonNote contains the missing features of the Python and their remedies, like
+	// [Python].Note. It is also in Notes.
 	PythonNote string
-	// Promises are the features of sandboxes, each with why Engine does not have it on this
-	// machine. A request for a missing feature is refused with an error that names it.
+	// Promises lists the features of sandboxes, each with the reason if Engine lacks it on this
+	// machine. A request for a missing feature returns an error that names the feature.
 	Promises []Promise
-	// Memory, CPU, Processes and Disk name the means that enforces each limit, or are "not
-	// enforced: …" if nothing does.
+	// Memory, CPU, Processes and Disk are the mechanisms that enforce the limits, or "not
+	// enforced: …" with the reason.
 	Memory, CPU, Processes, Disk string
-	// Egress tells how programs inside reach the network: "transparent", or the reason
-	// why only programs that use a proxy do.
+	// Egress describes the access of programs to the network: "transparent", or the reason why
+	// only programs that use a proxy have access.
 	Egress string
-	// Pause names the means that stop the processes of a sandbox paused with its memory. It also
-	// says whether its files and its memory outlast the cloud, which needs [WithStateDir].
+	// Pause is the mechanism that stops the processes of a sandbox paused with its memory. It
+	// also reports whether files and memory of a paused sandbox outlast the cloud, which needs
+	// [WithStateDir].
 	Pause string
-	// StateNotes name risks of the state in the directory of [WithStateDir], and damage that was
-	// found there; they are also among Notes.
+	// StateNotes lists risks and damage of the directory of [WithStateDir]. They are also in
+	// Notes.
 	StateNotes []string
-	Notes      []string // missing or weak features of the machine, and how to mend them
+	Notes      []string // missing or weak features of the machine, with remedies
 }
 
-// Promise says whether an engine has a feature.
+// Promise reports whether an engine has a feature.
 type Promise struct {
 	Feature string
-	Missing string // why the engine does not have it; empty if it does
+	Missing string // reason why the engine lacks the feature; empty if it has the feature
 }
 
-// Start starts a cloud, which takes tens of milliseconds. ctx bounds the start only. Errors
-// include [ErrUnsupported] and [ErrNoIsolation]. Where the Python of sandboxes is not the one that
-// [Setup] prepares, or the machine's best isolation is less than [Full], Start succeeds and logs a
-// warning with a remedy; without any Python, running code fails with an error that says so.
+// Start starts a cloud, which takes tens of milliseconds. ctx limits only the start. Errors
+// include [ErrUnsupported] and [ErrNoIsolation]. Start logs a warning with a remedy, and
+// succeeds, if sandboxes do not use the Python of [Setup], or if the machine's best isolation
+// is less than [Full]. Without any Python, running code returns an error with the reason.
 func Start(ctx context.Context, opts ...Option) (*Cloud, error) {
 	s := settings{warm: DefaultWarm}
 	for i, o := range opts {
@@ -101,7 +102,7 @@ func Start(ctx context.Context, opts ...Option) (*Cloud, error) {
 	return c, nil
 }
 
-// warn logs what would otherwise be noticed only when something fails in a sandbox.
+// warn logs problems that would otherwise appear only as failures in a sandbox.
 func (c *Cloud) warn(ctx context.Context, logger *slog.Logger) {
 	logger = cmp.Or(logger, slog.Default())
 	report := c.Report()
@@ -114,8 +115,7 @@ func (c *Cloud) warn(ctx context.Context, logger *slog.Logger) {
 	}
 }
 
-// Option returns the option that makes a client or a sandbox of package sandbox use this
-// cloud.
+// Option returns an option that makes a client or a sandbox of package sandbox use this cloud.
 func (c *Cloud) Option() sandbox.ClientOption {
 	return sandbox.WithOptions(
 		sandbox.WithAPIKey(c.APIKey()),
@@ -127,8 +127,8 @@ func (c *Cloud) Option() sandbox.ClientOption {
 	)
 }
 
-// dial opens a connection to the cloud. Where it is closed, its port may be refused, or
-// be another program's by now.
+// dial opens a connection to the cloud. After Close it returns an error at once, because
+// another program may use the port.
 func (c *Cloud) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	if c.closed.Load() {
 		return nil, closedError{c.URL()}
@@ -145,13 +145,14 @@ func (e closedError) Error() string {
 
 func (e closedError) Is(target error) bool { return target == ErrClosed || target == sandbox.ErrGone }
 
-// Env returns the variables, as "NAME=value", with which any E2B SDK or command
-// uses this cloud. They include the key. SDKs prefer E2B_API_URL, E2B_SANDBOX_URL
-// and E2B_VOLUME_API_URL, which lead to the cloud's port without TLS.
+// Env returns environment variables, as "NAME=value", that make any E2B SDK or command use this
+// cloud. They include the API key. SDKs prefer E2B_API_URL, E2B_SANDBOX_URL and
+// E2B_VOLUME_API_URL, which contain the cloud's port without TLS.
 //
-// For https, leave these three out. E2B_API_KEY and E2B_DOMAIN are then enough, with SSL_CERT_FILE,
-// REQUESTS_CA_BUNDLE and NODE_EXTRA_CA_CERTS. Their files hold the cloud's certificates and those that
-// this process trusts already. The files are gone after Close, unless there is a [WithAuthority].
+// For https, leave these three out. E2B_API_KEY and E2B_DOMAIN then suffice, together with
+// SSL_CERT_FILE, REQUESTS_CA_BUNDLE and NODE_EXTRA_CA_CERTS. Their files contain the cloud's
+// certificates and those that this process already trusts. Close removes the files, unless
+// [WithAuthority] is set.
 func (c *Cloud) Env() []string {
 	return append([]string{
 		api.EnvAPIKey + "=" + c.service.Key(),
@@ -165,42 +166,42 @@ func (c *Cloud) Env() []string {
 // URL returns the address of the API and of the sandboxes, without TLS.
 func (c *Cloud) URL() string { return c.service.URL() }
 
-// Domain returns the name and port below which the API and the sandboxes are served, with
-// and without TLS.
+// Domain returns the domain, with the port, of the API and the sandboxes, with and without TLS.
 func (c *Cloud) Domain() string { return c.service.Domain() }
 
-// APIKey returns the key that the cloud accepts.
+// APIKey returns the API key of the cloud.
 func (c *Cloud) APIKey() api.Key { return api.Key(c.service.Key()) }
 
-// Isolation returns how sandboxes are isolated on this machine.
+// Isolation returns the isolation of sandboxes on this machine.
 func (c *Cloud) Isolation() Isolation { return c.service.report().Isolation }
 
-// Report describes the features and the lacks of this machine.
+// Report describes the features of this machine, and those that it lacks.
 func (c *Cloud) Report() Report { return c.service.report() }
 
-// EngineReport is [Cloud.Report] for any engine, not only the cloud's own, for which Report says
-// more. The engine is opened if need be: an error names the features that this machine lacks for
-// it. The call takes half a minute at most.
+// EngineReport is like [Cloud.Report], but for any engine. For the cloud's default engine,
+// Report contains more. EngineReport opens the engine if necessary. The error names the
+// features of this machine that the engine needs and the machine lacks. The call takes at most
+// half a minute.
 func (c *Cloud) EngineReport(e Engine) (Report, error) { return c.service.engineReport(e) }
 
-// Advance moves the clock of lifetimes forward, for tests: sandboxes whose time
-// is then over are gone when it returns.
+// Advance moves the clock of lifetimes forward, for tests. When it returns, sandboxes whose
+// lifetime is then over have ended.
 func (c *Cloud) Advance(d time.Duration) { c.service.Advance(d) }
 
-// Done returns a channel that is closed when the cloud can start no more sandboxes: the
-// process that supervises them was killed three times within a minute, or could not be
-// started again. A single death ends only the sandboxes that run, and creates wait for the
-// next process. The cloud still has to be closed.
+// Done returns a channel that is closed when the cloud can no longer start sandboxes: the
+// process that supervises them was killed three times within a minute, or could not be started
+// again. After a single death of that process, only the running sandboxes end, and creations
+// wait for the next process. The cloud must still be closed.
 func (c *Cloud) Done() <-chan struct{} { return c.service.Done() }
 
-// Err returns why the cloud can start no more sandboxes: nil until the channel of Done is
-// closed.
+// Err returns the reason why the cloud can no longer start sandboxes. It is nil until the
+// channel of Done is closed.
 func (c *Cloud) Err() error { return c.service.Err() }
 
-// Close ends every sandbox and the cloud. If it returns nil, nothing of the cloud is left; an
-// error names remains that could not be ended or removed, such as processes of sandboxes that have
-// neither namespaces nor control groups. Later calls of clients and sandboxes that were made with
-// [Cloud.Option] return [ErrClosed]. Close is idempotent, and does nothing on nil.
+// Close ends all sandboxes and the cloud. If it returns nil, nothing of the cloud remains. An
+// error names remains that could not be ended or removed, such as processes of sandboxes with
+// neither namespaces nor control groups. Later calls of clients and sandboxes with
+// [Cloud.Option] return [ErrClosed]. Close may be called more than once and on nil.
 func (c *Cloud) Close() error {
 	if c == nil {
 		return nil

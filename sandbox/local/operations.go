@@ -1,10 +1,10 @@
 package local
 
-// Operation names the purpose of a request to the API of the cloud, in all versions of its path.
-// Requests to a sandbox, about its files, commands and code, are no operations.
+// Operation is the purpose of a request to the cloud's API, in all versions of its path. A
+// request into a sandbox, about its files, commands or code, has no operation.
 type Operation string
 
-// Operations on sandboxes.
+// These are the operations on sandboxes.
 const (
 	OpCreateSandbox      Operation = "CreateSandbox"
 	OpListSandboxes      Operation = "ListSandboxes"
@@ -23,12 +23,12 @@ const (
 	OpSnapshotSandbox    Operation = "SnapshotSandbox"
 )
 
-// Operations on snapshots, beside [OpSnapshotSandbox].
+// These are the operations on snapshots, in addition to [OpSnapshotSandbox].
 const (
 	OpListSnapshots Operation = "ListSnapshots"
 )
 
-// Operations on volumes and their files.
+// These are the operations on volumes and their files.
 const (
 	OpListVolumes             Operation = "ListVolumes"
 	OpCreateVolume            Operation = "CreateVolume"
@@ -43,7 +43,7 @@ const (
 	OpWriteVolumeFile         Operation = "WriteVolumeFile"
 )
 
-// Operations on secrets.
+// These are the operations on secrets.
 const (
 	OpListSecrets  Operation = "ListSecrets"
 	OpCreateSecret Operation = "CreateSecret"
@@ -52,7 +52,7 @@ const (
 	OpDeleteSecret Operation = "DeleteSecret"
 )
 
-// Operations on templates, their tags and their builds.
+// These are the operations on templates, their tags and their builds.
 const (
 	OpGetTemplateAlias     Operation = "GetTemplateAlias"
 	OpListDefaultTemplates Operation = "ListDefaultTemplates"
@@ -76,7 +76,7 @@ const (
 	OpUploadFiles          Operation = "UploadFiles"
 )
 
-// Operations on API keys and teams.
+// These are the operations on API keys and teams.
 const (
 	OpListTeams Operation = "ListTeams"
 	OpListKeys  Operation = "ListKeys"
@@ -85,7 +85,7 @@ const (
 	OpDeleteKey Operation = "DeleteKey"
 )
 
-// Operations that only the local cloud has.
+// These are the operations that only the local cloud has.
 const (
 	OpGetSpace    Operation = "GetSpace"
 	OpGetFeatures Operation = "GetFeatures"

@@ -11,21 +11,21 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// Isolation is the strength of a sandbox's separation from the machine.
+// Isolation is the kind of a sandbox's separation from the machine.
 type Isolation string
 
-// The kinds of isolation, from strongest to weakest.
+// These are the kinds of isolation, from strongest to weakest.
 const (
-	Auto       Isolation = ""           // the strongest that the machine provides, never None
+	Auto       Isolation = ""           // the strongest kind that the machine supports, never None
 	Full       Isolation = "full"       // namespaces, seccomp and limits
 	Restricted Isolation = "restricted" // Landlock, seccomp and limits, without namespaces
 	None       Isolation = "none"       // plain processes: only for trusted code
 )
 
-// Engine names an engine that runs sandboxes.
+// Engine is the name of an engine, which runs sandboxes.
 type Engine = api.Engine
 
-// The engines. [Report].Promises lists the features of each, and its lacks.
+// These are the engines. [Report].Promises lists the features that an engine has and lacks.
 const (
 	EngineRoom   = api.EngineRoom   // namespaces of this machine's kernel: the default on Linux
 	EngineDocker = api.EngineDocker // containers of the user's own Docker or Podman: the default elsewhere
@@ -33,23 +33,22 @@ const (
 	EngineGVisor = api.EngineGVisor // a kernel in user space: see [SetupGVisor]
 )
 
-// Engines returns all of them, whether or not this machine has them.
+// Engines returns all engines, including those that this machine does not support.
 func Engines() []Engine { return []Engine{EngineRoom, EngineDocker, EngineWasm, EngineGVisor} }
 
 var (
-	// ErrNoIsolation means that this machine cannot isolate sandboxes: with the default engine of
-	// macOS and Windows, that no Docker or Podman answers. The text of the error names the
-	// attempts and a remedy.
+	// ErrNoIsolation means that this machine cannot isolate sandboxes. With the default engine
+	// of macOS and Windows it means that no Docker or Podman answers. The text of the error
+	// contains the attempts and a remedy.
 	ErrNoIsolation = errors.New("no isolation")
-	// ErrClosed is returned by calls of clients and sandboxes after [Cloud.Close]. Calls
-	// of a sandbox then match [sandbox.ErrGone] as well.
+	// ErrClosed is returned by calls of clients and sandboxes after [Cloud.Close]. An error of
+	// a call of a sandbox then also matches [sandbox.ErrGone].
 	ErrClosed = errors.New("the local cloud is closed")
 	// ErrUnsupported means that this operating system does not have the engine.
 	ErrUnsupported = errors.New("it runs on Linux only, with 64 bits: use the engine docker here, or a remote service through E2B_API_KEY and E2B_API_URL or E2B_DOMAIN")
 )
 
-// onLinux returns an error unless system, as Go names it, can be prepared for an engine that
-// runs on Linux only.
+// onLinux returns an error if an engine needs Linux and system, a GOOS, is another one.
 func onLinux(e Engine, system string) error {
 	if system == "linux" {
 		return nil
@@ -57,7 +56,7 @@ func onLinux(e Engine, system string) error {
 	return fmt.Errorf("local: prepare %s for the engine %s: %w", system, e, ErrUnsupported)
 }
 
-// Option sets one property of a cloud.
+// Option sets one setting of a cloud.
 type Option func(*settings)
 
 type settings struct {
@@ -76,8 +75,8 @@ type settings struct {
 	warm         int
 	volumeSize   int64
 	mounts       []sandbox.Mount
-	allowed      []string // directories that clients may ask for
-	writable     []string // and may have changed
+	allowed      []string // directories that clients may mount
+	writable     []string // directories that clients may mount writable
 	limits       engine.Limits
 	denyPrivate  bool
 	proxyNames   bool
@@ -86,156 +85,159 @@ type settings struct {
 	logger       *slog.Logger
 }
 
-// WithEngine sets the engine of sandboxes whose template names none: base, code-interpreter-v1 and
-// the templates that are built from them. The default is [DefaultEngine]. Templates of other
-// engines are there all the same, such as base-docker, and their engine is opened with the first
-// sandbox. A template keeps the engine that it was built with; so do snapshots and paused
-// sandboxes.
+// WithEngine sets the engine of sandboxes whose template names none: base, code-interpreter-v1
+// and templates that are built from them. The default is [DefaultEngine]. Templates of other
+// engines, such as base-docker, are also available; their engine is opened with the first
+// sandbox. A template keeps the engine of its build, and so do snapshots and paused sandboxes.
 func WithEngine(e Engine) Option { return func(s *settings) { s.engine = e } }
 
-// WithIsolation asks for one kind of isolation of [EngineRoom] and no other. The default is
-// [Auto]. If [Restricted] is asked for, it starts even where sandboxes have this
-// program's user id and the kernel does not prevent them from killing its processes;
-// [Report].Notes then says so.
+// WithIsolation sets the isolation of [EngineRoom]. The default is [Auto]. With [Restricted],
+// Start succeeds even if sandboxes have this program's user id and the kernel does not prevent
+// them from killing its processes; [Report].Notes then contains a warning. Start fails if the
+// machine does not support the isolation.
 func WithIsolation(i Isolation) Option { return func(s *settings) { s.isolation = i } }
 
-// WithBinary names the program, such as e2bctl, that is started again for the
-// processes of the cloud and, as the daemon (envd), of every sandbox. The default is
-// this program. It must be of the same version.
+// WithBinary sets the program, such as e2bctl, that runs as the processes of the cloud and as
+// the daemon (envd) of every sandbox. The default is this program. Both must have the same
+// version.
 func WithBinary(path string) Option { return func(s *settings) { s.binary = path } }
 
-// WithAddress sets the host:port to listen on, which must be a loopback
-// address. The default is a free port of 127.0.0.1. On 127.0.0.1 and ::1 the same port of
-// the other address is used, too, because localhost is both.
+// WithAddress sets the host:port to listen on, which must be a loopback address. The default is
+// a free port of 127.0.0.1. For 127.0.0.1 or ::1, the cloud also listens on the same port of
+// the other address, because localhost may mean either.
 func WithAddress(address string) Option { return func(s *settings) { s.address = address } }
 
-// WithDomain sets the name, without a port, under which the API is api.NAME and port P
-// of sandbox I is P-I.NAME. Both must lead to this machine's loopback: a name of your own
-// needs a wildcard (*.NAME) in DNS. The default is localhost.
+// WithDomain sets the domain, without a port. The API is then api.NAME, and port P of sandbox I
+// is P-I.NAME. Both names must resolve to this machine's loopback: your own domain needs a
+// wildcard (*.NAME) in DNS. The default is localhost.
 func WithDomain(name string) Option { return func(s *settings) { s.domain = name } }
 
-// WithAuthority names the directory in which the cloud keeps its certificate authority
-// and the files of [Cloud.Env], so that programs that trust it still do after a restart.
-// It must be writable by this user alone: it holds a key. By default each cloud has an
-// authority of its own, whose files are removed by Close.
+// WithAuthority sets the directory in which the cloud stores its certificate authority and the
+// files of [Cloud.Env]. Programs that trust the authority then still trust it after a restart.
+// Only this user may have write access, because the directory contains a private key. By
+// default each cloud has its own authority, whose files Close removes.
 func WithAuthority(dir string) Option { return func(s *settings) { s.authority = dir } }
 
-// WithStateDir names the directory for state that outlives the cloud: paused sandboxes with their
-// files, and the secrets of keys and tokens. The next cloud with the same directory has them, and
-// the same key. It is made if need be, and must be this user's alone; only one cloud can use it at
-// a time. By default nothing outlives [Cloud.Close].
+// WithStateDir sets the directory for state that outlives the cloud: paused sandboxes with
+// their files, and the secrets of keys and tokens. The next cloud with the same directory has
+// the same sandboxes and the same key. The directory is created if it is missing, and must
+// belong to this user alone. Only one cloud can use it at a time. By default nothing outlives
+// [Cloud.Close].
 func WithStateDir(dir string) Option { return func(s *settings) { s.state = dir } }
 
-// WithAPIKey sets the key that the cloud accepts. The default, a fresh key
-// for each cloud or [WithStateDir], is the better choice: see [Cloud.APIKey].
+// WithAPIKey sets the API key of the cloud. The default is a new key for each cloud or
+// [WithStateDir], and is the better choice: see [Cloud.APIKey].
 func WithAPIKey(key api.Key) Option { return func(s *settings) { s.key = key } }
 
-// WithMaxSandboxes sets how many sandboxes may exist at once; 0 means the
-// default, 100. Creating more fails with [sandbox.ErrRateLimited].
+// WithMaxSandboxes limits the number of sandboxes that exist at the same time; 0 means the
+// default, 100. Beyond the limit, creations return [sandbox.ErrRateLimited].
 func WithMaxSandboxes(n int) Option { return func(s *settings) { s.maxSandboxes = n } }
 
-// DefaultWarm is the number of sandboxes that a cloud keeps ready by default, and MaxWarm the
-// largest number that it can; see [WithWarm].
+// DefaultWarm is the default number of sandboxes that a cloud keeps ready. MaxWarm is the
+// largest allowed number; see [WithWarm].
 const (
 	DefaultWarm = 2
 	MaxWarm     = 64
 )
 
-// WithWarm sets how many sandboxes are kept ready ahead of their use; 0 keeps none, and then loads
-// the parts that make code start fast only when code is run, which is slower at first. The default
-// is [DefaultWarm]; with less than 0 or more than [MaxWarm], [Start] fails. A sandbox that is
-// ready makes [sandbox.Client.Create] take a few milliseconds, and has forked the Python process
-// of its first code, which is among its processes from its beginning and for up to a minute if no
-// code is run. Each takes about 3 MB, and 6 MB for that process. The next one is made after each
-// create, in the background: more of them help where sandboxes are created one right after the
-// other, or several at once.
+// WithWarm sets the number of sandboxes that are kept ready. The default is [DefaultWarm].
+// [Start] returns an error for a negative number and for more than [MaxWarm]. 0 keeps none; the
+// first run of code is then slower, because the cloud loads its fast start of code only at that
+// time.
+//
+// With a ready sandbox, [sandbox.Client.Create] takes a few milliseconds. The sandbox has
+// already forked the Python process of its first code. That process exists from the beginning,
+// and ends after a minute if no code is run. Each ready sandbox takes about 3 MB, and 6 MB for
+// that process. After each creation the cloud makes the next one in the background. A larger
+// number helps if sandboxes are created in quick succession or several at once.
 func WithWarm(n int) Option { return func(s *settings) { s.warm = n } }
 
-// Resources are the limits of one sandbox; zero fields mean the defaults.
+// Resources contains the limits of one sandbox. A zero field means its default.
 type Resources struct {
-	// MemoryBytes bounds its memory, files included. The default is 2 GiB.
+	// MemoryBytes limits the memory, including files in memory. The default is 2 GiB.
 	MemoryBytes int64
-	// CPUs limits the processors that it keeps busy, 0.5 for half of one. The default
-	// is 2, and there are never more than the machine has.
+	// CPUs limits the processors that the sandbox can use; 0.5 means half of one. The default
+	// is 2. A sandbox never has more processors than the machine.
 	CPUs float64
-	// MaxProcesses limits its processes and threads. The default is 1024.
+	// MaxProcesses limits the processes and threads. The default is 1024.
 	MaxProcesses int
-	// DiskBytes bounds the files that it writes. The default is half of MemoryBytes,
-	// at most 10 GiB.
+	// DiskBytes limits the bytes of the files that the sandbox writes. The default is half of
+	// MemoryBytes, at most 10 GiB.
 	DiskBytes int64
 }
 
-// WithResources sets the limits of each sandbox. [Report] says which of these bounds this machine
+// WithResources sets the limits of each sandbox. [Report] lists the limits that this machine
 // enforces.
 func WithResources(r Resources) Option { return func(s *settings) { s.limits = engine.Limits(r) } }
 
-// WithMaxVolumeBytes bounds the size of each new volume. This needs root, loop devices and
-// mkfs.ext4: the volume is a file system of its own, of at least 16 MiB. [Start] fails where that
-// does not work. A volume keeps its size for ever. The default, 0, is no bound: the files of
-// volumes can then fill the disk.
+// WithMaxVolumeBytes limits the size of each new volume. It needs root, loop devices and
+// mkfs.ext4, because each volume is then a file system of its own, of at least 16 MiB. [Start]
+// returns an error if that does not work. A volume keeps its size forever. The default, 0,
+// means no limit: the files of volumes can then fill the disk.
 func WithMaxVolumeBytes(n int64) Option { return func(s *settings) { s.volumeSize = n } }
 
-// WithMount shows a directory of this machine in every sandbox of the cloud, read-only
-// unless m.Writable; builds of templates do not see it. It is opened once, by [Start]:
-// later changes of its name do not matter. What belongs to its owner belongs to user
-// inside, and everything else to nobody. A writable one must not belong to root where
-// sandboxes have ids of their own. Sandboxes that cannot have it are refused: see
-// [Report].Promises. The option may be given several times.
+// WithMount shows a directory of this machine in every sandbox of the cloud, read-only unless
+// m.Writable. Builds of templates do not see it. [Start] opens the directory once, so later
+// changes of its name have no effect. In the sandbox, files of the directory's owner belong to
+// user, and all other files to nobody. A writable directory must not belong to root if
+// sandboxes have their own user ids. The cloud refuses sandboxes that cannot have the
+// directory: see [Report].Promises. The option may be given several times.
 //
-// Code in a sandbox reads all that the owner could read there, and connects to sockets
-// that are there.
+// Code in a sandbox can read all files there that the owner can read, and connect to sockets
+// there.
 func WithMount(m sandbox.Mount) Option {
 	return func(s *settings) { s.mounts = append(s.mounts, m) }
 }
 
-// WithAllowedMounts allows clients, with [sandbox.WithMount], to have these directories of
-// this machine and all below them shown in a sandbox, read-only. Links that lead out of
-// them are not followed. Without it the key of the cloud reaches none. The option may be
-// given several times.
+// WithAllowedMounts permits clients to show these directories of this machine, and all
+// directories below them, in a sandbox with [sandbox.WithMount], read-only. Links that lead out
+// of them are not followed. By default no directory is permitted. The option may be given
+// several times.
 func WithAllowedMounts(dirs ...string) Option {
 	return func(s *settings) { s.allowed = append(s.allowed, dirs...) }
 }
 
-// WithWritableMounts is [WithAllowedMounts] for directories that sandboxes may change, too.
+// WithWritableMounts is like [WithAllowedMounts], but also permits writable mounts.
 func WithWritableMounts(dirs ...string) Option {
 	return func(s *settings) { s.writable = append(s.writable, dirs...) }
 }
 
-// WithoutPrivateNetworks denies private addresses, such as a company's package
-// mirror, to all sandboxes. By default those with internet reach them, unless
-// [sandbox.Network].DenyPrivate denies them to one. This machine's own addresses are
-// never reachable.
+// WithoutPrivateNetworks denies private addresses, such as a company's package mirror, to all
+// sandboxes. By default sandboxes with internet access reach them.
+// [sandbox.Network].DenyPrivate denies them to a single sandbox. This machine's own addresses
+// are never reachable.
 func WithoutPrivateNetworks() Option { return func(s *settings) { s.denyPrivate = true } }
 
-// WithProxyNames passes host names to the HTTP proxy of this machine's environment
-// (HTTPS_PROXY) as sandboxes ask for them, for proxies that filter by name. The
-// default is to resolve a name here, to check its addresses and to ask the proxy for
-// one of these; a name that does not resolve here is refused where a network is
-// denied ([WithoutPrivateNetworks], the rules of the sandbox) and where the proxy runs
-// on this machine.
+// WithProxyNames passes host names from sandboxes unchanged to the HTTP proxy of this machine's
+// environment (HTTPS_PROXY), for proxies that filter by name. By default the cloud resolves a
+// name, checks its addresses and sends one of these to the proxy. By default it also refuses a
+// name that it cannot resolve in two cases: if a network is denied ([WithoutPrivateNetworks],
+// the rules of the sandbox), and if the proxy runs on this machine.
 //
-// With this option the proxy decides where a name leads. Addresses are checked
-// only for names that resolve here: sandboxes reach everything else that the proxy
-// lets them reach, including private networks and services of the proxy's own machine.
-// Without a proxy it changes nothing.
+// With this option the proxy resolves the names. The cloud checks addresses only of names that
+// it can resolve. Sandboxes reach all other destinations that the proxy permits, including
+// private networks and services of the proxy's own machine. Without a proxy the option has no
+// effect.
 func WithProxyNames() Option { return func(s *settings) { s.proxyNames = true } }
 
 // WithAsk sets a function that is called before a sandbox reaches a host that its network rules
-// allow without naming it, as all do for a sandbox that was created without rules. ask gets the id
-// of the sandbox, the host's name or address, and the port. It returns whether the port may be
-// reached. It is called from several goroutines. The answer holds for this host and port, for the
-// life of the sandbox. It is no if there is none within 30 seconds, when ctx ends. Up to 32
-// questions about one sandbox are open at the same time, and 1,000 in all: more are denied.
+// allow without naming it. The rules of a sandbox that was created without rules allow every
+// host in this way. ask receives the id of the sandbox, the host's name or address, and the
+// port. It returns whether the sandbox may reach them. It is called from several goroutines.
 //
-// Names are looked up after the answer. Inside, such a name resolves to an address of
-// 198.18.0.0/15 that stands for it.
+// An answer is valid for this host and port, and for the life of the sandbox. The host is denied
+// if there is no answer within 30 seconds, when ctx ends. Up to 32 questions about one sandbox
+// are open at the same time, and 1,000 in all. Further hosts are denied.
 //
-// It is not called for sandboxes that deny [sandbox.AllTraffic] or were created without internet
-// access, nor for those with [sandbox.WithAsk], whose own program is asked.
+// Names are looked up only after ask has permitted them. Until then, a name resolves to an
+// address of 198.18.0.0/15 inside, which stands for the name.
+//
+// ask is not called for sandboxes that deny [sandbox.AllTraffic], that were created without
+// internet access, or that have their own [sandbox.WithAsk].
 func WithAsk(ask func(ctx context.Context, id, host string, port int) bool) Option {
 	return func(s *settings) { s.ask = ask }
 }
 
-// WithLogger sets where the cloud logs. By default only the warnings of [Start] are
-// logged, with [slog.Default].
+// WithLogger sets the logger of the cloud. By default only the warnings of [Start] are logged,
+// to [slog.Default].
 func WithLogger(l *slog.Logger) Option { return func(s *settings) { s.logger = l } }

@@ -8,57 +8,58 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/requestlog"
 )
 
-// MethodEgress is the [Request].Method of a connection out of a sandbox that the
-// rules of the network denied.
+// MethodEgress is the [Request].Method of a connection out of a sandbox that the network rules
+// denied.
 const MethodEgress = requestlog.MethodEgress
 
 // Request is a request that the cloud answered, or a connection that it denied.
 type Request struct {
-	// Time is the time of its arrival, and Duration how long the answer took.
+	// Time is the time of arrival, and Duration the duration of the answer.
 	Time time.Time
 	// Method is the HTTP method, or [MethodEgress].
 	Method string
-	// Path has no query, which may carry a signature. For a denied connection it is the host.
+	// Path is the path without the query, which may contain a signature. For a denied
+	// connection it is the host.
 	Path string
 	// Status is the status of the answer.
 	Status   int
 	Duration time.Duration
-	// Sandbox is the id of the sandbox that the request went to, or that wanted to
-	// connect; empty for the API.
+	// Sandbox is the id of the sandbox that received the request, or that tried to connect;
+	// empty for the API.
 	Sandbox string
-	// Port is the sandbox's port, or the one it wanted to connect to. 0 stands for the
-	// API and for a name that a sandbox may not look up.
+	// Port is the port of the sandbox, or the port that the sandbox tried to connect to. It is
+	// 0 for the API, and for a name that a sandbox may not resolve.
 	Port int
-	// Ignored are fields of the body that the cloud does not know, with the path to them, and
-	// parameters of the query, as ?name.
+	// Ignored lists unknown fields of the body, with their paths, and unknown parameters of the
+	// query, as ?name.
 	Ignored []string
 }
 
-// Fault is an answer that a request receives instead of its real one. It applies
-// to requests that match all fields of Operation, Method and Path that are set.
+// Fault is an answer that replaces the real answer to a request. It applies to requests that
+// match all set fields among Operation, Method and Path.
 type Fault struct {
-	// Operation is the operation of the API that the request is for. Empty means any request,
-	// including requests into sandboxes.
+	// Operation is the operation of the request. Empty means any request, including requests
+	// into sandboxes.
 	Operation Operation
 	// Method is the method of the request; empty means any.
 	Method string
-	// Path is a pattern for the path, as in path.Match; empty means any. It is meant for
-	// requests into sandboxes: "/execute" runs code, "/files" reads and writes them.
+	// Path is a pattern for the path, as in path.Match; empty means any. Use it for requests
+	// into sandboxes: "/execute" runs code, "/files" reads and writes files.
 	Path string
 	// Status is the status of the answer, 200 to 599; 0 cuts the connection without an
 	// answer.
 	Status int
 	// Message is the error message of the answer.
 	Message string
-	// Header is sent with the answer, whose Content-Type is that of JSON unless Header has
-	// another one.
+	// Header is added to the answer. Its Content-Type replaces the default, that of JSON.
 	Header http.Header
-	// Times is the number of requests that receive it; 0 means one, and a negative number all.
+	// Times is the number of requests that receive the answer; 0 means one, and a negative
+	// number all.
 	Times int
 }
 
-// Requests returns the last 1024 requests that the cloud answered, the oldest first. They show the
-// requests that an SDK really sent, without secrets.
+// Requests returns the last 1024 requests that the cloud answered, oldest first, without
+// secrets. Use it to see the requests that an SDK really sent.
 func (c *Cloud) Requests() []Request {
 	entries := c.service.Requests()
 	requests := make([]Request, len(entries))
@@ -68,14 +69,14 @@ func (c *Cloud) Requests() []Request {
 	return requests
 }
 
-// Inject makes a later request fail, for tests. Of several faults that match a request, the first
-// to be injected is used, those without an Operation before the others. The error names the
-// mistake in f: an unknown Operation, a pattern that cannot be parsed, an invalid Status, a Header
-// that HTTP does not allow.
+// Inject makes a later request fail, for tests. If several faults match a request, the one
+// injected first applies; faults without an Operation apply before the others. It returns an
+// error if f is invalid: an unknown Operation, an invalid pattern, an invalid Status, or a
+// Header that HTTP does not allow.
 func (c *Cloud) Inject(f Fault) error { return c.service.Inject(f.internal()) }
 
-// UnmetFaults returns the faults that no request has met, in the order of their injection: a test
-// that injected them has not tested those failures. Package sandboxtest fails such a test.
+// UnmetFaults returns the faults that no request has met, in the order of their injection. A
+// test with such faults has not tested those failures. Package sandboxtest makes it fail.
 func (c *Cloud) UnmetFaults() []Fault {
 	var faults []Fault
 	for _, f := range c.service.UnmetFaults() {

@@ -15,7 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/secrets"
 )
 
-// running is a [service].
+// running implements [service] with a cloud.
 type running struct{ *cloud.Cloud }
 
 func start(ctx context.Context, s settings) (service, error) {
@@ -86,7 +86,7 @@ func (r running) engineReport(e Engine) (Report, error) {
 	return reportOf(found), nil
 }
 
-// reportOf returns a report with the fields that every engine has.
+// reportOf converts the fields of an engine's report.
 func reportOf(r engine.Report) Report {
 	report := Report{
 		Engine: Engine(r.Engine), Isolation: Isolation(r.Isolation), IsolationNote: r.IsolationNote, UserIDs: int(r.IDs), Notes: r.Notes,

@@ -15,16 +15,16 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
 
-// Params configures the content of spans. The zero value leaves out everything that may
-// be secret.
+// Params configures the content of spans. The zero value leaves out everything that may be
+// secret.
 type Params struct {
-	// Content adds the text of commands, code and arguments of tools, and the messages
-	// of exceptions and of tools' errors, each up to 4 KiB.
+	// Content adds the text of commands, code and arguments of tools, and the messages of
+	// exceptions and of tools' errors. Each is limited to 4 KiB.
 	Content bool
 }
 
-// WithTracing returns an option of the client that reports its calls as spans of p. It
-// is a [sandbox.WithTrace], of which a client can have only one.
+// WithTracing returns a client option that reports the client's calls as spans of p. It is a
+// [sandbox.WithTrace], so a client can have only one of them.
 func WithTracing(p trace.TracerProvider, params *Params) sandbox.ClientOption {
 	t := newTracer(p, params)
 	return sandbox.WithTrace(sandbox.Trace{
@@ -44,10 +44,10 @@ func AgentTrace(p trace.TracerProvider, params *Params) *agent.Trace {
 	return &agent.Trace{Step: t.step, Tool: t.tool}
 }
 
-// scope names this package as the source of the spans.
+// scope is the name of this package as the source of the spans.
 const scope = "github.com/e2bctl/e2bctl/sandbox/otel"
 
-// The attributes of spans.
+// These are the attributes of spans.
 const (
 	keySandbox  = attribute.Key("e2b.sandbox.id")
 	keyTemplate = attribute.Key("e2b.template")
@@ -65,7 +65,7 @@ const (
 	keyMessage  = attribute.Key("exception.message")
 )
 
-// maxContent bounds a text in a span.
+// maxContent limits the bytes of a text in a span.
 const maxContent = 4 << 10
 
 type tracer struct {
@@ -85,7 +85,7 @@ func (t tracer) begin(ctx context.Context, name string, kind trace.SpanKind, att
 	return t.Start(ctx, name, trace.WithSpanKind(kind), trace.WithAttributes(attributes...))
 }
 
-// text adds a text that may be secret, if Params asks for it.
+// text adds a text that may be secret, if Params.Content is set.
 func (t tracer) text(span trace.Span, key attribute.Key, text string) {
 	if !t.content || !span.IsRecording() {
 		return
@@ -140,7 +140,7 @@ func (t tracer) code(ctx context.Context, sb *sandbox.Sandbox, code string) (con
 	}
 }
 
-// execution adds the outcome of code.
+// execution adds the result of code.
 func (t tracer) execution(span trace.Span, e *sandbox.Execution) {
 	if e.Count > 0 {
 		span.SetAttributes(keyCount.Int(e.Count))
@@ -158,7 +158,7 @@ func (t tracer) step(ctx context.Context, n int, code string) (context.Context, 
 	return ctx, func(step *agent.Step, err error) {
 		t.execution(span, &step.Execution)
 		span.SetAttributes(keyFinal.Bool(step.Final))
-		if err == nil && step.Error != nil { // for the model it is an observation
+		if err == nil && step.Error != nil { // for the model the exception is an observation
 			err = step.Error
 		}
 		end(span, err)
@@ -201,14 +201,14 @@ func end(span trace.Span, err error) {
 
 var w3c propagation.TraceContext
 
-// headers adds the context of the span to a request that has none.
+// headers adds the context of the span to a request that has no such header.
 func headers(ctx context.Context, h http.Header) {
 	if h.Get("Traceparent") == "" {
 		w3c.Inject(ctx, propagation.HeaderCarrier(h))
 	}
 }
 
-// envs returns the context of the span as variables.
+// envs returns the context of the span as environment variables.
 func envs(ctx context.Context) map[string]string {
 	carried := propagation.MapCarrier{}
 	w3c.Inject(ctx, carried)

@@ -1,5 +1,4 @@
-// Package sandboxtest provides each test with a cloud of its own, in the manner of
-// net/http/httptest:
+// Package sandboxtest provides each test with its own local cloud, like net/http/httptest:
 //
 //	func TestAgent(t *testing.T) {
 //		sb := sandboxtest.New(t).Create(t)
@@ -8,8 +7,8 @@
 //		}
 //	}
 //
-// The Python of the sandboxes is prepared once per machine. Without that, New logs
-// the missing parts to the test:
+// The Python of the sandboxes is prepared once per machine. Otherwise New logs the missing
+// parts to the test:
 //
 //	func TestMain(m *testing.M) {
 //		if _, err := local.Setup(context.Background(), os.Stderr); err != nil {
@@ -20,6 +19,6 @@
 //
 // [Run], [Eval] and [RunCode] run commands and code whose errors end the test.
 //
-// Each cloud has its own address, key and sandboxes, so tests may run in
-// parallel. Nothing has to be closed.
+// Each cloud has its own address, key and sandboxes, so tests may run in parallel. Nothing has
+// to be closed.
 package sandboxtest

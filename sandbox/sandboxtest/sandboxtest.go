@@ -11,15 +11,15 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// Cloud is a cloud that lives as long as its test. Create creates sandboxes in it;
-// Option and Env are for programs that create their own. For tests of failures, Advance
-// moves the clock of lifetimes, Inject makes requests fail, and Requests returns the
-// requests that were sent.
+// Cloud is a local cloud that lives as long as its test. Create creates sandboxes in it. Option
+// and Env are for programs that create their own sandboxes. For tests of failures, Advance
+// moves the clock of lifetimes, Inject makes requests fail, and Requests returns the requests
+// that were sent.
 type Cloud struct{ *local.Cloud }
 
-// New starts a cloud that logs to t and is closed when t ends, with all its sandboxes. If
-// the machine cannot run a cloud, the test is skipped. If the variable CI is "true" it
-// fails instead, because nobody reads the skips there.
+// New starts a cloud that logs to t. The cloud and its sandboxes are closed when t ends. If the
+// machine cannot run a cloud, New skips the test. If the variable CI is "true", New fails the
+// test instead, because nobody reads the skips there.
 func New(t testing.TB, opts ...local.Option) *Cloud {
 	t.Helper()
 	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
@@ -41,9 +41,9 @@ func New(t testing.TB, opts ...local.Option) *Cloud {
 	return &Cloud{cloud}
 }
 
-// Inject makes a later request fail, as [local.Cloud.Inject] does. It fails t at once if
-// f is invalid. The test of New fails at its end if no request met f. Like t.Fatal,
-// Inject must be called from the goroutine of t.
+// Inject makes a later request fail, like [local.Cloud.Inject]. It fails t at once if f is
+// invalid. The test of New fails at its end if no request met f. Like t.Fatal, Inject must be
+// called from the goroutine of t.
 func (c *Cloud) Inject(t testing.TB, f local.Fault) {
 	t.Helper()
 	if err := c.Cloud.Inject(f); err != nil {
@@ -105,9 +105,8 @@ func RunCode(t testing.TB, sb *sandbox.Sandbox, code string, params *sandbox.Run
 	return execution
 }
 
-// Setenv sets the variables of Env until t ends, for programs that find the cloud
-// through them: code in this process, and programs that it starts. Like t.Setenv it
-// cannot be used in parallel tests.
+// Setenv sets the variables of Env until t ends, for code in this process and for programs that
+// it starts. Like t.Setenv it cannot be used in parallel tests.
 func (c *Cloud) Setenv(t testing.TB) {
 	t.Helper()
 	for _, setting := range c.Env() {
@@ -116,7 +115,7 @@ func (c *Cloud) Setenv(t testing.TB) {
 	}
 }
 
-// impossible reports whether the error is caused by the machine, not the program.
+// impossible reports whether the machine, and not the program, causes the error.
 func impossible(err error) bool {
 	return errors.Is(err, local.ErrNoIsolation) || errors.Is(err, local.ErrUnsupported)
 }

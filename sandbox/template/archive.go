@@ -15,7 +15,7 @@ import (
 	"strconv"
 )
 
-// Bits of a mode as Unix has them.
+// These are mode bits in the positions of Unix.
 const (
 	unixDir     = 0o040000
 	unixFile    = 0o100000
@@ -28,7 +28,7 @@ const (
 // special maps mode bits of [fs.FileMode] to those of Unix, for the bits whose positions differ.
 var special = map[fs.FileMode]uint32{fs.ModeSetuid: unixSetuid, fs.ModeSetgid: unixSetgid, fs.ModeSticky: unixSticky}
 
-// unixMode returns a mode as Unix has it.
+// unixMode converts a mode to the bits of Unix.
 func unixMode(mode fs.FileMode) uint32 {
 	bits := uint32(mode.Perm())
 	switch {
@@ -47,7 +47,7 @@ func unixMode(mode fs.FileMode) uint32 {
 	return bits
 }
 
-// fileMode is unixMode the other way, without the type.
+// fileMode converts bits of Unix to a mode without the type. It is the inverse of unixMode.
 func fileMode(bits uint32) fs.FileMode {
 	mode := fs.FileMode(bits) & fs.ModePerm
 	for of, bit := range special {
@@ -58,8 +58,8 @@ func fileMode(bits uint32) fs.FileMode {
 	return mode
 }
 
-// resolve returns the files as they are copied: with follow, what symlinks lead to stands
-// in their place.
+// resolve returns the files in the form in which they are copied. With follow, the targets of
+// symlinks replace the symlinks.
 func (s *source) resolve(files []file, follow bool) ([]file, error) {
 	if !follow {
 		return files, nil
@@ -69,7 +69,7 @@ func (s *source) resolve(files []file, follow bool) ([]file, error) {
 		if f.info.Mode()&fs.ModeSymlink != 0 {
 			info, err := s.root.Stat(f.name)
 			switch {
-			case errors.Is(err, fs.ErrNotExist): // it leads nowhere, and is copied as such
+			case errors.Is(err, fs.ErrNotExist): // a broken symlink is copied as a symlink
 				info = f.info
 			case err != nil:
 				return nil, fmt.Errorf("follow the symlink %s: %w", f.name, err)
@@ -83,9 +83,10 @@ func (s *source) resolve(files []file, follow bool) ([]file, error) {
 	return resolved, nil
 }
 
-// digest returns the hash that names the files of a step: of its text, and of name, mode,
-// size and content of each file. E2B's newest builders compute the same one, so that all find
-// what another one uploaded; older ones also put in the size of directories.
+// digest returns the hash that identifies the files of a step. It covers the text of the step,
+// and the name, mode, size and content of each file. E2B's newest builders compute the same
+// hash, so each of them finds the uploads of the others. Older builders also include the size
+// of directories.
 func (s *source) digest(ctx context.Context, step step, files []file) (string, error) {
 	sum := sha256.New()
 	_, _ = io.WriteString(sum, "COPY "+step.Args[0]+" "+step.Args[1])
@@ -102,7 +103,7 @@ func (s *source) digest(ctx context.Context, step step, files []file) (string, e
 
 func (s *source) digestFile(sum hash.Hash, f file) error {
 	text := f.packed() + strconv.FormatUint(uint64(unixMode(f.info.Mode())), 10)
-	if f.info.IsDir() { // its size depends on the file system
+	if f.info.IsDir() { // the size of a directory depends on the file system
 		_, err := io.WriteString(sum, text)
 		return err
 	}
@@ -120,7 +121,7 @@ func (s *source) digestFile(sum hash.Hash, f file) error {
 	return s.copyFile(sum, f)
 }
 
-// copyFile writes the content of a file, which must have the size that it had.
+// copyFile writes the content of a file. It returns an error if the size has changed.
 func (s *source) copyFile(w io.Writer, f file) error {
 	opened, err := s.root.Open(f.name)
 	if err != nil {
@@ -136,10 +137,10 @@ func (s *source) copyFile(w io.Writer, f file) error {
 	return nil
 }
 
-// inode tells a file apart that may have several names.
+// inode identifies a file that may have several names.
 type inode struct{ device, number uint64 }
 
-// spooled is an archive in a temporary file, so that its length is known before it is sent.
+// spooled is an archive in a temporary file, so that its length is known before the upload.
 type spooled struct {
 	*os.File
 
@@ -151,7 +152,7 @@ func (s spooled) Close() error {
 	return errors.Join(s.File.Close(), os.Remove(s.Name()))
 }
 
-// pack writes an archive with the files.
+// pack writes an archive of the files.
 func (s *source) pack(ctx context.Context, files []file, compressed bool) (_ spooled, err error) {
 	to, err := os.CreateTemp("", "e2bctl-template-*.tar")
 	if err != nil {
@@ -186,7 +187,7 @@ func (s *source) packInto(ctx context.Context, w io.Writer, files []file, compre
 
 func (s *source) tar(ctx context.Context, w io.Writer, files []file) error {
 	archive := tar.NewWriter(w)
-	links := map[inode]string{} // names in the archive of files that have several
+	links := map[inode]string{} // names in the archive of files with several names
 	for _, f := range files {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -214,7 +215,7 @@ func (s *source) tarFile(archive *tar.Writer, f file, links map[inode]string) er
 	if f.info.IsDir() {
 		header.Name += "/"
 	}
-	header.Uid, header.Gid, header.Uname, header.Gname = 0, 0, "", "" // those of this machine mean nothing there
+	header.Uid, header.Gid, header.Uname, header.Gname = 0, 0, "", "" // the accounts of this machine have no meaning in the sandbox
 	if of, several := inodeOf(f.info); several {
 		if first, packed := links[of]; packed {
 			header.Typeflag, header.Linkname, header.Size = tar.TypeLink, first, 0

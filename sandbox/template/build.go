@@ -17,13 +17,14 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// BuildParams says how to build. The zero value has the service's defaults, and copies from
+// BuildParams sets how to build. The zero value uses the service's defaults, and copies from
 // the working directory.
 type BuildParams struct {
-	// Tags name the build, beside a tag in the name; none means "default".
+	// Tags are the tags of the build, in addition to a tag in the name; none means "default".
 	Tags []string
 	// CPUs and MemoryBytes are the resources of each sandbox; 0 means the service's default.
-	// MemoryBytes is rounded up to whole MiB. A local cloud gives all its sandboxes the same.
+	// MemoryBytes is rounded up to whole MiB. A local cloud gives the same resources to all its
+	// sandboxes.
 	CPUs        int
 	MemoryBytes int64
 	// MinFreeDiskBytes is the least free disk space of a sandbox after the build; nil means
@@ -31,32 +32,31 @@ type BuildParams struct {
 	MinFreeDiskBytes *int64
 	// Engine is the engine of a local cloud that runs the build and the template's sandboxes:
 	// "room", "docker" or "gvisor". The template keeps it. Empty means the engine of the
-	// template that the build begins with, or else the cloud's. With another service
-	// an engine is an error, [errors.ErrUnsupported].
+	// template that the build begins with; without such a template it means the cloud's default
+	// engine. With another service, setting Engine returns [errors.ErrUnsupported].
 	Engine api.Engine
-	// NoCache does all steps even if they were done before.
+	// NoCache runs all steps even if their results are cached.
 	NoCache bool
-	// Dir is the directory that [Definition.Copy] copies from; empty means the working
-	// directory.
+	// Dir is the source directory of [Definition.Copy]; empty means the working directory.
 	Dir string
-	// IgnoreFile is read in place of .dockerignore in Dir; empty means that one, if there is
-	// one.
+	// IgnoreFile is the file to read instead of .dockerignore in Dir. Empty means
+	// .dockerignore, if it exists.
 	IgnoreFile string
-	// Ignore are patterns of files not to copy, in the syntax of .dockerignore. They come
+	// Ignore lists patterns of files not to copy, in the syntax of .dockerignore. They apply
 	// after the patterns of the file.
 	Ignore []string
-	// Log gets the uploads and then the log of the build as it comes, without the control
+	// Log receives the uploads and then the log of the build as it arrives, without the control
 	// sequences of terminals. It is called by one goroutine at a time. May be nil.
 	Log func(api.BuildLogEntry)
 }
 
-// Built names a build.
+// Built identifies a build.
 type Built struct {
 	TemplateID string
 	BuildID    string
-	// Name is the name that Build was given; WithTemplate of package sandbox takes it.
+	// Name is the name that was passed to Build; sandbox.WithTemplate accepts it.
 	Name string
-	// Names are the template's names with the team before them.
+	// Names are the template's names with the team in front.
 	Names []string
 	// Tags name the build once it is ready.
 	Tags []string
@@ -65,13 +65,13 @@ type Built struct {
 	stages []stage
 }
 
-// Build builds a template and waits until it is ready. Files to copy are uploaded unless the
+// Build builds a template and waits until it is ready. It uploads the files to copy, unless the
 // service has them.
 //
-// The name is "name" or "name:tag"; an existing template gets one more build. If a step fails,
-// the error is a [*BuildError]. Services cannot stop a build: if ctx ends while it runs, Build
-// returns the build and an error, the build goes on, and [Wait] can wait for it again. With
-// any other error, from [api.TemplateService] or from reading the files, nothing was started.
+// The name is "name" or "name:tag"; an existing template gets a new build. If a step fails, the
+// error is a [*BuildError]. Services cannot stop a build: if ctx ends while it runs, Build
+// returns the build and an error, the build continues, and [Wait] can wait for it. Any other
+// error comes from [api.TemplateService] or from reading the files, and nothing was started.
 func Build(ctx context.Context, templates *api.TemplateService, name string, d Definition, p *BuildParams) (*Built, error) {
 	built, err := Start(ctx, templates, name, d, p)
 	if err != nil {
@@ -84,7 +84,8 @@ func Build(ctx context.Context, templates *api.TemplateService, name string, d D
 	return built, Wait(ctx, templates, built, params)
 }
 
-// Start is [Build] without waiting: it returns when the files are uploaded and the build runs.
+// Start is like [Build], but does not wait: it returns when the files are uploaded and the
+// build runs.
 func Start(ctx context.Context, templates *api.TemplateService, name string, d Definition, p *BuildParams) (*Built, error) {
 	if p == nil {
 		p = &BuildParams{}
@@ -107,7 +108,7 @@ func start(ctx context.Context, templates *api.TemplateService, name string, d D
 	for _, warning := range d.warnings {
 		say(api.BuildLogWarn, warning)
 	}
-	// Files come first: what is wrong with them is wrong before anything was asked for.
+	// Read the files first, so that an error in them is found before any request.
 	files, err := prepare(ctx, d, p)
 	if err != nil {
 		return nil, err
@@ -152,7 +153,7 @@ func start(ctx context.Context, templates *api.TemplateService, name string, d D
 	}, nil
 }
 
-// wire returns steps as they are sent.
+// wire converts steps to the form of the API.
 func wire(steps []step) []api.BuildStep {
 	sent := make([]api.BuildStep, len(steps))
 	for i, s := range steps {
@@ -161,7 +162,7 @@ func wire(steps []step) []api.BuildStep {
 	return sent
 }
 
-// sayTo returns what writes a line of its own into a log, from any goroutine.
+// sayTo returns a function that writes a line of this package into a log, from any goroutine.
 func sayTo(log func(api.BuildLogEntry)) func(api.BuildLogLevel, string) {
 	var mu sync.Mutex
 	return func(level api.BuildLogLevel, message string) {
@@ -173,15 +174,15 @@ func sayTo(log func(api.BuildLogEntry)) func(api.BuildLogLevel, string) {
 	}
 }
 
-// prepared are the steps of a build with the hashes of what they copy.
+// prepared contains the steps of a build with the hashes of their files.
 type prepared struct {
-	source  *source // nil: nothing is copied
+	source  *source // nil: no step copies files
 	stages  []stage
 	steps   []step
-	uploads []upload // each hash once
+	uploads []upload // one for each hash
 }
 
-// upload is a step with the files that it copies.
+// upload is a step with its files.
 type upload struct {
 	step
 
@@ -194,7 +195,7 @@ func (p *prepared) close() {
 	}
 }
 
-// notices say what is not copied.
+// notices lists the files that are not copied.
 func (p *prepared) notices() []string {
 	if p.source == nil {
 		return nil
@@ -218,7 +219,7 @@ func prepare(ctx context.Context, d Definition, p *BuildParams) (_ *prepared, er
 	return made, err
 }
 
-// add returns steps with the hashes of what they copy.
+// add returns steps with the hashes of their files.
 func (p *prepared) add(ctx context.Context, steps []step, params *BuildParams) (hashed []step, err error) {
 	for _, s := range steps {
 		if s.copy == nil {
@@ -257,11 +258,11 @@ func (p *prepared) add(ctx context.Context, steps []step, params *BuildParams) (
 	return hashed, nil
 }
 
-// parallelUploads limits the archives that are uploaded at the same time. Each is a file on
-// this machine's disk, too.
+// parallelUploads limits the concurrent uploads. Each archive is also a file on this machine's
+// disk.
 const parallelUploads = 4
 
-// upload sends the archives that the service wants.
+// upload sends the archives that the service does not have.
 func (p *prepared) upload(ctx context.Context, templates *api.TemplateService, templateID string, say func(api.BuildLogLevel, string)) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallelUploads)
@@ -293,7 +294,7 @@ func (p *prepared) uploadOne(ctx context.Context, templates *api.TemplateService
 	}
 	defer func() { err = errors.Join(err, archive.Close()) }()
 	for attempt := 1; ; attempt++ {
-		// Not the file itself: the transport closes what it sends.
+		// Do not pass the file itself, because the transport closes its body.
 		err = templates.Upload(ctx, to, io.NewSectionReader(archive, 0, archive.size), archive.size)
 		if err == nil || attempt == maxUploads || !errors.Is(err, api.ErrRetryable) {
 			return true, err
@@ -304,10 +305,10 @@ func (p *prepared) uploadOne(ctx context.Context, templates *api.TemplateService
 	}
 }
 
-// maxUploads limits the attempts to send an archive to a storage that fails.
+// maxUploads limits the attempts to send an archive.
 const maxUploads = 3
 
-// pause waits, and fails with its cause when ctx ends.
+// pause waits for d. It returns the cause of ctx's end if ctx ends first.
 func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -319,7 +320,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// describe returns what a step does, in one line.
+// describe returns the step in one line.
 func (s step) describe() string {
 	words := slices.DeleteFunc(slices.Clone(s.Args), func(word string) bool { return word == "" })
 	switch s.Type {

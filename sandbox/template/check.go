@@ -5,10 +5,11 @@ import (
 	"fmt"
 )
 
-// Check finds out what [Build] would refuse or leave out of a definition, without a service. It
-// reads the files that are copied. The notices name instructions that are left out because the result is the
-// same. The error says all that is wrong with a Dockerfile, with the lines, or else the first
-// file that cannot be copied. Images, and whether commands succeed, are not checked.
+// Check returns the errors and notices that [Build] would report for a definition, without a
+// service. It reads the files to copy. The notices name instructions that are left out because
+// the result is the same. The error contains all mistakes of a Dockerfile, with their lines, or
+// else the first file that cannot be copied. Check does not check images, or whether commands
+// succeed.
 func Check(ctx context.Context, d Definition, p *BuildParams) (notices []string, err error) {
 	if p == nil {
 		p = &BuildParams{}

@@ -15,32 +15,32 @@ import (
 // baseImage is the default base image of E2B's builders.
 const baseImage = "e2bdev/base"
 
-// Definition says what a template consists of. The zero value is [FromBase]. It is
+// Definition describes the content of a template. The zero value is [FromBase]. It is
 // immutable: its methods return a new one.
 type Definition struct {
-	image, template string // at most one; neither means baseImage
+	image, template string // at most one is set; none means baseImage
 	registry        *api.ImageRegistry
-	platforms       []platform // that images are to be for
-	stages          []stage    // that steps copy from, each before those that need it
+	platforms       []platform // that the images must support
+	stages          []stage    // sources of copies, each before the stages that need it
 	steps           []step
-	forced          bool // steps from here on are done anew
+	forced          bool // later steps are not taken from the cache
 	start           string
 	ready           ReadyCommand
 	warnings        []string
-	err             error // the first thing that is wrong
+	err             error // the first error
 }
 
-// step is a step, with what only the upload of its files needs.
+// step is a step of a build, with data for the upload of its files.
 type step struct {
 	api.BuildStep
-	copy   *CopyParams // set for COPY of files of this machine
-	unpack bool        // what it copies, if that is an archive
-	owned  bool        // has an owner that the Dockerfile names
+	copy   *CopyParams // set for a COPY of files of this machine
+	unpack bool        // unpack the copied archives
+	owned  bool        // the Dockerfile names an owner
 
-	copyLine *copyLine // of a Dockerfile; nil: the step is no source of one
+	copyLine *copyLine // the line of the Dockerfile; nil: the step does not come from one
 }
 
-// stage is built for what steps copy from it.
+// stage is a stage that steps copy from.
 type stage struct {
 	name, image string
 	steps       []step
@@ -49,9 +49,9 @@ type stage struct {
 // FromBase begins with the service's default image, e2bdev/base.
 func FromBase() Definition { return Definition{} }
 
-// FromTemplate begins with a template, by its id or name. It takes over the files, variables,
-// user and directory, and the start and ready commands unless [Definition.Start] or
-// [Definition.Ready] set others.
+// FromTemplate begins with a template, by its id or name. The new template has its files,
+// variables, user and directory. It also has its start and ready commands, unless
+// [Definition.Start] or [Definition.Ready] set others.
 func FromTemplate(name string) Definition {
 	d := Definition{template: name}
 	if name == "" {
@@ -60,15 +60,15 @@ func FromTemplate(name string) Definition {
 	return d
 }
 
-// ImageParams says how to get an image. The zero value needs no login.
+// ImageParams sets how to fetch an image. The zero value needs no login.
 type ImageParams struct {
-	// Registry is the login for the image's registry. May be nil.
+	// Registry is the login for the image's registry; nil means none.
 	Registry *api.ImageRegistry
 }
 
-// FromImage begins with an image, such as "debian:stable". It takes over the files and
-// variables, and the user and directory if the image names them. The image's program is not
-// run: see [Definition.Start].
+// FromImage begins with an image, such as "debian:stable". The template has the files and
+// variables of the image, and its user and directory if the image sets them. The image's own
+// command is not run: see [Definition.Start].
 func FromImage(image string, p *ImageParams) Definition {
 	d := Definition{image: image}
 	if image == "" {
@@ -81,7 +81,8 @@ func FromImage(image string, p *ImageParams) Definition {
 	return d
 }
 
-// Warnings returns what [FromDockerfile] left out. [Build] puts it into the log.
+// Warnings returns the instructions that [FromDockerfile] left out. [Build] writes them into
+// the log.
 func (d Definition) Warnings() []string { return slices.Clone(d.warnings) }
 
 // with returns the definition with one more step.
@@ -95,7 +96,7 @@ func (d Definition) withStep(s step) Definition {
 	return d
 }
 
-// failed returns the definition with an error, unless there is one already.
+// failed returns the definition with an error. An earlier error stays.
 func (d Definition) failed(format string, args ...any) Definition {
 	if d.err == nil {
 		d.err = fmt.Errorf(format, args...)
@@ -110,29 +111,31 @@ func (d Definition) SkipCache() Definition {
 	return d
 }
 
-// CopyParams says how to copy. The zero value keeps the modes, gives the copies to the
-// current user, and copies symlinks as such.
+// CopyParams sets how to copy. The zero value keeps the modes, makes the current user the
+// owner, and copies symlinks as symlinks.
 type CopyParams struct {
 	// User is the owner, "user" or "user:group"; empty means the current user.
 	User string
-	// Mode is the mode of the copied files and directories; 0 keeps theirs.
+	// Mode is the mode of the copied files and directories; 0 keeps their modes.
 	Mode fs.FileMode
-	// FollowLinks copies the files that symlinks lead to. A symlink that leads to a
-	// directory, or out of the directory to copy from, is then an error.
+	// FollowLinks copies the targets of symlinks instead of the symlinks. A symlink to a
+	// directory, or out of the source directory, is then an error.
 	FollowLinks bool
-	// Upload sends the files even if the service has them.
+	// Upload sends the files even if the service already has them.
 	Upload bool
-	// Uncompressed sends them as they are, for files that do not get smaller.
+	// Uncompressed sends the files without compression. Use it for files that cannot be
+	// compressed further.
 	Uncompressed bool
 }
 
-// Copy copies files and directories of this machine. The source is a path or a pattern
-// in BuildParams.Dir, with "*", "?", "[a-z]" and "**". Files that .dockerignore and
-// BuildParams.Ignore name are left out. A relative target begins at the current directory.
+// Copy copies files and directories of this machine. The source is a path or a pattern in
+// BuildParams.Dir, with "*", "?", "[a-z]" and "**". Files that match .dockerignore or
+// BuildParams.Ignore are left out. A relative target begins at the current directory.
 //
-// A file becomes the target, or goes into it if the target ends in "/". The entries of a
-// directory go into the target. So do the matches of a pattern, with their paths below the
-// directory before the pattern's first special character.
+// A file is copied to the target, or into it if the target ends in "/". The entries of a
+// directory are copied into the target. The matches of a pattern are also copied into the
+// target. They keep their paths below the directory that precedes the pattern's first special
+// character.
 func (d Definition) Copy(source, target string, p *CopyParams) Definition {
 	params := CopyParams{}
 	if p != nil {
@@ -149,17 +152,17 @@ func (d Definition) Copy(source, target string, p *CopyParams) Definition {
 	return d.withStep(step{BuildStep: api.BuildStep{Type: "COPY", Args: args, Force: params.Upload}, copy: &params})
 }
 
-// octal returns a mode as chmod takes it.
+// octal returns a mode in the form of chmod.
 func octal(mode fs.FileMode) string { return fmt.Sprintf("%04o", unixMode(mode)&0o7777) }
 
-// RunParams says how to run a command. The zero value is the current user.
+// RunParams sets how to run a command. The zero value runs it as the current user.
 type RunParams struct {
-	// User is the account that runs it; empty means the current user.
+	// User is the user who runs the command; empty means the current user.
 	User string
 }
 
-// Run runs a command with a shell, in the current directory and with the variables so far.
-// If it fails, so does the build.
+// Run runs a command with a shell, in the current directory and with the variables so far. If
+// the command fails, the build fails.
 func (d Definition) Run(command string, p *RunParams) Definition {
 	if p == nil {
 		p = &RunParams{}
@@ -179,17 +182,17 @@ func (d Definition) run(user string, words ...string) Definition {
 	return d.with("RUN", command)
 }
 
-// Workdir sets the current directory of the later steps and of everything that runs in the
-// sandboxes. A missing directory is made. A relative path begins at the previous one.
+// Workdir sets the current directory for later steps and for all processes of the sandboxes. It
+// creates a missing directory. A relative path begins at the previous directory.
 func (d Definition) Workdir(path string) Definition { return d.with("WORKDIR", path) }
 
-// User sets the current user of the later steps and of everything that runs in the sandboxes.
-// A missing account is made. Kernels run as root all the same, in the home of "user", as on
-// the service. Only where a container or a sandbox has one user do they run as that user.
+// User sets the current user for later steps and for all processes of the sandboxes. It creates
+// a missing account. Kernels run as root anyway, in the home of "user", as on the service.
+// Kernels run as this user only if a container or a sandbox has a single user.
 func (d Definition) User(name string) Definition { return d.with("USER", name) }
 
-// Env sets environment variables of the later steps and of everything that runs in the
-// sandboxes. "$NAME" in a value stands for the variable's previous value.
+// Env sets environment variables for later steps and for all processes of the sandboxes.
+// "$NAME" in a value stands for the variable's previous value.
 func (d Definition) Env(variables map[string]string) Definition {
 	if len(variables) == 0 {
 		return d
@@ -201,11 +204,11 @@ func (d Definition) Env(variables map[string]string) Definition {
 	return d.with("ENV", args...)
 }
 
-// RemoveParams says how to remove. The zero value removes one file as the current user.
+// RemoveParams sets how to remove. The zero value removes one file as the current user.
 type RemoveParams struct {
 	// Recursive also removes directories. Force accepts a missing file.
 	Recursive, Force bool
-	// User is the account that does it; empty means the current user.
+	// User is the user who removes the file; empty means the current user.
 	User string
 }
 
@@ -215,53 +218,53 @@ func (d Definition) Remove(path string, p *RemoveParams) Definition {
 	return d.run(q.User, "rm", flag(q.Recursive, "-r"), flag(q.Force, "-f"), shell.Quote(path))
 }
 
-// RenameParams says how to rename. The zero value renames as the current user.
+// RenameParams sets how to rename. The zero value renames as the current user.
 type RenameParams struct {
-	// Force replaces files that may not be written.
+	// Force replaces write-protected files.
 	Force bool
-	// User is the account that does it; empty means the current user.
+	// User is the user who renames the file; empty means the current user.
 	User string
 }
 
-// Rename renames a file or directory, or moves it.
+// Rename renames or moves a file or directory.
 func (d Definition) Rename(from, to string, p *RenameParams) Definition {
 	q := cmp.Or(p, &RenameParams{})
 	return d.run(q.User, "mv", shell.Quote(from), shell.Quote(to), flag(q.Force, "-f"))
 }
 
-// MakeDirParams says how to make a directory. The zero value is the usual mode, as the
+// MakeDirParams sets how to create a directory. The zero value uses the usual mode and the
 // current user.
 type MakeDirParams struct {
-	// Mode is its mode; 0 means the usual one.
+	// Mode is the mode of the directory; 0 means the usual one.
 	Mode fs.FileMode
-	// User is the account that does it; empty means the current user.
+	// User is the user who creates the directory; empty means the current user.
 	User string
 }
 
-// MakeDir makes a directory and its missing parents.
+// MakeDir creates a directory and its missing parents.
 func (d Definition) MakeDir(path string, p *MakeDirParams) Definition {
 	q := cmp.Or(p, &MakeDirParams{})
 	return d.run(q.User, "mkdir", "-p", flag(q.Mode != 0, "-m "+octal(q.Mode)), shell.Quote(path))
 }
 
-// SymlinkParams says how to make a symlink. The zero value does not replace, as the current
-// user.
+// SymlinkParams sets how to create a symlink. The zero value replaces nothing and creates it as
+// the current user.
 type SymlinkParams struct {
-	// Force replaces a file that is there.
+	// Force replaces an existing file.
 	Force bool
-	// User is the account that does it; empty means the current user.
+	// User is the user who creates the symlink; empty means the current user.
 	User string
 }
 
-// Symlink makes a symlink that leads to a target.
+// Symlink creates a symlink to a target.
 func (d Definition) Symlink(target, link string, p *SymlinkParams) Definition {
 	q := cmp.Or(p, &SymlinkParams{})
 	return d.run(q.User, "ln", "-s", flag(q.Force, "-f"), shell.Quote(target), shell.Quote(link))
 }
 
-// PipParams says how to install packages of Python. The zero value installs them for all users.
+// PipParams sets how to install Python packages. The zero value installs them for all users.
 type PipParams struct {
-	// User installs them for the current user only.
+	// User installs the packages for the current user only.
 	User bool
 }
 
@@ -275,36 +278,38 @@ func (d Definition) Pip(packages []string, p *PipParams) Definition {
 	return d.run(flag(!q.User, "root"), append([]string{"pip", "install", flag(q.User, "--user")}, packages...)...)
 }
 
-// NpmParams says how to install packages of JavaScript. The zero value installs them for the
+// NpmParams sets how to install JavaScript packages. The zero value installs them for the
 // project in the current directory.
 type NpmParams struct {
-	// Global installs them for everyone.
+	// Global installs the packages for all users.
 	Global bool
-	// Dev records them as needed for development only.
+	// Dev records the packages as development dependencies.
 	Dev bool
 }
 
-// Npm installs packages with npm. Without packages it installs those of package.json.
+// Npm installs packages with npm. Without packages it installs the dependencies in
+// package.json.
 func (d Definition) Npm(packages []string, p *NpmParams) Definition {
 	q := cmp.Or(p, &NpmParams{})
 	return d.run(flag(q.Global, "root"), append([]string{"npm", "install", flag(q.Global, "-g"), flag(q.Dev, "--save-dev")}, packages...)...)
 }
 
-// Bun installs packages with bun. Without packages it installs those of package.json.
+// Bun installs packages with bun. Without packages it installs the dependencies in
+// package.json.
 func (d Definition) Bun(packages []string, p *NpmParams) Definition {
 	q := cmp.Or(p, &NpmParams{})
 	return d.run(flag(q.Global, "root"), append([]string{"bun", "install", flag(q.Global, "-g"), flag(q.Dev, "--dev")}, packages...)...)
 }
 
-// AptParams says how to install packages of the system.
+// AptParams sets how to install system packages.
 type AptParams struct {
-	// NoRecommends leaves out packages that others only recommend.
+	// NoRecommends leaves out recommended packages.
 	NoRecommends bool
-	// FixMissing goes on without packages that cannot be fetched.
+	// FixMissing continues without packages that cannot be fetched.
 	FixMissing bool
 }
 
-// Apt installs packages of the system with apt-get.
+// Apt installs system packages with apt-get.
 func (d Definition) Apt(packages []string, p *AptParams) Definition {
 	q := cmp.Or(p, &AptParams{})
 	if len(packages) == 0 {
@@ -314,21 +319,22 @@ func (d Definition) Apt(packages []string, p *AptParams) Definition {
 	return d.run("root", append([]string{install, flag(q.NoRecommends, "--no-install-recommends"), flag(q.FixMissing, "--fix-missing")}, packages...)...)
 }
 
-// GitCloneParams says how to clone. The zero value clones all of it, as the current user,
-// into a directory of the repository's name.
+// GitCloneParams sets how to clone a repository. The zero value clones all branches and
+// commits, as the current user, into a directory with the repository's name.
 type GitCloneParams struct {
-	// Path is the directory to clone into; empty means one of the repository's name.
+	// Path is the directory to clone into; empty means the repository's name.
 	Path string
-	// Branch is the only branch to clone; empty means all, with the default one checked out.
+	// Branch is the only branch to clone; empty means all branches, and checks out the default
+	// one.
 	Branch string
 	// Depth is the number of commits to clone; 0 means all.
 	Depth int
-	// User is the account that does it; empty means the current user.
+	// User is the user who clones the repository; empty means the current user.
 	User string
 }
 
-// GitClone clones a repository. The address is in the text of the step, so it must not
-// have a password.
+// GitClone clones a repository. url must not contain a password, because it is part of the text
+// of the step.
 func (d Definition) GitClone(url string, p *GitCloneParams) Definition {
 	q := cmp.Or(p, &GitCloneParams{})
 	branch := flag(q.Branch != "", "--branch "+shell.Quote(q.Branch)+" --single-branch")
@@ -336,7 +342,7 @@ func (d Definition) GitClone(url string, p *GitCloneParams) Definition {
 	return d.run(q.User, "git", "clone", shell.Quote(url), branch, depth, flag(q.Path != "", shell.Quote(q.Path)))
 }
 
-// flag returns the word if it is wanted.
+// flag returns word if wanted is true, and "" otherwise.
 func flag(wanted bool, word string) string {
 	if !wanted {
 		return ""
@@ -344,16 +350,17 @@ func flag(wanted bool, word string) string {
 	return word
 }
 
-// Start has a command run in every sandbox of the template from its start on. The build
-// waits until ready succeeds; an empty one is a wait of 20 seconds. On the local cloud, where
-// the command is run anew in each sandbox, making one waits for it, too: at most half
-// a minute, and not if it only sleeps.
+// Start sets a command that starts with every sandbox of the template. The build waits until
+// ready succeeds; an empty ready waits for 20 seconds. On the local cloud the command is
+// started anew in each sandbox. Creating a sandbox therefore also waits for ready, at most half
+// a minute. It does not wait if ready only sleeps.
 func (d Definition) Start(command string, ready ReadyCommand) Definition {
 	d.start, d.ready = command, ready
 	return d
 }
 
-// Ready says when a sandbox of the template is ready, without a command to start.
+// Ready sets the command whose success means that a sandbox of the template is ready, without a
+// start command.
 func (d Definition) Ready(ready ReadyCommand) Definition {
 	d.ready = ready
 	return d

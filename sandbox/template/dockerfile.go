@@ -16,42 +16,41 @@ import (
 	quoted "github.com/e2bctl/e2bctl/internal/shell"
 )
 
-// maxDockerfile is far more than a Dockerfile needs.
+// maxDockerfile limits the bytes of a Dockerfile.
 const maxDockerfile = 1 << 20
 
-// DockerfileParams says how to read a Dockerfile. The zero value has no build arguments,
-// and builds the last stage.
+// DockerfileParams sets how to read a Dockerfile. The zero value has no build arguments, and
+// builds the last stage.
 type DockerfileParams struct {
-	// Args are values of the arguments that ARG declares, in place of its defaults.
+	// Args contains values of arguments that ARG declares. They replace the defaults of ARG.
 	Args map[string]string
 	// Target is the stage to build, by its name or number; empty means the last one.
 	Target string
 }
 
-// FromDockerfile reads a Dockerfile: FROM, RUN, COPY and ADD of files, WORKDIR, USER, ENV,
-// ARG, CMD and ENTRYPOINT, with here-documents, and with several stages. ARG works like ENV:
-// sandboxes have the variable, too. The command is started in each sandbox, which is ready 20
-// seconds later unless [Definition.Ready] says otherwise. Without USER and WORKDIR, steps run
-// as root in "/", and sandboxes have the user "user" and the directory /home/user. ADD unpacks
-// an archive with the tar of the image.
+// FromDockerfile reads a Dockerfile: FROM, RUN, COPY and ADD of files, WORKDIR, USER, ENV, ARG,
+// CMD and ENTRYPOINT, with here-documents, and with several stages. ARG works like ENV:
+// sandboxes also have the variable. The command is started in each sandbox. The sandbox is
+// ready 20 seconds later, unless [Definition.Ready] sets a command. Without USER and WORKDIR,
+// steps run as root in "/", and sandboxes have the user "user" and the directory /home/user.
+// ADD unpacks an archive with the tar of the image.
 //
 // COPY and ADD find sources as Docker does: each match of a pattern is copied under its last
-// name, and directories are merged. A pattern without a match copies nothing. A symlink that
-// is named as a source is followed within the directory to copy from. Symlinks inside
-// directories are copied as such.
+// name, and directories are merged. A pattern without a match copies nothing. A symlink that is
+// itself a source is followed within the source directory. Symlinks inside directories are
+// copied as symlinks.
 //
-// Only the stages are built that the last stage needs, or the one that
-// DockerfileParams.Target names: those that it begins with or copies from. COPY --from may
-// name an image, too. Only a local cloud has COPY --from: for another service [Build] returns
-// an error before it sends anything.
+// The last stage is built, or the stage of DockerfileParams.Target, together with the stages
+// that it begins with or copies from. COPY --from may also name an image. Only a local cloud
+// supports COPY --from: for another service [Build] returns an error before it sends anything.
 //
-// --platform of FROM must match the architecture of the service's images: [Build] asks for
-// that, and returns [errors.ErrUnsupported] if it differs.
+// --platform of FROM must match the architecture of the service's images. [Build] asks the
+// service, and returns [errors.ErrUnsupported] if they differ.
 //
-// EXPOSE, VOLUME, LABEL and MAINTAINER mean nothing for a sandbox, and are skipped. Any other
-// instruction without support is an error that names its line and a replacement. Instructions
-// that are left out because the result is the same are in [Definition.Warnings]. The README of
-// this package lists every difference to Docker.
+// EXPOSE, VOLUME, LABEL and MAINTAINER have no meaning for a sandbox and are skipped. Any other
+// unsupported instruction is an error with its line and a replacement. Instructions that are
+// left out because the result is the same are in [Definition.Warnings]. The README of this
+// package lists every difference to Docker.
 func FromDockerfile(r io.Reader, p *DockerfileParams) Definition {
 	var d Definition
 	text, err := io.ReadAll(io.LimitReader(r, maxDockerfile+1))
@@ -87,7 +86,7 @@ func FromDockerfile(r io.Reader, p *DockerfileParams) Definition {
 	return d
 }
 
-// lineOf returns where the parser found an error.
+// lineOf returns the line of a parser's error.
 func lineOf(err error) string {
 	if at, ok := errors.AsType[*parser.LocationError](err); ok && len(at.Locations) > 0 && len(at.Locations[0]) > 0 {
 		return fmt.Sprintf(", line %d", at.Locations[0][0].Start.Line)
@@ -95,18 +94,18 @@ func lineOf(err error) string {
 	return ""
 }
 
-// conversion makes a definition of a Dockerfile.
+// conversion converts a Dockerfile to a definition.
 type conversion struct {
 	words    *shell.Lex
-	escape   rune              // that of the file
+	escape   rune              // escape character of the file
 	given    map[string]string // build arguments
-	taken    map[string]bool   // those that an ARG has taken
+	taken    map[string]bool   // build arguments that an ARG has used
 	global   variables         // of ARG before the first FROM
 	warnings []string
-	stages   []*dockerStage // so far
-	images   []*dockerStage // of COPY --from, which have no steps
+	stages   []*dockerStage // the stages read so far
+	images   []*dockerStage // images of COPY --from, as stages without steps
 
-	*dockerStage // that is being read
+	*dockerStage // the current stage
 }
 
 func (c *conversion) warn(at *parser.Range, format string, args ...any) {
@@ -117,14 +116,14 @@ func (c *conversion) warn(at *parser.Range, format string, args ...any) {
 	c.warnings = append(c.warnings, "Dockerfile: "+text)
 }
 
-// at returns the line of an instruction, for a warning.
+// at returns the lines of an instruction, for a warning.
 func at(n *parser.Node) *parser.Range {
 	return &parser.Range{Start: parser.Position{Line: n.StartLine}}
 }
 
 func name(n *parser.Node) string { return strings.ToUpper(n.Value) }
 
-// ignored are instructions that mean nothing for a sandbox.
+// ignored lists instructions that have no meaning for a sandbox.
 var ignored = []string{"EXPOSE", "VOLUME", "LABEL", "MAINTAINER"}
 
 func (c *conversion) instruction(n *parser.Node) error {
@@ -154,7 +153,7 @@ func (c *conversion) instruction(n *parser.Node) error {
 		c.command, c.inherited = n, false
 		return c.noFlags(n)
 	case "ENTRYPOINT":
-		if c.inherited { // Docker forgets the arguments of another program
+		if c.inherited { // Docker drops the arguments of the inherited command
 			c.command, c.inherited = nil, false
 		}
 		c.entrypoint = n
@@ -166,7 +165,7 @@ func (c *conversion) instruction(n *parser.Node) error {
 	return nil
 }
 
-// unsupported returns the error for an instruction that there is not.
+// unsupported returns the error for an unsupported instruction.
 func unsupported(n *parser.Node) error {
 	instead := ""
 	switch name(n) {
@@ -196,9 +195,9 @@ func values(n *parser.Node) []string {
 // isList reports whether the arguments were written as a list in JSON.
 func isList(n *parser.Node) bool { return n.Attributes["json"] }
 
-// flags returns the flags of an instruction, by name. A flag must be known or bare. A known flag
-// needs a value. A bare flag without a value has the value "true". A flag in refused is an error,
-// with the advice that refused has for it.
+// flags returns the flags of an instruction, by name. A flag must be known or bare. A known
+// flag needs a value. A bare flag without a value has the value "true". A flag in refused is an
+// error, with the advice in refused.
 func flags(n *parser.Node, known, bare []string, refused map[string]string) (map[string]string, error) {
 	found := map[string]string{}
 	for _, text := range n.Flags {
@@ -248,7 +247,7 @@ func (c *conversion) env(n *parser.Node) error {
 	if err := c.noFlags(n); err != nil {
 		return err
 	}
-	args := values(n) // name, value and what was between them, in turn
+	args := values(n) // name, value and separator, in turn
 	var pairs []string
 	known := maps.Clone(c.values)
 	for i := 0; i+2 < len(args); i += 3 {
@@ -292,7 +291,7 @@ func (c *conversion) arg(n *parser.Node) error {
 			return err
 		}
 		if c.envs[key] {
-			if !has { // it stays the variable of ENV
+			if !has { // the variable of ENV stays
 				continue
 			}
 			if err := c.hide(key); err != nil {
@@ -308,8 +307,8 @@ func (c *conversion) arg(n *parser.Node) error {
 	return nil
 }
 
-// hide notes the value of ENV that an ARG replaces. As in Docker, the steps after it have the
-// value of ARG, and what the stage ends with is that of ENV.
+// hide stores the value of an ENV that an ARG replaces. As in Docker, later steps see the value
+// of ARG, and the finished stage has the value of ENV.
 func (c *conversion) hide(key string) error {
 	if _, already := c.hidden[key]; already {
 		return nil
@@ -324,7 +323,7 @@ func (c *conversion) hide(key string) error {
 	return nil
 }
 
-// argValue returns the value of an argument, and whether it has one.
+// argValue returns the value of an argument. has reports whether the argument has a value.
 func (c *conversion) argValue(n *parser.Node, key, word string, hasDefault bool) (value string, has bool, err error) {
 	if value, given := c.given[key]; given {
 		c.taken[key] = true
@@ -340,17 +339,17 @@ func (c *conversion) argValue(n *parser.Node, key, word string, hasDefault bool)
 	return value, hasDefault, err
 }
 
-// platformArg is an argument that Docker has a value for without being given one.
+// platformArg matches the arguments to which Docker itself gives a value.
 var platformArg = lazyregexp.New(`^(TARGET|BUILD)(PLATFORM|OS|ARCH|VARIANT)$`)
 
-// startCommand returns the command to start, of CMD and ENTRYPOINT as Docker joins them.
+// startCommand returns the start command, joined from ENTRYPOINT and CMD like in Docker.
 func startCommand(entrypoint, command *parser.Node) string {
 	switch {
 	case entrypoint == nil && command == nil:
 		return ""
 	case entrypoint == nil:
 		return commandOf(command)
-	case !isList(entrypoint): // runs in a shell of its own, which gets no arguments
+	case !isList(entrypoint): // it runs in its own shell, which receives no arguments
 		return commandOf(entrypoint)
 	}
 	words := values(entrypoint)
@@ -364,7 +363,7 @@ func startCommand(entrypoint, command *parser.Node) string {
 	return quote(words)
 }
 
-// commandOf returns what a shell runs for the arguments of an instruction.
+// commandOf returns the shell command for the arguments of an instruction.
 func commandOf(n *parser.Node) string {
 	if isList(n) {
 		return quote(values(n))

@@ -17,18 +17,18 @@ import (
 // octalMode matches the modes that --chmod accepts.
 var octalMode = lazyregexp.New(`^[0-7]{3,4}$`)
 
-// address matches the sources that ADD would fetch.
+// address matches the sources that Docker's ADD would download.
 var address = lazyregexp.New(`(?i)^([a-z][a-z0-9+.-]*://|git@)`)
 
-// placed says where COPY puts something, and as whose.
+// placed contains the source, the target and the owner of a COPY.
 type placed struct {
 	target, owner, mode string
-	from                *dockerStage // nil: the directory to copy from
-	unpack              bool         // archives
+	from                *dockerStage // nil: the source directory
+	unpack              bool         // unpack archives
 	line                *parser.Node
 }
 
-// fileMode returns the mode, which is octal; 0 means none.
+// fileMode parses the octal mode; 0 means none.
 func (p *placed) fileMode() fs.FileMode {
 	bits, _ := strconv.ParseUint("0"+p.mode, 8, 32)
 	return fileMode(uint32(bits))
@@ -70,13 +70,13 @@ func (c *conversion) copy(n *parser.Node) error {
 		if err := c.copyOne(word, to); err != nil {
 			return err
 		}
-		c.made.steps[len(c.made.steps)-1].copyLine = line // the step is new, and only here
+		c.made.steps[len(c.made.steps)-1].copyLine = line // the step is new and not shared
 	}
 	return nil
 }
 
-// copyFlags returns the flags of COPY and ADD. Whether layers are linked makes no
-// difference to what is in a sandbox.
+// copyFlags returns the flags of COPY and ADD. It ignores flags about the linking of layers,
+// because they do not change the files.
 func copyFlags(n *parser.Node) (map[string]string, error) {
 	known, bare := []string{"chown", "chmod", "from"}, []string{"link"}
 	refused := map[string]string{
@@ -113,13 +113,13 @@ func (c *conversion) copyOne(word string, to placed) error {
 	if name(to.line) == "ADD" && address().MatchString(from) {
 		return fmt.Errorf("ADD %s: addresses are not supported; fetch it with RUN", from)
 	}
-	// As in Docker, a source that begins with "/" begins at the directory to copy from.
+	// As in Docker, a source with a leading "/" begins at the source directory.
 	if trimmed := strings.TrimLeft(from, "/"); trimmed != from {
 		from = "./" + trimmed
 	}
 	owner := to.owner
 	if owner == "" && c.hasUser {
-		owner = "root" // whoever the current user is
+		owner = "root" // even if the current user is another one
 	}
 	d := c.made.Copy(from, to.target, &CopyParams{User: owner, Mode: to.fileMode()})
 	if d.err == nil && to.unpack {
@@ -129,8 +129,7 @@ func (c *conversion) copyOne(word string, to placed) error {
 	return d.err
 }
 
-// copyStage copies from another stage, whose files keep their owners unless there is
-// another one.
+// copyStage copies from another stage. The files keep their owners unless to names one.
 func (c *conversion) copyStage(from string, to placed) error {
 	if from == "" || to.target == "" {
 		return errors.New("COPY --from has an empty source or target")

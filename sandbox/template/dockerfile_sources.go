@@ -13,16 +13,16 @@ import (
 // copyLine is a COPY or ADD of a Dockerfile. Each of its sources is a step.
 type copyLine struct{ line int }
 
-// failed returns an error with the line.
+// failed adds the line to an error.
 func (l *copyLine) failed(err error) error {
 	return fmt.Errorf("the Dockerfile, line %d: %w", l.line, err)
 }
 
-// isPattern reports whether services take a source for a pattern.
+// isPattern reports whether services treat a source as a pattern.
 func isPattern(source string) bool { return strings.ContainsAny(source, "*?[") }
 
-// copied returns a step as it is sent, and the files that it copies. As in Docker, a pattern
-// of a Dockerfile without a match has none.
+// copied returns a step in the form for the service, and its files. As in Docker, a pattern of
+// a Dockerfile without a match has no files.
 func (s *source) copied(of step, all []step) (step, []file, error) {
 	if of.copyLine == nil {
 		files, err := s.find(of.Args[0])
@@ -43,8 +43,8 @@ func (s *source) copied(of step, all []step) (step, []file, error) {
 	return of, nil, of.copyLine.failed(err)
 }
 
-// hasOther reports whether another source of the step's COPY is there. A here-document
-// always is.
+// hasOther reports whether another source of the step's COPY exists. A here-document always
+// exists.
 func (s *source) hasOther(of step, all []step) bool {
 	return slices.ContainsFunc(all, func(other step) bool {
 		if other.copyLine != of.copyLine {
@@ -59,7 +59,7 @@ func (s *source) hasOther(of step, all []step) bool {
 }
 
 // sourceOf returns the files of a source of a Dockerfile's COPY, and the path or pattern to
-// send for it. A pattern with one match is sent as that match, which may then be copied under
+// send. A pattern with one match is sent as that match, because the match may be copied under
 // another name.
 func (s *source) sourceOf(pattern string) (string, []file, error) {
 	clean, err := contextPath(pattern)
@@ -69,7 +69,7 @@ func (s *source) sourceOf(pattern string) (string, []file, error) {
 	if !isPattern(clean) {
 		return s.plainSource(pattern, clean)
 	}
-	// Docker has no "**".
+	// Docker has no pattern "**".
 	for strings.Contains(clean, "**") {
 		clean = strings.ReplaceAll(clean, "**", "*")
 	}
@@ -112,8 +112,9 @@ func (s *source) plainSource(given, name string) (string, []file, error) {
 	return given, sorted(found), nil
 }
 
-// follow returns what a name leads to, and everything in it, under that name. As in Docker,
-// symlinks are followed in the name of a source, and are copied as such inside of directories.
+// follow returns the target of a name and everything in it, under that name. As in Docker,
+// symlinks in the name of a source are followed, and symlinks inside directories are copied as
+// symlinks.
 func (s *source) follow(name string) (map[string]file, error) {
 	if ignored, err := s.ignoresSource(name); err != nil || ignored {
 		return nil, err
@@ -140,24 +141,25 @@ func (s *source) follow(name string) (map[string]file, error) {
 	return w.found, nil
 }
 
-// ignoresSource reports whether a symlink that is named as a source is ignored. Of everything
-// else the walk knows.
+// ignoresSource reports whether a symlink that is itself a source is ignored. For other files
+// the walk checks that.
 func (s *source) ignoresSource(name string) (bool, error) {
 	info, err := s.root.Lstat(name)
 	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
 		return s.ignores(name)
 	}
-	return false, nil // an error comes again when the name is read
+	return false, nil // reading the name returns the error again
 }
 
-// real returns the name of what a name leads to, which must be in the directory to copy from.
+// real returns the name of a name's final target, which must be in the source directory.
 func (s *source) real(name string) (string, error) {
 	_, err := s.root.Stat(name)
 	if err != nil {
 		if _, missing := s.root.Lstat(name); missing != nil {
 			return "", err
 		}
-		// Not wrapped: a symlink is there, so this must not pass for a name that is not.
+		// The error is not wrapped: the symlink exists, so the error must not match a missing
+		// file.
 		return "", fmt.Errorf("the symlink %s leads nowhere in the directory to copy from (%s); absolute symlinks are not looked up in it: copy what it leads to by its own name", name, err.Error())
 	}
 	base, err := filepath.EvalSymlinks(s.root.Name())
@@ -172,7 +174,7 @@ func (s *source) real(name string) (string, error) {
 	return filepath.ToSlash(inside), err
 }
 
-// match is a name that a pattern matches, with all files in it.
+// match is a name that matches a pattern, with all files in it.
 type match struct {
 	name  string
 	files map[string]file
@@ -186,9 +188,9 @@ func beforePattern(pattern string) string {
 	return pattern
 }
 
-// merged returns the files of several matches as Docker copies them: each match by its last
-// name, or what is in it, all in the one directory. Of two files with one name the later match
-// has its place.
+// merged returns the files of several matches in one directory, as Docker copies them: a file
+// under its last name, and the content of a directory. If two files have the same name, the
+// later match replaces the earlier one.
 func merged(matches []match, dir string) ([]file, error) {
 	found := map[string]file{}
 	for _, m := range matches {
@@ -196,7 +198,7 @@ func merged(matches []match, dir string) ([]file, error) {
 			inside := strings.TrimPrefix(strings.TrimPrefix(f.packed(), m.name), "/")
 			switch {
 			case f.info.IsDir() && inside == "":
-				f.to = dir // the target, which an empty directory makes, too
+				f.to = dir // the target, which an empty directory also creates
 			case inside == "":
 				f.to = path.Join(dir, path.Base(m.name))
 			default:

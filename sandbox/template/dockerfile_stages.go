@@ -14,23 +14,23 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// dockerStage is a stage of a Dockerfile, or an image that is only copied from.
+// dockerStage is a stage of a Dockerfile, or an image that COPY --from names.
 type dockerStage struct {
-	name   string // as it is called in errors and logs
+	name   string // name in errors and logs
 	made   Definition
-	values variables       // those that the file has set so far
-	envs   map[string]bool // those of them that ENV has set
-	hidden variables       // values of ENV that an ARG replaces until the stage ends
-	copied []*dockerStage  // that it copies from, as the stages do that it begins with
+	values variables       // variables set by the file so far
+	envs   map[string]bool // names of the variables set by ENV
+	hidden variables       // values of ENV that an ARG replaces until the end of the stage
+	copied []*dockerStage  // stages that it, or a stage that it begins with, copies from
 
 	hasUser, hasWorkdir bool
 	command, entrypoint *parser.Node
-	inherited           bool       // the command is that of the stage that it begins with
-	platforms           []platform // that it is to be for, and the stages that it begins with
+	inherited           bool       // the command comes from the stage that it begins with
+	platforms           []platform // platforms that it, and the stages that it begins with, require
 }
 
-// convert returns the definition of the target, "" for the last stage. Its error has all
-// instructions that are wrong, up to a FROM.
+// convert returns the definition of the stage target; "" means the last stage. Its error lists
+// all invalid instructions up to an invalid FROM.
 func (c *conversion) convert(nodes []*parser.Node, target string) (Definition, error) {
 	first := slices.IndexFunc(nodes, func(n *parser.Node) bool { return name(n) == "FROM" })
 	if first < 0 {
@@ -54,7 +54,7 @@ func (c *conversion) convert(nodes []*parser.Node, target string) (Definition, e
 		}
 		if err := do(n); err != nil {
 			wrong = append(wrong, fmt.Errorf("line %d: %w", n.StartLine, err))
-			if name(n) == "FROM" { // what follows has nothing to begin with
+			if name(n) == "FROM" { // later instructions have no stage
 				break
 			}
 			c.made.err = nil
@@ -70,7 +70,7 @@ func (c *conversion) convert(nodes []*parser.Node, target string) (Definition, e
 	return c.finished(built)
 }
 
-// stageName matches the names that a stage may have.
+// stageName matches the valid names of a stage.
 var stageName = lazyregexp.New(`^[a-z][a-z0-9-_.]*$`)
 
 // from begins a stage.
@@ -83,7 +83,7 @@ func (c *conversion) from(n *parser.Node) error {
 	if len(args) != 1 && (len(args) != 3 || !strings.EqualFold(args[1], "as")) {
 		return errors.New("FROM wants an image, and AS with a name at most")
 	}
-	c.dockerStage = &dockerStage{values: c.global} // FROM knows no other variables
+	c.dockerStage = &dockerStage{values: c.global} // FROM sees no other variables
 	platforms, err := c.platform(n, found["platform"])
 	if err != nil {
 		return err
@@ -112,7 +112,7 @@ func (c *conversion) from(n *parser.Node) error {
 	return nil
 }
 
-// beginning returns a stage that begins with an image or a stage.
+// beginning returns a new stage that begins with an image or a stage.
 func (c *conversion) beginning(from string) *dockerStage {
 	if before, ok := c.stage(from); ok {
 		next := *before
@@ -124,7 +124,7 @@ func (c *conversion) beginning(from string) *dockerStage {
 	return &dockerStage{made: FromImage(from, nil).User("root").Workdir("/"), values: variables{}, envs: map[string]bool{}}
 }
 
-// unhide sets the variables that an ARG has replaced to the values of their ENV again.
+// unhide restores the values of ENV that an ARG has replaced.
 func (s *dockerStage) unhide() {
 	var pairs []string
 	s.values = maps.Clone(s.values)
@@ -138,7 +138,7 @@ func (s *dockerStage) unhide() {
 	s.hidden = nil
 }
 
-// stage returns the stage before of a name.
+// stage returns an earlier stage by its name.
 func (c *conversion) stage(name string) (*dockerStage, bool) {
 	at := slices.IndexFunc(c.stages, func(s *dockerStage) bool { return s.name == strings.ToLower(name) })
 	if at < 0 {
@@ -147,7 +147,7 @@ func (c *conversion) stage(name string) (*dockerStage, bool) {
 	return c.stages[at], true
 }
 
-// numbered returns the stage before of a name, or of a number, which FROM does not take.
+// numbered returns an earlier stage by its name or number. FROM does not accept numbers.
 func (c *conversion) numbered(text string) (*dockerStage, bool) {
 	if i, err := strconv.Atoi(text); err == nil && i >= 0 && i < len(c.stages) {
 		return c.stages[i], true
@@ -195,7 +195,7 @@ func (c *conversion) copiedFrom(text string) (*dockerStage, error) {
 	return image, nil
 }
 
-// finished returns the definition of a stage, with those that it needs.
+// finished returns the definition of a stage, including the stages that it needs.
 func (c *conversion) finished(s *dockerStage) (Definition, error) {
 	s.unhide()
 	d := s.made
@@ -216,7 +216,7 @@ func (c *conversion) finished(s *dockerStage) (Definition, error) {
 	return d, d.err
 }
 
-// needed returns what a stage copies from, after what that needs itself.
+// needed returns the stages that a stage needs, each after its own needs.
 func needed(s *dockerStage) []*dockerStage {
 	var all []*dockerStage
 	seen := map[*dockerStage]bool{}

@@ -8,18 +8,19 @@ import (
 	"unicode/utf8"
 )
 
-// literalDollar stands for a dollar sign that begins no variable, in words and values, until
-// they are sent. It is a code point that no text has.
+// literalDollar stands for a dollar sign that does not begin a variable, in words and values,
+// until they are sent. It is a code point that does not occur in texts.
 const literalDollar = "\ufdd0"
 
-// maxValue bounds the value of a variable: programs cannot be given a longer one.
+// maxValue limits the bytes of a variable's value, because a program cannot receive a longer
+// one.
 const maxValue = 128 << 10
 
-// variables are those that the file has set so far. Their values still refer to what only
-// the service knows, such as the variables of the image.
+// variables contains the variables that the file has set so far. Their values may refer to
+// variables that only the service knows, such as those of the image.
 type variables map[string]string
 
-// Get implements shell.EnvGetter. A value that refers to others is not known yet.
+// Get implements shell.EnvGetter. It treats a value that refers to other variables as unknown.
 func (v variables) Get(name string) (string, bool) {
 	value, ok := v[name]
 	return value, ok && !strings.Contains(value, "$")
@@ -29,7 +30,7 @@ func (v variables) Get(name string) (string, bool) {
 func (v variables) Keys() []string { return slices.Collect(maps.Keys(v)) }
 
 // value returns a word as Docker reads it: without quotes and escapes, and with the values of
-// the variables that are known. References to others stay, for the service to resolve.
+// known variables. References to other variables stay, and the service resolves them.
 func (c *conversion) value(word string) (string, error) {
 	value, _, err := c.words.ProcessWord(markLiteral(word, c.escape), c.values)
 	if err == nil && len(value) > maxValue {
@@ -50,12 +51,13 @@ func (c *conversion) resolved(word string) (string, error) {
 // literal returns text in the form of a value without variables: every dollar sign is literal.
 func literal(text string) string { return strings.ReplaceAll(text, "$", literalDollar) }
 
-// markLiteral replaces the dollar signs of a word that quotes or escapes make literal: what
-// reads the words drops both, and leaves no difference to a variable that it does not know.
-// It writes $NAME as ${NAME} where a quote or an escape ends the name, for the same reason.
+// markLiteral replaces the dollar signs of a word that quotes or escapes make literal. The
+// parser of words drops quotes and escapes, so a literal dollar sign would look like an unknown
+// variable. For the same reason it writes $NAME as ${NAME} if a quote or an escape ends the
+// name.
 func markLiteral(word string, escape rune) string {
 	var b strings.Builder
-	var within []byte // the double quotes and braces that are open
+	var within []byte // the open double quotes and braces
 	for i := 0; i < len(word); {
 		r, size := utf8.DecodeRuneInString(word[i:])
 		rest := word[i+size:]

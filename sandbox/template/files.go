@@ -18,22 +18,22 @@ import (
 	"github.com/moby/patternmatcher/ignorefile"
 )
 
-// ignoreFile names what not to copy, in the syntax of Docker.
+// ignoreFile is the file with the patterns of files not to copy, in the syntax of Docker.
 const ignoreFile = ".dockerignore"
 
-// maxIgnoreFile bounds an ignore file, in bytes. It is far more than such a file needs.
+// maxIgnoreFile limits the bytes of an ignore file.
 const maxIgnoreFile = 1 << 20
 
-// source is the directory that is copied from.
+// source is the source directory of copies.
 type source struct {
 	root    *os.Root
-	fsys    fs.FS // of root
+	fsys    fs.FS // the file system of root
 	ignored *patternmatcher.PatternMatcher
-	notes   map[string]bool // what is not copied, and why
+	notes   map[string]bool // the files that are not copied, with reasons
 }
 
-// openSource opens a directory. The patterns come after those of its ignore file, or of the
-// one that is given, so they win over them.
+// openSource opens a directory. patterns apply after those of its ignore file, or of the file
+// ignored, so patterns take precedence.
 func openSource(dir, ignored string, patterns []string) (*source, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -48,7 +48,7 @@ func openSource(dir, ignored string, patterns []string) (*source, error) {
 
 func (s *source) close() { _ = s.root.Close() }
 
-// note says what is not copied, and why.
+// note records a file that is not copied, with the reason.
 func (s *source) note(format string, args ...any) { s.notes[fmt.Sprintf(format, args...)] = true }
 
 func (s *source) readIgnored(path string, patterns []string) (*patternmatcher.PatternMatcher, error) {
@@ -77,15 +77,15 @@ func (s *source) readIgnored(path string, patterns []string) (*patternmatcher.Pa
 
 // file is an entry to copy: a file, a directory without its entries, or a symlink.
 type file struct {
-	name string      // in the source, with slashes; "." is the source itself
-	info fs.FileInfo // of a symlink, not of its target
-	to   string      // its name in the archive; "" is name
+	name string      // path in the source, with slashes; "." is the source itself
+	info fs.FileInfo // for a symlink, that of the symlink itself
+	to   string      // name in the archive; "" means name
 }
 
 // packed returns the file's name in the archive.
 func (f file) packed() string { return cmp.Or(f.to, f.name) }
 
-// contextPath returns a path or pattern in the source without what is superfluous in it.
+// contextPath returns a path or pattern in the source in its shortest form.
 func contextPath(source string) (string, error) {
 	slashed := filepath.ToSlash(source)
 	switch clean := path.Clean(slashed); {
@@ -100,8 +100,8 @@ func contextPath(source string) (string, error) {
 	}
 }
 
-// find returns what a path or a pattern stands for, with everything in directories, sorted
-// by name as all of E2B's builders sort it.
+// find returns the files that match a path or a pattern, including the content of directories,
+// in the order of E2B's builders.
 func (s *source) find(pattern string) ([]file, error) {
 	clean, err := contextPath(pattern)
 	if err != nil {
@@ -111,7 +111,7 @@ func (s *source) find(pattern string) ([]file, error) {
 	if err != nil {
 		return nil, fmt.Errorf("copy %q: %w", pattern, err)
 	}
-	// Parents come before what is in them, so that nothing is walked twice.
+	// Parents come before their content, so that nothing is walked twice.
 	slices.SortFunc(matches, func(a, b string) int { return depth(a) - depth(b) })
 	w := walk{source: s, found: map[string]file{}}
 	for _, name := range matches {
@@ -136,12 +136,12 @@ func sorted(found map[string]file) []file {
 	return files
 }
 
-// match returns the names that a path or a pattern stands for. Services take what has one
-// of these characters for a pattern, so it cannot be a name.
+// match returns the names that match a path or a pattern. Services treat a source with one of
+// these characters as a pattern, so such a source cannot be a name.
 func (s *source) match(pattern string) ([]string, error) {
 	_, err := s.root.Lstat(pattern)
 	if isPattern(pattern) {
-		// Braces are none to services.
+		// Services do not treat braces as special.
 		braces := strings.NewReplacer("{", `\{`, "}", `\}`)
 		matches, failed := doublestar.Glob(s.fsys, braces.Replace(pattern), doublestar.WithNoFollow(), doublestar.WithFailOnIOErrors())
 		if failed == nil && len(matches) == 0 && err == nil {
@@ -162,7 +162,7 @@ func depth(name string) int {
 	return 1 + strings.Count(name, "/")
 }
 
-// sortKey returns the path by which a name is sorted; the source itself comes first.
+// sortKey returns the key for sorting a name. The source itself comes first.
 func sortKey(name string) string {
 	if name == "." {
 		return ""
@@ -202,8 +202,8 @@ func (w *walk) add(name string) error {
 	return w.enter(name)
 }
 
-// take adds one file. Programs that run leave sockets and pipes in the directory, so these are
-// skipped as Docker skips them.
+// take adds one file. It skips sockets and pipes, like Docker, because running programs leave
+// them in the directory.
 func (w *walk) take(name string, info fs.FileInfo) error {
 	if info.Mode()&(fs.ModeSocket|fs.ModeNamedPipe) != 0 {
 		w.note("%s is not copied: it is a socket or a pipe", name)
@@ -216,7 +216,7 @@ func (w *walk) take(name string, info fs.FileInfo) error {
 	return nil
 }
 
-// enter adds what is in a directory.
+// enter adds the content of a directory.
 func (w *walk) enter(dir string) error {
 	entries, err := fs.ReadDir(w.fsys, dir)
 	if err != nil {
@@ -246,7 +246,7 @@ func (w *walk) enter(dir string) error {
 	return nil
 }
 
-// ignores reports whether a name is ignored, by itself or for a directory that it is in.
+// ignores reports whether a name, or a directory that contains it, is ignored.
 func (s *source) ignores(name string) (bool, error) {
 	var of patternmatcher.MatchInfo
 	var ignored bool
@@ -264,8 +264,8 @@ func (s *source) ignores(name string) (bool, error) {
 	return ignored, nil
 }
 
-// mayWantBelow reports whether a pattern that begins with "!" may want something in
-// a directory that is ignored.
+// mayWantBelow reports whether a pattern that begins with "!" may match something in an ignored
+// directory.
 func (s *source) mayWantBelow(dir string) bool {
 	if !s.ignored.Exclusions() {
 		return false

@@ -23,7 +23,8 @@ func (c *conversion) run(n *parser.Node) error {
 	return c.made.err
 }
 
-// runFlags checks the flags of RUN. A cache that is not there only makes a command slower.
+// runFlags checks the flags of RUN. It ignores those for caches, because a missing cache only
+// makes a command slower.
 func (c *conversion) runFlags(n *parser.Node) error {
 	for _, flag := range n.Flags {
 		mount, isMount := strings.CutPrefix(flag, "--mount=")
@@ -52,8 +53,8 @@ func (c *conversion) runFlags(n *parser.Node) error {
 	return nil
 }
 
-// withHeredocs returns the command of RUN with its here-documents. One that is the whole
-// command is a script itself.
+// withHeredocs returns the command of RUN with its here-documents. If a here-document is the
+// whole command, it is the script itself.
 func withHeredocs(command string, documents []parser.Heredoc) string {
 	if alone, err := parser.ParseHeredoc(strings.TrimSpace(command)); err == nil && alone != nil && len(documents) == 1 {
 		return script(documents[0])
@@ -75,8 +76,8 @@ func script(h parser.Heredoc) string {
 	return fmt.Sprintf("cat <<'%[1]s' >%[2]s\n%[3]s%[1]s\nchmod +x %[2]s && %[2]s\nE2B_EXIT=$?; rm -f %[2]s; exit $E2B_EXIT", mark, file, wholeLines(text))
 }
 
-// copyText has COPY write a here-document, into a file of its name if the target is
-// a directory.
+// copyText adds a COPY of a here-document. If the target is a directory, the file has the
+// here-document's name.
 func (c *conversion) copyText(h parser.Heredoc, to placed) error {
 	text := content(h)
 	mark := endMark(h.Name, text)
@@ -97,7 +98,7 @@ func (c *conversion) copyText(h parser.Heredoc, to placed) error {
 	if to.mode != "" {
 		fmt.Fprintf(&b, "\nchmod %s \"$E2B_HEREDOC_DEST\"", to.mode)
 	}
-	c.made = c.made.Run(b.String(), &RunParams{User: "root"}) // COPY is never the current user's
+	c.made = c.made.Run(b.String(), &RunParams{User: "root"}) // COPY never runs as the current user
 	return c.made.err
 }
 
@@ -108,7 +109,7 @@ func content(h parser.Heredoc) string {
 	return h.Content
 }
 
-// endMark returns what ends a here-document in a shell, and is not in it.
+// endMark returns the end mark of a here-document for a shell. The text does not contain it.
 func endMark(name, text string) string {
 	mark := "E2B_HEREDOC_" + strings.Map(func(r rune) rune {
 		if isNameRune(r) {
@@ -133,9 +134,8 @@ func wholeLines(text string) string {
 	return text + "\n"
 }
 
-// expandable returns a here-document so that a shell does with it what Docker does:
-// variables have their values, a backslash takes the meaning of what follows, and commands
-// are not run.
+// expandable returns a here-document that a shell expands like Docker: variables are replaced,
+// a backslash escapes the next character, and commands are not run.
 func expandable(text string) string {
 	var b strings.Builder
 	literal := func(r rune) {

@@ -4,5 +4,5 @@ package template
 
 import "io/fs"
 
-// inodeOf knows no names of one file here: each is copied by itself.
+// inodeOf returns false: here each name is copied as a separate file.
 func inodeOf(fs.FileInfo) (of inode, several bool) { return inode{}, false }

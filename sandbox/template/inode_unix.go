@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// inodeOf returns what tells a file apart that has several names.
+// inodeOf returns the inode of a file. several reports whether the file has several names.
 func inodeOf(info fs.FileInfo) (of inode, several bool) {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || !info.Mode().IsRegular() || stat.Nlink < 2 {

@@ -12,15 +12,15 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// platform is the platform that a FROM asks for.
+// platform is the platform that a FROM requires.
 type platform struct {
 	line         int
 	text         string
 	architecture string
 }
 
-// platform reads --platform of FROM. Without a value, or with $TARGETPLATFORM or $BUILDPLATFORM,
-// it is the platform of the service, and there is nothing to check.
+// platform parses --platform of FROM. It returns nothing to check if there is no value, or if
+// the value is $TARGETPLATFORM or $BUILDPLATFORM, which mean the platform of the service.
 func (c *conversion) platform(n *parser.Node, text string) ([]platform, error) {
 	text, err := c.resolved(text)
 	if err != nil {
@@ -48,7 +48,7 @@ func (c *conversion) platform(n *parser.Node, text string) ([]platform, error) {
 	if system != "linux" {
 		return nil, fmt.Errorf("--platform=%s of FROM: sandboxes run Linux only", text)
 	}
-	architecture, _, _ = strings.Cut(architecture, "/") // images of all variants run the same programs
+	architecture, _, _ = strings.Cut(architecture, "/") // images of all variants can run the same programs
 	switch architecture {
 	case "":
 		return nil, nil
@@ -60,8 +60,8 @@ func (c *conversion) platform(n *parser.Node, text string) ([]platform, error) {
 	return []platform{{n.StartLine, text, architecture}}, nil
 }
 
-// checkPlatforms returns an error unless the images of the service have the platforms that the
-// file names.
+// checkPlatforms returns an error unless the service's images have the platforms that the file
+// requires.
 func checkPlatforms(ctx context.Context, templates *api.TemplateService, wanted []platform) error {
 	if len(wanted) == 0 {
 		return nil

@@ -7,16 +7,16 @@ import (
 	"github.com/e2bctl/e2bctl/internal/shell"
 )
 
-// ReadyCommand is a command that succeeds when a sandbox is ready. It is repeated until then.
-// Any command will do.
+// ReadyCommand is a shell command whose success means that a sandbox is ready. It is repeated
+// until it succeeds. Any command is allowed.
 type ReadyCommand string
 
-// WaitPort waits until something listens on a port.
+// WaitPort waits until a server listens on a port.
 func WaitPort(port int) ReadyCommand {
 	return ReadyCommand(fmt.Sprintf(`[ -n "$(ss -Htuln sport = :%d)" ]`, port))
 }
 
-// WaitURL waits until a request for url is answered with the status, such as 200.
+// WaitURL waits until a request for url returns the status, such as 200.
 func WaitURL(url string, status int) ReadyCommand {
 	return ReadyCommand(fmt.Sprintf(`curl -s -o /dev/null -w "%%{http_code}" %s | grep -q "%d"`, shell.Quote(url), status))
 }

@@ -16,11 +16,11 @@ import (
 	"github.com/e2bctl/e2bctl/internal/shell"
 )
 
-// unpackDir is the directory in which ADD keeps an archive until it is unpacked.
+// unpackDir is the directory in which ADD stores an archive before unpacking it.
 const unpackDir = "/tmp/.e2bctl-add"
 
-// unpacked returns the steps of ADD: those that copy an archive and unpack it, as any
-// service can, or the step itself if it adds something else.
+// unpacked returns the steps of an ADD. For an archive, they copy and unpack it, which any
+// service supports. For other files, it returns the step itself.
 func (s *source) unpacked(add step, files []file) ([]step, error) {
 	var archive, flags string
 	for _, f := range files {
@@ -32,7 +32,7 @@ func (s *source) unpacked(add step, files []file) ([]step, error) {
 			archive, flags = f.packed(), by
 		}
 	}
-	// What is in a directory is never unpacked.
+	// Archives inside a directory are never unpacked.
 	if archive == "" || len(files) > 1 && !strings.ContainsAny(add.Args[0], "*?[") {
 		return []step{add}, nil
 	}
@@ -52,8 +52,8 @@ func (s *source) unpacked(add step, files []file) ([]step, error) {
 	return []step{first, second}, nil
 }
 
-// quoteExpanding quotes a word for a shell that replaces the variables in it, as services do
-// in targets.
+// quoteExpanding quotes a word for a shell, but lets the shell replace variables, as services
+// do in targets.
 func quoteExpanding(word string) string {
 	if !strings.Contains(word, "$") {
 		return shell.Quote(word)
@@ -61,9 +61,9 @@ func quoteExpanding(word string) string {
 	return `"` + strings.NewReplacer(`"`, `\"`, "`", "\\`", `$(`, `\$(`).Replace(word) + `"`
 }
 
-// compressed are the formats of archives: what they begin with, and the flags of tar, since not
-// every tar finds out itself. Where there are suffixes these tell an archive, since nothing here
-// can look into it.
+// compressed lists the formats of archives, with their first bytes and the flags of tar,
+// because not every tar detects the format. Entries with suffixes are recognized by the suffix,
+// because this package cannot decompress them.
 var compressed = []struct {
 	begins, flags string
 	open          func(io.Reader) (io.Reader, error)
@@ -75,8 +75,8 @@ var compressed = []struct {
 	{begins: "\x28\xb5\x2f\xfd", flags: "--zstd -xf", suffixes: []string{".tar.zst", ".tzst"}},
 }
 
-// isArchive reports whether a file is an archive that ADD unpacks: one of tar, also
-// compressed, with the flags of tar for it. As in Docker, what it is called does not matter.
+// isArchive reports whether a file is an archive that ADD unpacks: a tar archive, compressed or
+// not. It also returns the flags of tar. As in Docker, the name does not matter.
 func (s *source) isArchive(f file) (is bool, flags string, err error) {
 	if !f.info.Mode().IsRegular() {
 		return false, "", nil

@@ -16,24 +16,25 @@ import (
 )
 
 const (
-	// A build is asked for its state this often while it has something to say, and less
-	// and less often, up to slowest, while it has not.
+	// fastest is the interval between requests for the state of a build that writes to its log.
+	// Without new lines the interval grows up to slowest.
 	fastest = 200 * time.Millisecond
 	slowest = 2 * time.Second
-	// outage limits the time without an answer of the service: the build goes on meanwhile.
+	// outage limits the time without an answer of the service. The build continues in the
+	// meantime.
 	outage = time.Minute
 	// keptLines limits the lines of a BuildError.
 	keptLines = 20
 )
 
-// WaitParams says what to do while waiting. The zero value only waits.
+// WaitParams sets the receiver of the log. The zero value only waits.
 type WaitParams struct {
-	// Log is that of [BuildParams]; it gets the whole log. May be nil.
+	// Log is like [BuildParams].Log and receives the whole log. May be nil.
 	Log func(api.BuildLogEntry)
 }
 
-// Wait waits until a build is ready. A Built that only has TemplateID and BuildID is enough,
-// so another program can have started it. Errors are those of [Build].
+// Wait waits until a build is ready. A Built needs only TemplateID and BuildID, so another
+// program may have started the build. Errors are those of [Build].
 func Wait(ctx context.Context, templates *api.TemplateService, built *Built, p *WaitParams) error {
 	w := waiting{templates: templates, built: built}
 	if p != nil {
@@ -51,17 +52,17 @@ func Wait(ctx context.Context, templates *api.TemplateService, built *Built, p *
 	return w.failure(state)
 }
 
-// waiting is a call of Wait.
+// waiting is the state of a call of Wait.
 type waiting struct {
 	templates *api.TemplateService
 	built     *Built
 	log       func(api.BuildLogEntry)
 
-	offset int                 // lines that came
-	last   []api.BuildLogEntry // the last of them
+	offset int                 // number of lines received
+	last   []api.BuildLogEntry // the last lines received
 }
 
-// untilEnd returns the last state of the build, when all of its log has been read.
+// untilEnd waits for the end of the build and reads its whole log. It returns the final state.
 func (w *waiting) untilEnd(ctx context.Context) (*api.BuildState, error) {
 	interval, answered := fastest, time.Now()
 	for {
@@ -84,7 +85,7 @@ func (w *waiting) untilEnd(ctx context.Context) (*api.BuildState, error) {
 	}
 }
 
-// drain reads what the answer to the last question did not have of the log.
+// drain reads the rest of the log after the final state.
 func (w *waiting) drain(ctx context.Context, state *api.BuildState) error {
 	for len(state.Logs) > 0 {
 		var err error
@@ -123,8 +124,8 @@ func (w *waiting) failure(state *api.BuildState) error {
 	return e
 }
 
-// instruction returns the step to which a service refers by its
-// number, or by STAGE/NUMBER. It returns "" if there is none.
+// instruction returns the step for a service's number or STAGE/NUMBER. It returns "" if there
+// is none.
 func (b *Built) instruction(called string) string {
 	steps := b.steps
 	at := strings.LastIndexByte(called, '/')
@@ -150,14 +151,14 @@ const (
 // BuildError reports a build that failed.
 type BuildError struct {
 	TemplateID, BuildID string
-	// Name is the name of the template; empty if [Wait] was not told.
+	// Name is the name of the template; empty if the Built of [Wait] had none.
 	Name string
-	// Step is "base" for what comes before the steps, the number of a step counted from
-	// "1", or "finalize" for the start and ready commands; often empty. In a stage of a
-	// Dockerfile that is copied from, its name is before that, as in "build/2".
+	// Step is "base" for the preparation before the steps, the number of a step counted from
+	// "1", or "finalize" for the start and ready commands; often empty. For a step of another
+	// stage of a Dockerfile, the stage's name precedes the number, as in "build/2".
 	Step string
-	// Instruction is the step itself, such as "RUN make"; empty if it is none, or if the
-	// build was started elsewhere.
+	// Instruction is the failed step, such as "RUN make". It is empty if the failure has no
+	// step, or if another program started the build.
 	Instruction string
 	// Reason is the service's message.
 	Reason string
@@ -178,7 +179,7 @@ func (e *BuildError) Error() string {
 	return fmt.Sprintf("template: build %s of %q failed%s: %s", e.BuildID, what, step, e.Reason)
 }
 
-// controls are the sequences that make a terminal do something, and the characters that do.
+// controls matches control sequences of terminals, and control characters.
 var controls = lazyregexp.New(`\x1b[\]PX^_][^\x07\x1b\x{9c}]*(?:\x07|\x1b\\|\x{9c})|[\x1b\x{9b}][\[\]()#;?]*(?:[0-9]{1,4}(?:[;:][0-9]{0,4})*)?[0-9A-PR-TZcf-nq-uy=><~]|[\x00-\x08\x0b-\x1f\x7f]`)
 
 func withoutControls(s string) string { return controls().ReplaceAllString(s, "") }

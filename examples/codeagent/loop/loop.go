@@ -18,11 +18,11 @@ import (
 // Agent solves tasks. It may solve several at once, in different sandboxes.
 type Agent struct {
 	Model *Model
-	// Instructions are added to the description of the task and tools for the model.
+	// Instructions are added to the description of the task and the tools in the prompt.
 	Instructions string
-	// Run configures how code runs: its tools, state, guard, limits and audit. Answers
-	// of the model without code also count as steps of Limits.MaxSteps; 0 means
-	// DefaultMaxSteps. Prompt is set to the task.
+	// Run configures the runs of code: tools, state, guard, limits and audit. Answers of the
+	// model without code also count as steps of Limits.MaxSteps; 0 means DefaultMaxSteps. Solve
+	// sets Prompt to the task.
 	Run agent.Params
 }
 
@@ -39,11 +39,10 @@ type Result struct {
 
 const noCode = "There was no complete block of Python in your answer. Write one, between ```python and ```; call final_answer in it when you know the answer."
 
-// Solve makes the agent solve a task in a sandbox. The error is
-// [agent.ErrStepLimit] if the steps are used up; without a final answer the
-// result has only metrics. The run ends if the model cannot be reached, the kernel
-// dies or ctx ends; exceptions and steps that took too long are for the
-// model to correct.
+// Solve makes the agent solve a task in a sandbox. The error is [agent.ErrStepLimit] if all
+// steps are used. Without a final answer the result contains only metrics. Solve returns an
+// error if the model cannot be reached, the kernel dies or ctx ends. Exceptions and slow steps
+// are observations for the model to correct.
 func (a *Agent) Solve(ctx context.Context, sb *sandbox.Sandbox, task string) (result Result, err error) {
 	params := a.Run
 	params.Prompt = task
@@ -89,12 +88,11 @@ func (a *Agent) Solve(ctx context.Context, sb *sandbox.Sandbox, task string) (re
 	return Result{}, fmt.Errorf("%w: no final answer in %d", agent.ErrStepLimit, params.Limits.MaxSteps)
 }
 
-// shortestKey distinguishes keys from the placeholders that endpoints without accounts
-// receive: those are words, which code may print.
+// shortestKey is the length from which a key counts as secret. Endpoints without accounts
+// receive a placeholder, a word that code may print.
 const shortestKey = 16
 
-// redacted adds the key to the values that code must not see: the error of a tool may
-// quote it.
+// redacted adds the key to the secret values, because the error of a tool may quote it.
 func redacted(values []string, key string) []string {
 	if len(key) < shortestKey {
 		return values

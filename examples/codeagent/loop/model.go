@@ -15,8 +15,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// Model is a model behind an endpoint that speaks OpenAI's chat completions protocol. It
-// is safe for concurrent use.
+// Model is a model at an endpoint of OpenAI's chat completions protocol. It is safe for
+// concurrent use.
 type Model struct {
 	// URL is the address before /chat/completions: "https://api.openai.com/v1".
 	URL string
@@ -24,7 +24,7 @@ type Model struct {
 	Key sandbox.Key
 	// Name is the model's name at the endpoint.
 	Name string
-	// Script, when not nil, answers in the endpoint's place.
+	// Script answers instead of the endpoint; nil means none.
 	Script Script
 }
 
@@ -38,7 +38,7 @@ type Message struct {
 // Completion is the next answer of a model.
 type Completion struct {
 	Text string
-	// Tokens is the number of tokens of question and answer; 0 if the endpoint does not
+	// Tokens is the number of tokens of the question and the answer; 0 if the endpoint does not
 	// report it.
 	Tokens int64
 }
@@ -48,7 +48,7 @@ type Completion struct {
 type StatusError struct {
 	// Status is the HTTP status.
 	Status int
-	// Message is the endpoint's message, as far as people can read it.
+	// Message is the readable part of the endpoint's message.
 	Message string
 }
 
@@ -61,21 +61,21 @@ func (e *StatusError) Error() string {
 }
 
 const (
-	// attempts limits the requests for one question to an endpoint that is busy, fails
-	// or cannot be reached.
+	// attempts limits the requests for one question if the endpoint is busy, fails or cannot be
+	// reached.
 	attempts  = 4
 	firstWait = 500 * time.Millisecond
-	// longestWait bounds the wait that an endpoint can ask for.
+	// longestWait limits the wait that an endpoint can ask for.
 	longestWait = time.Minute
-	// attemptTimeout is longer than a slow model takes.
+	// attemptTimeout limits one request. Slow models need less.
 	attemptTimeout = 5 * time.Minute
-	// maxAnswer bounds the size of an answer.
+	// maxAnswer limits the bytes of an answer.
 	maxAnswer = 4 << 20
 )
 
-// Complete asks for the next message. It tries again if the endpoint is
-// overloaded (429), fails (5xx) or cannot be reached, after the number of seconds in
-// its Retry-After or after a growing wait.
+// Complete returns the model's next message. If the endpoint is overloaded (429), fails (5xx)
+// or cannot be reached, it tries again after the seconds in Retry-After, or else after a
+// growing wait.
 func (m *Model) Complete(ctx context.Context, chat []Message) (*Completion, error) {
 	if m.Script != nil {
 		return m.Script.complete(chat)
@@ -150,8 +150,8 @@ func parseCompletion(content []byte) (*Completion, error) {
 	return &Completion{answer.Choices[0].Message.Content, max(answer.Usage.Total, 0)}, nil
 }
 
-// reason returns an endpoint's message about an error, or else the beginning of the
-// body. The key is removed.
+// reason returns the endpoint's message about an error or, without one, the beginning of the
+// body. It removes the key.
 func (m *Model) reason(content []byte) string {
 	var failed struct{ Error struct{ Message string } }
 	text := string(content)
@@ -164,7 +164,7 @@ func (m *Model) reason(content []byte) string {
 	return fmt.Sprintf("%.300q", text)
 }
 
-// unreachableError means that a question got no complete answer.
+// unreachableError means that a question received no complete answer.
 type unreachableError struct{ err error }
 
 func (e *unreachableError) Error() string { return e.err.Error() }
@@ -186,7 +186,7 @@ func wait(after string, attempt int) time.Duration {
 	return firstWait << attempt
 }
 
-// sleep waits for d and reports whether ctx lasted that long.
+// sleep waits for d. It returns false if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

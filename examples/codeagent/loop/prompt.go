@@ -14,7 +14,7 @@ var promptText string
 
 var prompt = template.Must(template.New("prompt").Funcs(template.FuncMap{"join": strings.Join}).Parse(promptText))
 
-// systemPrompt tells the model its possibilities in a run.
+// systemPrompt returns the prompt that describes a run to the model.
 func systemPrompt(instructions string, p agent.Params) (string, error) {
 	facts := struct {
 		Instructions       string

@@ -7,19 +7,18 @@ import (
 	"strings"
 )
 
-// The output of the examples of agents looks the same everywhere: "--- step N"
-// before the code of a step, "--- gave" before the part of its result that the model
-// sees, "=> " before the answer, and "NAME: " before the output of one of several
-// agents. Notes about the example itself, such as that its model is scripted, go to
-// the standard error.
+// The examples of agents all print in the same form: "--- step N" before the code of a step,
+// "--- gave" before the model's view of its result, "=> " before the answer, and "NAME: "
+// before the output of one of several agents. Notes about the example itself, such as that its
+// model is scripted, go to standard error.
 
-// Script is a model whose answers are written down, so that an example runs without
-// an account. Its keys are instructions of agents ("" is every agent), its values
-// the code of the model's answers, one snippet a step.
+// Script is a model with fixed answers, so that an example runs without an account. The keys
+// are instructions of agents ("" means every agent). The values are the code of the model's
+// answers, one snippet for each step.
 type Script map[string][]string
 
-// UseScript makes m answer from a script if it has no name, and tells w so. task is
-// the user's task: the script solves the example's own task and no other.
+// UseScript makes m answer from a script if it has no name, and prints a note to w. task is the
+// user's task, which must be empty, because the script solves only the example's own task.
 func (m *Model) UseScript(w io.Writer, script Script, task string) error {
 	if m.Name != "" {
 		return nil
@@ -32,9 +31,9 @@ func (m *Model) UseScript(w io.Writer, script Script, task string) error {
 	return err
 }
 
-// complete gives the next answer in a conversation.
+// complete returns the next answer in a conversation.
 func (s Script) complete(chat []Message) (*Completion, error) {
-	turn := (len(chat) - 1) / 2 // the system's message, then question and answer in turn
+	turn := (len(chat) - 1) / 2 // the system's message, then questions and answers in turn
 	for instructions, snippets := range s {
 		if turn < len(snippets) && strings.Contains(chat[0].Content, instructions) {
 			return &Completion{Text: "```python\n" + snippets[turn] + "\n```"}, nil

@@ -17,15 +17,15 @@ func (s Secret) guises() [][]byte {
 	list := [][]byte{
 		text, reversed, []byte(hex.EncodeToString(text)), []byte(strings.ToUpper(hex.EncodeToString(text))),
 	}
-	// As Python stores strings that contain other characters.
+	// Python stores strings that contain other characters with two or four bytes each.
 	var two, four []byte
 	for _, unit := range utf16.Encode([]rune(s.Text)) {
 		two = append(two, byte(unit), byte(unit>>8))
 		four = append(four, byte(unit), byte(unit>>8), 0, 0)
 	}
 	list = append(list, two, four)
-	// In base64 it looks different after 0, 1 and 2 other bytes; characters that
-	// depend on its neighbours are left out.
+	// Its base64 depends on the number of bytes before it, modulo 3. Characters that depend on
+	// neighbouring bytes are left out.
 	for before := range 3 {
 		for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 			encoded := encoding.EncodeToString(append(make([]byte, before), text...))

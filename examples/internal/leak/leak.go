@@ -26,9 +26,9 @@ var (
 	kernelSearch string
 )
 
-// Cloud returns a cloud whose sandboxes see nothing of this process, which has the
-// secret. If the machine cannot run one the test is skipped, or fails if the variable
-// CI is "true".
+// Cloud returns a cloud whose sandboxes see nothing of this process, which has the secret. If
+// the machine cannot run one, it skips the test. If the variable CI is "true", it fails the
+// test instead.
 func Cloud(t testing.TB, opts ...local.Option) *sandboxtest.Cloud {
 	t.Helper()
 	cloud := sandboxtest.New(t, opts...)
@@ -45,11 +45,11 @@ func Cloud(t testing.TB, opts ...local.Option) *sandboxtest.Cloud {
 // the form in which Python stores strings in memory.
 type Secret struct {
 	Text  string
-	since time.Time // nothing that is older contains it
+	since time.Time // anything older cannot contain the secret
 }
 
-// New returns a new random secret, which begins with prefix and is nowhere yet. It is not even in
-// the program's file, because a constant is in the memory of every process that runs the program.
+// New returns a new random secret that begins with prefix. The secret exists only in this
+// process. A constant would be in the memory of every process that runs the program.
 func New(prefix string) Secret { return Secret{prefix + rand.Text(), time.Now()} }
 
 // Findings are the result of a search of a sandbox.
@@ -58,15 +58,14 @@ type Findings struct {
 	// "memory of 12" of a process, "file /path", and "name /path" for a file whose
 	// name, or the target of whose link, contains it.
 	Found    []string
-	Refused  []string // places where neither root nor the user may look
+	Refused  []string // places that neither root nor the user may read
 	Memories []int    // processes whose memory was read
 	Files    int      // number of files read
 	Bytes    int      // bytes of memory read
 }
 
-// Search looks through a sandbox as code with a shell could, once as each of
-// its users: not even root may read the memory of another user's processes. Code that
-// runs meanwhile is not disturbed.
+// Search searches a sandbox like code with a shell, once as each of its users, because not even
+// root may read the memory of another user's processes. It does not disturb running code.
 func (s Secret) Search(ctx context.Context, sb *sandbox.Sandbox) (*Findings, error) {
 	program := fmt.Sprintf("%s\nrun(%s, %d, %d)\n", sandboxSearch, s.masked(), mask, s.since.Unix())
 	all, refused := &Findings{}, map[string]int{}
@@ -90,7 +89,7 @@ func (s Secret) Search(ctx context.Context, sb *sandbox.Sandbox) (*Findings, err
 			}
 		}
 	}
-	// If both users are one id, both searches find the same places.
+	// If both users have the same id, both searches find the same places.
 	slices.Sort(all.Found)
 	all.Found = slices.Compact(all.Found)
 	return all, nil
@@ -103,10 +102,10 @@ type Kernel struct {
 	Found   []string // in "In", "history", "variables", "objects", "environment"
 }
 
-// SearchKernels searches from inside every kernel of a sandbox, as code in it could: in
-// the code that was run and its results, in the variables, all objects and the
-// environment. It waits for code that is running, and starts the kernel of the default
-// context if it does not run yet. It is an error if there is no kernel.
+// SearchKernels searches every kernel of a sandbox from inside, like code in it: the executed
+// code and its results, the variables, all objects and the environment. It waits for running
+// code, and starts the kernel of the default context if necessary. It returns an error if there
+// is no kernel.
 func (s Secret) SearchKernels(ctx context.Context, sb *sandbox.Sandbox) ([]Kernel, error) {
 	contexts, err := sb.Contexts.List(ctx)
 	if err != nil {
@@ -131,8 +130,8 @@ func (s Secret) SearchKernels(ctx context.Context, sb *sandbox.Sandbox) ([]Kerne
 	return kernels, nil
 }
 
-// Everywhere returns the places of the secret in a sandbox and in its kernels, as found
-// by Search and SearchKernels. It is an error if the memory of a kernel was not read.
+// Everywhere returns the places that Search and SearchKernels find in a sandbox. It returns an
+// error if the memory of a kernel was not read.
 func (s Secret) Everywhere(ctx context.Context, sb *sandbox.Sandbox) ([]string, error) {
 	kernels, err := s.SearchKernels(ctx, sb)
 	if err != nil {

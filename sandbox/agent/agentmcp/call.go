@@ -14,13 +14,13 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
 
-// caller calls the tools of a server.
+// caller calls the tools of one server.
 type caller struct {
 	session *mcp.ClientSession
 	logger  *slog.Logger
 }
 
-// call calls a tool by the name that the server gives it, and returns what the code receives.
+// call calls a tool by its name on the server, and returns the result for the code.
 func (c *caller) call(ctx context.Context, tool string, arguments json.RawMessage) (any, error) {
 	result, err := c.session.CallTool(ctx, &mcp.CallToolParams{Name: tool, Arguments: arguments})
 	switch refused, ok := errors.AsType[*jsonrpc.Error](err); {
@@ -28,14 +28,14 @@ func (c *caller) call(ctx context.Context, tool string, arguments json.RawMessag
 		return resultOf(result)
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
-	case ok: // the server's words
+	case ok: // the server wrote the text
 		return nil, &agent.ToolError{Type: "MCPError", Message: refused.Message}
 	}
 	c.logger.WarnContext(ctx, "a call of a tool of an MCP server failed", "tool", tool, "error", err)
 	return nil, &agent.ToolError{Type: "ConnectionError", Message: "the MCP server that has the tool gave no valid answer: it may have ended, or its connection is broken; the log of the program that runs the tool says more"}
 }
 
-// resultOf converts the result of a call.
+// resultOf converts the result of a call for the code.
 func resultOf(result *mcp.CallToolResult) (any, error) {
 	var texts []string
 	var others []any

@@ -1,9 +1,9 @@
 // Package agentmcp connects tools of package agent with servers and clients of the Model
 // Context Protocol. A program that does not import it links nothing of the protocol.
 //
-// [Tools] takes the tools of a server into a run: code in the sandbox calls them as
-// Python functions. The calls are made from this program, which has the server's
-// credentials. Code can compose calls in one step, and sees only their results:
+// [Tools] makes the tools of a server available in a run: code in the sandbox calls them as
+// Python functions. This program makes the calls, with its own credentials for the server. Code
+// can compose calls in one step, and sees only their results:
 //
 //	session, err := client.Connect(ctx, &mcp.CommandTransport{Command: exec.Command("github-mcp-server", "stdio")}, nil)
 //	…
@@ -22,8 +22,8 @@
 //
 // The list of tools comes from the server and is not trusted. The server's annotations
 // (readOnlyHint and the others) decide nothing: [ToolsParams] decides which tools code may
-// call. Names, descriptions and schemas are bounded. Invisible characters are left out of
-// texts that models read. References of schemas to other documents are refused. Arguments
-// are checked against the schema before they are sent. A description may still ask a model
-// to do harm, and so may a result: allow no tool whose harm you could not bear.
+// call. Names, descriptions and schemas are bounded. Invisible characters are left out of texts
+// that models read. References of schemas to other documents are refused. Arguments are checked
+// against the schema before they are sent. A description or a result may still ask a model to
+// do harm. Allow only tools whose worst possible harm you can accept.
 package agentmcp

@@ -13,7 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// pythonNames returns the names in Python of tools, all different.
+// pythonNames returns Python names for tools, all different.
 func pythonNames(prefix string, tools []*mcp.Tool) []string {
 	names, order := make([]string, len(tools)), make([]int, len(tools))
 	for i, t := range tools {
@@ -40,7 +40,7 @@ func pythonNames(prefix string, tools []*mcp.Tool) []string {
 	return names
 }
 
-// pythonName returns the name in Python of one tool.
+// pythonName returns a Python name for one tool.
 func pythonName(prefix, tool string) string {
 	name := strings.Map(func(r rune) rune {
 		if unicode.IsLetter(r) || unicode.IsDigit(r) {
@@ -53,11 +53,11 @@ func pythonName(prefix, tool string) string {
 			return candidate
 		}
 	}
-	return prefix + "tool_" // its letters are none of Python's
+	return prefix + "tool_" // no letter of the name is allowed in Python
 }
 
-// usable reports whether a tool may have a name. IPython takes those that begin with an
-// underscore.
+// usable reports whether a tool may have a name. Names that begin with an underscore are
+// reserved for IPython.
 func usable(name string) bool {
 	return state.CheckName(name) == nil && name != "final_answer" && !strings.HasPrefix(name, "_")
 }

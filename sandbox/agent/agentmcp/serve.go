@@ -10,24 +10,24 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
 
-// structuredSince is the first version of the protocol in which structured
-// content may be any value. Clients of earlier versions take an object only.
+// structuredSince is the first version of the protocol in which structured content may be any
+// value. Clients of earlier versions accept only an object.
 const structuredSince = "2026-07-28"
 
-// AddTools adds tools to a server, with their names, descriptions and schemas. A tool that the
-// server has under such a name is replaced. The tools are called as by one [agent.Toolbox]: limits
-// and approvals hold, and MaxCalls and MaxConcurrency count the calls of all clients together,
-// from this call of AddTools on. When a client cancels a call, the context of the tool ends.
+// AddTools adds tools to a server, with their names, descriptions and schemas. It replaces
+// tools of the server that have the same names. One [agent.Toolbox] calls the tools: limits and
+// approvals apply, and MaxCalls and MaxConcurrency count the calls of all clients together,
+// since this call of AddTools. When a client cancels a call, the context of the tool ends.
 //
-// A text becomes the text of the answer, and None an answer without content. Any other
-// result becomes its JSON as text, and also structured content if the client's version
-// of the protocol has it. There is no output schema. An error of a tool, a refused
-// approval and an exceeded limit become answers with isError and the text of the error.
-// A panic becomes such an answer without its value, which goes to [slog.Default].
+// A text becomes the text of the answer, and None an answer without content. Any other result
+// becomes its JSON as text, and also structured content if the client's version of the protocol
+// supports that. There is no output schema. An error of a tool, a refused approval and an
+// exceeded limit become answers with isError and the text of the error. A panic becomes such an
+// answer without its value, which is logged to [slog.Default].
 //
-// If two tools have one name, or a tool was not made by package agent,
-// AddTools returns an error and adds no tool. If the server refuses a
-// schema, the error names the tool, and the tools before it have been added.
+// If two tools have the same name, or a tool was not made by package agent, AddTools returns an
+// error and adds no tool. If the server refuses a schema, the error names the tool, and the
+// tools before it have been added.
 func AddTools(server *mcp.Server, tools ...agent.Tool) error {
 	box, err := agent.NewToolbox(tools...)
 	if err != nil {
@@ -43,7 +43,7 @@ func AddTools(server *mcp.Server, tools ...agent.Tool) error {
 
 func addTool(server *mcp.Server, box *agent.Toolbox, t agent.Tool) (err error) {
 	defer func() {
-		if refused := recover(); refused != nil { // the library has no other word for it
+		if refused := recover(); refused != nil { // the library reports an invalid schema only by a panic
 			err = fmt.Errorf("agentmcp: add the tool %s to a server: %v", t.Name(), refused)
 		}
 	}()
@@ -55,7 +55,7 @@ func addTool(server *mcp.Server, box *agent.Toolbox, t agent.Tool) (err error) {
 	return nil
 }
 
-// anyStructured reports whether a client takes structured content other than objects.
+// anyStructured reports whether a client accepts structured content other than objects.
 func anyStructured(session *mcp.ServerSession) bool {
 	begun := session.InitializeParams()
 	return begun == nil || begun.ProtocolVersion >= structuredSince
@@ -70,7 +70,7 @@ func answer(result json.RawMessage, err error, anyStructured bool) *mcp.CallTool
 		text = err.Error()
 	case string(result) == "null":
 		return converted
-	case json.Unmarshal(result, &text) != nil: // no string
+	case json.Unmarshal(result, &text) != nil: // not a string
 		text = string(result)
 		if anyStructured || result[0] == '{' {
 			converted.StructuredContent = result

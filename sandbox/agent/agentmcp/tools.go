@@ -15,68 +15,69 @@ import (
 )
 
 const (
-	// maxTools bounds the tools of a server, and the pages in which it lists them.
+	// maxTools limits the number of a server's tools, and of the pages of their list.
 	maxTools = 1000
-	// maxListBytes bounds the list of a server, with all of its texts.
+	// maxListBytes limits the bytes of a server's list, including all texts.
 	maxListBytes = 16 << 20
-	// maxName, maxDescription and maxSchema bound the texts of one tool.
+	// maxName, maxDescription and maxSchema limit the bytes of the texts of one tool.
 	maxName, maxDescription, maxSchema = 256, 16 << 10, 256 << 10
-	// maxResult bounds a result unless ToolsParams.Limits does. No
-	// transport of the protocol's library carries a longer line.
+	// maxResult is the default limit of a result's bytes. No transport of the protocol's
+	// library accepts a longer line.
 	maxResult = 16 << 20
 )
 
 // ToolsParams are the optional parameters of [Tools].
 type ToolsParams struct {
-	// Prefix is put before the name of each tool, such as "github_",
-	// so that tools of several servers have different names.
+	// Prefix, such as "github_", is added before the name of each tool, so that tools of
+	// several servers have different names.
 	Prefix string
 	// Allow lists the tools that code may call without approval, by their
 	// names on the server. A name that the server does not have is an error.
 	Allow []string
-	// Approve is called before each call of any other tool, with the tool's
-	// name on the server. If it returns an error, the call is refused, and code
-	// sees the text of the error: see [agent.WithApproval]. It is called from
-	// several goroutines. If Approve is nil, only the tools in Allow are taken.
+	// Approve is called before each call of any other tool, with the tool's name on the server.
+	// If it returns an error, the call is refused, and the code receives the text of the error:
+	// see [agent.WithApproval]. It is called from several goroutines. If Approve is nil, Tools
+	// returns only the tools in Allow.
 	Approve func(ctx context.Context, tool string, call agent.ToolCall) error
 	// Limits are the limits of each tool. A MaxResultBytes of 0 means 16 MiB.
 	Limits agent.ToolLimits
-	// Unusable is called with each tool that cannot become one of this program, and the reason:
-	// its schema is invalid or too large, or its name is. The tool is then left out. If Unusable
-	// is nil, Tools returns the reason as an error. The name may contain any characters.
+	// Unusable is called with each tool that cannot be used, and the reason: the schema or the
+	// name is invalid or too large. The tool is then left out. If Unusable is nil, Tools
+	// returns the reason as an error. The name may contain any characters.
 	Unusable func(tool string, err error)
-	// Logger receives the errors of the connection at level warn. Code does not see them,
-	// because they may contain addresses and tokens. The default is [slog.Default].
+	// Logger receives the errors of the connection at level warn. The code does not receive
+	// them, because they may contain addresses and tokens. The default is [slog.Default].
 	Logger *slog.Logger
 }
 
-// Tools returns the tools of the server at the other end of session, in the
-// server's order, for [agent.Params].Tools. If neither Allow nor Approve is set,
-// it returns an error. The session stays the caller's: close it after the runs
-// that use the tools. A change of the server's list needs another call of Tools.
+// Tools returns the tools of the server at the other end of session, in the server's order, for
+// [agent.Params].Tools. If neither Allow nor Approve is set, it returns an error. The caller
+// must close the session after the runs that use the tools. After a change of the server's
+// list, call Tools again.
 //
-// A tool keeps its name on the server, after Prefix, if Python can use that name.
-// Otherwise each character other than a letter or digit becomes "_". A name that Python,
-// a builtin or the run has taken gets "_" at its end, or "tool_" at its beginning. If
-// several tools would then have one name, the second gets "_2" at its end, and so on, in
-// the order of their names on the server. A tool that needs no change keeps its name.
+// A tool keeps its name on the server, after Prefix, if Python can use that name. Otherwise
+// each character other than a letter or digit becomes "_". A name that is reserved by Python, a
+// builtin or the run gets "_" at its end, or "tool_" at its beginning. If several tools would
+// then have the same name, the second gets "_2" at its end, and so on, in the order of their
+// names on the server. A tool that needs no change keeps its name.
 //
-// The parameters are those of [agent.ToolFromSchema], which checks the
-// arguments before they are sent. The required parameters come first. Both
-// kinds are in alphabetical order, because the server's order is not passed on.
+// The parameters are those of [agent.ToolFromSchema], which checks the arguments before they
+// are sent. The required parameters come first. Required and optional parameters are each in
+// alphabetical order, because the protocol's library loses the server's order.
 //
-// The result of a call is the structured content as Python values, or the text as
-// str; several texts are joined by newlines. With no content it is None. With images,
-// sounds or resources it is a list. The list begins with the structured content, or
-// else with the texts. Each other part is the dict that the protocol has for it, such
-// as {"type": "image", "mimeType": "image/png", "data": …} with the data in base64.
+// The result of a call is the structured content as Python values, or the text as str; several
+// texts are joined by newlines. With no content it is None. With images, sounds or resources it
+// is a list. The list begins with the structured content, or else with the texts. Each other
+// part is a dict as the protocol defines it, such as {"type": "image", "mimeType": "image/png",
+// "data": …} with the data in base64.
 //
-// An error of the tool is an exception of the type "MCPError" with the error's text.
-// When the connection breaks or the server ends, the type is "ConnectionError", then
-// and in all later calls. The end of a step cancels its calls, and the server is told.
+// An error of the tool is an exception of the type "MCPError" with the error's text. If the
+// connection breaks or the server ends, the type is "ConnectionError" for this call and all
+// later ones. The end of a step cancels its calls and notifies the server.
 //
-// Tools refuses a server whose list has more than 1,000 tools or 16 MiB. A description is cut after
-// 16 KiB. A tool is unusable if its schema has more than 256 KiB, or its name more than 256 bytes.
+// Tools refuses a server whose list has more than 1,000 tools or 16 MiB. A description is cut
+// after 16 KiB. A tool is unusable if its schema has more than 256 KiB, or its name more than
+// 256 bytes.
 func Tools(ctx context.Context, session *mcp.ClientSession, p *ToolsParams) ([]agent.Tool, error) {
 	if p == nil {
 		p = &ToolsParams{}

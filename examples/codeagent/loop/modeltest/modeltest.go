@@ -1,5 +1,5 @@
-// Package modeltest provides tests with a model whose answers the test decides, behind
-// a real endpoint of the chat completions protocol.
+// Package modeltest provides tests with a model at a real endpoint of the chat completions
+// protocol. The test determines its answers.
 package modeltest
 
 import (
@@ -48,7 +48,7 @@ func New(t testing.TB, key sandbox.Key, say func(chat []loop.Message) string) *l
 
 func answer(w http.ResponseWriter, body any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(body) // if it fails, the client is gone and needs no answer
+	_ = json.NewEncoder(w).Encode(body) // on an error the client is gone
 }
 
 // Turn returns the number of the next answer of the model in a conversation, from 0.

@@ -1,4 +1,4 @@
-// This program says that it is a runsc, and then does what its name says.
+// This program pretends to be a runsc. Its name determines its behaviour.
 package main
 
 import (
@@ -26,6 +26,6 @@ func main() {
 			}
 		}
 	case "hangs":
-		_, _ = io.Copy(io.Discard, os.Stdin) // until the server is gone
+		_, _ = io.Copy(io.Discard, os.Stdin) // until the server ends
 	}
 }
