@@ -488,7 +488,7 @@ func (s *sandbox) discard() error {
 		s.engine.leave(s.name)
 	}
 	if s.attach != nil {
-		_ = s.attach.Close() // only now: a container that ends by itself is being removed while it is removed
+		_ = s.attach.Close() // only now: closing it ends the container, and the daemon would remove that at the same time
 	}
 	if s.forget != nil {
 		s.forget()
