@@ -173,8 +173,8 @@ func (h *holdings) fresh(ctx context.Context) (*held, func(), error) {
 	return h.await(ctx, p)
 }
 
-// restored returns a new sandbox from the checkpoint that options name.
-// It is not prepared again: the checkpoint holds what Prepare did.
+// restored returns a new sandbox from the checkpoint that options name. It is not prepared again: the checkpoint
+// contains the results of Prepare.
 func (h *holdings) restored(ctx context.Context, options []sandbox.CreateOption) (*held, func(), error) {
 	h.mu.Lock()
 	p := h.make(options, nil)

@@ -87,7 +87,7 @@ type prompt struct {
 	deaf   bool   // the kernel answers no questions about code
 	cell   string // the lines before the one that is being read
 	images imageSaver
-	hinted bool // it was said how to keep pictures
+	hinted bool // the hint how to keep pictures was printed
 }
 
 func newPrompt(opts *kernelOptions, sb *sandbox.Sandbox) *prompt {

@@ -27,7 +27,7 @@ type format interface {
 	// whether there was one. All other bytes stay. The text has no byte order mark.
 	edit(text []byte, name string, s server) (edited []byte, existed bool, err error)
 
-	// values returns the servers of a text by their names, and all else that it has.
+	// values returns the servers of a text by their names, and all other values.
 	values(text []byte) (servers, rest map[string]any, err error)
 }
 

@@ -187,7 +187,7 @@ func (o *buildOptions) openDockerfile() (*os.File, error) {
 	return nil, fmt.Errorf("%s has neither e2b.Dockerfile nor Dockerfile: name one with --dockerfile, or begin with e2bctl template init: %w", o.Dir, fs.ErrNotExist)
 }
 
-// with puts the flags over the settings of the Dockerfile.
+// with returns d with the settings of the flags. They override those of the Dockerfile.
 func (o *buildOptions) with(d template.Definition) template.Definition {
 	if o.Command != "" {
 		d = d.Start(o.Command, "")
