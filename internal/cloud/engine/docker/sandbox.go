@@ -328,7 +328,7 @@ func (s *sandbox) start(ctx context.Context, o engine.SandboxOptions, removed []
 	}
 	s.tunnel, err = tunnel.Open(ctx, s.attach, tunnel.Options{Hello: tunnel.Hello{ID: o.ID, Config: config, Removed: removed}, Egress: egress, Tell: o.Tell})
 	if err != nil {
-		if said := s.attach.said(); said != "" {
+		if said := s.attach.stderrText(); said != "" {
 			return fmt.Errorf("%w; it said: %s", err, said)
 		}
 		return err
@@ -387,7 +387,7 @@ func (s *sandbox) removeAsRoot(ctx context.Context, names []string) error {
 	}
 	ended, err := c.ExecInspect(ctx, made.ID, client.ExecInspectOptions{})
 	if err == nil && ended.ExitCode != 0 {
-		err = fmt.Errorf("exit status %d: %s", ended.ExitCode, a.said())
+		err = fmt.Errorf("exit status %d: %s", ended.ExitCode, a.stderrText())
 	}
 	return err
 }
@@ -423,8 +423,8 @@ func (s *sandbox) causeOfDeath() error {
 		switch {
 		case status == killedStatus:
 			return fmt.Errorf("%w, or the container was killed from outside", engine.ErrOutOfMemory)
-		case s.attach.said() != "":
-			return fmt.Errorf("envd ended with status %d: %s", status, s.attach.said())
+		case s.attach.stderrText() != "":
+			return fmt.Errorf("envd ended with status %d: %s", status, s.attach.stderrText())
 		}
 		if err := s.tunnel.Err(); err != nil && !errors.Is(err, io.EOF) {
 			return fmt.Errorf("envd ended with status %d: %w", status, err)
