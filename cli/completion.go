@@ -119,7 +119,7 @@ func (a liveArgument) complete(f *cmdutil.Factory) cobra.CompletionFunc {
 		defer cancel()
 		list := a.list
 		if a.of != nil && len(args) > 0 {
-			list = a.of.in(args[0])
+			list = a.of.listIn(args[0])
 		}
 		var choices []string
 		for _, choice := range f.Complete(ctx, cmd, list) {
@@ -152,8 +152,8 @@ func sandboxes(states ...api.SandboxState) live {
 	}
 }
 
-// in returns a list of the items of a running sandbox. It leaves a paused sandbox alone.
-func (p part) in(id string) live {
+// listIn returns a list of the items of a running sandbox. It leaves a paused sandbox alone.
+func (p part) listIn(id string) live {
 	return func(ctx context.Context, conn *cmdutil.Connection) (choices []string, err error) {
 		info, err := conn.Info(ctx, id)
 		if err != nil || info.State != api.StateRunning {
@@ -185,7 +185,7 @@ func completeContexts(f *cmdutil.Factory) cobra.CompletionFunc {
 		if len(args) == 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return liveArgument{list: part(contexts).in(args[0]), isMany: true}.complete(f)(cmd, nil, word)
+		return liveArgument{list: part(contexts).listIn(args[0]), isMany: true}.complete(f)(cmd, nil, word)
 	}
 }
 

@@ -78,7 +78,7 @@ func newPlan(from, to tree, remove bool) (*plan, error) {
 	return p, nil
 }
 
-// removeFirst moves what is in directories that are in the way to what is in the way.
+// removeFirst moves the content of directories that are in the way from remove to clear.
 func (p *plan) removeFirst() {
 	if len(p.clear) == 0 {
 		return

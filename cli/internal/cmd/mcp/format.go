@@ -41,9 +41,9 @@ type change struct {
 	secrets []string // of the text before
 }
 
-// shown returns the change as a unified diff for a terminal. Stars replace
+// diffText returns the change as a unified diff for a terminal. Stars replace
 // the earlier text's secrets, but for the command and the arguments of s.
-func (c change) shown(path string, before []byte, s server) string {
+func (c change) diffText(path string, before []byte, s server) string {
 	_, text, _ := bytes.Cut(diff.Diff(path, before, path, c.text), []byte("\n")) // the first line is that of the program diff
 	return cmdutil.Printable(string(hide(text, c.secrets, append([]string{s.Command}, s.Args...))))
 }

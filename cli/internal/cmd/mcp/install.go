@@ -222,7 +222,7 @@ func install(ctx context.Context, opts *installOptions, file string, s server) (
 		return "", false, nil
 	}
 	if !opts.Quiet || !opts.Yes {
-		fmt.Fprint(opts.IO.Err, made.shown(config.path, config.text, s))
+		fmt.Fprint(opts.IO.Err, made.diffText(config.path, config.text, s))
 	}
 	if !opts.Yes {
 		question := fmt.Sprintf("Write %s?", file)
