@@ -15,13 +15,13 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// completionLimit bounds the time that somebody waits for after the tab key.
+// completionLimit bounds the wait after the tab key.
 const completionLimit = 2 * time.Second
 
 // live lists the choices for a word of the command line, each with a description after a tab.
 type live func(context.Context, *cmdutil.Connection) ([]string, error)
 
-// part lists what is in a sandbox, as live does.
+// part lists items of a sandbox, such as its contexts, in the form of live.
 type part func(context.Context, *sandbox.Sandbox) ([]string, error)
 
 // liveArgument describes the completion of a command's arguments.
@@ -29,7 +29,7 @@ type liveArgument struct {
 	list     live
 	isMany   bool // all arguments are alike
 	ofPath   bool // a colon and a path follow
-	of       part // what the arguments after a sandbox are; nil: there are none, or more sandboxes
+	of       part // lists the choices for the arguments after a sandbox; nil: there are no such arguments, or they are sandboxes
 	andFiles bool // files of this machine are choices, too
 }
 
@@ -72,8 +72,8 @@ func liveArguments(command string) (liveArgument, bool) {
 	return liveArgument{}, false
 }
 
-// addLiveCompletion lets shells complete what the service has, and the values of flags. It
-// takes time that only completion needs.
+// addLiveCompletion lets shells complete names that the service knows, and the values of flags. Call it only for
+// a completion, because it takes time.
 func addLiveCompletion(f *cmdutil.Factory, root *cobra.Command) {
 	complete := func(cmd *cobra.Command, flag string, choose cobra.CompletionFunc) {
 		_, has := cmd.GetFlagCompletionFunc(flag)
@@ -136,7 +136,7 @@ func (a liveArgument) complete(f *cmdutil.Factory) cobra.CompletionFunc {
 		defer cancel()
 		list := a.list
 		if a.of != nil && len(args) > 0 {
-			list = a.of.in(args[0])
+			list = a.of.listIn(args[0])
 		}
 		var choices []string
 		for _, choice := range f.Complete(ctx, cmd, list) {
@@ -169,8 +169,8 @@ func sandboxes(states ...api.SandboxState) live {
 	}
 }
 
-// in returns a list of what is in a sandbox that runs: one that is paused is left alone.
-func (p part) in(id string) live {
+// listIn returns a list of the items of a running sandbox. It leaves a paused sandbox alone.
+func (p part) listIn(id string) live {
 	return func(ctx context.Context, conn *cmdutil.Connection) (choices []string, err error) {
 		info, err := conn.Info(ctx, id)
 		if err != nil || info.State != api.StateRunning {
@@ -202,7 +202,7 @@ func completeContexts(f *cmdutil.Factory) cobra.CompletionFunc {
 		if len(args) == 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return liveArgument{list: part(contexts).in(args[0]), isMany: true}.complete(f)(cmd, nil, word)
+		return liveArgument{list: part(contexts).listIn(args[0]), isMany: true}.complete(f)(cmd, nil, word)
 	}
 }
 

@@ -50,7 +50,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// wanted returns the values that the flag accepts. Flags of e2bctl say it in their own errors.
+// wanted returns the values that the flag accepts. The errors of e2bctl's own flags name them already.
 func wanted(invalid *pflag.InvalidValueError) error {
 	if _, ok := errors.AsType[*strconv.NumError](invalid); !ok {
 		return invalid.Unwrap()

@@ -1,5 +1,5 @@
 // Manual writes the manual of e2bctl, a page for each command. It is a program of its own so that e2bctl does
-// not link what writes pages.
+// not link the code that writes pages.
 //
 //	go run ./cli/manual -markdown cli/manual   # what is read in the repository: make manual
 //	go run ./cli/manual -man DIR               # for man, in section 1

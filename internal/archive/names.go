@@ -17,12 +17,12 @@ import (
 // that the second would replace the first.
 var ErrSameName = errors.New("the file system of the target does not tell it from another name of the archive")
 
-// names finds names of one archive that are one name on the target's file system, as on macOS or
-// Windows. Such names differ only in case or, except on Windows, in the encoding of accents.
+// names finds different names of one archive that the target's file system takes for the same name, as on macOS
+// or Windows. Such names differ only in case or, except on Windows, in the encoding of accents.
 type names struct {
 	seed    maphash.Seed
 	seen    map[uint64]uint64 // maps the hash of a folded name to the hash of its spelling
-	decided bool              // the file system was tested; seen is then nil if it tells names apart
+	decided bool              // the file system was tested; seen is then nil if it distinguishes names
 }
 
 // check returns an error if name, or a directory on its way, was seen in another spelling.
@@ -51,7 +51,7 @@ func (n *names) check(name string) error {
 	return nil
 }
 
-// learn tests, with a name that was just written, whether the file system tells names apart.
+// learn tests, with a name that was just written, whether the file system distinguishes names.
 func (n *names) learn(root *os.Root, name string) {
 	if n.decided {
 		return
@@ -71,8 +71,8 @@ func (n *names) learn(root *os.Root, name string) {
 	}
 }
 
-// fold returns a form that is the same for all names that are one on such a file system. Windows
-// tells encodings of accents apart, so fold keeps them there.
+// fold returns a form that is equal for all names that are the same on such a file system. Windows distinguishes
+// encodings of accents, so fold keeps them there.
 func fold(name string) string {
 	name = strings.ToLower(strings.ToUpper(name))
 	if runtime.GOOS == "windows" {

@@ -49,8 +49,8 @@ type pathDir struct {
 	name string   // path from root
 	open *os.Root // nil until an entry is put in, and while maxOpenDirs below it are open
 
-	// The mode and time of a directory with an entry of its own are set when it is
-	// left: its mode could prevent writing into it, and writing would change its time.
+	// The mode and the time of a directory with an entry of its own are set after its content is written: its
+	// mode could prevent writing into it, and writing would change its time.
 	listed  bool
 	mode    fs.FileMode
 	modTime time.Time
@@ -165,7 +165,7 @@ func (u *Unpacker) leave(dir string) error {
 		if !last.listed {
 			continue
 		}
-		parent, err := u.at(i - 1)
+		parent, err := u.openAt(i - 1)
 		if err != nil {
 			return err
 		}
@@ -180,7 +180,7 @@ func (u *Unpacker) leave(dir string) error {
 // enter returns the directory dir, and makes missing ones. dir is the last directory of
 // the path, or below it.
 func (u *Unpacker) enter(dir string) (*os.Root, error) {
-	parent, err := u.at(len(u.path) - 1)
+	parent, err := u.openAt(len(u.path) - 1)
 	if err != nil || dir == "." {
 		return parent, err
 	}
@@ -198,7 +198,7 @@ func (u *Unpacker) enter(dir string) (*os.Root, error) {
 			return nil, err
 		}
 		u.path = append(u.path, pathDir{name: dir[:entered+len(base)]})
-		if parent, err = u.at(len(u.path) - 1); err != nil {
+		if parent, err = u.openAt(len(u.path) - 1); err != nil {
 			return nil, err
 		}
 		entered += len(base) + 1
@@ -206,9 +206,9 @@ func (u *Unpacker) enter(dir string) (*os.Root, error) {
 	return parent, nil
 }
 
-// at opens the directory at index i of the path (-1 means root), and as many above it
-// as may be open: they are needed next on the way up.
-func (u *Unpacker) at(i int) (*os.Root, error) {
+// openAt opens the directory at index i of the path (-1 means root). It also opens as many of the directories above
+// it as may be open, because these are needed next on the way up.
+func (u *Unpacker) openAt(i int) (*os.Root, error) {
 	first := i
 	for first >= 0 && u.path[first].open == nil {
 		first--
@@ -246,9 +246,9 @@ func (u *Unpacker) symlink(parent *os.Root, name string, header *tar.Header) err
 	return replace(parent, base, func() error { return parent.Symlink(target, base) })
 }
 
-// LeadsOut reports whether a link in dir may lead out of root. No part of dir is a
-// link, so steps upwards from there can be counted. After a name in target they cannot:
-// the name may be a link, with another directory above it.
+// LeadsOut reports whether a link in dir may lead out of root. No part of dir is a link, so LeadsOut can count
+// the steps upwards at the beginning of target. It cannot count steps that follow a name: the name may be a link
+// that leads elsewhere.
 func LeadsOut(dir, target string) bool {
 	if filepath.IsAbs(target) || !filepath.IsLocal(filepath.Join(dir, target)) {
 		return true

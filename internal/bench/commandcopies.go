@@ -55,7 +55,7 @@ func smallFiles(n int) func(dir string) (string, error) {
 	}
 }
 
-// withSource measures copies of what prepare makes in a directory.
+// withSource measures copies of the files that prepare makes in a directory.
 func withSource(prepare func(dir string) (string, error), measure func(dir, source string) (result, error)) (r result, err error) {
 	dir, err := os.MkdirTemp("", "bench-")
 	if err != nil {

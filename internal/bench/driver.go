@@ -20,9 +20,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// driver is the program that runs in kernels, with the Python of sandboxes, but
-// on the host and used over its socket: it shows the cost of code without a
-// sandbox around it.
+// driver is the program that runs in kernels, with the Python of sandboxes, but on the host. It is used over its
+// socket, and shows the cost of code without a sandbox.
 type driver struct {
 	cmd       *exec.Cmd
 	directory string

@@ -94,8 +94,8 @@ func (b *bench) built(anew bool) measurement {
 	}
 }
 
-// layered measures the first sandbox of a template made from a template that was made
-// from another, and so on.
+// layered measures the first sandbox of a template at the end of a chain of templates, each made from the one
+// before.
 func (b *bench) layered(ctx context.Context, runs int) (r result, err error) {
 	err = keeping(ctx, func(client *sandbox.Client) error {
 		at := func(n int) string { return fmt.Sprintf("layer%d", n) }

@@ -110,7 +110,7 @@ func (b *bench) saved(files int, size int64) measurement {
 	}
 }
 
-// copied is its floor.
+// copied measures the floor of saved: copying the same files.
 func copied(files int, size int64) measurement {
 	return func(ctx context.Context, runs int) (_ result, err error) {
 		dir, err := os.MkdirTemp("", "e2bctl-bench-")

@@ -16,8 +16,7 @@ type row struct {
 	// floor may be nil; floorName describes it.
 	floor     measurement
 	floorName string
-	// elsewhere is the measurement of others; the README has their names and the
-	// dates.
+	// elsewhere is the figure of another project; the README has its name and date.
 	elsewhere string
 }
 
@@ -65,7 +64,7 @@ func (b *bench) rows() []row {
 	}...)
 }
 
-// startRows measure sandboxes from their creation to what they first answer.
+// startRows measure sandboxes from their creation to their first answer.
 func (b *bench) startRows() []row {
 	return []row{
 		{
@@ -121,7 +120,7 @@ func (b *bench) callRows() []row {
 	}
 }
 
-// transferRows measure much that goes in or out of a sandbox.
+// transferRows measure large transfers into and out of a sandbox.
 func (b *bench) transferRows() []row {
 	return []row{
 		{

@@ -14,11 +14,10 @@ type TooManyError struct{ Max int }
 
 func (e *TooManyError) Error() string { return fmt.Sprintf("the JSON has more than %d values", e.Max) }
 
-// Unmarshal is [json.Unmarshal] for a document of at most the given number of values. If
-// there are more, it decodes nothing and returns a [*TooManyError]. It counts the
-// document and what is nested in it down to depth, where depth 1 means the elements of
-// an array or the members of an object. Values nested deeper than the type of to, where a
-// [json.RawMessage] keeps the text, cost nothing.
+// Unmarshal works like [json.Unmarshal] for a document of at most the given number of values. If there are more,
+// it decodes nothing and returns a [*TooManyError]. It counts the document and what is nested in it down to
+// depth, where depth 1 means the elements of an array or the members of an object. Values nested deeper than the
+// type of to, where a [json.RawMessage] keeps the text, cost nothing.
 func Unmarshal(data []byte, to any, values, depth int) error {
 	if exceeds(data, values, depth) {
 		return &TooManyError{values}
@@ -26,8 +25,8 @@ func Unmarshal(data []byte, to any, values, depth int) error {
 	return json.Unmarshal(data, to)
 }
 
-// exceeds counts what begins a value: a bracket or a brace, or a comma. An empty
-// container counts as if it had a value. Invalid JSON is found later.
+// exceeds counts the characters that begin a value: brackets, braces and commas. An empty container counts as if
+// it had a value. Invalid JSON is found later.
 func exceeds(data []byte, values, depth int) bool {
 	n, level := 1, 0
 	for i := 0; i < len(data); i++ {

@@ -29,7 +29,7 @@ func Check(t *testing.T) {
 	sandboxtest.New(t, local.WithWarm(0))
 }
 
-// skipExamples adds the examples to what the flag -skip names.
+// skipExamples adds the examples to the names in the flag -skip.
 func skipExamples(t *testing.T) {
 	skip := flag.Lookup("test.skip").Value
 	pattern := "^Example"

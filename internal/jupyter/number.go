@@ -7,9 +7,8 @@ import (
 	"strings"
 )
 
-// Number is a number in JSON that a kernel wrote. JSON has no NaN and no infinities:
-// there they are the strings "nan", "inf" and "-inf". A missing number is null there, and
-// becomes NaN here.
+// Number is a number that a kernel wrote in JSON. JSON has no NaN and no infinities, so kernels write the
+// strings "nan", "inf" and "-inf". For a missing number they write null, which becomes NaN.
 type Number float64
 
 // UnmarshalJSON refuses anything that is not a number.

@@ -95,8 +95,8 @@ func codeRequest(code jupyter.ExecuteRequest, h Handler) request {
 	return request{"execute", code, true}
 }
 
-// answer is the kernel's answer to a request, as it was when the caller stopped waiting: what
-// comes later to an execution that was given up is noted while it is stopped.
+// answer is the kernel's answer to a request at the time when the caller stopped waiting. Later messages of an
+// execution that was given up are handled while it is stopped.
 type answer struct {
 	reply   jupyter.ExecuteReply
 	content json.RawMessage

@@ -37,8 +37,8 @@ type execution struct {
 	messages chan *jupyter.Message // a nil message means that the websocket has ended
 	left     chan struct{}         // closed when messages are no longer read
 
-	// Guarded by Kernel.mu: the websocket is not the one over which it was sent, and
-	// the barrier request with this id was sent after it, unless the id is empty.
+	// resumed means that the websocket is not the one over which the request was sent. If barrier is not empty,
+	// the barrier request with this id was sent after it. Kernel.mu guards both.
 	resumed bool
 	barrier string
 	paused  bool // a pause of the sandbox cut that websocket
@@ -203,7 +203,7 @@ func (e *execution) dismissed(ctx context.Context) error {
 	return fmt.Errorf("the kernel has not answered: %w", context.Cause(ctx))
 }
 
-// lost ends an execution whose outcome is unknown.
+// lost returns the error of an execution whose outcome is unknown.
 func (e *execution) lost(why string) error {
 	e.over = true
 	return fmt.Errorf("%w: %s", ErrLost, why)

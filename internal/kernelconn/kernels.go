@@ -54,7 +54,7 @@ type Timings struct {
 // Kernels are the contexts of a sandbox as its handle knows them, and the
 // connections to their kernels.
 type Kernels struct {
-	Timings Timings // to be changed only before the first call
+	Timings Timings // change it only before the first call
 	options Options
 
 	opening chan struct{} // held by the call that opens a connection or looks up a context

@@ -1,7 +1,6 @@
-// Package lazyregexp has regular expressions that are compiled when they are first
-// used. A package's variables are initialised at every start of a process, and the local
-// cloud starts this binary again for each sandbox. Compiling all expressions then took
-// longer than everything else that runs before main.
+// Package lazyregexp compiles regular expressions when they are first used. A package's variables are
+// initialised at every start of a process, and the local cloud starts this binary again for each sandbox.
+// Compiling all expressions at the start took longer than everything else that runs before main.
 package lazyregexp
 
 import (

@@ -1,5 +1,5 @@
-// Package must ends a test whose preparation failed. Use it where nothing is to be said
-// beside the error; a test that asks what a call returns says so itself.
+// Package must ends a test whose preparation failed. Use it where the error alone explains the failure. A test
+// of the result of a call writes a message of its own.
 package must
 
 import (

@@ -20,8 +20,8 @@ func limit(ci string) time.Duration {
 	return time.Minute
 }
 
-// pause is the time between two checks of Until. It grows from the one to the
-// other, so that a short wait ends at once and a long wait costs little.
+// pause grows from the first to the second time between two checks of Until, so that a short wait ends at once
+// and a long wait costs little.
 const (
 	firstPause = time.Millisecond
 	longPause  = 50 * time.Millisecond

@@ -26,11 +26,10 @@ func SoonAfter(t testing.TB, what string, bound time.Duration, prepare func() fu
 	t.Fatalf("%s took %v, want one of them below %v", what, took, bound)
 }
 
-// Doubling calls f with a time, and then with twice as much again and again until f
-// reports true. It is for tests of a timeout of the product that need something to
-// have happened before the timeout: how long that takes depends on the machine, and f
-// reports whether it had. The test fails if not even more than Limit was enough. what
-// names the necessary event, as in "the code has begun".
+// Doubling calls f with a time, and then again and again with twice the time, until f reports true. It is for
+// tests of a timeout of the product that need an event before the timeout. The time until that event depends on
+// the machine; f reports whether the event came first. The test fails if not even more than Limit was enough.
+// what names the necessary event, as in "the code has begun".
 func Doubling(t testing.TB, what string, first time.Duration, f func(time.Duration) bool) {
 	t.Helper()
 	for d := first; !f(d); d *= 2 {

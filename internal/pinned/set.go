@@ -1,7 +1,6 @@
-// Package pinned has the packages of pip and npm that tests need, at pinned versions
-// with digests. `make deps` fetches them to the user's cache directory, one copy per
-// content of the pins, however many tests and checkouts use them. Tests only look
-// them up, so that no test waits for a package index, or fails with it.
+// Package pinned provides the packages of pip and npm that tests need, at pinned versions with digests. `make
+// deps` fetches them to the user's cache directory, one copy per content of the pins, however many tests and
+// checkouts use them. Tests only look them up, so that no test waits for a package index, or fails with it.
 package pinned
 
 import (
@@ -27,9 +26,8 @@ type Set struct {
 	Name     string     // the name of its directory in the cache
 	Pins     fs.FS      // the files that the commands read; they are copied to the directory first
 	Commands [][]string // they are run in that directory, one after the other
-	// Finish does the remaining work after the commands; nil does nothing. When it
-	// changes, Name must change too: the directory's name depends on all other fields
-	// anyhow.
+	// Finish does the remaining work after the commands; nil does nothing. When it changes, Name must change,
+	// too: the name of the directory depends on all other fields, but not on Finish.
 	Finish func(directory string) error
 }
 

@@ -1,6 +1,6 @@
-// Package pipetest has a real HTTP server for tests, whose connections are pipes within
-// the process, so that server and client live in a bubble of testing/synctest: what
-// they wait for takes no time there, and what they measure is exact.
+// Package pipetest runs a real HTTP server for tests. Its connections are pipes within the process, so that
+// server and client can live in a bubble of testing/synctest. There a wait takes no time, and measured times are
+// exact.
 package pipetest
 
 import (
@@ -35,7 +35,7 @@ func Serve(t testing.TB, handler http.Handler) *http.Transport {
 	return transport
 }
 
-// pipes is a listener for what dial connects.
+// pipes is a listener that accepts the connections of dial.
 type pipes struct {
 	accepted chan net.Conn
 	closed   chan struct{}

@@ -2,5 +2,5 @@
 
 package privatedir
 
-// Check leaves it to the system who can write to a directory of the user's profile.
+// Check returns nil: the system decides who can write to a directory of the user's profile.
 func Check(string) error { return nil }

@@ -12,8 +12,8 @@ import (
 
 // Base is a directory in which directories for e2bctl may be made.
 type Base struct {
-	name     string // in errors
-	variable string // that names another one
+	name     string // the name of the base in errors
+	variable string // the environment variable that names another base
 	find     func() (string, error)
 }
 
@@ -24,7 +24,7 @@ var (
 		cache, err := os.UserCacheDir()
 		return filepath.Join(cache, "e2bctl"), err
 	}}
-	// State is in the directory for what outlives caches, XDG_STATE_HOME.
+	// State is in the directory for data that outlives caches, XDG_STATE_HOME.
 	State = Base{"the state directory", "XDG_STATE_HOME", func() (string, error) {
 		if state := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(state) {
 			return filepath.Join(state, "e2bctl"), nil
@@ -32,8 +32,8 @@ var (
 		home, err := os.UserHomeDir()
 		return filepath.Join(home, ".local", "state", "e2bctl"), err
 	}}
-	// Runtime is in XDG_RUNTIME_DIR, unless that is another user's: after su or sudo
-	// it can be.
+	// Runtime is in XDG_RUNTIME_DIR. If that belongs to another user, as after su or sudo, this base is not
+	// available.
 	Runtime = Base{"XDG_RUNTIME_DIR", "XDG_RUNTIME_DIR", func() (string, error) {
 		runtime := os.Getenv("XDG_RUNTIME_DIR")
 		if runtime == "" {
@@ -51,16 +51,16 @@ var (
 	}}
 )
 
-// Make returns the directory called name in the first of the bases in which this
-// process can write to it, and creates it if it does not exist. A directory that
-// others can write to is an error, and so is one in none of the bases.
+// Make returns the directory called name in the first of the bases in which this process can write to it, and
+// creates it if it does not exist. It returns an error if others can write to the directory, or if no base can
+// have it.
 func Make(name string, bases ...Base) (string, error) {
 	dir, _, err := MakeLasting(name, bases...)
 	return dir, err
 }
 
-// MakeLasting is Make for a directory that is to outlive a restart of the machine, which it
-// does in the first of the bases. The note says why it is in another one, and is "" if it is not.
+// MakeLasting works like Make for a directory that has to outlive a restart of the machine. A directory in the
+// first of the bases does. If the directory is in another base, note is the reason; otherwise it is "".
 func MakeLasting(name string, bases ...Base) (dir, note string, err error) {
 	var refused, variables []string
 	for _, base := range bases {

@@ -1,5 +1,5 @@
-// Package protocol has the facts about E2B's protocol that both the SDK and the
-// local cloud need: ports, headers, and the version and user of the daemon (envd).
+// Package protocol defines the facts about E2B's protocol that both the SDK and the local cloud need: ports,
+// headers, and the version and user of the daemon (envd).
 package protocol
 
 // Ports of a sandbox.
@@ -9,8 +9,7 @@ const (
 	PortJupyter     = 8888  // kernels, over websockets
 )
 
-// OwnPort reports whether a port is one of those that a sandbox serves itself: no program of
-// its user listens there.
+// OwnPort reports whether a sandbox serves a port itself: no program of its user listens there.
 func OwnPort(port int) bool {
 	return port == PortEnvd || port == PortInterpreter || port == PortJupyter
 }
@@ -21,8 +20,8 @@ const (
 	HeaderIdempotency = "Idempotency-Key"          // of a create request that may be repeated
 	HeaderUniqueLabel = "E2bctl-Unique-Label"      // of a create request: the key of a label whose value no other sandbox may have; a local cloud heeds it
 	HeaderNextToken   = "X-Next-Token"             // of an answer with more pages
-	HeaderSandboxID   = "E2b-Sandbox-Id"           // which sandbox a request is for,
-	HeaderSandboxPort = "E2b-Sandbox-Port"         // and which port of it
+	HeaderSandboxID   = "E2b-Sandbox-Id"           // the sandbox that a request is for
+	HeaderSandboxPort = "E2b-Sandbox-Port"         // the port of that sandbox
 	HeaderAccess      = "X-Access-Token"           // for the daemon of a secured sandbox
 	HeaderTraffic     = "E2b-Traffic-Access-Token" // for the ports of a private sandbox
 )
@@ -32,8 +31,8 @@ const (
 // has no such trailer.
 const TrailerOutputHeld = "E2bctl-Output-Held"
 
-// EnvdVersion is the version of envd, the daemon in a sandbox, whose protocol the
-// local cloud speaks. Clients use it to decide what they may ask for.
+// EnvdVersion is the version of envd, the daemon in a sandbox. The local cloud implements the protocol of this
+// version. Clients use it to decide which calls they may make.
 const EnvdVersion = "0.6.13"
 
 // UserID is the id of the account "user" in a sandbox, and of its group.

@@ -1,8 +1,8 @@
 package protocol
 
-// Where a local cloud shows a Pyodide distribution, if it has one, to sandboxes in which pip runs
-// for one of WebAssembly, and the file there that lists its packages. Such a sandbox has the
-// metadata PipFor, which is the id of the other.
+// PyodideDist is the directory in which a local cloud shows its Pyodide distribution, if it has one, to
+// sandboxes in which pip runs for a sandbox of WebAssembly. PyodideLock is the file there that lists its
+// packages. Such a sandbox has the metadata PipFor: the id of the sandbox of WebAssembly.
 const (
 	PyodideDist = "/opt/pyodide"
 	PyodideLock = "pyodide-lock.json"

@@ -63,7 +63,7 @@ def digest(value, max_bytes=None):
 
 
 class _Unkept(dict):
-    """Takes the blobs of a document of which only the hash is wanted."""
+    """Drops the blobs of a document that is only hashed."""
 
     def __setitem__(self, name, view):
         pass
@@ -75,7 +75,7 @@ def _whole(value, max_bytes, blobs):
     except (Unsupported, RecursionError) as e:
         reason = str(e) if isinstance(e, Unsupported) else "it is nested too deep"
         return _document(_opaque(value, reason), careful=True)
-    except Exception as e:  # of an object that is not what it looks like; other values are not affected
+    except Exception as e:  # an object that misleads about its type; other values are not affected
         reason = "looking into it failed: %s" % type(e).__name__ if type(value) in _EXACT else ""
         return _document(_opaque(value, reason), careful=True)
 
@@ -109,7 +109,7 @@ def _distinct(texts):
 
 
 class _Encoder:
-    """Turns a value into what json.dumps writes as a document."""
+    """Turns a value into the tree that json.dumps writes as a document."""
 
     def __init__(self, careful, max_bytes, blobs):
         # careful makes it look for lone surrogates in every str.
@@ -150,7 +150,7 @@ class _Encoder:
         self.left -= size
 
     def fits(self, size):
-        """Refuses what has more bytes than may be sent, before any of it is copied."""
+        """Refuses a value with more bytes than may be sent, before it is copied."""
         if size > self.left:
             raise Unsupported("it has more bytes than may be sent")
 
@@ -222,7 +222,7 @@ class _Encoder:
         return self.items(v, types)
 
     def items(self, v, types):
-        # What JSON can represent itself is passed on unchanged, at the speed of C.
+        # Values that JSON can represent are passed on unchanged, at the speed of C.
         if types <= _SCALARS and not self.careful:
             return v if type(v) in (list, tuple) else list(v)
         if types == {int} and min(v) >= INT64_MIN and max(v) <= INT64_MAX:
@@ -604,7 +604,7 @@ _PLAIN = {
     dict: lambda v: dict(dict.items(v)),
 }
 
-# Py_TPFLAGS_HEAPTYPE, which classes have that were defined in Python.
+# Py_TPFLAGS_HEAPTYPE: the flag of classes that were defined in Python.
 _HEAP_TYPE = 1 << 9
 
 # Classes whose objects store more than attributes.
@@ -657,7 +657,7 @@ def _unmade(t):
     if fielded:
         fixed = [f.name for f in dataclasses.fields(t) if getattr(_attribute(t, f.name), "fset", ...) is None]
         return "its field %s is a property that cannot be set" % fixed[0] if fixed else ""
-    # What is written in C makes its objects itself.
+    # A class written in C makes its objects itself.
     maker = next(base for base in t.__mro__ if isinstance(vars(base).get("__new__"), types.BuiltinFunctionType))
     if not issubclass(t, enum.Enum) and maker not in _STORED:
         return "its class, or one that it extends, is written in C: it has more than a %s" % t.__base__.__name__
@@ -711,7 +711,7 @@ def _zone_name(tz):
 
 
 def _zone_text(tz, offset):
-    """Names a zone where no date tells its offset; None if that is not possible."""
+    """Returns a name for a zone whose offset no date gives; None if there is none."""
     name = _zone_name(tz)
     try:
         if name is not None and _zone(name).utcoffset(None) == tz.utcoffset(None):
@@ -726,12 +726,12 @@ def _zone_text(tz, offset):
 
 
 def _of_pytz(tz):
-    """Says whether pytz made a zone. pandas 2 does so for a name, and takes it for another zone than that of zoneinfo."""
+    """Reports whether pytz made a zone. pandas 2 makes zones of pytz from names, and treats them as different from those of zoneinfo."""
     return getattr(tz, "zone", None) is not None and type(tz).__module__.partition(".")[0] == "pytz"
 
 
 def _pandas_zone(text, pytz):
-    """Returns a zone of pytz if that is wanted and there; else that of the standard library."""
+    """Returns a zone of pytz if it is wanted and installed, else a zone of the standard library."""
     if pytz and text[0] not in "+-":
         try:
             return __import__("pytz").timezone(text)
@@ -753,7 +753,7 @@ def _zone(text):
 
 
 def _descr(descr):
-    """Returns numpy's descr as numpy accepts it, from what JSON made of it."""
+    """Returns numpy's descr in the form that numpy accepts, from its JSON."""
     return [tuple([x[0], x[1] if isinstance(x[1], str) else _descr(x[1])] + [tuple(n) for n in x[2:]]) for x in descr]
 
 
@@ -922,7 +922,7 @@ def _decode_subclass(v):
     if base is not collections.defaultdict and base not in _PLAIN or not issubclass(t, base):
         raise TypeError("the class %s is not a subclass of %s here" % (v["type"], base.__name__))
     out = base.__new__(t) if isinstance(value, (list, set, dict)) else base.__new__(t, value)
-    # As the base does it: what the class overrides may look at attributes that are not there.
+    # With the methods of the base: those of the class may need attributes that are not set yet.
     if isinstance(out, collections.OrderedDict):
         for k in value:
             collections.OrderedDict.__setitem__(out, k, value[k])

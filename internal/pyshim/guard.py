@@ -24,7 +24,7 @@ import types
 
 _state = sys.modules["_e2bctl_state"]
 
-# What is kept for the host from one step.
+# Bounds of the reports that are kept for the host from one step.
 MAX_VIOLATIONS = 100
 MAX_IMPORTS = 1000
 LISTED = 40
@@ -77,7 +77,7 @@ _SCOPE = frozenset((
 _ATTRIBUTE = frozenset(("Attribute.attr", "MatchClass.kwd_attrs"))
 # Fields with other text. The policy checks the name of a module.
 _TEXT = frozenset(("Constant.kind", "Constant.value", "ImportFrom.module", "Interpolation.str"))
-# What rewritten code calls.
+# The functions that rewritten code calls.
 _HELPERS = ("__e2bctl_attribute__", "__e2bctl_module__", "__e2bctl_operation__", "__e2bctl_owner__", "__e2bctl_turns__")
 _HINTS = {
     "__class__": "Use type(x) or isinstance(x, T)",
@@ -143,7 +143,7 @@ class _Policy:
 
 
 def _modules(guard):
-    """Returns what stands in for sys.modules. The guard is in no attribute of it."""
+    """Returns the stand-in for sys.modules. No attribute of it leads to the guard."""
 
     class Modules(dict):
         def __getitem__(self, name):
@@ -227,7 +227,7 @@ class _Guard:
                 setattr(builtins, name, self.builtins[name])
 
     def repair(self):
-        """Restores what code removed, and reports it."""
+        """Restores the parts of the guard that code removed, and reports them."""
         if self not in _transformers():
             _transformers().append(self)
             self.violation("tampering", "transformer", "The check of cells was removed; it is back", "Leave the guard alone")
@@ -458,7 +458,7 @@ class _Guard:
         return self.module(value, value.__name__) if isinstance(value, types.ModuleType) else value
 
     def owner(self, target, name):
-        """Returns an object one of whose attributes is about to be changed in place."""
+        """Returns an object. One of its attributes is about to be changed in place."""
         value = self.getattr(target, name)
         if isinstance(value, types.ModuleType) and not self._unguarded():
             raise self._forbidden(value.__name__)
@@ -522,7 +522,7 @@ class _Guard:
 
 
 def _leads(name):
-    """Reports whether a double-underscore attribute leads further than to a value."""
+    """Reports whether a double-underscore attribute leads to more than a value."""
     return name.startswith("__") and name.endswith("__") and len(name) > 4 and name not in _PROTOCOL
 
 
@@ -806,7 +806,7 @@ def _from_library(frame, fromlist):
 
 
 def _transformers():
-    """Returns where this kernel keeps what rewrites a cell."""
+    """Returns the list of transformers with which this kernel rewrites a cell."""
     transformers = _state._transformers()
     if transformers is None:
         raise NotImplementedError("this kernel has no place for a guard: it needs IPython")
@@ -855,7 +855,7 @@ def disarm():
 
 
 def report():
-    """Answers what was refused and imported since the last call."""
+    """Answers the refusals and imports since the last call."""
     if _armed is None:
         raise RuntimeError("the guard is off")
     return _answer(_armed.report())

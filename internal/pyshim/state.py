@@ -74,7 +74,7 @@ _READ_THROUGH = frozenset((str, bytes, bytearray, list, tuple, dict, set, frozen
 
 
 class _Mark:
-    """The file that a pickle is written to: only its hash is kept."""
+    """A file that keeps only the hash of the pickle that is written to it."""
 
     def __init__(self):
         self.hash = hashlib.sha256()
@@ -112,7 +112,7 @@ def _shell():
 
 
 def _transformers():
-    """Returns the list of what rewrites a cell before it is compiled; None if the
+    """Returns the list of transformers of a cell before it is compiled; None if the
     kernel has no such list."""
     shell = _shell()
     if shell is not None:
@@ -133,7 +133,7 @@ def begin():
     _pending = None
     guard = sys.modules.get("_e2bctl_guard")
     if guard is not None:
-        guard.disarm()  # of a run whose end was cut off
+        guard.disarm()  # a run that could not end may have left it
     os.makedirs(_directory, mode=0o700, exist_ok=True)
     for name in os.listdir(_directory):  # files of calls that were cut off
         os.unlink(os.path.join(_directory, name))
@@ -246,7 +246,7 @@ def _deleted():
 
 
 def changed(max_bytes):
-    """Answers what changes() would, without the values."""
+    """Answers like changes(), without the values."""
     out = [{"name": name, "kind": _kind(document), "size": new.size, "hash": new.hash} for name, document, _, new in _differences(max_bytes)]
     out += [{"name": name, "deleted": True} for name in _deleted()]
     return Reply(codec.encode({"changed": out}))

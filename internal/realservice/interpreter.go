@@ -231,9 +231,9 @@ func (i *interpreter) remove(w http.ResponseWriter, r *http.Request) {
 	answer(w, nil)
 }
 
-// of returns the kernel of a language's context, and creates the context if there
+// kernelOf returns the kernel of a language's context, and creates the context if there
 // is none.
-func (i *interpreter) of(ctx context.Context, language string) (*kernel, error) {
+func (i *interpreter) kernelOf(ctx context.Context, language string) (*kernel, error) {
 	i.creating.Lock()
 	defer i.creating.Unlock()
 	i.mu.Lock()
@@ -275,7 +275,7 @@ func (i *interpreter) execute(w http.ResponseWriter, r *http.Request) {
 		return
 	case request.Language != "":
 		var err error
-		if k, err = i.of(ctx, normalLanguage(request.Language)); err != nil {
+		if k, err = i.kernelOf(ctx, normalLanguage(request.Language)); err != nil {
 			refuse(w, http.StatusInternalServerError, "%v", err)
 			return
 		}

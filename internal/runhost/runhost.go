@@ -26,7 +26,7 @@ type Host interface {
 	// waits for its turn. If ctx ends it returns at once, while the code is
 	// interrupted. It does not look at the reply's status.
 	Execute(ctx context.Context, contextID string, request jupyter.ExecuteRequest, h kernelconn.Handler) (jupyter.ExecuteReply, error)
-	// Attached returns what the handle keeps for package agent, made at its first use.
+	// Attached returns the value that package agent attached to the handle. At the first call, make makes it.
 	Attached(make func() any) any
 }
 

@@ -19,9 +19,9 @@ func special(c rune) bool {
 	return !plain
 }
 
-// Words returns the words of a line that a POSIX shell would only split and unquote, such as
-// words that [Quote] has written: where there is no shell, the program can be started with them
-// directly. ok is false for any other line.
+// Words returns the words of a line that a POSIX shell would only split and unquote, such as words that [Quote]
+// has written. Where there is no shell, a program can be started with these words directly. ok is false for any
+// other line.
 func Words(line string) (words []string, ok bool) {
 	var word strings.Builder
 	begun, escaped, quote := false, false, rune(0)

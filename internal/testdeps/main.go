@@ -1,5 +1,5 @@
-// Testdeps fetches everything that the tests need of the network, for `make deps`, so
-// that no test does. What is there is not fetched again.
+// Testdeps fetches everything that the tests need from the network, for `make deps`, so that no test uses the
+// network. It fetches nothing twice.
 package main
 
 import (

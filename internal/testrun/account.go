@@ -87,8 +87,8 @@ func canBeOrdinary(w io.Writer, ci bool) (bool, error) {
 	return false, nil
 }
 
-// runOf returns the -run flag for the given tests that the -run flag chosen also chooses.
-// some is false if it chooses none of them. Nil tests mean all.
+// runOf returns a -run flag for those of the given tests that the flag chosen also selects. some is false if
+// there are none. Nil tests mean all tests.
 func runOf(tests []string, chosen string) (run string, some bool, err error) {
 	if tests == nil {
 		return chosen, true, nil

@@ -56,7 +56,7 @@ type outcome struct {
 	tests []*test // in the order in which they began
 	skips []skip
 	said  map[string]string // the last log line of each test that has not ended
-	rest  bytes.Buffer      // output that is of no test
+	rest  bytes.Buffer      // output that belongs to no test
 	race  bool              // the output contains a report of the race detector
 	// saysFailed means that the binary exited with status 1: a test, or the code after
 	// all tests, has failed. Any other bad end is in bad.

@@ -19,8 +19,8 @@ type plan struct {
 	plain []string
 	// longest are started first, so that nothing waits for them at the end.
 	longest []string
-	// ordinary are the tests of root's run that an account without rights repeats: by
-	// package, the files of tests or the tests. Nil means the whole package.
+	// ordinary lists, by package, the tests of root's run that an account without rights repeats. An entry names
+	// a test, or a file with tests. Nil means the whole package.
 	ordinary map[string][]string
 	// once are the packages whose failed tests are never repeated, and onceWords are
 	// words in the names of other such tests.

@@ -15,7 +15,7 @@ type Job struct {
 	System     string
 	Run        string // the ID that all jobs of this attempt share
 	Repository string
-	Name       string // and an ID that tells jobs of this name in one run apart
+	Name       string // with an ID that distinguishes jobs of this name in one run
 }
 
 // Find returns the job that this process runs in, from the variables that CI systems set.

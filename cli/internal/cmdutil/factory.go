@@ -1,4 +1,4 @@
-// Package cmdutil has the shared parts of the commands of e2bctl: the Factory that creates
+// Package cmdutil contains the shared parts of the commands of e2bctl: the Factory that creates
 // their dependencies, streams, output, flag values, and the errors that decide the exit
 // status.
 package cmdutil

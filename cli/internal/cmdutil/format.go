@@ -82,7 +82,7 @@ func nameKeys(command string) []string {
 	case "volume create":
 		return []string{"volumeID"}
 	case "volume ls":
-		return []string{"volumeID", "path"} // volumes, or what is in one
+		return []string{"volumeID", "path"} // volumes, or the entries of one
 	case "fs ls", "fs stat":
 		return []string{"path"}
 	case "mcp install":
@@ -166,7 +166,7 @@ func formatted(w io.Writer, v any) (done bool, err error) {
 	return true, nil
 }
 
-// write writes one document as a line, as its name, or as what the filter makes of it.
+// write writes one document as a line, as its name, or as the results of the filter.
 func (r *results) write(document json.RawMessage) error {
 	switch {
 	case r.format == outputName:
@@ -177,7 +177,7 @@ func (r *results) write(document json.RawMessage) error {
 	return newEncoder(r.Writer).Encode(document)
 }
 
-// writeName leaves out those for which the command failed.
+// writeName writes the name in a document. It leaves out targets for which the command failed.
 func (r *results) writeName(document json.RawMessage) error {
 	var members map[string]any
 	if err := json.Unmarshal(document, &members); err != nil {

@@ -43,14 +43,14 @@ func (o *stepOutput) Set(value string) error {
 
 // idFiles are open files for the ID of a sandbox that does not exist yet.
 type idFiles struct {
-	name   string   // where beside will be
+	name   string   // the name that beside gets at the end
 	beside *os.File // nil: none
 	output *os.File // nil: none
 	key    string   // the name of the output
 }
 
-// open opens the files before the sandbox is created, so that a file that cannot be written
-// ends no sandbox. It removes an earlier --name-file, which has the ID of another sandbox.
+// open opens the files before the sandbox is created, so that no sandbox is created if a file cannot be written.
+// It removes an earlier --name-file, which has the ID of another sandbox.
 func (i *idFlags) open() (_ *idFiles, err error) {
 	files := &idFiles{name: i.file, key: string(i.output)}
 	defer func() {

@@ -18,11 +18,12 @@ type IOStreams struct {
 	Out io.Writer // results only
 	Err io.Writer // progress, hints, prompts and errors
 
-	// RawErr is Err byte for byte, for the output of programs in sandboxes. In GitHub Actions
-	// nothing that goes to Err is a command for the runner: text of sandboxes is in errors, too.
+	// RawErr writes to the same place as Err and changes no byte, for the output of programs in sandboxes. In
+	// GitHub Actions, Err changes texts that the runner would take for commands, because errors contain text of
+	// sandboxes.
 	RawErr io.Writer
 
-	// ErrIsFile means that what goes to Err is kept in a file.
+	// ErrIsFile means that standard error is a file.
 	ErrIsFile bool
 
 	InIsTerminal  bool

@@ -6,8 +6,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// AddOfficialName lets a flag of cmd be given by the name, and the shorthand unless that is "",
-// that it has in the official CLI, too. Help does not show them.
+// AddOfficialName adds to a flag of cmd its name in the official CLI, and its shorthand there unless that is "".
+// Help does not show them.
 func AddOfficialName(cmd *cobra.Command, flag, name, shorthand string) {
 	known := cmd.Flags().Lookup(flag)
 	alias := cmd.Flags().VarPF(known.Value, name, shorthand, known.Usage)

@@ -86,8 +86,8 @@ func (s *Services) Of(ctx context.Context, id string) (*Connection, error) {
 		if s.local == nil || !errors.Is(err, api.ErrNoAPIKey) {
 			return conn, err
 		}
-		// Without a key it can only be one of the local cloud, whose error tells the
-		// reason for its end.
+		// Without a key, the sandbox can only belong to the local cloud. The error of that cloud has the reason
+		// for the sandbox's end.
 	}
 	s.factory.usesRunning = true
 	return s.local, nil

@@ -30,7 +30,7 @@ func (p Place) Background(ctx context.Context, want Settings) (record Record, fo
 			}
 		}
 	}
-	if found && !want.met(record) {
+	if found && !want.metBy(record) {
 		return Record{}, false, conflictWith(record)
 	}
 	return record, found, err
@@ -47,8 +47,8 @@ type Settings struct {
 	Flags     []string      // other flags of local up; they do not change a running one
 }
 
-// met reports whether a running local cloud has the wanted settings.
-func (s Settings) met(by Record) bool {
+// metBy reports whether a running local cloud has the wanted settings.
+func (s Settings) metBy(by Record) bool {
 	otherPort := s.Port != 0 && !strings.HasSuffix(by.URL, ":"+strconv.Itoa(int(s.Port)))
 	otherState := s.State != "" && s.State != by.State || s.Ephemeral && by.State != ""
 	otherEngine := s.Engine != "" && s.Engine != by.Engine

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// The locked bytes of the file, by the high half of their offsets. Others cannot read a locked
-// byte, so these are beyond the text, which names the holder of the lock.
+// Two bytes of the file are locked; the constants are the high halves of their offsets. Other processes cannot
+// read a locked byte, so both lie beyond the text that names the holder of the lock.
 const (
 	held  = 1 // locked for as long as a process holds the lock
 	asked = 2 // locked while a process takes the lock, or looks for its holder

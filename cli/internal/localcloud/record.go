@@ -40,7 +40,7 @@ type Record struct {
 	Ask bool `json:"ask,omitempty"`
 	// NotEnforced are the limits that nothing enforces on this machine, each with the reason.
 	NotEnforced []string `json:"notEnforced,omitempty"`
-	// LimitNotes are those of them that were asked for by a flag.
+	// LimitNotes are those of NotEnforced that a flag asked for.
 	LimitNotes []string `json:"limitNotes,omitempty"`
 	// PythonNote describes the missing parts of its sandboxes' Python.
 	PythonNote string `json:"pythonNote,omitempty"`

@@ -81,9 +81,9 @@ func ReadState(ctx context.Context, dir string) (state State, err error) {
 	return state, err
 }
 
-// Survey returns what can be seen of the content of a state directory without opening it: no
-// notes, and no more of its space than the files of layers and uploads. It works for one that is in
-// use, or damaged. One that does not exist is empty.
+// Survey returns the visible content of a state directory without opening it. The result has no notes, and of
+// the space only the files of layers and uploads. Survey also works for a directory that is in use or damaged. A
+// missing directory counts as empty.
 func Survey(ctx context.Context, dir string) (state State, err error) {
 	state.Dir = dir
 	if state.Space, err = surveySpace(ctx, dir); err != nil {

@@ -144,7 +144,7 @@ func (h *holdings) adopt(ctx context.Context, id string) (*held, error) {
 	if err != nil {
 		return nil, err
 	}
-	return h.hold(newHeld(sb, !given), true)
+	return h.addHeld(newHeld(sb, !given), true)
 }
 
 // ofSession returns the sandbox of a session, and makes one if there is none. The
@@ -173,8 +173,8 @@ func (h *holdings) fresh(ctx context.Context) (*held, func(), error) {
 	return h.await(ctx, p)
 }
 
-// restored returns a new sandbox from the checkpoint that options name.
-// It is not prepared again: the checkpoint holds what Prepare did.
+// restored returns a new sandbox from the checkpoint that options name. It is not prepared again: the checkpoint
+// contains the results of Prepare.
 func (h *holdings) restored(ctx context.Context, options []sandbox.CreateOption) (*held, func(), error) {
 	h.mu.Lock()
 	p := h.make(options, nil)
@@ -221,7 +221,7 @@ func (h *holdings) make(options []sandbox.CreateOption, prepare func(context.Con
 	h.work.Go(func() {
 		box, err := h.create(options, prepare)
 		if err == nil {
-			box, err = h.hold(box, false)
+			box, err = h.addHeld(box, false)
 		}
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -282,9 +282,9 @@ func (h *holdings) create(options []sandbox.CreateOption, prepare func(context.C
 	return box, nil
 }
 
-// hold adds a sandbox to those that the server holds, and counts a call of it if it is for one. If another call
-// connected to the same sandbox first, hold returns that.
-func (h *holdings) hold(box *held, forCall bool) (*held, error) {
+// addHeld adds a sandbox to those that the server holds, and counts a call of it if it is for one. If another call
+// connected to the same sandbox first, addHeld returns that.
+func (h *holdings) addHeld(box *held, forCall bool) (*held, error) {
 	h.mu.Lock()
 	other, closed := h.held[box.ID()], h.closed
 	kept := box

@@ -91,8 +91,8 @@ func (p *proxies) connectOne(ctx context.Context, proxy Proxy) ([]agent.Tool, er
 	defer cancel()
 	cmd := exec.Command(proxy.Command[0], proxy.Command[1:]...) //nolint:noctx // it outlives this call; close ends it
 	cmd.Env = append([]string{}, proxy.Env...)
-	// Its stderr is discarded, by os/exec itself: it may have secrets in it, and a pipe would keep close waiting for
-	// whatever the command leaves behind.
+	// os/exec itself discards its stderr. It may contain secrets, and with a pipe close would wait for the
+	// processes that the command leaves behind.
 	client := sdk.NewClient(&sdk.Implementation{Name: "e2bctl", Version: p.config.Version}, &sdk.ClientOptions{Logger: p.config.Logger})
 	session, err := client.Connect(ctx, &sdk.CommandTransport{Command: cmd}, nil)
 	if err != nil {

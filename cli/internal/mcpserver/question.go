@@ -170,8 +170,8 @@ type asking struct {
 	no     []string // hosts that were refused since refused was last called
 }
 
-// by sends questions to ask until the returned function is called.
-func (a *asking) by(ask question) func() {
+// sendTo sends questions to ask until the returned function is called.
+func (a *asking) sendTo(ask question) func() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	one := &ask

@@ -30,7 +30,7 @@ type shell struct {
 type shellCall struct {
 	mark  []byte // begins the line at the end
 	out   *stream
-	line  []byte // what has arrived that may be the line at the end
+	line  []byte // received bytes that may belong to the line at the end
 	found bool   // the mark has arrived: line follows it
 	ended bool   // the whole line at the end has arrived
 	done  chan shellStatus

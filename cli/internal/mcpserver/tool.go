@@ -62,7 +62,7 @@ func (e *endpoint) run(ctx context.Context, req *sdk.CallToolRequest, id string,
 	}
 	c.box = box
 	defer release()
-	defer box.asked.by(ask)()
+	defer box.asked.sendTo(ask)()
 	err = do(context.WithValue(ctx, questionKey{}, ask), c)
 	if errors.Is(err, sandbox.ErrGone) {
 		e.sandboxes.letGo(box)

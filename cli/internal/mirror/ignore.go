@@ -11,7 +11,7 @@ import (
 // ignoreFile is the name of the files whose patterns are honoured.
 const ignoreFile = ".gitignore"
 
-// stagingPrefix begins the name of the directory in which files wait that come from a sandbox.
+// stagingPrefix begins the name of the directory in which files from a sandbox wait until they are complete.
 const stagingPrefix = ".e2bctl-sync-"
 
 // rule is one pattern, as gitignore(5) describes it.
@@ -26,7 +26,7 @@ type rule struct {
 type rules struct {
 	exclude []rule            // patterns of the command line, which come before all others
 	files   map[string][]rule // the patterns of each .gitignore, by its directory
-	dirs    map[string]bool   // what was found out about directories
+	dirs    map[string]bool   // cached results for directories
 }
 
 func newRules(exclude []string) *rules {
@@ -104,7 +104,7 @@ func parseRules(lines []string) (all []rule) {
 		r.anchored = strings.Contains(line, "/")
 		line = strings.TrimPrefix(line, "/")
 		if inside, ok := strings.CutSuffix(line, "/**"); ok {
-			line = inside + "/**/*" // all below the directory, and not the directory
+			line = inside + "/**/*" // everything below the directory, but not the directory itself
 		}
 		// Braces are alternatives for the library, and plain characters for git.
 		r.glob = braces.Replace(line)

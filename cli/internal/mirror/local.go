@@ -16,7 +16,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/archive"
 )
 
-// errShrunk means that a file got shorter while it was read. What was sent is thrown away.
+// errShrunk means that a file got shorter while it was read. The data sent so far is discarded.
 var errShrunk = errors.New("the file became shorter while it was read")
 
 // pack writes entries of this machine as a tar stream.
@@ -63,9 +63,9 @@ func packEntry(stream *archive.Writer, root *os.Root, name string, e entry) erro
 	return err
 }
 
-// receive puts entries of an archive into the directory root. The archive comes from a sandbox.
-// It is unpacked beside, and what is complete is then moved to its place, so that a transfer
-// that was cut off leaves no half file.
+// receive puts the entries of an archive into the directory root. The archive comes from a sandbox. It is
+// unpacked into a directory beside, and complete entries are then moved to their places: an interrupted transfer
+// leaves no incomplete file.
 func (m *Mirror) receive(ctx context.Context, root *os.Root, p *plan, from tree, stream io.Reader) (err error) {
 	staging := stagingPrefix + rand.Text()
 	if err := root.Mkdir(staging, 0o700); err != nil {
@@ -116,7 +116,8 @@ func (m *Mirror) receive(ctx context.Context, root *os.Root, p *plan, from tree,
 	return nil
 }
 
-// makeDir makes a directory in which files can be made, or makes that of one that is there.
+// makeDir makes a directory in which this process can make files. If the directory exists, makeDir changes its
+// mode for that.
 func makeDir(root *os.Root, name string) error {
 	err := root.Mkdir(name, 0o700)
 	if !errors.Is(err, fs.ErrExist) {
@@ -132,8 +133,7 @@ func makeDir(root *os.Root, name string) error {
 	return err
 }
 
-// removeLocal removes entries, each directory after what is in it. Directories in which something
-// is left stay.
+// removeLocal removes entries, each directory after its content. A directory that is not empty then stays.
 func removeLocal(root *os.Root, names []string) error {
 	for _, name := range names {
 		err := root.Remove(name)

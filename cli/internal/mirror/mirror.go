@@ -1,5 +1,5 @@
-// Package mirror makes a directory of a sandbox equal to one of this machine, or the other way
-// round. Only what differs is sent. What .gitignore files ignore is neither sent nor removed.
+// Package mirror makes a directory of a sandbox equal to one of this machine, or the other way round. It sends
+// only the differences. Entries that .gitignore files ignore are neither sent nor removed.
 package mirror
 
 import (
@@ -26,29 +26,30 @@ type Mirror struct {
 	Dir     string
 	// Pull makes Local equal to Dir; otherwise Dir is made equal to Local.
 	Pull bool
-	// Delete removes what the source does not have.
+	// Delete removes entries that the source does not have.
 	Delete bool
 	// DryRun changes nothing.
 	DryRun bool
-	// Exclude has patterns as in a .gitignore at the top of the directory. They come before
-	// those of the files.
+	// Exclude lists patterns, as in a .gitignore at the top of the directory. They come before the patterns of
+	// .gitignore files.
 	Exclude []string
-	// MaxBytes and MaxFiles bound what comes from the sandbox; less than 0 means no bound.
+	// MaxBytes and MaxFiles bound the size and the number of files that come from the sandbox. Less than 0 means
+	// no bound.
 	MaxBytes, MaxFiles int64
-	// Skipped is called for what cannot be sent.
+	// Skipped is called for each entry that cannot be sent, with the reason.
 	Skipped func(name, why string)
 	// Progress is called with the number of bytes moved so far. May be nil.
 	Progress func(bytes int64)
 
 	visit func(dir string) error // is called before a directory of this machine is read; may be nil
-	here  *rules                 // those of the last time
+	here  *rules                 // the rules of the last pass
 }
 
 // attempts bounds the tries of a transfer while files get shorter under it.
 const attempts = 5
 
-// Once makes the destination equal to the source, and returns the changes in the order of their
-// names: those that were made, or with DryRun those that would be.
+// Once makes the destination equal to the source, and returns the changes, sorted by name. With DryRun these are
+// the changes that it would make.
 func (m *Mirror) Once(ctx context.Context) (changes []Change, err error) {
 	root, err := m.open()
 	if err != nil {
@@ -151,7 +152,7 @@ func (m *Mirror) apply(ctx context.Context, root *os.Root, from, to tree) ([]Cha
 	return p.changes, nil
 }
 
-// upload sends entries to the sandbox. What was cut off is not unpacked there.
+// upload sends entries to the sandbox. The sandbox does not unpack an incomplete archive.
 func (m *Mirror) upload(ctx context.Context, root *os.Root, p *plan, from tree) error {
 	r, w := io.Pipe()
 	packed := make(chan error, 1)

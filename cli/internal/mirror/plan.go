@@ -27,13 +27,13 @@ type Change struct {
 // plan has the changes that make the destination equal to the source.
 type plan struct {
 	changes []Change // in the order of the names
-	send    []string // entries of the source, each directory before what is in it
-	clear   []string // what is in the way of these, each directory after what is in it
-	remove  []string // what only the destination has, in the same order
+	send    []string // entries of the source, each directory before its content
+	clear   []string // entries in the way of these, each directory after its content
+	remove  []string // entries that only the destination has, in the same order
 }
 
-// newPlan compares two trees. Only with remove, what the source lacks is removed. A directory in
-// which something is ignored stays.
+// newPlan compares two trees. It removes entries that the source lacks only if remove is set. A directory that
+// contains ignored entries stays.
 func newPlan(from, to tree, remove bool) (*plan, error) {
 	p, send := &plan{}, map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(from)) {
@@ -57,7 +57,7 @@ func newPlan(from, to tree, remove bool) (*plan, error) {
 			c.Size = e.size
 		}
 		p.changes = append(p.changes, c)
-		// Directories are sent with what is in them, because that changes their times.
+		// Directories are sent together with their content, because that changes their times.
 		for dir := name; dir != "."; dir = path.Dir(dir) {
 			send[dir] = true
 		}
@@ -78,7 +78,7 @@ func newPlan(from, to tree, remove bool) (*plan, error) {
 	return p, nil
 }
 
-// removeFirst moves what is in directories that are in the way to what is in the way.
+// removeFirst moves the content of directories that are in the way from remove to clear.
 func (p *plan) removeFirst() {
 	if len(p.clear) == 0 {
 		return
@@ -88,7 +88,7 @@ func (p *plan) removeFirst() {
 		cleared[name] = true
 	}
 	var rest []string
-	for _, name := range p.remove { // directories come before what is in them
+	for _, name := range p.remove { // directories come before their content
 		if cleared[path.Dir(name)] {
 			cleared[name] = true
 		} else {

@@ -20,7 +20,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// Statuses of the lines for a directory that is missing, or is no directory.
+// Exit statuses of the command lines for a directory that is missing, or that is no directory.
 const (
 	statusMissing = 102
 	statusNoDir   = 120
@@ -66,8 +66,8 @@ func (r *remote) run(ctx context.Context, line string, stdin io.Reader, stdout i
 	return nil
 }
 
-// read runs a command line, and read with its output. If both
-// fail, the error is that of read, which tells the cause.
+// read runs a command line, and calls read with its output. If both fail it returns the error of read, which
+// names the cause.
 func (r *remote) read(ctx context.Context, line string, stdin io.Reader, read func(io.Reader) error) error {
 	out, in := io.Pipe()
 	done := make(chan error, 1)
@@ -114,9 +114,9 @@ func (r *remote) readIgnoreFiles(ctx context.Context, rules *rules) error {
 	})
 }
 
-// scan reads the directory. What it says comes from the sandbox: no path leads out of the
-// directory, and each is in a directory that was named before it. Links that lead out are left
-// out if inside is set.
+// scan lists the directory. The list comes from the sandbox, so scan checks it: no path leads out of the
+// directory, and each path is in a directory that was listed before. If inside is set, links that lead out are
+// left out.
 func (r *remote) scan(ctx context.Context, ignore []*rules, maxFiles int64, inside bool, skipped func(name, why string)) (tree, error) {
 	all := tree{}
 	err := r.read(ctx, listLine, nil, func(out io.Reader) error {
@@ -160,7 +160,7 @@ func (r *remote) scan(ctx context.Context, ignore []*rules, maxFiles int64, insi
 // maxField bounds one field of a list.
 const maxField = 1 << 14
 
-// field reads what comes before the next NUL.
+// field reads up to the next NUL.
 func field(in *bufio.Reader) (string, error) {
 	text, err := in.ReadSlice(0)
 	if len(text) > maxField {
@@ -169,7 +169,7 @@ func field(in *bufio.Reader) (string, error) {
 	return string(bytes.TrimSuffix(text, []byte{0})), err
 }
 
-// parseEntry reads what listLine prints about a file.
+// parseEntry parses the output of listLine for one file.
 func parseEntry(facts string) (e entry, special bool, err error) {
 	parts := strings.SplitN(facts, " ", 5)
 	if len(parts) != 5 {
@@ -202,8 +202,7 @@ func parseEntry(facts string) (e entry, special bool, err error) {
 	return e, false, err
 }
 
-// remove removes entries, each directory after what is in it. Directories in which something is
-// left stay.
+// remove removes entries, each directory after its content. A directory that is not empty then stays.
 func (r *remote) remove(ctx context.Context, names []string, in tree) error {
 	var files, dirs []string
 	for _, name := range names {

@@ -19,7 +19,7 @@ type entry struct {
 	keeps   bool   // of a directory: something in it is ignored, so it is not removed
 }
 
-// unsendable is the kind of what cannot be sent. What has its name at the destination stays.
+// unsendable is the kind of an entry that cannot be sent. An entry of the same name at the destination stays.
 const unsendable = fs.ModeIrregular
 
 func (e entry) isDir() bool { return e.kind == fs.ModeDir }
@@ -59,8 +59,8 @@ func (t tree) ignored(name string) {
 	}
 }
 
-// scanLocal reads a directory of this machine. It adds the .gitignore files to rules, and leaves out
-// what they or one of others ignore. It calls visit before it reads a directory, unless visit is nil.
+// scanLocal reads a directory of this machine. It adds the .gitignore files to rules, and leaves out entries
+// that they, or one of others, ignore. It calls visit before it reads a directory, unless visit is nil.
 func scanLocal(root *os.Root, rules *rules, others []*rules, visit func(dir string) error, skipped func(name, why string)) (tree, error) {
 	all := tree{}
 	enter := func(dir string) error {

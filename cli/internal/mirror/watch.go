@@ -47,7 +47,7 @@ func (m *Mirror) Watch(ctx context.Context, report func([]Change) error) (err er
 			return err
 		}
 	}
-	// In both directions the watch in the sandbox also says when the sandbox ends.
+	// In both directions the watch in the sandbox also reports the end of the sandbox.
 	there, err := m.Sandbox.Files.Watch(ctx, m.Dir, &sandbox.WatchParams{User: m.User, Recursive: m.Pull})
 	if err != nil {
 		return err
@@ -107,7 +107,7 @@ func (w *watching) run(ctx context.Context, root *os.Root, report func([]Change)
 		if err := w.next(ctx, nil); err != nil {
 			return err
 		}
-		// What comes in a burst is sent together.
+		// Changes of one burst are sent together.
 		for most := time.Now().Add(mostWait); time.Now().Before(most); {
 			err := w.next(ctx, time.After(quiet))
 			if errors.Is(err, errQuiet) {

@@ -12,9 +12,9 @@ type Egress interface {
 	// Dial connects to a host, a name or an address, on behalf of the proxy inside. The proxy
 	// reports an error as denied if it has a method Denied() bool that returns true.
 	Dial(ctx context.Context, host string, port uint16) (net.Conn, error)
-	// Connect connects to the address that the program at the other end of inside wanted to reach:
-	// the local address of inside. It may read from inside to decide, and must then pass on the
-	// bytes read. After an error inside is reset.
+	// Connect connects to the destination of inside, a connection of a program in the sandbox: its destination
+	// is its local address. Connect may read from inside to decide, and must then pass on the bytes read. If
+	// Connect fails the caller resets inside.
 	Connect(ctx context.Context, inside *net.TCPConn) (net.Conn, error)
 	// Answer answers a DNS query. Query and answer are DNS messages, and the answer fits into 512
 	// bytes; nil means no answer. If ctx has ended it immediately answers with a failure.

@@ -49,8 +49,8 @@ type Engine interface {
 
 // Sandbox is a running sandbox. It is safe for concurrent use.
 type Sandbox interface {
-	// Done returns a channel that is closed when the sandbox has ended, or is about to, and Err
-	// gives the reason. Its remains may still be being removed.
+	// Done returns a channel that is closed when the sandbox has ended, or is about to, and Err gives the
+	// reason. The removal of its remains may not be complete.
 	Done() <-chan struct{}
 	// Err returns why the sandbox ended, and nil before its end. No other method returns [ErrGone]
 	// while Err returns nil.
@@ -77,19 +77,18 @@ type Sandbox interface {
 	// to disk. The directory belongs to this user, has mode 0700, and is empty except for the
 	// directory of a SaveMemory. It is for [SandboxOptions].Files.
 	Save(ctx context.Context, dir string) error
-	// SaveLayer is Save, but makes a layer for [SandboxOptions].Layers in dir, an empty directory
-	// of a file system for which CheckLayers returned nil. The returned function complete syncs the
-	// layer, which is usable after that; the sandbox may be thawed earlier. After an error of
-	// SaveLayer or of complete, the content of dir is useless. If the error of SaveLayer matches
-	// the [LackError] of SharedLayers, nothing was written and the caller uses Save instead.
+	// SaveLayer saves the same files as Save, but as a layer for [SandboxOptions].Layers in dir, an empty
+	// directory of a file system for which CheckLayers returned nil. The returned function complete syncs the
+	// layer, and only then it can be used. The sandbox may be thawed before. After an error of SaveLayer or of
+	// complete, the content of dir is useless. If the error of SaveLayer matches the [LackError] of
+	// SharedLayers, nothing was written and the caller uses Save instead.
 	SaveLayer(ctx context.Context, dir string) (complete func() error, err error)
-	// SaveMemory writes the memory of a frozen sandbox to dir, an empty directory like that of
-	// Save, and syncs it. The memory is that of its processes and everything that they have open,
-	// except connections from outside. Processes may run for a moment before SaveMemory, but not
-	// between it and Thaw: the files that match this memory are those of a later Save. The
-	// directory is for [SandboxOptions].Memory. After an error the sandbox is frozen, or has ended.
-	// Only an engine that promises [SavedMemory] supports it; others return an error that matches
-	// [errors.ErrUnsupported].
+	// SaveMemory writes the memory of a frozen sandbox to dir, an empty directory like that of Save, and syncs
+	// it. The memory is that of its processes and everything that they have open, except connections from
+	// outside. Processes may run for a moment before their memory is written, but not between that and Thaw. So
+	// only a Save after SaveMemory saves the files that match the memory. The directory is for
+	// [SandboxOptions].Memory. After an error the sandbox is frozen, or has ended. Only an engine that promises
+	// [SavedMemory] supports it; others return an error that matches [errors.ErrUnsupported].
 	SaveMemory(ctx context.Context, dir string) error
 	// Memory returns the bytes of memory in use that cannot be reclaimed; 0 means unknown.
 	Memory() int64
@@ -119,8 +118,8 @@ type SandboxOptions struct {
 	// Egress connects the sandbox to the outside. If it is nil there is no egress, and none can be
 	// set later.
 	Egress Egress
-	// Tell is called with each report of the daemon inside, a line of JSON of at most some KiB,
-	// from one goroutine. The line is not trusted. A nil Tell discards reports.
+	// Tell is called with each report of the daemon in the sandbox. A report is one line of JSON of a few KiB at
+	// most, and is not trusted. Only one goroutine calls Tell. A nil Tell discards reports.
 	Tell func(line []byte)
 	// Layers are directories made by SaveLayer, UnpackTar or Merge, lowest first: the sandbox sees
 	// their files below those that it writes. Any number of sandboxes share them. They are only
@@ -139,9 +138,9 @@ type SandboxOptions struct {
 	// Image makes the sandbox from a container image, without any programs of this machine. If it
 	// is nil the engine shows its own choice of programs.
 	Image *Image
-	// Authority is the PEM certificate of an authority that programs in the sandbox trust in
-	// addition to the machine's. [Sandbox].Save does not save it. Where a sandbox cannot be shown
-	// one the error is the [LackError] of HeaderRules.
+	// Authority is the PEM certificate of an authority that programs in the sandbox trust in addition to the
+	// machine's. [Sandbox].Save does not save it. If the sandbox cannot have one, the error is the [LackError]
+	// of HeaderRules.
 	Authority []byte
 	// Volumes are directories that the sandbox shares with others and with the host. [Sandbox].Save
 	// does not save their content. Where volumes are impossible the error is the

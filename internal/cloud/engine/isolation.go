@@ -21,34 +21,34 @@ const (
 
 // Errors of an engine and its sandboxes, for use with errors.Is.
 var (
-	// ErrNoIsolation: the machine refuses something that the requested isolation needs. The error
+	// ErrNoIsolation means that the machine refuses something that the requested isolation needs. The error
 	// is a [*NoIsolationError].
 	ErrNoIsolation = errors.New("no isolation")
-	// ErrPortClosed: nothing in the sandbox listens on that port.
+	// ErrPortClosed means that nothing in the sandbox listens on that port.
 	ErrPortClosed = errors.New("port is closed")
-	// ErrGone: the sandbox has ended.
+	// ErrGone means that the sandbox has ended.
 	ErrGone = errors.New("sandbox is gone")
-	// ErrFrozen: the sandbox is frozen, so nothing in it answers.
+	// ErrFrozen means that the sandbox is frozen, so nothing in it answers.
 	ErrFrozen = errors.New("sandbox is frozen")
-	// ErrEnded: the engine and all its sandboxes have ended.
+	// ErrEnded means that the engine and all its sandboxes have ended.
 	ErrEnded = errors.New("ended")
-	// ErrClosed: the sandbox was ended by Close.
+	// ErrClosed means that the sandbox was ended by Close.
 	ErrClosed = errors.New("closed")
-	// ErrOutOfMemory: envd was killed because the sandbox reached its memory limit.
+	// ErrOutOfMemory means that envd was killed because the sandbox reached its memory limit.
 	ErrOutOfMemory = errors.New("out of memory")
-	// ErrProcessesLeft: some processes could not be ended, because there are no namespaces and no
+	// ErrProcessesLeft means that some processes could not be ended, because there are no namespaces and no
 	// control groups to end them.
 	ErrProcessesLeft = errors.New("processes of a sandbox may still be running")
-	// ErrLinuxOnly: this system does not have the engine.
+	// ErrLinuxOnly means that this system does not have the engine.
 	ErrLinuxOnly = errors.New("it runs on Linux only, with 64 bits")
-	// ErrTooLarge: the configuration of a sandbox is over its bound.
+	// ErrTooLarge means that the configuration of a sandbox is over its bound.
 	ErrTooLarge = errors.New("the configuration of the sandbox is too large")
-	// ErrLimits: a sandbox cannot start within its limits.
+	// ErrLimits means that a sandbox cannot start within its limits.
 	ErrLimits = errors.New("limits too small to start a sandbox in")
-	// ErrOtherMachine: saved memory can be restored only with the same programs, processor and
+	// ErrOtherMachine means that saved memory can be restored only with the same programs, processor and
 	// kernel.
 	ErrOtherMachine = errors.New("its memory cannot be restored here")
-	// ErrTooMany: a limit on connections was reached.
+	// ErrTooMany means that a limit on connections was reached.
 	ErrTooMany = errors.New("too many at once")
 )
 

@@ -10,19 +10,19 @@ import (
 	"golang.org/x/tools/go/analysis"
 )
 
-// Where linters are not heard.
+// exceptions are the files in which some linters are silent.
 var exceptions = []struct {
 	file    *regexp.Regexp
 	linters []string
 }{
 	// Programs write to standard output and end themselves.
 	{regexp.MustCompile(`/(examples|internal/tools)/|/main\.go$`), []string{"forbidigo"}},
-	// What a test leaves open ends with it, and it has a limit of its own.
+	// What a test leaves open ends with the test, which has a limit of its own.
 	{regexp.MustCompile(`_test\.go$`), []string{"errcheck", "bodyclose", "noctx"}},
 }
 
-// allowed reports whether a finding does not count where it is: generated files
-// are as their generator writes them.
+// allowed reports whether a finding does not count in its file. Generated files are the business of their
+// generator.
 func allowed(pass *analysis.Pass, f finding) bool {
 	for _, file := range pass.Files {
 		if file.FileStart <= f.pos && f.pos <= file.FileEnd && ast.IsGenerated(file) {

@@ -22,9 +22,8 @@ type finding struct {
 	message string
 }
 
-// newAnalyzer makes one analyzer of many linters, which reports what they find
-// but for what the repository allows and comments silence, and the comments that
-// silence nothing.
+// newAnalyzer makes one analyzer from many linters. It reports their findings, except those that the repository
+// allows or comments silence. It also reports comments that silence nothing.
 func newAnalyzer(linters []linter) *analysis.Analyzer {
 	all := &analysis.Analyzer{
 		Name: "lint",
@@ -60,7 +59,7 @@ func newAnalyzer(linters []linter) *analysis.Analyzer {
 	return all
 }
 
-// collecting returns a with what it reports as its result.
+// collecting returns a copy of a that returns its reports as its result.
 func collecting(a *analysis.Analyzer) *analysis.Analyzer {
 	c := *a
 	c.ResultType = reflect.TypeFor[[]analysis.Diagnostic]()

@@ -23,19 +23,19 @@ import (
 	"honnef.co/go/tools/stylecheck"
 )
 
-// Every linter is here for a reason.
+// linters lists all linters, each with the reason for it.
 var linters = []linter{
 	{"bodyclose", only(bodyclose.Analyzer)},                             // a response that is not closed holds its connection
 	{"containedctx", only(containedctx.Analyzer)},                       // contexts are arguments, not state
 	{"durationcheck", only(durationcheck.Analyzer)},                     // duration * duration
-	{"errcheck", only(errcheckAnalyzer())},                              // an error that nobody looks at
+	{"errcheck", only(errcheckAnalyzer())},                              // an error that is ignored
 	{"errorlint", only(set(errorlint.NewAnalyzer(), "errorf", "true"))}, // errors.Is and As through every wrap
 	{"forbidigo", only(forbidigoAnalyzer())},                            // output and exits belong to main and to writers passed in
 	{"govet", vet},                                                      // go vet's analyzers: make vet leaves this system to it
 	{"ineffassign", only(ineffassign.Analyzer)},                         // a value that nothing reads
-	{"makezero", only(makezero.NewAnalyzer())},                          // append to a slice that has its length already
+	{"makezero", only(makezero.NewAnalyzer())},                          // append to a slice that already has its length
 	{"misspell", only(misspellAnalyzer)},                                // readers stumble over wrong words
-	{"nilerr", only(nilerr.Analyzer)},                                   // an error found, and nil returned
+	{"nilerr", only(nilerr.Analyzer)},                                   // an error was found, and nil is returned
 	{"noctx", only(noctx.Analyzer)},                                     // every request can be cancelled
 	{"sloglint", only(sloglint.New(&sloglint.Options{ContextOnly: "all", NoMixedArguments: true}))}, // handlers find the trace in the context
 	{"staticcheck", staticcheckAnalyzers()},                                                         // mistakes, and code that can be simpler
@@ -45,8 +45,8 @@ var linters = []linter{
 
 func only(a *analysis.Analyzer) []*analysis.Analyzer { return []*analysis.Analyzer{a} }
 
-// set sets a flag of an analyzer. It panics where there is no such flag or value: then this
-// program is wrong.
+// set sets a flag of an analyzer. It panics if there is no such flag or value, which is a mistake in this
+// program.
 func set(a *analysis.Analyzer, flag, value string) *analysis.Analyzer {
 	if err := a.Flags.Set(flag, value); err != nil {
 		panic(a.Name + ": " + err.Error())
@@ -54,7 +54,7 @@ func set(a *analysis.Analyzer, flag, value string) *analysis.Analyzer {
 	return a
 }
 
-// errcheckAnalyzer lets go of errors that nobody can do anything about.
+// errcheckAnalyzer ignores errors that no caller can handle.
 func errcheckAnalyzer() *analysis.Analyzer {
 	errcheck.DefaultExcludedSymbols = append(errcheck.DefaultExcludedSymbols,
 		"(io.Closer).Close",
@@ -83,8 +83,8 @@ func forbidigoAnalyzer() *analysis.Analyzer {
 	return a
 }
 
-// staticcheckAnalyzers are all of them but those that want a comment on every
-// package and exported name, or other names of receivers and of abbreviations.
+// staticcheckAnalyzers returns all analyzers of staticcheck, except those that require a comment on every
+// package and exported name, or other names for receivers and abbreviations.
 func staticcheckAnalyzers() []*analysis.Analyzer {
 	var analyzers []*analysis.Analyzer
 	for _, a := range slices.Concat(staticcheck.Analyzers, stylecheck.Analyzers, simple.Analyzers, quickfix.Analyzers) {

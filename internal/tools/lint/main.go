@@ -21,9 +21,9 @@ import (
 	"golang.org/x/tools/go/analysis/unitchecker"
 )
 
-// go vet asks for the facts of a package that another one imports, and then
-// remembers it as one without findings (Go 1.26). So a vet of few packages by hand
-// would hide what make lint has to find; but the flags count in what it remembers.
+// go vet asks for the facts of a package that another one imports, and then remembers that the package has no
+// findings (Go 1.26). A later make lint would then miss the findings of a package that was vetted by hand. The
+// flag prevents that, because go vet remembers results by flags.
 var _ = flag.Bool("every-package", false, "the packages to look at are all there are; kept apart from the findings of other runs")
 
 func main() {
@@ -35,8 +35,8 @@ func main() {
 	unitchecker.Main(analyzers...)
 }
 
-// wanted returns the analyzers to run for the configuration that go vet wrote to a
-// file. For a package that go vet only imports, they are those that record facts.
+// wanted returns the analyzers to run for the configuration that go vet wrote to a file. For a package that is
+// only imported by others, these are the analyzers that record facts.
 func wanted(configuration string) ([]*analysis.Analyzer, error) {
 	all := newAnalyzer(linters)
 	if !strings.HasSuffix(configuration, ".cfg") {
@@ -56,8 +56,8 @@ func wanted(configuration string) ([]*analysis.Analyzer, error) {
 	return []*analysis.Analyzer{all}, nil
 }
 
-// withFacts returns the analyzers that record facts about a package, out of a and all
-// that it requires, directly or not.
+// withFacts returns those of a and the analyzers that it requires, directly or not, that record facts about a
+// package.
 func withFacts(a *analysis.Analyzer) []*analysis.Analyzer {
 	var found []*analysis.Analyzer
 	seen := map[*analysis.Analyzer]bool{}

@@ -7,8 +7,7 @@ import (
 	"golang.org/x/tools/go/analysis"
 )
 
-// misspellAnalyzer reports English words that are often written wrong, in names,
-// texts and comments.
+// misspellAnalyzer reports English words that are often misspelled, in names, texts and comments.
 var misspellAnalyzer = &analysis.Analyzer{
 	Name: "misspell",
 	Doc:  "report words that are often misspelled",

@@ -16,8 +16,8 @@ var (
 	nolintForm = regexp.MustCompile(`^//nolint:([\w-]+(?:,\s*[\w-]+)*)\s*//\s*\S`)
 )
 
-// silencer is a comment that silences linters where it stands: on its own line,
-// and, when it stands above a node and in its column, in all of the node.
+// silencer is a comment that silences linters on its own line. If it is above a node, in the same column, it
+// silences them in all of the node.
 type silencer struct {
 	comment  *ast.Comment
 	linters  []string
@@ -26,8 +26,8 @@ type silencer struct {
 	used     map[string]bool
 }
 
-// silence removes the findings that comments silence, and adds those about the
-// comments themselves: each names its linters and its reason, and is needed.
+// silence removes the findings that comments silence. It adds findings about these comments: each must name its
+// linters and its reason, and must be needed.
 func silence(pass *analysis.Pass, findings []finding, linters []linter) []finding {
 	var comments []*silencer
 	var wrong []finding
@@ -58,8 +58,8 @@ func silence(pass *analysis.Pass, findings []finding, linters []linter) []findin
 	return append(findings, wrong...)
 }
 
-// silencersOf returns the comments of a file that silence linters, and findings
-// about those that do not say which or why.
+// silencersOf returns the comments of a file that silence linters, and findings about those comments that lack
+// the linters or the reason.
 func silencersOf(fset *token.FileSet, file *ast.File) (comments []*silencer, malformed []finding) {
 	for _, group := range file.Comments {
 		for _, comment := range group.List {
@@ -83,8 +83,8 @@ func silencersOf(fset *token.FileSet, file *ast.File) (comments []*silencer, mal
 	return comments, malformed
 }
 
-// endBelow is the last line of the nodes that start in a column of the line after
-// the given one, and the given one when none does.
+// endBelow returns the last line of the nodes that start in a column of the line after the given one. If there
+// are none it returns the given line.
 func endBelow(lines *token.File, file *ast.File, line, column int) int {
 	end := line
 	ast.Inspect(file, func(n ast.Node) bool {

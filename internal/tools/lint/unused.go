@@ -7,8 +7,8 @@ import (
 	"honnef.co/go/tools/unused"
 )
 
-// unusedAnalyzer reports what nothing uses in a package with its tests: go vet
-// asks for findings of no package without its tests, where it has some.
+// unusedAnalyzer reports unused code in a package with its tests. If a package has tests, go vet asks for
+// findings only together with them.
 var unusedAnalyzer = &analysis.Analyzer{
 	Name:     "unused",
 	Doc:      "report constants, variables, functions, types and fields that nothing uses",

@@ -39,8 +39,8 @@ import (
 	"golang.org/x/tools/go/analysis/passes/waitgroup"
 )
 
-// vet has the analyzers of go vet, and one that inlines calls of functions marked
-// with //go:fix. It lacks loopclosure: that mistake needs Go before 1.22.
+// vet lists the analyzers of go vet, and one that inlines calls of functions marked with //go:fix. It lacks
+// loopclosure: that mistake needs Go before 1.22.
 var vet = []*analysis.Analyzer{
 	appends.Analyzer,
 	asmdecl.Analyzer,

@@ -68,7 +68,7 @@ func run(ctx context.Context, include, out, module string, files []string) error
 	return nil
 }
 
-// generate runs one plugin and writes the files that it answers with.
+// generate runs one plugin and writes the files in its answer.
 func generate(ctx context.Context, plugin string, request *pluginpb.CodeGeneratorRequest, out string) error {
 	input, err := proto.Marshal(request)
 	if err != nil {

@@ -30,8 +30,8 @@ import (
 	"strings"
 )
 
-// platforms are the wheels a sandbox may need: what runs on glibc 2.28 runs on
-// everything newer. Not all of the packages have wheels for musl.
+// platforms are the wheels that a sandbox may need: programs for glibc 2.28 run on everything newer. Not all of
+// the packages have wheels for musl.
 var platforms = [][]string{glibc("x86_64"), glibc("aarch64")}
 
 func glibc(arch string) []string {
@@ -90,8 +90,7 @@ func run(ctx context.Context, in, out string, pythons []string) error {
 
 var condition = regexp.MustCompile(`^python_version (==|<=|>=) "3\.(\d+)"$`)
 
-// wantedBy returns the lines of the input that are for a minor version of Python 3,
-// without their markers.
+// wantedBy returns the lines of the input for a minor version of Python 3, without their markers.
 func wantedBy(wanted string, minor int) (string, error) {
 	var lines []string
 	for line := range strings.Lines(wanted) {
@@ -128,7 +127,7 @@ func wantedBy(wanted string, minor int) (string, error) {
 	return strings.Join(lines, ""), nil
 }
 
-// resolve adds what pip would install, without installing it.
+// resolve adds the packages that pip would install, without installing them.
 func (l lock) resolve(ctx context.Context, wanted, python string, minor int, tags []string) error {
 	directory, err := os.MkdirTemp("", "pylock-")
 	if err != nil {
@@ -195,8 +194,8 @@ func (l lock) resolve(ctx context.Context, wanted, python string, minor int, tag
 	return nil
 }
 
-// format writes the lines sorted by name, each with the marker of the Python
-// versions it is for. Versions are contiguous: an index only moves forward.
+// format writes the lines sorted by name, each with a marker for its versions of Python. Versions are
+// contiguous: an index only moves forward.
 func (l lock) format(wanted string, minors []int) []byte {
 	var text bytes.Buffer
 	text.WriteString("# Written by pylock (internal/tools); do not edit. Wanted:\n")

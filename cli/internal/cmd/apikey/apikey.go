@@ -1,4 +1,4 @@
-// Package apikey has e2bctl api-key: the keys with which programs use a service.
+// Package apikey implements e2bctl api-key: the keys with which programs use a service.
 package apikey
 
 import (

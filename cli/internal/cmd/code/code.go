@@ -1,4 +1,4 @@
-// Package code has e2bctl code: code in the kernels of a sandbox.
+// Package code implements e2bctl code: code in the kernels of a sandbox.
 package code
 
 import (

@@ -39,7 +39,7 @@ func (c *codeWriter) Write(p []byte) (int, error) {
 	for len(text) > 0 && utf8.FullRune(text) {
 		r, size := utf8.DecodeRune(text)
 		text = text[size:]
-		if c.shown(r) {
+		if c.isShown(r) {
 			out = utf8.AppendRune(out, r)
 		}
 	}
@@ -63,11 +63,11 @@ func (c *codeWriter) println(text string) error {
 	return err
 }
 
-// shown reports whether the next character is part of the text. Only control
+// isShown reports whether the next character is part of the text. Only control
 // sequences are left out as a whole, because they end after a few characters.
 // The text of other sequences stays, without the characters that make a
 // terminal obey it.
-func (c *codeWriter) shown(r rune) bool {
+func (c *codeWriter) isShown(r rune) bool {
 	state := c.state
 	c.state = noEscape
 	switch {

@@ -44,7 +44,7 @@ type console struct {
 	search  search
 	// complete returns the line and the cursor after the tab key; nil: the key does nothing.
 	complete func(line string, cursor int) (string, int)
-	reading  context.Context //nolint:containedctx // of the line that is being read: an io.Reader has no other way
+	reading  context.Context //nolint:containedctx // it belongs to the line that is being read: an io.Reader cannot take one
 }
 
 // openConsole makes the terminal raw, and follows its keys until the process ends. restore may be
@@ -72,7 +72,7 @@ func openConsole(ios *cmdutil.IOStreams, history term.History) (c *console, rest
 	return c, restore, nil
 }
 
-// Read and Write are the terminal of the editor.
+// Read and Write give the editor access to the terminal.
 func (c *console) Read(p []byte) (int, error) {
 	key, err := c.keys.read(c.reading)
 	return copy(p, key), err
@@ -97,7 +97,7 @@ func (c *console) edit(ctx context.Context, prompt string, read func() (string, 
 		c.editor.History = c.history
 	}
 	if cols, rows, err := term.GetSize(int(c.size.Fd())); err == nil && cols > 0 {
-		_ = c.editor.SetSize(cols, rows) // of no line that is on the screen: it cannot fail
+		_ = c.editor.SetSize(cols, rows) // no line is on the screen, so it cannot fail
 	}
 	c.editor.SetPrompt(prompt)
 	c.reading, c.keys.aborted = ctx, false

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	maxCells     = 1000     // that the history keeps
-	maxCellBytes = 64 << 10 // of one that it keeps
+	maxCells     = 1000     // number of cells in the history
+	maxCellBytes = 64 << 10 // bytes of one cell in the history
 )
 
 // noHistory keeps no lines.

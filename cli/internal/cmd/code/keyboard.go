@@ -28,7 +28,7 @@ type keyboard struct {
 const (
 	ctrlC     = 0x03
 	abortKey  = 0x07        // for the line editor, which cannot tell Ctrl-C from Ctrl-D
-	maxAhead  = 64 << 10    // what is typed while code runs
+	maxAhead  = 64 << 10    // bytes that are typed while code runs
 	maxKey    = 32          // bytes of an escape sequence
 	pasteKey  = "\x1b[200~" // before pasted text
 	pastedKey = "\x1b[201~" // after it

@@ -88,7 +88,7 @@ type prompt struct {
 	deaf   bool   // the kernel answers no questions about code
 	cell   string // the lines before the one that is being read
 	images imageSaver
-	hinted bool // it was said how to keep pictures
+	hinted bool // the hint how to keep pictures was printed
 }
 
 func newPrompt(opts *kernelOptions, sb *sandbox.Sandbox) *prompt {
@@ -132,7 +132,7 @@ func (p *prompt) run(ctx context.Context) (err error) {
 			continue
 		}
 		if err := p.history.keep(cell); err != nil {
-			p.say("e2bctl: code repl: the history is not kept: " + cmdutil.Message(err))
+			p.printLine("e2bctl: code repl: the history is not kept: " + cmdutil.Message(err))
 		}
 		if err := p.answer(ctx, cell); err != nil {
 			return err
@@ -171,8 +171,8 @@ func (p *prompt) ends(cell string) bool {
 	return false
 }
 
-// say writes a line of this command among the output.
-func (p *prompt) say(text string) {
+// printLine writes a line of this command among the output.
+func (p *prompt) printLine(text string) {
 	p.console.screen.finish()
 	fmt.Fprintln(p.console.screen, text)
 }
@@ -271,7 +271,7 @@ func (p *prompt) answer(ctx context.Context, cell string) error {
 		return &cmdutil.OwnError{Err: err, Running: true}
 	}
 	if err != nil {
-		p.say("e2bctl: code repl: " + cmdutil.Message(err))
+		p.printLine("e2bctl: code repl: " + cmdutil.Message(err))
 	}
 	return nil
 }

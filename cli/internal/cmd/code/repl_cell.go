@@ -75,7 +75,7 @@ func (p *prompt) execute(ctx context.Context, cell string) error {
 		return nil
 	case errors.Is(err, errInterrupted): // at a question
 		if raised == nil {
-			p.say("KeyboardInterrupt")
+			p.printLine("KeyboardInterrupt")
 		}
 		return nil
 	}
@@ -154,7 +154,7 @@ func (p *prompt) keepImages(results []sandbox.Result) error {
 	for _, result := range results {
 		if len(imagesOf(result)) > 0 && p.SaveImages == "" && !p.hinted {
 			p.hinted = true
-			p.say("a picture, which a terminal cannot show: --save-images DIR writes pictures to files")
+			p.printLine("a picture, which a terminal cannot show: --save-images DIR writes pictures to files")
 		}
 	}
 	return err
@@ -175,7 +175,7 @@ func (p *prompt) helpOn(cell string) (name string, source, ok bool) {
 // help shows what the kernel knows of a name.
 func (p *prompt) help(ctx context.Context, name string, source bool) error {
 	if name == "" {
-		p.say("name? shows what the kernel knows of a name, name?? its source, too; Tab completes; the up key brings back earlier code")
+		p.printLine("name? shows what the kernel knows of a name, name?? its source, too; Tab completes; the up key brings back earlier code")
 		return nil
 	}
 	if p.deaf {
@@ -192,7 +192,7 @@ func (p *prompt) help(ctx context.Context, name string, source bool) error {
 		return err
 	}
 	if text == "" {
-		p.say(fmt.Sprintf("the kernel knows no %s", cmdutil.Printable(name)))
+		p.printLine(fmt.Sprintf("the kernel knows no %s", cmdutil.Printable(name)))
 		return nil
 	}
 	return p.stdout.println(strings.TrimRight(text, "\n"))

@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	completeLimit = time.Minute // that somebody waits after the tab key who does not type Ctrl-C
-	maxShown      = 200         // matches
+	completeLimit = time.Minute // longest wait after the tab key, unless Ctrl-C ends it
+	maxShown      = 200         // number of matches
 	indentation   = "    "
 )
 
-// complete handles the tab key. It returns the line and the cursor with the only match inserted,
-// or with the text that all matches begin with. If that adds nothing, complete shows the matches.
+// complete handles the tab key. It returns the line and the cursor with the only match inserted, or with the
+// common beginning of all matches. If that adds nothing, complete shows the matches.
 func (p *prompt) complete(ctx context.Context, line string, cursor int) (string, int) {
 	before, after := unmarked(line[:cursor]), unmarked(line[cursor:])
 	if strings.TrimSpace(before[strings.LastIndexByte(before, '\n')+1:]) == "" {

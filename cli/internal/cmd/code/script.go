@@ -11,8 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// This file runs a Python file as python3 does, with its status and its end, and not as a
-// cell, whose last value is shown.
+// This file runs a Python file as python3 does: with its exit status, and without showing the last value as a
+// cell does.
 
 //go:embed script.py
 var script string

@@ -1,4 +1,4 @@
-// Package doctor has e2bctl doctor: checks of the key, the service and this machine.
+// Package doctor implements e2bctl doctor: checks of the key, the service and this machine.
 package doctor
 
 import (

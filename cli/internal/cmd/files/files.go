@@ -1,4 +1,4 @@
-// Package files has e2bctl fs: the files of a sandbox.
+// Package files implements e2bctl fs: the files of a sandbox.
 package files
 
 import (

@@ -1,4 +1,4 @@
-// Package local has e2bctl local: the local cloud that the other commands share.
+// Package local implements e2bctl local: the local cloud that the other commands share.
 package local
 
 import (

@@ -15,9 +15,9 @@ func addStateDir(cmd *cobra.Command, dir *string) {
 	cmd.Flags().StringVar(dir, "state-dir", "", "the one with the state directory `DIR`; \"\": the first one")
 }
 
-// stateOf returns the state directory that a command is about: dir, whose path is absolute, or if it
-// is "" that of the local cloud that runs, or else of the next one. With it comes the place of that
-// local cloud, and its record, which is the zero one if none runs there.
+// stateOf returns the state directory of a command. That is dir, an absolute path. If dir is "", it is the
+// directory of the running local cloud or, if none runs, of the next one. stateOf also returns the place and the
+// record of that local cloud. The record is zero if the local cloud does not run.
 func stateOf(dir string) (string, localcloud.Record, localcloud.Place, error) {
 	place, err := localcloud.FindFor(dir)
 	if err != nil {
@@ -39,9 +39,8 @@ func stateOf(dir string) (string, localcloud.Record, localcloud.Place, error) {
 	return dir, record, place, err
 }
 
-// absolute returns the one absolute path of a state directory, without symbolic links: the local
-// cloud with a directory is found by its path, which must not depend on the name used for it. ""
-// stays "".
+// absolute returns the absolute path of a state directory, with symbolic links resolved: the local cloud of a
+// directory is found by this path. "" stays "".
 func absolute(dir string) (string, error) {
 	if dir == "" {
 		return "", nil

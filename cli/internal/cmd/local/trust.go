@@ -138,7 +138,7 @@ func findStore(stores []trustStore) (trustStore, error) {
 	return trustStore{}, errors.New("this machine has neither update-ca-certificates nor update-ca-trust: its list of trusted authorities is not one that e2bctl knows; add the file ca.pem beside that of SSL_CERT_FILE in e2bctl local env to it yourself")
 }
 
-// file returns the place in the store of the authority of this user and a domain.
+// file returns the path, in the store, of the authority of this user's cloud with a domain.
 func (s trustStore) file(domain string) string {
 	return filepath.Join(s.dir, fmt.Sprintf("e2bctl-%d-%s%s", os.Getuid(), domain, s.extension))
 }

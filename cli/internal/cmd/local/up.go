@@ -26,7 +26,7 @@ import (
 type upOptions struct {
 	Factory    *cmdutil.Factory
 	Port       uint16
-	OwnPort    bool // the port was named, even as any free one
+	OwnPort    bool // a port was asked for, or any free one
 	Domain     string
 	State      string // "": none, once it has been chosen
 	Ephemeral  bool

@@ -123,7 +123,7 @@ func geminiFile() (string, error) {
 // of the service that are set now. With withKey the key is among them even if it is not set.
 func (c client) variables(withKey bool) []string {
 	candidates := []string{api.EnvAPIKey, api.EnvAPIURL, api.EnvDomain, api.EnvSandboxURL, api.EnvVolumeURL}
-	if c.isolated { // also what finds the local cloud, and the way out to the service
+	if c.isolated { // also the variables that lead to the local cloud, and those of proxies
 		candidates = append(candidates, "E2BCTL_LOCAL", "E2BCTL_PYTHON", "XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_CACHE_HOME", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY")
 	}
 	var names []string

@@ -27,7 +27,7 @@ type format interface {
 	// whether there was one. All other bytes stay. The text has no byte order mark.
 	edit(text []byte, name string, s server) (edited []byte, existed bool, err error)
 
-	// values returns the servers of a text by their names, and all else that it has.
+	// values returns the servers of a text by their names, and all other values.
 	values(text []byte) (servers, rest map[string]any, err error)
 }
 
@@ -41,9 +41,9 @@ type change struct {
 	secrets []string // of the text before
 }
 
-// shown returns the change as a unified diff for a terminal. Stars replace
+// diffText returns the change as a unified diff for a terminal. Stars replace
 // the earlier text's secrets, but for the command and the arguments of s.
-func (c change) shown(path string, before []byte, s server) string {
+func (c change) diffText(path string, before []byte, s server) string {
 	_, text, _ := bytes.Cut(diff.Diff(path, before, path, c.text), []byte("\n")) // the first line is that of the program diff
 	return cmdutil.Printable(string(hide(text, c.secrets, append([]string{s.Command}, s.Args...))))
 }

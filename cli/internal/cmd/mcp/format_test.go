@@ -29,7 +29,7 @@ func TestEdits(t *testing.T) {
 			}
 			made, err := changed(c.format, before, "e2bctl", s)
 			must.Do(t, err)
-			shown := made.shown("FILE", before, s)
+			shown := made.diffText("FILE", before, s)
 			for result, got := range map[string][]byte{file + ".out": made.text, file + ".diff": []byte(shown)} {
 				if os.Getenv("UPDATE_SCRIPTS") != "" {
 					must.Do(t, os.WriteFile(result, got, 0o644))

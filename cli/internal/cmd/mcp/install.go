@@ -166,8 +166,8 @@ func installRun(ctx context.Context, opts *installOptions) error {
 	return err
 }
 
-// program returns the command by which clients start e2bctl. It is the name in
-// a project, and if PATH finds this program by its name; otherwise the path.
+// program returns the command by which clients start e2bctl. In a project, and if PATH leads to this program,
+// the command is the name of e2bctl. Otherwise it is the path of this program.
 func program(isProject bool) (string, error) {
 	const name = "e2bctl"
 	if isProject {
@@ -222,7 +222,7 @@ func install(ctx context.Context, opts *installOptions, file string, s server) (
 		return "", false, nil
 	}
 	if !opts.Quiet || !opts.Yes {
-		fmt.Fprint(opts.IO.Err, made.shown(config.path, config.text, s))
+		fmt.Fprint(opts.IO.Err, made.diffText(config.path, config.text, s))
 	}
 	if !opts.Yes {
 		question := fmt.Sprintf("Write %s?", file)

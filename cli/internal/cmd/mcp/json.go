@@ -18,7 +18,7 @@ type jsonFormat struct {
 	servers   string // the name of that object
 	isTyped   bool   // servers have a type
 	isStrict  bool   // the client reads neither comments nor trailing commas
-	reference string // to a variable of the environment, of which %s is the name
+	reference string // form of a reference to an environment variable; %s stands for its name
 }
 
 // jsonServer is the form of a server in a client's JSON.

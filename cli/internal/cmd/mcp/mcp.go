@@ -1,4 +1,4 @@
-// Package mcp has e2bctl mcp: sandboxes for the clients of agents.
+// Package mcp implements e2bctl mcp: sandboxes for the clients of agents.
 package mcp
 
 import (

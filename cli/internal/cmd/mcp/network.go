@@ -7,7 +7,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// network is a flag value: what sandboxes may reach.
+// network is a flag value that selects the hosts that sandboxes may reach.
 type network string
 
 const (

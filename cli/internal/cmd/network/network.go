@@ -1,4 +1,4 @@
-// Package network has e2bctl network: the hosts that a sandbox may reach.
+// Package network implements e2bctl network: the hosts that a sandbox may reach.
 package network
 
 import (

@@ -1,4 +1,4 @@
-// Package proc has e2bctl proc: the processes of a sandbox.
+// Package proc implements e2bctl proc: the processes of a sandbox.
 package proc
 
 import (

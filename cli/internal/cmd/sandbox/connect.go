@@ -150,7 +150,8 @@ func connectRun(ctx context.Context, opts *connectOptions) (err error) {
 	return opts.session(ctx, sb)
 }
 
-// sandbox returns the sandbox to connect to, which it may have to create. end parts from it.
+// sandbox returns the sandbox to connect to. It creates one if the command line names none. end ends the
+// connection to it.
 func (o *connectOptions) sandbox(ctx context.Context, conn *cmdutil.Connection) (id string, end func() error, err error) {
 	if o.ID != "" {
 		return o.ID, func() error { return nil }, nil
@@ -169,7 +170,7 @@ func (o *connectOptions) sandbox(ctx context.Context, conn *cmdutil.Connection) 
 	return created.ID(), created.Detach, nil
 }
 
-// session shows the shell until it ends or is left, and says how to come back.
+// session shows the shell until the shell ends or the user leaves it. Then it prints how to return.
 func (o *connectOptions) session(ctx context.Context, sb *sandbox.Sandbox) error {
 	pid := 0
 	session := terminalSession{IO: o.IO, DetachKeys: o.DetachKeys, Keep: true, Open: func(ctx context.Context, cols, rows int) (*sandbox.Terminal, error) {
@@ -217,7 +218,8 @@ func (o *connectOptions) open(ctx context.Context, sb *sandbox.Sandbox, cols, ro
 	return terminal, nil
 }
 
-// tellHowToReturn says what is left. flags lead to a shell that goes on.
+// tellHowToReturn prints how to return to a sandbox that keeps running. flags select a shell that keeps running
+// in it.
 func (o *connectOptions) tellHowToReturn(id, flags string) {
 	id = cmdutil.Printable(id)
 	left := "sandbox " + id + " is kept"

@@ -1,4 +1,4 @@
-// Package sandbox has the commands that create, use and kill sandboxes.
+// Package sandbox contains the commands that create, use and kill sandboxes.
 package sandbox
 
 import (

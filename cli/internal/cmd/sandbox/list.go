@@ -125,7 +125,7 @@ func (o *listOptions) writeTable(w io.Writer, infos []sandbox.Info, relative boo
 	return writeSandboxes(w, o.IO.OutWidth, infos, relative)
 }
 
-// writeWide is [writeSandboxes] with what the sandboxes have.
+// writeWide works like [writeSandboxes], with columns for the resources and the envd of each sandbox.
 func writeWide(w io.Writer, width int, infos []sandbox.Info, relative bool) error {
 	header, rows := sandboxTable(infos, relative)
 	last := len(header) - 1

@@ -106,8 +106,7 @@ func writeEntry(w io.Writer, e sandbox.LogEntry, asJSON bool) error {
 	return err
 }
 
-// fieldText returns the value of a field. It is in quotes if its end could not be told
-// otherwise.
+// fieldText returns the value of a field. It quotes the value if a reader could not see where it ends.
 func fieldText(value string) string {
 	if value == "" || strings.ContainsAny(value, " =\"\n\t") {
 		return strconv.Quote(value)

@@ -110,14 +110,14 @@ func (s *sampleWriter) write(samples []sandbox.Usage) error {
 			continue
 		}
 		s.last = u.Time
-		if err := s.one(u); err != nil {
+		if err := s.writeSample(u); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *sampleWriter) one(u sandbox.Usage) error {
+func (s *sampleWriter) writeSample(u sandbox.Usage) error {
 	if s.asJSON {
 		return cmdutil.WriteJSONLine(s.w, u)
 	}

@@ -101,7 +101,7 @@ func (s *terminalSession) typeInto(terminal io.Writer, keyboard io.Reader) error
 	return &cmdutil.OwnError{Err: err, Running: true}
 }
 
-// show shows what the terminal shows, and returns how the session ended.
+// show copies the output of the terminal to the screen, and returns the outcome of the session.
 func (s *terminalSession) show(ctx context.Context, terminal *sandbox.Terminal) error {
 	_, shown := io.Copy(s.IO.Out, terminal)
 	if shown != nil && s.IO.OutIsTerminal {
@@ -123,7 +123,6 @@ func (s *terminalSession) show(ctx context.Context, terminal *sandbox.Terminal) 
 	return nil
 }
 
-// ordinaryScreen undoes what a program that is left, such as an editor, did to the screen: the
-// other screen, the keys of the mouse, of pasted text and of the cursor, a cursor that is
-// hidden, and colors.
+// ordinaryScreen undoes the changes that an abandoned program, such as an editor, made to the screen: the
+// alternate screen, the modes of the mouse, of pasted text and of the cursor keys, a hidden cursor, and colors.
 const ordinaryScreen = "\x1b[?1047l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1004l\x1b[?1006l\x1b[?2004l\x1b[?1l\x1b>\x1b[?25h\x1b[0m"

@@ -21,12 +21,12 @@ type urlOptions struct {
 	Quiet  bool
 	Open   cmdutil.Opener
 	ID     string
-	Port   int    // of an address of a port
-	Path   string // below that address, or of the file
+	Port   int    // the port, for the address of a port
+	Path   string // the path below that address, or the path of the file
 	File   bool
 	Upload bool
 	Valid  cmdutil.Duration
-	Show   bool // in a browser
+	Show   bool // open the address in a browser
 }
 
 // NewCmdURL returns e2bctl url.
@@ -148,7 +148,7 @@ func urlRun(ctx context.Context, opts *urlOptions) (err error) {
 	return nil
 }
 
-// address returns the address that the command is about.
+// address returns the address that the command prints or opens.
 func (o *urlOptions) address(ctx context.Context, conn *cmdutil.Connection) (_ string, err error) {
 	if o.File {
 		return o.signed(ctx, conn)

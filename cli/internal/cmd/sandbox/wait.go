@@ -20,12 +20,12 @@ type waitOptions struct {
 	ID      string
 	For     []string
 	Timeout cmdutil.Duration
-	states  []sandbox.SandboxState // that must have been seen, in this order; stateStopped is none of the service's
+	states  []sandbox.SandboxState // states to wait for, in this order; stateStopped is not a state of the service
 	ports   []int
 	files   []string
 }
 
-// stateStopped is the end of a sandbox, which the service has no state for.
+// stateStopped is the state of a sandbox that has ended. The service has no such state.
 const stateStopped sandbox.SandboxState = "stopped"
 
 // NewCmdWait returns e2bctl wait.

@@ -1,4 +1,4 @@
-// Package secret has e2bctl secret: values that sandboxes use and never see.
+// Package secret implements e2bctl secret: values that sandboxes use and never see.
 package secret
 
 import (
@@ -40,7 +40,7 @@ func command(f *cmdutil.Factory, cmd *cobra.Command, run func(ctx context.Contex
 	return prepared(f, cmd, nil, run)
 }
 
-// prepared is command, and calls prepare, unless it is nil, before a local cloud is started.
+// prepared works like command. It calls prepare, unless that is nil, before a local cloud is started.
 func prepared(f *cmdutil.Factory, cmd *cobra.Command, prepare func() error, run func(ctx context.Context, secrets *sandbox.Secrets, args []string) error) *cobra.Command {
 	var isLocal bool
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
@@ -64,7 +64,7 @@ func prepared(f *cmdutil.Factory, cmd *cobra.Command, prepare func() error, run 
 	return cmd
 }
 
-// aboutValue says where a value comes from.
+// aboutValue is the help text about the sources of a value.
 const aboutValue = `The value comes from stdin or from a file, without the line
 break at its end: arguments of commands can be seen by every user of the machine.`
 

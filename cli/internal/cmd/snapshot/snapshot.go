@@ -1,5 +1,4 @@
-// Package snapshot has e2bctl snapshot: states of sandboxes that are kept, to make
-// sandboxes from.
+// Package snapshot implements e2bctl snapshot: saved states of sandboxes, from which sandboxes are made.
 package snapshot
 
 import (

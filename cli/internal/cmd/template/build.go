@@ -163,7 +163,7 @@ func (o *buildOptions) definition(ctx context.Context) (template.Definition, err
 	if o.Dockerfile == "-" {
 		in := o.IO.Reading(ctx)
 		defer in.Close()
-		return o.with(template.FromDockerfile(in, params)), nil
+		return o.withFlags(template.FromDockerfile(in, params)), nil
 	}
 	file, err := o.openDockerfile()
 	if err != nil {
@@ -173,7 +173,7 @@ func (o *buildOptions) definition(ctx context.Context) (template.Definition, err
 	if _, err := os.Stat(file.Name() + ".dockerignore"); err == nil {
 		o.ignoreFile = file.Name() + ".dockerignore"
 	}
-	return o.with(template.FromDockerfile(file, params)), nil
+	return o.withFlags(template.FromDockerfile(file, params)), nil
 }
 
 func (o *buildOptions) openDockerfile() (*os.File, error) {
@@ -189,8 +189,8 @@ func (o *buildOptions) openDockerfile() (*os.File, error) {
 	return nil, fmt.Errorf("%s has neither e2b.Dockerfile nor Dockerfile: name one with --dockerfile, or begin with e2bctl template init: %w", o.Dir, fs.ErrNotExist)
 }
 
-// with puts the flags over the settings of the Dockerfile.
-func (o *buildOptions) with(d template.Definition) template.Definition {
+// withFlags returns d with the settings of the flags. They override those of the Dockerfile.
+func (o *buildOptions) withFlags(d template.Definition) template.Definition {
 	if o.Command != "" {
 		d = d.Start(o.Command, "")
 	}
@@ -243,7 +243,7 @@ func buildRun(ctx context.Context, opts *buildOptions) (err error) {
 		return err
 	}
 	if opts.JSON {
-		return cmdutil.WriteJSON(opts.IO.Out, builtView{built.TemplateID, built.BuildID, built.Name, all(built.Names), all(built.Tags)})
+		return cmdutil.WriteJSON(opts.IO.Out, builtView{built.TemplateID, built.BuildID, built.Name, notNil(built.Names), notNil(built.Tags)})
 	}
 	if opts.Detach && !opts.Quiet {
 		fmt.Fprintf(opts.IO.Err, "Building: e2bctl template logs -f %s %s follows it.\n", cmdutil.Printable(built.TemplateID), cmdutil.Printable(built.BuildID))
@@ -270,5 +270,5 @@ func (o *buildOptions) build(ctx context.Context, conn *cmdutil.Connection, d te
 	return built, template.Wait(ctx, conn.Templates, built, &template.WaitParams{Log: shown.show})
 }
 
-// all returns the list, which is not null in JSON.
-func all(list []string) []string { return append([]string{}, list...) }
+// notNil returns the list, which is not null in JSON.
+func notNil(list []string) []string { return append([]string{}, list...) }

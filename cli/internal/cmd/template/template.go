@@ -1,4 +1,4 @@
-// Package template has e2bctl template: templates of sandboxes.
+// Package template implements e2bctl template: templates of sandboxes.
 package template
 
 import (

@@ -1,4 +1,4 @@
-// Package version has e2bctl version, and the output of e2bctl --version.
+// Package version implements e2bctl version, and the output of e2bctl --version.
 package version
 
 import (

@@ -1,4 +1,4 @@
-// Package volume has e2bctl volume: files that outlive sandboxes.
+// Package volume implements e2bctl volume: files that outlive sandboxes.
 package volume
 
 import (

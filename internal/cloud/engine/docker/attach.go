@@ -46,8 +46,8 @@ func (a *attachment) Close() error {
 	return errors.Join(a.hijacked.Conn.Close(), a.output.Close())
 }
 
-// said returns the container's standard error as one line.
-func (a *attachment) said() string {
+// stderrText returns the container's standard error as one line.
+func (a *attachment) stderrText() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return strings.Join(strings.Fields(a.stderr.Text()), " ")

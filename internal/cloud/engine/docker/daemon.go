@@ -17,7 +17,7 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// ErrNoDaemon: no Docker or Podman answers. The text lists the places tried and says what to
+// ErrNoDaemon means that no Docker or Podman answers. The text lists the places tried and says what to
 // install.
 var ErrNoDaemon = errors.New("no Docker or Podman daemon answers")
 

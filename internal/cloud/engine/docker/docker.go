@@ -26,7 +26,7 @@ const DefaultImage = "python:3.12-slim"
 // Options configure [Open]. The zero value is usable.
 type Options struct {
 	Host   string       // address of the daemon, as unix:///var/run/docker.sock; "": search
-	Image  string       // of sandboxes that name none; "": DefaultImage
+	Image  string       // the image of sandboxes that name none; "": DefaultImage
 	Binary string       // static Linux program that becomes the first process; "": this one, or one that Setup makes
 	Store  string       // identifies the owner of images of templates in the daemon; "": this engine
 	Passes bool         // images of templates are removed once this process has ended

@@ -15,15 +15,15 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/mounts"
 )
 
-// canShow: this system has the mounts that a handover needs.
+// canShow reports that this system has the mounts that a handover needs.
 const canShow = true
 
 // handoverPrefix begins the names of handovers.
 const handoverPrefix = "e2bctl-mounts-"
 
-// handover is a directory of this server in which a daemon finds the mounts of one container during
-// its start: a daemon takes only mounts that have a path. Before and after, each of its directories
-// holds a mark instead: a file whose random name identifies the handover.
+// handover is a directory of this server in which a daemon finds the mounts of one container during its start: a
+// daemon takes only mounts that have a path. While nothing is mounted on one of its directories, that contains a
+// mark: a file whose random name identifies the handover.
 type handover struct {
 	dir      string
 	lock     *os.File // the directory, locked: the kernel drops the lock whenever this server ends

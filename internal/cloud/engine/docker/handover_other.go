@@ -8,7 +8,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// canShow: this system lacks the mounts that a handover needs.
+// canShow reports that this system lacks the mounts that a handover needs.
 const canShow = false
 
 // handover is empty on this system, which refuses mounts earlier.

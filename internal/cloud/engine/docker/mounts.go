@@ -13,7 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// errUnseen: the daemon does not see this server's files.
+// errUnseen means that the daemon does not see this server's files.
 var errUnseen = engine.Lackf(engine.Mounts, "the daemon has other files or mounts than this server: it is on another machine, or one of the two is in a container or has a /tmp of its own: start the server where the daemon is, or set TMPDIR to a directory in which the daemon sees the mounts of the server")
 
 // noMounts says why this engine cannot show directories of the host; "" means that it can. Root in
@@ -63,8 +63,8 @@ func (e *Engine) show(ctx context.Context, container, user string, h *handover) 
 	return e.seesMark(ctx, container, h, false)
 }
 
-// seesMark returns an error unless the daemon sees the mark of each directory of the handover, or
-// sees none of them, as want demands.
+// seesMark checks that the daemon sees the mark of each directory of the handover if want is set, and otherwise
+// that it sees none of these marks.
 func (e *Engine) seesMark(ctx context.Context, container string, h *handover, want bool) error {
 	for _, m := range h.mounts {
 		_, err := e.client.ContainerStatPath(ctx, container, client.ContainerStatPathOptions{Path: path.Join(m.Path, h.mark())})

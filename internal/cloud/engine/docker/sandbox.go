@@ -312,7 +312,7 @@ func (s *sandbox) start(ctx context.Context, o engine.SandboxOptions, removed []
 	}
 	s.tunnel, err = tunnel.Open(ctx, s.attach, tunnel.Options{Hello: tunnel.Hello{ID: o.ID, Config: config, Removed: removed}, Egress: egress, Tell: o.Tell})
 	if err != nil {
-		if said := s.attach.said(); said != "" {
+		if said := s.attach.stderrText(); said != "" {
 			return fmt.Errorf("%w; it said: %s", err, said)
 		}
 		return err
@@ -373,7 +373,7 @@ func (s *sandbox) removeAsRoot(ctx context.Context, names []string) error {
 	}
 	ended, err := c.ExecInspect(ctx, made.ID, client.ExecInspectOptions{})
 	if err == nil && ended.ExitCode != 0 {
-		err = fmt.Errorf("exit status %d: %s", ended.ExitCode, a.said())
+		err = fmt.Errorf("exit status %d: %s", ended.ExitCode, a.stderrText())
 	}
 	return err
 }
@@ -409,8 +409,8 @@ func (s *sandbox) causeOfDeath() error {
 		switch {
 		case status == killedStatus:
 			return fmt.Errorf("%w, or the container was killed from outside", engine.ErrOutOfMemory)
-		case s.attach.said() != "":
-			return fmt.Errorf("envd ended with status %d: %s", status, s.attach.said())
+		case s.attach.stderrText() != "":
+			return fmt.Errorf("envd ended with status %d: %s", status, s.attach.stderrText())
 		}
 		if err := s.tunnel.Err(); err != nil && !errors.Is(err, io.EOF) {
 			return fmt.Errorf("envd ended with status %d: %w", status, err)
@@ -467,7 +467,7 @@ func (s *sandbox) discard() error {
 		s.engine.leave(s.name)
 	}
 	if s.attach != nil {
-		_ = s.attach.Close() // only now: a container that ends by itself is being removed while it is removed
+		_ = s.attach.Close() // only now: closing it ends the container, and the daemon would remove that at the same time
 	}
 	if s.forget != nil {
 		s.forget()

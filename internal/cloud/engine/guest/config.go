@@ -4,14 +4,14 @@ package guest
 type Config struct {
 	SandboxID   string            `json:"sandboxId"`
 	TemplateID  string            `json:"templateId"`
-	User        string            `json:"user,omitempty"`        // that processes run as unless another is asked for; "": user
-	Workdir     string            `json:"workdir,omitempty"`     // where they begin unless another is asked for; "": their home; UserWorkdir: that of user
+	User        string            `json:"user,omitempty"`        // default user of processes; "": user
+	Workdir     string            `json:"workdir,omitempty"`     // default working directory of processes; "": the home of their user; UserWorkdir: the home of user
 	AccessToken string            `json:"accessToken,omitempty"` // "" for a sandbox that is not secured
 	Envs        map[string]string `json:"envs,omitempty"`        // create-time environment
 	System      map[string]string `json:"system,omitempty"`      // environment that Envs cannot override
 	Image       string            `json:"image,omitempty"`       // the container image that is its root; "": none
 	Contained   bool              `json:"contained,omitempty"`   // envd is the first process of a container
-	Python      []string          `json:"python,omitempty"`      // command that runs the kernels, by its path or a name in PATH; empty: they cannot start
+	Python      []string          `json:"python,omitempty"`      // command that runs the kernels, by its path or a name in PATH; empty: kernels cannot start
 	Path        string            `json:"path"`                  // PATH of every process
 	MemoryBytes uint64            `json:"memoryBytes,omitempty"`
 	CPUs        int               `json:"cpus,omitempty"`

@@ -32,8 +32,8 @@ type Engine struct {
 
 var _ engine.Engine = (*Engine)(nil)
 
-// New returns an engine whose sandboxes are those of a room, after it has started one as a test.
-// Close closes the room, and so does an error.
+// New returns an engine whose sandboxes are those of a room, after it has started one as a test. Close closes
+// the room. If New fails, New closes it.
 func New(ctx context.Context, room engine.Engine, o Options) (*Engine, error) {
 	e := &Engine{Engine: room, program: o.Runsc}
 	e.machine = sync.OnceValues(func() (*machine, error) {

@@ -373,7 +373,7 @@ func (s *Sandbox) explain(ctx context.Context, doing string, err error) error {
 }
 
 func (s *Sandbox) causeOfDeath() error {
-	// In gVisor's sandboxes the kernel chooses gVisor, and envd ends after it.
+	// In gVisor's sandboxes the kernel kills the process of gVisor, and envd ends after it.
 	if (s.room.runsc != nil || s.status.Signaled() && s.status.Signal() == syscall.SIGKILL) && s.OOMKills() > 0 {
 		return engine.ErrOutOfMemory
 	}

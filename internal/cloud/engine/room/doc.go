@@ -48,16 +48,14 @@
 // kernel lacks nftables or its tproxy, only envd's proxy leads out, and [engine.Report] says
 // so. The room makes one connection at its start to find out which of the two applies.
 //
-// Root of a sandbox with a range of ids owns the files of the host's root in the trees shown
-// from the host. Therefore the sandbox does not see files that others on the host may neither
-// read nor execute, nor directories that others may not enter, regardless of their owner: no
-// key with mode 0600, no database of root:shadow with 0640, no helper with 4750. The server
-// searches for them once per start, before the first sandbox. Directories that have not
-// changed since a survey of the last day are not searched again. So a file whose mode alone
-// changed may be shown until a room has lived for some seconds and the next one starts, or
-// until that day is over. If the directory of a requested tree is itself closed to others,
-// the tree is shown whole. If root and user are one id, the host's permissions also apply
-// inside.
+// Root of a sandbox with a range of ids owns the files of the host's root in the trees shown from the host.
+// Therefore the sandbox does not see files that others on the host may neither read nor execute, nor directories
+// that others may not enter, regardless of their owner: no key with mode 0600, no database of root:shadow with
+// 0640, no helper with 4750. The server searches for them once per start, before the first sandbox. Directories
+// that have not changed since a survey of the last day are not searched again. So a file whose mode alone
+// changed may still be shown: until a room has run for some seconds and the next one starts, or until the survey
+// is a day old. If the directory of a requested tree is itself closed to others, the tree is shown whole. If
+// root and user are one id, the host's permissions also apply inside.
 //
 // Connections into a sandbox take one of two ways. Envd serves the sandbox's own ports, and
 // gets one end of a pair of sockets for each connection. To a port of a program the server

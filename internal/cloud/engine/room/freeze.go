@@ -157,8 +157,8 @@ func (m members) Has(pid int) bool {
 	return true
 }
 
-// joinPatience bounds the wait for ordered kernels. A later one waits for envd, which does not
-// answer before it is thawed.
+// joinPatience bounds the wait for ordered kernels. A kernel that has not joined by then waits for envd, which
+// does not answer before the thaw.
 const joinPatience = time.Second
 
 // holdKernels forbids ordering kernels, and waits until those already ordered are among the

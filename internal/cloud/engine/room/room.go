@@ -27,7 +27,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// ErrRoomEnded: the room, and so every sandbox, has ended.
+// ErrRoomEnded means that the room, and so every sandbox, has ended.
 var ErrRoomEnded = fmt.Errorf("the room %w", engine.ErrEnded)
 
 // Options configure [Start].

@@ -21,7 +21,7 @@ type warmPool struct {
 	used    chan struct{} // one for each wanted sandbox
 	first   chan struct{} // closed when the first one is ready, or will never be
 	waiting atomic.Bool   // a caller waits for the sandbox that is being made
-	// codeRuns is whether code was run in the last sandbox that asked for a kernel or ended.
+	// codeRuns reports whether code was run in the last sandbox that asked for a kernel or ended.
 	codeRuns atomic.Bool
 	making   atomic.Pointer[cgroup.Group] // group of the last one that was begun
 	cancel   context.CancelFunc           // nil without warm sandboxes
@@ -78,10 +78,10 @@ func (r *Room) keepWarm(ctx context.Context, limits engine.Limits, count int) {
 	})
 }
 
-// takeWarm returns a warm sandbox if they have these limits, else nil. If all warm sandboxes are
-// taken, one caller waits for the next, which is already being made and so is ready sooner than one
-// begun now. The caller calls started when its sandbox has started: only then is another warm
-// sandbox made, which would otherwise slow it down.
+// takeWarm returns a warm sandbox if the warm sandboxes have these limits, else nil. If all warm sandboxes are
+// taken, one caller waits for the next, which is already being made and so is ready sooner than one begun now.
+// The caller calls started when its sandbox has started: only then is another warm sandbox made, which would
+// otherwise slow it down.
 func (r *Room) takeWarm(ctx context.Context, limits engine.Limits) (s *Sandbox, started func()) {
 	if limits != r.warm.limits {
 		return nil, nil

@@ -41,7 +41,7 @@ const (
 // zygoteDisk bounds the bytes written while the zygote loads; nobody reads them.
 const zygoteDisk = 64 << 20
 
-// errNoZygote: there is no zygote now, and kernels start cold.
+// errNoZygote means that there is no zygote now, and kernels start cold.
 var errNoZygote = errors.New("no process to fork kernels from")
 
 // zygote is the server's side of the process from which kernels are forked.

@@ -67,7 +67,7 @@ func Open(ctx context.Context, conn io.ReadWriteCloser, o Options) (*Server, err
 	s.life, s.end = context.WithCancel(context.Background())
 	s.access = link.NewAccess(s.life, o.Egress)
 	var err error
-	if s.session, err = guarded(s.lane, cmp.Or(o.stuck, stuckTimeout), s.because, s.cut); err != nil {
+	if s.session, err = guarded(s.lane, cmp.Or(o.stuck, stuckTimeout), s.keepReason, s.cut); err != nil {
 		s.end()
 		return nil, errors.Join(err, conn.Close())
 	}
@@ -148,12 +148,12 @@ func (s *Server) listen() {
 
 // fail ends the tunnel.
 func (s *Server) fail(err error) {
-	s.because(err)
+	s.keepReason(err)
 	s.cut()
 }
 
-// because keeps the first reason for the end of the tunnel.
-func (s *Server) because(err error) { s.reason.CompareAndSwap(nil, &err) }
+// keepReason keeps the first reason for the end of the tunnel.
+func (s *Server) keepReason(err error) { s.reason.CompareAndSwap(nil, &err) }
 
 // cut ends all connections through the tunnel.
 func (s *Server) cut() {

@@ -12,7 +12,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/link"
 )
 
-// ErrProtocol: the other end sent something that the protocol does not allow.
+// ErrProtocol means that the other end sent something that the protocol does not allow.
 var ErrProtocol = errors.New("the other end of the tunnel broke the protocol")
 
 // Bounds of one sandbox.

@@ -50,10 +50,9 @@
 //
 // # Packages
 //
-// Python has neither pip nor a network. The client has the pip of a second sandbox, one of the
-// room, find and fetch wheels (sandbox.Packages); it sees the Pyodide distribution of the cloud, if
-// there is one. Python unpacks them into the home of its user, which is on its path. The server
-// looks into no wheel.
+// Python has neither pip nor a network. The client finds and fetches wheels with the pip of a second sandbox, a
+// sandbox of the room (sandbox.Packages). That sandbox sees the Pyodide distribution of the cloud, if there is
+// one. Python unpacks them into the home of its user, which is on its path. The server looks into no wheel.
 //
 // # Memory
 //
@@ -62,7 +61,7 @@
 //
 // # Refusals
 //
-// Commands, terminals and ports are refused with such an error because there are no processes;
-// images, because nothing can run their programs; so are languages other than Python. The network
-// is not refused but absent: Python has no sockets.
+// Commands, terminals and ports are refused with such an error, because there are no processes. Images are
+// refused because nothing can run their programs. Languages other than Python are refused, too. The network is
+// not refused but absent: Python has no sockets.
 package wasm

@@ -27,9 +27,9 @@ const (
 const PlainProfile = "for e2bctl_file in /etc/profile.d/*.sh; do if [ -r \"$e2bctl_file\" ]; then . \"$e2bctl_file\"; fi; done\n" +
 	"unset e2bctl_file\n"
 
-// Profile returns the text of an /etc/profile that keeps the PATH given to a command, and ends with
-// the user's .bashrc and .profile, as the service's does. It does not change a text that it
-// returned before, even if that has grown since.
+// Profile returns the text of an /etc/profile that keeps the PATH given to a command, and ends with the user's
+// .bashrc and .profile, as the service's does. It returns a text that it made before unchanged, even if lines
+// were added to it since.
 func Profile(text string) string {
 	if strings.Contains(text, profileHead) && strings.Contains(text, profileTail) {
 		return text

@@ -109,8 +109,8 @@ func createIn(mounts []mount, err error, name string, controllers []string) *Gro
 	return g
 }
 
-// delegation tells an ordinary user how to get a version 2 group above the process's own that can
-// be divided: in a scope of the user's own systemd it is the slice.
+// delegation tells an ordinary user how to get a version 2 group that lies above the process's own and can be
+// divided. In a scope of the user's own systemd that group is the slice.
 const delegation = "a group that is delegated to this user mends that: systemd-run --user --scope -p Delegate=yes COMMAND, or a unit with Delegate=yes and DelegateSubgroup=server"
 
 // made records a group that was made for a controller, or the reason why it was

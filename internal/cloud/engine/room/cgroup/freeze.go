@@ -226,8 +226,8 @@ func (f *Freezer) threads() (here, all []int, err error) {
 	return here, all, err
 }
 
-// release moves back processes of others: before a move, another process may have been given the
-// number of an ended one.
+// release moves back processes that do not belong to the sandbox. Such a process was moved because it got the
+// number of an ended process just before.
 func (f *Freezer) release() error {
 	here, all, err := f.threads()
 	if err != nil {

@@ -83,10 +83,10 @@ for m in (0o4755, 0o2755, 0o6711):
 assert set`, call))
 }
 
-// changes are calls that change a file of the machine, or watch it. In them, path is its path, link
-// leads to it, below is the path from the root, slash is a descriptor of that and held one of the
-// file. module is open for reading, and may belong to this user: own is its mode, and same are its
-// times.
+// changes are calls that change a file of the machine, or watch it. Their variables: path is the path of the
+// file, link is a link to it, below is its path relative to the root, slash is a descriptor of the root, and
+// held is a descriptor of the file. module is a descriptor for reading of a file that may belong to this user:
+// own is its mode, and same are its times.
 var changes = []struct{ name, calls string }{
 	{"chmod", `call(90, -1, path, mode), call(90, -1, link, mode), call(90, -1, up, mode), call(90, -1, b"/proc/self/fd/%d" % held, mode), call(90, -1, b"/proc/self/cwd/link", mode)`},
 	{"fchmod", `call(91, 52, held, mode), call(91, 52, module, own), call(268, 53, -100, b"/proc/self/fd/%d" % module, own), call(452, 452, module, b"", own, 0x1000)`},

@@ -101,7 +101,7 @@ func (h *Halted) pass(with bool) (settled bool, err error) {
 	for _, pid := range slices.Backward(pids) { // the others may have ended in the meantime
 		for _, now := range lineage(pid, listed) {
 			listed[now.pid] = false
-			held, err := h.hold(now)
+			held, err := h.stopOne(now)
 			if err != nil {
 				return false, err
 			}
@@ -116,7 +116,7 @@ func (h *Halted) pass(with bool) (settled bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	held, err := h.hold(now)
+	held, err := h.stopOne(now)
 	return settled && held, err
 }
 
@@ -135,8 +135,8 @@ func lineage(pid int, listed map[int]bool) (line []status) {
 	return line
 }
 
-// hold stops a process, and reports whether it was already stopped.
-func (h *Halted) hold(now status) (held bool, err error) {
+// stopOne stops a process, and reports whether it was already stopped.
+func (h *Halted) stopOne(now status) (held bool, err error) {
 	p := h.known[now.pid]
 	seen := p != nil && p.started == now.started
 	if !seen {

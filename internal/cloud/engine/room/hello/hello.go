@@ -44,7 +44,7 @@ var (
 	sent  error
 )
 
-// Said returns the stage of this process, and the error of saying hello.
+// Said returns the stage of this process, and the error of sending hello.
 func Said() (Stage, error) { return stage, sent }
 
 func init() {

@@ -23,7 +23,7 @@ type caller struct {
 	open   []int // descriptors to close
 	byPath bool  // base was taken by its path
 
-	// The file is the target of path from base, or without a path the file of base.
+	// The file of the call is at path, relative to base. Without a path it is the file of base.
 	base   int
 	path   string
 	follow bool // follow a link at the end of path
@@ -41,9 +41,9 @@ func (c *caller) fd(argument int) int32 { return int32(c.arguments[argument]) }
 
 func (c *caller) flags(argument int) uint32 { return uint32(c.arguments[argument]) }
 
-// at prepares a change of a file that the call names by a path. The argument numbered path points
-// to the path, which starts from the directory of dir.
-func (c *caller) at(dir int32, path int, flags uint32, do change) error {
+// changeAt prepares a change of a file that the call names by a path. The argument numbered path points to the path,
+// which is relative to the directory dir.
+func (c *caller) changeAt(dir int32, path int, flags uint32, do change) error {
 	if flags&^(unix.AT_SYMLINK_NOFOLLOW|unix.AT_EMPTY_PATH) != 0 {
 		return unix.EINVAL
 	}

@@ -14,16 +14,18 @@ type change func(h *holder, fd int) (value int, err error)
 
 // calls are the calls that the filter asks about, each with the function that reads its arguments.
 var calls = map[string]func(c *caller) error{
-	"chmod":     func(c *caller) error { return c.at(unix.AT_FDCWD, 0, 0, mode(c.arguments[1])) },
+	"chmod":     func(c *caller) error { return c.changeAt(unix.AT_FDCWD, 0, 0, mode(c.arguments[1])) },
 	"fchmod":    func(c *caller) error { return c.descriptor(0, mode(c.arguments[1])) },
-	"fchmodat":  func(c *caller) error { return c.at(c.fd(0), 1, 0, mode(c.arguments[2])) },
-	"fchmodat2": func(c *caller) error { return c.at(c.fd(0), 1, c.flags(3), mode(c.arguments[2])) },
+	"fchmodat":  func(c *caller) error { return c.changeAt(c.fd(0), 1, 0, mode(c.arguments[2])) },
+	"fchmodat2": func(c *caller) error { return c.changeAt(c.fd(0), 1, c.flags(3), mode(c.arguments[2])) },
 
-	"chown":  func(c *caller) error { return c.at(unix.AT_FDCWD, 0, 0, owner(c.arguments[1:])) },
-	"lchown": func(c *caller) error { return c.at(unix.AT_FDCWD, 0, unix.AT_SYMLINK_NOFOLLOW, owner(c.arguments[1:])) },
+	"chown": func(c *caller) error { return c.changeAt(unix.AT_FDCWD, 0, 0, owner(c.arguments[1:])) },
+	"lchown": func(c *caller) error {
+		return c.changeAt(unix.AT_FDCWD, 0, unix.AT_SYMLINK_NOFOLLOW, owner(c.arguments[1:]))
+	},
 	"fchown": func(c *caller) error { return c.descriptor(0, owner(c.arguments[1:])) },
 	"fchownat": func(c *caller) error {
-		return c.at(c.fd(0), 1, c.flags(4), owner(c.arguments[2:]))
+		return c.changeAt(c.fd(0), 1, c.flags(4), owner(c.arguments[2:]))
 	},
 
 	"utime": func(c *caller) error {
@@ -80,7 +82,7 @@ func (c *caller) timesAt(dir int32, path int, flags uint32, argument int, conver
 	if c.arguments[path] == 0 && dir != unix.AT_FDCWD { // futimens
 		return c.descriptorOf(dir, change)
 	}
-	return c.at(dir, path, flags, change)
+	return c.changeAt(dir, path, flags, change)
 }
 
 func seconds(access, modification int64) []unix.Timespec {
@@ -115,7 +117,7 @@ func (c *caller) watch() error {
 	if mask&unix.IN_DONT_FOLLOW != 0 {
 		flags = unix.AT_SYMLINK_NOFOLLOW
 	}
-	return c.at(unix.AT_FDCWD, 1, flags, func(h *holder, fd int) (int, error) {
+	return c.changeAt(unix.AT_FDCWD, 1, flags, func(h *holder, fd int) (int, error) {
 		return h.watch(instance, fd, mask&^unix.IN_DONT_FOLLOW)
 	})
 }

@@ -237,7 +237,7 @@ func (g *Guest) receive(ctx context.Context) error {
 		case g.memory != nil && (m.Kind == wire.KindStop || m.Kind == wire.KindGoOn) && len(files) == 0,
 			g.memory != nil && m.Kind == wire.KindSaveMemory && len(files) == 1:
 			giveUp() // the last task has ended
-			giveUp, asked = g.hold(ctx, m.Kind, files), m.ID
+			giveUp, asked = g.holdProcesses(ctx, m.Kind, files), m.ID
 		case m.Kind == wire.KindGiveUp:
 			if m.ID == asked {
 				giveUp()
@@ -249,8 +249,8 @@ func (g *Guest) receive(ctx context.Context) error {
 	}
 }
 
-// hold stops, saves or resumes the processes, and tells the server when that is done.
-func (g *Guest) hold(ctx context.Context, kind wire.Kind, files []*os.File) (giveUp func()) {
+// holdProcesses stops, saves or resumes the processes, and tells the server when that is done.
+func (g *Guest) holdProcesses(ctx context.Context, kind wire.Kind, files []*os.File) (giveUp func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
 		defer wire.CloseAll(files)

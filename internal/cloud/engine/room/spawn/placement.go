@@ -40,7 +40,7 @@ func (b Placement) start(cmd *exec.Cmd) error {
 	return err
 }
 
-// ErrAway: this process must exit, because one of its threads could not be restored.
+// ErrAway means that this process must exit, because one of its threads could not be restored.
 var ErrAway = errors.New("a thread stays what it became to start a process")
 
 // clone starts the command as the owner and under the limit on processes. The kernel records both
