@@ -1,6 +1,8 @@
 package kernelconn
 
 import (
+	"context"
+	"errors"
 	"testing"
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
@@ -35,5 +37,43 @@ func TestExecuteIfFree(t *testing.T) {
 	}
 	if reply, err := k.ExecuteIfFree(t.Context(), jupyter.ExecuteRequest{Code: "x"}); err != nil || reply.Status != "ok" {
 		t.Errorf("%+v, %v", reply, err)
+	}
+}
+
+// A call whose connection turns out to have ended is made again over another one, a few times, unless
+// it is over or failed for another reason.
+func TestCallsOverAnotherConnection(t *testing.T) {
+	t.Parallel()
+	ks := newServer(t).kernels()
+	ctx, cancel := context.WithCancel(t.Context())
+	other := errors.New("other")
+	for _, tt := range []struct {
+		answers []error
+		want    error
+	}{
+		{[]error{nil}, nil},
+		{[]error{errStale, nil}, nil},
+		{[]error{errStale, errStale, nil}, nil},
+		{[]error{errStale, errStale, errStale}, errStale},
+		{[]error{errStale, other}, other},
+		{[]error{errStale, context.Canceled}, context.Canceled},
+	} {
+		calls := 0
+		err := ks.overOpen(ctx, "", "", func(*Kernel) error {
+			calls++
+			return tt.answers[calls-1]
+		})
+		if !errors.Is(err, tt.want) || calls != len(tt.answers) {
+			t.Errorf("%v: got %v after %d calls, want %v", tt.answers, err, calls, tt.want)
+		}
+	}
+	calls := 0
+	err := ks.overOpen(ctx, "", "", func(*Kernel) error {
+		calls++
+		cancel()
+		return errStale
+	})
+	if !errors.Is(err, errStale) || calls != 1 {
+		t.Errorf("a call that was given up: got %v after %d calls", err, calls)
 	}
 }
