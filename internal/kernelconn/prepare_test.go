@@ -1,14 +1,19 @@
 package kernelconn
 
 import (
+	"context"
 	"errors"
+	"net/http"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // The environment of the sandbox is set once. The environment of a call is set
@@ -72,5 +77,50 @@ func TestFreshKernelThatIsNotHeard(t *testing.T) {
 	}
 	if want := "ran x"; printed != want {
 		t.Errorf("the next printed %q, want %q", printed, want)
+	}
+}
+
+// The code that puts back the variables of one call is interrupted if its time is up: otherwise it
+// would hold up whatever runs next.
+func TestRestoringEnvsIsGivenUp(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	restoring, interrupted := make(chan struct{}), make(chan struct{}, 2*interruptTries)
+	s.rest = func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusNoContent)
+		interrupted <- struct{}{}
+	}
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+		k.Begin(m)
+		if jupytertest.Code(m) == restoreEnvs {
+			close(restoring)
+			<-interrupted // that of the call itself: the time is up
+			<-interrupted
+		}
+		k.Reply(m, "ok")
+		k.Status(m, "idle")
+	})
+	ks := s.kernels()
+	background := ks.options.Background
+	var works atomic.Int32
+	ks.options.Background = func(ctx context.Context, do func(context.Context)) {
+		background(ctx, func(ctx context.Context) {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			if works.Add(1) == 1 { // the others are the interrupts
+				go func() { <-restoring; cancel() }()
+			}
+			do(ctx)
+		})
+	}
+	ks.Timings.InterruptPause, ks.Timings.CancelGrace = time.Millisecond, time.Millisecond
+	_, err := ks.Execute(t.Context(), Call{Request: jupyter.ExecuteRequest{Code: "user"}, Envs: map[string]string{"K": "v"}})
+	must.Do(t, err)
+	_, err = run(patience.Context(t), ks, "x", Handler{})
+	must.Do(t, err)
+	k, err := ks.Open(t.Context(), "", "")
+	must.Do(t, err)
+	if k.unfinished() != nil || k.inTurn.Load() != 0 {
+		t.Errorf("code is left in progress, or %d calls are in turn", k.inTurn.Load())
 	}
 }
