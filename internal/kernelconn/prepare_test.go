@@ -3,6 +3,7 @@ package kernelconn
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"sync/atomic"
 	"testing"
@@ -122,5 +123,52 @@ func TestRestoringEnvsIsGivenUp(t *testing.T) {
 	must.Do(t, err)
 	if k.unfinished() != nil || k.inTurn.Load() != 0 {
 		t.Errorf("code is left in progress, or %d calls are in turn", k.inTurn.Load())
+	}
+}
+
+// The environment of a sandbox that is not known yet is asked for once a kernel needs it, without
+// what belongs to the service or to each process.
+func TestEnvironmentIsAskedFor(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	status := http.StatusOK
+	s.rest = func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/envs" {
+			t.Errorf("%s was asked for", r.URL.Path)
+		}
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, `{"A":"1","E2B_SANDBOX":"true","PATH":"/bin","MYPATH":"2","e2b_":"3"}`)
+	}
+	ks := s.kernels()
+	if got := ks.environment(t.Context()); len(got) != 0 {
+		t.Errorf("a known environment, which is empty: got %v", got)
+	}
+	ks.options.Envs = nil
+	if diff := cmp.Diff(map[string]string{"A": "1", "MYPATH": "2", "e2b_": "3"}, ks.environment(t.Context())); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	status = http.StatusNotFound
+	if got := ks.environment(t.Context()); got != nil {
+		t.Errorf("an unknown environment: got %v, want none", got)
+	}
+}
+
+// Only the first connection after the end of a kernel has to be proven.
+func TestFreshKernelIsProvenOnce(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	s.kernel = jupytertest.Answering(func(*jupytertest.Kernel, *jupyter.Message) {})
+	ks := s.kernels()
+	for i, unproven := range []bool{false, true, false} {
+		if unproven {
+			ks.noteEnd(testContext)
+		}
+		k, err := ks.Open(t.Context(), "", "")
+		must.Do(t, err)
+		if k.unproven != unproven {
+			t.Errorf("connection %d has to be proven: %v, want %v", i, k.unproven, unproven)
+		}
+		k.close()
+		patience.Receive(t, "the end of the connection", k.done)
 	}
 }

@@ -401,3 +401,25 @@ func TestCloseWhileResuming(t *testing.T) {
 	_, err := run(patience.Context(t), ks, "x", Handler{})
 	must.Is(t, err, ErrLost)
 }
+
+// A websocket that was made for a connection which has ended meanwhile is closed.
+func TestResumedTooLate(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	ended := make(chan struct{}, 2)
+	s.kernel = func(k *jupytertest.Kernel) {
+		if k.Next() == nil {
+			ended <- struct{}{}
+		}
+	}
+	ks := s.kernels()
+	k, err := ks.Open(t.Context(), "", "")
+	must.Do(t, err)
+	late, err := s.Dial(t.Context(), "/api/kernels/x/channels")
+	must.Do(t, err)
+	ks.Close()
+	must.Is(t, k.continueOver(late, new(execution), false), ErrLost)
+	for range 2 {
+		patience.Receive(t, "the end of a websocket", ended)
+	}
+}
