@@ -86,17 +86,21 @@ func TestFreshKernelThatIsNotHeard(t *testing.T) {
 func TestRestoringEnvsIsGivenUp(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
-	restoring, interrupted := make(chan struct{}), make(chan struct{}, 2*interruptTries)
+	restoring, interrupted, heeded := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	var interrupts atomic.Int32
 	s.rest = func(w http.ResponseWriter, _ *http.Request) {
+		if interrupts.Add(1) == 2 { // the first is that of the call itself: the time is up
+			close(interrupted)
+			<-heeded // before it is sent again
+		}
 		w.WriteHeader(http.StatusNoContent)
-		interrupted <- struct{}{}
 	}
 	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
 		k.Begin(m)
 		if jupytertest.Code(m) == restoreEnvs {
 			close(restoring)
-			<-interrupted // that of the call itself: the time is up
 			<-interrupted
+			defer close(heeded)
 		}
 		k.Reply(m, "ok")
 		k.Status(m, "idle")
@@ -114,7 +118,7 @@ func TestRestoringEnvsIsGivenUp(t *testing.T) {
 			do(ctx)
 		})
 	}
-	ks.Timings.InterruptPause, ks.Timings.CancelGrace = time.Millisecond, time.Millisecond
+	ks.Timings.InterruptPause, ks.Timings.CancelGrace = 300*time.Millisecond, time.Millisecond
 	_, err := ks.Execute(t.Context(), Call{Request: jupyter.ExecuteRequest{Code: "user"}, Envs: map[string]string{"K": "v"}})
 	must.Do(t, err)
 	_, err = run(patience.Context(t), ks, "x", Handler{})
