@@ -77,3 +77,33 @@ func TestCallsOverAnotherConnection(t *testing.T) {
 		t.Errorf("a call that was given up: got %v after %d calls", err, calls)
 	}
 }
+
+// Code may ask for input only if someone answers, and the server's words for its end are known.
+func TestWhatRequestsAndRepliesSay(t *testing.T) {
+	t.Parallel()
+	input := func(context.Context, string, bool) (string, error) { return "", nil }
+	for _, h := range []Handler{{}, {Input: input}} {
+		if got := codeRequest(jupyter.ExecuteRequest{AllowStdin: true}, h).content.(jupyter.ExecuteRequest); got.AllowStdin != (h.Input != nil) || got.UserExpressions == nil {
+			t.Errorf("got %+v for a handler that answers: %v", got, h.Input != nil)
+		}
+	}
+	for _, tt := range []struct {
+		status, name                      string
+		ran, unsent, dropped, interrupted bool
+	}{
+		{"ok", "", true, false, false, false},
+		{"error", "KeyboardInterrupt", true, false, false, true},
+		{"error", "ValueError", true, false, false, false},
+		{"aborted", "", false, false, true, false},
+		{"abort", "", false, false, true, false},
+		{"aborted", "", true, false, false, true},
+		{"abort", "", true, false, false, true},
+		{"", "", false, true, true, false},
+	} {
+		e := &execution{ran: tt.ran, unsent: tt.unsent}
+		e.reply.Status, e.reply.ErrorContent.Name = tt.status, tt.name
+		if e.dropped() != tt.dropped || e.wasInterrupted() != tt.interrupted {
+			t.Errorf("%+v: dropped %v, interrupted %v", tt, e.dropped(), e.wasInterrupted())
+		}
+	}
+}

@@ -237,3 +237,14 @@ func TestRequestTurnsAreLeft(t *testing.T) {
 		t.Errorf("%d turns are left", len(ks.requests))
 	}
 }
+
+// A request that was refused has cut nothing off: nothing is left to settle.
+func TestRefusedRequestIsSettled(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	s.execute = func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusBadRequest) }
+	ks := s.kernels()
+	if started, err := ks.ExecuteOverHTTP(t.Context(), HTTPCall{}); started || err == nil || len(ks.requests) != 0 {
+		t.Errorf("started %v, %v; %d turns are left", started, err, len(ks.requests))
+	}
+}
