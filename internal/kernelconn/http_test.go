@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -205,5 +206,45 @@ func TestLineError(t *testing.T) {
 		if !errors.Is(err, test.want) || err != nil && !strings.HasSuffix(err.Error(), test.text) {
 			t.Errorf("%s: %v, want %v%s", name, err, test.want, test.text)
 		}
+	}
+}
+
+// A request that gives up its turn before it has it leaves nothing of itself.
+func TestRequestTurnsAreLeft(t *testing.T) {
+	t.Parallel()
+	ks := newServer(t).kernels()
+	holder, err := ks.takeRequestTurn(t.Context(), HTTPCall{})
+	must.Do(t, err)
+	refused := errors.New("refused")
+	ended, end := context.WithCancelCause(t.Context())
+	end(refused)
+	for name, call := range map[string]struct {
+		ctx    context.Context
+		queued func(int) error
+	}{
+		"by its function": {t.Context(), func(int) error { return refused }},
+		"by its context":  {ended, nil},
+	} {
+		_, err := ks.takeRequestTurn(call.ctx, HTTPCall{Queued: call.queued})
+		must.Is(t, err, ErrNotSent)
+		must.Is(t, err, refused)
+		if holder.users != 1 || len(ks.requests) != 1 {
+			t.Errorf("given up %s: %d users and %d turns, want one", name, holder.users, len(ks.requests))
+		}
+	}
+	ks.releaseRequestTurn(holder)
+	if len(ks.requests) != 0 {
+		t.Errorf("%d turns are left", len(ks.requests))
+	}
+}
+
+// A request that was refused has cut nothing off: nothing is left to settle.
+func TestRefusedRequestIsSettled(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	s.execute = func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusBadRequest) }
+	ks := s.kernels()
+	if started, err := ks.ExecuteOverHTTP(t.Context(), HTTPCall{}); started || err == nil || len(ks.requests) != 0 {
+		t.Errorf("started %v, %v; %d turns are left", started, err, len(ks.requests))
 	}
 }

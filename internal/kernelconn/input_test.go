@@ -185,3 +185,26 @@ func TestQuestionsOfCodeThatIsGivenUp(t *testing.T) {
 		})
 	}
 }
+
+// A question that comes right after the end of interrupted code, while its death is waited for, is
+// turned down like any other that nobody can answer.
+func TestQuestionAfterInterruptedCode(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	got := make(chan string, 1)
+	s.kernel = func(k *jupytertest.Kernel) {
+		m := k.Next()
+		k.Begin(m)
+		k.Say(m, jupyter.Shell, "execute_reply", map[string]string{"status": "error", "ename": "KeyboardInterrupt"})
+		k.Status(m, "idle")
+		k.Ask(m, "of a thread")
+		got <- k.Answer()
+	}
+	reply, err := run(t.Context(), s.kernels(), "", Handler{Input: func(context.Context, string, bool) (string, error) { return "too late", nil }})
+	if answer := patience.Receive(t, "the answer", got); answer != endOfInput {
+		t.Errorf("the thread got %q, want the end of input", answer)
+	}
+	if err != nil {
+		t.Errorf("got %q, %v", reply, err)
+	}
+}

@@ -1,14 +1,20 @@
 package kernelconn
 
 import (
+	"context"
 	"errors"
+	"io"
+	"net/http"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // The environment of the sandbox is set once. The environment of a call is set
@@ -72,5 +78,101 @@ func TestFreshKernelThatIsNotHeard(t *testing.T) {
 	}
 	if want := "ran x"; printed != want {
 		t.Errorf("the next printed %q, want %q", printed, want)
+	}
+}
+
+// The code that puts back the variables of one call is interrupted if its time is up: otherwise it
+// would hold up whatever runs next.
+func TestRestoringEnvsIsGivenUp(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	restoring, interrupted, heeded := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	var interrupts atomic.Int32
+	s.rest = func(w http.ResponseWriter, _ *http.Request) {
+		if interrupts.Add(1) == 2 { // the first is that of the call itself: the time is up
+			close(interrupted)
+			<-heeded // before it is sent again
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}
+	s.kernel = jupytertest.Answering(func(k *jupytertest.Kernel, m *jupyter.Message) {
+		k.Begin(m)
+		if jupytertest.Code(m) == restoreEnvs {
+			close(restoring)
+			<-interrupted
+			defer close(heeded)
+		}
+		k.Reply(m, "ok")
+		k.Status(m, "idle")
+	})
+	ks := s.kernels()
+	background := ks.options.Background
+	var works atomic.Int32
+	ks.options.Background = func(ctx context.Context, do func(context.Context)) {
+		background(ctx, func(ctx context.Context) {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			if works.Add(1) == 1 { // the others are the interrupts
+				go func() { <-restoring; cancel() }()
+			}
+			do(ctx)
+		})
+	}
+	ks.Timings.InterruptPause, ks.Timings.CancelGrace = 300*time.Millisecond, time.Millisecond
+	_, err := ks.Execute(t.Context(), Call{Request: jupyter.ExecuteRequest{Code: "user"}, Envs: map[string]string{"K": "v"}})
+	must.Do(t, err)
+	_, err = run(patience.Context(t), ks, "x", Handler{})
+	must.Do(t, err)
+	k, err := ks.Open(t.Context(), "", "")
+	must.Do(t, err)
+	if k.unfinished() != nil || k.inTurn.Load() != 0 {
+		t.Errorf("code is left in progress, or %d calls are in turn", k.inTurn.Load())
+	}
+}
+
+// The environment of a sandbox that is not known yet is asked for once a kernel needs it, without
+// what belongs to the service or to each process.
+func TestEnvironmentIsAskedFor(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	status := http.StatusOK
+	s.rest = func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/envs" {
+			t.Errorf("%s was asked for", r.URL.Path)
+		}
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, `{"A":"1","E2B_SANDBOX":"true","PATH":"/bin","MYPATH":"2","e2b_":"3"}`)
+	}
+	ks := s.kernels()
+	if got := ks.environment(t.Context()); len(got) != 0 {
+		t.Errorf("a known environment, which is empty: got %v", got)
+	}
+	ks.options.Envs = nil
+	if diff := cmp.Diff(map[string]string{"A": "1", "MYPATH": "2", "e2b_": "3"}, ks.environment(t.Context())); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	status = http.StatusNotFound
+	if got := ks.environment(t.Context()); got != nil {
+		t.Errorf("an unknown environment: got %v, want none", got)
+	}
+}
+
+// Only the first connection after the end of a kernel has to be proven.
+func TestFreshKernelIsProvenOnce(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	s.kernel = jupytertest.Answering(func(*jupytertest.Kernel, *jupyter.Message) {})
+	ks := s.kernels()
+	for i, unproven := range []bool{false, true, false} {
+		if unproven {
+			ks.noteEnd(testContext)
+		}
+		k, err := ks.Open(t.Context(), "", "")
+		must.Do(t, err)
+		if k.unproven != unproven {
+			t.Errorf("connection %d has to be proven: %v, want %v", i, k.unproven, unproven)
+		}
+		k.close()
+		patience.Receive(t, "the end of the connection", k.done)
 	}
 }

@@ -15,6 +15,9 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
+	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // keeping is a server's treatment of messages that it could not deliver.
@@ -377,4 +380,46 @@ func testCut(t *testing.T, server *cuttingServer) {
 		}
 	}
 	t.Error("the next never works")
+}
+
+// The end of the connection also ends the wait for a paused sandbox.
+func TestCloseWhileResuming(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	settling := make(chan struct{})
+	s.settle = func(ctx context.Context) bool {
+		close(settling)
+		<-ctx.Done()
+		return false
+	}
+	s.kernel = func(k *jupytertest.Kernel) { k.Begin(k.Next()) } // and then the websocket is cut
+	ks := s.kernels()
+	go func() {
+		<-settling
+		ks.Close()
+	}()
+	_, err := run(patience.Context(t), ks, "x", Handler{})
+	must.Is(t, err, ErrLost)
+}
+
+// A websocket that was made for a connection which has ended meanwhile is closed.
+func TestResumedTooLate(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	ended := make(chan struct{}, 2)
+	s.kernel = func(k *jupytertest.Kernel) {
+		if k.Next() == nil {
+			ended <- struct{}{}
+		}
+	}
+	ks := s.kernels()
+	k, err := ks.Open(t.Context(), "", "")
+	must.Do(t, err)
+	late, err := s.Dial(t.Context(), "/api/kernels/x/channels")
+	must.Do(t, err)
+	ks.Close()
+	must.Is(t, k.continueOver(late, new(execution), false), ErrLost)
+	for range 2 {
+		patience.Receive(t, "the end of a websocket", ended)
+	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
+	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
@@ -239,4 +240,87 @@ func printing(f func()) Handler {
 		}
 		return nil
 	}}
+}
+
+// The report on code that was given up says that it ran if it was seen to begin, or may have begun
+// unseen after a cut; and that the kernel starts if it has not spoken at all.
+func TestReportOfInterruptedCode(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("cause")
+	cancel(cause)
+	for _, tt := range []struct{ busy, resumed, heard, ran, starting bool }{
+		{false, false, false, false, true},
+		{false, false, true, false, false},
+		{false, true, false, true, false},
+		{false, true, true, true, false},
+		{true, false, true, true, false},
+		{true, true, true, true, false},
+	} {
+		k := &Kernel{id: testContext}
+		k.heard.Store(tt.heard)
+		err := k.interrupted(ctx, &execution{busy: tt.busy, resumed: tt.resumed, sent: time.Now().Add(-time.Hour)})
+		if err.Ran >= time.Hour != tt.ran || !tt.ran && err.Ran != 0 || err.Starting != tt.starting || err.Context != testContext || !errors.Is(err, cause) {
+			t.Errorf("%+v: got %+v", tt, err)
+		}
+	}
+}
+
+// A dead kernel's last message gives the reason only if it belongs to the execution.
+func TestReasonOfADeath(t *testing.T) {
+	t.Parallel()
+	message := func(parent, kind string) *jupyter.Message {
+		return &jupyter.Message{Header: jupyter.Header{MsgType: kind}, Parent: jupyter.Header{MsgID: parent}, Content: json.RawMessage(`{"evalue":"Context was restarted: out of memory"}`)}
+	}
+	for name, tt := range map[string]struct {
+		messages  []*jupyter.Message
+		explained bool
+		want      string
+	}{
+		"an error":          {[]*jupyter.Message{message("mine", "error")}, false, ErrDied.Error() + ": out of memory"},
+		"a reply":           {[]*jupyter.Message{message("mine", "status"), message("mine", "execute_reply")}, false, ErrDied.Error() + ": out of memory"},
+		"of other code":     {[]*jupyter.Message{message("other", "error"), message("mine", "error")}, false, ErrDied.Error()},
+		"after the end":     {[]*jupyter.Message{nil, message("mine", "error")}, false, ErrDied.Error()},
+		"it is known":       {[]*jupyter.Message{message("mine", "error")}, true, ErrDied.Error()},
+		"nothing more came": {nil, false, ErrDied.Error()},
+	} {
+		e := &execution{id: "mine", explained: tt.explained, messages: make(chan *jupyter.Message, 2)}
+		for _, m := range tt.messages {
+			e.messages <- m
+		}
+		if err := e.withCause(ErrDied); !errors.Is(err, ErrDied) || err.Error() != tt.want {
+			t.Errorf("%s: got %v, want %s", name, err, tt.want)
+		}
+	}
+}
+
+// Only silences in a row after a cut count, and what the server says is doubted once.
+func TestSilencesInARow(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	s.kernel = jupytertest.Answering(func(*jupytertest.Kernel, *jupyter.Message) {})
+	state := "busy"
+	s.rest = func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(map[string]string{"execution_state": state})
+	}
+	k, err := s.kernels().Open(t.Context(), "", "")
+	must.Do(t, err)
+	e := new(execution)
+	doubt := func(says string, heard bool, silences int, suspected bool, want error) {
+		t.Helper()
+		state = says
+		if err := k.doubt(t.Context(), e, heard); !errors.Is(err, want) || e.silences != silences || e.suspected != suspected {
+			t.Errorf("got %v, %d silences, suspected %v; want %v, %d, %v", err, e.silences, e.suspected, want, silences, suspected)
+		}
+	}
+	doubt("busy", false, 0, false, nil)
+	e.resumed = true
+	doubt("busy", false, 1, false, nil)
+	doubt("idle", false, 2, true, nil)
+	doubt("busy", false, 3, false, nil)
+	doubt("idle", false, 4, true, nil)
+	doubt("idle", true, 0, false, nil)
+	doubt("idle", false, 1, true, nil)
+	doubt("idle", false, 2, true, ErrLost)
+	doubt("dead", false, 3, true, ErrDied)
 }

@@ -381,7 +381,10 @@ func TestGuardReports(t *testing.T) {
 		if got := string(step.Value.Bytes()); got != `{"v":1,"value":2}` {
 			t.Errorf("value %s, want %s", got, `{"v":1,"value":2}`)
 		}
-		step = guarded(t, h, Guard{}, "import os")
+		step = guarded(t, h, Guard{}, "1\nimport os")
+		if step.Error == nil || step.Error.Line != 2 || step.Refused == nil || step.Refused.Line != 2 {
+			t.Errorf("got the exception %+v for %+v, want both in line 2", step.Error, step.Refused)
+		}
 		if got, want := step.Observation(), "Error:\nGuardViolation: "+step.Violations[0].String()+"\n"; got != want {
 			t.Errorf("the model sees %q, want %q", got, want)
 		}

@@ -147,3 +147,21 @@ func BenchmarkRedaction(b *testing.B) {
 		}
 	}
 }
+
+// Secrets beside each other are one, and secrets with text between them are several.
+func TestEachSecretIsReplaced(t *testing.T) {
+	t.Parallel()
+	const secret = "hunter22"
+	r, err := newRedactor([]string{secret})
+	must.Do(t, err)
+	for text, want := range map[string]string{
+		secret: redacted, secret + secret: redacted,
+		secret + " " + secret:                 redacted + " " + redacted,
+		"a" + secret + "b" + secret + "c":     "a" + redacted + "b" + redacted + "c",
+		secret + "hunter" + secret + "hunter": redacted + "hunter" + redacted + "hunter",
+	} {
+		if got := r.text(text); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

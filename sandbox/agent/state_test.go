@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,7 +65,18 @@ func TestChangedAndDelete(t *testing.T) {
 		}
 		r.Close()
 		r = h.begin(t, &rs, Params{State: st})
-		mustExec(t, r, "c")
+		mustExec(t, r, "c\ndel a")
+		// What code removed is sent again if it is set again, also to the value that it had.
+		var a []int
+		must.Do(t, st.Get("a", &a))
+		must.Do(t, r.Pull(t.Context(), st))
+		if names := st.Names(); slices.Contains(names, "a") {
+			t.Errorf("the state has %v after Pull, want no a", names)
+		}
+		set(t, st, "a", a)
+		r.Close()
+		r = h.begin(t, &rs, Params{State: st})
+		mustExec(t, r, "a")
 	})
 }
 

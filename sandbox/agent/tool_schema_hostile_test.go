@@ -51,6 +51,7 @@ func TestChecksOfSchemasEnd(t *testing.T) {
 			}
 			return value
 		}()},
+		"a long enum":     {`{"type":"object","properties":{"a":{"items":{"enum":[` + strings.Repeat("1,", 9_999) + `1]}}}}`, slices.Repeat([]any{1}, 1000)},
 		"other case":      {`{"type":"object","properties":{"a":{"$ref":"#/$defs/n"}},"$defs":{"n":{"$ref":"#/$defs/n","allOF":[]}}}`, 1},
 		"a whole pattern": {`{"type":"object","patternProperties":{"":{"$ref":"#"}},"allOf":[{"$ref":"#"}],"properties":{"a":{}}}`, 1},
 	} {

@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/e2bctl/e2bctl/api"
+	"github.com/e2bctl/e2bctl/internal/jupyter"
 	"github.com/e2bctl/e2bctl/internal/kernelconn"
 	"github.com/e2bctl/e2bctl/internal/must"
 	"github.com/e2bctl/e2bctl/internal/patience"
@@ -324,8 +325,14 @@ func TestToolNamesAreKept(t *testing.T) {
 			mustExec(t, r, "assert add(1, 2) == 3")
 		}
 		r.Close()
+		// The kernel knows the tools, but has a variable of that name since.
+		_, err := h.execute(t.Context(), "", jupyter.ExecuteRequest{Code: "add = 3"}, kernelconn.Handler{})
+		must.Do(t, err)
+		if _, err := rs.begin(t.Context(), h, "kernel", Params{Tools: []Tool{tool}}); err == nil || !strings.Contains(err.Error(), `"add" has the name of a variable`) {
+			t.Errorf("a variable that was made between runs: got %v, want an error that names it", err)
+		}
 		r = h.begin(t, &rs, Params{})
-		mustExec(t, r, "add = 3")
+		mustExec(t, r, "assert add == 3")
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"math/big"
 	"slices"
@@ -131,5 +132,26 @@ func TestToolboxLimits(t *testing.T) {
 	box.caller.work.Wait()
 	if len(begun) > 0 {
 		t.Error("two calls were made at once")
+	}
+}
+
+// A tool that ends because its context was cancelled, for whatever reason and by whomever, has an
+// error that names the reason.
+func TestToolboxNamesTheReason(t *testing.T) {
+	t.Parallel()
+	var stop context.CancelCauseFunc
+	box, err := NewToolbox(MustTool("stops", "", func(ctx context.Context, _ struct{}) (int, error) {
+		stop(errors.New("enough"))
+		return 0, fmt.Errorf("query: %w", ctx.Err())
+	}))
+	must.Do(t, err)
+	for range 100 { // the caller sees the end of its context first, or that of the function
+		ctx, cancel := context.WithCancelCause(t.Context())
+		stop = cancel
+		_, err := box.Call(ctx, "stops", nil)
+		cancel(nil)
+		if seen, ok := errors.AsType[*ToolError](err); !ok || seen.Message != "stops: enough" {
+			t.Fatalf("got %v, want the reason, which is enough", err)
+		}
 	}
 }

@@ -172,6 +172,17 @@ func TestSealedOnce(t *testing.T) {
 			if vary != map[rules]int{varied: 1}[of] || policy != map[rules]int{confined: 1}[of] || of != unchanged && h.final != 1 {
 				t.Errorf("rules %d, way %d: got %d headers, Vary %d times and a policy %d times", of, i, h.final, vary, policy)
 			}
+			if of == unchanged {
+				continue
+			}
+			before := h.Header().Clone()
+			if of == confined {
+				w.Header().Set("Etag", "late") // a map of its own
+			}
+			w.WriteHeader(http.StatusOK)
+			if diff := cmp.Diff(before, h.Header()); diff != "" {
+				t.Errorf("rules %d, way %d: the header changed after it was sent (-before +after):\n%s", of, i, diff)
+			}
 		}
 	}
 }

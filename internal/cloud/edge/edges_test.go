@@ -275,3 +275,17 @@ func TestWakeOfGoneClient(t *testing.T) {
 	}()
 	rt.ServeHTTP(w, r)
 }
+
+// TestDialEndsWithSandbox checks that the wait for a server that is about to listen ends with the
+// sandbox, and says so.
+func TestDialEndsWithSandbox(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		u := newUpstream(Sandbox{ID: id, Dial: func(context.Context, int) (net.Conn, error) { return nil, ErrPortClosed }}, []time.Duration{time.Hour})
+		time.AfterFunc(time.Minute, u.close)
+		start := time.Now()
+		if _, err := u.spell().dial(t.Context(), "tcp", "127.0.0.1:1"); !errors.Is(err, ErrGone) || time.Since(start) != time.Minute {
+			t.Errorf("got error %v after %v, want %v after a minute", err, time.Since(start), ErrGone)
+		}
+	})
+}

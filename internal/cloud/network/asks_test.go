@@ -369,6 +369,10 @@ func TestAskingOtherwise(t *testing.T) {
 			t.Errorf("%s: nobody is asked", name)
 		}
 	}
+	// What was denied before stays denied, whatever the answer.
+	if !parse(true, "198.51.100.0/24").AskingOtherwise().lifted().denies(netip.MustParseAddr("198.51.100.1")) {
+		t.Error("an answer opens a network that the rules deny")
+	}
 	for name, rules := range map[string]*Rules{"off": parse(false), "all": parse(true, allTraffic)} {
 		if rules.AskingOtherwise() != rules {
 			t.Errorf("%s: the rules changed, though their owner denies all other hosts", name)

@@ -167,3 +167,22 @@ func FuzzAnswer(f *testing.F) {
 		}
 	})
 }
+
+// TestOneQuestion checks that a query with another number of questions than one is malformed.
+func TestOneQuestion(t *testing.T) {
+	t.Parallel()
+	e := &Egress{Dialer: &Dialer{Resolver: names{"a.test": {"203.0.113.5"}}}, Denials: &Denials{}}
+	one := dnsmessage.Question{Name: dnsmessage.MustNewName("a.test."), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}
+	for n, want := range []dnsmessage.RCode{dnsmessage.RCodeFormatError, dnsmessage.RCodeSuccess, dnsmessage.RCodeFormatError} {
+		m := dnsmessage.Message{Header: dnsmessage.Header{ID: 77}}
+		for range n {
+			m.Questions = append(m.Questions, one)
+		}
+		query, err := m.Pack()
+		must.Do(t, err)
+		must.Do(t, m.Unpack(e.Answer(t.Context(), query)))
+		if m.RCode != want {
+			t.Errorf("%d questions: got %v, want %v", n, m.RCode, want)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"net/url"
 	"strings"
@@ -20,6 +21,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
 // TestNetworksByTheirEdges checks that every network with rules of its own is treated by them
@@ -441,4 +443,33 @@ func TestIsHere(t *testing.T) {
 			t.Errorf("%s: got %t, want %t", address, got, want)
 		}
 	}
+}
+
+// noDeadline is a connection whose reads and writes do not end with a deadline.
+type noDeadline struct{ net.Conn }
+
+func (noDeadline) SetDeadline(time.Time) error { return nil }
+
+// TestProxyThatAnswersTooLate checks that a connection through a proxy is not returned once its
+// context has ended: its deadline has passed then.
+func TestProxyThatAnswersTooLate(t *testing.T) {
+	t.Parallel()
+	ctx, end := context.WithCancelCause(t.Context())
+	late := errors.New("too late")
+	d := &Dialer{}
+	closed := make(chan error, 1)
+	connectBy(t, d, func(context.Context, *net.Dialer, string) (net.Conn, error) {
+		near, far := net.Pipe()
+		go func() {
+			_, _ = http.ReadRequest(bufio.NewReader(far))
+			end(late)
+			_, _ = io.WriteString(far, "HTTP/1.1 200 OK\r\n\r\n")
+			_, err := far.Read(make([]byte, 1))
+			closed <- err
+		}()
+		return noDeadline{near}, nil
+	})
+	_, err := d.throughProxy(ctx, &url.URL{Scheme: "http", Host: "proxy.test:1"}, "a.test:1", anywhere)
+	must.Is(t, err, late)
+	must.Is(t, patience.Receive(t, "the end of the connection", closed), io.EOF)
 }

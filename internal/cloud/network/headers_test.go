@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
@@ -188,4 +190,20 @@ func pair(t *testing.T) (near, far *net.TCPConn) {
 	must.Do(t, err)
 	t.Cleanup(func() { conn.Close(); accepted.Close() })
 	return conn.(*net.TCPConn), accepted.(*net.TCPConn)
+}
+
+// TestNamesOfSecrets checks that a secret has one name, however a rule writes it, and that the
+// value asks for it by that name.
+func TestNamesOfSecrets(t *testing.T) {
+	t.Parallel()
+	r, err := (*Rules)(nil).WithHeaders(map[string]map[string]string{"a.test": {"X": "1 ${e2b.secrets.Key_A}${e2b.secrets.key-b} 2", "Y": "${e2b.secrets.KEY_A}"}, "b.test": {"X": "plain"}})
+	must.Do(t, err)
+	if diff := cmp.Diff([]string{"key-b", "key_a"}, r.Secrets()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	got, err := r.Headers("a.test")[0].Value(func(name string) (string, error) { return "<" + name + ">", nil })
+	must.Do(t, err)
+	if want := "1 <key_a><key-b> 2"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
 }

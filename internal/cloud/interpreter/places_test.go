@@ -1,0 +1,148 @@
+//go:build linux
+
+package interpreter
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/jupyter"
+	"github.com/e2bctl/e2bctl/internal/must"
+)
+
+// A sandbox has as many connections as it may, each with a number above those before it, and the
+// place of one that ended is free.
+func TestPlacesOfConnections(t *testing.T) {
+	t.Parallel()
+	s := &Server{sockets: map[*socket]struct{}{}}
+	var last *socket
+	for i := range maxSockets {
+		if last = new(socket); !s.addSocket(last) || last.number != uint64(i+1) {
+			t.Fatalf("connection %d was refused, or has the number %d", i+1, last.number)
+		}
+	}
+	if s.addSocket(new(socket)) {
+		t.Error("there is one connection too many")
+	}
+	s.removeSocket(last)
+	if last = new(socket); !s.addSocket(last) || last.number != maxSockets+1 {
+		t.Errorf("the place of a connection that ended is not free, or the next has the number %d", last.number)
+	}
+	s.removeSocket(last)
+	s.closed = true
+	if s.addSocket(new(socket)) {
+		t.Error("a closed server takes connections")
+	}
+	for so := range s.sockets {
+		s.removeSocket(so)
+	}
+	s.work.Wait()
+}
+
+// A sandbox has as many sessions as it may. One that exists is found even then, and the place of one
+// that was removed is free.
+func TestPlacesOfSessions(t *testing.T) {
+	t.Parallel()
+	s, err := New(Options{Environ: func() ([]string, error) { return nil, nil }, Dir: t.TempDir(), Scratch: t.TempDir()})
+	must.Do(t, err)
+	defer s.Close()
+	post := func(path, want string, status int) {
+		t.Helper()
+		body := fmt.Sprintf(`{"path":%q,"type":"t","name":"N","kernel":{"id":%q}}`, path, s.DefaultID())
+		answer := httptest.NewRecorder()
+		s.postSession(answer, httptest.NewRequest(http.MethodPost, "/api/sessions", strings.NewReader(body)))
+		if answer.Code != status || !strings.Contains(answer.Body.String(), want) {
+			t.Fatalf("%s: got %d %s, want %d with %s", path, answer.Code, answer.Body, status, want)
+		}
+	}
+	for i := range maxSessions {
+		path := fmt.Sprintf("p%d", i)
+		post(path, `"name":"N"`, http.StatusCreated)
+	}
+	post("more", "too many sessions", http.StatusConflict)
+	post("p0", `"path":"p0"`, http.StatusCreated)
+	s.forgetSession(s.liveSessions()[0])
+	post("more", `"path":"more"`, http.StatusCreated)
+	post("p0", "too many sessions", http.StatusConflict)
+}
+
+// A buffer has the sum of the weights of its messages, and forgets them as they are acknowledged:
+// each once, in order, and none that was not sent.
+func TestWeightOfABuffer(t *testing.T) {
+	t.Parallel()
+	b := &sessionBuffer{own: "o", wake: make(chan struct{}, 1), changed: make(chan struct{})}
+	message := func(content, buffer int) *jupyter.Message {
+		return &jupyter.Message{Channel: jupyter.IOPub, Content: make([]byte, content), Buffers: [][]byte{make([]byte, buffer), nil}}
+	}
+	const limit = 10 * messageOverhead
+	holds := func(what string, want int) {
+		t.Helper()
+		sum := 0
+		for _, m := range b.messages {
+			sum += messageOverhead + len(m.Content) + len(m.Buffers[0])
+		}
+		if b.bytes != want || sum != want {
+			t.Errorf("%s: %d bytes are counted of %d, want %d", what, b.bytes, sum, want)
+		}
+	}
+	if !b.put(message(limit, 1), limit) {
+		t.Error("a message that is larger than the bound is refused, though it is alone")
+	}
+	if b.put(message(1, 1), limit) {
+		t.Error("a message beside one over the bound is taken")
+	}
+	b.next()
+	b.acknowledge(1)
+	holds("after the first", 0)
+	if !b.put(message(messageOverhead, 2*messageOverhead), limit) || !b.put(message(0, 5*messageOverhead), limit) {
+		t.Error("messages of exactly the bound are refused")
+	}
+	if b.put(message(0, 0), limit) {
+		t.Error("a message over the bound is taken")
+	}
+	holds("full", limit)
+	b.acknowledge(3) // neither was sent
+	holds("before any was sent", limit)
+	if m := b.next(); m == nil || m.Header.MsgID != "o_1" {
+		t.Errorf("got %+v, want the second message", m)
+	}
+	changed := b.changed
+	b.acknowledge(3)
+	holds("after one", 6*messageOverhead)
+	select {
+	case <-changed:
+	default:
+		t.Error("who waits for space is not told")
+	}
+	b.acknowledge(1)
+	holds("after an old acknowledgement", 6*messageOverhead)
+	if m := b.next(); m == nil || m.Header.MsgID != "o_2" || b.next() != nil {
+		t.Errorf("got %+v, want the third message, and none after it", m)
+	}
+	b.acknowledge(3)
+	holds("at the end", 0)
+}
+
+// An outbox takes frames up to its bytes, where a small one counts as much as outboxFrame, and has
+// room for as many again when they are taken.
+func TestRoomOfAnOutbox(t *testing.T) {
+	t.Parallel()
+	for size, want := range map[int]int{0: outboxBytes / outboxFrame, outboxFrame: outboxBytes / outboxFrame, outboxFrame + 1: outboxBytes / (outboxFrame + 1), outboxBytes: 1, outboxBytes + 1: 1} {
+		o, data := newOutbox(), make([]byte, size)
+		for range 2 {
+			n := 0
+			for n <= want && o.tryPush(frame{data}) {
+				n++
+			}
+			if n != want {
+				t.Errorf("%d frames of %d bytes were taken, want %d", n, size, want)
+			}
+			for range n {
+				o.taken(<-o.frames)
+			}
+		}
+	}
+}
