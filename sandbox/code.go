@@ -16,7 +16,7 @@ import (
 
 // RunCodeParams sets how to run code. The zero value runs it as Python in the default context.
 type RunCodeParams struct {
-	// Stdout and Stderr receive the code's output as it arrives; nil discards it. They are
+	// Stdout and Stderr receive the code's output as it arrives; nil means no writer. They are
 	// called on the caller's goroutine. An error that they return interrupts the code.
 	Stdout, Stderr io.Writer
 	// OnResult is called with each result as it arrives, and again when the code updates the
