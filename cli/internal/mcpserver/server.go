@@ -90,6 +90,7 @@ type Server struct {
 	proxies   *proxies
 	schemas   *sdk.SchemaCache
 	tools     []tool
+	patience  time.Duration // for answers after the end of the input
 
 	life context.Context //nolint:containedctx // the server's: it ends all calls
 	end  context.CancelFunc
@@ -111,7 +112,7 @@ func New(config Config) (*Server, error) {
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{config: config, outputs: newOutputs(), schemas: sdk.NewSchemaCache()}
+	s := &Server{config: config, outputs: newOutputs(), schemas: sdk.NewSchemaCache(), patience: answerPatience}
 	s.life, s.end = context.WithCancel(context.Background())
 	s.questions = newParking(s.life)
 	all := allTools()
@@ -176,12 +177,13 @@ func (s *Server) Close() error {
 
 // Serve serves one client over in and out until in ends, out fails, or ctx
 // ends. When in ends, open calls are answered first, for at most half a minute.
+// If out is a [syscall.Conn] and its reader has gone, they end at once.
 func (s *Server) Serve(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
 	s.sandboxes.warm()
 	defer context.AfterFunc(ctx, s.Stop)()
 	answers := &oneAtATime{WriteCloser: out}
 	messages := &checkedLines{Closer: in, in: bufio.NewReaderSize(in, 64<<10), out: answers}
-	transport := &answering{Transport: &sdk.IOTransport{Reader: messages, Writer: answers}, patience: answerPatience}
+	transport := &answering{Transport: &sdk.IOTransport{Reader: messages, Writer: answers}, out: out, patience: s.patience}
 	return s.endpoint(true).Run(ctx, transport)
 }
 
