@@ -119,6 +119,9 @@ func (w *pipeWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
+// SyscallConn implements [syscall.Conn].
+func (w *pipeWriter) SyscallConn() (syscall.RawConn, error) { return w.file.SyscallConn() }
+
 type eof struct{}
 
 func (eof) Read([]byte) (int, error) { return 0, io.EOF }

@@ -134,3 +134,19 @@ func FuzzPlain(f *testing.F) {
 		}
 	})
 }
+
+// A scaled picture has the mean of the area that each of its pixels covers, also where its bounds do not begin at zero.
+func TestScaled(t *testing.T) {
+	t.Parallel()
+	row := image.NewGray(image.Rect(5, 7, 8, 8))
+	copy(row.Pix, []uint8{0, 90, 255})
+	small := scaled(row, 2)
+	if small.Bounds() != image.Rect(0, 0, 2, 1) {
+		t.Fatalf("got the bounds %v, want 2x1", small.Bounds())
+	}
+	for x, want := range []uint8{30, 200} {
+		if got := small.At(x, 0); got != (color.RGBA{want, want, want, 255}) {
+			t.Errorf("pixel %d: got %v, want %d in each colour", x, got, want)
+		}
+	}
+}

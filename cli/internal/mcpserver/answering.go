@@ -3,6 +3,7 @@ package mcpserver
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"sync"
 	"time"
 
@@ -14,10 +15,12 @@ import (
 const answerPatience = 30 * time.Second
 
 // answering is a transport that reports the end of its input only when
-// all calls are answered or patience is over. The library cancels open
-// calls at that end, but scripts pipe their calls and read the answers.
+// all calls are answered, nobody can read the answers, or patience is over.
+// The library cancels open calls at that end, but scripts pipe their calls
+// and read the answers.
 type answering struct {
 	sdk.Transport
+	out      io.Writer // takes the answers
 	patience time.Duration
 }
 
@@ -27,11 +30,12 @@ func (a *answering) Connect(ctx context.Context) (sdk.Connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &answeringConn{Connection: conn, patience: a.patience, open: map[string]bool{}, closed: make(chan struct{})}, nil
+	return &answeringConn{Connection: conn, out: a.out, patience: a.patience, open: map[string]bool{}, closed: make(chan struct{})}, nil
 }
 
 type answeringConn struct {
 	sdk.Connection
+	out      io.Writer
 	patience time.Duration
 
 	mu     sync.Mutex
@@ -86,7 +90,7 @@ func (c *answeringConn) Close() error {
 
 func (c *answeringConn) stop() { c.once.Do(func() { close(c.closed) }) }
 
-// drain waits until all calls are answered.
+// drain waits until all calls are answered, or nobody can read the answers.
 func (c *answeringConn) drain(ctx context.Context) {
 	c.mu.Lock()
 	if len(c.open) == 0 {
@@ -96,6 +100,8 @@ func (c *answeringConn) drain(ctx context.Context) {
 	answered := make(chan struct{})
 	c.ended = answered
 	c.mu.Unlock()
+	stop := watchReader(c.out, c.stop)
+	defer stop()
 	patience := time.NewTimer(c.patience)
 	defer patience.Stop()
 	select {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 
 	"github.com/e2bctl/e2bctl/sandbox"
 	"github.com/e2bctl/e2bctl/sandbox/agent"
@@ -11,8 +12,9 @@ import (
 
 // codeRun is a run in which code in a sandbox can call the tools of other servers.
 type codeRun struct {
-	run *agent.Run
-	out switched
+	run     *agent.Run
+	out     switched
+	servers []*proxied // whose tools it has
 }
 
 // switched passes the output of a run to the writer of the current step.
@@ -44,12 +46,15 @@ func (c *call) execute(ctx context.Context, code string, out io.Writer) (*sandbo
 }
 
 func (c *call) step(ctx context.Context, code string, out io.Writer) (*agent.Step, error) {
+	if c.box.code != nil && slices.ContainsFunc(c.box.code.servers, (*proxied).hasEnded) {
+		c.box.endRun() // the next one has the tools of a server that is started again
+	}
 	if c.box.code == nil {
-		tools, err := c.server.proxies.tools(ctx)
+		tools, servers, err := c.server.proxies.tools(ctx)
 		if err != nil {
 			return nil, err
 		}
-		begun := &codeRun{}
+		begun := &codeRun{servers: servers}
 		begun.run, err = agent.Begin(ctx, c.box.Sandbox, &agent.Params{
 			Tools: tools, Audit: c.server.config.Audit, Stdout: &begun.out, Stderr: &begun.out,
 		})

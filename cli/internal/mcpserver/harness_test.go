@@ -18,7 +18,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(proxied) != "" {
+	if os.Getenv(asProxied) != "" {
 		serveTools()
 		return
 	}

@@ -1,8 +1,11 @@
 package mcpserver
 
 import (
+	"bytes"
 	"context"
 	"crypto/subtle"
+	"errors"
+	"io"
 	"net/http"
 	"time"
 
@@ -41,7 +44,38 @@ func (s *Server) Handler(token string) http.Handler {
 		}
 		return &auth.TokenInfo{Expiration: time.Now().Add(tokenValidity)}, nil
 	}, nil)
-	return http.NewCrossOriginProtection().Handler(authorised(byVersion))
+	return s.inTime(http.NewCrossOriginProtection().Handler(authorised(withWholeBody(byVersion))))
+}
+
+// bodyPatience limits the time for a client to send a request.
+const bodyPatience = 30 * time.Second
+
+// inTime limits the time for a client to send the body of a request,
+// also of one that is refused: its connection is kept until then.
+func (s *Server) inTime(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.bodyPatience)) // writers without connections have none
+		next.ServeHTTP(w, r)
+	})
+}
+
+// withWholeBody reads the body of a request, and ends the limit of its time: a later end of
+// it would cancel the call. So a client that sends slowly holds no session and no call.
+func withWholeBody(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxRequestBytes))
+		if err != nil {
+			status := http.StatusRequestTimeout
+			if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+				status = http.StatusRequestEntityTooLarge
+			}
+			http.Error(w, http.StatusText(status), status)
+			return
+		}
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		next.ServeHTTP(w, r)
+	})
 }
 
 // tokenValidity satisfies the library, which refuses tokens without an end. The token itself has none.

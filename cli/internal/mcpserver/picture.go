@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"image"
 	"image/color"
+	"image/draw"
 	"image/jpeg"
 	"image/png"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
-	"golang.org/x/image/draw"
 )
 
 const (
@@ -79,9 +79,40 @@ func scaled(picture image.Image, edge int) image.Image {
 	if longest <= edge {
 		return picture
 	}
+	large := image.NewRGBA(image.Rectangle{Max: size})
+	draw.Draw(large, large.Bounds(), picture, picture.Bounds().Min, draw.Src)
 	small := image.NewRGBA(image.Rect(0, 0, max(1, size.X*edge/longest), max(1, size.Y*edge/longest)))
-	draw.CatmullRom.Scale(small, small.Bounds(), picture, picture.Bounds(), draw.Src, nil)
+	for y := range small.Rect.Max.Y {
+		for x := range small.Rect.Max.X {
+			average(small, large, x, y)
+		}
+	}
 	return small
+}
+
+// average sets a pixel to the mean of the area of the larger picture that it
+// covers. Pixels of the larger picture that it covers in part count in part.
+func average(small, large *image.RGBA, x, y int) {
+	from, to := large.Rect.Max, small.Rect.Max
+	var sum [4]int64
+	for v := y * from.Y / to.Y; v*to.Y < (y+1)*from.Y; v++ {
+		rows := shared(v, to.Y, y, from.Y)
+		for u := x * from.X / to.X; u*to.X < (x+1)*from.X; u++ {
+			weight := rows * shared(u, to.X, x, from.X)
+			for i, value := range large.Pix[large.PixOffset(u, v):][:len(sum)] {
+				sum[i] += weight * int64(value)
+			}
+		}
+	}
+	area := int64(from.X) * int64(from.Y)
+	for i, total := range sum {
+		small.Pix[small.PixOffset(x, y)+i] = uint8((total + area/2) / area)
+	}
+}
+
+// shared returns the length that the piece number i of length n has in common with the piece number j of length m.
+func shared(i, n, j, m int) int64 {
+	return int64(min((i+1)*n, (j+1)*m) - max(i*n, j*m))
 }
 
 // encoded returns the picture as PNG, which keeps the lines of

@@ -30,42 +30,58 @@ type Proxy struct {
 
 // proxies are the servers behind [Config.Proxies].
 type proxies struct {
-	config *Config
-	start  func() ([]agent.Tool, error)
-	began  chan struct{}
-
-	mu       sync.Mutex
-	sessions []*sdk.ClientSession
+	config   *Config
+	patience time.Duration   // for a server to start and to list its tools
+	life     context.Context //nolint:containedctx // the servers': close ends it
 	stop     context.CancelFunc
+
+	mu      sync.Mutex
+	servers map[string]*proxied // by name; the last start of each
+	starts  sync.WaitGroup
 }
 
-func newProxies(config *Config) *proxies {
-	life, stop := context.WithCancel(context.Background())
-	p := &proxies{config: config, began: make(chan struct{}), stop: stop}
-	p.start = sync.OnceValues(func() ([]agent.Tool, error) {
-		defer close(p.began)
-		return p.connect(life)
-	})
-	return p
-}
-
-// tools returns the functions of all servers. They are started at the first call.
-func (p *proxies) tools(ctx context.Context) ([]agent.Tool, error) {
-	if len(p.config.Proxies) == 0 {
-		return nil, nil
-	}
-	go p.start() //nolint:errcheck // it returns the error again below
-	if err := wait(ctx, p.began); err != nil {
-		return nil, err
-	}
-	return p.start()
+// proxied is one start of a server.
+type proxied struct {
+	began chan struct{} // closed when the server has begun, or could not
+	ended chan struct{} // closed when the server has ended, or could not begin
+	tools []agent.Tool
+	err   error
 }
 
 // proxyPatience limits the time for a server to start and to list its tools.
 const proxyPatience = 30 * time.Second
 
-func (p *proxies) connect(ctx context.Context) ([]agent.Tool, error) {
+func newProxies(config *Config) *proxies {
+	p := &proxies{config: config, patience: proxyPatience, servers: map[string]*proxied{}}
+	p.life, p.stop = context.WithCancel(context.Background())
+	return p
+}
+
+// tools returns the functions of all servers, and the starts that serve them. A server
+// that has not been started, could not be, or has ended since, is started first.
+func (p *proxies) tools(ctx context.Context) ([]agent.Tool, []*proxied, error) {
+	if err := p.checkAllowed(); err != nil {
+		return nil, nil, err
+	}
+	var starts []*proxied
+	for _, proxy := range p.config.Proxies {
+		starts = append(starts, p.started(proxy))
+	}
 	var all []agent.Tool
+	for i, start := range starts {
+		if err := wait(ctx, start.began); err != nil {
+			return nil, nil, err
+		}
+		if start.err != nil {
+			return nil, nil, fmt.Errorf("the server %s: %w", p.config.Proxies[i].Name, start.err)
+		}
+		all = append(all, start.tools...)
+	}
+	return all, starts, nil
+}
+
+// checkAllowed returns an error if the server of a tool that is allowed is none of these.
+func (p *proxies) checkAllowed() error {
 	var unknown []string
 	for _, name := range p.config.AllowTools {
 		server, _, _ := strings.Cut(name, ".")
@@ -74,20 +90,56 @@ func (p *proxies) connect(ctx context.Context) ([]agent.Tool, error) {
 		}
 	}
 	if len(unknown) > 0 {
-		return nil, fmt.Errorf("no server has the tools %s that are allowed: want SERVER.TOOL", strings.Join(unknown, ", "))
+		return fmt.Errorf("no server has the tools %s that are allowed: want SERVER.TOOL", strings.Join(unknown, ", "))
 	}
-	for _, proxy := range p.config.Proxies {
-		tools, err := p.connectOne(ctx, proxy)
-		if err != nil {
-			return nil, fmt.Errorf("the server %s: %w", proxy.Name, err)
-		}
-		all = append(all, tools...)
-	}
-	return all, nil
+	return nil
 }
 
-func (p *proxies) connectOne(ctx context.Context, proxy Proxy) ([]agent.Tool, error) {
-	ctx, cancel := context.WithTimeout(ctx, proxyPatience)
+// started returns the start of a server that has not ended. If there is none, it starts the server in the background.
+func (p *proxies) started(proxy Proxy) *proxied {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if last := p.servers[proxy.Name]; last != nil && !last.hasEnded() {
+		return last
+	}
+	start := &proxied{began: make(chan struct{}), ended: make(chan struct{})}
+	p.servers[proxy.Name] = start
+	if p.life.Err() != nil {
+		start.err = context.Cause(p.life)
+		close(start.began)
+		close(start.ended)
+		return start
+	}
+	p.starts.Go(func() {
+		defer close(start.ended)
+		session, err := p.connect(proxy, start)
+		start.err = err
+		close(start.began)
+		if session == nil {
+			return
+		}
+		if err == nil {
+			end := context.AfterFunc(p.life, func() { _ = session.Close() })
+			_ = session.Wait() // its error, if any, is that of the calls
+			end()
+		}
+		_ = session.Close() // the server may have ended before, with a status of its own
+	})
+	return start
+}
+
+func (s *proxied) hasEnded() bool {
+	select {
+	case <-s.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// connect starts a server and takes its tools. The caller closes the session, which is nil if there is none.
+func (p *proxies) connect(proxy Proxy, start *proxied) (*sdk.ClientSession, error) {
+	ctx, cancel := context.WithTimeout(p.life, p.patience)
 	defer cancel()
 	cmd := exec.Command(proxy.Command[0], proxy.Command[1:]...) //nolint:noctx // it outlives this call; close ends it
 	cmd.Env = append([]string{}, proxy.Env...)
@@ -96,11 +148,22 @@ func (p *proxies) connectOne(ctx context.Context, proxy Proxy) ([]agent.Tool, er
 	client := sdk.NewClient(&sdk.Implementation{Name: "e2bctl", Version: p.config.Version}, &sdk.ClientOptions{Logger: p.config.Logger})
 	session, err := client.Connect(ctx, &sdk.CommandTransport{Command: cmd}, nil)
 	if err != nil {
-		return nil, err
+		return nil, p.failure(ctx, err)
 	}
-	p.mu.Lock()
-	p.sessions = append(p.sessions, session)
-	p.mu.Unlock()
+	start.tools, err = p.toolsOf(ctx, proxy, session)
+	return session, p.failure(ctx, err)
+}
+
+// failure returns an error that says so if a server gave no answer in time.
+func (p *proxies) failure(ctx context.Context, err error) error {
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("it did not start and list its tools in %v: try its command by hand", p.patience)
+	}
+	return err
+}
+
+// toolsOf returns the functions of a server.
+func (p *proxies) toolsOf(ctx context.Context, proxy Proxy, session *sdk.ClientSession) ([]agent.Tool, error) {
 	var allow []string
 	for _, name := range p.config.AllowTools {
 		if server, tool, _ := strings.Cut(name, "."); server == proxy.Name {
@@ -129,14 +192,12 @@ func (p *proxies) approve(server string) func(context.Context, string, agent.Too
 // questionKey is the key in the context of a call for its [question].
 type questionKey struct{}
 
-func (p *proxies) close() error {
-	p.stop()
+// close ends the servers.
+func (p *proxies) close() {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	return each(p.sessions, func(session *sdk.ClientSession) error {
-		_ = session.Close() // the server may have ended before, with a status of its own
-		return nil
-	})
+	p.stop() // no start begins after it
+	p.mu.Unlock()
+	p.starts.Wait()
 }
 
 type searchArguments struct {
@@ -159,7 +220,7 @@ func searchTool() tool {
 
 func (e *endpoint) search(ctx context.Context, query string) *sdk.CallToolResult {
 	var a answer
-	tools, err := e.proxies.tools(ctx)
+	tools, _, err := e.proxies.tools(ctx)
 	if err != nil {
 		return a.failed(err)
 	}

@@ -6,17 +6,21 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
+	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// proxied is the variable that makes this program a server of tools.
-const proxied = "E2BCTL_TEST_PROXIED"
+// asProxied is the variable that makes this program a server of tools.
+const asProxied = "E2BCTL_TEST_PROXIED"
 
 // serveTools is a proxied server. Its annotations lie.
 func serveTools() {
@@ -33,6 +37,10 @@ func serveTools() {
 	})
 	sdk.AddTool(server, &sdk.Tool{Name: "fail", Annotations: harmless}, func(context.Context, *sdk.CallToolRequest, struct{}) (*sdk.CallToolResult, any, error) {
 		return nil, nil, errors.New("it failed")
+	})
+	sdk.AddTool(server, &sdk.Tool{Name: "end"}, func(context.Context, *sdk.CallToolRequest, struct{}) (*sdk.CallToolResult, any, error) {
+		os.Exit(3)
+		return nil, nil, nil
 	})
 	if err := server.Run(context.Background(), &sdk.StdioTransport{}); err != nil {
 		panic(err)
@@ -53,7 +61,7 @@ func (b *buffer) Write(p []byte) (int, error) {
 
 func withProxy(audit *buffer) func(*Config) {
 	return func(c *Config) {
-		c.Proxies = []Proxy{{Name: "other", Command: []string{os.Args[0]}, Env: []string{proxied + "=1", "TOKEN=s3cret"}}}
+		c.Proxies = []Proxy{{Name: "other", Command: []string{os.Args[0]}, Env: []string{asProxied + "=1", "TOKEN=s3cret"}}}
 		c.AllowTools, c.Audit = []string{"other.add", "other.fail"}, audit
 	}
 }
@@ -121,16 +129,58 @@ func TestProxiedToolsWithoutQuestions(t *testing.T) {
 	}
 }
 
-// A server that does not start, and a name that no server has, are answers.
+// A server that does not start, or does not speak the protocol, and a name that no server has, are answers.
 func TestProxiesThatFail(t *testing.T) {
 	t.Parallel()
-	for name, change := range map[string]func(*Config){
-		"the server other": func(c *Config) { c.Proxies[0].Command = []string{"/nonexistent"} },
-		"no server has":    func(c *Config) { c.AllowTools = []string{"another.add"} },
-		"it has no tool":   func(c *Config) { c.AllowTools = []string{"other.nosuch"} },
-	} {
-		c := serve(t, func(c *Config) { withProxy(&buffer{})(c); change(c) }).connect(t, roundTrips, nil)
-		c.fails(t, "run_python", args{"code": "1"}, name)
-		c.fails(t, searchName, args{}, name)
+	shell := func(script string) func(*Config) {
+		return func(c *Config) { c.Proxies[0].Command = []string{"/bin/sh", "-c", script} }
 	}
+	cloud := sandboxtest.New(t)
+	for name, test := range map[string]struct {
+		change func(*Config)
+		want   string
+	}{
+		"no such command": {func(c *Config) { c.Proxies[0].Command = []string{"/nonexistent"} }, "the server other"},
+		"no such server":  {func(c *Config) { c.AllowTools = []string{"another.add"} }, "no server has"},
+		"no such tool":    {func(c *Config) { c.AllowTools = []string{"other.nosuch"} }, "it has no tool"},
+		"ends at once":    {shell("exit 1"), "the server other"},
+		"hangs":           {shell("read all; exec cat"), "the server other"},
+		"garbage":         {shell("echo garbage; exec cat"), "the server other"},
+		"endless line":    {shell("tr '\\0' x < /dev/zero & cat > /dev/null; kill $!"), "the server other"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serveFrom(t, cloud, func(c *Config) { withProxy(&buffer{})(c); test.change(c) })
+			if name == "hangs" {
+				s.proxies.patience = time.Second
+			}
+			c := s.connect(t, roundTrips, nil)
+			c.fails(t, "run_python", args{"code": "1"}, test.want)
+			c.fails(t, searchName, args{}, test.want)
+		})
+	}
+}
+
+// A server that ends during a call is an exception in the code. A later call starts it again; variables stay.
+func TestProxyThatEnds(t *testing.T) {
+	t.Parallel()
+	s := serve(t, func(c *Config) { withProxy(&buffer{})(c); c.AllowTools = append(c.AllowTools, "other.end") })
+	c := s.connect(t, roundTrips, nil)
+	if a := c.fails(t, "run_python", args{"code": "kept = 1\nother_end()"}, "the code raised"); !strings.Contains(a.text, "it may have ended") {
+		t.Errorf("got %q, want that the server may have ended", a.text)
+	}
+	patience.Until(t, "the server is started again", func() bool {
+		a := c.call(t, "run_python", args{"code": "kept + other_add(1, 1)['Sum']"})
+		return !a.isError && a.text == "3"
+	})
+}
+
+// A server that could not be started is started at a later call.
+func TestProxyThatStartsLater(t *testing.T) {
+	t.Parallel()
+	command := filepath.Join(t.TempDir(), "server")
+	c := serve(t, func(c *Config) { withProxy(&buffer{})(c); c.Proxies[0].Command = []string{command} }).connect(t, roundTrips, nil)
+	c.fails(t, searchName, args{}, "the server other")
+	must.Do(t, os.Symlink(os.Args[0], command))
+	patience.Until(t, "the server starts", func() bool { return !c.call(t, searchName, args{}).isError })
 }

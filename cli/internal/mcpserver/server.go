@@ -83,13 +83,15 @@ const OwnerLabel = "e2bctl.mcp"
 
 // Server serves sandboxes. It is safe for concurrent use. Close it before its client.
 type Server struct {
-	config    Config
-	sandboxes *holdings
-	outputs   *outputs
-	questions *parking
-	proxies   *proxies
-	schemas   *sdk.SchemaCache
-	tools     []tool
+	config       Config
+	sandboxes    *holdings
+	outputs      *outputs
+	questions    *parking
+	proxies      *proxies
+	schemas      *sdk.SchemaCache
+	tools        []tool
+	patience     time.Duration // for answers after the end of the input
+	bodyPatience time.Duration // for a request over HTTP
 
 	life context.Context //nolint:containedctx // the server's: it ends all calls
 	end  context.CancelFunc
@@ -111,7 +113,7 @@ func New(config Config) (*Server, error) {
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{config: config, outputs: newOutputs(), schemas: sdk.NewSchemaCache()}
+	s := &Server{config: config, outputs: newOutputs(), schemas: sdk.NewSchemaCache(), patience: answerPatience, bodyPatience: bodyPatience}
 	s.life, s.end = context.WithCancel(context.Background())
 	s.questions = newParking(s.life)
 	all := allTools()
@@ -171,17 +173,19 @@ func (s *Server) Close() error {
 			_ = session.Close() // the client may have ended it
 		}
 	}
-	return errors.Join(s.sandboxes.close(), s.proxies.close())
+	defer s.proxies.close() // after the code that calls them
+	return s.sandboxes.close()
 }
 
 // Serve serves one client over in and out until in ends, out fails, or ctx
 // ends. When in ends, open calls are answered first, for at most half a minute.
+// If out is a [syscall.Conn] and its reader has gone, they end at once.
 func (s *Server) Serve(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
 	s.sandboxes.warm()
 	defer context.AfterFunc(ctx, s.Stop)()
 	answers := &oneAtATime{WriteCloser: out}
 	messages := &checkedLines{Closer: in, in: bufio.NewReaderSize(in, 64<<10), out: answers}
-	transport := &answering{Transport: &sdk.IOTransport{Reader: messages, Writer: answers}, patience: answerPatience}
+	transport := &answering{Transport: &sdk.IOTransport{Reader: messages, Writer: answers}, out: out, patience: s.patience}
 	return s.endpoint(true).Run(ctx, transport)
 }
 

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"syscall"
 	"time"
 
 	"github.com/e2bctl/e2bctl/cli/internal/mcpserver"
@@ -29,6 +30,14 @@ func serveStdio(ctx context.Context, opts *options, server *mcpserver.Server) er
 type nopCloser struct{ io.Writer }
 
 func (nopCloser) Close() error { return nil }
+
+// SyscallConn implements [syscall.Conn], by which the server learns that nobody reads.
+func (n nopCloser) SyscallConn() (syscall.RawConn, error) {
+	if conn, ok := n.Writer.(syscall.Conn); ok {
+		return conn.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
+}
 
 // checkAddress returns an error unless address is a port of the loopback interface.
 func checkAddress(address string) error {
