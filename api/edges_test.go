@@ -138,7 +138,7 @@ func TestEdgesOfArguments(t *testing.T) {
 		}
 	}
 	for code, want := range map[int]int{399: 500, 400: 400, 599: 599, 600: 500, 0: 500} {
-		if got := (&forkError{Code: code}).of("POST", "/fork").StatusCode; got != want {
+		if got := (&forkError{Code: code}).asError("POST", "/fork").StatusCode; got != want {
 			t.Errorf("a copy that failed with %d: got %d, want %d", code, got, want)
 		}
 	}

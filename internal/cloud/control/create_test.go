@@ -154,12 +154,12 @@ func TestUniqueLabels(t *testing.T) {
 	create(body, 201)
 }
 
-// TestTurns checks that callers with one label run one after the other, that others do not wait for
+// TestLabelLocks checks that callers with one label run one after the other, that others do not wait for
 // them, and that a caller stops waiting when its request ends.
-func TestTurns(t *testing.T) {
+func TestLabelLocks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var all turns
+		var all labelLocks
 		first, second := [2]string{"name", "a"}, [2]string{"name", "b"}
 		done, err := all.begin(t.Context(), first)
 		must.Do(t, err)
