@@ -110,8 +110,8 @@ func addLiveCompletion(f *cmdutil.Factory, root *cobra.Command) {
 	})
 }
 
-// choicesOf returns the values of a flag that has a fixed set of them, which is what its type
-// says, such as kill|pause. It returns nil for other flags.
+// choicesOf returns the values of a flag that has a fixed set of them. The flag's type lists them,
+// such as kill|pause. choicesOf returns nil for other flags.
 func choicesOf(flag *pflag.Flag) []string {
 	if kind := flag.Value.Type(); strings.Contains(kind, "|") {
 		return strings.Split(kind, "|")

@@ -93,8 +93,8 @@ var ways = map[string]func(t *testing.T, e *Egress) net.Conn{
 	},
 }
 
-// judged is what a client sends over one connection, the statuses of the answers, and the requests
-// that arrive at the server.
+// judged contains the requests of a client over one connection, the statuses of the answers, and
+// the requests that arrive at the server.
 type judged struct {
 	requests string
 	statuses []int
