@@ -292,7 +292,7 @@ type ListParams struct {
 	// States lists the states to return; empty means all.
 	States []SandboxState
 	// Template is an id or a name, without a tag. The list contains only the sandboxes of this
-	// template.
+	// template; empty means all templates.
 	Template string
 	// PageSize limits the entries of a page, 1 to 100. Zero means the service's default, 100.
 	PageSize int

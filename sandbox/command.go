@@ -60,8 +60,9 @@ func (c *Command) PID() int { return int(c.process.pid) }
 func (c *Command) Tag() string { return c.tag }
 
 // Wait waits for the command's end. It may be called any number of times. An exit status other
-// than 0 is an [*ExitError]; the result is complete then, too. With these errors the result
-// contains the output until then:
+// than 0 is an [*ExitError]; the result is complete then, too. After any other error of the
+// command the result contains the output until then. These errors include those of a Stdout,
+// Stderr or Stdin of the command, and:
 //   - [ErrCommandLost]: the connection broke
 //   - context.DeadlineExceeded: the command's Timeout has passed
 //   - [ErrClosed]: Disconnect, or Close of the sandbox's handle

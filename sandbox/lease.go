@@ -15,8 +15,8 @@ type lease struct {
 	length time.Duration // 0: the sandbox has no lease
 
 	// The lease of a sandbox that pauses at the end of its lifetime is not renewed, unless
-	// Expiry.Renew is set. A handle that connected has to ask the service for that action. Only
-	// the goroutine that renews uses these two fields.
+	// Expiry.Renew is set. A handle that connected has to ask the service whether its sandbox
+	// pauses then. Only the goroutine that renews uses these two fields.
 	unsure, unwanted bool
 
 	mu    sync.Mutex
@@ -80,7 +80,7 @@ func (sb *Sandbox) renewing(lease, wait time.Duration) (stop func()) {
 			case errors.Is(err, api.ErrNotFound) && !sb.isPaused(ctx):
 				return // the sandbox has ended: the next call on it reports that
 			case errors.Is(err, api.ErrNotFound):
-				wait = lease / 2 // a resume sets a lifetime of at least the lease
+				wait = lease / 2 // the sandbox is paused, and whoever resumes it sets its lifetime
 			case errors.Is(err, api.ErrConflict):
 				wait = lease / hurry // the sandbox is being paused or resumed
 			case ctx.Err() == nil:

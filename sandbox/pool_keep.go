@@ -69,7 +69,7 @@ func (p *Pool) tend() (next time.Duration) {
 }
 
 // worn removes and returns the sandboxes whose lifetime is nearly over. next is the time until
-// the next one expires. The caller must hold p.mu.
+// that applies to another one, at most an hour. The caller must hold p.mu.
 func (p *Pool) worn(now time.Time) (worn []*Sandbox, next time.Duration) {
 	next = time.Hour
 	p.warm = slices.DeleteFunc(p.warm, func(sb *Sandbox) bool {
@@ -246,7 +246,8 @@ func (p *Pool) discard(sb *Sandbox, why error) {
 	})
 }
 
-// shutOne closes a sandbox of the pool. Close reports its error.
+// shutOne closes a sandbox of the pool. It logs an error; Close of the pool also reports it if
+// that has begun.
 func (p *Pool) shutOne(sb *Sandbox) {
 	if err := sb.Close(); err != nil {
 		p.client.api.Logger().WarnContext(p.ctx, "a sandbox of the pool was not closed: it lives until its lifetime is over", "sandbox", sb.ID(), "error", err)

@@ -83,8 +83,9 @@ func (a *attachment) rejoin(life context.Context) error {
 // errReplaced means that the process has ended and that another process has its pid.
 var errReplaced = errors.New("the sandbox was started anew, and its pid is another process's")
 
-// same returns an error if the pid belongs to another process, or to none, because the sandbox
-// was started anew from its files. It cannot check a process that this handle did not start.
+// same returns an error if the pid belongs to another process, because the sandbox was started
+// anew from its files. If the pid belongs to none, it returns nil. It cannot check a process that
+// this handle did not start.
 func (a *attachment) same(ctx context.Context) error {
 	if a.config == nil {
 		return nil
@@ -98,7 +99,7 @@ func (a *attachment) same(ctx context.Context) error {
 			return errReplaced
 		}
 	}
-	return nil // otherwise the process has ended, and its last event follows
+	return nil // it is the same process, or the process has ended and its last event follows
 }
 
 // take replaces the stream with that of another attachment to the same process.

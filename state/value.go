@@ -131,7 +131,8 @@ func (v Value) Decode(into any) error {
 	return unmarshal(doc, blobs, into, v.limits(), v.json)
 }
 
-// limits returns bounds for decoding the value, which was checked when it was created.
+// limits returns bounds for decoding the value. The value is within them, because it was checked
+// when it was created.
 func (v Value) limits() Bounds {
 	size := v.Size() + len(documentStart+"null"+documentEnd) // that of the zero Value
 	// A slice of slices counts its dimensions. An array without bytes may have such dimensions,

@@ -32,8 +32,8 @@ var (
 		home, err := os.UserHomeDir()
 		return filepath.Join(home, ".local", "state", "e2bctl"), err
 	}}
-	// Runtime is in XDG_RUNTIME_DIR. If that belongs to another user, as after su or sudo, this base is not
-	// available.
+	// Runtime is in XDG_RUNTIME_DIR. If that belongs to another user, as it may after su or sudo,
+	// this base is not available.
 	Runtime = Base{"XDG_RUNTIME_DIR", "XDG_RUNTIME_DIR", func() (string, error) {
 		runtime := os.Getenv("XDG_RUNTIME_DIR")
 		if runtime == "" {

@@ -266,8 +266,8 @@ func (s *redaction) flush() []byte {
 }
 
 // release returns the first n held bytes, with secrets replaced. The cost for each byte is
-// bounded, because write releases at least half of the held bytes, or everything at the end of
-// its text.
+// bounded, because write releases at least half of the held bytes, or, at the end of its text,
+// all bytes that can be released.
 func (s *redaction) release(out []byte, n int) []byte {
 	if n == 0 {
 		return out

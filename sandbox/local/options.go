@@ -93,8 +93,8 @@ func WithEngine(e Engine) Option { return func(s *settings) { s.engine = e } }
 
 // WithIsolation sets the isolation of [EngineRoom]. The default is [Auto]. With [Restricted],
 // Start succeeds even if sandboxes have this program's user id and the kernel does not prevent
-// them from killing its processes; [Report].Notes then contains a warning. Start fails if the
-// machine does not support the isolation.
+// them from killing its processes; [Report].Notes then contains a warning. Nothing replaces an
+// isolation other than Auto: if the machine does not support it, the error is [ErrNoIsolation].
 func WithIsolation(i Isolation) Option { return func(s *settings) { s.isolation = i } }
 
 // WithBinary sets the program, such as e2bctl, that runs as the processes of the cloud and as

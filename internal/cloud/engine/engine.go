@@ -112,8 +112,8 @@ type SandboxOptions struct {
 	// 63 characters.
 	ID     string
 	Limits Limits
-	// Config is for envd. An engine may change what its sandboxes have in another way. If its text
-	// is over [guest.MaxConfig] the error matches [ErrTooLarge].
+	// Config is for envd. An engine may change values that are different in its sandboxes, such as
+	// limits and the user. If the text is over [guest.MaxConfig] the error matches [ErrTooLarge].
 	Config guest.Config
 	// Egress connects the sandbox to the outside. If it is nil there is no egress, and none can be
 	// set later.

@@ -52,7 +52,7 @@ func (e *Egress) throughGate(ctx context.Context, outside net.Conn, host string,
 	g.shown, g.others = g.proxy(true), g.proxy(false)
 	server := &http.Server{
 		Handler:                      g,
-		DisableGeneralOptionsHandler: true, // the server answers OPTIONS * itself
+		DisableGeneralOptionsHandler: true, // OPTIONS * is also forwarded: the server outside answers it
 		ReadHeaderTimeout:            peekTimeout,
 		IdleTimeout:                  tunnelIdle,
 		MaxHeaderBytes:               maxPeek,

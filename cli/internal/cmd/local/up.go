@@ -26,7 +26,7 @@ import (
 type upOptions struct {
 	Factory    *cmdutil.Factory
 	Port       uint16
-	OwnPort    bool // a port was asked for, or any free one
+	OwnPort    bool // --port was given, also as 0 for any free one
 	Domain     string
 	State      string // "": none, once it has been chosen
 	Ephemeral  bool

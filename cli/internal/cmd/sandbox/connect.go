@@ -150,8 +150,9 @@ func connectRun(ctx context.Context, opts *connectOptions) (err error) {
 	return opts.session(ctx, sb)
 }
 
-// sandbox returns the sandbox to connect to. It creates one if the command line names none. end ends the
-// connection to it.
+// sandbox returns the sandbox to connect to. It creates one if the command line names none. end
+// closes the handle of a created sandbox: with --rm that kills the sandbox, otherwise the sandbox
+// keeps running.
 func (o *connectOptions) sandbox(ctx context.Context, conn *cmdutil.Connection) (id string, end func() error, err error) {
 	if o.ID != "" {
 		return o.ID, func() error { return nil }, nil

@@ -47,8 +47,8 @@ func memoryLimit(dir string, version int) (bytes int64, limited bool) {
 	return bytes, err == nil && bytes < unlimited
 }
 
-// unlimited is a threshold for memory limits: version 1 shows a higher number for a group without a limit, the
-// highest one that is a multiple of the page size.
+// unlimited is a threshold for memory limits: version 1 shows a higher number for a group without
+// a limit, the highest int64 rounded down to whole pages.
 const unlimited = 1 << 62
 
 // quota returns the processor time that a group may use, as a number of processors.

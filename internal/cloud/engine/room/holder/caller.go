@@ -41,8 +41,8 @@ func (c *caller) fd(argument int) int32 { return int32(c.arguments[argument]) }
 
 func (c *caller) flags(argument int) uint32 { return uint32(c.arguments[argument]) }
 
-// changeAt prepares a change of a file that the call names by a path. The argument numbered path points to the path,
-// which is relative to the directory dir.
+// changeAt prepares a change of a file that the call names by a path. The argument numbered path
+// points to the path. A relative one starts at the directory dir.
 func (c *caller) changeAt(dir int32, path int, flags uint32, do change) error {
 	if flags&^(unix.AT_SYMLINK_NOFOLLOW|unix.AT_EMPTY_PATH) != 0 {
 		return unix.EINVAL
