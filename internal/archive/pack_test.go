@@ -122,17 +122,21 @@ func TestPackFS(t *testing.T) {
 	pipe.MapFS["a"] = &fstest.MapFile{Mode: fs.ModeNamedPipe}
 	short.MapFS["a"] = &fstest.MapFile{Data: []byte("text"), Sys: "short"}
 	for what, tt := range map[string]struct {
-		ctx  context.Context
+		done bool // the context has ended
 		from opened
 		to   io.Writer
 		want error
 	}{
-		"stopped":             {stopped, all(), io.Discard, cause},
-		"a pipe":              {t.Context(), pipe, io.Discard, fs.ErrInvalid},
-		"a file that shrinks": {t.Context(), short, io.Discard, io.ErrUnexpectedEOF},
-		"a full disk":         {t.Context(), all(), writerFunc(func([]byte) (int, error) { return 0, fs.ErrPermission }), fs.ErrPermission},
+		"stopped":             {true, all(), io.Discard, cause},
+		"a pipe":              {false, pipe, io.Discard, fs.ErrInvalid},
+		"a file that shrinks": {false, short, io.Discard, io.ErrUnexpectedEOF},
+		"a full disk":         {false, all(), writerFunc(func([]byte) (int, error) { return 0, fs.ErrPermission }), fs.ErrPermission},
 	} {
-		if err := PackFS(tt.ctx, tt.from, tt.to); !errors.Is(err, tt.want) {
+		ctx := t.Context()
+		if tt.done {
+			ctx = stopped
+		}
+		if err := PackFS(ctx, tt.from, tt.to); !errors.Is(err, tt.want) {
 			t.Errorf("%s: got error %v, want %v", what, err, tt.want)
 		}
 		if *tt.from.files != 0 {

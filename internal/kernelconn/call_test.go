@@ -101,7 +101,7 @@ func TestWhatRequestsAndRepliesSay(t *testing.T) {
 		{"", "", false, true, true, false},
 	} {
 		e := &execution{ran: tt.ran, unsent: tt.unsent}
-		e.reply.Status, e.reply.ErrorContent.Name = tt.status, tt.name
+		e.reply.Status, e.reply.Name = tt.status, tt.name
 		if e.dropped() != tt.dropped || e.wasInterrupted() != tt.interrupted {
 			t.Errorf("%+v: dropped %v, interrupted %v", tt, e.dropped(), e.wasInterrupted())
 		}

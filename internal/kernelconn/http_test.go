@@ -219,13 +219,17 @@ func TestRequestTurnsAreLeft(t *testing.T) {
 	ended, end := context.WithCancelCause(t.Context())
 	end(refused)
 	for name, call := range map[string]struct {
-		ctx    context.Context
+		done   bool // its context has ended
 		queued func(int) error
 	}{
-		"by its function": {t.Context(), func(int) error { return refused }},
-		"by its context":  {ended, nil},
+		"by its function": {false, func(int) error { return refused }},
+		"by its context":  {true, nil},
 	} {
-		_, err := ks.takeRequestTurn(call.ctx, HTTPCall{Queued: call.queued})
+		ctx := t.Context()
+		if call.done {
+			ctx = ended
+		}
+		_, err := ks.takeRequestTurn(ctx, HTTPCall{Queued: call.queued})
 		must.Is(t, err, ErrNotSent)
 		must.Is(t, err, refused)
 		if holder.users != 1 || len(ks.requests) != 1 {

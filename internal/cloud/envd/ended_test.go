@@ -34,11 +34,11 @@ func TestResultsOfEndedProcesses(t *testing.T) {
 		if ps.live[7] != next {
 			t.Error("the process that has the pid now cannot be found")
 		}
-		time.Sleep(retention)
+		time.Sleep(retention) //nolint:forbidigo // in a bubble, whose clock it moves
 		if got, err := ps.findRetired(byPid(7)); err != nil || got.end.GetExitCode() != 3 {
 			t.Errorf("after %v: got %+v and error %v, want the result", retention, got, err)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond) //nolint:forbidigo // in a bubble, whose clock it moves
 		if got, err := ps.findRetired(byPid(7)); err == nil {
 			t.Errorf("later: got %+v, want none", got)
 		}
