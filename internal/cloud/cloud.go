@@ -1,7 +1,6 @@
 package cloud
 
 import (
-	"cmp"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -10,9 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -122,106 +119,6 @@ func Start(ctx context.Context, o Options) (*Cloud, error) {
 	return start(ctx, o, openers)
 }
 
-func start(ctx context.Context, o Options, openers map[engine.Name]opener) (_ *Cloud, err error) {
-	if err := o.complete(ctx); err != nil {
-		return nil, fmt.Errorf("cloud: %w", err)
-	}
-	c := &Cloud{options: o, python: o.Python, telemetry: telemetry.New(telemetry.Options{CPUs: o.Limits.CPUs}), dialer: &network.Dialer{Policy: o.Policy, Proxy: network.EnvironmentProxy(), ProxyNames: o.ProxyNames}}
-	if c.python == nil {
-		if c.python, err = findPython(ctx); err != nil {
-			return nil, fmt.Errorf("cloud: %w", err)
-		}
-	}
-	var undo []func() error // undo the completed steps if a later step fails
-	defer func() {
-		for _, step := range slices.Backward(undo) {
-			err = errors.Join(err, step())
-		}
-	}()
-	if c.mounts, err = mounts.Open(mounts.Options{All: o.Mounts, Allow: o.AllowMounts}); err != nil {
-		return nil, fmt.Errorf("cloud: %w", err)
-	}
-	undo = append(undo, c.mounts.Close)
-	if c.dist, err = openDist(o.PyodideDist); err != nil {
-		return nil, err
-	}
-	undo = append(undo, c.dist.Close)
-	dir, err := newInstanceDir(o.Dir)
-	if err != nil {
-		return nil, err
-	}
-	undo = append(undo, func() error { return c.removeInstance(dir) })
-	if c.store, err = openStore(ctx, o.State, dir); err != nil {
-		return nil, err
-	}
-	undo = append(undo, c.store.Close)
-	c.options.Key = cmp.Or(o.Key, keyOf(c.store))
-	authority, trust, err := newAuthority(o, dir)
-	if err != nil {
-		return nil, err
-	}
-	c.trust = trust
-	listener, err := listen(ctx, o, authority)
-	if err != nil {
-		return nil, err
-	}
-	undo = append(undo, listener.Close)
-	c.engines = newEngines(o.Engine, openers, c, dir)
-	own, err := c.engines.open(ctx, o.Engine)
-	if err != nil {
-		return nil, fmt.Errorf("cloud: %w", err)
-	}
-	undo = append(undo, c.engines.close)
-	if err := c.avoidHidden(ctx, own.Report().Hidden); err != nil {
-		return nil, fmt.Errorf("cloud: %w", err)
-	}
-	c.volumes = volumes.New(volumes.Options{Store: c.store, Logger: o.Logger, OneID: own.Report().IDs == 1, Size: o.VolumeSize})
-	undo = append(undo, c.volumes.Close)
-	if err := c.volumes.CheckSize(ctx); err != nil {
-		return nil, fmt.Errorf("cloud: %w", err)
-	}
-	c.address = listener.Addr()
-	c.kept = layers.Open(layers.Options{Store: c.store, Sharing: c.sharing, Unneeded: c.collectImages, Logger: o.Logger})
-	if c.images, err = c.openImages(c.kept); err != nil {
-		return nil, err
-	}
-	undo = nil
-	c.assemble(authority)
-	c.serve(ctx, listener)
-	c.close = sync.OnceValue(func() error { return c.shutDown(dir) })
-	return c, nil
-}
-
-// complete checks the options and sets their defaults.
-func (o *Options) complete(ctx context.Context) (err error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	o.Domain = cmp.Or(o.Domain, tlsdoor.Localhost)
-	if err := tlsdoor.CheckDomain(o.Domain); err != nil {
-		return err
-	}
-	o.Engine = cmp.Or(o.Engine, defaultEngine)
-	o.Limits, err = limitsOf(ctx, *o)
-	return err
-}
-
-// avoidHidden replaces the Python environment by the Python of the machine if sandboxes cannot
-// enter the environment's directories.
-func (c *Cloud) avoidHidden(ctx context.Context, hidden []string) (err error) {
-	if len(hidden) == 0 {
-		return nil
-	}
-	remedy := remedyOf(hidden)
-	if c.python, err = orAbsent(pyenv.System(ctx, remedy)); err != nil {
-		return fmt.Errorf("%w; %s", err, remedy)
-	}
-	if c.python.Level == pyenv.Absent {
-		c.python.Note += "; " + remedy
-	}
-	return nil
-}
-
 // assemble creates the parts of the cloud that answer requests. It cannot fail.
 func (c *Cloud) assemble(authority *tlsdoor.Authority) {
 	o := c.options
@@ -269,11 +166,6 @@ func (c *Cloud) serve(ctx context.Context, listener net.Listener) {
 	c.life, c.endLife = context.WithCancel(context.WithoutCancel(ctx))
 	c.broken.done = make(chan struct{})
 	c.renewing.Go(c.renewEngine)
-}
-
-// remedyOf returns the remedy for trees that sandboxes cannot enter.
-func remedyOf(hidden []string) string {
-	return fmt.Sprintf("sandboxes here run as an id that cannot enter %s: run as an ordinary user, or set XDG_CACHE_HOME to a directory open to all and run `e2bctl local setup`", strings.Join(hidden, ", "))
 }
 
 // Close ends every sandbox and connection, and then the cloud. It returns when all of them have

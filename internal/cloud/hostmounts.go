@@ -1,11 +1,16 @@
 package cloud
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"slices"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 	"github.com/e2bctl/e2bctl/internal/cloud/mounts"
+	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv"
+	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
 // show opens the requested directories of the host for a sandbox. The caller must call closeAll
@@ -27,4 +32,38 @@ func (c *Cloud) show(asked []mounts.Mount) (shown []engine.Mount, closeAll func(
 		shown = append(shown, found)
 	}
 	return shown, closeAll, nil
+}
+
+// openDist opens the directory of a Pyodide distribution. It returns nil if dir is "".
+func openDist(dir string) (*mounts.Set, error) {
+	var all []mounts.Mount
+	if dir != "" {
+		if err := wasmenv.CheckDist(dir); err != nil {
+			return nil, err
+		}
+		all = append(all, mounts.Mount{Dir: dir, Path: protocol.PyodideDist})
+	}
+	set, err := mounts.Open(mounts.Options{All: all})
+	if err != nil {
+		return nil, fmt.Errorf("the Pyodide distribution: %w", err)
+	}
+	return set, nil
+}
+
+// shownTo returns the mounts of a sandbox that it did not request: those of every sandbox and,
+// if the sandbox uses engine.Wasm and runs pip, the Pyodide distribution. Other sandboxes do
+// not have the distribution, because a warm sandbox has no mounts.
+func (c *Cloud) shownTo(ctx context.Context, spec lifecycle.Spec) ([]engine.Mount, error) {
+	all, dist := c.mounts.All(), c.dist.All()
+	if len(dist) == 0 || spec.Metadata[protocol.PipFor] == "" {
+		return all, nil
+	}
+	by, err := c.engines.get(ctx, spec.Template.Engine)
+	if err != nil {
+		return nil, err
+	}
+	if r := by.Report(); r.Engine != engine.Room || r.Promises[engine.Mounts] != "" {
+		return all, nil
+	}
+	return slices.Concat(all, dist), nil
 }

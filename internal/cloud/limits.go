@@ -22,7 +22,7 @@ const (
 func connections() (int, error) {
 	files, err := openFiles()
 	if err != nil {
-		return 0, fmt.Errorf("cloud: limit of open files: %w", err)
+		return 0, fmt.Errorf("limit of open files: %w", err)
 	}
 	return int(min(files/clientShare, maxConnections)), nil
 }

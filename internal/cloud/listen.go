@@ -27,7 +27,7 @@ func listen(ctx context.Context, o Options, authority *tlsdoor.Authority) (*tlsd
 	}
 	first, second, err := loopback(ctx, cmp.Or(o.Address, "127.0.0.1:0"))
 	if err != nil {
-		return nil, fmt.Errorf("cloud: %w", err)
+		return nil, err
 	}
 	all := []*connlimit.Listener{connlimit.New(first, connlimit.Options{Max: limit, Patience: headerDeadline, Logger: o.Logger})}
 	if second != nil {
@@ -97,7 +97,7 @@ func newAuthority(o Options, instance string) (_ *tlsdoor.Authority, trust tlsdo
 		trust, err = authority.WriteTrust(dir)
 	}
 	if err != nil {
-		return nil, trust, fmt.Errorf("cloud: https: %w", err)
+		return nil, trust, fmt.Errorf("https: %w", err)
 	}
 	return authority, trust, nil
 }

@@ -69,7 +69,7 @@ func (r *Room) newSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 	if o.Memory != "" && r.runsc == nil {
 		return nil, fmt.Errorf("%w: it was saved by gVisor", engine.ErrOtherMachine)
 	}
-	s, err := r.prepareWith(ctx, limits, forUse, engine.SandboxOptions{Layers: o.Layers, Files: o.Files, Image: o.Image, Volumes: o.Volumes, Mounts: o.Mounts, Authority: o.Authority})
+	s, err := r.prepareWith(ctx, limits, forUse, o)
 	if err != nil {
 		return nil, err
 	}
@@ -96,8 +96,8 @@ func (r *Room) prepare(ctx context.Context, limits engine.Limits, as purpose) (*
 	return r.prepareWith(ctx, limits, as, engine.SandboxOptions{})
 }
 
-// prepareWith is prepare with the parts that a sandbox needs from the start: layers, saved files
-// and volumes.
+// prepareWith is prepare for a sandbox with options, whose files it has from the start. Its owner
+// gets it from begin.
 func (r *Room) prepareWith(ctx context.Context, limits engine.Limits, as purpose, o engine.SandboxOptions) (*Sandbox, error) {
 	s := &Sandbox{
 		options:  o,
@@ -275,7 +275,7 @@ func (s *Sandbox) boot(ctx context.Context) error {
 
 // enterRoot makes the process beside the second stage enter the root of the image.
 func (s *Sandbox) enterRoot(ctx context.Context) error {
-	if err := s.mounter.Handshake(ctx, wire.RoleEnterer, wire.EnterSpec{Authority: s.options.Authority}); err != nil {
+	if err := s.mounter.Handshake(ctx, wire.RoleEnterer, s.enterSpec()); err != nil {
 		return s.explain(ctx, "hand over the root", err)
 	}
 	if err := s.mounter.AwaitReady(ctx, bootTimeout); err != nil {
@@ -399,85 +399,6 @@ func (s *Sandbox) sendInit(ctx context.Context, pid int, mounter *os.File) error
 		return s.explain(ctx, "hand over the template", err)
 	}
 	return nil
-}
-
-// buildSpec describes the file system of the sandbox whose first process is pid, and returns the
-// files for building it. The caller must close them, after an error as well.
-func (s *Sandbox) buildSpec(pid int) (spec wire.InitSpec, mounts []*os.File, err error) {
-	ranged := s.room.ranged()
-	trees, links := s.ofHost()
-	spec = wire.InitSpec{
-		Ranged:     ranged,
-		Root:       s.root,
-		Path:       s.room.options.Path,
-		Trees:      trees,
-		Mounted:    make([]bool, len(trees)),
-		Links:      links,
-		Image:      s.options.Image != nil,
-		Disk:       s.limits.DiskBytes,
-		Memory:     s.limits.MemoryBytes,
-		Processors: s.cpus,
-		EgressPath: s.room.egressPath,
-		Authority:  s.options.Authority,
-
-		Counters: s.room.counted.InSandbox(),
-	}
-	if ranged {
-		if mounts, err = s.mapTrees(pid, trees); err != nil {
-			return spec, mounts, err
-		}
-		for i := range mounts {
-			spec.Mounted[i] = true
-		}
-	}
-	var more []*os.File
-	if spec.Layers, more, err = s.mountLayers(pid); err != nil {
-		return spec, mounts, err
-	}
-	mounts = append(mounts, more...)
-	if spec.Volumes, more, err = s.mountVolumes(pid); err != nil {
-		return spec, mounts, err
-	}
-	mounts = append(mounts, more...)
-	shown, more, err := s.mountHost()
-	if err != nil {
-		return spec, mounts, err
-	}
-	spec.Volumes, mounts = append(spec.Volumes, shown...), append(mounts, more...)
-	if ranged && s.files == nil { // in the other cases it has them already
-		devices, err := makeDevices()
-		if err != nil {
-			return spec, mounts, err
-		}
-		if spec.Devices = devices != nil; spec.Devices {
-			mounts = append(mounts, devices)
-		}
-	}
-	if ranged && len(trees) > 0 {
-		list, err := s.listUnshown()
-		if err != nil {
-			return spec, mounts, err
-		}
-		mounts, spec.Private = append(mounts, list), true
-	}
-	if s.options.Files != "" {
-		saved, err := openSaved(s.options.Files)
-		if err != nil {
-			return spec, mounts, err
-		}
-		mounts, spec.Saved = append(mounts, saved), s.savedLayout()
-	}
-	if s.room.runsc != nil {
-		spec.GVisor = true
-		if spec.Program, more, err = s.room.programMount(); err != nil {
-			return spec, mounts, err
-		}
-		mounts = append(mounts, more...)
-	}
-	if len(mounts) >= wire.MaxFiles {
-		err = fmt.Errorf("%w: %d layers and %d volumes, with all else that it has", engine.ErrTooMany, len(spec.Layers), len(spec.Volumes))
-	}
-	return spec, mounts, err
 }
 
 // pidOf returns the process that a pidfd refers to, in this process's numbering. It returns an

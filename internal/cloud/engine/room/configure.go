@@ -48,8 +48,7 @@ func (s *Sandbox) configure(ctx context.Context, text []byte, as wire.Role) erro
 		}
 		files = append(files, runsc)
 	}
-	spec := wire.EnvdSpec{GVisor: s.room.runsc != nil, Network: s.exit != nil, Hostname: s.options.ID, Ranged: s.room.ranged(), Egress: s.options.Egress != nil, Root: s.root, Restored: s.options.Memory != ""}
-	if err := s.envd.Assign(ctx, as, spec, files...); err != nil {
+	if err := s.envd.Assign(ctx, as, s.envdSpec(), files...); err != nil {
 		return s.explain(ctx, "configure", err)
 	}
 	if err := s.envd.AwaitReady(ctx, s.bootTimeout()); err != nil {

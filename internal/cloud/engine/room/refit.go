@@ -78,7 +78,7 @@ func (s *Sandbox) refit(ctx context.Context) error {
 func (s *Sandbox) showAuthority(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, bootTimeout, errBootTimeout)
 	defer cancel()
-	if err := s.mounter.Handshake(ctx, wire.RoleMounter, wire.InitSpec{Authority: s.options.Authority, Trees: s.room.trees}); err != nil {
+	if err := s.mounter.Handshake(ctx, wire.RoleMounter, s.authoritySpec()); err != nil {
 		return s.explain(ctx, "hand over the authority", err)
 	}
 	if err := s.mounter.AwaitReady(ctx, bootTimeout); err != nil {

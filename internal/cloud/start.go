@@ -1,0 +1,187 @@
+package cloud
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/layers"
+	"github.com/e2bctl/e2bctl/internal/cloud/mounts"
+	"github.com/e2bctl/e2bctl/internal/cloud/network"
+	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
+	"github.com/e2bctl/e2bctl/internal/cloud/telemetry"
+	"github.com/e2bctl/e2bctl/internal/cloud/tlsdoor"
+	"github.com/e2bctl/e2bctl/internal/cloud/volumes"
+)
+
+// start starts a cloud in steps, in the order of starting.steps. If one fails, those before it are
+// undone.
+func start(ctx context.Context, o Options, openers map[engine.Name]opener) (*Cloud, error) {
+	if err := o.complete(ctx); err != nil {
+		return nil, fmt.Errorf("cloud: %w", err)
+	}
+	s := &starting{openers: openers, Cloud: &Cloud{
+		options: o, python: o.Python, telemetry: telemetry.New(telemetry.Options{CPUs: o.Limits.CPUs}),
+		dialer: &network.Dialer{Policy: o.Policy, Proxy: network.EnvironmentProxy(), ProxyNames: o.ProxyNames},
+	}}
+	for _, step := range s.steps() {
+		if err := step(ctx); err != nil {
+			return nil, fmt.Errorf("cloud: %w", errors.Join(err, s.end()))
+		}
+	}
+	c, dir := s.Cloud, s.dir
+	c.assemble(s.authority)
+	c.serve(ctx, s.listener)
+	c.close = sync.OnceValue(func() error { return c.shutDown(dir) })
+	return c, nil
+}
+
+// starting is a cloud during its start.
+type starting struct {
+	*Cloud
+
+	openers   map[engine.Name]opener
+	dir       string // of the instance
+	authority *tlsdoor.Authority
+	listener  net.Listener
+	undo      []func() error // undoes the completed steps, from the last to the first
+}
+
+// steps returns the steps of a start that can fail, in order.
+func (s *starting) steps() []func(context.Context) error {
+	return []func(context.Context) error{
+		s.findPython,
+		s.openHostMounts,
+		s.makeInstanceDir,
+		s.openStore,
+		s.listen,
+		s.openEngine,
+		s.openVolumes,
+		s.openLayers,
+	}
+}
+
+// end undoes the completed steps.
+func (s *starting) end() (err error) {
+	for _, undo := range slices.Backward(s.undo) {
+		err = errors.Join(err, undo())
+	}
+	return err
+}
+
+// then appends a function to those that undo the completed steps.
+func (s *starting) then(undo func() error) { s.undo = append(s.undo, undo) }
+
+func (s *starting) findPython(ctx context.Context) (err error) {
+	if s.python == nil {
+		s.python, err = findPython(ctx)
+	}
+	return err
+}
+
+func (s *starting) openHostMounts(context.Context) (err error) {
+	o := s.options
+	if s.mounts, err = mounts.Open(mounts.Options{All: o.Mounts, Allow: o.AllowMounts}); err != nil {
+		return err
+	}
+	s.then(s.mounts.Close)
+	if s.dist, err = openDist(o.PyodideDist); err != nil {
+		return err
+	}
+	s.then(s.dist.Close)
+	return nil
+}
+
+func (s *starting) makeInstanceDir(context.Context) (err error) {
+	if s.dir, err = newInstanceDir(s.options.Dir); err != nil {
+		return err
+	}
+	s.then(func() error { return s.removeInstance(s.dir) })
+	return nil
+}
+
+func (s *starting) openStore(ctx context.Context) (err error) {
+	if s.store, err = openStore(ctx, s.options.State, s.dir); err != nil {
+		return err
+	}
+	s.then(s.store.Close)
+	s.options.Key = cmp.Or(s.options.Key, keyOf(s.store))
+	return nil
+}
+
+func (s *starting) listen(ctx context.Context) (err error) {
+	if s.authority, s.trust, err = newAuthority(s.options, s.dir); err != nil {
+		return err
+	}
+	if s.listener, err = listen(ctx, s.options, s.authority); err != nil {
+		return err
+	}
+	s.address = s.listener.Addr()
+	s.then(s.listener.Close)
+	return nil
+}
+
+func (s *starting) openEngine(ctx context.Context) error {
+	s.engines = newEngines(s.options.Engine, s.openers, s.Cloud, s.dir)
+	own, err := s.engines.open(ctx, s.options.Engine)
+	if err != nil {
+		return err
+	}
+	s.then(s.engines.close)
+	return s.avoidHidden(ctx, own.Report().Hidden)
+}
+
+func (s *starting) openVolumes(ctx context.Context) error {
+	own := s.ownEngine().Report()
+	s.volumes = volumes.New(volumes.Options{Store: s.store, Logger: s.options.Logger, OneID: own.IDs == 1, Size: s.options.VolumeSize})
+	s.then(s.volumes.Close)
+	return s.volumes.CheckSize(ctx)
+}
+
+func (s *starting) openLayers(context.Context) (err error) {
+	s.kept = layers.Open(layers.Options{Store: s.store, Sharing: s.sharing, Unneeded: s.collectImages, Logger: s.options.Logger})
+	s.images, err = s.openImages(s.kept)
+	return err
+}
+
+// complete checks the options and sets their defaults.
+func (o *Options) complete(ctx context.Context) (err error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	o.Domain = cmp.Or(o.Domain, tlsdoor.Localhost)
+	if err := tlsdoor.CheckDomain(o.Domain); err != nil {
+		return err
+	}
+	o.Engine = cmp.Or(o.Engine, defaultEngine)
+	o.Limits, err = limitsOf(ctx, *o)
+	return err
+}
+
+// avoidHidden replaces the Python environment by the Python of the machine if sandboxes cannot
+// enter the environment's directories.
+func (c *Cloud) avoidHidden(ctx context.Context, hidden []string) (err error) {
+	if len(hidden) == 0 {
+		return nil
+	}
+	remedy := remedyOf(hidden)
+	if c.python, err = orAbsent(pyenv.System(ctx, remedy)); err != nil {
+		return fmt.Errorf("%w; %s", err, remedy)
+	}
+	if c.python.Level == pyenv.Absent {
+		c.python.Note += "; " + remedy
+	}
+	return nil
+}
+
+// remedyOf returns the remedy for trees that sandboxes cannot enter.
+func remedyOf(hidden []string) string {
+	return fmt.Sprintf("sandboxes here run as an id that cannot enter %s: run as an ordinary user, or set XDG_CACHE_HOME to a directory open to all and run `e2bctl local setup`", strings.Join(hidden, ", "))
+}
