@@ -42,8 +42,9 @@ func newCmdOfficialAuth(*cmdutil.Factory) *cobra.Command {
 
 func newCmdCopying(*cmdutil.Factory) *cobra.Command { return newCmdOfficial("upload", "download") }
 
-// hereOf returns the name of the command at the top that replaces a command below sandbox of the official CLI,
-// or "" if there is none. verb is the name or an alias there. Flags that both commands have mean the same.
+// hereOf returns the e2bctl command that replaces the command "sandbox VERB" of the official CLI,
+// or "" if there is none. verb may be an alias of the official CLI. Flags that both commands have
+// mean the same.
 func hereOf(verb string) string {
 	switch verb {
 	case "create", "cr", "spawn", "sp":

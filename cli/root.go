@@ -112,7 +112,7 @@ func newCmdRoot(f *cmdutil.Factory, args []string) *cobra.Command {
 }
 
 // addCompletion adds the library's own completion command, but makes it refuse unknown shells:
-// it would print help and succeed.
+// by itself it would print help and succeed.
 func addCompletion(root *cobra.Command, args []string) {
 	root.InitDefaultCompletionCmd(args...)
 	for _, command := range root.Commands() {

@@ -42,8 +42,8 @@ func (sb *Sandbox) cause(ctx context.Context, err error) error {
 	return uncancelled(sb.explained(ctx, err))
 }
 
-// interrupted returns the error of interrupted code. If the handle only connected to the
-// sandbox, a silent kernel may be busy with the code of another handle.
+// interrupted returns the error of interrupted code. It sets Starting only if this handle created
+// the sandbox: in another sandbox, a silent kernel may be busy with the code of another handle.
 func (sb *Sandbox) interrupted(err *kernelconn.InterruptedError) *InterruptedError {
 	return &InterruptedError{
 		Context: ContextID(err.Context), Ran: err.Ran, Cause: err.Cause, Ended: err.Ended, Starting: err.Starting && sb.created,

@@ -41,7 +41,7 @@ func (l *lease) pause() {
 	l.halt()
 }
 
-// end stops the renewals forever, and waits like pause.
+// end is like [lease.pause], but stops the renewals forever.
 func (l *lease) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

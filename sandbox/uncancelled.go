@@ -7,10 +7,11 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// uncancelled returns the error of a call whose caller's context has not ended, in a form that
-// matches no error of a context. This package itself may have closed a lost connection, or the
-// connection may not have opened in time. A caller that ignores context.Canceled must not
-// ignore such a failure.
+// uncancelled returns the error err of a call whose context has not ended. If a connection failed,
+// err may still match context.Canceled or context.DeadlineExceeded, because this package itself
+// closed the lost connection, or the connection did not open in time. uncancelled then returns an
+// error that matches neither, because a caller that ignores context.Canceled must not ignore such a
+// failure.
 //
 // Other errors are unchanged: the timeout of a command, for instance, is a deadline that the
 // caller has set.

@@ -15,11 +15,11 @@ import (
 // A saved state is fileMagic, a version, records, and the SHA-256 of all of these. A record
 // is its type, a head and content:
 //
-//	b  hash, size (8 bytes)                          a blob
-//	v  hash, size of the document, of the name (8)   name and document; its blobs came before
-//	e                                                the end
+//	b  hash, size                                     a blob
+//	v  hash, size of the document, size of the name   name and document, after its blobs
+//	e                                                 the end
 //
-// Numbers are big-endian.
+// Sizes are big-endian numbers of 8 bytes.
 const (
 	fileMagic   = "e2bctl state\n"
 	fileVersion = 1

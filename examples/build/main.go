@@ -1,5 +1,5 @@
-// Command build tests and builds a Python project in a sandbox, which one should not
-// do on one's own machine with code of strangers, and downloads the result.
+// Command build tests and builds a Python project in a sandbox, and downloads the
+// result. If strangers wrote the project, do not do this on your own machine.
 //
 //	build -local -o dist path/to/project
 //

@@ -24,7 +24,7 @@ const maxDead = 1 << 10
 type deadContext struct {
 	Context
 	standard bool   // it was the default context of its language; its heir is the next default
-	heir     string // the id of the context that replaced another; empty until one is needed
+	heir     string // the id of the context that replaces this one; empty until one is needed
 }
 
 // errDead is the error for a context that died before this handle used it: its

@@ -20,8 +20,8 @@ func limit(ci string) time.Duration {
 	return time.Minute
 }
 
-// pause grows from the first to the second time between two checks of Until, so that a short wait ends at once
-// and a long wait costs little.
+// The pause between two checks of Until grows from firstPause to longPause, so that a short wait
+// ends at once and a long wait costs little.
 const (
 	firstPause = time.Millisecond
 	longPause  = 50 * time.Millisecond
@@ -74,6 +74,5 @@ func Context(t testing.TB) context.Context {
 	return ctx
 }
 
-// Deadline returns the time at which work that begins now has taken Limit, for the
-// deadline of a connection.
+// Deadline returns the time that is Limit from now, for the deadline of a connection.
 func Deadline() time.Time { return time.Now().Add(Limit) }

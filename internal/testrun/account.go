@@ -87,8 +87,8 @@ func canBeOrdinary(w io.Writer, ci bool) (bool, error) {
 	return false, nil
 }
 
-// runOf returns a -run flag for those of the given tests that the flag chosen also selects. some is false if
-// there are none. Nil tests mean all tests.
+// runOf returns a -run flag that selects those of the given tests that the -run flag chosen selects
+// as well. some is false if there are none. Nil tests mean all tests.
 func runOf(tests []string, chosen string) (run string, some bool, err error) {
 	if tests == nil {
 		return chosen, true, nil

@@ -287,8 +287,8 @@ func (c *runContext) evaluate(ctx context.Context, host runHost, expression stri
 	return expressionValue(reply, valueKey)
 }
 
-// ask is like call, for use during a run. If the modules are missing, its error says that the
-// run's kernel was replaced.
+// ask is like [runContext.call], for use during a run. If the modules are missing, its error says
+// that the run's kernel was replaced.
 func (c *runContext) ask(ctx context.Context, host runHost, expression string) (answer, error) {
 	a, err := c.call(ctx, host, expression)
 	return a, lost(err)

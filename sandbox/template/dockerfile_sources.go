@@ -21,8 +21,8 @@ func (l *copyLine) failed(err error) error {
 // isPattern reports whether services treat a source as a pattern.
 func isPattern(source string) bool { return strings.ContainsAny(source, "*?[") }
 
-// copied returns a step in the form for the service, and its files. As in Docker, a pattern of
-// a Dockerfile without a match has no files.
+// copied returns a step in the form for the service, and its files. As in Docker, a pattern in
+// a Dockerfile that matches nothing has no files.
 func (s *source) copied(of step, all []step) (step, []file, error) {
 	if of.copyLine == nil {
 		files, err := s.find(of.Args[0])

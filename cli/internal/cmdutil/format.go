@@ -139,7 +139,7 @@ type results struct {
 	names     []string  // the members that -o name prints
 	filter    *jqFilter // nil without --jq
 	noHeaders bool
-	done      func() context.Context // ends --jq
+	done      func() context.Context // returns the context that ends --jq
 }
 
 // formatted writes v in the format of w, if w has one other than plain JSON.

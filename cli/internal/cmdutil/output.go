@@ -191,8 +191,8 @@ func longestWord(header []string, cells [][]string, limit int) (longest int) {
 // tablePadding is the space between two columns.
 const tablePadding = 3
 
-// linesOf breaks a text that is not empty between words, into lines of at most
-// width columns of a terminal, or of one word.
+// linesOf breaks a text between its words, into lines of at most width columns of a
+// terminal. A line of one word may be longer. The text must not be empty.
 func linesOf(text string, width int) (lines []string) {
 	if columns(text) <= width {
 		return []string{text}

@@ -113,7 +113,7 @@ func (r *ResourceFlags) Arguments() []string {
 	return arguments
 }
 
-// atLeast is a flag value below which no sandbox starts.
+// atLeast is a flag value with a minimum. A sandbox does not start with less.
 type atLeast[T Size | Count] struct {
 	to    *T
 	least T

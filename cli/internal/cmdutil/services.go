@@ -54,8 +54,8 @@ func (f *Factory) SandboxOpener(cmd *cobra.Command, isLocal bool, id string) (Op
 	}, nil
 }
 
-// WithSandbox calls run with the sandbox of that ID, for a command with --local. A sandbox that is paused is
-// resumed, and any is kept alive meanwhile; it keeps running afterwards.
+// WithSandbox calls run with the sandbox of that ID, for a command with --local. A paused sandbox
+// is resumed. The sandbox is kept alive meanwhile, and keeps running afterwards.
 func (f *Factory) WithSandbox(cmd *cobra.Command, isLocal bool, id string, run func(context.Context, *sandbox.Sandbox) error) (err error) {
 	open, err := f.SandboxOpener(cmd, isLocal, id)
 	if err != nil {

@@ -39,12 +39,12 @@ func (p Place) Background(ctx context.Context, want Settings) (record Record, fo
 // Settings are the settings for starting a local cloud in the background.
 type Settings struct {
 	Port      uint16        // 0: any port
-	Domain    string        // without port; "": the default, or any domain of a running one
-	State     string        // absolute path; "": the default, or any directory of a running one
+	Domain    string        // without port; "": the default for a new cloud, any for a running one
+	State     string        // absolute path; "": the default for a new cloud, any for a running one
 	Ephemeral bool          // without a state directory
-	Engine    string        // the engine; "": the default, or any engine of a running one
+	Engine    string        // the engine; "": the default for a new cloud, any for a running one
 	Idle      time.Duration // it ends this long after its last sandbox; 0: never
-	Flags     []string      // other flags of local up; they do not change a running one
+	Flags     []string      // other flags of local up; they do not change a running cloud
 }
 
 // metBy reports whether a running local cloud has the wanted settings.

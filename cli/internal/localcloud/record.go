@@ -44,8 +44,8 @@ type Record struct {
 	LimitNotes []string `json:"limitNotes,omitempty"`
 	// PythonNote describes the missing parts of its sandboxes' Python.
 	PythonNote string `json:"pythonNote,omitempty"`
-	// StateNotes are the dangers to the data that outlives it, in its state directory or in
-	// the directory of its certificate authority.
+	// StateNotes are the dangers to the data that outlives the cloud, in its state directory
+	// or in the directory of its certificate authority.
 	StateNotes []string `json:"stateNotes,omitempty"`
 }
 
@@ -110,8 +110,9 @@ func AuthorityDir() (dir, note string, err error) {
 }
 
 // Find returns the place of this user, which exists once Find has returned. Containers may
-// share a home: if another one's local cloud has the place, this one's is in the directory for
-// temporary files. The holder of a claim must not call Find, because it would lose its lock.
+// share a home: if the local cloud of another container has the place, the place of this container
+// is in the directory for temporary files. The holder of a claim must not call Find, because it
+// would lose its lock.
 func Find() (Place, error) {
 	place, err := findIn(privatedir.Runtime, privatedir.Cache, privatedir.Temporary)
 	if err != nil {

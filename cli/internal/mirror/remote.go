@@ -223,7 +223,7 @@ func (r *remote) remove(ctx context.Context, names []string, in tree) error {
 	return r.run(ctx, removeDirsLine, listOf(dirs), nil)
 }
 
-// listOf returns names as the lines of this package read them.
+// listOf returns names in the form in which the shell commands of this package read them.
 func listOf(names []string) io.Reader {
 	var list strings.Builder
 	for _, name := range names {

@@ -82,8 +82,9 @@ func (w *sealed) begin() {
 }
 
 // apart is a ResponseWriter that gives its handler a separate map of headers. seal copies some
-// of these headers to the answer, once, so that no trailer is copied. apart sends nothing
-// before the final answer, because an early hint has headers, too.
+// of these headers to the answer. It does so only once, so that it copies no trailer. apart
+// sends only the final answer, and none with a status below 200, because an early hint has
+// headers, too.
 type apart struct {
 	sealed
 	header http.Header

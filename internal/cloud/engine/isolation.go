@@ -65,7 +65,7 @@ type Attempt struct {
 // NoIsolationError says which levels were tried, why each failed and how to fix it.
 type NoIsolationError struct {
 	Attempts []Attempt
-	Remedy   string // what to do on this machine; "" if the attempts say it
+	Remedy   string // what to do on this machine; "" if Attempts says it
 }
 
 func (e *NoIsolationError) Error() string {

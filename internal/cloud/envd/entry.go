@@ -53,8 +53,7 @@ func (s *Server) entry(path string) (*filesystem.EntryInfo, error) {
 // impossible to list.
 func text(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
 
-// entryIfAny describes the file at path like entry. It returns nil if the file no longer
-// exists.
+// entryIfAny is like [Server.entry], but returns nil if the file no longer exists.
 func (s *Server) entryIfAny(path string) *filesystem.EntryInfo {
 	entry, err := s.entry(path)
 	if err != nil {

@@ -88,7 +88,7 @@ func (e *SaveError) Unwrap() error { return e.Err }
 // LaunchError reports that a sandbox could not be started. It wraps the cause.
 type LaunchError struct {
 	Err     error
-	Resumed bool // a resume failed, so the sandbox is still paused
+	Resumed bool // it was a resume that failed: the sandbox is still paused
 }
 
 func (e *LaunchError) Error() string { return "lifecycle: launch: " + e.Err.Error() }

@@ -58,8 +58,7 @@ func (r *Relay) relay(ctx context.Context, conn net.Conn) {
 	}
 }
 
-// listenAny reads from a connection like listen, for a port with both HTTP and TLS. It never
-// returns nil.
+// listenAny is like [listen], for a port with both HTTP and TLS. It never returns nil.
 func listenAny(ctx context.Context, conn net.Conn) (*said, error) {
 	first := make([]byte, 1)
 	stop, err := listenFor(ctx, conn)

@@ -79,7 +79,7 @@ func (b *builder) pinned(ctx context.Context, pins []string, lines func(string),
 
 var hashOption = lazyregexp.New(`--hash=sha256:([0-9a-f]{64})`)
 
-// hashes returns the hashes in a pin, which its files may have.
+// hashes returns the hashes that a pin allows for the files of its package.
 func hashes(pin string) (found []string) {
 	for _, match := range hashOption().FindAllStringSubmatch(pin, -1) {
 		found = append(found, match[1])

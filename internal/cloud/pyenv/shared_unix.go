@@ -18,8 +18,8 @@ func umask(argv []string) []string {
 }
 
 // makeCache creates the cache directory, or removes the rights of other users from an existing
-// one. Other users must not write to the cache. They may read only root's cache, because root's
-// sandboxes may run with ids that have no rights.
+// one. Other users must not write to the cache. They may read it only if it is root's, because
+// root's sandboxes may run with ids that have no rights.
 func makeCache(cache string, report *reporter) error {
 	closed := fs.FileMode(0o077)
 	if os.Geteuid() == 0 {

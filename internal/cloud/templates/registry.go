@@ -86,7 +86,7 @@ func Open(o Options) *Registry {
 
 // savedVersion is the version of the stored format. load reads this version and all earlier
 // ones.
-const savedVersion = 2 // since builds may be unfinished
+const savedVersion = 2 // version 2 added unfinished builds
 
 // saved is a template as stored. Its field names, and those of [Template], [Tag] and [Build],
 // are part of the format.

@@ -63,8 +63,8 @@ func (c *Content) entry(name string, file *os.File) (Entry, error) {
 	return c.entryOf(name, &stat, int(file.Fd()), "")
 }
 
-// entryOf describes the file with a status. If the file is a link, its target is read at the
-// path at, relative to the descriptor dir.
+// entryOf describes the file that stat was read from. If the file is a link, its target is read
+// at the path at, relative to the descriptor dir.
 func (c *Content) entryOf(name string, stat *unix.Stat_t, dir int, at string) (Entry, error) {
 	e := Entry{
 		Path: clientPath(name), Kind: kindOf(stat), Size: stat.Size, Mode: stat.Mode & maxMode, Owner: c.ids.owner(stat),

@@ -9,8 +9,8 @@ import (
 // searchKey is Ctrl-R.
 const searchKey = 'R' - '@'
 
-// search finds earlier cells that contain a text: what was on the line when Ctrl-R was pressed
-// first. Each further press shows an older one, and the last press the text again.
+// search finds earlier cells that contain a text, which was on the line at the first press of
+// Ctrl-R. Each further press shows an older cell, and the last press shows the text again.
 type search struct {
 	text  string
 	found string // what the line is since the last press

@@ -164,7 +164,7 @@ type dockerView struct {
 	Program string `json:"program"`
 }
 
-// prepared writes the program with which an engine was prepared: view with -o json, else path.
+// prepared prints the program that was prepared for an engine: view with -o json, else path.
 func (o *setupOptions) prepared(view any, path string, err error) error {
 	if err != nil {
 		return err

@@ -117,7 +117,7 @@ func (o *listOptions) list(ctx context.Context, conn *cmdutil.Connection) ([]san
 	return infos, nil
 }
 
-// writeTable writes a table of sandboxes; relative times are for people.
+// writeTable writes a table of sandboxes. With relative the times are relative, for people.
 func (o *listOptions) writeTable(w io.Writer, infos []sandbox.Info, relative bool) error {
 	if o.Wide {
 		return writeWide(w, o.IO.OutWidth, infos, relative)

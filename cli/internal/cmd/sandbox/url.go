@@ -21,7 +21,7 @@ type urlOptions struct {
 	Quiet  bool
 	Open   cmdutil.Opener
 	ID     string
-	Port   int    // the port, for the address of a port
+	Port   int    // the port whose address is wanted
 	Path   string // the path below that address, or the path of the file
 	File   bool
 	Upload bool

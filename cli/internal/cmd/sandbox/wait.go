@@ -184,8 +184,8 @@ func (o *waitOptions) awaitInside(ctx context.Context, conn *cmdutil.Connection)
 	return nil
 }
 
-// inTime returns the cause of the end of ctx for an error that came from it, because the cause
-// names the flag.
+// inTime replaces an error by the cause of the end of ctx, if ctx has ended: the cause names the
+// flag with the limit.
 func inTime(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -40,7 +40,7 @@ func command(f *cmdutil.Factory, cmd *cobra.Command, run func(ctx context.Contex
 	return prepared(f, cmd, nil, run)
 }
 
-// prepared works like command. It calls prepare, unless that is nil, before a local cloud is started.
+// prepared is like [command], but calls prepare, unless it is nil, before a local cloud is started.
 func prepared(f *cmdutil.Factory, cmd *cobra.Command, prepare func() error, run func(ctx context.Context, secrets *sandbox.Secrets, args []string) error) *cobra.Command {
 	var isLocal bool
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {

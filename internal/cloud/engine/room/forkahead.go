@@ -15,8 +15,9 @@ const (
 	// kernel get one, if no code was run in the last sandbox. It is also the pause
 	// before each warm sandbox after the first is made.
 	calm = 20 * time.Millisecond
-	// unusedTime limits the wait of a kernel that was forked ahead in a sandbox that is in use. The
-	// kernel takes memory, and most likely the sandbox only runs commands.
+	// unusedTime is how long a kernel that was forked ahead waits for its first use, once its
+	// sandbox is in use. Then it ends: it takes memory, and most likely the sandbox only runs
+	// commands.
 	unusedTime = time.Minute
 )
 

@@ -94,8 +94,8 @@ func machineProcesses() (int64, error) {
 }
 
 // roomProcesses returns how many processes the owner of the room's namespace may have in it; 0
-// means no limit of its own. With a range of ids each sandbox is counted by its own user, and only
-// here are all of them counted together, unless a control group does that.
+// means no limit of its own. With ranges of ids, the kernel counts the processes of each sandbox
+// for another user, so all sandboxes are counted together only by this limit or a control group.
 func (r *Room) roomProcesses() uint64 {
 	if !r.ids.ranged || r.groups.How("pids") != "" {
 		return 0

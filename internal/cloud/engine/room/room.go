@@ -118,7 +118,7 @@ type Room struct {
 	flows      flowBudget
 	egressPath wire.EgressPath // the egress path of sandboxes on this machine
 	zygote     zygote
-	unusedTime time.Duration // limits the wait of a kernel that was forked ahead
+	unusedTime time.Duration // how long a kernel that was forked ahead waits for its first use
 	boots      chan struct{} // one for each sandbox that is starting without a warm sandbox
 
 	mu        sync.Mutex

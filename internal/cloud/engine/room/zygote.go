@@ -306,7 +306,7 @@ const (
 
 // allowance is a bucket of kernels that fills up with time. Only one goroutine may
 // use it.
-type allowance struct{ empty time.Time } // when it has been, or would have been, empty
+type allowance struct{ empty time.Time } // the bucket fills from this time on, when it held none
 
 func (a *allowance) take(now time.Time) bool {
 	if full := now.Add(-maxForks * forkEvery); a.empty.Before(full) {

@@ -26,7 +26,7 @@ type exchanges struct {
 	mark        string          // marks the end of the output; "" once it has arrived
 	answer      json.RawMessage // answer to the exchange that is not hidden
 	overtime    *time.Timer
-	recounted   bool // missing messages were granted more time
+	recounted   bool // the wait for missing messages was extended, which happens once
 }
 
 // hear handles a message from the kernel.

@@ -19,7 +19,7 @@ type Group struct {
 	Memory Hierarchy   // its Dir is "" if there is none
 	CPU    Hierarchy   // likewise
 
-	kills   Hierarchy // the group whose kills for lack of memory are counted; likewise
+	kills   Hierarchy // the group whose kills for lack of memory are counted; Dir is "" without one
 	before  int       // its kills before this group was made
 	freezer *Freezer  // nil if there is none
 }
@@ -86,7 +86,7 @@ func settings(controller string, version int, l engine.Limits) []setting {
 	return nil
 }
 
-// Add moves a process, with all its threads, into the groups in which it was not started.
+// Add moves a process, with all its threads, into the groups that OpenPlacement leaves out.
 func (s *Group) Add(pid int) error {
 	for _, h := range s.Dirs {
 		if h.takesThreads() {

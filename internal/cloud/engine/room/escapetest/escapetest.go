@@ -158,8 +158,8 @@ func List(t testing.TB, process int) []Escape {
 	}
 }
 
-// OfHost returns the escapes that target the host. No engine may let them succeed; the others
-// target rights that a sandbox of the room must not have itself.
+// OfHost returns the escapes that target the host, which no engine may let succeed. The others
+// target rights inside a sandbox, which a sandbox of the room must not have.
 func OfHost(escapes []Escape) []Escape {
 	return slices.DeleteFunc(slices.Clone(escapes), func(e Escape) bool { return !slices.Contains(ofHost, e.Name) })
 }

@@ -26,7 +26,7 @@ type status struct {
 	state   byte // of its first thread
 	parent  int
 	threads int
-	started uint64 // since the start of the machine; distinguishes processes with one number
+	started uint64 // since the boot of the machine; tells processes with the same pid apart
 }
 
 // look reads the status of a process.

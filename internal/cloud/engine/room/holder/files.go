@@ -36,7 +36,7 @@ func (c *caller) change() (int, error) {
 // downwards. A file without a name is the sandbox's own if it is open for writing: Landlock lets it
 // open no other one for writing.
 func (c *caller) find(fd int) (int, error) {
-	const tries = 8 // each one lost to a process that renames the file
+	const tries = 8 // a try fails if a process renames the file meanwhile
 	for range tries {
 		own, err := os.Readlink(itself(c.own))
 		if err != nil {

@@ -11,8 +11,8 @@ import (
 )
 
 // read copies memory of the caller. Where the kernel refuses process_vm_readv, it reads
-// /proc/THREAD/mem, which needs the same rights. This process may not open its own, because it is
-// not dumpable.
+// /proc/THREAD/mem, which needs the same rights. This process may not open its own mem
+// file, because it is not dumpable.
 func (c *caller) read(address uint64, to []byte) error {
 	switch {
 	case c.readsMemory:

@@ -70,8 +70,8 @@ func buildEgressPath(ranged bool) (_ []*os.File, err error) {
 	return sockets, nil
 }
 
-// openRanges lets every process inside use ports below 1024 and ping. The last
-// group of the ping range is the last group that exists.
+// openRanges lets every process inside use ping, and ports below 1024. The groups
+// that may ping range from 0 to the last group that exists inside.
 func openRanges(ranged bool) error {
 	groups := "0 0"
 	if ranged {

@@ -59,7 +59,7 @@ func showInProc(path string) error {
 
 // meminfo keeps one sandbox's /proc/meminfo up to date.
 type meminfo struct {
-	file, proc *os.File // the text, and the sandbox's /proc
+	file, proc *os.File // the file with the text, and the sandbox's /proc
 	group      *os.File // the group's memory.stat; nil without a group
 	total      uint64   // the sandbox's limit in bytes
 	opened     chan struct{}

@@ -29,7 +29,7 @@ var architectures = map[string]architecture{
 }
 
 // program returns the filter that applies the calls' rules on an architecture. Calls that the
-// table lacks, because they are newer or another architecture's, fail with ENOSYS, because many
+// table lacks are newer ones, or those of another architecture. They fail with ENOSYS, because many
 // programs then use an older call.
 func program(arch architecture, calls []call) filter {
 	var f filter

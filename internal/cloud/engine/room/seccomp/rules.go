@@ -118,9 +118,9 @@ const getFlags = 0x80086601
 // Rules of calls in place. The sandbox has no namespaces, and often no id of its own.
 var (
 	// Before it changes limits and priorities of another process, or attributes of a file, the
-	// kernel checks only the id. So a process may change only its own, and only under the number
-	// 0: other numbers of processes and threads are refused, because a filter cannot tell which
-	// are the sandbox's.
+	// kernel checks only the id. So a process may change only its own limits and priorities, and
+	// must give its number as 0. All other numbers are refused, because a filter cannot tell
+	// which processes and threads are the sandbox's.
 	ofItself     = allowIf(unix.EPERM, all{is(0, 0)})
 	ownLimits    = allowIf(unix.EPERM, all{is(0, 0)}, isNull(2))
 	ownPriority  = allowIf(unix.EPERM, all{is(0, unix.PRIO_PROCESS), is(1, 0)})
@@ -158,7 +158,8 @@ var (
 //
 // The kernel checks only the id before it changes mode, owner and times of a file, and requires
 // only the right to read before it watches one. So the filter asks the holder about these calls,
-// and the holder makes the changes. It needs a few calls that are refused to all others.
+// and the holder makes the changes. For that the holder may make a few calls that are refused to
+// everybody else.
 func inPlace(key Key) map[string]rule {
 	return map[string]rule{
 		"chmod":     modeAt1.asking(key),

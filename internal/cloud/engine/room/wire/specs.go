@@ -145,13 +145,13 @@ type MeminfoSpec struct {
 // MeminfoFiles is the number of these files that the first stage of a sandbox makes.
 const MeminfoFiles = 2
 
-// ZygoteSpec makes the zygote like a sandbox.
+// ZygoteSpec gives the zygote the file system and isolation of a sandbox.
 type ZygoteSpec struct {
 	InitSpec
 	Config guest.Config `json:"config"`
 }
 
-// KernelOrder makes a forked process like envd.
+// KernelOrder gives a forked process the same isolation and limits as envd.
 type KernelOrder struct {
 	Ranged bool     `json:"ranged"`
 	Owner  int      `json:"owner"` // the owner of the sandbox's user namespace, in the room's numbering
