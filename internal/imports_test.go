@@ -76,6 +76,7 @@ var imports = map[string]string{
 	"examples/internal/leak":            "sandbox sandbox/local sandbox/sandboxtest",
 	"examples/keyless":                  "sandbox sandbox/local",
 	"examples/many":                     "sandbox sandbox/local",
+	"examples/mcp":                      "sandbox sandbox/agent sandbox/agent/agentmcp sandbox/local",
 	"examples/multiagent":               "examples/codeagent/loop sandbox sandbox/agent sandbox/local state",
 	"examples/observability":            "sandbox sandbox/agent sandbox/local sandbox/otel",
 	"examples/prepared":                 "api sandbox sandbox/local sandbox/template",
@@ -305,7 +306,7 @@ func TestClientLinksNoCloud(t *testing.T) {
 // with: all others have hooks, so that most programs link nothing of it.
 var optional = map[string][]string{
 	"go.opentelemetry.io/":                    {"cli/internal/tracing", "examples/observability", "sandbox/otel"},
-	"github.com/modelcontextprotocol/go-sdk/": {"cli/internal/mcpserver", "internal/bench", "sandbox/agent/agentmcp"},
+	"github.com/modelcontextprotocol/go-sdk/": {"cli/internal/mcpserver", "examples/mcp", "internal/bench", "sandbox/agent/agentmcp"},
 }
 
 // TestOnlyFewImportTheOptional checks that a program that traces nothing links nothing of
