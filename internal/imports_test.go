@@ -50,7 +50,7 @@ var imports = map[string]string{
 	"cli/internal/cmd/doctor":   "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/cloud/hostprogram internal/cloud/volumes",
 	"cli/internal/cmd/files":    "cli/internal/cmdutil sandbox",
 	"cli/internal/cmd/local":    "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/cloud/hostprogram internal/cloud/tlsdoor internal/shell",
-	"cli/internal/cmd/mcp":      "api cli/internal/cmd/version cli/internal/cmdutil cli/internal/mcpserver cli/internal/transfer sandbox internal/cloud/hostprogram internal/privatedir",
+	"cli/internal/cmd/mcp":      "api cli/internal/cmd/version cli/internal/cmdutil cli/internal/mcpserver cli/internal/transfer sandbox internal/cloud/connlimit internal/cloud/hostprogram internal/privatedir",
 	"cli/internal/cmd/network":  "cli/internal/cmdutil sandbox",
 	"cli/internal/cmd/proc":     "cli/internal/cmdutil sandbox internal/shell",
 	"cli/internal/cmd/sandbox":  "api cli/internal/ci cli/internal/cmdutil cli/internal/mirror cli/internal/transfer sandbox internal/shell",
@@ -62,7 +62,7 @@ var imports = map[string]string{
 	"cli/internal/ci":           "",
 	"cli/internal/cmdutil":      "api cli/internal/ci cli/internal/localcloud cli/internal/tracing sandbox sandbox/local internal/protocol",
 	"cli/internal/localcloud":   "api sandbox internal/cloud/store internal/cloud/volumes internal/privatedir",
-	"cli/internal/mcpserver":    "cli/internal/cmdutil sandbox sandbox/agent sandbox/agent/agentmcp internal/clip internal/lazyregexp internal/protocol",
+	"cli/internal/mcpserver":    "cli/internal/cmdutil sandbox sandbox/agent sandbox/agent/agentmcp internal/clip internal/cloud/connlimit internal/lazyregexp internal/protocol",
 	"cli/internal/mirror":       "cli/internal/transfer sandbox internal/archive",
 	"cli/internal/tracing":      "sandbox sandbox/otel",
 	"cli/internal/transfer":     "cli/internal/cmdutil sandbox internal/shell",
@@ -76,6 +76,7 @@ var imports = map[string]string{
 	"examples/internal/leak":            "sandbox sandbox/local sandbox/sandboxtest",
 	"examples/keyless":                  "sandbox sandbox/local",
 	"examples/many":                     "sandbox sandbox/local",
+	"examples/mcp":                      "sandbox sandbox/agent sandbox/agent/agentmcp sandbox/local",
 	"examples/multiagent":               "examples/codeagent/loop sandbox sandbox/agent sandbox/local state",
 	"examples/observability":            "sandbox sandbox/agent sandbox/local sandbox/otel",
 	"examples/prepared":                 "api sandbox sandbox/local sandbox/template",
@@ -305,7 +306,7 @@ func TestClientLinksNoCloud(t *testing.T) {
 // with: all others have hooks, so that most programs link nothing of it.
 var optional = map[string][]string{
 	"go.opentelemetry.io/":                    {"cli/internal/tracing", "examples/observability", "sandbox/otel"},
-	"github.com/modelcontextprotocol/go-sdk/": {"cli/internal/mcpserver", "internal/bench", "sandbox/agent/agentmcp"},
+	"github.com/modelcontextprotocol/go-sdk/": {"cli/internal/mcpserver", "examples/mcp", "internal/bench", "sandbox/agent/agentmcp"},
 }
 
 // TestOnlyFewImportTheOptional checks that a program that traces nothing links nothing of

@@ -29,7 +29,9 @@ func listen(ctx context.Context, o Options, authority *tlsdoor.Authority) (*tlsd
 	if err != nil {
 		return nil, err
 	}
-	all := []*connlimit.Listener{connlimit.New(first, connlimit.Options{Max: limit, Patience: headerDeadline, Logger: o.Logger})}
+	all := []*connlimit.Listener{connlimit.New(first, connlimit.Options{
+		Max: limit, Patience: headerDeadline, Logger: o.Logger, Advice: "; a higher limit of open files (ulimit -n) allows more",
+	})}
 	if second != nil {
 		all = append(all, all[0].Beside(second))
 	}

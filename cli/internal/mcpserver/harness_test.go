@@ -84,7 +84,13 @@ func (s *service) connectHTTP(t *testing.T, version string) *client {
 	t.Helper()
 	web := httptest.NewServer(s.Handler(testToken))
 	t.Cleanup(web.Close)
-	c := connected(t, version, nil, &sdk.StreamableClientTransport{Endpoint: web.URL, HTTPClient: &http.Client{Transport: withToken{}}})
+	return connectTo(t, web.URL, version)
+}
+
+// connectTo connects a client over HTTP to an address.
+func connectTo(t *testing.T, address, version string) *client {
+	t.Helper()
+	c := connected(t, version, nil, &sdk.StreamableClientTransport{Endpoint: address, HTTPClient: &http.Client{Transport: withToken{}}})
 	t.Cleanup(func() { must.Do(t, c.Close()) })
 	return c
 }

@@ -39,7 +39,7 @@ func serveTools() {
 		return nil, nil, errors.New("it failed")
 	})
 	sdk.AddTool(server, &sdk.Tool{Name: "end"}, func(context.Context, *sdk.CallToolRequest, struct{}) (*sdk.CallToolResult, any, error) {
-		os.Exit(3) //nolint:forbidigo // this is a process of its own, which a test wants to end in a call
+		os.Exit(3) //nolint:forbidigo // it plays a server that ends in the middle of a call
 		return nil, nil, nil
 	})
 	if err := server.Run(context.Background(), &sdk.StdioTransport{}); err != nil {

@@ -83,15 +83,14 @@ const OwnerLabel = "e2bctl.mcp"
 
 // Server serves sandboxes. It is safe for concurrent use. Close it before its client.
 type Server struct {
-	config       Config
-	sandboxes    *holdings
-	outputs      *outputs
-	questions    *parking
-	proxies      *proxies
-	schemas      *sdk.SchemaCache
-	tools        []tool
-	patience     time.Duration // for answers after the end of the input
-	bodyPatience time.Duration // for a request over HTTP
+	config    Config
+	sandboxes *holdings
+	outputs   *outputs
+	questions *parking
+	proxies   *proxies
+	schemas   *sdk.SchemaCache
+	tools     []tool
+	patience  time.Duration // for answers after the end of the input
 
 	life context.Context //nolint:containedctx // the server's: it ends all calls
 	end  context.CancelFunc
@@ -113,7 +112,7 @@ func New(config Config) (*Server, error) {
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{config: config, outputs: newOutputs(), schemas: sdk.NewSchemaCache(), patience: answerPatience, bodyPatience: bodyPatience}
+	s := &Server{config: config, outputs: newOutputs(), schemas: sdk.NewSchemaCache(), patience: answerPatience}
 	s.life, s.end = context.WithCancel(context.Background())
 	s.questions = newParking(s.life)
 	all := allTools()

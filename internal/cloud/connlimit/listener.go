@@ -30,6 +30,7 @@ type Options struct {
 	Max      int           // maximum number of connections at the same time
 	Patience time.Duration // maximum time until a request on a new connection is admitted
 	Logger   *slog.Logger
+	Advice   string // of the warning of too many connections: how to allow more; may be empty
 }
 
 // Listener is a listener for one [http.Server]. The server's ConnContext must be
@@ -136,7 +137,7 @@ func (l *limit) makeRoom() bool {
 	open := len(l.conns)
 	l.mu.Unlock()
 	if warn {
-		l.options.Logger.WarnContext(context.Background(), "too many connections of clients: idle ones are closed, the oldest first, and new ones are refused while all are in use; a higher limit of open files (ulimit -n) allows more", "open", open, "limit", l.options.Max)
+		l.options.Logger.WarnContext(context.Background(), "too many connections of clients: idle ones are closed, the oldest first, and new ones are refused while all are in use"+l.options.Advice, "open", open, "limit", l.options.Max)
 	}
 	if c == nil {
 		return false

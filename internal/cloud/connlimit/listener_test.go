@@ -58,7 +58,7 @@ func start(t *testing.T, limit int, strangers time.Duration) *server {
 	s := &server{hanging: make(chan struct{}, 100), hung: make(chan struct{}), log: &logged{}}
 	inner, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	must.Do(t, err)
-	l := New(inner.(*net.TCPListener), Options{Max: limit, Patience: strangers, Logger: slog.New(slog.NewTextHandler(s.log, nil))})
+	l := New(inner.(*net.TCPListener), Options{Max: limit, Patience: strangers, Logger: slog.New(slog.NewTextHandler(s.log, nil)), Advice: "; advice"})
 	s.address = l.Addr().String()
 	var handlers sync.WaitGroup
 	server := &http.Server{
@@ -305,8 +305,8 @@ func TestOldestIdleMakesRoom(t *testing.T) {
 	}
 	late := s.dial(t)
 	late.mustEnd(t, "one for which there is no room")
-	if got := s.log.text(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "limit=4") || !strings.Contains(got, "ulimit -n") {
-		t.Errorf("the log says %q, want one line with %q and %q", got, "limit=4", "ulimit -n")
+	if got := s.log.text(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "limit=4") || !strings.Contains(got, "in use; advice") {
+		t.Errorf("the log says %q, want one line with %q and %q", got, "limit=4", "in use; advice")
 	}
 	_ = busy[0].Close() // makes room once the server notices
 	for served := false; !served; {

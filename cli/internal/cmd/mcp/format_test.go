@@ -93,6 +93,28 @@ func TestLayouts(t *testing.T) {
 	}
 }
 
+// A server with odd characters is read as it was given.
+func TestOddServersInTOML(t *testing.T) {
+	t.Parallel()
+	f := &tomlFormat{servers: "s"}
+	for _, text := range []string{
+		"", "'", `"`, `C:\new\"one"`, `it's "C:\u0041"`, "two\nlines", "a\r\n\t\x00\x1f\x7f\b", "'''", `"""`, "# none", "[s.e]", "é ☃ 😀\u2028\ufeff", "$HOME",
+	} {
+		s := server{Command: text, Args: []string{text, "x", text}, Variables: []string{text}}
+		made, err := changed(f, []byte("a = 1\r\n"), "e", s)
+		must.Do(t, err)
+		servers, _, err := f.values(made.text)
+		must.Do(t, err)
+		want := map[string]any{"e": map[string]any{"command": text, "args": []any{text, "x", text}, "env_vars": []any{text}}}
+		if diff := cmp.Diff(want, servers); diff != "" {
+			t.Errorf("%q as\n%s(-want +got):\n%s", text, made.text, diff)
+		}
+	}
+	if made, err := changed(f, nil, "e", server{Command: "\xff"}); err == nil {
+		t.Errorf("got %q for a command that is no text, want a refusal", made.text)
+	}
+}
+
 // What cannot be changed is an error with its place, and has no value of the file in it.
 func TestRefusedTexts(t *testing.T) {
 	t.Parallel()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/e2bctl/e2bctl/cli/internal/mcpserver"
+	"github.com/e2bctl/e2bctl/internal/cloud/connlimit"
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
@@ -58,7 +59,11 @@ func serveHTTP(ctx context.Context, opts *options, server *mcpserver.Server, id 
 	if err != nil {
 		return err
 	}
-	service := &http.Server{Handler: server.Handler(id.Token), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+	limited := connlimit.New(listener.(*net.TCPListener), connlimit.Options{Max: maxConnections, Patience: strangerPatience, Logger: opts.factory.Logger()})
+	service := &http.Server{
+		Handler: connlimit.Handler(server.Handler(id.Token)), ConnContext: connlimit.ConnContext,
+		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+	}
 	fmt.Fprintf(opts.IO.Err, "e2bctl mcp: at http://%s/mcp, for clients with the header \"Authorization: Bearer TOKEN\"; the token is in %s\n", listener.Addr(), id.path)
 	stop := context.AfterFunc(ctx, func() {
 		server.Stop()
@@ -69,11 +74,25 @@ func serveHTTP(ctx context.Context, opts *options, server *mcpserver.Server, id 
 		}
 	})
 	defer stop()
-	if err := service.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+	if err := service.Serve(graceful{limited}); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return context.Cause(ctx)
 }
+
+// graceful is a listener that leaves its connections open
+// when it closes: their calls are answered before the server ends.
+type graceful struct{ *connlimit.Listener }
+
+// Close implements [net.Listener].
+func (g graceful) Close() error { return g.TCPListener.Close() }
+
+const (
+	// maxConnections bounds the connections of clients.
+	maxConnections = 256
+	// strangerPatience limits the time until a connection sends a request with the token.
+	strangerPatience = 30 * time.Second
+)
 
 // endPatience limits how long the end of the server waits for calls.
 const endPatience = 2 * time.Second

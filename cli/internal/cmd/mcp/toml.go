@@ -17,16 +17,43 @@ type tomlFormat struct {
 	servers string // the table that has these
 }
 
-// tomlServer is a server as a client's TOML has it.
-type tomlServer struct {
-	Command string   `toml:"command"`
-	Args    []string `toml:"args"`
-	EnvVars []string `toml:"env_vars,omitempty"`
+func (f *tomlFormat) entry(name string, s server) (string, error) {
+	var text strings.Builder
+	fmt.Fprintf(&text, "[%s.%s]\ncommand = %s\nargs = %s\n", f.servers, name, tomlString(s.Command), tomlList(s.Args))
+	if len(s.Variables) > 0 {
+		fmt.Fprintf(&text, "env_vars = %s\n", tomlList(s.Variables))
+	}
+	return text.String(), nil
 }
 
-func (f *tomlFormat) entry(name string, s server) (string, error) {
-	text, err := toml.Marshal(tomlServer{s.Command, s.Args, s.Variables})
-	return fmt.Sprintf("[%s.%s]\n%s", f.servers, name, text), err
+// tomlList returns texts as an array.
+func tomlList(texts []string) string {
+	var quoted []string
+	for _, text := range texts {
+		quoted = append(quoted, tomlString(text))
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
+}
+
+// tomlString returns a text as a literal string, which has no escapes, or else as a basic
+// string. The encoder of the library would add 100 kB to the binary.
+func tomlString(text string) string {
+	needsEscape := func(r rune) bool { return r < ' ' || r == '\'' || r == 0x7f }
+	if !strings.ContainsFunc(text, needsEscape) {
+		return "'" + text + "'"
+	}
+	quoted := []byte{'"'}
+	for _, c := range []byte(text) {
+		switch {
+		case c == '"' || c == '\\':
+			quoted = append(quoted, '\\', c)
+		case c < ' ' || c == 0x7f:
+			quoted = fmt.Appendf(quoted, `\u%04x`, c)
+		default:
+			quoted = append(quoted, c)
+		}
+	}
+	return string(append(quoted, '"'))
 }
 
 func (f *tomlFormat) values(text []byte) (servers, rest map[string]any, err error) {

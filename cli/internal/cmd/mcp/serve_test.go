@@ -1,0 +1,87 @@
+package mcp
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
+	"github.com/e2bctl/e2bctl/cli/internal/mcpserver"
+	"github.com/e2bctl/e2bctl/internal/cloud/connlimit"
+	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
+	"github.com/e2bctl/e2bctl/sandbox"
+)
+
+// The oldest connection without a request makes room for a new one.
+func TestConnectionsAreBounded(t *testing.T) {
+	t.Parallel()
+	server, err := mcpserver.New(mcpserver.Config{Open: func(context.Context) (*sandbox.Client, error) { return nil, errors.New("no service") }})
+	must.Do(t, err)
+	t.Cleanup(func() { must.Do(t, server.Close()) })
+	says, said := io.Pipe()
+	streams := &cmdutil.IOStreams{Err: said}
+	ctx, end := context.WithCancelCause(t.Context())
+	served := make(chan error, 1)
+	go func() {
+		served <- serveHTTP(ctx, &options{factory: &cmdutil.Factory{IO: streams}, IO: streams, HTTP: "127.0.0.1:0"}, server, identity{Token: "t"})
+	}()
+	line, err := bufio.NewReader(says).ReadString('\n')
+	must.Do(t, err)
+	_, rest, _ := strings.Cut(line, "http://")
+	address, _, _ := strings.Cut(rest, "/")
+
+	var oldest net.Conn
+	for range maxConnections + 1 {
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)
+		must.Do(t, err)
+		defer conn.Close()
+		if oldest == nil {
+			oldest = conn
+		}
+	}
+	must.Do(t, oldest.SetDeadline(time.Now().Add(patience.Limit)))
+	if _, err := oldest.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("got %v from the oldest connection, want its end", err)
+	}
+
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+address, strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}`))
+	must.Do(t, err)
+	r.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}, "Authorization": {"Bearer t"}}
+	resp, err := http.DefaultClient.Do(r)
+	must.Do(t, err)
+	must.Do(t, resp.Body.Close())
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("got %s, want an answer beside the others", resp.Status)
+	}
+	cause := errors.New("the end")
+	end(cause)
+	must.Is(t, patience.Receive(t, "the end", served), cause)
+}
+
+// The end of the listener leaves the connections, whose calls are then answered.
+func TestListenerEndsWithoutItsConnections(t *testing.T) {
+	t.Parallel()
+	inner, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	must.Do(t, err)
+	listener := graceful{connlimit.New(inner.(*net.TCPListener), connlimit.Options{Max: 1, Patience: time.Hour})}
+	client, err := new(net.Dialer).DialContext(t.Context(), "tcp", inner.Addr().String())
+	must.Do(t, err)
+	defer client.Close()
+	conn, err := listener.Accept()
+	must.Do(t, err)
+	defer conn.Close()
+	must.Do(t, listener.Close())
+	_, err = io.WriteString(conn, "x")
+	must.Do(t, err)
+	_, err = io.ReadFull(client, make([]byte, 1))
+	must.Do(t, err)
+	_, err = listener.Accept()
+	must.Is(t, err, net.ErrClosed)
+}

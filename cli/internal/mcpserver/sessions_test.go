@@ -1,0 +1,96 @@
+package mcpserver
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
+)
+
+// sessionClient sends requests of sessions.
+type sessionClient struct {
+	t       *testing.T
+	address string
+}
+
+// send sends a request, and returns its answer, whose stream may be open.
+func (c sessionClient) send(method, session, body string) *http.Response {
+	c.t.Helper()
+	r, err := http.NewRequestWithContext(c.t.Context(), method, c.address, strings.NewReader(body))
+	must.Do(c.t, err)
+	r.Header = http.Header{"Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}
+	if session != "" {
+		r.Header.Set(sessionHeader, session)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	must.Do(c.t, err)
+	c.t.Cleanup(func() { resp.Body.Close() })
+	return resp
+}
+
+// open opens a session, or returns "" if it is refused.
+func (c sessionClient) open() string {
+	c.t.Helper()
+	resp := c.send(http.MethodPost, "", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`)
+	resp.Body.Close()
+	return resp.Header.Get(sessionHeader)
+}
+
+// status returns the status of a ping.
+func (c sessionClient) status(session string) int {
+	c.t.Helper()
+	resp := c.send(http.MethodPost, session, ping)
+	resp.Body.Close()
+	return resp.StatusCode
+}
+
+// Of three sessions, the one that has been unused for the longest time makes room for another one.
+func TestSessionsAreBounded(t *testing.T) {
+	t.Parallel()
+	stream := func(c sessionClient, session string) { c.send(http.MethodGet, session, "") }
+	for name, test := range map[string]struct {
+		before func(c sessionClient, open []string) // nil: nothing
+		want   string                               // + for each session that is open after the fourth, - for each that has ended
+	}{
+		"unused":       {nil, "-+++"},
+		"the first is": {func(c sessionClient, open []string) { c.status(open[0]) }, "+-++"},
+		"ended":        {func(c sessionClient, open []string) { c.send(http.MethodDelete, open[2], "") }, "++-+"},
+		"has a stream": {func(c sessionClient, open []string) { stream(c, open[0]) }, "+-++"},
+		"unknown used": {func(c sessionClient, _ []string) { c.status("x") }, "-+++"},
+		"refused":      {func(c sessionClient, _ []string) { c.status("") }, "-+++"},
+		"all in use": {func(c sessionClient, open []string) {
+			for _, session := range open {
+				stream(c, session)
+			}
+		}, "+++-"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server, err := New(Config{})
+			must.Do(t, err)
+			t.Cleanup(func() { must.Do(t, server.Close()) })
+			web := httptest.NewServer(server.stateful(3))
+			t.Cleanup(web.Close)
+			t.Cleanup(web.CloseClientConnections) // streams
+			c := sessionClient{t, web.URL}
+			open := []string{c.open(), c.open(), c.open()}
+			if test.before != nil {
+				test.before(c, open)
+			}
+			open = append(open, c.open())
+			for i, session := range open {
+				want := http.StatusOK
+				if test.want[i] == '-' {
+					want = http.StatusNotFound
+				}
+				if session == "" {
+					session = "none"
+				}
+				patience.Until(t, "the session is open or not", func() bool { return c.status(session) == want })
+			}
+		})
+	}
+}
