@@ -114,7 +114,7 @@ for name in sorted(reachable.difference(allowed)):
     for code in "lambda x: x.%s", "getattr(1, '%s')", "setattr(1, '%s', 1)", "delattr(1, '%s')":
         check(code % name, "dunder " + name)
 
-# A class whose namespace answers to any name sees none of what rewritten code calls.
+# A class whose namespace answers to any name does not see the functions that rewritten code calls.
 check("""
 got = []
 class D(dict):

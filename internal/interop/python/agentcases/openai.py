@@ -57,7 +57,7 @@ async def times_out(session):
 
 
 async def resumed(session):
-    """Returns another session of the same sandbox, from what a program stored of the first."""
+    """Returns another session of the same sandbox, from the stored state of the first."""
     client = E2BSandboxClient()
     stored = client.serialize_session_state(session.state)
     again = await client.resume(client.deserialize_session_state(stored))

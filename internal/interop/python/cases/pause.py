@@ -5,7 +5,7 @@ from datetime import datetime, timedelta, timezone
 import e2b
 from e2b import PtySize, SandboxNotFoundException, SandboxQuery, SandboxState, TimeoutException
 
-# The newest SDK has other names for what a pause keeps, and more to ask for.
+# The newest SDK has other names for the modes of a pause, and more of them.
 NEWEST = hasattr(e2b, "SnapshotMode")
 ONLY_FILES = {"mode": "filesystem"} if NEWEST else {"keep_memory": False}
 NOT_RUNNING = (TimeoutException, getattr(e2b, "SandboxNotRunningException", TimeoutException))
@@ -238,7 +238,7 @@ async def a_pause_of_the_files_ends_processes(sandbox):
     await only_files_are_left(again, was)
     # Its token is the same: what was made before the pause goes on.
     same((await sandbox.commands.run("echo again")).stdout, "again\n")
-    # What was written since is kept by the next one, with what there was.
+    # The next pause keeps the files written since, and the earlier ones.
     await again.files.write("second", "too")
     same(await again.pause(**ONLY_FILES), True)
     await again.connect()
