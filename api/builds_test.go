@@ -15,7 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// answering returns a client of a service that has one answer, and what it was asked.
+// answering returns a client of a service that has one answer, and the requests of that client.
 func answering(t *testing.T, status int, body string) (*Client, <-chan string) {
 	t.Helper()
 	asked := make(chan string, 10)

@@ -22,7 +22,7 @@ func atPrompt(t *testing.T, cloud *sandboxtest.Cloud, args ...string) *person {
 	return p
 }
 
-// runs types a line and waits for what comes of it, which the line must not contain.
+// runs types a line and waits for the wanted output, which the line itself must not contain.
 func (p *person) runs(line, want string) {
 	p.t.Helper()
 	p.types(line + "\r")

@@ -129,7 +129,8 @@ func TestAskUnsupported(t *testing.T) {
 	}
 }
 
-// A handle that was connected to asks, too, about what its rules do not name.
+// TestAskLater checks that a sandbox that was connected to asks, too, about hosts that its rules
+// do not name.
 func TestAskLater(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

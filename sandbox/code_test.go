@@ -330,7 +330,7 @@ func TestRunCodeCancelledBeforeItBegins(t *testing.T) {
 		k.Status(m, "idle")
 	})
 	sb := s.sandbox()
-	sb.code.kernels.Timings.InterruptPause = 10 * time.Second // within four of which the kernel heeds the interrupt; it is sent after 0.2 seconds
+	sb.code.kernels.Timings.InterruptPause = 10 * time.Second // the interrupt is sent after 0.2 seconds; the kernel heeds it within 4
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-sent; cancel() }()
 	_, err := sb.RunCode(ctx, "while True: pass", nil)

@@ -120,7 +120,7 @@ var exceptions = []badCode{
 	{"an exception without words", "class E(Exception):\n    def __str__(self): 1/0\nraise E", "E", nil},
 }
 
-// leftovers is code that goes on, or changes the interpreter under the code after it.
+// leftovers is code that continues in the background, or changes the interpreter for later code.
 var leftovers = []badCode{
 	{"tasks that go on", "import asyncio\nleft = asyncio.ensure_future(asyncio.sleep(3600))\nawait asyncio.sleep(0)", "", nil},
 	{"a thread that goes on", "import threading, time\nthreading.Thread(target=time.sleep, args=(3600,)).start()", "", nil},
@@ -178,7 +178,8 @@ var outputs = []badCode{
 	}},
 }
 
-// leavings is code that asks for what there is not, or takes from its kernel what it needs.
+// leavings is code that asks for input that does not come, or takes away something that its
+// kernel needs.
 var leavings = []badCode{
 	{"input without a handler", "input()", "StdinNotImplementedError", nil},
 	{"interrupt of itself", "raise KeyboardInterrupt", "KeyboardInterrupt", nil},

@@ -297,7 +297,8 @@ func TestReasonOfADeath(t *testing.T) {
 	}
 }
 
-// Only silences in a row after a cut count, and what the server says is doubted once.
+// TestSilencesInARow checks that only silences in a row after a cut count, and that the state that
+// the server reports is doubted once.
 func TestSilencesInARow(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)

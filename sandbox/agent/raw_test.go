@@ -358,8 +358,8 @@ func TestRawCallsAtOnce(t *testing.T) {
 	}
 }
 
-// TestRawParts checks the bound of a message in parts, and that a long reply leaves in parts,
-// none of which ends within a character.
+// TestRawParts checks the bound of a message in parts, and that a long reply leaves in parts that
+// do not end within a character.
 func TestRawParts(t *testing.T) {
 	t.Parallel()
 	var r records

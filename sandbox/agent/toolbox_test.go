@@ -71,8 +71,8 @@ func TestToolboxConverts(t *testing.T) {
 	}
 }
 
-// TestToolboxOfSchemas checks that arguments have the names of the schema, of which only one is
-// that of the parameter.
+// TestToolboxOfSchemas checks that arguments have the names of the schema. Only one of these is
+// also the name of its parameter.
 func TestToolboxOfSchemas(t *testing.T) {
 	t.Parallel()
 	var got string

@@ -105,8 +105,8 @@ func contain(t *testing.T, has []int, refuse string) string {
 	return out.String()
 }
 
-// startContained starts a cloud where calls are refused, and writes what came of it: the
-// isolation, and what a sandbox kept while it was paused, and in its snapshot.
+// startContained starts a cloud where calls are refused, and writes the result: the isolation,
+// and the state that a sandbox kept while it was paused, and in its snapshot.
 func startContained(w io.Writer, refuse string) error {
 	if refuse != "" {
 		if err := refusetest.Refuse(refuse); err != nil {

@@ -113,7 +113,7 @@ func TestDockerSnapshot(t *testing.T) {
 	for template, want := range map[string]string{"base-docker": "mine yes", "base": "mine"} {
 		sb := cloud.Create(t, sandbox.WithTemplate(template))
 		sandboxtest.Run(t, sb, "echo mine >~/file")
-		for range 2 { // the second one of what the first one made
+		for range 2 { // the second snapshot is of a sandbox made from the first one
 			snapshot, err := sb.Snapshot(t.Context(), nil)
 			must.Do(t, err)
 			sb = cloud.Create(t, sandbox.WithTemplate(snapshot.ID))
@@ -157,7 +157,7 @@ func savedImage(t *testing.T, dir, image string, changes ...string) (reference, 
 	return "docker-archive:" + file, id
 }
 
-// emptyCache does what e2bctl local prune --cache does.
+// emptyCache empties the cache as e2bctl local prune --cache does.
 func emptyCache(t *testing.T, cloud *local.Cloud) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, cloud.URL()+"/local/space/cache", nil)

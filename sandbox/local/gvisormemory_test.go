@@ -22,7 +22,8 @@ func prepare(t *testing.T, sb *sandbox.Sandbox) {
 	sandboxtest.RunCode(t, sb, "import itertools, subprocess\ncount = itertools.count(1)\nnext(count)\nchild = subprocess.Popen(['sleep', '600'])", nil)
 }
 
-// goesOn checks that a sandbox has what another one was prepared with, once.
+// goesOn checks that a sandbox continues with the memory of one that prepare was called for. It
+// can be called once for a sandbox.
 func goesOn(t *testing.T, sb *sandbox.Sandbox) {
 	t.Helper()
 	if got := sandboxtest.RunCode(t, sb, "next(count), child.poll()", nil).Text(); got != "(2, None)" {

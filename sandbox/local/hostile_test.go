@@ -138,7 +138,7 @@ func TestBombs(t *testing.T) {
 }
 
 // TestEndlessHeader checks that an answer whose header does not end costs the server little.
-func TestEndlessHeader(t *testing.T) { //nolint:paralleltest // it measures memory, and what others hold would count
+func TestEndlessHeader(t *testing.T) { //nolint:paralleltest // it measures memory, and that of other tests would count
 	cloud := hostileCloud(t)
 	sb := cloud.Create(t)
 	const server = `

@@ -374,8 +374,8 @@ func (w *promised) savedMemory(t *testing.T) (bool, error) {
 	return remembered(t, w.cloud.Create(t, sandbox.WithTemplate(snapshot.ID))), nil
 }
 
-// sharedLayers looks at what a snapshot left in the state directory: directories that
-// sandboxes share, or a file of which each gets a copy.
+// sharedLayers reports whether a snapshot left directories in the state directory, which
+// sandboxes share, or a file, which is copied for each sandbox.
 func (w *promised) sharedLayers(t *testing.T) (bool, error) {
 	if _, err := w.cloud.Create(t).Snapshot(t.Context(), nil); err != nil {
 		return false, err // another promise

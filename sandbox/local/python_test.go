@@ -26,7 +26,7 @@ import (
 const pythonVariable = "LOCAL_TEST_PYTHON"
 
 // TestMachineWithoutPython really takes Python away: commands and files work all the
-// same, and what does not says what to install.
+// same, and the errors of calls that need Python name the package to install.
 func TestMachineWithoutPython(t *testing.T) {
 	t.Parallel()
 	needsFull(t)

@@ -180,8 +180,8 @@ func TestWasmOutOfMemory(t *testing.T) {
 	}
 }
 
-// TestWasmDamaged checks that a cloud whose Deno was removed or changed while it runs says
-// that, and what to do, and that setup does it.
+// TestWasmDamaged checks that new kernels and sandboxes of a running cloud whose Deno was removed
+// or changed fail with an error that names the setup command, and that started kernels continue.
 func TestWasmDamaged(t *testing.T) { // not parallel: it sets the directory of caches
 	wasmtest.Need(t)
 	env, err := wasmenv.Find()

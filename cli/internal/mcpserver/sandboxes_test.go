@@ -148,7 +148,8 @@ func TestNoSandbox(t *testing.T) {
 	c.works(t, "bash", args{"command": "ls"})
 }
 
-// A sandbox that nothing uses ends, with what the server has of it, and one that ended is replaced.
+// TestSandboxesEnd checks that an unused sandbox ends, that the server then drops all state of
+// it, and that a sandbox that ended is replaced.
 func TestSandboxesEnd(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)

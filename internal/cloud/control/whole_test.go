@@ -190,8 +190,8 @@ func TestContentErrors(t *testing.T) {
 	}
 }
 
-// Each error about a secret or a volume has an answer that names it, and what else fails is
-// passed on.
+// TestErrorsOfSecretsAndVolumes checks that each error about a secret or a volume has an answer
+// that names it, and that other errors are passed on.
 func TestErrorsOfSecretsAndVolumes(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")

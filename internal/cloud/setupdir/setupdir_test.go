@@ -76,8 +76,8 @@ func TestUnused(t *testing.T) {
 	}
 }
 
-// TestMakeMeanwhile checks that a setup leaves alone what another is making, and that the one
-// that finishes later takes what the other has made.
+// TestMakeMeanwhile checks that a setup leaves the unfinished directory of another one alone, and
+// that the setup that finishes later takes the directory of the other one.
 func TestMakeMeanwhile(t *testing.T) {
 	t.Parallel()
 	cache := t.TempDir()
@@ -137,8 +137,8 @@ func TestMakeFails(t *testing.T) {
 	}
 }
 
-// TestDamaged checks that a damaged directory is replaced, with all that is in it and once, and
-// that all users may read what replaces it.
+// TestDamaged checks that a damaged directory is replaced as a whole, and only once, and that all
+// users may read the new one.
 func TestDamaged(t *testing.T) {
 	t.Parallel()
 	cache := t.TempDir()

@@ -15,7 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestWritesNothing checks that Deno, which keeps what it compiled wherever it may, leaves
+// TestWritesNothing checks that Deno, which keeps compiled code wherever it may, leaves
 // nothing behind: not even as root, and not in the places that it would choose by itself.
 func TestWritesNothing(t *testing.T) {
 	t.Parallel()

@@ -66,7 +66,7 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// wants reads what the files below a directory say is to be found, by file and line.
+// wants reads the expected findings from the files below a directory, by file and line.
 func wants(t *testing.T, dir string) map[string][]string {
 	t.Helper()
 	want := map[string][]string{}

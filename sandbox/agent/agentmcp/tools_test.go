@@ -188,7 +188,8 @@ func TestResults(t *testing.T) {
 	}
 }
 
-// TestCallsAreChecked checks what reaches the server, under which name, and what it may refuse.
+// TestCallsAreChecked checks which calls reach the server, under which name, and which errors it
+// may answer.
 func TestCallsAreChecked(t *testing.T) {
 	t.Parallel()
 	var sent []string

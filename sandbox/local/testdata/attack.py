@@ -100,7 +100,7 @@ def holding(pattern):
     for path in glob.glob(pattern):
         try:
             with open(path, "rb") as f:
-                # This process was given the key, to look for it, without its prefix.
+                # This process was given the key without its prefix: its own arguments do not match.
                 if ("e2b_" + key).encode() in f.read():
                     yield path
         except OSError:

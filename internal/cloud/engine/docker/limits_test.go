@@ -109,7 +109,7 @@ func TestTooSmall(t *testing.T) {
 	e := open(t, docker.Options{})
 	for want, limits := range map[string]engine.Limits{
 		"1 bytes of memory": {MemoryBytes: 1}, "1 processes": {MaxProcesses: 1}, "0.001 CPUs": {CPUs: 0.001}, "1 bytes of disk": {DiskBytes: 1},
-		"16 processes": {MaxProcesses: 16}, // of which the runtime of the first process needs more
+		"16 processes": {MaxProcesses: 16}, // the runtime of the first process needs more
 	} {
 		if _, err := e.NewSandbox(t.Context(), options(t, engine.SandboxOptions{Limits: limits})); !errors.Is(err, engine.ErrLimits) || !strings.Contains(err.Error(), want) {
 			t.Errorf("got error %v, want %v and %q", err, engine.ErrLimits, want)

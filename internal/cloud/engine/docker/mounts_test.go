@@ -45,7 +45,7 @@ func hostDir(t *testing.T) string {
 }
 
 // TestMounts checks that a sandbox sees a directory of the host, writes there only if it may,
-// and gains nothing there of what is not its owner's.
+// and gets no access to files of other users there.
 func TestMounts(t *testing.T) {
 	t.Parallel()
 	dir := hostDir(t)

@@ -130,7 +130,7 @@ func TestKilledDaemon(t *testing.T) {
 	}
 }
 
-// TestNoDaemon checks that the error says what was tried and what to do.
+// TestNoDaemon checks that the error names the places tried and the remedy.
 func TestNoDaemon(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	for _, name := range []string{"DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG"} {
@@ -162,7 +162,7 @@ func TestNoDaemon(t *testing.T) {
 	}
 }
 
-// TestNoImage checks that the error names the image and what to do.
+// TestNoImage checks that the error names the image and the remedy.
 func TestNoImage(t *testing.T) {
 	t.Parallel()
 	_, err := open(t, docker.Options{Image: "localhost:1/none:7"}).NewSandbox(t.Context(), options(t, engine.SandboxOptions{}))

@@ -23,7 +23,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// empty returns a directory for what is saved.
+// empty returns a new directory, in which to save.
 func empty(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "saved")
@@ -72,8 +72,8 @@ setsid python3 /tmp/count.py >/tmp/count.log 2>&1 &`
 	count = `echo > /tmp/ask; cat /tmp/answer`
 )
 
-// TestMemory checks that processes go on where they were saved: in the sandbox itself, and in
-// several others at once, each of which is a sandbox of its own.
+// TestMemory checks that processes continue where they were saved: in the sandbox itself, and in
+// several others at once, which have ids of their own.
 func TestMemory(t *testing.T) {
 	t.Parallel()
 	e := open(t)

@@ -3,5 +3,6 @@
 // copying between two ends ([Join]), the egress in force ([Access]), the connections into a sandbox
 // that a freeze cuts ([Entrance]), and the freeze itself ([Standstill]).
 //
-// It knows no engine: how processes are stopped, and what a refused program reads, is theirs.
+// It knows no engine: each engine has its own way to stop processes, and its own answer to a refused
+// program.
 package link

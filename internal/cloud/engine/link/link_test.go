@@ -189,7 +189,7 @@ type still struct {
 	steps   []string
 	done    chan struct{}
 	failing error // of Stop
-	lasting error // of what lets processes run again
+	lasting error // of the step that lets processes run again
 }
 
 func newStill(t *testing.T) *still {

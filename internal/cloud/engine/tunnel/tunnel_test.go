@@ -51,7 +51,7 @@ func tunnel(t *testing.T, o Options, do inside) *Server {
 	return s
 }
 
-// echoes answers every connection to port 7 with what it reads.
+// echoes sends back all that it reads from connections to port 7.
 func echoes(_ *testing.T, g *Guest) {
 	for {
 		conn, err := g.Accept()
