@@ -162,7 +162,7 @@ func TestReplTellsAndInterrupts(t *testing.T) {
 	}
 }
 
-// Code that ignores the first Ctrl-C is given up at the second one.
+// TestReplGivesUp checks that the second Ctrl-C ends the wait for code that ignores the first.
 func TestReplGivesUp(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, local.WithWarm(0))

@@ -298,7 +298,7 @@ func TestRunCodeCancelled(t *testing.T) {
 	}
 }
 
-// Code that is given up before the kernel has begun to run it is interrupted when
+// Code that is cancelled before the kernel has begun to run it is interrupted when
 // it begins, and not before: until then other code runs.
 func TestRunCodeCancelledBeforeItBegins(t *testing.T) {
 	t.Parallel()
@@ -525,7 +525,7 @@ func TestRunCodeOverHTTPFaults(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// Other code of the context runs until this call is given up.
+	// Other code of the context runs until this call is cancelled.
 	waiting := newService(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	waiting.execute = func(w http.ResponseWriter, r *http.Request) {

@@ -105,8 +105,8 @@ func TestDialInputLost(t *testing.T) {
 	}
 }
 
-// A caller that gives up while the relay starts gets its answer at once, and the
-// relay is ended as soon as its pid is known.
+// A call that is cancelled while the relay starts returns at once, and the relay is
+// ended as soon as its pid is known.
 func TestDialCancelled(t *testing.T) {
 	t.Parallel()
 	asked, release := make(chan struct{}), make(chan struct{})

@@ -354,7 +354,7 @@ func TestPoolOutlastsTheService(t *testing.T) {
 	}
 }
 
-// What does not pass by waiting is an error at once.
+// TestPoolFailure checks that a failure that waiting does not cure is an error at once.
 func TestPoolFailure(t *testing.T) {
 	t.Parallel()
 	inPool(t, nil, nil, func(t *testing.T, f *farm, p *Pool) {

@@ -264,8 +264,8 @@ func TestFailedUploadOfADirectoryCleansUp(t *testing.T) {
 	}
 }
 
-// What a sandbox sends for a directory ends in the error that says most, and whatever it is,
-// the call ends.
+// TestDownloadOfADirectoryEnds checks that a download of a directory ends whatever a sandbox
+// sends, with the most informative error.
 func TestDownloadOfADirectoryEnds(t *testing.T) {
 	t.Parallel()
 	var archive bytes.Buffer

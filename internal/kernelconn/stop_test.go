@@ -242,8 +242,8 @@ func printing(f func()) Handler {
 	}}
 }
 
-// The report on code that was given up says that it ran if it was seen to begin, or may have begun
-// unseen after a cut; and that the kernel starts if it has not spoken at all.
+// The report on cancelled code says that it ran if it was seen to begin, or may have begun unseen
+// after a cut. It says that the kernel is starting if the kernel has sent nothing at all.
 func TestReportOfInterruptedCode(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancelCause(t.Context())

@@ -9,9 +9,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestGuardLists checks that nobody changes the lists of a guard by mistake: that no module or
-// function leaves them, or comes onto one of those that allow. The tests of single rules go
-// through the lists.
+// TestGuardLists checks the lists of a guard, so that they do not change by mistake: no module or
+// function leaves a list, or joins one of those that allow. The tests of single rules go through
+// the lists.
 func TestGuardLists(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -219,7 +219,7 @@ func TestRawExchanges(t *testing.T) {
 }
 
 // TestRawRepeats checks that a call that arrives again is made once, that an abandoned one is
-// given up, and that none is accepted after the step.
+// cancelled, and that none is accepted after the step.
 func TestRawRepeats(t *testing.T) {
 	t.Parallel()
 	var made atomic.Int32

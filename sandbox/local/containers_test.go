@@ -86,7 +86,7 @@ func contain(t *testing.T, has []int, refuse string) string {
 	cmd.Stdout, cmd.Stderr = &out, &out
 	started := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: a capability that was given up does not come back
+		runtime.LockOSThread() // and never unlocked: a dropped capability does not come back
 		for c := range unix.CAP_LAST_CAP + 1 {
 			if kept[c] {
 				continue

@@ -61,7 +61,7 @@ func ExampleStart() {
 func ExampleSetupWasm() {
 	ctx := context.Background()
 	if _, err := local.SetupWasm(ctx, os.Stderr, nil); err != nil {
-		fmt.Println(err) // it names the command that installs Deno, also without a network
+		fmt.Println(err) // it names the program to install, or the way to do without a network
 		return
 	}
 	cloud, err := local.Start(ctx, local.WithEngine(local.EngineWasm))

@@ -54,7 +54,7 @@ func TestNobodyToAsk(t *testing.T) {
 	}
 }
 
-// An answer to a question that nobody asked does nothing.
+// TestForgedAnswer checks that an answer to a question that was not asked has no effect.
 func TestForgedAnswer(t *testing.T) {
 	t.Parallel()
 	c := serve(t, nil).connect(t, roundTrips, nil)

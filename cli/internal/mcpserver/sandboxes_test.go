@@ -18,7 +18,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// A client that names a sandbox goes on with it, in whatever session and over whatever transport.
+// TestAnotherClientGoesOn checks that a client that names a sandbox continues in it, in any
+// session and over any transport.
 func TestAnotherClientGoesOn(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil)

@@ -251,8 +251,8 @@ func TestUUIDs(t *testing.T) {
 	}
 }
 
-// What a file of a volume holds is not for a browser to guess, and whatever was answered of a
-// volume, it is free again.
+// TestAnswersOfContent checks that a browser may not guess the type of a volume's file, and that
+// a volume is no longer in use after any answer.
 func TestAnswersOfContent(t *testing.T) {
 	t.Parallel()
 	linuxOnly(t)

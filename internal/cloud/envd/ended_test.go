@@ -115,7 +115,7 @@ func TestRefusedWatchers(t *testing.T) {
 	}
 }
 
-// TestKeptEventsGo checks that events that nobody fetched are kept no longer than their watcher.
+// TestKeptEventsGo checks that events that were not fetched are kept no longer than their watcher.
 func TestKeptEventsGo(t *testing.T) {
 	t.Parallel()
 	d := serve(t)

@@ -139,7 +139,7 @@ func TestTidying(t *testing.T) {
 	place("making-killed", 2*day)
 	used := place("used", 31*day)
 	used.NoteUse()
-	own := place("own", 31*day) // as if somebody named it with --runsc
+	own := place("own", 31*day) // as if a user named it with --runsc
 	own.dir = ""
 	own.NoteUse()
 

@@ -54,7 +54,7 @@ func checkLeft(t *testing.T, cache string, want ...string) {
 	}
 }
 
-// TestUnused checks that Make removes only what nobody uses and no setup makes any longer.
+// TestUnused checks that Make removes only directories that are neither in use nor being made.
 func TestUnused(t *testing.T) {
 	t.Parallel()
 	cache := t.TempDir()

@@ -121,7 +121,7 @@ func TestValuesAreNotShared(t *testing.T) {
 	}
 }
 
-// Who knows the seed of one store knows that of no other one.
+// TestSeedsDiffer checks that each store has a seed of its own.
 func TestSeedsDiffer(t *testing.T) {
 	t.Parallel()
 	seeds := map[string]bool{}

@@ -89,7 +89,8 @@ func TestResetLinks(t *testing.T) {
 	}
 }
 
-// What is no state directory, or is in use, stays.
+// TestResetRefused checks that Reset removes neither a directory that is no state directory nor
+// one in use.
 func TestResetRefused(t *testing.T) {
 	t.Parallel()
 	must.Is(t, Reset(t.Context(), filepath.Join(t.TempDir(), "missing")), fs.ErrNotExist)

@@ -111,7 +111,7 @@ func TestRemoveWithoutTime(t *testing.T) {
 }
 
 // TestAttributesOfEntries checks that mode and owner belong to an entry itself, never to the
-// target of a link, and that each change shows as one.
+// target of a link, and that each change sets the time of change.
 func TestAttributesOfEntries(t *testing.T) {
 	t.Parallel()
 	c, dir := opened(t)

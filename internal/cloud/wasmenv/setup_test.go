@@ -108,7 +108,7 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// TestUnused checks that a setup removes versions that nobody uses, and that use keeps them.
+// TestUnused checks that a setup removes unused versions, and keeps those in use.
 func TestUnused(t *testing.T) {
 	if _, err := packages(system()); err != nil {
 		t.Skip(err)

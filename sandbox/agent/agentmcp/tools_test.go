@@ -240,7 +240,7 @@ func TestCallsAreChecked(t *testing.T) {
 	}
 }
 
-// TestCallsAreCancelled checks that the server learns that nobody waits any longer.
+// TestCallsAreCancelled checks that the server learns that a call was cancelled.
 func TestCallsAreCancelled(t *testing.T) {
 	t.Parallel()
 	begun, ended := make(chan struct{}), make(chan error, 1)

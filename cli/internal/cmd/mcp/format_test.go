@@ -93,7 +93,8 @@ func TestLayouts(t *testing.T) {
 	}
 }
 
-// What cannot be changed is an error with its place, and has no value of the file in it.
+// TestRefusedTexts checks that a file that cannot be changed is an error with the place, and
+// without any value of the file.
 func TestRefusedTexts(t *testing.T) {
 	t.Parallel()
 	jsonc, strict, tables := &jsonFormat{servers: "s"}, &jsonFormat{servers: "s", isStrict: true}, &tomlFormat{servers: "s"}

@@ -36,8 +36,7 @@ func TestOtherProcessor(t *testing.T) {
 	}
 }
 
-// TestNoProgram checks what is said of a program that containers cannot run, which somebody
-// named.
+// TestNoProgram checks the error for a named program that containers cannot run.
 func TestNoProgram(t *testing.T) {
 	t.Parallel()
 	daemon := newFake(t, runtime.GOARCH)

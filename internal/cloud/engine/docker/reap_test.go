@@ -98,7 +98,7 @@ func TestKilledServer(t *testing.T) {
 }
 
 // TestKilledDaemon checks that a daemon that was killed, and started again, is left with
-// nothing of the sandboxes that it had, and that the engine goes on with it.
+// nothing of the sandboxes that it had, and that the engine continues to use it.
 func TestKilledDaemon(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

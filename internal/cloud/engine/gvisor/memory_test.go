@@ -167,7 +167,7 @@ print(s.recv(100).decode())'`
 }
 
 // TestMemoryRefused checks that memory is not saved of a sandbox that runs, and not restored
-// where it would not go on: it is told what differs.
+// where it could not continue. The error then names the difference.
 func TestMemoryRefused(t *testing.T) {
 	t.Parallel()
 	e := open(t)
@@ -206,8 +206,8 @@ func TestMemoryRefused(t *testing.T) {
 	}
 }
 
-// TestMemoryCutOff checks that a sandbox whose memory nobody waits for any longer in the middle
-// of it goes on, and that nothing of that memory is left.
+// TestMemoryCutOff checks that a sandbox continues if saving its memory is cancelled in the
+// middle, and that nothing of that memory is left.
 func TestMemoryCutOff(t *testing.T) {
 	t.Parallel()
 	e := open(t)

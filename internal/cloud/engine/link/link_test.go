@@ -222,7 +222,7 @@ func (s *still) did(t *testing.T, want ...string) {
 	s.steps = nil
 }
 
-// TestStandstill checks the order of the steps: nothing enters a sandbox that is about to stop,
+// TestStandstill checks the order of the steps: nothing enters a sandbox that is being stopped,
 // and no running program sees its connections refused.
 func TestStandstill(t *testing.T) {
 	t.Parallel()

@@ -121,7 +121,7 @@ func TestKernelWithoutZygote(t *testing.T) {
 	}
 }
 
-// TestZygoteWithoutPython checks that the room gives up a zygote that cannot be started.
+// TestZygoteWithoutPython checks that the room does without a zygote that cannot be started.
 func TestZygoteWithoutPython(t *testing.T) {
 	t.Parallel()
 	r := startRoom(t, Options{Zygote: &guest.Config{Python: []string{"/nowhere/python3"}}})
@@ -146,8 +146,8 @@ func TestZygoteComesBack(t *testing.T) {
 	patience.Until(t, "the zygote is warm", r.zygote.isWarm)
 }
 
-// TestZygoteThatTakesNothing checks that an order fails after a while, and that the zygote is
-// given up if that lasts.
+// TestZygoteThatTakesNothing checks that an order that the zygote does not take fails after a
+// while, and that the zygote is abandoned if that lasts.
 func TestZygoteThatTakesNothing(t *testing.T) {
 	t.Parallel()
 	conn, peer, err := wire.Pair(wire.MaxEnvdMessage)

@@ -150,8 +150,8 @@ func TestTooMany(t *testing.T) {
 	}
 }
 
-// TestAbandoned checks that whoever writes without end to a connection that nobody reads any
-// longer is told.
+// TestAbandoned checks that a program that writes without end to a connection gets an error if
+// the other end no longer reads.
 func TestAbandoned(t *testing.T) {
 	t.Parallel()
 	ended := make(chan error, 2)
