@@ -293,8 +293,8 @@ func TestOutputFlowsAgain(t *testing.T) {
 	}
 }
 
-// TestInputAwaitsStream: what is typed after a pause is sent when the stream is open
-// again: what the program says to it would be lost before.
+// TestInputAwaitsStream checks that input typed after a pause is sent only when the stream
+// is open again: before that, the program's answer would be lost.
 func TestInputAwaitsStream(t *testing.T) {
 	t.Parallel()
 	s := newSleeper(t, true)
@@ -380,8 +380,8 @@ func TestOwnPauseLasts(t *testing.T) {
 	}
 }
 
-// TestOwnPauseOfFiles: calls in flight do not wait for a pause that ends what they wait
-// for.
+// TestOwnPauseOfFiles checks that calls in flight return if a pause of files alone ends the
+// processes that they wait for.
 func TestOwnPauseOfFiles(t *testing.T) {
 	t.Parallel()
 	s := newSleeper(t, false)
@@ -540,8 +540,8 @@ func TestInputCut(t *testing.T) {
 	}
 }
 
-// TestQuestionsAreRepeated: what only asks is asked again after a pause; what may have
-// changed something is not.
+// TestQuestionsAreRepeated checks that calls that only read are repeated after a pause, and
+// that calls that may have changed something are not.
 func TestQuestionsAreRepeated(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

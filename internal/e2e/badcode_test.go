@@ -103,7 +103,7 @@ var crashes = []badCode{
 	{"its socket closed", "import os; os.close(3); f = open('/tmp/x', 'w')", "died", nil},
 }
 
-// exceptions is code that raises what is hard to print.
+// exceptions is code that raises exceptions that are hard to print.
 var exceptions = []badCode{
 	{"a group of exceptions", "raise ExceptionGroup('two', [ValueError(1), TypeError(2)])", "ExceptionGroup", func(t *testing.T, e *sandbox.Execution) {
 		if !strings.Contains(e.Error.Value, "two") || !strings.Contains(e.Error.Traceback, "TypeError: 2") {

@@ -403,7 +403,7 @@ class _Guard:
         space.update(self.overrides.get(module.__name__, {}))
 
     def _space(self, module):
-        """Returns what a module holds for code: of builtins what code has without it."""
+        """Returns the names of a module for code: for builtins, those that code has without it."""
         return self.builtins if module is builtins else vars(module)
 
     def _open(self, module, path, name):
@@ -413,7 +413,7 @@ class _Guard:
         return not isinstance(value, types.ModuleType) or self._admitted(value, "%s.%s" % (path, name)) is not None
 
     def _attribute(self, standin, name):
-        """Returns what a stand-in does not hold: a module, or something added later."""
+        """Returns an attribute that a stand-in lacks: a module, or a value added later."""
         _, module, path = self.real[id(standin)]
         if self._unguarded():
             return getattr(module, name)

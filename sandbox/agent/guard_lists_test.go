@@ -35,7 +35,7 @@ func TestGuardLists(t *testing.T) {
 	if got := slices.Sorted(maps.Keys(presets)); len(got) != 4 {
 		t.Errorf("the presets are %q, want the four that are tested here", got)
 	}
-	// What a caller does with a list does not change the next guard.
+	// A caller's changes to a list do not change the next guard.
 	for _, list := range []func() []string{GuardModules, DangerousModules, DangerousFunctions, Science.Modules} {
 		clear(list())
 		if slices.Contains(list(), "") {

@@ -38,7 +38,7 @@ func TestContainers(t *testing.T) {
 		t.Skip("only root can give up capabilities of root")
 	}
 	const changed = `changes: "0o604 2.0\n9\n9\nrefused\n"`
-	const profile = "namespaces mounts others" // what Docker's refuses
+	const profile = "namespaces mounts others" // the calls that Docker's refuses
 	more := append(dockerCapabilities[:len(dockerCapabilities):len(dockerCapabilities)], unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE)
 	all := make([]int, unix.CAP_LAST_CAP+1)
 	for i := range all {
@@ -150,8 +150,8 @@ func startContained(w io.Writer, refuse string) error {
 	}, cloud.Option())
 }
 
-// changeFiles has a sandbox change files in each way that there is, and the daemon watch them, and
-// writes what came of it.
+// changeFiles changes files in a sandbox in every way, while the daemon watches them, and writes the
+// result.
 func changeFiles(ctx context.Context, w io.Writer, sb *sandbox.Sandbox) error {
 	watch, err := sb.Files.Watch(ctx, "dir", nil)
 	if err != nil {

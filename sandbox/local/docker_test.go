@@ -29,8 +29,8 @@ func dockerOptions(t *testing.T, p local.DockerParams) []local.Option {
 	return []local.Option{local.WithEngine(local.EngineDocker), local.WithDocker(p), local.WithBinary(dockertest.Program(t))}
 }
 
-// TestDocker does with the SDK what the documentation's container does: half a processor,
-// 512 MiB, 100 processes, no capabilities, as nobody.
+// TestDocker gives a sandbox the limits of the documentation's container: half a processor,
+// 512 MiB, 100 processes, no capabilities, the user nobody.
 func TestDocker(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, dockerOptions(t, local.DockerParams{
@@ -64,7 +64,7 @@ func TestDockerAlias(t *testing.T) {
 	}
 }
 
-// TestNoDocker checks that a machine without a daemon is told what to install.
+// TestNoDocker checks that the error on a machine without a daemon names the program to install.
 func TestNoDocker(t *testing.T) {
 	t.Parallel()
 	_, err := local.Start(t.Context(), local.WithEngine(local.EngineDocker), local.WithDocker(local.DockerParams{Host: "unix:///no/such.sock"}))
@@ -295,8 +295,8 @@ RUN id -un >mine; echo "$HOME $PWD" >>mine`))
 	}
 }
 
-// TestDockerImageMoves checks that a cached step stands on the default image of today, not on
-// what was called so before.
+// TestDockerImageMoves checks that a cached step is of the present default image, not of an
+// earlier image of the same name.
 func TestDockerImageMoves(t *testing.T) {
 	t.Parallel()
 	const moving = "e2bctl-test:moving"

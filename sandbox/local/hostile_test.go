@@ -79,8 +79,8 @@ func TestAttack(t *testing.T) {
 
 func pythonList(items []string) string { return "['" + strings.Join(items, "', '") + "']" }
 
-// TestBombs checks that what one sandbox does to itself disturbs neither the server
-// nor another sandbox for long.
+// TestBombs checks that a sandbox that exhausts its own limits disturbs neither the
+// server nor another sandbox for long.
 func TestBombs(t *testing.T) {
 	t.Parallel()
 	cloud := hostileCloud(t)

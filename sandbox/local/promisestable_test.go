@@ -102,7 +102,7 @@ func (w *table) setRows(t *testing.T, features []string) {
 	w.reported, w.rows = true, features
 }
 
-// set compares what came of a feature with its cell.
+// set compares the result of trying a feature with its cell.
 func (w *table) set(t *testing.T, row, column, cell string) {
 	t.Helper()
 	w.mu.Lock()

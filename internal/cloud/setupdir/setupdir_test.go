@@ -110,8 +110,8 @@ func TestMakeMeanwhile(t *testing.T) {
 	checkLeft(t, cache, dir, other)
 }
 
-// TestMakeFails checks that what cannot be made, or does not work, leaves nothing and replaces
-// nothing.
+// TestMakeFails checks that a directory that cannot be made, or does not work, leaves nothing and
+// replaces nothing.
 func TestMakeFails(t *testing.T) {
 	t.Parallel()
 	cache := t.TempDir()

@@ -68,7 +68,7 @@ func TestResetDamaged(t *testing.T) {
 	open(t, dir)
 }
 
-// Links lead nowhere: what they lead to stays.
+// TestResetLinks checks that Reset does not follow links: their targets stay.
 func TestResetLinks(t *testing.T) {
 	t.Parallel()
 	for _, link := range []string{databaseFile, published, staging, noted, trash, "files/a.X", "files/b.X/inside"} {

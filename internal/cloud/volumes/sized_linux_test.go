@@ -22,7 +22,7 @@ import (
 )
 
 // sized returns the volumes of a store, with a size for new ones. It skips the test if this
-// machine lacks what volumes with a size need.
+// machine cannot have volumes with a size.
 func sized(t *testing.T, s *store.Store, size int64) *Registry {
 	t.Helper()
 	r := New(Options{Store: s, OneID: os.Geteuid() != 0, Size: size})

@@ -43,8 +43,8 @@ func TestWritesNothing(t *testing.T) {
 	t.Error("no DENO_DIR: Deno would choose one by itself")
 }
 
-// TestStartsUnderLimit checks that Python starts where a limit on data, which counts what is
-// mapped, stands for the memory of a sandbox.
+// TestStartsUnderLimit checks that Python starts where the memory of a sandbox is limited by a limit
+// on data, which counts mapped memory.
 func TestStartsUnderLimit(t *testing.T) {
 	t.Parallel()
 	env := wasmtest.Need(t)

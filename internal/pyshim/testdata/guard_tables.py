@@ -1,5 +1,5 @@
 # Tries every entry of the guard's tables: each has an effect that only this entry has. Prints
-# what is wrong, then "done".
+# each failure, then "done".
 import ast
 import builtins
 import json
@@ -21,7 +21,7 @@ sys.modules["IPython"] = types.SimpleNamespace(get_ipython=lambda: shell)
 
 
 def run(code, before="", hidden=(), **config):
-    """Returns what ends a cell: rule and name of a violation, or the name of an exception."""
+    """Returns the reason that ends a cell: rule and name of a violation, or the name of an exception."""
     space = shell.user_ns = {"__name__": "cell", "__builtins__": builtins}
     exec(before, space)
     shell.user_ns_hidden = {name: space[name] for name in hidden}

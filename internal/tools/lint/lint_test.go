@@ -39,7 +39,7 @@ func TestSeeds(t *testing.T) {
 		if strings.HasPrefix(line, "# ") {
 			continue
 		}
-		// What go vet found in another checkout it prints with that one's path.
+		// go vet remembers findings from another checkout, and prints them with that one's path.
 		if _, below, elsewhere := strings.Cut(line, filepath.Join("testdata", "seeds")+"/"); elsewhere {
 			line = below
 		}

@@ -126,7 +126,8 @@ func TestUnusableToolsAreNamed(t *testing.T) {
 	}
 }
 
-// TestDescriptionsShowThemselves checks that what a model reads has nothing that people do not see.
+// TestDescriptionsShowThemselves checks that descriptions for a model have no characters that are
+// invisible to people.
 func TestDescriptionsShowThemselves(t *testing.T) {
 	t.Parallel()
 	tool := offered("a", `{"type":"object","properties":{"p":{"description":"the\u001b[31m\u202e p","enum":["\u200bx"]},"q":{"type":"object","properties":{"k\u0007\u2066":{}}}}}`)

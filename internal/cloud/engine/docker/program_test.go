@@ -19,8 +19,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestOtherProcessor checks what is said of a daemon on another processor than this machine's,
-// for which nothing was prepared.
+// TestOtherProcessor checks the error for a daemon on another processor than this machine's, for
+// which no program was prepared.
 func TestOtherProcessor(t *testing.T) {
 	other, named := "arm64", "aarch64"
 	if runtime.GOARCH == other {

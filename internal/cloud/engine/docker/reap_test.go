@@ -78,8 +78,8 @@ func awaitContainers(t *testing.T, d *dockertest.Daemon, want string) {
 	})
 }
 
-// TestKilledServer checks that nothing runs on when a server was killed, and that the next
-// engine removes what was frozen.
+// TestKilledServer checks that no container continues to run when a server was killed, and that
+// the next engine removes frozen ones.
 func TestKilledServer(t *testing.T) {
 	t.Parallel()
 	d := dockertest.Own(t, t.TempDir())

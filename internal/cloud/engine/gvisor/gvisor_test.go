@@ -143,8 +143,8 @@ func (closed) Connect(context.Context, *net.TCPConn) (net.Conn, error) {
 	return nil, errors.New("it is closed")
 }
 
-// TestEgress checks that what programs in gVisor send to any address arrives at the egress of
-// their sandbox, that names are answered by it, and that nothing is reached when it is closed.
+// TestEgress checks that data that programs in gVisor send to any address arrives at the egress of
+// their sandbox, that the egress answers names, and that nothing is reached when it is closed.
 func TestEgress(t *testing.T) {
 	t.Parallel()
 	e := open(t)

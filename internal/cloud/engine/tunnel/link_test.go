@@ -179,7 +179,7 @@ func TestMove(t *testing.T) {
 	work.Wait()
 }
 
-// FuzzLink has the other end send any frames: what comes of them is data or an error.
+// FuzzLink sends any frames from the other end: the result is data or an error.
 func FuzzLink(f *testing.F) {
 	f.Add([]byte{frameData, 0, 0, 0, 1, 'x', framePark, 0, 0, 0, 0, frameGoOn, 0, 0, 0, 0}, true)
 	f.Add([]byte{frameParked, 0, 0, 0, 0, frameParked, 0, 0, 0, 0}, false)

@@ -135,7 +135,7 @@ async def a_session_ends_with_its_sandbox(_):
     async with session:
         same((await run(session, "true"))[0], 0)
     same(await Core.kill(session.state.sandbox_id), False)
-    # What is gone is made anew.
+    # A new sandbox replaces one that is gone.
     again = await resumed(session)
     try:
         assert again.state.sandbox_id != session.state.sandbox_id

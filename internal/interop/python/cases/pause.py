@@ -202,14 +202,14 @@ async def without_auto_resume_connect_resumes(_):
 
 
 async def described(sandbox):
-    """Tells what of the work of written_and_running is there, with owners: root's files
+    """Returns the state of written_and_running that is there, with owners: root's files
     are the user's where the machine gives sandboxes one id only."""
     command = "stat -c '%U %a' /opt/kept; cat /opt/kept; readlink link; echo $GREETING"
     return (await sandbox.commands.run(command, user="root", cwd="/home/user")).stdout
 
 
 async def only_files_are_left(sandbox, was):
-    """Expects what written_and_running did to be there, processes aside."""
+    """Expects the state of written_and_running to be there, processes aside."""
     same(await sandbox.files.read("kept"), "here")
     same(await described(sandbox), was)
     same((await sandbox.run_code("x")).error.name, "NameError")
@@ -236,7 +236,7 @@ async def a_pause_of_the_files_ends_processes(sandbox):
     again = await Interpreter.connect(sandbox.sandbox_id)
     same(again.sandbox_id, sandbox.sandbox_id)
     await only_files_are_left(again, was)
-    # Its token is the same: what was made before the pause goes on.
+    # Its token is the same: handles made before the pause still work.
     same((await sandbox.commands.run("echo again")).stdout, "again\n")
     # The next pause keeps the files written since, and the earlier ones.
     await again.files.write("second", "too")
