@@ -47,8 +47,8 @@ func (s *service) asks(hosts ...string) {
 	}
 }
 
-// Each question is answered, whatever Ask does, and one that never returns does not hold
-// Close.
+// TestAsk checks that each question is answered, whatever Ask does, and that an Ask that
+// never returns does not hold up Close.
 func TestAsk(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

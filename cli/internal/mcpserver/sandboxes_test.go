@@ -225,7 +225,8 @@ func TestCheckpoint(t *testing.T) {
 	}
 }
 
-// The HTTP server serves whoever has the token, and no page in a browser.
+// TestDoorOverHTTP checks that the HTTP server serves clients with the token, and no page in a
+// browser.
 func TestDoorOverHTTP(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil)

@@ -177,8 +177,8 @@ func TestMountsUnseen(t *testing.T) {
 	}
 }
 
-// TestMountsAfterRename checks that the directory is shown that was opened, whatever has
-// taken its name.
+// TestMountsAfterRename checks that a sandbox sees the directory that was opened, even if another
+// one has taken its name.
 func TestMountsAfterRename(t *testing.T) {
 	t.Parallel()
 	dir := hostDir(t)

@@ -53,7 +53,7 @@ func TestNoProgram(t *testing.T) {
 	}
 }
 
-// newFake returns the address of a daemon that says nothing but what it runs on.
+// newFake returns the address of a daemon that answers only with its system and processor.
 func newFake(t *testing.T, architecture string) string {
 	t.Helper()
 	daemon := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -3,6 +3,5 @@
 // copying between two ends ([Join]), the egress in force ([Access]), the connections into a sandbox
 // that a freeze cuts ([Entrance]), and the freeze itself ([Standstill]).
 //
-// It knows no engine: each engine has its own way to stop processes, and its own answer to a refused
-// program.
+// It knows no engine: each engine stops processes, and answers a refused program, in its own way.
 package link

@@ -47,8 +47,8 @@ func warmRoom(t *testing.T) *Room {
 	return r
 }
 
-// kernelRequests returns how many kernels a sandbox requests that does so without end: more
-// than it may have in the time that this takes.
+// kernelRequests returns the number of kernels that a sandbox requests when it requests them
+// without end. It is more than the sandbox may get in the time that the requests take.
 func kernelRequests() int {
 	if os.Getenv("SOAK") != "" {
 		return 10_000

@@ -164,7 +164,7 @@ func TestAbandoned(t *testing.T) {
 			go func() {
 				_, _ = conn.Port()
 				_, _ = conn.Write([]byte{link.StatusConnected})
-				go func() { _, _ = io.Copy(io.Discard, conn) }() // as whoever joins two connections
+				go func() { _, _ = io.Copy(io.Discard, conn) }() // as a program that joins two connections
 				for err == nil {
 					_, err = conn.Write(make([]byte, 1<<10))
 				}
