@@ -21,8 +21,9 @@ STRESSFLAGS ?=
 # make vet vets the tests. Under load Go's ten minutes are too few for a package.
 GOTEST := go test -vet=off -timeout=30m -p $(PARALLEL)
 BENCHFLAGS ?=
-# What readers stumble over in comments and pages.
-STILTED := \b(is|are) (what|who|whom|where|when|why)\b|\btells (whether|that)\b|\bany more\b|\bto be had\b|\bso many of\b
+# STILTED is what readers stumble over in comments, and STILTED_PAGES in pages.
+STILTED_PAGES := \b(is|are) (what|who|whom|where|when|why)\b|\btells (whether|that)\b|\bany more\b|\bto be had\b|\bso many of\b
+STILTED := $(STILTED_PAGES)|\bof which\b|\bthat it is of\b|\b(says?|knows?|gives?|has|have|holds?|sees?|shows?|do|does|gets?|makes?|reads?|takes?|needs?|keeps?|with|of|from|in|for|to|by|at|about|and) what\b
 # What make release builds, and where to. CARRIED is where Go finds what it puts into them.
 RELEASES ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 RELEASE ?= .tmp/release
@@ -94,8 +95,8 @@ $(BIN)/lint:
 
 .PHONY: lint
 lint: $(BIN)/lint ## run the linters of internal/tools/lint, go vet's among them, and look for stilted English in comments and pages
-	@! git grep -nE '(//|#|""").*($(STILTED))' -- '*.go' '*.py' ':!internal/gen' || { echo "say it in plain English: reports whether, no longer, available, a number of" >&2; exit 1; }
-	@! git grep -nE '$(STILTED)' -- '*.md' || { echo "say it in plain English: reports whether, no longer, available, a number of" >&2; exit 1; }
+	@! git grep -nE '(//|#|""").*($(STILTED))' -- '*.go' '*.py' ':!internal/gen' || { echo "say it in plain English: reports whether, no longer, available, a number of, a noun in place of what and of which" >&2; exit 1; }
+	@! git grep -nE '$(STILTED_PAGES)' -- '*.md' || { echo "say it in plain English: reports whether, no longer, available, a number of" >&2; exit 1; }
 	go vet -vettool=$(BIN)/lint -every-package ./...
 	cd internal/tools && go vet -vettool=../../$(BIN)/lint -every-package ./... && go test -count=1 -vet=off ./lint
 

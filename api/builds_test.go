@@ -15,7 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// answering returns a client of a service that has one answer, and what it was asked.
+// answering returns a client of a service that has one answer, and the requests of that client.
 func answering(t *testing.T, status int, body string) (*Client, <-chan string) {
 	t.Helper()
 	asked := make(chan string, 10)
@@ -151,7 +151,8 @@ func TestBuildStatusAndLogs(t *testing.T) {
 	}
 }
 
-// What a request names and is not there is ErrNotFound where the service answers 400, too.
+// TestMissingBy400 checks that the error is ErrNotFound, too, if a service answers 400 for
+// something that does not exist.
 func TestMissingBy400(t *testing.T) {
 	t.Parallel()
 	c, _ := answering(t, 400, `{"code":400,"message":"template 't' has no build 'b'"}`)

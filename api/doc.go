@@ -1,6 +1,6 @@
 // Package api is a typed client for the control plane of an E2B service: it creates, lists,
-// connects to, pauses, forks and kills sandboxes, and manages snapshots and templates. It knows
-// nothing about what runs inside a sandbox; see package sandbox for that.
+// connects to, pauses, forks and kills sandboxes, and manages snapshots and templates. It does
+// not run code or commands in a sandbox; package sandbox does.
 //
 //	client, err := api.NewClient(api.FromEnv())
 //	if err != nil {

@@ -175,7 +175,7 @@ func TestVolumesThatAreNotMade(t *testing.T) {
 	}
 }
 
-// TestFollowingAsksSeldom checks that whoever follows a log asks for the sandbox only every few seconds.
+// TestFollowingAsksSeldom checks that following a log requests the sandbox only every few seconds.
 func TestFollowingAsksSeldom(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

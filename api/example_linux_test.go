@@ -14,8 +14,7 @@ import (
 
 func TestExamples(t *testing.T) { exampletest.Check(t) }
 
-// The calls of the API without what package sandbox adds: nothing is closed or kept
-// alive by itself.
+// Call the API without package sandbox: no sandbox is closed or kept alive by itself.
 func ExampleClient() {
 	ctx := context.Background()
 	cloud, err := local.Start(ctx) // or api.FromEnv and a service

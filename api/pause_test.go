@@ -37,7 +37,8 @@ func recorded(t *testing.T, status int, answer string) (*Client, func() []string
 	}
 }
 
-// What a call leaves out is left to the service: its defaults may change.
+// TestPauseSendsWhatWasAskedFor checks that fields without a value are not sent, because the
+// defaults of the service may change.
 func TestPauseSendsWhatWasAskedFor(t *testing.T) {
 	t.Parallel()
 	c, calls := recorded(t, 204, "")

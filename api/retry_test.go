@@ -68,7 +68,7 @@ func TestSleepEdges(t *testing.T) {
 	})
 }
 
-// What a service can send as Retry-After, at the edges of what is read.
+// TestRetryAfterEdges checks values of Retry-After at the bounds of the accepted ones.
 func TestRetryAfterEdges(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

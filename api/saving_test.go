@@ -11,8 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// A call that saves what is in a sandbox waits for as long as its context says, and not for ever
-// without a deadline.
+// TestSavingWaits checks that a call that saves a sandbox waits until the deadline of its context,
+// and not for ever without a deadline.
 func TestSavingWaits(t *testing.T) {
 	t.Parallel()
 	for name, save := range map[string]func(context.Context, *Client) error{

@@ -15,7 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// What is sent about secrets, and that the value is in nothing that is printed.
+// TestSecrets checks the requests about secrets, and that nothing printed contains the value.
 func TestSecrets(t *testing.T) {
 	t.Parallel()
 	const value = "sk-never-shown"

@@ -63,7 +63,8 @@ func TestSnapshotSaysWhatItHas(t *testing.T) {
 	}
 }
 
-// What may have been made is not made twice.
+// TestMakingIsNotRepeated checks that snapshots and forks are not requested again if the first
+// request may have made them.
 func TestMakingIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[int]error{400: ErrInvalidArgument, 404: ErrNotFound, 409: ErrConflict, 503: ErrUnavailable} {

@@ -101,7 +101,8 @@ func TestLogsHasEachEntryOnce(t *testing.T) {
 	}
 }
 
-// What a page is too small for is left out, and the rest comes.
+// TestLogsOfOneMillisecond checks that entries of one millisecond beyond the size of a page are
+// left out, and that later entries follow.
 func TestLogsOfOneMillisecond(t *testing.T) {
 	t.Parallel()
 	k := &keptLog{}

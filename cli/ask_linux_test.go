@@ -88,8 +88,8 @@ func (a *asking) gets(page <-chan string, want string) {
 
 func (a *asking) questions() int { return strings.Count(a.shown(), "wants to reach") }
 
-// Each host makes one question, yes, no and always do what they promise, and a second question
-// waits for the answer to the first.
+// TestAsk checks that there is one question for each host, that the answers yes, no and always
+// take effect, and that a second question waits for the answer to the first.
 func TestAsk(t *testing.T) {
 	t.Parallel()
 	a := newAsking(t)

@@ -61,9 +61,9 @@ func Main() int {
 	}
 }
 
-// Run runs e2bctl with the given arguments (without the program's name) and streams,
-// none of which counts as a terminal, and returns its exit status. A nil stdin is
-// empty. Cancelling ctx stops the command, which then still cleans up.
+// Run runs e2bctl with the given arguments (without the program's name) and streams, and
+// returns its exit status. No stream counts as a terminal. A nil stdin is empty.
+// Cancelling ctx stops the command, which then still cleans up.
 func Run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, args []string) int {
 	return run(ctx, cmdutil.NewIOStreams(stdin, stdout, stderr), args)
 }

@@ -19,7 +19,7 @@ import (
 func TestCompletionOfASilentService(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must.Do(t, err)
-	defer listener.Close() // the kernel accepts connections that nobody reads
+	defer listener.Close() // the kernel accepts connections, and nothing reads from them
 	t.Setenv("E2B_API_KEY", "e2b_0000000000000000000000000000000000000000")
 	t.Setenv("E2B_API_URL", "http://"+listener.Addr().String())
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())

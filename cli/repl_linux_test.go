@@ -22,7 +22,7 @@ func atPrompt(t *testing.T, cloud *sandboxtest.Cloud, args ...string) *person {
 	return p
 }
 
-// runs types a line and waits for what comes of it, which the line must not contain.
+// runs types a line and waits for the wanted output, which the line itself must not contain.
 func (p *person) runs(line, want string) {
 	p.t.Helper()
 	p.types(line + "\r")
@@ -162,7 +162,7 @@ func TestReplTellsAndInterrupts(t *testing.T) {
 	}
 }
 
-// Code that ignores the first Ctrl-C is given up at the second one.
+// TestReplGivesUp checks that the second Ctrl-C ends the wait for code that ignores the first.
 func TestReplGivesUp(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, local.WithWarm(0))

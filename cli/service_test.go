@@ -194,7 +194,7 @@ func (s *service) create(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	case "hangs":
-		select { // afterwards it creates one for a client that has given up
+		select { // afterwards it creates one for a client that no longer waits
 		case <-time.After(time.Second):
 		case <-s.hang:
 		}

@@ -42,7 +42,7 @@ func TestCompletionInFish(t *testing.T) {
 	}
 }
 
-// TestCompletionInZsh has somebody press the tab key in zsh.
+// TestCompletionInZsh presses the tab key in zsh.
 func TestCompletionInZsh(t *testing.T) {
 	t.Parallel()
 	home, env := newShell(t, "zsh")

@@ -10,7 +10,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// checkout is a repository with .ci/engines, and a program "make" beside it that says what it is asked to make.
+// checkout is a repository with .ci/engines, and a program "make" beside it that prints its targets.
 type checkout struct{ parent, dir string }
 
 func (r checkout) write(t *testing.T, name, text string) {
@@ -95,7 +95,7 @@ func TestEnginesAreDue(t *testing.T) {
 	for name, text := range map[string]string{
 		"README.md":         "a page",
 		"tested/README.md":  "a page",
-		"used/used_test.go": "package used\n\n// another test of what is not tested here\n",
+		"used/used_test.go": "package used\n\n// another test of untested code\n",
 		"unused/unused.go":  "package unused\n\n// changed\n",
 	} {
 		r.write(t, name, text)

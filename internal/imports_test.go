@@ -302,8 +302,8 @@ func TestClientLinksNoCloud(t *testing.T) {
 	}
 }
 
-// optional lists what only few packages of this module may know, by what its import paths begin
-// with: all others have hooks, so that most programs link nothing of it.
+// optional lists the few packages of this module that may import a large dependency, by the prefix
+// of its import paths. All others have hooks, so that most programs link nothing of it.
 var optional = map[string][]string{
 	"go.opentelemetry.io/":                    {"cli/internal/tracing", "examples/observability", "sandbox/otel"},
 	"github.com/modelcontextprotocol/go-sdk/": {"cli/internal/mcpserver", "examples/mcp", "internal/bench", "sandbox/agent/agentmcp"},

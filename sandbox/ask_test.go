@@ -47,8 +47,8 @@ func (s *service) asks(hosts ...string) {
 	}
 }
 
-// Each question is answered, whatever Ask does, and one that never returns does not hold
-// Close.
+// TestAsk checks that each question is answered, whatever Ask does, and that an Ask that
+// never returns does not hold up Close.
 func TestAsk(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -129,7 +129,8 @@ func TestAskUnsupported(t *testing.T) {
 	}
 }
 
-// A handle that was connected to asks, too, about what its rules do not name.
+// TestAskLater checks that a sandbox that was connected to asks, too, about hosts that its rules
+// do not name.
 func TestAskLater(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

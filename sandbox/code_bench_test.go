@@ -58,7 +58,8 @@ func BenchmarkRunCodeOverHTTP(b *testing.B) {
 	}
 }
 
-// Only collecting: what a busy kernel prints, in large and in tiny pieces.
+// BenchmarkCollectOutput measures collecting alone, of a busy kernel's output in large and
+// in tiny pieces.
 func BenchmarkCollectOutput(b *testing.B) {
 	for name, text := range map[string]string{"64KiB": strings.Repeat("0123456789abcde\n", 4<<10), "tiny": "1\n"} {
 		b.Run(name, func(b *testing.B) {

@@ -78,8 +78,8 @@ func overLimit() kernelconn.Handler {
 	}
 }
 
-// A call that is given up returns the traceback of where its code was, if that
-// arrives in time.
+// A cancelled call returns the traceback of the place where its code was, if the
+// traceback arrives in time.
 func TestTracebackOfCodeThatWasGivenUp(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

@@ -180,7 +180,8 @@ func TestQueuePosition(t *testing.T) {
 	calls.Wait()
 }
 
-// What the server reports about the queue behind other clients is passed on.
+// TestQueuePositionBehindOthers checks that the server's reports about the queue behind other
+// clients are passed on.
 func TestQueuePositionBehindOthers(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -375,7 +376,7 @@ func TestCodeThatIsTooLarge(t *testing.T) {
 	}
 }
 
-// What the server says about a death is in the error.
+// TestKernelDiedSaysWhy checks that the error has the server's reason for the death of a kernel.
 func TestKernelDiedSaysWhy(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

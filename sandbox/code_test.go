@@ -298,7 +298,7 @@ func TestRunCodeCancelled(t *testing.T) {
 	}
 }
 
-// Code that is given up before the kernel has begun to run it is interrupted when
+// Code that is cancelled before the kernel has begun to run it is interrupted when
 // it begins, and not before: until then other code runs.
 func TestRunCodeCancelledBeforeItBegins(t *testing.T) {
 	t.Parallel()
@@ -330,7 +330,7 @@ func TestRunCodeCancelledBeforeItBegins(t *testing.T) {
 		k.Status(m, "idle")
 	})
 	sb := s.sandbox()
-	sb.code.kernels.Timings.InterruptPause = 10 * time.Second // within four of which the kernel heeds the interrupt; it is sent after 0.2 seconds
+	sb.code.kernels.Timings.InterruptPause = 10 * time.Second // the interrupt is sent after 0.2 seconds; the kernel heeds it within 4
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { <-sent; cancel() }()
 	_, err := sb.RunCode(ctx, "while True: pass", nil)
@@ -525,7 +525,7 @@ func TestRunCodeOverHTTPFaults(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// Other code of the context runs until this call is given up.
+	// Other code of the context runs until this call is cancelled.
 	waiting := newService(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	waiting.execute = func(w http.ResponseWriter, r *http.Request) {

@@ -93,8 +93,8 @@ func TestResultOfSignal(t *testing.T) {
 	}
 }
 
-// TestOutputHeld: what the daemon adds to the end of a stream is in the result,
-// both of Run and of Connect.
+// TestOutputHeld checks that output that the daemon adds to the end of a stream is in
+// the results of Run and of Connect.
 func TestOutputHeld(t *testing.T) {
 	t.Parallel()
 	for _, held := range []bool{false, true} {

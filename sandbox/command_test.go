@@ -302,8 +302,8 @@ func TestDisconnect(t *testing.T) {
 	}
 }
 
-// When the handle of a sandbox that stays is closed, nothing waits, nothing is
-// left behind, and what Start started continues. A command of Run ends.
+// TestCloseWithCommands checks that after Close of a handle whose sandbox stays, no
+// call waits and nothing is left behind. Commands of Start continue; one of Run ends.
 func TestCloseWithCommands(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -412,7 +412,7 @@ func TestConnectedCommandSurvives(t *testing.T) {
 	if _, err := command.Wait(t.Context()); !errors.Is(err, mine) {
 		t.Error(err)
 	}
-	sb.Detach() // waits for what runs in the background
+	sb.Detach() // waits for background work
 	if killed := s.killed(); len(killed) != 0 {
 		t.Error("it was killed")
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
-// relayed returns a service whose relay does what do does.
+// relayed returns a service whose relay calls do.
 func relayed(t *testing.T, do func(context.Context, *connect.ServerStream[process.StartResponse]) error) *service {
 	t.Helper()
 	s := newService(t)
@@ -64,8 +64,8 @@ func TestDialRefused(t *testing.T) {
 	}
 }
 
-// A connection that breaks does not look as if the server had closed it, and what
-// arrived before is not lost.
+// TestDialCut checks that a connection that breaks does not look as if the server had
+// closed it, and that the bytes that arrived before are not lost.
 func TestDialCut(t *testing.T) {
 	t.Parallel()
 	s := relayed(t, func(_ context.Context, s *connect.ServerStream[process.StartResponse]) error {
@@ -105,8 +105,8 @@ func TestDialInputLost(t *testing.T) {
 	}
 }
 
-// A caller that gives up while the relay starts gets its answer at once, and the
-// relay is ended as soon as its pid is known.
+// A call that is cancelled while the relay starts returns at once, and the relay is
+// ended as soon as its pid is known.
 func TestDialCancelled(t *testing.T) {
 	t.Parallel()
 	asked, release := make(chan struct{}), make(chan struct{})

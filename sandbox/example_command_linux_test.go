@@ -150,7 +150,7 @@ func ExamplePTY_Open() {
 	defer exampletest.StartCloud()()
 
 	err := sandbox.Use(context.Background(), func(ctx context.Context, sb *sandbox.Sandbox) error {
-		// Without a command it is a shell, which reads what is written to terminal.
+		// Without a command it is a shell, which reads the bytes written to terminal.
 		terminal, err := sb.PTY.Open(ctx, &sandbox.PTYParams{Cols: 100, Rows: 30, Command: "stty size"})
 		if err != nil {
 			return err

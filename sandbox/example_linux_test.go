@@ -424,7 +424,7 @@ func ExampleFiles_Watch() {
 				return err
 			}
 			fmt.Println(event.Type, event.Name)
-			break // or go on until Close
+			break // or continue until Close
 		}
 		return nil
 	})

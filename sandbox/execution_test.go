@@ -143,8 +143,8 @@ func TestLogs(t *testing.T) {
 	if diff := cmp.Diff([]string{"stdout one two\n", "stderr err\n", "stdout 3\n", "stdout 4\n"}, got()); diff != "" {
 		t.Error(diff)
 	}
-	// Of 20 bytes the first ten and the last ten stay; a character that is cut is
-	// left out, and so is an entry of which nothing is left.
+	// Of 20 bytes the first ten and the last ten stay. A character that is cut is
+	// left out, and so is an entry without any bytes left.
 	say(StreamStdout, strings.Repeat("x", 30), time.Second)
 	say(StreamStdout, "12345678é", time.Second)
 	if diff := cmp.Diff([]string{"stdout one two\n", "stderr err\n", "stdout 3\n", "stdout 12345678é"}, got()); diff != "" {

@@ -9,8 +9,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// Connect refuses what only the creation of a sandbox decides, and a client whose defaults
-// have it connects all the same.
+// TestExpiryOfConnect checks that Connect refuses fields that only the creation of a sandbox
+// sets, and that a client with these fields in its defaults can still connect.
 func TestExpiryOfConnect(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

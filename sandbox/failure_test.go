@@ -28,7 +28,7 @@ func TestForeignTextInErrors(t *testing.T) {
 	}
 }
 
-// The service may know what happened to a sandbox.
+// TestMissingSandbox checks that the error has the service's reason for the end of a sandbox.
 func TestMissingSandbox(t *testing.T) {
 	t.Parallel()
 	answer := api.ResponseError(http.MethodGet, "/sandboxes/i1", http.StatusNotFound, http.Header{}, []byte(`{"code":404,"message":"it was killed at noon"}`))

@@ -13,7 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/gen/process"
 )
 
-// What a download may copy unless it was given other limits.
+// TestDownloadDirDefaults checks the default limits of a download.
 func TestDownloadDirDefaults(t *testing.T) {
 	t.Parallel()
 	claim := func(size int64) func(*tar.Writer) error {

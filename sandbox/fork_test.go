@@ -120,8 +120,8 @@ func TestForkLifetimes(t *testing.T) {
 	}
 }
 
-// The end of a lifetime does with a copy what it does with the original: a copy
-// that is to be paused is not kept alive.
+// TestLeaseOfACopy checks that a copy ends its lifetime as the original does: a copy
+// that is paused then is not kept alive.
 func TestLeaseOfACopy(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

@@ -14,8 +14,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/chart"
 )
 
-// What a sandbox sends takes memory in proportion to its length, however many
-// values it packs into that.
+// TestForeignJSONIsBounded checks that JSON of a sandbox takes memory in proportion
+// to its length, however many values it has.
 func TestForeignJSONIsBounded(t *testing.T) { //nolint:paralleltest // it measures memory
 	const size = 7 << 20
 	many := func(value string) string {
@@ -54,7 +54,7 @@ func TestForeignJSONIsBounded(t *testing.T) { //nolint:paralleltest // it measur
 	}
 }
 
-// What a display may hold is still accepted.
+// TestMuchForeignJSON checks that the data of a large display is still accepted.
 func TestMuchForeignJSON(t *testing.T) {
 	t.Parallel()
 	// A plot's data is one value, however much it contains.

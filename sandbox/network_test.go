@@ -9,7 +9,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// What UpdateNetwork does not name is sent as the service has it.
+// TestUpdateNetwork checks that fields that UpdateNetwork leaves out are sent with the
+// service's values.
 func TestUpdateNetwork(t *testing.T) {
 	t.Parallel()
 	off, on := false, true

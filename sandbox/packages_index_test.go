@@ -14,8 +14,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/pip"
 )
 
-// What the program sets replaces the settings of this machine's pip; an index of
-// its own keeps none of those.
+// TestPackageIndexOverPipSettings checks that settings of the program replace those of
+// this machine's pip. If the program sets the URL of the index, pip's own indexes are not used.
 func TestPackageIndexOverPipSettings(t *testing.T) {
 	settings := filepath.Join(t.TempDir(), "pip.conf")
 	content := []byte("[global]\nindex-url = https://mirror.example/simple\nextra-index-url = https://one.example/simple\ntrusted-host = mirror.example\ntimeout = 7\ncert = /nonexistent\n")

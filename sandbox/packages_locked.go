@@ -37,8 +37,8 @@ type InstallLockParams struct {
 // with HashMismatch, and nothing is installed. The same error occurs if the sandbox has another
 // Python or system than the lock, and the index has other files for it; the error then names
 // the Python and the system of the lock. Everything else is as with [Packages.Install]. Install
-// does not use cached wheels, because without a lock only the sandbox itself could say what a
-// file should contain.
+// does not use cached wheels, because without a lock only the sandbox itself could say which
+// contents a file must have.
 func (p *Packages) InstallLock(ctx context.Context, lock *LockFile, params *InstallLockParams) (*Installation, error) {
 	params = orZero(params)
 	requirements := params.Require

@@ -10,7 +10,7 @@ import zipfile
 
 
 class Refused(Exception):
-    """What is in a wheel is not what may be there."""
+    """A wheel has content that it may not have."""
 
 
 def normalized(name):
@@ -62,7 +62,7 @@ def unpack(path):
         stem = about.removesuffix(".dist-info")
         places = [(info, place(info.filename, stem + ".data")) for info in files]
         remove(normalized(stem.split("-")[0]))
-        # What describes the package comes last: one that is not whole is not listed.
+        # The package's metadata comes last: an incomplete package is not listed.
         for info, to in sorted(places, key=lambda one: one[0].filename.startswith(about + "/")):
             if to is None:
                 continue

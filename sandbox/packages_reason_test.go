@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestPipReason has what pip 26.3 prints, shortened only where "..." stands.
+// TestPipReason has the output of pip 26.3, shortened only where "..." stands.
 func TestPipReason(t *testing.T) {
 	t.Parallel()
 	var versions []string

@@ -74,7 +74,7 @@ func parted(t *testing.T, owned bool) (*service, *Sandbox) {
 	return s, sb
 }
 
-// partedBy says what becomes of the sandbox and of the handle.
+// partedBy describes the effect of part on the sandbox and on the handle.
 func partedBy(t *testing.T, part func(*Sandbox) error, owned bool) (sandbox, handle string) {
 	t.Helper()
 	s, sb := parted(t, owned)
@@ -91,7 +91,7 @@ func partedBy(t *testing.T, part func(*Sandbox) error, owned bool) (sandbox, han
 	return sandbox, handle
 }
 
-// partingFromNothing says what is returned for a sandbox that is gone.
+// partingFromNothing names the error of part for a sandbox that is gone.
 func partingFromNothing(t *testing.T, part func(*Sandbox) error) string {
 	t.Helper()
 	s, sb := parted(t, true)
@@ -101,7 +101,7 @@ func partingFromNothing(t *testing.T, part func(*Sandbox) error) string {
 	return partingError(part(sb))
 }
 
-// partingTwice says what is returned for a handle that is closed.
+// partingTwice names the error of part for a handle that is closed.
 func partingTwice(t *testing.T, part func(*Sandbox) error) string {
 	t.Helper()
 	_, sb := parted(t, true)

@@ -255,7 +255,7 @@ func TestLeaseOfASandboxThatPauses(t *testing.T) {
 	}
 }
 
-// The lease of a handle stands still with its sandbox and goes on with it.
+// The lease of a handle stands still with its sandbox and continues with it.
 func TestLeaseAfterResume(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

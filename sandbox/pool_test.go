@@ -354,7 +354,7 @@ func TestPoolOutlastsTheService(t *testing.T) {
 	}
 }
 
-// What does not pass by waiting is an error at once.
+// TestPoolFailure checks that a failure that waiting does not cure is an error at once.
 func TestPoolFailure(t *testing.T) {
 	t.Parallel()
 	inPool(t, nil, nil, func(t *testing.T, f *farm, p *Pool) {
@@ -440,8 +440,8 @@ func TestPoolCloseDuringGet(t *testing.T) {
 	}
 }
 
-// Thousands of calls, some of which give up, while sandboxes die and the service
-// falters: each sandbox has one owner, and the limit holds.
+// TestPoolUnderLoad makes thousands of calls and cancels some of them, while sandboxes
+// die and the service falters: each sandbox has one owner, and the limit holds.
 func TestPoolUnderLoad(t *testing.T) {
 	t.Parallel()
 	inPool(t, &PoolParams{Warm: 8, MaxSandboxes: 20}, nil, func(t *testing.T, f *farm, p *Pool) {

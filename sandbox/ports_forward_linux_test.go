@@ -9,8 +9,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// After Close nobody is connected, even while a process that is being started still has
-// the descriptor of the listener.
+// After Close no client is connected, even while a process that is being started still
+// has the descriptor of the listener.
 func TestForwardCloseWithCopy(t *testing.T) {
 	t.Parallel()
 	f, err := newService(t).sandbox().Forward(t.Context(), "127.0.0.1:0", 3000, nil)

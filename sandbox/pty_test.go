@@ -225,8 +225,8 @@ func TestTerminalWithoutOne(t *testing.T) {
 	}
 }
 
-// What the program took before it ended counts as written, whichever is reported
-// first.
+// TestTerminalWriteAtTheEnd checks that input that the program took before it ended
+// counts as written, whichever of the two is reported first.
 func TestTerminalWriteAtTheEnd(t *testing.T) {
 	t.Parallel()
 	s := newService(t)

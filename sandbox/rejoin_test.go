@@ -169,8 +169,8 @@ func endEvent(code int32) *process.ProcessEvent {
 	return &process.ProcessEvent{Event: &process.ProcessEvent_End{End: &process.ProcessEvent_EndEvent{ExitCode: code, Exited: true}}}
 }
 
-// TestCommandGoesOn: a command that the caller waits for goes on after a pause, and its
-// result says that output may be missing.
+// TestCommandGoesOn checks that a command that the caller waits for continues after a
+// pause, and that its result says that output may be missing.
 func TestCommandGoesOn(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -232,8 +232,8 @@ func absent(context.Context, *process.ConnectRequest, *connectStream) error {
 	return connect.NewError(connect.CodeNotFound, errors.New("process with pid 7 not found"))
 }
 
-// TestUnwatchedCommandLetsSleep: a sandbox is not resumed for a command that nobody
-// waits for, until somebody does.
+// TestUnwatchedCommandLetsSleep checks that a sandbox is not resumed for a command that no
+// call waits for, until one does.
 func TestUnwatchedCommandLetsSleep(t *testing.T) {
 	t.Parallel()
 	for name, wait := range map[string]func(context.Context, *Command) error{
@@ -271,8 +271,8 @@ func TestUnwatchedCommandLetsSleep(t *testing.T) {
 	}
 }
 
-// TestOutputFlowsAgain: when another call has resumed the sandbox, a command that nobody
-// waits for is followed again, too.
+// TestOutputFlowsAgain checks that, when another call has resumed the sandbox, a command
+// that no call waits for is followed again, too.
 func TestOutputFlowsAgain(t *testing.T) {
 	t.Parallel()
 	s := newSleeper(t, true)
@@ -293,8 +293,8 @@ func TestOutputFlowsAgain(t *testing.T) {
 	}
 }
 
-// TestInputAwaitsStream: what is typed after a pause is sent when the stream is open
-// again: what the program says to it would be lost before.
+// TestInputAwaitsStream checks that input typed after a pause is sent only when the stream
+// is open again: before that, the program's answer would be lost.
 func TestInputAwaitsStream(t *testing.T) {
 	t.Parallel()
 	s := newSleeper(t, true)
@@ -339,8 +339,8 @@ func TestInputAwaitsStream(t *testing.T) {
 	}
 }
 
-// TestOwnPauseLasts: a call in flight does not undo the pause that its handle asked for,
-// but goes on after Resume, or when another call resumes the sandbox.
+// TestOwnPauseLasts checks that a call in flight does not undo the pause that its handle
+// asked for. The call continues after Resume, or when another call resumes the sandbox.
 func TestOwnPauseLasts(t *testing.T) {
 	t.Parallel()
 	for name, resume := range map[string]func(context.Context, *Sandbox) error{
@@ -380,8 +380,8 @@ func TestOwnPauseLasts(t *testing.T) {
 	}
 }
 
-// TestOwnPauseOfFiles: calls in flight do not wait for a pause that ends what they wait
-// for.
+// TestOwnPauseOfFiles checks that calls in flight return if a pause of files alone ends the
+// processes that they wait for.
 func TestOwnPauseOfFiles(t *testing.T) {
 	t.Parallel()
 	s := newSleeper(t, false)
@@ -540,8 +540,8 @@ func TestInputCut(t *testing.T) {
 	}
 }
 
-// TestQuestionsAreRepeated: what only asks is asked again after a pause; what may have
-// changed something is not.
+// TestQuestionsAreRepeated checks that calls that only read are repeated after a pause, and
+// that calls that may have changed something are not.
 func TestQuestionsAreRepeated(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -604,8 +604,8 @@ func TestCloseLetsSleep(t *testing.T) {
 	}
 }
 
-// TestLeaseOutlastsPause: renewals that meet a pause are no reason to give up, nor to
-// complain; they go on when another program has resumed the sandbox.
+// TestLeaseOutlastsPause checks that renewals that fail because of a pause neither end the
+// lease nor are logged. They continue when another program has resumed the sandbox.
 func TestLeaseOutlastsPause(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -38,8 +38,8 @@ func TestResultChartAndDataFrame(t *testing.T) {
 	}
 }
 
-// The modules that a run has in a kernel leave no frames in what code raises, whichever
-// Python wrote the traceback.
+// TestTracebackWithoutTheModulesOfARun checks that the modules that a run has in a kernel have no
+// frames in tracebacks of code, whichever Python wrote the traceback.
 func TestTracebackWithoutTheModulesOfARun(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct{ traceback, want string }{

@@ -123,7 +123,8 @@ func TestCloseOfAFileEndsItsRequest(t *testing.T) {
 	}
 }
 
-// An upload says how long it is if that is certain: what is left of a reader.
+// TestUploadsSayTheirLength checks that an upload has a length if that is certain: the number of
+// bytes left in a reader.
 func TestUploadsSayTheirLength(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
@@ -218,8 +219,8 @@ func newTransfers(t *testing.T, upload http.HandlerFunc, start func(ctx context.
 	return s
 }
 
-// An upload of a directory that fails leaves neither its archive nor what was unpacked, and
-// one whose own command ended has removed them already.
+// TestFailedUploadOfADirectoryCleansUp checks that a failed upload of a directory leaves neither
+// its archive nor unpacked files. If its own command ended, that command has removed them already.
 func TestFailedUploadOfADirectoryCleansUp(t *testing.T) {
 	t.Parallel()
 	local := t.TempDir()
@@ -264,8 +265,8 @@ func TestFailedUploadOfADirectoryCleansUp(t *testing.T) {
 	}
 }
 
-// What a sandbox sends for a directory ends in the error that says most, and whatever it is,
-// the call ends.
+// TestDownloadOfADirectoryEnds checks that a download of a directory ends whatever a sandbox
+// sends, with the most informative error.
 func TestDownloadOfADirectoryEnds(t *testing.T) {
 	t.Parallel()
 	var archive bytes.Buffer

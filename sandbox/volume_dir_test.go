@@ -18,7 +18,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// listing is a service whose only volume has what the test says, by directory.
+// listing is a service with one volume, whose entries it has by directory.
 type listing map[string][]*VolumeEntry
 
 func (l listing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -58,8 +58,8 @@ func (l listing) open(t *testing.T) *Volume {
 	return volume
 }
 
-// Whatever a service says is in a volume, a download writes only into its directory, and
-// says what is wrong.
+// TestVolumeDownloadDirHostile checks that a download writes only into its directory, whatever
+// names the service lists, and that its error has the reason.
 func TestVolumeDownloadDirHostile(t *testing.T) {
 	t.Parallel()
 	file := func(name string, size int64) *VolumeEntry {

@@ -24,8 +24,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// keeper is a service whose only volume keeps the modes of what it has, and notes each change.
-// It lets nothing into a directory that is closed for writing, nor out of the sight of one
+// keeper is a service with one volume, which keeps the modes of its entries and notes each change.
+// It refuses entries in a directory that is closed for writing, and does not find those below one
 // that is closed for searching.
 type keeper struct {
 	mu    sync.Mutex
@@ -197,7 +197,8 @@ func TestVolumeUploadDirFails(t *testing.T) {
 	}
 }
 
-// What has gone since it was listed is left out of a download; times come with the files.
+// TestVolumeDownloadDirOfWhatGoes checks that an entry that has gone since it was listed is left
+// out of a download, and that files keep their times.
 func TestVolumeDownloadDirOfWhatGoes(t *testing.T) {
 	t.Parallel()
 	when := time.Date(2020, 2, 3, 4, 5, 6, 0, time.UTC)

@@ -6,8 +6,9 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// A value of exactly the largest size is taken, and no larger one, whatever its last bytes are.
-// Its size is that of its document with its blobs, each counted as often as it is named.
+// TestLargestValue checks that a value of exactly the largest size is accepted, and no larger one,
+// whatever its last bytes are. The size is that of the document with its blobs, each counted as
+// often as it is named.
 func TestLargestValue(t *testing.T) {
 	t.Parallel()
 	const part, small = 32 << 20, 1 << 20

@@ -279,7 +279,7 @@ func overwrite(v reflect.Value) {
 				x.Add(x, big.NewRat(1, 7))
 			}
 			return
-		case state.Value, time.Time: // nobody can write to these
+		case state.Value, time.Time: // no caller can write to these
 			return
 		}
 	}

@@ -33,7 +33,7 @@ func TestParsedOpaqueIsNamed(t *testing.T) {
 	}
 }
 
-// The limit of bytes is about the document together with the blobs that it names, and no others.
+// The limit of bytes counts the document together with the blobs that it names, and no others.
 func TestParsedSizeHasItsBlobs(t *testing.T) {
 	t.Parallel()
 	value, err := state.NewValue([][]byte{make([]byte, 64<<10), bytes.Repeat([]byte{1}, 70<<10)})

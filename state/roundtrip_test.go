@@ -95,7 +95,7 @@ func TestThroughPython(t *testing.T) {
 	}
 }
 
-// check checks what the value is in Python, that Python encodes it in the same bytes, and what these are decoded to.
+// check checks the value in Python, that Python encodes it in the same bytes, and the value decoded from these.
 func (p passage) check(t *testing.T, python *python) {
 	t.Helper()
 	doc, err := state.Marshal(p.value)

@@ -1,7 +1,7 @@
 // Manual writes the manual of e2bctl, a page for each command. It is a program of its own so that e2bctl does
 // not link the code that writes pages.
 //
-//	go run ./cli/manual -markdown cli/manual   # what is read in the repository: make manual
+//	go run ./cli/manual -markdown cli/manual   # the pages in the repository: make manual
 //	go run ./cli/manual -man DIR               # for man, in section 1
 package main
 

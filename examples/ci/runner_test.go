@@ -66,7 +66,7 @@ func (r *runner) run(steps []step) (status int) {
 	return status
 }
 
-// step runs the script of a step, and reads what it wrote for the runner.
+// step runs the script of a step, and reads the files that the script wrote for the runner.
 func (r *runner) step(s step) (status int) {
 	r.t.Helper()
 	files := r.t.TempDir()

@@ -165,7 +165,8 @@ func TestActionWithoutKey(t *testing.T) {
 	}
 }
 
-// Where there is no e2bctl, the action builds the one of its own repository.
+// TestActionInstalls checks that the action builds the e2bctl of its own repository if the
+// machine has none.
 func TestActionInstalls(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds e2bctl")

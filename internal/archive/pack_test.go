@@ -35,7 +35,7 @@ func entriesOf(t *testing.T, r io.Reader) (all []string) {
 	}
 }
 
-// TestPackExcludes checks that what is excluded is left out, a directory with all that is in it.
+// TestPackExcludes checks that excluded files are left out, and excluded directories as a whole.
 func TestPackExcludes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -71,7 +71,7 @@ func (b *bench) with(ctx context.Context, do func(*sandbox.Sandbox) error) error
 }
 
 // crowded measures the time until a call has been made in each of many
-// sandboxes, all of which exist by then; atOnce of them are created at a time.
+// sandboxes, while all of them exist. It creates atOnce of them at a time.
 // Closing them does not count.
 func (b *bench) crowded(atOnce int, do call) measurement {
 	return func(ctx context.Context, runs int) (result, error) {

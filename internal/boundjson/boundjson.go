@@ -15,7 +15,7 @@ type TooManyError struct{ Max int }
 func (e *TooManyError) Error() string { return fmt.Sprintf("the JSON has more than %d values", e.Max) }
 
 // Unmarshal works like [json.Unmarshal] for a document of at most the given number of values. If there are more,
-// it decodes nothing and returns a [*TooManyError]. It counts the document and what is nested in it down to
+// it decodes nothing and returns a [*TooManyError]. It counts the document and the values nested in it down to
 // depth, where depth 1 means the elements of an array or the members of an object. Values nested deeper than the
 // type of to, where a [json.RawMessage] keeps the text, cost nothing.
 func Unmarshal(data []byte, to any, values, depth int) error {

@@ -59,7 +59,7 @@ func protoMessage(message any) (proto.Message, error) {
 }
 
 // spend counts the messages and other repeated values in a message and returns
-// what remains of left, which is negative if there are too many. Malformed data
+// left minus that count, which is negative if there are too many. Malformed data
 // is found later.
 func spend(data []byte, message protoreflect.MessageDescriptor, left int) int {
 	for len(data) > 0 && left >= 0 {

@@ -71,14 +71,14 @@ func TestStartCommandWithMemory(t *testing.T) {
 	}
 }
 
-// TestMemoryAfterRestart checks that a sandbox that was paused with its memory goes on after
+// TestMemoryAfterRestart checks that a sandbox that was paused with its memory continues after
 // a restart, also by a request, and that a memory that cannot be restored is refused with a
 // remedy, which works.
 func TestMemoryAfterRestart(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		set    func(fake *fakeRoom)
-		reason string // "": it goes on
+		reason string // "": it continues
 	}{
 		"the same machine":       {func(*fakeRoom) {}, ""},
 		"another machine":        {func(fake *fakeRoom) { fake.forgets = fmt.Errorf("%w: another processor", engine.ErrOtherMachine) }, "its memory cannot be restored here: another processor"},

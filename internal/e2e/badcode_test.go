@@ -103,7 +103,7 @@ var crashes = []badCode{
 	{"its socket closed", "import os; os.close(3); f = open('/tmp/x', 'w')", "died", nil},
 }
 
-// exceptions is code that raises what is hard to print.
+// exceptions is code that raises exceptions that are hard to print.
 var exceptions = []badCode{
 	{"a group of exceptions", "raise ExceptionGroup('two', [ValueError(1), TypeError(2)])", "ExceptionGroup", func(t *testing.T, e *sandbox.Execution) {
 		if !strings.Contains(e.Error.Value, "two") || !strings.Contains(e.Error.Traceback, "TypeError: 2") {
@@ -120,7 +120,7 @@ var exceptions = []badCode{
 	{"an exception without words", "class E(Exception):\n    def __str__(self): 1/0\nraise E", "E", nil},
 }
 
-// leftovers is code that goes on, or changes the interpreter under the code after it.
+// leftovers is code that continues in the background, or changes the interpreter for later code.
 var leftovers = []badCode{
 	{"tasks that go on", "import asyncio\nleft = asyncio.ensure_future(asyncio.sleep(3600))\nawait asyncio.sleep(0)", "", nil},
 	{"a thread that goes on", "import threading, time\nthreading.Thread(target=time.sleep, args=(3600,)).start()", "", nil},
@@ -178,7 +178,8 @@ var outputs = []badCode{
 	}},
 }
 
-// leavings is code that asks for what there is not, or takes from its kernel what it needs.
+// leavings is code that asks for input that does not come, or takes away something that its
+// kernel needs.
 var leavings = []badCode{
 	{"input without a handler", "input()", "StdinNotImplementedError", nil},
 	{"interrupt of itself", "raise KeyboardInterrupt", "KeyboardInterrupt", nil},

@@ -133,8 +133,8 @@ func isOneOf(err error, all []error) bool {
 	return false
 }
 
-// Whenever a call is given up, its code does not continue, and the next call
-// works.
+// TestGivenUpAtAnyTime checks that the code of a call that is cancelled at any time does
+// not continue, and that the next call works.
 func TestGivenUpAtAnyTime(t *testing.T) {
 	onBothTransports(t, func(t *testing.T, sb *sandbox.Sandbox) {
 		sandboxtest.Eval(t, sb, "x = 41")

@@ -84,7 +84,7 @@ func TestBigFile(t *testing.T) {
 		t.Errorf("%d bytes came back, %v, want the %d that were sent and no error", n, err, size)
 	}
 
-	// An upload that is given up in the middle leaves nothing behind, and the rest is
+	// An upload that fails in the middle leaves nothing behind, and the rest is
 	// not read.
 	broken := errors.New("source broke")
 	err = sb.Files.WriteFrom(t.Context(), "half", io.MultiReader(io.LimitReader(pattern{}, 1<<20), failing{broken}), nil)

@@ -396,7 +396,7 @@ func TestUploadOfANewDirectory(t *testing.T) {
 			t.Errorf("%s: when tar had ended there was already %q, want nothing of that name", test.name, seen)
 		}
 	}
-	// A call that is given up in the middle leaves nothing behind.
+	// A call that is cancelled in the middle leaves nothing behind.
 	sandboxtest.Run(t, sb, "chmod -R u+w ~/-in; rm -rf ~/-in")
 	install("exec sleep 600")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -496,7 +496,7 @@ func TestWatchEnds(t *testing.T) {
 		t.Cleanup(func() { w.Close() })
 		return w
 	}
-	// A loop that is given up ends alone: the next one gets every event.
+	// A cancelled loop ends alone: the next one gets every event.
 	patient := watch(t.Context())
 	short, giveUp := context.WithCancel(t.Context())
 	waited := make(chan error)

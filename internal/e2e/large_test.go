@@ -69,9 +69,9 @@ func TestLarge(t *testing.T) {
 	server.stop(t)
 }
 
-// TestPauseCancelled checks that after a pause that was given up, whose progress the
-// caller does not know, the sandbox is running or paused, with all its files, and that
-// its handle resumes it.
+// TestPauseCancelled checks that after a cancelled pause, whose progress the caller does
+// not know, the sandbox is running or paused, with all its files, and that its handle
+// resumes it.
 func TestPauseCancelled(t *testing.T) {
 	t.Parallel()
 	server := startServer(t, stateVariable+"="+filepath.Join(t.TempDir(), "state"))

@@ -122,7 +122,7 @@ func (x *index) sandbox(t *testing.T, options ...sandbox.CreateOption) *sandbox.
 	return x.cloud(t).Create(t, append(options, from)...)
 }
 
-// addGreeting adds two versions of greeting, of which the second cannot be imported, and what they require.
+// addGreeting adds two versions of greeting and their requirements. The second one cannot be imported.
 func (x *index) addGreeting(t *testing.T) {
 	t.Helper()
 	x.add(t, "greeting", "1.0", "text = 'hello'\n", "words>=1")

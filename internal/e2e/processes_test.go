@@ -346,8 +346,8 @@ func useTerminal(t *testing.T, sb *sandbox.Sandbox) {
 	}
 }
 
-// A terminal that nobody reads blocks its program, not the sandbox; closing the
-// terminal ends the program.
+// TestTerminalNobodyReads checks that a terminal that no client reads blocks its program,
+// not the sandbox, and that closing the terminal ends the program.
 func TestTerminalNobodyReads(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)

@@ -85,8 +85,8 @@ func removed(t *testing.T, sb *sandbox.Sandbox) {
 	})
 }
 
-// A program that is given up is killed, with all processes that it started, and
-// removed.
+// TestRunProgramCancelled checks that the program of a cancelled call is killed, with all
+// processes that it started, and removed.
 func TestRunProgramCancelled(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)

@@ -199,7 +199,7 @@ func TestStepThatDoesNotStop(t *testing.T) {
 }
 
 // The guard's report of a step that hit its limit belongs to that step. Its reports
-// about a step that was given up are in the audit, and not in the next step.
+// about a cancelled step are in the audit, and not in the next step.
 func TestGuardOfAStepThatWasCut(t *testing.T) {
 	t.Parallel()
 	sb := shared(t).Create(t)

@@ -132,7 +132,7 @@ func TestKernelIsTheServices(t *testing.T) {
 		}
 		got["modules"] = want["modules"] // it may have more: the needs of its own formatters
 		got["file"] = want["file"]       // the directory of temporary files is the test's own
-		// The one warning that is useless here: nobody can end the kernel by Ctrl-D.
+		// The one warning that is useless here: no user can end the kernel by Ctrl-D.
 		got["filters"] = slices.DeleteFunc(got["filters"].([]any), func(filter any) bool {
 			return strings.Contains(filter.(string), "To exit: use")
 		})

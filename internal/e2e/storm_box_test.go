@@ -14,7 +14,7 @@ import (
 )
 
 // files are the possible contents of each file of a sandbox: the last content whose write was
-// answered, and behind it later ones whose writes were not answered, each of which may be in the
+// answered, and behind it later ones whose writes were not answered. Any of these may be in the
 // file or not. absent stands for no file.
 type files map[string][]string
 

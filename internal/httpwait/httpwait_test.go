@@ -113,7 +113,7 @@ func TestDoHeedsItsContext(t *testing.T) {
 	}
 }
 
-// TestSlowReader checks that a caller may take its time to read what has arrived.
+// TestSlowReader checks that a caller may take its time to read a body that has arrived.
 func TestSlowReader(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -124,7 +124,7 @@ func TestPausedSandboxesOutliveTheServer(t *testing.T) {
 	}
 }
 
-// background starts a command that goes on in the sandbox and returns its process id.
+// background starts a command that continues in the sandbox and returns its process id.
 func (o official) background(t *testing.T, id, command string) string {
 	t.Helper()
 	got := o.run(t, nil, "sandbox", "exec", "-b", id, command)

@@ -181,7 +181,7 @@ func listenTo(t *testing.T, cloud *sandboxtest.Cloud, fields *ignoredFields) *li
 	return l
 }
 
-// heardBody keeps the bytes read from a body. The transport may go on reading it after the
+// heardBody keeps the bytes read from a body. The transport may continue to read it after the
 // answer.
 type heardBody struct {
 	io.ReadCloser

@@ -13,7 +13,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
 )
 
-// A question that is given up is not interrupted, and the next request is answered.
+// TestAskGivenUp checks that cancelling a question to the kernel does not interrupt it, and that
+// the next request is answered.
 func TestAskGivenUp(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)

@@ -76,8 +76,8 @@ func giveUp(t *testing.T, ks *Kernels) (at time.Time) {
 	return at
 }
 
-// A request after a call that was given up waits for the interrupt, and is not sent
-// while the interpreter drops requests.
+// A request after a cancelled call waits for the interrupt, and is not sent while the
+// interpreter drops requests.
 func TestRequestAfterOneThatWasGivenUp(t *testing.T) {
 	t.Parallel()
 	var arrived time.Time
@@ -98,7 +98,7 @@ func TestRequestAfterOneThatWasGivenUp(t *testing.T) {
 	}
 }
 
-// The error of a request that is given up reports whether the kernel was still starting.
+// The error of a cancelled request reports whether the kernel was still starting.
 func TestRequestSaysWhetherTheKernelStarts(t *testing.T) {
 	t.Parallel()
 	silently := func(ks *Kernels) *InterruptedError {
@@ -209,7 +209,7 @@ func TestLineError(t *testing.T) {
 	}
 }
 
-// A request that gives up its turn before it has it leaves nothing of itself.
+// A request that leaves the queue before its turn leaves no state behind.
 func TestRequestTurnsAreLeft(t *testing.T) {
 	t.Parallel()
 	ks := newServer(t).kernels()

@@ -50,8 +50,8 @@ func TestQuestionsOfThreads(t *testing.T) {
 	}
 }
 
-// A kernel that asks again has given up the question before: that question's
-// handler ends, its answer is dropped, and there is never more than one.
+// A kernel that asks again no longer waits for the question before: that question's
+// handler ends and its answer is dropped. There is never more than one question.
 func TestQuestionsWithoutEnd(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
@@ -130,8 +130,8 @@ func TestQuestionThatOutlivesItsCell(t *testing.T) {
 	}
 }
 
-// Code that is given up is interrupted before its question gets an answer: a thread with an
-// answer may end, and let the code end as if nothing had interrupted it.
+// Cancelled code is interrupted before its question gets an answer: a thread with an answer may
+// end, and let the code end as if nothing had interrupted it.
 func TestQuestionsOfCodeThatIsGivenUp(t *testing.T) {
 	t.Parallel()
 	for name, again := range map[string]bool{"an open question": false, "one that is asked meanwhile": true} {
@@ -186,8 +186,8 @@ func TestQuestionsOfCodeThatIsGivenUp(t *testing.T) {
 	}
 }
 
-// A question that comes right after the end of interrupted code, while its death is waited for, is
-// turned down like any other that nobody can answer.
+// A question that comes right after the end of interrupted code, while the client waits for the
+// kernel's death, gets the end of input, as any other question that cannot be answered.
 func TestQuestionAfterInterruptedCode(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)

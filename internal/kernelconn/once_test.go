@@ -17,8 +17,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter/jupytertest"
 )
 
-// The code that follows code that was given up is not sent before the server has answered
-// the interrupt: a late interrupt would hit it.
+// The code that follows cancelled code is not sent before the server has answered the interrupt:
+// a late interrupt would hit it.
 func TestLateInterruptDoesNotHitTheNextCell(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)

@@ -130,8 +130,8 @@ func TestRestoringEnvsIsGivenUp(t *testing.T) {
 	}
 }
 
-// The environment of a sandbox that is not known yet is asked for once a kernel needs it, without
-// what belongs to the service or to each process.
+// TestEnvironmentIsAskedFor checks that an unknown environment of a sandbox is requested once a
+// kernel needs it, and that variables of the service or of each process are left out.
 func TestEnvironmentIsAskedFor(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)

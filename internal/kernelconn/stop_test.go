@@ -242,8 +242,8 @@ func printing(f func()) Handler {
 	}}
 }
 
-// The report on code that was given up says that it ran if it was seen to begin, or may have begun
-// unseen after a cut; and that the kernel starts if it has not spoken at all.
+// The report on cancelled code says that it ran if it was seen to begin, or may have begun unseen
+// after a cut. It says that the kernel is starting if the kernel has sent nothing at all.
 func TestReportOfInterruptedCode(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -297,7 +297,8 @@ func TestReasonOfADeath(t *testing.T) {
 	}
 }
 
-// Only silences in a row after a cut count, and what the server says is doubted once.
+// TestSilencesInARow checks that only silences in a row after a cut count, and that the state that
+// the server reports is doubted once.
 func TestSilencesInARow(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)

@@ -49,7 +49,7 @@ func TestMust(t *testing.T) {
 	wrapped := fmt.Errorf("read: %w", io.EOF)
 	for name, tt := range map[string]struct {
 		f    func(testing.TB)
-		want string // "": the test goes on
+		want string // "": the test continues
 	}{
 		"no error":          {func(t testing.TB) { must.Do(t, nil) }, ""},
 		"an error":          {func(t testing.TB) { must.Do(t, wrapped) }, "read: EOF"},

@@ -588,8 +588,8 @@ _EXACT = {
     uuid.UUID: _Encoder.uuid,
 }
 
-# What an object of a subclass stores in its base class, whatever it overrides: from this
-# another kernel makes an object that behaves as it does. A class comes before its base.
+# The data that an object of a subclass stores in its base class, whatever it overrides: from
+# it another kernel makes an object that behaves the same. A class comes before its base.
 _PLAIN = {
     # It stores its order beside the dict underneath.
     collections.OrderedDict: lambda v: dict(collections.OrderedDict.items(v)),

@@ -66,8 +66,8 @@ _PROTOCOL = frozenset("__%s__" % name for name in (
     "pos post_init pow qualname radd rand rdivmod repr reversed rfloordiv rlshift rmatmul rmod rmul ror round rpow "
     "rrshift rshift rsub rtruediv rxor set_name setitem sizeof slots str sub suppress_context truediv trunc version xor"
 ).split())
-# The fields of Python's grammar that hold names, by what the name is: one of a scope, or
-# one of an attribute. alias.name is both after from. A field that is in no list is
+# The fields of Python's grammar that hold names, by the kind of name: of a variable, or
+# of an attribute. alias.name is both after from. A field that is in no list is
 # checked as both, so a form that a new Python brings is never unchecked.
 _SCOPE = frozenset((
     "AsyncFunctionDef.name", "ClassDef.name", "ExceptHandler.name", "FunctionDef.name", "Global.names", "MatchAs.name",
@@ -90,8 +90,8 @@ _loading = threading.local()  # .depth: how many nested allowed imports this thr
 
 
 class GuardViolation(_state._rejection()):
-    """What a guard refuses: rule and name say what it is, line where it is in the cell,
-    and suggestion what to do instead."""
+    """Code that a guard refuses: rule and name identify it, line is its line in the cell,
+    and suggestion is the remedy."""
 
     __module__ = "__main__"  # tracebacks show any other
 
@@ -403,7 +403,7 @@ class _Guard:
         space.update(self.overrides.get(module.__name__, {}))
 
     def _space(self, module):
-        """Returns what a module holds for code: of builtins what code has without it."""
+        """Returns the names of a module for code: for builtins, those that code has without it."""
         return self.builtins if module is builtins else vars(module)
 
     def _open(self, module, path, name):
@@ -413,7 +413,7 @@ class _Guard:
         return not isinstance(value, types.ModuleType) or self._admitted(value, "%s.%s" % (path, name)) is not None
 
     def _attribute(self, standin, name):
-        """Returns what a stand-in does not hold: a module, or something added later."""
+        """Returns an attribute that a stand-in lacks: a module, or a value added later."""
         _, module, path = self.real[id(standin)]
         if self._unguarded():
             return getattr(module, name)
@@ -543,7 +543,7 @@ class _Refusal:
 
 
 class _Loading:
-    """While allowed modules load, they may do what loading requires."""
+    """While allowed modules load, they may do anything that loading requires."""
 
     def __enter__(self):
         _loading.depth = getattr(_loading, "depth", 0) + 1

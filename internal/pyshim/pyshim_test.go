@@ -38,7 +38,7 @@ func TestInstallLeavesNoNames(t *testing.T) {
 	}
 }
 
-// TestInstallOnce checks that a second installation keeps what the first one knows.
+// TestInstallOnce checks that a second installation keeps the state of the first one.
 func TestInstallOnce(t *testing.T) {
 	t.Parallel()
 	token := `__import__("sys").modules["_e2bctl_state"]._token`

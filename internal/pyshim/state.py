@@ -214,7 +214,7 @@ def last(max_bytes):
 
 
 def _differences(max_bytes):
-    """Returns the variables that differ from what the host knows. All of a value is
+    """Returns the variables that differ from the host's copies. All of a value is
     compared, whatever its size."""
     for name, value in list(_namespace().items()):
         old = _known.get(name)
@@ -261,7 +261,7 @@ def _kind(document):
 
 
 def changes(max_bytes):
-    """Answers the variables that differ from what the host knows. They count as
+    """Answers the variables that differ from the host's copies. They count as
     known once the host acknowledges that it has them."""
     global _pending
     parts, blobs, known, total = [], {}, {}, 0
@@ -290,7 +290,7 @@ def _hidden(name, value):
 
 
 def acknowledge(token):
-    """Records that the host knows what changes() answered under this token."""
+    """Records that the host has the answer of changes() with this token."""
     global _token, _pending
     if _pending is not None and _pending[0] == token:
         _token, known, deleted = _pending

@@ -12,8 +12,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// After a call over HTTP was given up, the next ones are answered, whether they
-// are sent afterwards or are already waiting.
+// After a cancelled call over HTTP, the next ones are answered, whether they are sent
+// afterwards or are already waiting.
 func TestCallsAfterOneThatWasGivenUp(t *testing.T) {
 	t.Parallel()
 	sb := connect(t, realservice.Start(t), sandbox.WithCodeTransport(sandbox.CodeTransportHTTP))

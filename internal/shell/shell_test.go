@@ -36,7 +36,7 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// FuzzWords checks that what Quote writes are the words again.
+// FuzzWords checks that Words splits the text of Quote into the same words.
 func FuzzWords(f *testing.F) {
 	f.Add("echo", "it's $HOME")
 	f.Fuzz(func(t *testing.T, first, second string) {

@@ -37,7 +37,8 @@ func newStress(t *testing.T, st *starter, j job, dir string, w *strings.Builder,
 	return s, tests
 }
 
-// TestStress goes on after its end, and remembers failures.
+// TestStress checks that a second stress run continues where the first one ended, and remembers
+// its failures.
 func TestStress(t *testing.T) {
 	t.Parallel()
 	st, j := faults(t, "")

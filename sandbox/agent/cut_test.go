@@ -60,8 +60,8 @@ func cuts(t *testing.T, audit string) map[int][]string {
 	return found
 }
 
-// What the guard refused in code whose reply was lost is in the audit, whether another step
-// comes or none. It is no other step's, and not that of another kernel.
+// TestReportOfLostStep checks that violations of code whose reply was lost are in the audit,
+// whether or not another step follows. They belong to no other step, nor to another kernel.
 func TestReportOfLostStep(t *testing.T) {
 	t.Parallel()
 	const lost = "try:\n    import os\nexcept ImportError:\n    pass"
@@ -142,8 +142,8 @@ func TestFinalAnswerIsTheValue(t *testing.T) {
 	}
 }
 
-// A step that took too long keeps the exception that the interrupt raised, with its place; where
-// there is none, its error says what is known.
+// TestOverrun checks that a step that took too long keeps the exception that the interrupt raised,
+// with its place. If there is no exception, the error of the step describes its end.
 func TestOverrun(t *testing.T) {
 	t.Parallel()
 	raised := &sandbox.ExecutionError{Name: "KeyboardInterrupt", Traceback: "line 3"}

@@ -9,9 +9,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestGuardLists checks that nobody changes the lists of a guard by mistake: that no module or
-// function leaves them, or comes onto one of those that allow. The tests of single rules go
-// through the lists.
+// TestGuardLists checks the lists of a guard, so that they do not change by mistake: no module or
+// function leaves a list, or joins one of those that allow. The tests of single rules go through
+// the lists.
 func TestGuardLists(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -35,7 +35,7 @@ func TestGuardLists(t *testing.T) {
 	if got := slices.Sorted(maps.Keys(presets)); len(got) != 4 {
 		t.Errorf("the presets are %q, want the four that are tested here", got)
 	}
-	// What a caller does with a list does not change the next guard.
+	// A caller's changes to a list do not change the next guard.
 	for _, list := range []func() []string{GuardModules, DangerousModules, DangerousFunctions, Science.Modules} {
 		clear(list())
 		if slices.Contains(list(), "") {

@@ -30,7 +30,7 @@ func TestDepthOfAgents(t *testing.T) {
 }
 
 // Outer agents also pay for an inner one. An agent that exceeds its budget ends, with
-// all agents within it, and those around it go on.
+// all agents within it, and those around it continue.
 func TestBudgetsOfNestedAgents(t *testing.T) {
 	t.Parallel()
 	for what, tt := range map[string]struct {

@@ -135,7 +135,7 @@ def _depth(v):
     return 1 + _depth(v[0]) if type(v) is list and v else 1
 
 def _same(a, b):
-    """Compares types, values and order, by what objects store."""
+    """Compares types, values and order, by the attributes of objects."""
     if type(a) is not type(b):
         return False
     if isinstance(a, float):

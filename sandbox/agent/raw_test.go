@@ -219,7 +219,7 @@ func TestRawExchanges(t *testing.T) {
 }
 
 // TestRawRepeats checks that a call that arrives again is made once, that an abandoned one is
-// given up, and that none is accepted after the step.
+// cancelled, and that none is accepted after the step.
 func TestRawRepeats(t *testing.T) {
 	t.Parallel()
 	var made atomic.Int32
@@ -358,8 +358,8 @@ func TestRawCallsAtOnce(t *testing.T) {
 	}
 }
 
-// TestRawParts checks the bound of a message in parts, and that a long reply leaves in parts,
-// none of which ends within a character.
+// TestRawParts checks the bound of a message in parts, and that a long reply leaves in parts that
+// do not end within a character.
 func TestRawParts(t *testing.T) {
 	t.Parallel()
 	var r records

@@ -355,8 +355,8 @@ func (r *redactor) value(v state.Value) state.Value {
 	return parsed
 }
 
-// err redacts the text of an error, parts of which may have been cut. errors.Is and errors.As
-// still work on it.
+// err redacts the text of an error, whose parts may have been cut. errors.Is and errors.As
+// still work on the result.
 func (r *redactor) err(err error) error {
 	if r == nil || err == nil {
 		return err

@@ -392,7 +392,7 @@ def told(name, arguments):
 		}
 		for _, tool := range []string{
 			"door(gives)", "door(keyed)", "door(counts)", "door(fails)", "door(typed)", "door(declines)", "door(explodes)", "door(panics)", "door(wrong)",
-			// What the functions in Python would not send. The names come from the kernel, and must not come back.
+			// Messages that the functions in Python would not send. The names come from the kernel, and must not come back.
 			"told(secret, {})", "told('wrong', {secret: 1})", "told('gives', [secret])", "told('final_answer', {secret: 1})",
 			"told('wrong', {'text': type(secret, (), {})()})", "told('x' * 55 + secret, {})",
 		} {

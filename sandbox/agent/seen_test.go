@@ -16,8 +16,8 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// What code sees of an error: its kind, its text up to a bound, and whether the same call may
-// succeed later.
+// TestErrorsSeen checks the parts of an error that code sees: its kind, its text up to a bound,
+// and whether the same call may succeed later.
 func TestErrorsSeen(t *testing.T) {
 	t.Parallel()
 	redact, err := newRedactor([]string{"hunter22"})

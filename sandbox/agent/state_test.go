@@ -66,7 +66,7 @@ func TestChangedAndDelete(t *testing.T) {
 		r.Close()
 		r = h.begin(t, &rs, Params{State: st})
 		mustExec(t, r, "c\ndel a")
-		// What code removed is sent again if it is set again, also to the value that it had.
+		// A variable that code removed is sent again if it is set again, also to the same value.
 		var a []int
 		must.Do(t, st.Get("a", &a))
 		must.Do(t, r.Pull(t.Context(), st))

@@ -551,7 +551,7 @@ func mustValue(t testing.TB, v any) state.Value {
 	return value
 }
 
-// TestCallsGivenUp checks that code that gives up its calls over and over has no more of them
+// TestCallsGivenUp checks that code that abandons its calls over and over has no more of them
 // running here than allowed.
 func TestCallsGivenUp(t *testing.T) {
 	t.Parallel()

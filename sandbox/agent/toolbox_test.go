@@ -71,8 +71,8 @@ func TestToolboxConverts(t *testing.T) {
 	}
 }
 
-// TestToolboxOfSchemas checks that arguments have the names of the schema, of which only one is
-// that of the parameter.
+// TestToolboxOfSchemas checks that arguments have the names of the schema. Only one of these is
+// also the name of its parameter.
 func TestToolboxOfSchemas(t *testing.T) {
 	t.Parallel()
 	var got string
@@ -135,8 +135,8 @@ func TestToolboxLimits(t *testing.T) {
 	}
 }
 
-// A tool that ends because its context was cancelled, for whatever reason and by whomever, has an
-// error that names the reason.
+// TestToolboxNamesTheReason checks that the error of a tool that ends because its context was
+// cancelled names the reason, whoever cancelled it.
 func TestToolboxNamesTheReason(t *testing.T) {
 	t.Parallel()
 	var stop context.CancelCauseFunc

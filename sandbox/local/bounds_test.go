@@ -47,7 +47,7 @@ func TestContainerBounds(t *testing.T) {
 	}
 }
 
-// useBounds starts a cloud, and writes what a sandbox may use and what happens when it uses more.
+// useBounds starts a cloud, and writes the limits of a sandbox and the result of exceeding them.
 func useBounds(w io.Writer, level string) error {
 	ctx := context.Background()
 	cloud, err := local.Start(ctx, local.WithIsolation(local.Isolation(level)))
@@ -67,8 +67,8 @@ func useBounds(w io.Writer, level string) error {
 			return err
 		}
 		fmt.Fprint(w, "inside: ", result.Stdout)
-		// Two processes, neither of which reaches its own limit. The second begins when the first
-		// is the largest of all, the server included: that is the one which the kernel ends.
+		// Two processes. Neither reaches a limit of its own. The second begins when the first is the
+		// largest of all, the server included; the kernel ends the largest.
 		const eat = "import os, signal\nr, w = os.pipe()\nif os.fork() == 0:\n os.read(r, 1)\n x = b'x' * (300 << 20)\n signal.pause()\n" +
 			"x = b'x' * (300 << 20)\nos.write(w, b'x')\nsignal.pause()"
 		_, err = sb.Commands.Run(ctx, "exec python3 -c \""+eat+"\"", nil)

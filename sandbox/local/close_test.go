@@ -36,8 +36,8 @@ func TestCloseWithKernelConnection(t *testing.T) {
 	})
 }
 
-// After Close of the cloud every call says that it is closed, and closing what it had
-// is no error.
+// TestCallsAfterClose checks that after Close of the cloud every call returns that it is
+// closed, and that closing its handles is no error.
 func TestCallsAfterClose(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)

@@ -28,8 +28,8 @@ e2bctl kill "$id" >/dev/null
 e2bctl local down
 echo done`
 
-// TestDockerProfiles does in real containers what a user does first, with the isolation that the
-// options of the container allow, as the documentation has it. The restricted profile of
+// TestDockerProfiles makes a user's first calls in real containers, with the isolation that the
+// options of the container allow according to the documentation. The restricted profile of
 // Kubernetes demands another user than root, no capabilities and no new ones, the runtime's filter
 // of calls, and files for reading only, except those of a volume.
 func TestDockerProfiles(t *testing.T) {

@@ -38,7 +38,7 @@ func TestContainers(t *testing.T) {
 		t.Skip("only root can give up capabilities of root")
 	}
 	const changed = `changes: "0o604 2.0\n9\n9\nrefused\n"`
-	const profile = "namespaces mounts others" // what Docker's refuses
+	const profile = "namespaces mounts others" // the calls that Docker's refuses
 	more := append(dockerCapabilities[:len(dockerCapabilities):len(dockerCapabilities)], unix.CAP_SYS_ADMIN, unix.CAP_SYS_PTRACE)
 	all := make([]int, unix.CAP_LAST_CAP+1)
 	for i := range all {
@@ -86,7 +86,7 @@ func contain(t *testing.T, has []int, refuse string) string {
 	cmd.Stdout, cmd.Stderr = &out, &out
 	started := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: a capability that was given up does not come back
+		runtime.LockOSThread() // and never unlocked: a dropped capability does not come back
 		for c := range unix.CAP_LAST_CAP + 1 {
 			if kept[c] {
 				continue
@@ -105,8 +105,8 @@ func contain(t *testing.T, has []int, refuse string) string {
 	return out.String()
 }
 
-// startContained starts a cloud where calls are refused, and writes what came of it: the
-// isolation, and what a sandbox kept while it was paused, and in its snapshot.
+// startContained starts a cloud where calls are refused, and writes the result: the isolation,
+// and the state that a sandbox kept while it was paused, and in its snapshot.
 func startContained(w io.Writer, refuse string) error {
 	if refuse != "" {
 		if err := refusetest.Refuse(refuse); err != nil {
@@ -150,8 +150,8 @@ func startContained(w io.Writer, refuse string) error {
 	}, cloud.Option())
 }
 
-// changeFiles has a sandbox change files in each way that there is, and the daemon watch them, and
-// writes what came of it.
+// changeFiles changes files in a sandbox in every way, while the daemon watches them, and writes the
+// result.
 func changeFiles(ctx context.Context, w io.Writer, sb *sandbox.Sandbox) error {
 	watch, err := sb.Files.Watch(ctx, "dir", nil)
 	if err != nil {

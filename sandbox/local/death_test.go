@@ -55,7 +55,7 @@ func daemonOf(t *testing.T, mark string) int {
 }
 
 // TestDaemonKilled checks that every call that is under way when a sandbox's daemon is killed,
-// and every call right after it, says what it died of.
+// and every call right after it, reports the cause of death.
 func TestDaemonKilled(t *testing.T) {
 	t.Parallel()
 	cloud, ctx := sandboxtest.New(t), patience.Context(t)

@@ -29,8 +29,8 @@ func dockerOptions(t *testing.T, p local.DockerParams) []local.Option {
 	return []local.Option{local.WithEngine(local.EngineDocker), local.WithDocker(p), local.WithBinary(dockertest.Program(t))}
 }
 
-// TestDocker does with the SDK what the documentation's container does: half a processor,
-// 512 MiB, 100 processes, no capabilities, as nobody.
+// TestDocker gives a sandbox the limits of the documentation's container: half a processor,
+// 512 MiB, 100 processes, no capabilities, the user nobody.
 func TestDocker(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, dockerOptions(t, local.DockerParams{
@@ -64,7 +64,7 @@ func TestDockerAlias(t *testing.T) {
 	}
 }
 
-// TestNoDocker checks that a machine without a daemon is told what to install.
+// TestNoDocker checks that the error on a machine without a daemon names the program to install.
 func TestNoDocker(t *testing.T) {
 	t.Parallel()
 	_, err := local.Start(t.Context(), local.WithEngine(local.EngineDocker), local.WithDocker(local.DockerParams{Host: "unix:///no/such.sock"}))
@@ -113,7 +113,7 @@ func TestDockerSnapshot(t *testing.T) {
 	for template, want := range map[string]string{"base-docker": "mine yes", "base": "mine"} {
 		sb := cloud.Create(t, sandbox.WithTemplate(template))
 		sandboxtest.Run(t, sb, "echo mine >~/file")
-		for range 2 { // the second one of what the first one made
+		for range 2 { // the second snapshot is of a sandbox made from the first one
 			snapshot, err := sb.Snapshot(t.Context(), nil)
 			must.Do(t, err)
 			sb = cloud.Create(t, sandbox.WithTemplate(snapshot.ID))
@@ -157,7 +157,7 @@ func savedImage(t *testing.T, dir, image string, changes ...string) (reference, 
 	return "docker-archive:" + file, id
 }
 
-// emptyCache does what e2bctl local prune --cache does.
+// emptyCache empties the cache as e2bctl local prune --cache does.
 func emptyCache(t *testing.T, cloud *local.Cloud) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, cloud.URL()+"/local/space/cache", nil)
@@ -295,8 +295,8 @@ RUN id -un >mine; echo "$HOME $PWD" >>mine`))
 	}
 }
 
-// TestDockerImageMoves checks that a cached step stands on the default image of today, not on
-// what was called so before.
+// TestDockerImageMoves checks that a cached step is of the present default image, not of an
+// earlier image of the same name.
 func TestDockerImageMoves(t *testing.T) {
 	t.Parallel()
 	const moving = "e2bctl-test:moving"

@@ -28,7 +28,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/template"
 )
 
-// look lists all that there is beside the base, and what the last RUN had.
+// look lists all files beside those of the base, and the state of the last RUN.
 const look = `#!/bin/sh
 cat /tmp/.state
 for top in /*; do
@@ -49,14 +49,14 @@ done | sort | while IFS= read -r name; do
 done | sed '\#/tmp/.state #d; \#/tmp/.look #d; \# /tmp$#d'
 `
 
-// lookLast writes what a command has, without what sandboxes have of their own and Docker has,
-// and then lists everything, into a file and the log of the build.
+// lookLast writes the ids, the directory and the variables of a command, without the variables
+// that only sandboxes or only Docker set. Then it lists all files, into a file and the build's log.
 const lookLast = `RUN { id -u; id -g; pwd; env | grep -v '^\(HOSTNAME\|LOGNAME\|OLDPWD\|PWD\|SHLVL\|USER\|_\|E2B_.*\)=\|^LANG=C.UTF-8$' | sort; } >/tmp/.state; /bin/look >/tmp/.look; sed 's/^/` + lookMark + `/' /tmp/.look`
 
 // lookMark begins the lines of the list in a log.
 const lookMark = "look: "
 
-// dockerStage is a stage in which the test asks whether Docker does what we do.
+// dockerStage is a stage that the test builds with Docker, too, to compare the results.
 type dockerStage struct {
 	name         string
 	ours, before string // its text; before: for an older Docker
@@ -100,8 +100,8 @@ func readDockerfiles(t *testing.T) []dockerStage {
 	return alone
 }
 
-// together returns stages as one Dockerfile, whose last stage has what each looks like in a file
-// of its name.
+// together returns stages as one Dockerfile. Its last stage has the list of each stage in a file
+// with the stage's name.
 func together(stages []dockerStage, text func(dockerStage) string) string {
 	var b, last strings.Builder
 	b.WriteString("ARG BASE\nARG GLOBAL=of-the-file\nFROM $BASE AS base\nCOPY base /\n")
@@ -175,9 +175,9 @@ func packedFiles(t *testing.T, zipped bool) string {
 }
 
 // TestDockerDockerfiles builds Dockerfiles of all kinds here and with Docker, from one base and
-// one directory, and compares what is in them then: names, modes, owners by number, links,
-// contents and times of what was copied, and the user, the directory and the variables of
-// commands. Several cases are the stages of one Dockerfile, because each build takes long.
+// one directory, and compares the results: names, modes, owners by number, links, contents and
+// times of copied files, and the user, the directory and the variables of commands. Several cases
+// are the stages of one Dockerfile, because each build takes long.
 func TestDockerDockerfiles(t *testing.T) {
 	t.Parallel()
 	daemon := dockertest.Shared(t)

@@ -51,7 +51,7 @@ func TestEngineClasses(t *testing.T) { //nolint:paralleltest // it sets the prox
 	for _, engine := range engineCases() {
 		t.Run(strings.Trim(engine.name, "`"), func(t *testing.T) {
 			t.Parallel()
-			w := tryOut(t, engine, local.WithProxyNames()) // nobody else knows the names
+			w := tryOut(t, engine, local.WithProxyNames()) // no other resolver knows the names
 			for _, class := range classes {
 				t.Run(class.name, func(t *testing.T) {
 					cell := "tried"

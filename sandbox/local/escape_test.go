@@ -13,13 +13,13 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// TestDockerEscape tries what leads from a container to this machine.
+// TestDockerEscape tries the escapes from a container to this machine.
 func TestDockerEscape(t *testing.T) {
 	t.Parallel()
 	escape(t, dockerOptions(t, local.DockerParams{}), "")
 }
 
-// TestGVisorEscape tries what leads from gVisor to this machine, as both users.
+// TestGVisorEscape tries the escapes from gVisor to this machine, as both users.
 func TestGVisorEscape(t *testing.T) {
 	t.Parallel()
 	escape(t, gvisorOptions(t), "root", "user")
@@ -37,7 +37,7 @@ func escape(t *testing.T, options []local.Option, users ...string) {
 	for _, user := range users {
 		for _, e := range some {
 			result, err := sb.Commands.Run(t.Context(), "export TMPDIR=$(mktemp -d); ("+e.Command+"); echo tried", &sandbox.CommandParams{User: user})
-			// What did not run proves nothing.
+			// A command that did not run proves nothing.
 			if err != nil || strings.Contains(result.Stdout, "ESCAPED") || !strings.HasSuffix(strings.TrimSpace(result.Stdout), "tried") {
 				t.Errorf("%q: %s: %s\n%+v, %v", user, e.Name, e.Command, result, err)
 			}

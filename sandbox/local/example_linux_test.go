@@ -61,7 +61,7 @@ func ExampleStart() {
 func ExampleSetupWasm() {
 	ctx := context.Background()
 	if _, err := local.SetupWasm(ctx, os.Stderr, nil); err != nil {
-		fmt.Println(err) // it says what to install, or how to do without a network
+		fmt.Println(err) // it names the program to install, or the way to do without a network
 		return
 	}
 	cloud, err := local.Start(ctx, local.WithEngine(local.EngineWasm))
@@ -83,7 +83,7 @@ func ExampleSetupWasm() {
 	}
 }
 
-// What a program does when the service fails can be tried.
+// Inject a fault to see how a program behaves when the service fails.
 func ExampleCloud_Inject() {
 	ctx := context.Background()
 	cloud, err := local.Start(ctx)

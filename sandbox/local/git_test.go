@@ -19,7 +19,7 @@ import (
 )
 
 // gitServer serves the repositories below ~/served over HTTP to clients that know the
-// password, of which it has only the hash. While it answers, it looks for the
+// password. It has only the hash of the password. While it answers, it looks for the
 // password on every command line, in every environment and in every file of
 // the sandbox's user, and writes down where it found it.
 const gitServer = `

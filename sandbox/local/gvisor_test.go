@@ -36,7 +36,7 @@ func gvisorOptions(t *testing.T) []local.Option {
 	return []local.Option{local.WithEngine(local.EngineGVisor), local.WithBinary(dockertest.Program(t))}
 }
 
-// TestGVisor checks that what runs in a sandbox runs in gVisor, with the users, the files, the
+// TestGVisor checks that programs of a sandbox run in gVisor, with the users, the files, the
 // Python and the ports of any sandbox.
 func TestGVisor(t *testing.T) {
 	t.Parallel()
@@ -103,7 +103,7 @@ except urllib.error.HTTPError as e: print(e.code)'`)
 }
 
 // TestGVisorTemplate checks that one cloud has both kinds of sandboxes, that templates are built
-// in gVisor, and that what is built from them stays there.
+// in gVisor, and that sandboxes and templates made from them stay there.
 func TestGVisorTemplate(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, append(gvisorOptions(t), local.WithEngine(local.EngineRoom))...)

@@ -22,7 +22,8 @@ func prepare(t *testing.T, sb *sandbox.Sandbox) {
 	sandboxtest.RunCode(t, sb, "import itertools, subprocess\ncount = itertools.count(1)\nnext(count)\nchild = subprocess.Popen(['sleep', '600'])", nil)
 }
 
-// goesOn checks that a sandbox has what another one was prepared with, once.
+// goesOn checks that a sandbox continues with the memory of one that prepare was called for. It
+// can be called once for a sandbox.
 func goesOn(t *testing.T, sb *sandbox.Sandbox) {
 	t.Helper()
 	if got := sandboxtest.RunCode(t, sb, "next(count), child.poll()", nil).Text(); got != "(2, None)" {
@@ -41,8 +42,8 @@ func startsAnew(t *testing.T, sb *sandbox.Sandbox) {
 	}
 }
 
-// TestGVisorSnapshot checks that what is made of a sandbox goes on where it was, each for itself,
-// and that a snapshot of files does not.
+// TestGVisorSnapshot checks that forks of a sandbox and sandboxes of its snapshot each continue
+// with their own copy of its memory, and that those of a snapshot of files do not.
 func TestGVisorSnapshot(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, gvisorOptions(t)...)
@@ -73,9 +74,9 @@ func TestGVisorSnapshot(t *testing.T) {
 	startsAnew(t, cloud.Create(t, sandbox.WithTemplate(plain.ID)))
 }
 
-// TestGVisorRestart checks that sandboxes that were paused with their memory go on in another
-// cloud of the same state directory, and snapshots as well; and that memory of another machine is
-// refused with a reason, and its files are not.
+// TestGVisorRestart checks that sandboxes that were paused with their memory, and snapshots,
+// continue in another cloud of the same state directory. Memory of another machine is refused with
+// a reason, and its files are not.
 func TestGVisorRestart(t *testing.T) {
 	t.Parallel()
 	state := filepath.Join(t.TempDir(), "state")

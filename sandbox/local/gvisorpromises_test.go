@@ -14,9 +14,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// gvisorTries are those of any engine, but for what a process of gVisor cannot find out itself:
-// the time that it had a processor is that of gVisor's own clock, and what reaches the limit of
-// processes may end the sandbox. The limits are read where the machine has them.
+// gvisorTries returns the tries of any engine, except for two limits that a process of gVisor cannot
+// measure itself: it reads processor time from gVisor's own clock, and a program that reaches the
+// process limit may end the sandbox. These two limits are read from the machine's control groups.
 func (w *promised) gvisorTries() map[string]func(*testing.T) (bool, error) {
 	tries := maps.Clone(w.tries())
 	for feature, files := range map[string][2]string{

@@ -18,7 +18,7 @@ import (
 )
 
 // TestGVisorSetup checks that sandboxes keep the runsc of a cloud that runs for months from being
-// removed by a later version, and that a cloud whose runsc is damaged says what to do.
+// removed by a later version, and that the error of a cloud with a damaged runsc names the remedy.
 func TestGVisorSetup(t *testing.T) { // not parallel: it sets the directory of caches
 	options := gvisorOptions(t)
 	program := gvisortest.Need(t).Path

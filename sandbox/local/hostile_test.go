@@ -79,8 +79,8 @@ func TestAttack(t *testing.T) {
 
 func pythonList(items []string) string { return "['" + strings.Join(items, "', '") + "']" }
 
-// TestBombs checks that what one sandbox does to itself disturbs neither the server
-// nor another sandbox for long.
+// TestBombs checks that a sandbox that exhausts its own limits disturbs neither the
+// server nor another sandbox for long.
 func TestBombs(t *testing.T) {
 	t.Parallel()
 	cloud := hostileCloud(t)
@@ -138,7 +138,7 @@ func TestBombs(t *testing.T) {
 }
 
 // TestEndlessHeader checks that an answer whose header does not end costs the server little.
-func TestEndlessHeader(t *testing.T) { //nolint:paralleltest // it measures memory, and what others hold would count
+func TestEndlessHeader(t *testing.T) { //nolint:paralleltest // it measures memory, and that of other tests would count
 	cloud := hostileCloud(t)
 	sb := cloud.Create(t)
 	const server = `

@@ -16,8 +16,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// TestWithoutNamespaces checks that what a program asks of a sandbox works without
-// namespaces, too: commands, files by relative and absolute path, and code.
+// TestWithoutNamespaces checks that the usual calls work without namespaces, too:
+// commands, files by relative and absolute path, and code.
 func TestWithoutNamespaces(t *testing.T) {
 	t.Parallel()
 	for _, isolation := range []local.Isolation{local.Restricted, local.None} {
@@ -74,8 +74,8 @@ func TestWithoutNamespaces(t *testing.T) {
 }
 
 // TestPlacesAreSecret checks that, where sandboxes have no process namespaces of their
-// own, what one can read of another's processes does not reveal where the other's
-// directory is.
+// own, a sandbox cannot find the directory of another one from the files of its
+// processes in /proc.
 func TestPlacesAreSecret(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, local.WithIsolation(local.Restricted))

@@ -22,11 +22,11 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// refuseVariable makes this program act on a machine that refuses what the variable lists.
+// refuseVariable lists calls. This program then acts as on a machine that refuses them.
 const refuseVariable = "LOCAL_TEST_REFUSE"
 
-// TestLadder really refuses the cloud what isolation needs: where namespaces
-// are refused it uses the next level, and where Landlock is refused too it does not start.
+// TestLadder really refuses the calls that isolation needs: where namespaces are refused
+// the cloud uses the next level, and where Landlock is refused too it does not start.
 func TestLadder(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -75,8 +75,8 @@ const missingCalls = "| without | as root | as another user | where namespaces a
 const containersPage = "containers.md"
 
 // TestMissingCalls takes away each call that older kernels do not have, and that profiles of
-// seccomp refuse. The isolation is that of the page's table, and where it is less, what is said
-// names the call, and the kernel if it lacks the call.
+// seccomp refuse. The isolation is that of the page's table. Where it is less, the message names
+// the call, and the kernel if it lacks the call.
 func TestMissingCalls(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(containersPage)
@@ -94,7 +94,7 @@ func TestMissingCalls(t *testing.T) {
 	for row := range strings.SplitSeq(rows, "\n") {
 		cells := cellsOf(row)
 		for i, call := range strings.Split(cells[0], "`") {
-			if i%2 == 0 { // what stands between names
+			if i%2 == 0 { // the text between names
 				continue
 			}
 			asked[call] = true

@@ -385,7 +385,7 @@ func TestEnvOfTLS(t *testing.T) {
 	roots.AppendCertsFromPEM(bundle)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}
 	defer transport.CloseIdleConnections()
-	// What a resolver does with names below localhost is not this test's matter.
+	// This test does not depend on the resolver's answer to names below localhost.
 	transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, network, strings.TrimPrefix(cloud.URL(), "http://"))
 	}

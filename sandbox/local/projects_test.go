@@ -30,7 +30,7 @@ import (
 )
 
 // projectBases are the images that the Dockerfiles of the projects begin with and copy from. All
-// are one image here, whose tools are a script: what Docker and we do with them is compared.
+// are one image here, whose tools are a script: the test compares our builds with Docker's.
 var projectBases = []string{
 	"docker.io/library/composer:2", "docker.io/library/debian:bookworm", "docker.io/library/debian:bookworm-slim", "docker.io/library/eclipse-temurin:21-jdk",
 	"docker.io/library/eclipse-temurin:21-jre", "docker.io/library/golang:1.26", "docker.io/library/nginx:alpine", "docker.io/library/node:22",
@@ -57,7 +57,7 @@ pwd
 env | grep -v '^\(HOSTNAME\|LOGNAME\|OLDPWD\|PWD\|SHLVL\|USER\|_\|E2B_.*\)=\|^LANG=C.UTF-8$' | sort
 `
 
-// projectLook lists the files of a project's last stage, without what each sandbox has of its own.
+// projectLook lists the files of a project's last stage, without those that each sandbox adds.
 const projectLook = `#!/bin/sh
 cd /result
 find . | sort | while IFS= read -r name; do
@@ -121,9 +121,9 @@ func projectBase(t *testing.T, daemon *dockertest.Daemon) (mirror string) {
 // hereDocument matches a here-document, which the Docker of Debian does not know.
 var hereDocument = regexp.MustCompile(`<<EOF\n(.*)\n(.*)\nEOF\n`)
 
-// projectDockerfile returns a project's Dockerfile with a stage more, which lists what the last one of
-// the project has. It is without what is refused, as
-// template.TestProjects shows, and without the syntax, which Docker would fetch.
+// projectDockerfile returns a project's Dockerfile with one more stage, which lists the files of the
+// project's last one. It leaves out the instructions that are refused, as template.TestProjects
+// shows, and the syntax line, because Docker would fetch that.
 func projectDockerfile(t *testing.T, dir string) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(dir, "Dockerfile"))
@@ -139,8 +139,8 @@ func projectDockerfile(t *testing.T, dir string) string {
 }
 
 // TestDockerProjects builds Dockerfiles in the manner of public projects here and with Docker, and
-// compares what is in their last stages then. The images that they stand on and the tools that
-// they call are stand-ins: what those would do is not tried.
+// compares their last stages. Their base images and the tools that they call are stand-ins, so the
+// work of the real tools is not tried.
 func TestDockerProjects(t *testing.T) {
 	t.Parallel()
 	daemon, dir := dockertest.Shared(t), t.TempDir()

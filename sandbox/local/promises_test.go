@@ -27,8 +27,8 @@ import (
 type engineCase struct {
 	name    string
 	options func(t *testing.T) []local.Option
-	// needs has, for features that not every machine has, what the machine must have, in the
-	// words of the table.
+	// needs names the requirement on the machine, in the words of the table, of features that not
+	// every machine has.
 	needs map[string]string
 }
 
@@ -131,19 +131,19 @@ type inside interface {
 	write(t *testing.T, sb *sandbox.Sandbox, path, text string) bool
 	// read returns the text of a file without the space around it.
 	read(t *testing.T, sb *sandbox.Sandbox, path string) string
-	// remember starts what is in memory alone. The function that it returns reports whether a
-	// sandbox has it.
+	// remember makes a state that is in memory alone. The function that it returns reports whether
+	// a sandbox has that state.
 	remember(t *testing.T, sb *sandbox.Sandbox) func(*testing.T, *sandbox.Sandbox) bool
 }
 
-// errUntried means that what happens here shows nothing.
+// errUntried means that the feature cannot be tried here.
 var errUntried = errors.New("not tried")
 
 // refusedByName are the features that are asked for by a call; others are there or not.
 var refusedByName = []string{"commands", "terminals", "pause with memory", "snapshots, forks and file pauses", "memory in snapshots, forks and pauses that outlast the cloud", "volumes", "header rules", "mounts of host directories"}
 
 // check tries a feature and returns whether this engine has it, "yes" or "no". If the feature
-// cannot be tried here, it returns what the engine promises.
+// cannot be tried here, it returns the promise of the engine.
 func (w *promised) check(t *testing.T, p local.Promise) string {
 	t.Helper()
 	answer := func(has bool) string {
@@ -374,8 +374,8 @@ func (w *promised) savedMemory(t *testing.T) (bool, error) {
 	return remembered(t, w.cloud.Create(t, sandbox.WithTemplate(snapshot.ID))), nil
 }
 
-// sharedLayers looks at what a snapshot left in the state directory: directories that
-// sandboxes share, or a file of which each gets a copy.
+// sharedLayers reports whether a snapshot left directories in the state directory, which
+// sandboxes share, or a file, which is copied for each sandbox.
 func (w *promised) sharedLayers(t *testing.T) (bool, error) {
 	if _, err := w.cloud.Create(t).Snapshot(t.Context(), nil); err != nil {
 		return false, err // another promise

@@ -12,12 +12,12 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// table is that of engines.md. Its cells come from what happened when the engines were tried:
+// table is the table of engines.md. Its cells are the results of trying the engines. The command
 //
 //	UPDATE_PROMISES=1 E2BCTL_TEST_ENGINES=1 go test -run TestPromises ./sandbox/local
 //
-// writes those of the columns that this machine can have, once as root and once as an
-// ordinary user, and leaves the others.
+// writes the cells of the columns that this machine can try, and leaves the others. It must be run
+// once as root and once as an ordinary user.
 type table struct {
 	mu               sync.Mutex
 	columns, rows    []string
@@ -102,7 +102,7 @@ func (w *table) setRows(t *testing.T, features []string) {
 	w.reported, w.rows = true, features
 }
 
-// set compares what came of a feature with its cell.
+// set compares the result of trying a feature with its cell.
 func (w *table) set(t *testing.T, row, column, cell string) {
 	t.Helper()
 	w.mu.Lock()

@@ -26,7 +26,7 @@ import (
 const pythonVariable = "LOCAL_TEST_PYTHON"
 
 // TestMachineWithoutPython really takes Python away: commands and files work all the
-// same, and what does not says what to install.
+// same, and the errors of calls that need Python name the package to install.
 func TestMachineWithoutPython(t *testing.T) {
 	t.Parallel()
 	needsFull(t)
@@ -42,7 +42,7 @@ func TestMachineWithoutPython(t *testing.T) {
 	}
 }
 
-// TestMachineWithoutPreparedPython checks that what is missing is said twice: in the
+// TestMachineWithoutPreparedPython checks that a missing package is reported twice: in the
 // default log when the cloud starts, and in the exception of code that needs it.
 func TestMachineWithoutPreparedPython(t *testing.T) {
 	t.Parallel()
@@ -93,7 +93,7 @@ func startOnMachine(t *testing.T, python string) string {
 }
 
 // startWithPython starts a cloud on a machine that has only as much Python as is
-// named, and writes what the default logger and a sandbox say.
+// named, and writes the output of the default logger and of a sandbox.
 func startWithPython(w io.Writer, python string) error {
 	if python == "none" {
 		if err := hidePython(); err != nil {

@@ -32,9 +32,9 @@ func roomOf(t *testing.T, mark string) int {
 	return room
 }
 
-// TestRoomsKilled: a room that is killed takes the running sandboxes with it, which are gone
-// with the reason. There is a new room for the next sandboxes, which has what was paused; the
-// third death within a minute ends the cloud, with its cause.
+// TestRoomsKilled checks that a killed room takes the running sandboxes with it, which are then
+// gone with the reason. A new room takes the next sandboxes and those that were paused. The third
+// death within a minute ends the cloud, with its cause.
 func TestRoomsKilled(t *testing.T) {
 	t.Parallel()
 	ctx, dir := patience.Context(t), t.TempDir()

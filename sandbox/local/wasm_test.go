@@ -87,7 +87,7 @@ func TestWasm(t *testing.T) {
 	}
 }
 
-// TestWasmResults checks what values say of themselves.
+// TestWasmResults checks the formats in which values display themselves.
 func TestWasmResults(t *testing.T) {
 	t.Parallel()
 	sb := wasm(t)
@@ -208,7 +208,7 @@ func TestWasmMissingModule(t *testing.T) {
 	}
 }
 
-// TestWasmRefuses checks that what takes processes is refused by name.
+// TestWasmRefuses checks that calls that need processes are refused by name.
 func TestWasmRefuses(t *testing.T) {
 	t.Parallel()
 	sb := wasm(t)

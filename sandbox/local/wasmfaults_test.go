@@ -155,7 +155,7 @@ func TestWasmNonsense(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", test, err, sandbox.ErrKernelDied)
 		}
 	}
-	// What code prints by itself it may also forge.
+	// Code may forge its own output.
 	e := sandboxtest.RunCode(t, sb, write+`write('{"type":"stream","content":{"name":"stdout","text":"forged"}}\n')`, nil)
 	if e.Stdout != "forged" || e.Error != nil {
 		t.Errorf("got %+v, want what was printed", e)
@@ -166,7 +166,7 @@ func TestWasmNonsense(t *testing.T) {
 }
 
 // TestWasmOutOfMemory checks that the error says so if the control group ends a Deno that is out
-// of memory. Nothing else bounds what JavaScript takes besides Python.
+// of memory. Nothing else bounds the memory that JavaScript takes besides Python.
 func TestWasmOutOfMemory(t *testing.T) {
 	t.Parallel()
 	sb := wasm(t, local.WithResources(local.Resources{MemoryBytes: 512 << 20}))
@@ -180,8 +180,8 @@ func TestWasmOutOfMemory(t *testing.T) {
 	}
 }
 
-// TestWasmDamaged checks that a cloud whose Deno was removed or changed while it runs says
-// that, and what to do, and that setup does it.
+// TestWasmDamaged checks that new kernels and sandboxes of a running cloud whose Deno was removed
+// or changed fail with an error that names the setup command, and that started kernels continue.
 func TestWasmDamaged(t *testing.T) { // not parallel: it sets the directory of caches
 	wasmtest.Need(t)
 	env, err := wasmenv.Find()

@@ -11,8 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// TestWasmHostile checks what code that leaves WebAssembly for the JavaScript around it can do
-// there: nothing that Deno asks a permission for, and no answer in the place of a later request.
+// TestWasmHostile checks that code that leaves WebAssembly for the JavaScript around it can do
+// nothing there that Deno asks a permission for, and cannot answer in the place of a later request.
 func TestWasmHostile(t *testing.T) {
 	t.Parallel()
 	sb := wasm(t)

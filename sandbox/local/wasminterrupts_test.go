@@ -12,7 +12,7 @@ import (
 )
 
 // TestWasmHeedless checks that code which heeds no interrupt is ended by a later one, whichever
-// way these are sent, and that both the call and the next one say what becomes of the variables.
+// way these are sent, and that both the call and the next one report that the variables are lost.
 func TestWasmHeedless(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t, wasmOptions(t)...)
@@ -28,7 +28,7 @@ func TestWasmHeedless(t *testing.T) {
 		if err := cutOff(t, sb, test.code); !strings.Contains(err.Error(), "variables are lost") {
 			t.Errorf("%s: got %v, want that the variables may be lost", test.code, err)
 		}
-		// Over HTTP nobody says what became of earlier code.
+		// Over HTTP there is no report about earlier code.
 		_, err := sb.RunCode(t.Context(), "y = 1", nil)
 		if test.transport == sandbox.CodeTransportWebsocket && (!errors.Is(err, sandbox.ErrKernelRestarted) || !strings.Contains(err.Error(), "nothing else stops code")) {
 			t.Errorf("%s: the next call: got %v, want %v and why", test.code, err, sandbox.ErrKernelRestarted)

@@ -38,8 +38,8 @@ func (code) remember(t *testing.T, sb *sandbox.Sandbox) func(*testing.T, *sandbo
 	}
 }
 
-// wasmTries are those of any engine, but for the ones that take a command, and the limits, which
-// raise exceptions.
+// wasmTries returns the tries of any engine, except for those that take a command, and those of the
+// limits, which raise exceptions.
 func (w *promised) wasmTries() map[string]func(*testing.T) (bool, error) {
 	tries := maps.Clone(w.tries())
 	for _, feature := range []string{

@@ -69,9 +69,9 @@ func (c *Cloud) Create(t testing.TB, opts ...sandbox.CreateOption) *sandbox.Sand
 	return sb
 }
 
-// Run runs a command in sb. It returns what the command printed on stdout without the newlines at
-// the end, as $(…) of a shell does. It fails t at once if the command fails, with what it printed
-// on stderr. Like t.Fatal, Run must be called from the goroutine of t.
+// Run runs a command in sb. It returns the command's stdout without the newlines at the end, as
+// $(…) of a shell does. If the command fails, Run fails t at once with the command's stderr.
+// Like t.Fatal, Run must be called from the goroutine of t.
 func Run(t testing.TB, sb *sandbox.Sandbox, command string) string {
 	t.Helper()
 	result, err := sb.Commands.Run(t.Context(), command, nil)

@@ -175,7 +175,7 @@ func TestBuild(t *testing.T) {
 	})
 }
 
-// What is wrong on this machine is found before anything is asked for.
+// TestBuildRefuses checks that mistakes that this machine can find are errors before any request.
 func TestBuildRefuses(t *testing.T) {
 	t.Parallel()
 	dir := tree(t, map[string]string{"a": "a"})
@@ -284,7 +284,8 @@ func TestBuildSurvivesAnOutage(t *testing.T) {
 	}
 }
 
-// A build cannot be stopped, so the caller is told that it goes on, and may wait again.
+// TestBuildIsGivenUp checks that the error of a cancelled wait says that the build, which cannot
+// be stopped, continues, and that the caller may wait again.
 func TestBuildIsGivenUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -7,7 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Check says all that is wrong with a Dockerfile, with the lines, and what would be left out.
+// TestCheck checks that Check reports all mistakes of a Dockerfile with their lines, and the parts
+// that a build would leave out.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	dir := tree(t, map[string]string{"a": "a"})

@@ -62,8 +62,8 @@ func TestCopyWithoutMatch(t *testing.T) {
 	}
 }
 
-// Each match of a pattern goes into the target by its last name, and of directories what is
-// in them: the archive is laid out so that every service puts it there.
+// TestCopyPatterns checks that each matching file of a pattern goes into the target by its last
+// name, and each matching directory's content. The archive has these paths for every service.
 func TestCopyPatterns(t *testing.T) {
 	t.Parallel()
 	dir := tree(t, map[string]string{

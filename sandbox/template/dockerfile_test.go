@@ -82,8 +82,8 @@ func TestDockerfile(t *testing.T) {
 	}
 }
 
-// mistakes are Dockerfiles that Docker refuses, too, with what the error has. What only is
-// refused here is in README.md.
+// mistakes are Dockerfiles that Docker refuses, too, with a part of the error. README.md lists
+// those that only this package refuses.
 var mistakes = map[string]string{
 	"":                                     "no instructions",
 	"RUN x":                                "no FROM",

@@ -268,8 +268,8 @@ func TestPack(t *testing.T) {
 	}
 }
 
-// What .dockerignore names is left out as Docker leaves it out: the first cases are those of
-// its documentation.
+// TestDockerignore checks that the same files are left out for .dockerignore as by Docker. The
+// first cases are those of its documentation.
 func TestDockerignore(t *testing.T) {
 	t.Parallel()
 	dir := tree(t, map[string]string{

@@ -12,8 +12,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestProjects checks Dockerfiles in the manner of public projects: they are read whole, all that
-// they copy is found, and what is left out or refused is told with its line.
+// TestProjects checks Dockerfiles in the manner of public projects: they are read whole, all files
+// that they copy are found, and parts that are left out or refused are reported with their lines.
 func TestProjects(t *testing.T) {
 	t.Parallel()
 	archive, err := txtar.ParseFile(filepath.Join("testdata", "projects.txtar"))

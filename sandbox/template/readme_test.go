@@ -19,11 +19,11 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// difference is a row of the README's table of what is refused.
+// difference is a row of the README's table of refused instructions.
 type difference struct {
 	text string // a Dockerfile
-	says string // what its error has
-	last int    // its last line, which the error is about
+	says string // a part of its error
+	last int    // its last line, which the error names
 }
 
 // whole returns the Dockerfile with the text of its here-document.

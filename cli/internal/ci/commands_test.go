@@ -94,7 +94,7 @@ func FuzzInert(f *testing.F) {
 	})
 }
 
-// Everyday text stays what it is.
+// TestInertLeavesTheRest checks that everyday text stays unchanged.
 func TestInertLeavesTheRest(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer

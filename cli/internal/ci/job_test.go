@@ -86,7 +86,8 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// Two runs never get one label, whatever characters are in their IDs.
+// TestStrangeValuesStayDifferent checks that two runs get different labels, whatever characters
+// are in their IDs.
 func TestStrangeValuesStayDifferent(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("é", maxLabel)

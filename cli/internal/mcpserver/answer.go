@@ -54,7 +54,7 @@ const (
 	maxNote     = 4 << 10     // bytes of a line of the server
 	maxMedia    = 40          // pictures and links
 	maxPictures = 8 << 20     // bytes of all pictures
-	maxTexts    = 8 * maxText // bytes of which the answer shows the head and the tail
+	maxTexts    = 8 * maxText // bytes of collected text; the answer shows its head and its tail
 )
 
 func (a *answer) result() *sdk.CallToolResult {

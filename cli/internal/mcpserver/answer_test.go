@@ -13,7 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// What a sandbox prints reaches the model as text, whatever it contains.
+// TestPlain checks that output of a sandbox reaches the model as text, whatever it contains.
 func TestPlain(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// Whatever a command does to the shell, its end is found, and the commands after it are answered.
+// TestHostileShell checks that the end of a command is found, and that later commands are
+// answered, whatever the command does to the shell.
 func TestHostileShell(t *testing.T) {
 	t.Parallel()
 	c := serve(t, nil).connect(t, roundTrips, nil)

@@ -18,7 +18,7 @@ import (
 
 const ping = `{"jsonrpc":"2.0","id":7,"method":"ping"}`
 
-// checked returns what the library reads of a client's lines, and the answers to those that are no messages.
+// checked returns the lines of a client that the library reads, and the answers to those that are no messages.
 func checked(t *testing.T, lines string) (messages, answers string) {
 	t.Helper()
 	var out strings.Builder

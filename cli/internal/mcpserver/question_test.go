@@ -31,7 +31,7 @@ func TestAskBeforeHosts(t *testing.T) {
 				}
 				return &sdk.ElicitResult{Action: "decline"}, nil
 			}})
-			// The names exist nowhere. Which are looked up at all shows what was allowed.
+			// The names exist nowhere. Only an allowed one is looked up.
 			a := c.works(t, "bash", args{"command": "for host in yes.example no.example; do curl -sf --max-time 20 http://$host/; done; echo done"})
 			if a.text != "done" || !strings.Contains(a.notes, "no.example:80 could not be reached: nobody allowed it") || strings.Contains(a.notes, "yes.example") {
 				t.Errorf("got %q with %q, want the host that the user refused", a.text, a.notes)
@@ -54,7 +54,7 @@ func TestNobodyToAsk(t *testing.T) {
 	}
 }
 
-// An answer to a question that nobody asked does nothing.
+// TestForgedAnswer checks that an answer to a question that was not asked has no effect.
 func TestForgedAnswer(t *testing.T) {
 	t.Parallel()
 	c := serve(t, nil).connect(t, roundTrips, nil)

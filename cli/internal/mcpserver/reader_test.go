@@ -67,7 +67,7 @@ func TestClientThatDies(t *testing.T) {
 						t.Errorf("got %q, want the answer", answer)
 					}
 				}
-				_ = patience.Receive(t, "the session ends", served) // with an error if it wrote to nobody
+				_ = patience.Receive(t, "the session ends", served) // with an error if it wrote to a closed pipe
 				reader.Close()
 			})
 		}

@@ -18,7 +18,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// A client that names a sandbox goes on with it, in whatever session and over whatever transport.
+// TestAnotherClientGoesOn checks that a client that names a sandbox continues in it, in any
+// session and over any transport.
 func TestAnotherClientGoesOn(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil)
@@ -148,7 +149,8 @@ func TestNoSandbox(t *testing.T) {
 	c.works(t, "bash", args{"command": "ls"})
 }
 
-// A sandbox that nothing uses ends, with what the server has of it, and one that ended is replaced.
+// TestSandboxesEnd checks that an unused sandbox ends, that the server then drops all state of
+// it, and that a sandbox that ended is replaced.
 func TestSandboxesEnd(t *testing.T) {
 	t.Parallel()
 	cloud := sandboxtest.New(t)
@@ -223,7 +225,8 @@ func TestCheckpoint(t *testing.T) {
 	}
 }
 
-// The HTTP server serves whoever has the token, and no page in a browser.
+// TestDoorOverHTTP checks that the HTTP server serves clients with the token, and no page in a
+// browser.
 func TestDoorOverHTTP(t *testing.T) {
 	t.Parallel()
 	s := serve(t, nil)

@@ -202,7 +202,7 @@ func TestMuchOutput(t *testing.T) {
 	}
 }
 
-// A cancelled call ends what it began, and leaves the sandbox to others.
+// TestCancelledCall checks that a cancelled call ends its own work, and leaves the sandbox to others.
 func TestCancelledCall(t *testing.T) {
 	t.Parallel()
 	c := serve(t, nil).connect(t, roundTrips, nil)

@@ -16,7 +16,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// Whatever git ignores is ignored, and nothing else.
+// TestIgnoresAsGitDoes checks that the same files are ignored as by git.
 func TestIgnoresAsGitDoes(t *testing.T) {
 	t.Parallel()
 	git, err := exec.LookPath("git")

@@ -109,7 +109,7 @@ func TestBadCollectors(t *testing.T) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			<-r.Context().Done()
 		}),
-		"silent": func(t *testing.T) dialer { // nobody reads from the connection
+		"silent": func(t *testing.T) dialer { // nothing reads from the connection
 			return func(context.Context, string, string) (net.Conn, error) { ours, _ := net.Pipe(); return ours, nil }
 		},
 		"down": func(t *testing.T) dialer {

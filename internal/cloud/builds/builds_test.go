@@ -250,7 +250,8 @@ func TestSameSteps(t *testing.T) {
 	}
 }
 
-// A build is given up when a newer one has its tag, and when its template is deleted.
+// TestGivenUp checks that a build is cancelled when a newer one has its tag, and when its
+// template is deleted.
 func TestGivenUp(t *testing.T) {
 	t.Parallel()
 	w := newWorld()

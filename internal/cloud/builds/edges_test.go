@@ -18,7 +18,7 @@ import (
 )
 
 // TestRequestsSupersedeOnlyWhatWaits checks that a request supersedes only builds that wait for
-// their start: running ones go on, and ready ones stay.
+// their start: running ones continue, and ready ones stay.
 func TestRequestsSupersedeOnlyWhatWaits(t *testing.T) {
 	t.Parallel()
 	w := newWorld()

@@ -62,8 +62,8 @@ func (g *Group) byNumber(t *testing.T) {
 	g.leader = nil
 }
 
-// TestGroupOutlivesLeader: Signal still reaches what the leader left behind, and
-// afterwards reaches nothing.
+// TestGroupOutlivesLeader checks that Signal still reaches the processes that the
+// leader left behind, and nothing after their end.
 func TestGroupOutlivesLeader(t *testing.T) {
 	reap(t)
 	for name, prepare := range map[string]func(*Group){

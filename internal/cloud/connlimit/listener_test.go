@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // server is a real server behind a listener. Requests to /known are admitted, and
 // so are those to /hang, which are served until hung is closed, and to /upgrade,
-// which hands the connection to nobody. Other paths are not admitted.
+// which takes over the connection and never uses it. Other paths are not admitted.
 type server struct {
 	address string
 	hanging chan struct{} // receives one value for each request that hangs or is upgraded

@@ -110,8 +110,8 @@ func TestAnswersToErrors(t *testing.T) {
 	}
 }
 
-// TestLoggedErrors checks that the log has the failures of this program, for which somebody has to
-// look at it, and no others.
+// TestLoggedErrors checks that the log has the failures of this program, which a person has to
+// look at, and no others.
 func TestLoggedErrors(t *testing.T) {
 	t.Parallel()
 	gone, cancel := context.WithCancel(t.Context())

@@ -152,7 +152,7 @@ func TestReasons(t *testing.T) {
 	s.fakes.Fake(ids["died"]).Die(errors.New("no envd"))
 	for reason, id := range ids {
 		for resp, _ := s.do(t, "GET", "/sandboxes/"+id, ""); resp.StatusCode == 200; resp, _ = s.do(t, "GET", "/sandboxes/"+id, "") {
-			continue // it is about to end
+			continue // it will end soon
 		}
 		for _, call := range []struct{ method, path, body string }{
 			{"GET", "/sandboxes/%s", ``},

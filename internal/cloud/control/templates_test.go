@@ -178,7 +178,7 @@ func TestBuildAnswersAreWhole(t *testing.T) {
 	}
 }
 
-// TestDeletedTemplateEndsItsBuilds checks that a build of a deleted template does not go on.
+// TestDeletedTemplateEndsItsBuilds checks that a build of a deleted template does not continue.
 func TestDeletedTemplateEndsItsBuilds(t *testing.T) {
 	t.Parallel()
 	st := store.Temporary(t.TempDir())

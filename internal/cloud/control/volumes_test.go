@@ -277,7 +277,7 @@ func linuxOnly(t *testing.T) {
 
 // TestVolumeTransfers checks that a large file is not held in memory, and that a
 // volume is not deleted while its files are being copied.
-func TestVolumeTransfers(t *testing.T) { //nolint:paralleltest // it measures memory, and what others allocate would count
+func TestVolumeTransfers(t *testing.T) { //nolint:paralleltest // it measures memory, and that of other tests would count
 	linuxOnly(t)
 	s := start(t)
 	id, token := s.createVolume(t, "data")

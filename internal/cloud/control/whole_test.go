@@ -190,8 +190,8 @@ func TestContentErrors(t *testing.T) {
 	}
 }
 
-// Each error about a secret or a volume has an answer that names it, and what else fails is
-// passed on.
+// TestErrorsOfSecretsAndVolumes checks that each error about a secret or a volume has an answer
+// that names it, and that other errors are passed on.
 func TestErrorsOfSecretsAndVolumes(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
@@ -251,8 +251,8 @@ func TestUUIDs(t *testing.T) {
 	}
 }
 
-// What a file of a volume holds is not for a browser to guess, and whatever was answered of a
-// volume, it is free again.
+// TestAnswersOfContent checks that a browser may not guess the type of a volume's file, and that
+// a volume is no longer in use after any answer.
 func TestAnswersOfContent(t *testing.T) {
 	t.Parallel()
 	linuxOnly(t)

@@ -276,7 +276,7 @@ func TestWakeOfGoneClient(t *testing.T) {
 	rt.ServeHTTP(w, r)
 }
 
-// TestDialEndsWithSandbox checks that the wait for a server that is about to listen ends with the
+// TestDialEndsWithSandbox checks that the wait for a server that will listen soon ends with the
 // sandbox, and says so.
 func TestDialEndsWithSandbox(t *testing.T) {
 	t.Parallel()

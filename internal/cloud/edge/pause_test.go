@@ -241,7 +241,7 @@ func refuseWake(err error) func(context.Context, string) error {
 	return func(context.Context, string) error { return fmt.Errorf("lifecycle: %w", err) }
 }
 
-// waker is a Wake whose callers wait until it is told to go on.
+// waker is a Wake whose callers wait until the test lets them continue.
 type waker struct {
 	waiting chan context.Context
 	resume  chan struct{}

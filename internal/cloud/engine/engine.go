@@ -3,8 +3,8 @@
 //
 // The engines are the packages below it: room isolates with namespaces, docker with
 // containers, and gvisor and wasm run a kernel in user space and WebAssembly in a room.
-// link has what they share about connections and the freeze, and tunnel carries the
-// connections of a container over one stream. guest describes a sandbox
+// link has the code that they share for connections and the freeze, and tunnel carries
+// the connections of a container over one stream. guest describes a sandbox
 // for both the server and the sandbox itself. For tests, enginetest decides whether those
 // of an engine run, and refusetest makes the kernel refuse calls.
 package engine

@@ -8,7 +8,7 @@ import "fmt"
 // errors.Is matches a *LackError with the same feature and without a reason.
 type LackError struct {
 	Feature Feature
-	Why     error // the reason, and what to do about it
+	Why     error // the reason, and the remedy
 }
 
 func (e *LackError) Error() string {

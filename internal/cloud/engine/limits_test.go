@@ -6,8 +6,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestWithin checks that no limit is above those of the container, of which the kernel would
-// refuse the one and never reach the other.
+// TestWithin checks that no limit is above those of the container: the kernel would refuse the
+// limit, or the sandbox would never reach it.
 func TestWithin(t *testing.T) {
 	t.Parallel()
 	two := min(2, float64(processors))

@@ -111,8 +111,8 @@ func TestTagIsBounded(t *testing.T) {
 	d.run(t, longest)
 }
 
-// TestThousandAtOnce runs a thousand processes at the same time, none of which
-// blocks a thread, and ends them by closing their input.
+// TestThousandAtOnce runs a thousand processes at the same time, without a blocked
+// thread for each, and ends them by closing their input.
 func TestThousandAtOnce(t *testing.T) {
 	t.Parallel()
 	d := serve(t)

@@ -115,7 +115,7 @@ func TestRefusedWatchers(t *testing.T) {
 	}
 }
 
-// TestKeptEventsGo checks that events that nobody fetched are kept no longer than their watcher.
+// TestKeptEventsGo checks that events that were not fetched are kept no longer than their watcher.
 func TestKeptEventsGo(t *testing.T) {
 	t.Parallel()
 	d := serve(t)
@@ -128,8 +128,8 @@ func TestKeptEventsGo(t *testing.T) {
 	patience.Until(t, "no event to be kept", func() bool { return d.server.watchers.kept.Load() == 0 })
 }
 
-// TestWatchIsBounded checks the number of directories of a watch and of files that it remembers, and
-// that it forgets what is below a directory that has moved.
+// TestWatchIsBounded checks the bounds of the directories and of the remembered files of a watch, and
+// that it forgets files below a directory that has moved.
 func TestWatchIsBounded(t *testing.T) {
 	t.Parallel()
 	d := serve(t)

@@ -347,7 +347,7 @@ func TestCutUpload(t *testing.T) {
 			fmt.Fprintf(conn, "POST /files?path=%s HTTP/1.1\r\nHost: x\r\nContent-Type: application/octet-stream\r\nContent-Length: %d\r\n\r\n%s",
 				name, size+1, strings.Repeat("n", size))
 			must.Do(t, conn.(*net.TCPConn).CloseWrite())
-			answer, err := io.ReadAll(conn) // the server has given up when it closes
+			answer, err := io.ReadAll(conn) // the server closes it when it no longer waits
 			if err != nil || !bytes.Contains(answer, []byte("400 Bad Request")) {
 				t.Errorf("%d bytes to %s: %s, %v, want %q in it and no error", size, name, answer, err, []byte("400 Bad Request"))
 			}

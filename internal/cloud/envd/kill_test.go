@@ -13,7 +13,7 @@ import (
 )
 
 // TestKillAnswersAtTheEnd: after the answer the process has gone, is not listed
-// and cannot be killed again, whether or not somebody reads its output.
+// and cannot be killed again, whether or not a client reads its output.
 func TestKillAnswersAtTheEnd(t *testing.T) {
 	t.Parallel()
 	d := serve(t)

@@ -69,7 +69,7 @@ func TestCutMessages(t *testing.T) {
 	must.Is(t, cutConn{&fakeConn{receive: io.EOF}}.Receive(nil), io.EOF)
 }
 
-// TestLegacyWatch checks that only old clients get events without what would stop them.
+// TestLegacyWatch checks that only old clients get events without the fields that would stop them.
 func TestLegacyWatch(t *testing.T) {
 	t.Parallel()
 	for agent, legacy := range map[string]bool{"connect-python": true, "connect-python/0.4": false, "": false} {

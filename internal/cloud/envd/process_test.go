@@ -572,7 +572,7 @@ func TestKeepaliveInterval(t *testing.T) {
 	}
 }
 
-// TestCloseEndsEverything closes envd while a process runs, and nobody reads its output.
+// TestCloseEndsEverything closes envd while a process runs whose output no client reads.
 func TestCloseEndsEverything(t *testing.T) {
 	t.Parallel()
 	d := serve(t)

@@ -19,8 +19,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
-// TestUploadToPipe: an upload to a pipe reaches its reader; a pipe that nobody reads is
-// refused, and neither becomes a regular file or changes its owner.
+// TestUploadToPipe checks that an upload to a pipe reaches its reader, and that a pipe without
+// a reader is refused. Neither pipe becomes a regular file or changes its owner.
 func TestUploadToPipe(t *testing.T) {
 	t.Parallel()
 	d := serve(t)

@@ -13,7 +13,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// Input that was given up, because the process did not read, does not keep later input out.
+// TestInputAfterOneThatWasGivenUp checks that input whose write was cancelled, because the process
+// did not read, does not keep later input out.
 func TestInputAfterOneThatWasGivenUp(t *testing.T) {
 	t.Parallel()
 	r, w, err := os.Pipe()
@@ -40,7 +41,7 @@ func TestInputAfterOneThatWasGivenUp(t *testing.T) {
 	if err := in.write(t.Context(), []byte("next")); err != nil {
 		t.Errorf("the next input: %v", err)
 	}
-	// One more finds the bound as if nothing had been given up.
+	// One more finds the bound as if no write had been cancelled.
 	if err := in.write(t.Context(), full); err != nil {
 		t.Errorf("a large one after it: %v", err)
 	}

@@ -70,7 +70,7 @@ func TestWatch(t *testing.T) {
 		"below, flat": {false, func(t *testing.T, d *daemon) { put(t, d.home+"/sub/x", "") }, nil},
 		"below, deep": {true, func(t *testing.T, d *daemon) { put(t, d.home+"/sub/x", "") }, []string{"CREATE sub/x"}},
 		"new tree": {true, func(t *testing.T, d *daemon) {
-			// Made elsewhere, so that nobody sees it happen.
+			// Made elsewhere, so that no watcher sees the steps.
 			must.Do(t, os.MkdirAll(d.home+"-else/n1/n2", 0o755))
 			put(t, d.home+"-else/n1/n2/q", "")
 			_ = os.Rename(d.home+"-else/n1", d.home+"/n1")
@@ -90,7 +90,7 @@ func TestWatch(t *testing.T) {
 			w := d.watch(t, &filesystem.WatchDirRequest{Recursive: test.recursive})
 			test.do(t, d)
 			put(t, d.home+"/end", "")
-			// The kernel merges equal events that nobody has read yet.
+			// The kernel merges equal events that have not been read yet.
 			if diff := cmp.Diff(test.want, slices.Compact(w.until(t, "end"))); diff != "" {
 				t.Errorf("events (-want +got):\n%s", diff)
 			}

@@ -92,7 +92,8 @@ type failing struct{}
 
 func (failing) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
 
-// A command that is given up ends, and a command that was started runs on.
+// TestEnds checks that a command whose call is cancelled ends, and that a started command
+// continues.
 func TestEnds(t *testing.T) {
 	t.Parallel()
 	client, daemon, home := serve(t)

@@ -120,8 +120,8 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// TestTidying checks that a setup removes old versions that nobody uses and what was left by
-// setups that were killed, but neither what is in use nor what another setup is making.
+// TestTidying checks that a setup removes old unused versions and the files that killed setups
+// left behind. It removes neither a version in use nor one that another setup is making.
 func TestTidying(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	version, err := home()
@@ -139,7 +139,7 @@ func TestTidying(t *testing.T) {
 	place("making-killed", 2*day)
 	used := place("used", 31*day)
 	used.NoteUse()
-	own := place("own", 31*day) // as if somebody named it with --runsc
+	own := place("own", 31*day) // as if a user named it with --runsc
 	own.dir = ""
 	own.NoteUse()
 

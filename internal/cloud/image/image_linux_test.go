@@ -470,7 +470,7 @@ func TestDamaged(t *testing.T) {
 	must.Do(t, err)
 	text := tarOf(t, "b", strings.Repeat("b", 100_000))
 	changed := bytes.Clone(text)
-	changed[len(changed)-1] ^= 1 // in the end of a tar, which nobody reads
+	changed[len(changed)-1] ^= 1 // in the end of a tar, which is never read
 	lying := compressed{plain, v1.Hash{Algorithm: "sha256", Hex: strings.Repeat("0", 64)}}
 	for name, tt := range map[string]struct {
 		image v1.Image
@@ -531,7 +531,7 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// TestStalled: a pull from a registry that stalls ends when the caller gives up.
+// TestStalled checks that a pull from a registry that stalls ends when its caller cancels it.
 func TestStalled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

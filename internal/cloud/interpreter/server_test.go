@@ -184,7 +184,7 @@ func TestExecute(t *testing.T) {
 	}
 }
 
-// The default kernel starts when a client shows that it is about to run code, and
+// The default kernel starts when a client shows that it will run code, and
 // not earlier: a sandbox without a kernel is small.
 func TestDefaultKernelStarts(t *testing.T) {
 	t.Parallel()

@@ -16,7 +16,8 @@ import (
 // since311 matches names that only Python 3.11 and newer have.
 var since311 = regexp.MustCompile(`ExceptionGroup|add_note`)
 
-// The harm that cells do to themselves is reported, and the kernel goes on.
+// TestCellsThatBreakThings checks that cells that break their own interpreter get an error, and
+// that the kernel continues.
 func TestCellsThatBreakThings(t *testing.T) {
 	t.Parallel()
 	s := attach(t, newKernel(t, richPython(t)))

@@ -156,7 +156,8 @@ func TestQuestionsHaveOneAnswer(t *testing.T) {
 	}
 }
 
-// Text that is cut between any two bytes is whole again, and what is no text is replaced.
+// TestDecoderOfCutText checks that text that is cut between any two bytes is whole again, and
+// that bytes that are no text are replaced.
 func TestDecoderOfCutText(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

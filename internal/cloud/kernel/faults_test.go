@@ -118,7 +118,7 @@ finally: threading.Thread.start = start`)
 		if o := s.wait(r); err != nil || o.reply.Name != "KeyboardInterrupt" {
 			t.Errorf("without threads: error %v, reply %+v, want a %s", err, o.reply, "KeyboardInterrupt")
 		}
-		// A signal that has had its effect is not sent again: the code after it goes on.
+		// A signal that has had its effect is not sent again: the code after it continues.
 		r = s.submit("try:\n    print('begun', flush=True); time.sleep(600)\nexcept KeyboardInterrupt:\n    end = time.time() + 0.5\n    while time.time() < end: pass\n    print('whole')")
 		s.started(r, "begun")
 		k.Interrupt()

@@ -14,7 +14,7 @@ import (
 )
 
 // A thread that asks a question after its cell has ended is told at once that
-// nobody answers: otherwise the next question would wait behind it for ever.
+// there is no answer: otherwise the next question would wait behind it for ever.
 func TestQuestionAfterTheEnd(t *testing.T) {
 	t.Parallel()
 	engines(t, func(t *testing.T, python string) {

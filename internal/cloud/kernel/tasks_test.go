@@ -159,7 +159,8 @@ func TestCellsThatRunALoop(t *testing.T) {
 	})
 }
 
-// A question of code between cells fails at once: nobody would answer it.
+// TestNoInputBetweenCells checks that a question of code between cells fails at once: no client
+// would answer it.
 func TestNoInputBetweenCells(t *testing.T) {
 	t.Parallel()
 	engines(t, func(t *testing.T, python string) {
@@ -180,7 +181,7 @@ func TestNoInputBetweenCells(t *testing.T) {
 }
 
 // A callback that does not return keeps a request waiting. An interrupt ends both, and the loop
-// goes on.
+// continues.
 func TestInterruptOfATaskBetweenCells(t *testing.T) {
 	t.Parallel()
 	engines(t, func(t *testing.T, python string) {

@@ -15,8 +15,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestDiskFails checks that nothing is left of a layer at whichever change of the store the disk
-// fails, and that the same works when the disk does.
+// TestDiskFails makes the disk fail at each change of the store. It checks that nothing is left of
+// the layer, and that the same call succeeds when the disk works again.
 func TestDiskFails(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -12,7 +12,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// Where nothing outlives the server, its end takes no copies of files that nobody would have.
+// TestCloseOfStoreThatIsNotDurable checks that a server whose store ends with it saves no
+// sandboxes at its end.
 func TestCloseOfStoreThatIsNotDurable(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)

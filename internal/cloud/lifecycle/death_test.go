@@ -125,8 +125,8 @@ func TestDeathOfPauseWithoutRoom(t *testing.T) {
 	}
 }
 
-// TestDeathOfPause checks the reason of a sandbox that can neither be paused nor run on: it is
-// the error of the pause, in few words.
+// TestDeathOfPause checks the reason for the end of a sandbox that can neither be paused nor
+// continue: it is the error of the pause, shortened.
 func TestDeathOfPause(t *testing.T) {
 	t.Parallel()
 	for _, long := range []bool{false, true} {

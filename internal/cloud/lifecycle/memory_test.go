@@ -373,7 +373,7 @@ func TestOtherMachine(t *testing.T) {
 	v.end(t)
 }
 
-// TestMemoryOfSnapshots checks that sandboxes made from another one go on with its memory,
+// TestMemoryOfSnapshots checks that sandboxes made from another one continue with its memory,
 // unless they are requested without it, and that several begin with the same memory at once.
 func TestMemoryOfSnapshots(t *testing.T) {
 	t.Parallel()

@@ -291,7 +291,7 @@ func TestCloseCutsTransitionsShort(t *testing.T) {
 	}
 }
 
-// TestStoreFails checks that sandboxes go on when the store fails: one that could not be
+// TestStoreFails checks that sandboxes continue when the store fails: one that could not be
 // paused runs, and one that could not be killed can be killed later.
 func TestStoreFails(t *testing.T) {
 	t.Parallel()

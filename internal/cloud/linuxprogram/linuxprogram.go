@@ -1,8 +1,8 @@
 // Package linuxprogram provides the first process of containers that cannot run the program of
 // the server. That program may be for another system, for another processor than the daemon's,
 // or linked to libraries that a container may lack. Release builds contain the packed program.
-// Other builds compile it once, with the Go of this machine, from the sources of which they
-// were built. Package contained is its main function.
+// Other builds compile it once, with the Go of this machine, from their own sources.
+// Package contained is its main function.
 package linuxprogram
 
 import (

@@ -115,8 +115,8 @@ func TestNone(t *testing.T) {
 	}
 }
 
-// TestPacked checks that what a release carries is unpacked once, whoever needs it first, and
-// that versions which nobody uses go.
+// TestPacked checks that the program in a release is unpacked once, also if several callers need
+// it at the same time, and that unused versions are removed.
 func TestPacked(t *testing.T) {
 	dir := cache(t)
 	old, young, left := filepath.Join(dir, "old-amd64", name), filepath.Join(dir, "young-amd64", name), filepath.Join(dir, "making-1", name)

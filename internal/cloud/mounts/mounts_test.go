@@ -16,7 +16,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// tree makes a directory with what is inside and outside of what is allowed.
+// tree makes a directory with files inside and outside of an allowed directory, in.
 func tree(t *testing.T) string {
 	t.Helper()
 	top := t.TempDir()
@@ -92,7 +92,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// What was opened stays the same, whatever takes its name.
+// TestRenamed checks that a set keeps the directories that it opened, even if their names later
+// lead to others.
 func TestRenamed(t *testing.T) {
 	t.Parallel()
 	top := tree(t)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestCheckTarget checks where something can be mounted, for clients and for whoever starts the
-// cloud.
+// TestCheckTarget checks the paths at which clients, and the user who starts the cloud, can mount a
+// directory.
 func TestCheckTarget(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

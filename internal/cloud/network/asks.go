@@ -44,9 +44,9 @@ type Question struct {
 	Target
 }
 
-// Asks has the questions about what one sandbox may reach, and their answers, which hold for as
-// long as the sandbox lives. It also knows which addresses stand for names in that sandbox. The
-// zero value has none of them. It is safe for concurrent use.
+// Asks holds the questions about the targets that one sandbox may reach, and their answers, which
+// apply for as long as the sandbox lives. It also holds the addresses that stand for names in that
+// sandbox. The zero value is empty. Asks is safe for concurrent use.
 type Asks struct {
 	standIns standIns
 

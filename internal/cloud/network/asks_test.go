@@ -356,7 +356,8 @@ func TestAskFunction(t *testing.T) {
 	})
 }
 
-// Rules that allow hosts without naming them have somebody asked about those; others stay.
+// TestAskingOtherwise checks that hosts that the rules allow without naming them then need an
+// answer. Hosts that the rules deny stay denied.
 func TestAskingOtherwise(t *testing.T) {
 	t.Parallel()
 	parse := func(internet bool, deny ...string) *Rules {

@@ -283,7 +283,7 @@ func TestFirstMessageIsBounded(t *testing.T) {
 }
 
 // TestFirstMessageLeavesTheConnection checks that waiting for a first message stops when the
-// connection is given up, and that bytes after the message have no deadline.
+// connection is cancelled, and that bytes after the message have no deadline.
 func TestFirstMessageLeavesTheConnection(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -343,7 +343,7 @@ func TestJoinEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// TestJoinWaitsForBothDirections checks that either direction may go on after the other has
+// TestJoinWaitsForBothDirections checks that either direction may continue after the other has
 // ended.
 func TestJoinWaitsForBothDirections(t *testing.T) {
 	t.Parallel()
@@ -385,8 +385,8 @@ func TestUnreadableMessageEndsTheConnection(t *testing.T) {
 	})
 }
 
-// TestSilentProxyIsGivenUp checks that a proxy that does not answer is given up when the
-// connection is, which then ends.
+// TestSilentProxyIsGivenUp checks that a cancelled dial through a proxy that does not answer ends
+// at once, with its connection.
 func TestSilentProxyIsGivenUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -294,7 +294,7 @@ func TestConnect(t *testing.T) {
 	}
 }
 
-// TestConnectRefuses checks that a silent client is given up when the sandbox ends, and
+// TestConnectRefuses checks that the wait for a silent client ends with the sandbox, and
 // that an invalid host name is never looked up.
 func TestConnectRefuses(t *testing.T) {
 	t.Parallel()

@@ -299,8 +299,9 @@ func TestEgressProxyFails(t *testing.T) {
 	}
 }
 
-// What a proxy does not connect to is told once for each target, because programs inside learn no
-// reason. Denials, successes and connections whose client has gone are no failures.
+// TestEgressProxyFailureIsTold checks that a failure of a proxy is reported once for each target,
+// because programs inside learn no reason. Denials, successes and connections whose client has
+// gone are no failures.
 func TestEgressProxyFailureIsTold(t *testing.T) {
 	t.Parallel()
 	p := &proxyServer{http: true, fails: "refuse"}

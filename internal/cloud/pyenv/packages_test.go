@@ -51,8 +51,8 @@ func TestFullList(t *testing.T) {
 	}
 }
 
-// Code that runs in the service's template runs with the default packages too, so what both
-// lists hold has one version.
+// TestDefaultHasTheVersionsOfTheTemplate checks that packages of both lists have one version: code
+// that runs in the service's template runs with the default packages too.
 func TestDefaultHasTheVersionsOfTheTemplate(t *testing.T) {
 	t.Parallel()
 	for minor := 9; minor <= 14; minor++ {

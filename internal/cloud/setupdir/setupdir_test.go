@@ -54,7 +54,7 @@ func checkLeft(t *testing.T, cache string, want ...string) {
 	}
 }
 
-// TestUnused checks that Make removes only what nobody uses and no setup makes any longer.
+// TestUnused checks that Make removes only directories that are neither in use nor being made.
 func TestUnused(t *testing.T) {
 	t.Parallel()
 	cache := t.TempDir()
@@ -76,8 +76,8 @@ func TestUnused(t *testing.T) {
 	}
 }
 
-// TestMakeMeanwhile checks that a setup leaves alone what another is making, and that the one
-// that finishes later takes what the other has made.
+// TestMakeMeanwhile checks that a setup leaves the unfinished directory of another one alone, and
+// that the setup that finishes later takes the directory of the other one.
 func TestMakeMeanwhile(t *testing.T) {
 	t.Parallel()
 	cache := t.TempDir()
@@ -110,8 +110,8 @@ func TestMakeMeanwhile(t *testing.T) {
 	checkLeft(t, cache, dir, other)
 }
 
-// TestMakeFails checks that what cannot be made, or does not work, leaves nothing and replaces
-// nothing.
+// TestMakeFails checks that a directory that cannot be made, or does not work, leaves nothing and
+// replaces nothing.
 func TestMakeFails(t *testing.T) {
 	t.Parallel()
 	cache := t.TempDir()
@@ -137,8 +137,8 @@ func TestMakeFails(t *testing.T) {
 	}
 }
 
-// TestDamaged checks that a damaged directory is replaced, with all that is in it and once, and
-// that all users may read what replaces it.
+// TestDamaged checks that a damaged directory is replaced as a whole, and only once, and that all
+// users may read the new one.
 func TestDamaged(t *testing.T) {
 	t.Parallel()
 	cache := t.TempDir()

@@ -16,8 +16,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestNames tries each kind of name with every call that takes one: what is refused makes no
-// file, wherever it would lead.
+// TestNames tries each kind of name with every call that takes one: a refused name makes no file,
+// wherever it would lead.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -83,7 +83,7 @@ func TestForeignDirectories(t *testing.T) {
 	wantRecords(t, s, Sandboxes, Record{ID: "kept", Value: []byte{}, Dir: kept})
 }
 
-// TestRecordsThatAreNone decodes what no store writes.
+// TestRecordsThatAreNone decodes records that no store writes.
 func TestRecordsThatAreNone(t *testing.T) {
 	t.Parallel()
 	s := &Store{dir: "/state"}
@@ -94,7 +94,7 @@ func TestRecordsThatAreNone(t *testing.T) {
 	}
 }
 
-// TestValuesAreNotShared changes what a store returned.
+// TestValuesAreNotShared changes values that a store returned.
 func TestValuesAreNotShared(t *testing.T) {
 	t.Parallel()
 	lasting := open(t, t.TempDir())
@@ -121,7 +121,7 @@ func TestValuesAreNotShared(t *testing.T) {
 	}
 }
 
-// Who knows the seed of one store knows that of no other one.
+// TestSeedsDiffer checks that each store has a seed of its own.
 func TestSeedsDiffer(t *testing.T) {
 	t.Parallel()
 	seeds := map[string]bool{}
@@ -201,8 +201,8 @@ func TestDatabaseOpenElsewhere(t *testing.T) {
 	open(t, dir)
 }
 
-// TestForeignNotes checks that what is no note is not taken for one, and that a note which
-// cannot be read is not silently none.
+// TestForeignNotes checks that other files are not read as notes, and that a note that cannot be
+// read is an error.
 func TestForeignNotes(t *testing.T) {
 	t.Parallel()
 	s := open(t, t.TempDir())
@@ -218,8 +218,8 @@ func TestForeignNotes(t *testing.T) {
 	}
 }
 
-// TestSweepTells checks what a start says of files that are gone, and that it ends when it is
-// told to.
+// TestSweepTells checks that a start reports missing files, and that it ends when it is
+// cancelled.
 func TestSweepTells(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

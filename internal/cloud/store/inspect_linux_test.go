@@ -76,7 +76,7 @@ func TestForeignDirectory(t *testing.T) {
 	}
 }
 
-// TestLockFile opens a store whose lock is not what an earlier store left.
+// TestLockFile opens a store whose lock file has other text than a store writes.
 func TestLockFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

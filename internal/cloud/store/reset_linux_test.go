@@ -68,7 +68,7 @@ func TestResetDamaged(t *testing.T) {
 	open(t, dir)
 }
 
-// Links lead nowhere: what they lead to stays.
+// TestResetLinks checks that Reset does not follow links: their targets stay.
 func TestResetLinks(t *testing.T) {
 	t.Parallel()
 	for _, link := range []string{databaseFile, published, staging, noted, trash, "files/a.X", "files/b.X/inside"} {
@@ -89,7 +89,8 @@ func TestResetLinks(t *testing.T) {
 	}
 }
 
-// What is no state directory, or is in use, stays.
+// TestResetRefused checks that Reset removes neither a directory that is no state directory nor
+// one in use.
 func TestResetRefused(t *testing.T) {
 	t.Parallel()
 	must.Is(t, Reset(t.Context(), filepath.Join(t.TempDir(), "missing")), fs.ErrNotExist)

@@ -24,7 +24,7 @@ var watched = []uint32{
 	unix.SYS_FCHMODAT, unix.SYS_CHMOD, unix.SYS_SYMLINK, unix.SYS_LINK,
 }
 
-// write is a call that is about to change files.
+// write is a call that will change files.
 type write struct {
 	number uint32
 	file   string // the file of its descriptor, if it has one

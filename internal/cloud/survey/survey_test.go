@@ -81,8 +81,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestSince: whatever was added, removed or changed since the last survey is found, and
-// directories that have not changed are not read.
+// TestSince checks that files that were added, removed or changed since the last survey are
+// found, and that directories that have not changed are not read.
 func TestSince(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

@@ -10,8 +10,8 @@ import (
 
 var longFrom, longUntil = time.Time{}, time.Now().AddDate(1000, 0, 0)
 
-// TestMetrics: a running sandbox is measured at once and every 5 seconds, a paused one
-// is not, and its series goes on with its next run.
+// TestMetrics checks that a running sandbox is measured at once and every 5 seconds, that a
+// paused one is not, and that its series continues with its next run.
 func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New(Options{CPUs: 2})

@@ -36,7 +36,7 @@ type Tag struct {
 type Build struct {
 	ID        string
 	CreatedAt time.Time
-	Sandbox   string // sandbox of which the build is a snapshot; "": not a snapshot
+	Sandbox   string // sandbox that the build is a snapshot of; "": not a snapshot
 
 	Status     Status
 	FinishedAt time.Time // zero for an unfinished build

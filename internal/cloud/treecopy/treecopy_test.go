@@ -125,8 +125,8 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// A mode that lets nobody search a directory does not keep what is in it from being copied,
-// also where this is no root.
+// TestPlaceInClosedDirectories checks that the content of a directory is copied even if its mode
+// does not allow to search it, also when an ordinary user copies.
 func TestPlaceInClosedDirectories(t *testing.T) {
 	t.Parallel()
 	to := t.TempDir() + "/to"
@@ -146,8 +146,8 @@ func TestPlaceInClosedDirectories(t *testing.T) {
 	}
 }
 
-// What is there is replaced, but directories are merged, and get the mode of the archive, except
-// for the target.
+// TestPlaceOver checks that existing files are replaced. Directories are merged, and get the mode
+// of the archive, except for the target.
 func TestPlaceOver(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -83,7 +83,8 @@ func TestListIsBounded(t *testing.T) {
 	}
 }
 
-// What a removal has no time for is out of the volume, and gone after a restart.
+// TestRemoveWithoutTime checks that an entry that a removal had no time to delete is out of the
+// volume, and deleted after a restart.
 func TestRemoveWithoutTime(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -109,8 +110,8 @@ func TestRemoveWithoutTime(t *testing.T) {
 	wantNothingLeft(t, c)
 }
 
-// Mode and owner are those of an entry itself, never of what a link leads to, and each change
-// is seen as one.
+// TestAttributesOfEntries checks that mode and owner belong to an entry itself, never to the
+// target of a link, and that each change sets the time of change.
 func TestAttributesOfEntries(t *testing.T) {
 	t.Parallel()
 	c, dir := opened(t)
@@ -141,7 +142,8 @@ func TestAttributesOfEntries(t *testing.T) {
 	}
 }
 
-// Where there is a single id, one's own are shown as root's, and all others as nobody's.
+// TestOwnersOfASingleID checks that, where there is a single id, files of this process are shown
+// as root's, and all others as those of the user nobody.
 func TestOwnersOfASingleID(t *testing.T) {
 	t.Parallel()
 	uid, gid := uint32(os.Geteuid()), uint32(os.Getegid())
@@ -238,8 +240,8 @@ func TestDiskFails(t *testing.T) {
 	}
 }
 
-// What replaces something other than a file is a file of the default owner and mode, and what
-// was missing on the way has the owner that was asked for, and the default mode.
+// TestWriteReplaces checks that a file that replaces an entry of another kind has the default
+// owner and mode. Missing directories get the requested owner and the default mode.
 func TestWriteReplaces(t *testing.T) {
 	t.Parallel()
 	c, dir := opened(t)
@@ -269,7 +271,8 @@ func TestWriteReplaces(t *testing.T) {
 	wantNothingLeft(t, c)
 }
 
-// What cannot be written is refused before anything of the content is read.
+// TestWriteIsRefusedFirst checks that a write that cannot succeed is refused before any of its
+// content is read.
 func TestWriteIsRefusedFirst(t *testing.T) {
 	t.Parallel()
 	c, _ := opened(t)
@@ -296,8 +299,8 @@ func TestWriteIsRefusedFirst(t *testing.T) {
 	wantNothingLeft(t, c)
 }
 
-// A file that was given up takes no space, even while another process still has it open, as a
-// program does for a moment that is being started.
+// TestGivenUpFilesTakeNoSpace checks that an unfinished file whose write failed takes no space,
+// even while another process has it open, as a program that is just starting may.
 func TestGivenUpFilesTakeNoSpace(t *testing.T) {
 	t.Parallel()
 	c, _ := opened(t)

@@ -238,8 +238,8 @@ func TestListEndsAtTheLongestPath(t *testing.T) {
 	}
 }
 
-// A directory is removed as a whole, also if a sandbox that has it open goes on to write and to
-// delete there.
+// TestRemoveWhileOthersWrite checks that a directory is removed as a whole, also if a sandbox that
+// has it open continues to write and to delete there.
 func TestRemoveWhileOthersWrite(t *testing.T) {
 	t.Parallel()
 	c, dir := opened(t)

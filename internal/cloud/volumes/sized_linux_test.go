@@ -22,7 +22,7 @@ import (
 )
 
 // sized returns the volumes of a store, with a size for new ones. It skips the test if this
-// machine lacks what volumes with a size need.
+// machine cannot have volumes with a size.
 func sized(t *testing.T, s *store.Store, size int64) *Registry {
 	t.Helper()
 	r := New(Options{Store: s, OneID: os.Geteuid() != 0, Size: size})
@@ -262,7 +262,8 @@ func TestUnusableFileSystem(t *testing.T) {
 	wantFile(t, r, "1", "file", "text")
 }
 
-// What an earlier process left in a volume with a size is deleted when that is used next.
+// TestSweepOfSized checks that leftovers of an earlier process in a volume with a size are deleted
+// when the volume is used next.
 func TestSweepOfSized(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, t.TempDir())
@@ -324,7 +325,8 @@ func TestSizeRefused(t *testing.T) {
 	}
 }
 
-// A start looks for what is left in volumes without a size only: others are swept when they are mounted.
+// TestStartOfSized checks that a start looks for leftovers only in volumes without a size: others
+// are swept when they are mounted.
 func TestStartOfSized(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, t.TempDir())

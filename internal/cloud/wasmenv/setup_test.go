@@ -13,8 +13,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestSetupRefuses checks that nothing is taken but what lock.json has, that a machine without
-// npm is told what to do, and that what failed leaves nothing.
+// TestSetupRefuses checks that only files of lock.json are accepted, that the error on a machine
+// without npm names the remedy, and that a failed setup leaves nothing.
 func TestSetupRefuses(t *testing.T) {
 	all, err := packages(system())
 	if err != nil {
@@ -45,7 +45,7 @@ func TestSetupRefuses(t *testing.T) {
 	}
 }
 
-// TestCheck checks that what was removed or changed is named.
+// TestCheck checks that Check names the file that was removed or changed.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -108,7 +108,7 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// TestUnused checks that a setup removes versions that nobody uses, and that use keeps them.
+// TestUnused checks that a setup removes unused versions, and keeps those in use.
 func TestUnused(t *testing.T) {
 	if _, err := packages(system()); err != nil {
 		t.Skip(err)

@@ -15,7 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestWritesNothing checks that Deno, which keeps what it compiled wherever it may, leaves
+// TestWritesNothing checks that Deno, which keeps compiled code wherever it may, leaves
 // nothing behind: not even as root, and not in the places that it would choose by itself.
 func TestWritesNothing(t *testing.T) {
 	t.Parallel()
@@ -43,8 +43,8 @@ func TestWritesNothing(t *testing.T) {
 	t.Error("no DENO_DIR: Deno would choose one by itself")
 }
 
-// TestStartsUnderLimit checks that Python starts where a limit on data, which counts what is
-// mapped, stands for the memory of a sandbox.
+// TestStartsUnderLimit checks that Python starts where the memory of a sandbox is limited by a limit
+// on data, which counts mapped memory.
 func TestStartsUnderLimit(t *testing.T) {
 	t.Parallel()
 	env := wasmtest.Need(t)

@@ -15,7 +15,7 @@ import typing
 import e2b.api.client as control
 import e2b.volume.client as volume
 
-# What paths name: the program that runs this has made the volume.
+# The names in paths. The program that runs this has made the volume.
 NAMES = {"template_id": "base", "tag": "default", "alias": "base", "hash_": 64 * "0", "volume_id": sys.argv[1]}
 
 SIMPLE = {str: "x", int: 2, bool: True, datetime.datetime: datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)}

@@ -1,6 +1,6 @@
-"""Prints the public methods of the installed SDKs, one a line: those of what the
-packages export, and of the classes that these lead to. An asynchronous class has the
-name of the blocking one."""
+"""Prints the public methods of the installed SDKs, one a line: those of the exports of
+the packages, and of the classes that these lead to. An asynchronous class has the name
+of the blocking one."""
 
 import inspect
 import typing

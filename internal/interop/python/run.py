@@ -54,8 +54,8 @@ def load(path, names, blocking):
 
 
 def collect(folder, blocking):
-    """Returns the cases of the folder, with what differs between the styles filled in, in
-    groups that share a sandbox, and the function that runs a group."""
+    """Returns the cases of the folder, in groups that share a sandbox, and the function
+    that runs a group. The differences between the styles are filled in."""
     cases, feature = [], None
 
     def case(body):

@@ -10,7 +10,7 @@ import httpx
 METADATA = {"suite": "interop"}
 ENVS = {"GREETING": "hello"}
 
-# How many seconds a case waits for what must come.
+# How many seconds a case waits for an event that must come.
 PATIENCE = float(os.environ["PATIENCE"])
 
 # Without an address for all sandboxes, each has a host name of its own.

@@ -1,5 +1,5 @@
-# Changes each part of large values in place, and asks what the host would be told. Prints what
-# is wrong, then "done".
+# Changes each part of large values in place, and asks for the changes that the host would get.
+# Prints each failure, then "done".
 import copy
 import json
 import sys
@@ -116,7 +116,7 @@ for parts in (
             if (changed() == ["x"]) != (one is not other):
                 print("%r for %r: %s" % (other, one, changed()))
 
-# Only the last pull can be acknowledged: what an earlier one answered is no longer what is there.
+# Only the last pull can be acknowledged: the answer of an earlier one is out of date.
 space.clear()
 space.update(x=1, gone=2)
 pull()

@@ -1,4 +1,4 @@
-# Tries each place of Python's grammar that holds a name. Prints what is wrong, then "done".
+# Tries each place of Python's grammar that holds a name. Prints each failure, then "done".
 import ast
 import re
 import sys

@@ -1,5 +1,5 @@
 # Tries every entry of the guard's tables: each has an effect that only this entry has. Prints
-# what is wrong, then "done".
+# each failure, then "done".
 import ast
 import builtins
 import json
@@ -21,7 +21,7 @@ sys.modules["IPython"] = types.SimpleNamespace(get_ipython=lambda: shell)
 
 
 def run(code, before="", hidden=(), **config):
-    """Returns what ends a cell: rule and name of a violation, or the name of an exception."""
+    """Returns the reason that ends a cell: rule and name of a violation, or the name of an exception."""
     space = shell.user_ns = {"__name__": "cell", "__builtins__": builtins}
     exec(before, space)
     shell.user_ns_hidden = {name: space[name] for name in hidden}
@@ -114,7 +114,7 @@ for name in sorted(reachable.difference(allowed)):
     for code in "lambda x: x.%s", "getattr(1, '%s')", "setattr(1, '%s', 1)", "delattr(1, '%s')":
         check(code % name, "dunder " + name)
 
-# A class whose namespace answers to any name sees none of what rewritten code calls.
+# A class whose namespace answers to any name does not see the functions that rewritten code calls.
 check("""
 got = []
 class D(dict):

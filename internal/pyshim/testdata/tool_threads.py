@@ -1,5 +1,5 @@
 # Calls tools from many threads, with a host that answers in any order, in parts and late.
-# Prints what is wrong, then "done".
+# Prints each failure, then "done".
 import asyncio
 import json
 import os

@@ -39,7 +39,7 @@ func TestSeeds(t *testing.T) {
 		if strings.HasPrefix(line, "# ") {
 			continue
 		}
-		// What go vet found in another checkout it prints with that one's path.
+		// go vet remembers findings from another checkout, and prints them with that one's path.
 		if _, below, elsewhere := strings.Cut(line, filepath.Join("testdata", "seeds")+"/"); elsewhere {
 			line = below
 		}
@@ -66,7 +66,7 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// wants reads what the files below a directory say is to be found, by file and line.
+// wants reads the expected findings from the files below a directory, by file and line.
 func wants(t *testing.T, dir string) map[string][]string {
 	t.Helper()
 	want := map[string][]string{}

@@ -126,7 +126,8 @@ func TestUnusableToolsAreNamed(t *testing.T) {
 	}
 }
 
-// TestDescriptionsShowThemselves checks that what a model reads has nothing that people do not see.
+// TestDescriptionsShowThemselves checks that descriptions for a model have no characters that are
+// invisible to people.
 func TestDescriptionsShowThemselves(t *testing.T) {
 	t.Parallel()
 	tool := offered("a", `{"type":"object","properties":{"p":{"description":"the\u001b[31m\u202e p","enum":["\u200bx"]},"q":{"type":"object","properties":{"k\u0007\u2066":{}}}}}`)
@@ -188,7 +189,8 @@ func TestResults(t *testing.T) {
 	}
 }
 
-// TestCallsAreChecked checks what reaches the server, under which name, and what it may refuse.
+// TestCallsAreChecked checks which calls reach the server, under which name, and which errors it
+// may answer.
 func TestCallsAreChecked(t *testing.T) {
 	t.Parallel()
 	var sent []string
@@ -239,7 +241,7 @@ func TestCallsAreChecked(t *testing.T) {
 	}
 }
 
-// TestCallsAreCancelled checks that the server learns that nobody waits any longer.
+// TestCallsAreCancelled checks that the server learns that a call was cancelled.
 func TestCallsAreCancelled(t *testing.T) {
 	t.Parallel()
 	begun, ended := make(chan struct{}), make(chan error, 1)

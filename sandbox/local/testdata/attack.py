@@ -100,7 +100,7 @@ def holding(pattern):
     for path in glob.glob(pattern):
         try:
             with open(path, "rb") as f:
-                # This process was told the key, to know what to look for: in halves.
+                # This process was given the key without its prefix: its own arguments do not match.
                 if ("e2b_" + key).encode() in f.read():
                     yield path
         except OSError:

@@ -11,7 +11,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// The history is bounded, survives a damaged file, and nobody else can read it.
+// The history is bounded, survives a damaged file, and no other user can read it.
 func TestHistory(t *testing.T) {
 	state := t.TempDir()
 	must.Do(t, os.Chmod(state, 0o700))

@@ -52,7 +52,8 @@ func TestKeyboard(t *testing.T) {
 	}
 }
 
-// Ctrl-C reaches what runs, also when it was typed before, and nothing before it is kept.
+// TestKeyboardInterrupts checks that Ctrl-C interrupts the running code, also if it was typed
+// before that began, and that keys typed before Ctrl-C are dropped.
 func TestKeyboardInterrupts(t *testing.T) {
 	t.Parallel()
 	k, interrupts := &keyboard{news: make(chan struct{}, 1)}, 0

@@ -172,7 +172,7 @@ func (p *prompt) helpOn(cell string) (name string, source, ok bool) {
 	return name, marks == 2, true
 }
 
-// help shows what the kernel knows of a name.
+// help prints the kernel's description of a name and, if source is true, its source code.
 func (p *prompt) help(ctx context.Context, name string, source bool) error {
 	if name == "" {
 		p.printLine("name? shows what the kernel knows of a name, name?? its source, too; Tab completes; the up key brings back earlier code")

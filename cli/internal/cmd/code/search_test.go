@@ -6,7 +6,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// Ctrl-R goes through the cells that contain what was typed, the latest first, and back to that.
+// TestSearch checks that Ctrl-R goes through the cells that contain the typed text, the latest
+// first, and then back to that text.
 func TestSearch(t *testing.T) {
 	t.Parallel()
 	h := &history{}
@@ -19,7 +20,7 @@ func TestSearch(t *testing.T) {
 	press := func() { line = s.next(h, line); got = append(got, unmarked(line)) }
 	press()
 	press()
-	press() // no more: what was typed
+	press() // no more cells: the typed text
 	press()
 	line = "print"
 	press()

@@ -21,7 +21,7 @@ import (
 // asker asks on the terminal whether a sandbox may reach a port of a host, one question at a time.
 type asker struct {
 	io    *cmdutil.IOStreams
-	dir   string        // the state directory, which keeps what is always allowed; "": none
+	dir   string        // the state directory, where the targets that are always allowed are kept; "": none
 	turn  chan struct{} // held by the question on the screen
 	typed chan string   // lines; closed at the end of the input
 

@@ -91,7 +91,7 @@ func TestReplacedFiles(t *testing.T) {
 	}
 }
 
-// What another program wrote after the file was read is not lost.
+// TestFilesThatChange checks that changes by another program after the file was read are not lost.
 func TestFilesThatChange(t *testing.T) {
 	home := ownDirectories(t)
 	name := filepath.Join(home, "mcp.json")
@@ -111,7 +111,7 @@ func TestFilesThatChange(t *testing.T) {
 	}
 }
 
-// What cannot be replaced is an error before anything is shown.
+// TestFilesThatCannotBeReplaced checks that reading a file that cannot be replaced is an error.
 func TestFilesThatCannotBeReplaced(t *testing.T) {
 	home := ownDirectories(t)
 	dangling := filepath.Join(home, "dangling")

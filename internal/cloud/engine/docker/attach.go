@@ -12,8 +12,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
-// attachment is the connection to a container's standard input and output. It keeps what the
-// container writes to its standard error.
+// attachment is the connection to a container's standard input and output. It keeps the beginning
+// and the end of the container's standard error.
 type attachment struct {
 	hijacked client.HijackedResponse
 	output   *io.PipeReader

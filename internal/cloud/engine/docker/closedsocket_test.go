@@ -27,7 +27,7 @@ func TestClosedSocket(t *testing.T) {
 	must.Do(t, err)
 	defer listener.Close()
 	must.Do(t, errors.Join(os.Chmod(path, 0), os.Chmod(dir, 0o755), os.Chmod(filepath.Dir(dir), 0o755)))
-	if os.Geteuid() == 0 { // root may open all: this thread is somebody else for a while
+	if os.Geteuid() == 0 { // root may open all, so this thread takes another user for a while
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		const same = ^uintptr(0)

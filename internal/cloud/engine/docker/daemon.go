@@ -17,8 +17,8 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// ErrNoDaemon means that no Docker or Podman answers. The text lists the places tried and says what to
-// install.
+// ErrNoDaemon means that no Docker or Podman answers. The text lists the places tried and the programs
+// to install.
 var ErrNoDaemon = errors.New("no Docker or Podman daemon answers")
 
 // endpoint is the possible address of a daemon.

@@ -57,8 +57,8 @@ except urllib.error.HTTPError as e: print(e.code, e.read().decode())
 except OSError as e: print("failed", e)
 ' `
 
-// TestEgress checks that programs that use the proxy reach what the server lets them reach,
-// and that there is no other way out.
+// TestEgress checks that programs that use the proxy reach the hosts that the server allows, and
+// that there is no other way out.
 func TestEgress(t *testing.T) {
 	t.Parallel()
 	address := server(t)

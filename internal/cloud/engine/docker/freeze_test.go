@@ -13,7 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// TestFreeze checks that a frozen sandbox keeps its memory, answers nothing and goes on.
+// TestFreeze checks that a frozen sandbox keeps its memory, answers nothing and later continues.
 func TestFreeze(t *testing.T) {
 	t.Parallel()
 	s := start(t, open(t, docker.Options{}), engine.SandboxOptions{})

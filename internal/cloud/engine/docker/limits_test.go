@@ -12,7 +12,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/docker"
 )
 
-// limitsInside prints what the control groups of either version, and the kernel, say inside.
+// limitsInside prints the limits inside: those of the control groups of either version, and of the
+// kernel.
 const limitsInside = `
 cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null
 cat /sys/fs/cgroup/cpu.max 2>/dev/null || echo $(cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us) $(cat /sys/fs/cgroup/cpu/cpu.cfs_period_us)
@@ -21,7 +22,7 @@ grep -E '^(CapEff|CapBnd|NoNewPrivs)' /proc/self/status | tr -d '\t' | sed 's/:/
 id -u
 `
 
-// TestLimits reads back from inside what Docker's libraries call mem_limit, cpu_quota,
+// TestLimits reads back from inside the options that Docker's libraries call mem_limit, cpu_quota,
 // pids_limit, cap_drop, security_opt and user.
 func TestLimits(t *testing.T) {
 	t.Parallel()
@@ -53,7 +54,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestLimitsHold checks that the limits stop what goes beyond them, and that the sandbox
+// TestLimitsHold checks that the limits stop processes that go beyond them, and that the sandbox
 // outlives that.
 func TestLimitsHold(t *testing.T) {
 	t.Parallel()
@@ -84,7 +85,7 @@ func TestNobody(t *testing.T) {
 	}
 }
 
-// TestRefused checks that what a container cannot have is refused by name.
+// TestRefused checks that options that a container cannot have are refused by name.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	e := open(t, docker.Options{})
@@ -109,7 +110,7 @@ func TestTooSmall(t *testing.T) {
 	e := open(t, docker.Options{})
 	for want, limits := range map[string]engine.Limits{
 		"1 bytes of memory": {MemoryBytes: 1}, "1 processes": {MaxProcesses: 1}, "0.001 CPUs": {CPUs: 0.001}, "1 bytes of disk": {DiskBytes: 1},
-		"16 processes": {MaxProcesses: 16}, // of which the runtime of the first process needs more
+		"16 processes": {MaxProcesses: 16}, // the runtime of the first process needs more
 	} {
 		if _, err := e.NewSandbox(t.Context(), options(t, engine.SandboxOptions{Limits: limits})); !errors.Is(err, engine.ErrLimits) || !strings.Contains(err.Error(), want) {
 			t.Errorf("got error %v, want %v and %q", err, engine.ErrLimits, want)

@@ -21,7 +21,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// digest is that of an image, which nobody has.
+// digest is the digest of no existing image.
 const digest = "sha256:1234567890123456789012345678901234567890123456789012345678901234"
 
 // archiveOf returns an archive for Load, with the name that the engine gives the image, and one

@@ -18,7 +18,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// owner is the host's id that owns what tests show.
+// owner is the host's id of the owner of the mounted directories.
 const owner = 12345
 
 // hostDir makes a directory of an ordinary user, with a file of that user that is closed to
@@ -45,7 +45,7 @@ func hostDir(t *testing.T) string {
 }
 
 // TestMounts checks that a sandbox sees a directory of the host, writes there only if it may,
-// and gains nothing there of what is not its owner's.
+// and gets no access to files of other users there.
 func TestMounts(t *testing.T) {
 	t.Parallel()
 	dir := hostDir(t)
@@ -97,8 +97,8 @@ for data in [b"\1\0\0\2" + b"\xff" * 8 + bytes(8), b"\1\0\0\3" + b"\xff" * 8 + b
 	}
 }
 
-// TestMountsRefused checks that what cannot be kept is refused, and that nothing is left then,
-// nor where the container does not start.
+// TestMountsRefused checks that a mount that cannot be made as requested is refused. Nothing is left
+// then, nor if the container does not start.
 func TestMountsRefused(t *testing.T) {
 	temporary := ownTemporary(t)
 	roots, shown := t.TempDir(), hostDir(t)
@@ -117,7 +117,7 @@ func TestMountsRefused(t *testing.T) {
 	} {
 		tt.options.Image = dockertest.Bare
 		opened := open(t, tt.options)
-		if name == "no program" { // which no option that Open takes keeps from beginning
+		if name == "no program" { // no option of Open keeps the program from beginning
 			docker.SetSecurityOpt(opened, `seccomp={"defaultAction":"SCMP_ACT_ALLOW","syscalls":[{"names":["socketpair","prctl"],"action":"SCMP_ACT_KILL_PROCESS"}]}`)
 		}
 		_, err := opened.NewSandbox(t.Context(), options(t, engine.SandboxOptions{Mounts: []engine.Mount{{Dir: shown, Path: "/first"}, tt.mount}}))
@@ -177,8 +177,8 @@ func TestMountsUnseen(t *testing.T) {
 	}
 }
 
-// TestMountsAfterRename checks that the directory is shown that was opened, whatever has
-// taken its name.
+// TestMountsAfterRename checks that a sandbox sees the directory that was opened, even if another
+// one has taken its name.
 func TestMountsAfterRename(t *testing.T) {
 	t.Parallel()
 	dir := hostDir(t)
@@ -193,9 +193,9 @@ func TestMountsAfterRename(t *testing.T) {
 	}
 }
 
-// TestMountsOfDeadServer checks that the next engine removes what a server left that was
-// killed between any two steps, nothing of the directory that was mounted, and nothing of
-// sandboxes that live.
+// TestMountsOfDeadServer checks that the next engine removes everything that a server left that
+// was killed between any two steps. It removes nothing of the directory that was mounted, and
+// nothing of running sandboxes.
 func TestMountsOfDeadServer(t *testing.T) {
 	temporary, dir := ownTemporary(t), hostDir(t)
 	s := start(t, open(t, docker.Options{Image: dockertest.Bare}), engine.SandboxOptions{Mounts: []engine.Mount{{Dir: dir, Path: "/shown"}}})
@@ -222,8 +222,8 @@ func TestMountsOfDeadServer(t *testing.T) {
 	}
 }
 
-// TestMountsSaved checks that what is in a mount is not saved, and that what a sandbox wrote at
-// its path without it does not come into the directory.
+// TestMountsSaved checks that files in a mount are not saved. Files that a sandbox without the mount
+// wrote at its path do not come into the directory.
 func TestMountsSaved(t *testing.T) {
 	t.Parallel()
 	dir := hostDir(t)

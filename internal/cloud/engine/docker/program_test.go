@@ -19,8 +19,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestOtherProcessor checks what is said of a daemon on another processor than this machine's,
-// for which nothing was prepared.
+// TestOtherProcessor checks the error for a daemon on another processor than this machine's, for
+// which no program was prepared.
 func TestOtherProcessor(t *testing.T) {
 	other, named := "arm64", "aarch64"
 	if runtime.GOARCH == other {
@@ -36,8 +36,7 @@ func TestOtherProcessor(t *testing.T) {
 	}
 }
 
-// TestNoProgram checks what is said of a program that containers cannot run, which somebody
-// named.
+// TestNoProgram checks the error for a named program that containers cannot run.
 func TestNoProgram(t *testing.T) {
 	t.Parallel()
 	daemon := newFake(t, runtime.GOARCH)
@@ -54,7 +53,7 @@ func TestNoProgram(t *testing.T) {
 	}
 }
 
-// newFake returns the address of a daemon that says nothing but what it runs on.
+// newFake returns the address of a daemon that answers only with its system and processor.
 func newFake(t *testing.T, architecture string) string {
 	t.Helper()
 	daemon := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -78,8 +78,8 @@ func awaitContainers(t *testing.T, d *dockertest.Daemon, want string) {
 	})
 }
 
-// TestKilledServer checks that nothing runs on when a server was killed, and that the next
-// engine removes what was frozen.
+// TestKilledServer checks that no container continues to run when a server was killed, and that
+// the next engine removes frozen ones.
 func TestKilledServer(t *testing.T) {
 	t.Parallel()
 	d := dockertest.Own(t, t.TempDir())
@@ -98,7 +98,7 @@ func TestKilledServer(t *testing.T) {
 }
 
 // TestKilledDaemon checks that a daemon that was killed, and started again, is left with
-// nothing of the sandboxes that it had, and that the engine goes on with it.
+// nothing of the sandboxes that it had, and that the engine continues to use it.
 func TestKilledDaemon(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -130,7 +130,7 @@ func TestKilledDaemon(t *testing.T) {
 	}
 }
 
-// TestNoDaemon checks that the error says what was tried and what to do.
+// TestNoDaemon checks that the error names the places tried and the remedy.
 func TestNoDaemon(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	for _, name := range []string{"DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG"} {
@@ -162,7 +162,7 @@ func TestNoDaemon(t *testing.T) {
 	}
 }
 
-// TestNoImage checks that the error names the image and what to do.
+// TestNoImage checks that the error names the image and the remedy.
 func TestNoImage(t *testing.T) {
 	t.Parallel()
 	_, err := open(t, docker.Options{Image: "localhost:1/none:7"}).NewSandbox(t.Context(), options(t, engine.SandboxOptions{}))

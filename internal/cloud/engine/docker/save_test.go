@@ -18,8 +18,8 @@ import (
 // look prints what TestSave changes.
 const look = `cd; head -n 1 text; stat -c '%a %u %g' text deep/tree; readlink link; stat -c %h hard; tail -n 1 /etc/passwd; test -e /bin/cat || echo no cat; test -d /usr/bin && echo directory || echo none; ls /usr`
 
-// TestSave checks that a sandbox begins with what another one wrote, changed and removed,
-// however often it is saved.
+// TestSave checks that a sandbox begins with the files that another one wrote and changed, and
+// without those that it removed, however often it is saved.
 func TestSave(t *testing.T) {
 	t.Parallel()
 	e := open(t, docker.Options{Image: dockertest.Bare})

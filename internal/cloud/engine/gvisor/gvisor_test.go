@@ -40,7 +40,7 @@ func (r roomEngine) NewSandbox(ctx context.Context, o engine.SandboxOptions) (en
 	return s, nil
 }
 
-// open returns an engine. The cache of what is closed to others is beside its directory.
+// open returns an engine. The cache of files that are closed to others is beside its directory.
 func open(t *testing.T) engine.Engine {
 	t.Helper()
 	program := gvisortest.Need(t)
@@ -58,7 +58,7 @@ func open(t *testing.T) engine.Engine {
 	return e
 }
 
-// start returns a sandbox, and what runs a command in it.
+// start returns a sandbox, and a function that runs a command in it.
 func start(t *testing.T, e engine.Engine, egress engine.Egress) (engine.Sandbox, func(command string) string) {
 	t.Helper()
 	id := strings.ToLower(t.Name())
@@ -68,7 +68,7 @@ func start(t *testing.T, e engine.Engine, egress engine.Egress) (engine.Sandbox,
 	return s, shellOf(t, s)
 }
 
-// shellOf returns what runs a command in a sandbox.
+// shellOf returns a function that runs a command in a sandbox.
 func shellOf(t *testing.T, s engine.Sandbox) func(command string) string {
 	c := envdclient.New(s.Dial, "")
 	t.Cleanup(c.Close)
@@ -143,8 +143,8 @@ func (closed) Connect(context.Context, *net.TCPConn) (net.Conn, error) {
 	return nil, errors.New("it is closed")
 }
 
-// TestEgress checks that what programs in gVisor send to any address arrives at the egress of
-// their sandbox, that names are answered by it, and that nothing is reached when it is closed.
+// TestEgress checks that data that programs in gVisor send to any address arrives at the egress of
+// their sandbox, that the egress answers names, and that nothing is reached when it is closed.
 func TestEgress(t *testing.T) {
 	t.Parallel()
 	e := open(t)

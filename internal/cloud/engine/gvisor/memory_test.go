@@ -23,7 +23,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// empty returns a directory for what is saved.
+// empty returns a new directory, in which to save.
 func empty(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "saved")
@@ -72,8 +72,8 @@ setsid python3 /tmp/count.py >/tmp/count.log 2>&1 &`
 	count = `echo > /tmp/ask; cat /tmp/answer`
 )
 
-// TestMemory checks that processes go on where they were saved: in the sandbox itself, and in
-// several others at once, each of which is a sandbox of its own.
+// TestMemory checks that processes continue where they were saved: in the sandbox itself, and in
+// several others at once, which have ids of their own.
 func TestMemory(t *testing.T) {
 	t.Parallel()
 	e := open(t)
@@ -167,7 +167,7 @@ print(s.recv(100).decode())'`
 }
 
 // TestMemoryRefused checks that memory is not saved of a sandbox that runs, and not restored
-// where it would not go on: it is told what differs.
+// where it could not continue. The error then names the difference.
 func TestMemoryRefused(t *testing.T) {
 	t.Parallel()
 	e := open(t)
@@ -206,8 +206,8 @@ func TestMemoryRefused(t *testing.T) {
 	}
 }
 
-// TestMemoryCutOff checks that a sandbox whose memory nobody waits for any longer in the middle
-// of it goes on, and that nothing of that memory is left.
+// TestMemoryCutOff checks that a sandbox continues if saving its memory is cancelled in the
+// middle, and that nothing of that memory is left.
 func TestMemoryCutOff(t *testing.T) {
 	t.Parallel()
 	e := open(t)

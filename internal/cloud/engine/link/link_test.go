@@ -189,7 +189,7 @@ type still struct {
 	steps   []string
 	done    chan struct{}
 	failing error // of Stop
-	lasting error // of what lets processes run again
+	lasting error // of the step that lets processes run again
 }
 
 func newStill(t *testing.T) *still {
@@ -222,7 +222,7 @@ func (s *still) did(t *testing.T, want ...string) {
 	s.steps = nil
 }
 
-// TestStandstill checks the order of the steps: nothing enters a sandbox that is about to stop,
+// TestStandstill checks the order of the steps: nothing enters a sandbox that is being stopped,
 // and no running program sees its connections refused.
 func TestStandstill(t *testing.T) {
 	t.Parallel()

@@ -208,8 +208,8 @@ func TestShareFiles(t *testing.T) {
 }
 
 // TestCloudProcesses checks that all sandboxes together have no more processes than
-// the cloud may have. At that number, the room goes on, and others start again soon
-// after one sandbox has ended.
+// the cloud may have. At that number, the room still works. Soon after one sandbox has
+// ended, others start again.
 func TestCloudProcesses(t *testing.T) {
 	t.Parallel()
 	const all, each = 250, 200

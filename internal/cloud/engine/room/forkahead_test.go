@@ -69,7 +69,7 @@ func (r forking) awaitOrders(t *testing.T, count int) {
 		if r.gaveUp.Swap(false) {
 			select {
 			case r.zygote.warmed <- struct{}{}:
-			default: // another goroutine is about to check it
+			default: // another goroutine will check it soon
 			}
 		}
 		return r.forkedAhead() == count
@@ -205,8 +205,8 @@ func TestForkAheadZygoteDies(t *testing.T) {
 	}
 }
 
-// TestForkAheadAfterCommands checks that no kernel is forked while nobody runs code and
-// sandboxes are requested.
+// TestForkAheadAfterCommands checks that no kernel is forked while sandboxes are requested but
+// none runs code.
 func TestForkAheadAfterCommands(t *testing.T) {
 	t.Parallel()
 	r := forkingRoom(t, 1)

@@ -204,8 +204,8 @@ func TestFreeze(t *testing.T) {
 	})
 }
 
-// TestFreezeChanges checks that programs that change files all the time, some of which wait for
-// the holder at every moment, are frozen like others, and notice nothing.
+// TestFreezeChanges checks that programs that change files all the time are frozen like others,
+// and notice nothing. At every moment some of them wait for the holder.
 func TestFreezeChanges(t *testing.T) {
 	t.Parallel()
 	eachFreeze(t, func(t *testing.T, s *Sandbox, _ string) {
@@ -535,7 +535,7 @@ func TestFreezeEnds(t *testing.T) {
 	})
 }
 
-// BenchmarkFreeze measures freeze and thaw of 100 processes, one of which has 500 MB.
+// BenchmarkFreeze measures freeze and thaw of 100 processes. One of them has 500 MB.
 func BenchmarkFreeze(b *testing.B) {
 	for _, means := range []string{byGroup, bySignals} {
 		b.Run(means, func(b *testing.B) {

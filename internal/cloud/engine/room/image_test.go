@@ -155,7 +155,7 @@ func TestImageHostile(t *testing.T) {
 	}
 }
 
-// TestImageLayers checks that a sandbox sees a hundred layers, each of which replaces and
+// TestImageLayers checks the files of a sandbox of a hundred layers. Each layer replaces and
 // removes files of the layers below.
 func TestImageLayers(t *testing.T) {
 	t.Parallel()

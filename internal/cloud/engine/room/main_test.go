@@ -115,7 +115,7 @@ func serveTests(ctx context.Context, g *inside.Guest) error {
 	return server.Serve(l)
 }
 
-// answers returns a handler that answers a testRequest with what f returns.
+// answers returns a handler that answers a testRequest with the result of f.
 func answers(f func(context.Context, testRequest) testResponse) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		var q testRequest

@@ -70,7 +70,7 @@ print(subprocess.check_output(["free", "-m"]).split()[7].decode() if shutil.whic
 	}
 }
 
-// TestMemoryInfoStays checks that nobody inside can change /proc/meminfo, or uncover the
+// TestMemoryInfoStays checks that no program inside can change /proc/meminfo, or uncover the
 // machine's.
 func TestMemoryInfoStays(t *testing.T) {
 	t.Parallel()
@@ -107,7 +107,7 @@ for _ in range(1000):
 }
 
 // TestMemoryInfoIdle checks that neither envd nor the room wakes up for /proc/meminfo while
-// nobody opens it, before and after an open.
+// no program has it open, before and after an open.
 func TestMemoryInfoIdle(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t)

@@ -47,8 +47,8 @@ func warmRoom(t *testing.T) *Room {
 	return r
 }
 
-// kernelRequests returns how many kernels a sandbox requests that does so without end: more
-// than it may have in the time that this takes.
+// kernelRequests returns the number of kernels that a sandbox requests when it requests them
+// without end. It is more than the sandbox may get in the time that the requests take.
 func kernelRequests() int {
 	if os.Getenv("SOAK") != "" {
 		return 10_000
@@ -121,7 +121,7 @@ func TestKernelWithoutZygote(t *testing.T) {
 	}
 }
 
-// TestZygoteWithoutPython checks that the room gives up a zygote that cannot be started.
+// TestZygoteWithoutPython checks that the room does without a zygote that cannot be started.
 func TestZygoteWithoutPython(t *testing.T) {
 	t.Parallel()
 	r := startRoom(t, Options{Zygote: &guest.Config{Python: []string{"/nowhere/python3"}}})
@@ -146,8 +146,8 @@ func TestZygoteComesBack(t *testing.T) {
 	patience.Until(t, "the zygote is warm", r.zygote.isWarm)
 }
 
-// TestZygoteThatTakesNothing checks that an order fails after a while, and that the zygote is
-// given up if that lasts.
+// TestZygoteThatTakesNothing checks that an order that the zygote does not take fails after a
+// while, and that the zygote is abandoned if that lasts.
 func TestZygoteThatTakesNothing(t *testing.T) {
 	t.Parallel()
 	conn, peer, err := wire.Pair(wire.MaxEnvdMessage)

@@ -54,7 +54,7 @@ func frame(version, kind byte, flags uint16, stream, length uint32) []byte {
 
 // TestHostileFrames checks that no type of frame, with any flags, makes the server start
 // goroutines or keep memory without a bound, whether the other end reads the answers or not,
-// and that a session that cannot go on ends with the reason.
+// and that a session that cannot continue ends with the reason.
 func TestHostileFrames(t *testing.T) { //nolint:paralleltest // it counts goroutines
 	const (
 		syn, ack, fin, rst = 1, 2, 4, 8
@@ -63,7 +63,7 @@ func TestHostileFrames(t *testing.T) { //nolint:paralleltest // it counts gorout
 	for _, tt := range []struct {
 		name  string
 		frame func(i uint32) []byte
-		goes  bool // the session may go on: the frames have no effect
+		goes  bool // the session may continue: the frames have no effect
 	}{
 		{"pings", func(i uint32) []byte { return frame(0, 2, syn, 0, i) }, false},
 		{"answers to no ping", func(i uint32) []byte { return frame(0, 2, ack, 0, i) }, false},

@@ -85,8 +85,8 @@ func TestPark(t *testing.T) {
 	}
 }
 
-// TestParkRefused checks that a guest that does not stand still is given up, and that the server
-// goes on when it does it later.
+// TestParkRefused checks that the wait for a guest that does not stand still ends, and that the
+// server continues if the guest stands still later.
 func TestParkRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
@@ -123,8 +123,8 @@ func TestParkRefused(t *testing.T) {
 // parkPatience is for a clock that does not wait.
 const parkPatience = 3e9
 
-// TestMove checks that a guest that stood still goes on with another server, and that what its
-// former one had open has ended.
+// TestMove checks that a guest that stood still continues with another server, and that the
+// connections of the former server have ended.
 func TestMove(t *testing.T) {
 	t.Parallel()
 	first, theirs := net.Pipe()
@@ -179,7 +179,7 @@ func TestMove(t *testing.T) {
 	work.Wait()
 }
 
-// FuzzLink has the other end send any frames: what comes of them is data or an error.
+// FuzzLink sends any frames from the other end: the result is data or an error.
 func FuzzLink(f *testing.F) {
 	f.Add([]byte{frameData, 0, 0, 0, 1, 'x', framePark, 0, 0, 0, 0, frameGoOn, 0, 0, 0, 0}, true)
 	f.Add([]byte{frameParked, 0, 0, 0, 0, frameParked, 0, 0, 0, 0}, false)

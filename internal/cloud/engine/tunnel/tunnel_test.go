@@ -51,7 +51,7 @@ func tunnel(t *testing.T, o Options, do inside) *Server {
 	return s
 }
 
-// echoes answers every connection to port 7 with what it reads.
+// echoes sends back all that it reads from connections to port 7.
 func echoes(_ *testing.T, g *Guest) {
 	for {
 		conn, err := g.Accept()
@@ -150,8 +150,8 @@ func TestTooMany(t *testing.T) {
 	}
 }
 
-// TestAbandoned checks that whoever writes without end to a connection that nobody reads any
-// longer is told.
+// TestAbandoned checks that a program that writes without end to a connection gets an error if
+// the other end no longer reads.
 func TestAbandoned(t *testing.T) {
 	t.Parallel()
 	ended := make(chan error, 2)
@@ -164,7 +164,7 @@ func TestAbandoned(t *testing.T) {
 			go func() {
 				_, _ = conn.Port()
 				_, _ = conn.Write([]byte{link.StatusConnected})
-				go func() { _, _ = io.Copy(io.Discard, conn) }() // as whoever joins two connections
+				go func() { _, _ = io.Copy(io.Discard, conn) }() // as a program that joins two connections
 				for err == nil {
 					_, err = conn.Write(make([]byte, 1<<10))
 				}
@@ -186,8 +186,8 @@ func TestAbandoned(t *testing.T) {
 	}
 }
 
-// TestReadAfterClose checks that what arrives at a connection that is closed already is not
-// taken for the end of the data: whoever reads it was cut off.
+// TestReadAfterClose checks that data or an end that arrives at a closed connection does not look
+// like the end of the data: its reader was cut off.
 func TestReadAfterClose(t *testing.T) {
 	t.Parallel()
 	for name, last := range map[string][]byte{"end": nil, "data": []byte("late")} {
@@ -271,7 +271,7 @@ type denied struct{}
 func (denied) Error() string { return "denied by a rule" }
 func (denied) Denied() bool  { return true }
 
-// TestLeave checks what connections out of a sandbox are answered.
+// TestLeave checks the answers to connections out of a sandbox.
 func TestLeave(t *testing.T) {
 	t.Parallel()
 	checked := make(chan struct{})
@@ -354,7 +354,7 @@ func TestHostile(t *testing.T) {
 	})
 }
 
-// TestNotOurs checks that what is not the other end of a tunnel ends the start with an error.
+// TestNotOurs checks that the start of a tunnel fails if the other end does not speak its protocol.
 func TestNotOurs(t *testing.T) {
 	t.Parallel()
 	for name, says := range map[string]string{"nothing": "", "text": strings.Repeat("usage: something else\n", 20)} {

@@ -57,7 +57,7 @@ async def times_out(session):
 
 
 async def resumed(session):
-    """Returns another session of the same sandbox, from what a program stored of the first."""
+    """Returns another session of the same sandbox, from the stored state of the first."""
     client = E2BSandboxClient()
     stored = client.serialize_session_state(session.state)
     again = await client.resume(client.deserialize_session_state(stored))
@@ -135,7 +135,7 @@ async def a_session_ends_with_its_sandbox(_):
     async with session:
         same((await run(session, "true"))[0], 0)
     same(await Core.kill(session.state.sandbox_id), False)
-    # What is gone is made anew.
+    # A new sandbox replaces one that is gone.
     again = await resumed(session)
     try:
         assert again.state.sandbox_id != session.state.sandbox_id

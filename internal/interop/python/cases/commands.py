@@ -115,7 +115,7 @@ async def bashrc_is_read(sandbox):
     commands = sandbox.commands
     await sandbox.files.write(".bashrc", "export FROM=bashrc\n")
     same((await commands.run("echo $FROM")).stdout, "bashrc\n")
-    # What the file prints, more than once as on the service, comes before the command; its end is the command's.
+    # The file's output comes first, more than once as on the service. An exit in the file ends the command.
     await sandbox.files.write(".bashrc", "echo noise\n")
     same(set((await commands.run("echo done")).stdout.split("\n")), {"noise", "done", ""})
     await sandbox.files.write(".bashrc", "exit 3\n")

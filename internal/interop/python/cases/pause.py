@@ -5,7 +5,7 @@ from datetime import datetime, timedelta, timezone
 import e2b
 from e2b import PtySize, SandboxNotFoundException, SandboxQuery, SandboxState, TimeoutException
 
-# The newest SDK has other names for what a pause keeps, and more to ask for.
+# The newest SDK has other names for the modes of a pause, and more of them.
 NEWEST = hasattr(e2b, "SnapshotMode")
 ONLY_FILES = {"mode": "filesystem"} if NEWEST else {"keep_memory": False}
 NOT_RUNNING = (TimeoutException, getattr(e2b, "SandboxNotRunningException", TimeoutException))
@@ -202,14 +202,14 @@ async def without_auto_resume_connect_resumes(_):
 
 
 async def described(sandbox):
-    """Tells what of the work of written_and_running is there, with owners: root's files
+    """Returns the state of written_and_running that is there, with owners: root's files
     are the user's where the machine gives sandboxes one id only."""
     command = "stat -c '%U %a' /opt/kept; cat /opt/kept; readlink link; echo $GREETING"
     return (await sandbox.commands.run(command, user="root", cwd="/home/user")).stdout
 
 
 async def only_files_are_left(sandbox, was):
-    """Expects what written_and_running did to be there, processes aside."""
+    """Expects the state of written_and_running to be there, processes aside."""
     same(await sandbox.files.read("kept"), "here")
     same(await described(sandbox), was)
     same((await sandbox.run_code("x")).error.name, "NameError")
@@ -236,9 +236,9 @@ async def a_pause_of_the_files_ends_processes(sandbox):
     again = await Interpreter.connect(sandbox.sandbox_id)
     same(again.sandbox_id, sandbox.sandbox_id)
     await only_files_are_left(again, was)
-    # Its token is the same: what was made before the pause goes on.
+    # Its token is the same: handles made before the pause still work.
     same((await sandbox.commands.run("echo again")).stdout, "again\n")
-    # What was written since is kept by the next one, with what there was.
+    # The next pause keeps the files written since, and the earlier ones.
     await again.files.write("second", "too")
     same(await again.pause(**ONLY_FILES), True)
     await again.connect()

@@ -8,8 +8,8 @@ from e2b import BuildException, wait_for_file, wait_for_port, wait_for_timeout
 
 
 def unique(name):
-    """Returns a name that no other client uses: all share one cloud, and what one
-    of them built is cached for all."""
+    """Returns a name that no other client uses: all share one cloud, and a build of
+    one of them is cached for all."""
     return f"{name}-{uuid.uuid4()}"
 
 
@@ -104,7 +104,7 @@ async def a_template_with_every_step(_):
 
 @case
 async def a_template_with_packages_and_a_repository(_):
-    # What installs packages is replaced by what says how it was called.
+    # Scripts that write down their arguments replace the package managers.
     tools = r"""mkdir -p /srv/tools && cd /srv/tools && for tool in pip npm bun apt-get; do
 printf '#!/bin/sh\necho %s "$@" as $(whoami) >> /tmp/called\n' $tool > $tool && chmod +x $tool; done
 echo 'PATH=/srv/tools:$PATH' > /etc/profile.d/zz-tools.sh && touch /tmp/called && chmod 666 /tmp/called"""

@@ -1,5 +1,5 @@
-# What the template's startup script does, in the same places: it runs in the
-# user's namespace, leaves its names there, and what it defines looks up modules
+# Does the same as the template's startup script, in the same places: it runs in
+# the user's namespace, leaves its names there, and its formatters look up modules
 # in that namespace whenever a value is displayed.
 import sys
 

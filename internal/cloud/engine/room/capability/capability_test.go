@@ -21,7 +21,7 @@ var names = []string{
 	"mac_admin", "syslog", "wake_alarm", "block_suspend", "audit_read", "perfmon", "bpf", "checkpoint_restore",
 }
 
-// TestKept compares what envd keeps with what package managers need, and nothing else.
+// TestKept checks that envd keeps the capabilities that package managers need, and no others.
 func TestKept(t *testing.T) {
 	t.Parallel()
 	want := []string{"chown", "dac_override", "fowner", "fsetid", "kill", "net_bind_service", "setgid", "setuid", "sys_chroot"}
@@ -57,12 +57,12 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestDrop reads what the kernel says of a thread that has given up its capabilities.
+// TestDrop reads the capabilities of a thread from the kernel after it has dropped some.
 func TestDrop(t *testing.T) {
 	t.Parallel()
 	keeps := []uint64{0}
 	if have, err := Effective(); err != nil || have&Kept(true) == Kept(true) {
-		keeps = append(keeps, Kept(true), 1<<5) // this process has what it is to keep
+		keeps = append(keeps, Kept(true), 1<<5) // this process has the capabilities to keep
 	}
 	bound := status(t)["CapBnd"]
 	for _, keep := range keeps {

@@ -49,7 +49,8 @@ func state(t *testing.T, pid int) byte {
 	return s.state
 }
 
-// TestStop: what ran is stopped and runs again, and what was stopped before stays so.
+// TestStop checks that running processes are stopped and then run again, and that a process that
+// was stopped before stays so.
 func TestStop(t *testing.T) {
 	t.Parallel()
 	f := &family{t: t}

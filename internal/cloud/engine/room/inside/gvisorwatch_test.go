@@ -19,8 +19,8 @@ func silent(ctx context.Context, _ uint16) (net.Conn, error) {
 	return nil, context.Cause(ctx)
 }
 
-// TestWatchEnvd checks that an envd that does not answer is given up after a while, unless its
-// processes are stopped, and that a refusal counts as an answer.
+// TestWatchEnvd checks that an envd that does not answer is reported as silent after a while, unless
+// its processes are stopped, and that a refusal counts as an answer.
 func TestWatchEnvd(t *testing.T) {
 	t.Parallel()
 	changes := 0

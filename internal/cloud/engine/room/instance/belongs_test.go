@@ -34,8 +34,8 @@ func groupIn(t *testing.T, name string) string {
 	return ""
 }
 
-// TestReapNothingOfOthers checks that a lock file removes only what its own instance made:
-// with anything else in it, nothing at all is removed.
+// TestReapNothingOfOthers checks that only files of the instance that a lock file belongs to are
+// removed. If the lock file names anything else, nothing at all is removed.
 func TestReapNothingOfOthers(t *testing.T) {
 	t.Parallel()
 	type made struct{ base, dir, other, temp string }
@@ -117,8 +117,8 @@ func TestReapNothingOfOthers(t *testing.T) {
 
 func inside(path, dir string) bool { return path == dir || strings.HasPrefix(path, dir+"/") }
 
-// TestReapNothingOfOtherUsers checks that what has the right name and is another user's, or is
-// reached by a link, stays.
+// TestReapNothingOfOtherUsers checks that a file with the right name stays if it is another user's,
+// or is reached by a link.
 func TestReapNothingOfOtherUsers(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()

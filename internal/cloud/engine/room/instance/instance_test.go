@@ -12,8 +12,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// What a sandbox closed to its owner, in a volume of a cloud that keeps nothing, is removed
-// as well.
+// TestCleanClosed checks that a directory of a volume that a sandbox closed even to its owner is
+// removed, too, with a cloud that keeps nothing.
 func TestCleanClosed(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "cloud-1")

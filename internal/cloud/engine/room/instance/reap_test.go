@@ -161,8 +161,8 @@ func (l lockFile) check(t *testing.T) {
 	}
 }
 
-// TestReapStaleBesideThatDirectory checks that the name of the directory is no pattern: what
-// is beside another directory, which a pattern would match, stays.
+// TestReapStaleBesideThatDirectory checks that the name of the directory is no pattern: files
+// beside another directory, which a pattern would match, stay.
 func TestReapStaleBesideThatDirectory(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"run[12]", "run?", "run*", "run[", `run\1`} {

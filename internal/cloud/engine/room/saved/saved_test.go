@@ -80,8 +80,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestSetIDs checks that files that belong to this process's user now give nobody that
-// user's rights.
+// TestSetIDs checks that the set-id bits of files that now belong to this process's user give no
+// other user that user's rights.
 func TestSetIDs(t *testing.T) {
 	t.Parallel()
 	from := sample(t)

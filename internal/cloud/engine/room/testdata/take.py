@@ -1,4 +1,4 @@
-"""Uses as much as it gets, or as much as asked for, of what the kernel counts by user.
+"""Takes resources that the kernel counts by user: as many as asked for, or as it gets.
 
 take.py FILES MOST USERS: FILES says whether inotify is tried. Each of USERS users,
 from the current one on, takes at most MOST of each thing. When everything is taken it

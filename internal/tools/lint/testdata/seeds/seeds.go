@@ -1,4 +1,4 @@
-// Package seeds has one mistake for each linter, and the name of what finds it.
+// Package seeds has one mistake for each linter, with the linter's name.
 package seeds
 
 import (

@@ -1,4 +1,4 @@
-// Package helped has what is to be known of it where it is imported.
+// Package helped has functions that linters must know about where it is imported.
 package helped
 
 import "testing"
