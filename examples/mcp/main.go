@@ -122,7 +122,7 @@ func connect(ctx context.Context, command []string) (*mcp.ClientSession, error) 
 	return mcp.NewClient(&mcp.Implementation{Name: "example", Version: "1"}, nil).Connect(ctx, server, nil)
 }
 
-// work runs the code in a sandbox, and shows what a model would see.
+// work runs the code in a sandbox, and prints its observation, which a model would read.
 func work(ctx context.Context, w io.Writer, sb *sandbox.Sandbox, tools []agent.Tool, code string) (err error) {
 	run, err := agent.Begin(ctx, sb, &agent.Params{Tools: tools})
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// serveVariable makes the binary of the tests do what mcp -serve does.
+// serveVariable makes the binary of the tests serve the tools, as mcp -serve does.
 const serveVariable = "EXAMPLE_MCP_SERVE"
 
 func TestMain(m *testing.M) {
@@ -30,7 +30,7 @@ func TestMCP(t *testing.T) {
 	t.Setenv(serveVariable, "1") // for the command
 	for name, test := range map[string]struct {
 		options options
-		want    string // in what is shown, or in the error
+		want    string // part of the output or of the error
 	}{
 		"in this process": {options{code: snippet, allow: "find,price"}, "{'blueberry': 0.1, 'strawberry': 0.25}"},
 		"a command":       {options{code: snippet, allow: "find,price", command: []string{os.Args[0]}}, "{'blueberry': 0.1, 'strawberry': 0.25}"},

@@ -51,8 +51,8 @@ func (s *Server) Handler(token string) http.Handler {
 	return inTime(http.NewCrossOriginProtection().Handler(authorised(admitted(withWholeBody(byVersion)))))
 }
 
-// stateful returns the handler of the protocol's versions with sessions, of which
-// at most limit are open.
+// stateful returns the handler of the protocol's versions with sessions. At most limit sessions
+// are open.
 func (s *Server) stateful(limit int) http.Handler {
 	server := s.endpoint(true)
 	return newSessions(server, limit).handler(sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, &sdk.StreamableHTTPOptions{

@@ -93,7 +93,6 @@ func TestLayouts(t *testing.T) {
 	}
 }
 
-<<<<<<< HEAD
 // A server with odd characters is read as it was given.
 func TestOddServersInTOML(t *testing.T) {
 	t.Parallel()
@@ -117,10 +116,6 @@ func TestOddServersInTOML(t *testing.T) {
 }
 
 // What cannot be changed is an error with its place, and has no value of the file in it.
-=======
-// TestRefusedTexts checks that a file that cannot be changed is an error with the place, and
-// without any value of the file.
->>>>>>> h-words
 func TestRefusedTexts(t *testing.T) {
 	t.Parallel()
 	jsonc, strict, tables := &jsonFormat{servers: "s"}, &jsonFormat{servers: "s", isStrict: true}, &tomlFormat{servers: "s"}
