@@ -35,10 +35,12 @@ type Options struct {
 	// These are the parameters of a container. A zero value keeps the limit of the sandbox.
 	MemoryBytes  int64
 	CPUs         float64
-	MaxProcesses int      // and threads
-	CapDrop      []string // capabilities, "ALL" for all
-	SecurityOpt  []string // in addition to no-new-privileges, which always holds; an option that removes a protection is refused
-	User         string   // name or id; "": that of the image
+	MaxProcesses int      // the maximum of processes and threads together
+	CapDrop      []string // capabilities to take away; "ALL" stands for all of them
+	// security options in addition to no-new-privileges, which always holds; an option that removes
+	// a protection is refused
+	SecurityOpt []string
+	User        string // name or id of the user of the container; "": the user that the image names
 	// NetworkDisabled removes even the proxy from sandboxes.
 	NetworkDisabled bool
 }

@@ -93,19 +93,19 @@ type Room struct {
 	system     int // how many of trees are the system's
 	links      map[string]string
 	processors processors
-	roots      string     // contains the directories of sandboxes without namespaces
-	binary     *os.File   // the keeper's
+	roots      string     // the directory that contains the directories of sandboxes without namespaces
+	binary     *os.File   // the program to re-execute, which the keeper opened
 	linked     bool       // binary needs libraries to start
-	runsc      *os.File   // nil: no gVisor
+	runsc      *os.File   // gVisor's program; nil: no gVisor
 	copying    sync.Mutex // held while the binary is copied for gVisor
 	groups     *cgroup.Groups
 	keeper     *Keeper
-	ownKeeper  *Keeper        // ends with the room; nil: the options have one
-	room       *spawn.Process // the guard, if sandboxes run in place
+	ownKeeper  *Keeper        // the keeper that ends with the room; nil: the options name one
+	room       *spawn.Process // the room's process, or the guard if sandboxes run in place
 	control    *wire.Conn
 	stop       func() (syscall.WaitStatus, error) // ends the room, and returns its status, and an error if processes may be left
 	done       chan struct{}                      // closed when the room has ended and its sandboxes know
-	ended      atomic.Pointer[error]              // why it ended by itself
+	ended      atomic.Pointer[error]              // the reason why the room ended by itself
 	stderr     sync.WaitGroup
 	said       strings.Builder // the beginning of the output to stderr; complete when stderr is done
 	close      func() error
@@ -125,7 +125,7 @@ type Room struct {
 	closed    bool
 	next      uint64
 	slots     map[uint32]bool
-	sandboxes map[uint64]*Sandbox // those not yet closed
+	sandboxes map[uint64]*Sandbox // all sandboxes that are not yet closed
 }
 
 // maxSaid bounds the kept bytes of the room's stderr.
