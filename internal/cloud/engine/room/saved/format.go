@@ -273,7 +273,7 @@ func (d *decoder) name(most uint64) string {
 	return name
 }
 
-// finish checks the end.
+// finish checks the checksum at the end.
 func (d *decoder) finish() error {
 	want := binary.BigEndian.AppendUint32(nil, d.sum)
 	got := make([]byte, len(want))
