@@ -62,7 +62,7 @@ type running struct {
 
 	mu        sync.Mutex
 	reaped    bool // the leader was reaped; other processes of its session may still run
-	signalled bool // after the leader is reaped, wait does not wait for more output
+	signalled bool // a signal was sent: once the leader is reaped, wait does not wait for more output
 	expired   bool // the deadline ended the process
 	settled   bool // the output is complete, and later output is dropped
 

@@ -32,7 +32,8 @@ type Options struct {
 	Passes bool         // images of templates are removed once this process has ended
 	Logger *slog.Logger // nil: no log
 
-	// These are the parameters of a container. A zero value keeps the limit of the sandbox.
+	// The fields from here on are parameters of each container. A zero value keeps the limit of the
+	// sandbox.
 	MemoryBytes  int64
 	CPUs         float64
 	MaxProcesses int      // the maximum of processes and threads together
@@ -158,7 +159,7 @@ func (e *Engine) CheckLayers(context.Context, string) error {
 }
 
 // Merge returns an error: containers do not share layers of this engine.
-func (e *Engine) Merge(context.Context, []string, string) error { return e.CheckLayers(nil, "") } //nolint:staticcheck // it needs none
+func (e *Engine) Merge(context.Context, []string, string) error { return e.CheckLayers(nil, "") } //nolint:staticcheck // it needs no context
 
 // UnpackTar returns an error: the daemon itself has the images, see [Engine.Load].
 func (e *Engine) UnpackTar(context.Context, []string, io.Reader, string) error {

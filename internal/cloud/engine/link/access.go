@@ -80,7 +80,7 @@ func (a *Access) SetEgress(e engine.Egress) {
 // Suspend cuts the sandbox's connections and refuses new ones until Restore.
 func (a *Access) Suspend() { a.suspend(true) }
 
-// Restore ends what Suspend began.
+// Restore allows connections again after Suspend.
 func (a *Access) Restore() { a.suspend(false) }
 
 func (a *Access) suspend(on bool) {

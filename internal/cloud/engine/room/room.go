@@ -110,7 +110,7 @@ type Room struct {
 	said       strings.Builder // the beginning of the output to stderr; complete when stderr is done
 	close      func() error
 
-	counted    counter.Maxima // limits of this user, to be divided
+	counted    counter.Maxima // limits of this user, to be divided among the sandboxes
 	private    private        // files of the trees to hide
 	mappings   mappings
 	manifests  manifests
@@ -119,7 +119,7 @@ type Room struct {
 	egressPath wire.EgressPath // the egress path of sandboxes on this machine
 	zygote     zygote
 	unusedTime time.Duration // how long a kernel that was forked ahead waits for its first use
-	boots      chan struct{} // one for each sandbox that is starting without a warm sandbox
+	boots      chan struct{} // has an element for each sandbox that is starting without a warm sandbox
 
 	mu        sync.Mutex
 	closed    bool

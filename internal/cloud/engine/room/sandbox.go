@@ -40,7 +40,7 @@ type Sandbox struct {
 	purpose purpose
 	number  uint64
 	slot    uint32
-	cpus    []int // the processors that it runs on
+	cpus    []int // the processors that the sandbox runs on
 	group   *cgroup.Group
 	root    *place.Root // the root directory of a sandbox without namespaces
 	envd    *wire.Conn
@@ -54,8 +54,8 @@ type Sandbox struct {
 	unshown *unshown // files to hide in the trees of the sandbox; nil: none
 	lost    []string // trees that are only in the layers and saved files of the sandbox
 
-	spawned chan spawned       // the room's answer to the request to start it
-	named   chan error         // the room's answer to the request to name it
+	spawned chan spawned       // the room's answer to the request to start the sandbox
+	named   chan error         // the room's answer to the request to name the sandbox
 	died    chan struct{}      // closed when envd has ended; other processes may be left for a moment
 	exited  chan struct{}      // closed when all processes of the sandbox are gone
 	gone    func()             // closes exited
@@ -74,7 +74,7 @@ type Sandbox struct {
 	kernels    allowance      // limits how many kernels may be forked for the sandbox
 	forked     *os.File       // socket of a kernel that waits for its first use; nil without one; guarded by mu
 	ranCode    bool           // the sandbox has asked for a kernel
-	ttys       terminals      // the terminals opened for it
+	ttys       terminals      // the terminals opened for the sandbox
 	flows      sync.WaitGroup
 	pause      pause
 	standstill link.Standstill

@@ -48,8 +48,8 @@ var errNoZygote = errors.New("no process to fork kernels from")
 type zygote struct {
 	mu      sync.Mutex
 	control *wire.Conn         // control connection; nil while no zygote is warm
-	taken   time.Time          // when it last took an order, or became warm
-	late    bool               // it did not take the last order in time
+	taken   time.Time          // time when the zygote last took an order, or became warm
+	late    bool               // the zygote did not take the last order in time
 	warmed  chan struct{}      // signalled when a zygote has become warm
 	wanted  chan struct{}      // signalled when a kernel is asked for
 	cancel  context.CancelFunc // stops making zygotes; nil if there are none

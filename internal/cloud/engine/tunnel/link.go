@@ -16,10 +16,10 @@ import (
 // another server.
 const (
 	frameData   byte = iota
-	framePark        // server: it writes nothing until it writes frameGoOn
-	frameParked      // guest: it has read everything before framePark, and waits for frameGoOn or frameServer
-	frameGoOn        // server: both go on
-	frameServer      // server: it is a new one, and its predecessor's connections are gone
+	framePark        // server: the server writes nothing until frameGoOn
+	frameParked      // guest: everything before framePark is read, and the guest waits for frameGoOn or frameServer
+	frameGoOn        // server: both ends go on
+	frameServer      // server: the server is a new one, and the connections of the one before it are gone
 )
 
 const (

@@ -170,7 +170,7 @@ func (s *Server) Park(ctx context.Context) error {
 	return s.lane.park(ctx)
 }
 
-// GoOn ends what Park began.
+// GoOn lets both ends go on after Park.
 func (s *Server) GoOn() error { return s.lane.goOn() }
 
 // Done returns a channel that is closed when the tunnel has ended.

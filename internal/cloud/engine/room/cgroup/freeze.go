@@ -177,8 +177,8 @@ func (f *Freezer) set(value string) error {
 // frozen.
 const quickPasses = 3
 
-// gather moves all processes into the group. Each freezes when it arrives, and its later children
-// begin there.
+// gather moves all processes into the group. Each process freezes when it arrives there, and the
+// children that it starts later begin there.
 func (f *Freezer) gather(ctx context.Context) error {
 	to, err := os.OpenFile(filepath.Join(f.dir, "cgroup.procs"), os.O_WRONLY, 0)
 	if err != nil {

@@ -159,7 +159,7 @@ func construct(spec *wire.InitSpec, p *parts, files *os.File) (b *built, err err
 		return nil, err
 	}
 	for i, path := range spec.Trees {
-		var tree *os.File // nil for a tree that is lost
+		var tree *os.File // nil for a tree that is only in the layers and saved files
 		if i < len(p.trees) {
 			tree = p.trees[i]
 		}

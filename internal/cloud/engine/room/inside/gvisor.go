@@ -94,7 +94,7 @@ func (serverEgress) Connect(context.Context, *net.TCPConn) (net.Conn, error) {
 	return nil, errors.ErrUnsupported
 }
 
-// Answer returns no answer, for the same reason.
+// Answer returns no answer: no query arrives here.
 func (serverEgress) Answer(context.Context, []byte) []byte { return nil }
 
 // Closed returns false: the server itself refuses connections, with a reason.

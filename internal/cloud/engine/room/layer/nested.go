@@ -24,7 +24,7 @@ type nested struct {
 	path string // path from the root, without a leading slash
 	// times to set when the directory is left, because making files in it changes them
 	times     []unix.Timespec
-	alone     bool  // it hides the directories below it
+	alone     bool  // the directory hides the same directory of the layers below
 	whiteouts bool  // it contains new whiteouts
 	below     []int // indices in Below of the layers that it shows, highest first, once they were looked up
 	looked    bool
