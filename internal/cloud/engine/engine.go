@@ -99,11 +99,11 @@ type Sandbox interface {
 
 // Usage is the resource usage of a sandbox.
 type Usage struct {
-	CPU       time.Duration // processor time since its start
-	Memory    uint64        // bytes that cannot be reclaimed
-	Cache     uint64        // bytes of page cache
-	Disk      uint64        // bytes of its file system in use
-	DiskTotal uint64        // size of its file system in bytes
+	CPU       time.Duration // processor time since the start of the sandbox
+	Memory    uint64        // bytes of memory that cannot be reclaimed
+	Cache     uint64        // bytes of page cache, which can be reclaimed
+	Disk      uint64        // bytes in use of the sandbox's file system
+	DiskTotal uint64        // size in bytes of the sandbox's file system
 }
 
 // SandboxOptions configure [Engine.NewSandbox].
@@ -171,8 +171,8 @@ type Image struct {
 // Mount is a directory of the host in a sandbox. Files of the directory's owner belong to the user
 // of the sandbox; all others belong to nobody.
 type Mount struct {
-	Dir      string // on the host, absolute
-	Path     string // in the sandbox: absolute, and not the root
+	Dir      string // absolute path of the directory on the host
+	Path     string // absolute path in the sandbox; not the root
 	Writable bool
 	// File is the opened directory. An engine that can shows it even if Dir leads elsewhere by now.
 	// If it is nil the engine opens Dir. The caller closes it after NewSandbox.
@@ -183,8 +183,8 @@ type Mount struct {
 // numbered from 0; where sandboxes have a single id, to the server's id. Nobody else may have
 // access to the directory, and it must stay until Close.
 type Volume struct {
-	Dir  string // on the host, absolute
-	Path string // in the sandbox: absolute, and not the root
+	Dir  string // absolute path of the directory on the host
+	Path string // absolute path in the sandbox; not the root
 	// Clone returns a detached mount of Dir, where only the caller can make one. Such a volume is
 	// only for sandboxes that have many ids. If it is nil Dir is an ordinary directory.
 	Clone func() (*os.File, error)

@@ -20,8 +20,8 @@ type Limits struct {
 	DiskBytes    int64
 }
 
-// Bounds limit all programs of this machine that share a container, together. A zero value means no
-// bound.
+// Bounds are limits that all programs in the same container on this machine share. A zero value
+// means no bound.
 type Bounds struct {
 	MemoryBytes int64
 	CPUs        float64
@@ -31,8 +31,8 @@ type Bounds struct {
 // number of the machine's processors.
 func (l Limits) WithDefaults() Limits { return l.Within(Bounds{}) }
 
-// Within returns the limits to enforce within bounds, otherwise like [Limits.WithDefaults]. It
-// lowers a limit above its bound, because the kernel would refuse it or never apply it.
+// Within is like [Limits.WithDefaults], but lowers a limit that is above its bound, because the
+// kernel would refuse that limit or never apply it.
 func (l Limits) Within(b Bounds) Limits {
 	if l.MemoryBytes == 0 {
 		l.MemoryBytes = 2 << 30
@@ -57,7 +57,7 @@ func (l Limits) Within(b Bounds) Limits {
 	return l
 }
 
-// The least that a sandbox needs to start.
+// The lowest limits with which a sandbox can start.
 const (
 	minMemoryBytes = 16 << 20
 	minCPUs        = 0.01

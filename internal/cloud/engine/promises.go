@@ -23,11 +23,12 @@ type Feature string
 
 // The features.
 const (
-	Commands     Feature = "commands"
-	Terminals    Feature = "terminals"
-	Ports        Feature = "ports of programs"
-	TwoUsers     Feature = "root and user are two ids"
-	AllEgress    Feature = "every program reaches the network through the rules" // without it only those that use the proxy reach it
+	Commands  Feature = "commands"
+	Terminals Feature = "terminals"
+	Ports     Feature = "ports of programs"
+	TwoUsers  Feature = "root and user are two ids"
+	// without this feature, only programs that use the proxy reach it
+	AllEgress    Feature = "every program reaches the network through the rules"
 	MemoryLimit  Feature = "memory limit"
 	CPULimit     Feature = "processor limit"
 	ProcessLimit Feature = "process limit"

@@ -29,7 +29,7 @@ type offer struct {
 
 // acceptance is a parsed Accept-Encoding header.
 type acceptance struct {
-	offers  []offer // best first
+	offers  []offer // accepted codings, the best first
 	refused map[string]bool
 }
 

@@ -68,13 +68,13 @@ type Server struct {
 	path        string
 	scratch     string
 	homes       string // the directory for homes of accounts that builds add
-	anyOwner    bool   // see Options
+	anyOwner    bool   // see Options.AnyOwner
 	processes   *processes
 	watchers    *watchers
 	uploadLocks fileLocks
 	metrics     *metrics
 	terminal    func(context.Context) (controller, tty *os.File, err error)
-	refusal     error // the error for starting any process; nil: none
+	refusal     error // the error for starting any process; nil: processes can be started
 }
 
 // New returns a server without processes. It returns an error if o is not valid. [Server.Close]

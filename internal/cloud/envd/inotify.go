@@ -33,7 +33,7 @@ var errOverflow = errors.New("queue or buffer overflow")
 type inotify struct {
 	file *os.File
 	conn syscall.RawConn
-	dirs map[int32]string // keyed by the kernel's watch descriptor
+	dirs map[int32]string // followed directories, keyed by the kernel's watch descriptor
 	ids  map[string]int32
 }
 

@@ -19,7 +19,7 @@ const legacyUserAgent = "connect-python" // the exact value: newer SDKs append a
 
 func isLegacy(header http.Header) bool { return header.Get("User-Agent") == legacyUserAgent }
 
-// WrapUnary removes other fields from answers to these clients.
+// WrapUnary removes all fields but names, types and paths from answers to the oldest Python SDK.
 func (legacyClients) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
 		res, err := next(ctx, req)
@@ -36,7 +36,7 @@ func (legacyClients) WrapStreamingClient(next connect.StreamingClientFunc) conne
 	return next
 }
 
-// WrapStreamingHandler removes other fields from every event for these clients.
+// WrapStreamingHandler removes the same fields from every event for the oldest Python SDK.
 func (legacyClients) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
 		if isLegacy(conn.RequestHeader()) {

@@ -19,7 +19,7 @@ const (
 	metadataHeader = "X-Metadata-"
 	metadataPrefix = "user.e2b." // prefix of the names of extended attributes
 
-	maxMetadataKey = 246  // maximum length of the rest of such a name
+	maxMetadataKey = 246  // maximum length of the rest of an attribute's name
 	maxMetadata    = 4096 // maximum bytes of prefixes, keys and values together
 )
 

@@ -41,7 +41,7 @@ type metrics struct {
 
 	mu      sync.Mutex
 	sampled time.Time
-	used    time.Duration // processor time until that sample
+	used    time.Duration // processor time until the time sampled
 }
 
 func newMetrics(o *Options) *metrics {
@@ -139,7 +139,7 @@ func processTotals() (used time.Duration, resident uint64, err error) {
 // processorTime returns the sum of utime, stime, cutime and cstime in a stat file. It returns 0
 // if the process has ended.
 func processorTime(path string) time.Duration {
-	const tick = 10 * time.Millisecond // USER_HZ, which is 100 on every Linux
+	const tick = 10 * time.Millisecond // one tick of USER_HZ, which is 100 on every Linux
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return 0

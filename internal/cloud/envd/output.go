@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	maxChunk = 32 << 10 // maximum of stdout and stderr in one event
-	maxPTY   = 16 << 10 // maximum of a terminal in one event
+	maxChunk = 32 << 10 // maximum number of bytes of stdout or stderr in one event
+	maxPTY   = 16 << 10 // maximum number of bytes of a terminal in one event
 
 	// queuedChunks bounds the number of chunks that wait for a subscriber.
 	queuedChunks   = 16

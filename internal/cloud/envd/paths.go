@@ -12,7 +12,7 @@ import (
 )
 
 type paths struct {
-	workdir string // replaces an empty path; "": the user's home
+	workdir string // directory that replaces an empty path; "": the user's home
 }
 
 // resolve converts the path of a request to an absolute path, as envd does. A relative path is

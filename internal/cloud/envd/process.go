@@ -30,7 +30,7 @@ type launch struct {
 	env    []string
 	dir    string
 	stdin  bool         // stdin is a pipe; otherwise /dev/null
-	pty    *process.PTY // size of the terminal; nil: pipes
+	pty    *process.PTY // size of the terminal; nil: the process has pipes and no terminal
 	// terminal opens the terminal of the process.
 	terminal func() (controller, tty *os.File, err error)
 	// deadline is the time when the process is ended, even if clients are connected. Zero means
@@ -51,8 +51,8 @@ type running struct {
 	output   *output
 	sources  []*source
 	grace    time.Duration // bounds how long wait reads output after the end while other processes hold it open
-	stdin    *input        // nil: no input; the terminal if there is one
-	terminal *os.File      // nil: pipes
+	stdin    *input        // the input of the process, which may be its terminal; nil: no input
+	terminal *os.File      // the terminal of the process; nil: the process has pipes
 	deadline *time.Timer
 	// killed returns the number of processes of the sandbox that have been killed since the
 	// start because memory ran out.
@@ -62,14 +62,17 @@ type running struct {
 
 	mu        sync.Mutex
 	reaped    bool // the leader was reaped; other processes of its session may still run
-	signalled bool // after the leader is reaped, wait does not wait for more output
+	signalled bool // a signal was sent: once the leader is reaped, wait does not wait for more output
 	expired   bool // the deadline ended the process
-	settled   bool // later output is dropped
+	settled   bool // the output is complete, and later output is dropped
 
-	ended   chan struct{}                  // closed when the process has ended and end is set
-	end     *process.ProcessEvent_EndEvent // exit status or signal
-	retired bool                           // guarded by the mutex of processes
-	held    bool                           // the process ended by itself while others held its output open; set before ended is closed
+	ended chan struct{}                  // closed when the process has ended and end is set
+	end   *process.ProcessEvent_EndEvent // exit status of the process, or the signal that ended it
+	// retire was called for the process; guarded by the mutex of processes
+	retired bool
+	// the process ended by itself while other processes held its output open; set before ended is
+	// closed
+	held bool
 }
 
 type source struct {

@@ -45,15 +45,16 @@ var (
 type processes struct {
 	memory *child.Memory
 	logger *slog.Logger
-	grace  time.Duration // outputGrace, except in tests
+	grace  time.Duration // outputGrace, except in tests, which set another time
 	waits  sync.WaitGroup
 
 	mu       sync.Mutex
 	closed   bool
 	starting int
-	open     map[*running]struct{} // running, or ended while others hold the output open
-	live     map[uint32]*running
-	retired  []retired // oldest first
+	// processes that run, or that have ended while others hold their output open
+	open    map[*running]struct{}
+	live    map[uint32]*running
+	retired []retired // records of ended processes, oldest first
 }
 
 // retired is the record of an ended process. It is kept for retention.

@@ -11,8 +11,8 @@ import (
 // router routes requests more strictly than [http.ServeMux], as envd does: a GET route does not
 // accept HEAD, and a wrong method is answered with 405 and no body.
 type router struct {
-	routes   map[string]map[string]http.HandlerFunc // by path, then by method
-	services map[string]http.Handler                // by path prefix
+	routes   map[string]map[string]http.HandlerFunc // handlers by path, then by method
+	services map[string]http.Handler                // handlers of services by path prefix
 }
 
 func newRouter() *router {

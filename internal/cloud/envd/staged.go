@@ -19,7 +19,7 @@ import (
 // unless the filesystem requires one.
 type stagedFile struct {
 	*os.File
-	name string // "" for a file without a name
+	name string // name of the file; "" if it has none
 }
 
 // stage creates a staged file in the first of dirs where this is possible. The caller closes
@@ -123,7 +123,7 @@ func announce(path string) {
 // linkTarget returns the path of the file that is created when a program creates path. That is
 // the end of a chain of links, if the last link leads to nothing.
 func linkTarget(path string) string {
-	const most = 40 // as in the kernel
+	const most = 40 // links in one chain; the kernel has the same bound
 	for range most {
 		to, err := os.Readlink(path)
 		if err != nil {

@@ -29,7 +29,7 @@ type input struct {
 	file   *os.File
 	closed bool
 
-	waiting atomic.Int64 // in bytes
+	waiting atomic.Int64 // bytes that wait for the process to read them
 }
 
 func newInput(file *os.File) *input {

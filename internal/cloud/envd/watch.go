@@ -36,7 +36,7 @@ type watch struct {
 	entries   bool // events describe the changed files
 
 	mu     sync.Mutex // held while changes are read and handled
-	failed error      // why no more changes can be read
+	failed error      // the reason why no more changes can be read
 
 	dirs map[string]bool // watched directories below root
 	// reported contains the files that were found in a new directory. The kernel may report the

@@ -143,8 +143,8 @@ func (s *Server) removeContext(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// contextByID returns the context with an id. If there is none, it answers 404 and returns nil.
-// The id "default" is an alias.
+// contextByID returns the context with an id. If there is none, it answers 404 and returns nil. The
+// id "default" stands for the default context of Python.
 func (s *Server) contextByID(w http.ResponseWriter, id string) *runningKernel {
 	k := s.find(func(k *runningKernel) bool {
 		return k.isContext && (k.id == id || id == "default" && k.isDefault && k.language == "python")

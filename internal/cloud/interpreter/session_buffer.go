@@ -40,7 +40,7 @@ const (
 type sessionBuffer struct {
 	server  *Server
 	kernel  *runningKernel
-	session string // empty: the buffer ends with its connection
+	session string // session_id of the client; empty: the buffer ends with its connection
 	own     string // session id of this server, for message headers
 	client  *kernel.Client
 	wake    chan struct{} // contains one token when there may be a message to send
@@ -48,11 +48,11 @@ type sessionBuffer struct {
 	mu       sync.Mutex
 	messages []*jupyter.Message // unacknowledged messages; those before index sent have been sent
 	sent     int
-	first    uint64 // number of messages[0]
+	first    uint64 // number of the message messages[0]
 	bytes    int
 	question string // msg_id of the last input_request
 	reader   *socket
-	changed  chan struct{} // closed when there may be space, then replaced
+	changed  chan struct{} // closed when there may be space for more messages, and then replaced
 	closed   bool
 	expiry   *time.Timer // drops the buffer; runs while there is no connection
 }

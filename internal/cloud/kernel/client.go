@@ -65,7 +65,7 @@ type Request struct {
 	stopOnError bool
 	done        chan struct{} // closed when the request is answered
 
-	// Set once the request is being served; guarded by Kernel.mu.
+	// The fields up to signalled are set once the request is being served; guarded by Kernel.mu.
 	proc        *process
 	number      uint64
 	armed       bool // from now on, an interrupt has an effect

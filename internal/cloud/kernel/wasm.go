@@ -23,7 +23,7 @@ import (
 // output. It receives its environment in the first line, and interrupts in later lines, because
 // a signal would end it.
 type Wasm struct {
-	Command []string     // starts the process
+	Command []string     // command that starts the process
 	Environ []string     // environment of the command, not of the code
 	Places  []string     // directories that code can access, under the same paths
 	Check   func() error // returns an error if the command lacks a requirement

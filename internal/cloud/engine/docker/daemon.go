@@ -50,7 +50,8 @@ func find(ctx context.Context, host string) (*client.Client, string, error) {
 	return nil, "", noDaemonError(tried)
 }
 
-// noDaemonError is an [ErrNoDaemon] in one line.
+// noDaemonError is an [ErrNoDaemon] whose text, in one line, names the error of each daemon that
+// was tried.
 type noDaemonError []error
 
 func (e noDaemonError) Error() string {

@@ -32,13 +32,16 @@ type Options struct {
 	Passes bool         // images of templates are removed once this process has ended
 	Logger *slog.Logger // nil: no log
 
-	// These are the parameters of a container. A zero value keeps the limit of the sandbox.
+	// The fields from here on are parameters of each container. A zero value keeps the limit of the
+	// sandbox.
 	MemoryBytes  int64
 	CPUs         float64
-	MaxProcesses int      // and threads
-	CapDrop      []string // capabilities, "ALL" for all
-	SecurityOpt  []string // in addition to no-new-privileges, which always holds; an option that removes a protection is refused
-	User         string   // name or id; "": that of the image
+	MaxProcesses int      // the maximum of processes and threads together
+	CapDrop      []string // capabilities to take away; "ALL" stands for all of them
+	// security options in addition to no-new-privileges, which always holds; an option that removes
+	// a protection is refused
+	SecurityOpt []string
+	User        string // name or id of the user of the container; "": the user that the image names
 	// NetworkDisabled removes even the proxy from sandboxes.
 	NetworkDisabled bool
 }
@@ -156,7 +159,7 @@ func (e *Engine) CheckLayers(context.Context, string) error {
 }
 
 // Merge returns an error: containers do not share layers of this engine.
-func (e *Engine) Merge(context.Context, []string, string) error { return e.CheckLayers(nil, "") } //nolint:staticcheck // it needs none
+func (e *Engine) Merge(context.Context, []string, string) error { return e.CheckLayers(nil, "") } //nolint:staticcheck // it needs no context
 
 // UnpackTar returns an error: the daemon itself has the images, see [Engine.Load].
 func (e *Engine) UnpackTar(context.Context, []string, io.Reader, string) error {

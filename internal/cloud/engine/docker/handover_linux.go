@@ -31,7 +31,7 @@ type handover struct {
 	attached []string
 }
 
-// newHandover makes a handover for mounts; nil if there are none.
+// newHandover makes a handover for mounts. It returns nil if there are no mounts.
 func newHandover(shown []engine.Mount) (_ *handover, err error) {
 	if len(shown) == 0 {
 		return nil, nil
@@ -89,7 +89,8 @@ func lockHandover(dir string) (*os.File, error) {
 // path returns the path at which the daemon looks for a mount.
 func (h *handover) path(i int) string { return filepath.Join(h.dir, strconv.Itoa(i)) }
 
-// mark returns the name of the file in a directory without its mount.
+// mark returns the name of the file that is in each directory of the handover. A mount on the
+// directory hides the file.
 func (h *handover) mark() string { return filepath.Base(h.dir) }
 
 // attach makes the mounts, and maps their owners to a user and a group of the host.

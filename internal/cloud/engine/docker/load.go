@@ -19,7 +19,7 @@ import (
 
 // Labels of images of templates. Those that are removed with their server also have labelServer.
 const (
-	labelStore = "e2bctl.store" // the store that owns them
+	labelStore = "e2bctl.store" // the store that owns the image
 	labelImage = "e2bctl.image" // the image's digest in the registry
 )
 

@@ -19,9 +19,9 @@ import (
 
 // Labels of containers.
 const (
-	labelInstance = "e2bctl.instance" // the engine
-	labelSandbox  = "e2bctl.sandbox"  // its id
-	labelServer   = "e2bctl.server"   // the process, as self returns it
+	labelInstance = "e2bctl.instance" // the engine that made the container
+	labelSandbox  = "e2bctl.sandbox"  // the id of the sandbox
+	labelServer   = "e2bctl.server"   // the process of the server, in the form that self returns
 )
 
 // newInstance returns a random label for an engine.
@@ -43,7 +43,8 @@ func startOf(pid int) string {
 	if err != nil {
 		return "-"
 	}
-	const start = 19 // of the fields behind the name, which may have spaces and brackets
+	// index of the start time in the fields behind the name; the name may have spaces and brackets
+	const start = 19
 	if fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:])); len(fields) > start {
 		return fields[start]
 	}

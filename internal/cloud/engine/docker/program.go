@@ -21,12 +21,12 @@ import (
 type program struct {
 	file   *os.File
 	info   os.FileInfo
-	path   string // where the file is; "": it may have been replaced
-	shared bool   // every user may execute it where it is
+	path   string // path of the file; "" if the path may lead to another file by now
+	shared bool   // every user may execute the file at its path
 }
 
-// openProgram opens the program that somebody named, or one that runs in any Linux container of the
-// architecture: this program, or else one that was made for that.
+// openProgram opens the program that somebody named. If named is "", it opens one that runs in any
+// Linux container of the architecture: this program, or else one that [Setup] has made.
 func openProgram(named, architecture string) (*program, error) {
 	if named != "" {
 		p, err := openFile(named, named, architecture)

@@ -14,8 +14,8 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// maxAlone is the number of written files up to which they are read one by one. Each takes two
-// requests, so for more files the export of a small image is faster.
+// maxAlone is the highest number of written files that are read one by one. Each file takes two
+// requests, so with more files it is faster to export a small image as a whole.
 const maxAlone = 200
 
 // readAlone reports whether the written files can be read one by one. They cannot where a mount

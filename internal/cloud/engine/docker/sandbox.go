@@ -29,14 +29,14 @@ import (
 // sandbox is one container.
 type sandbox struct {
 	engine   *Engine
-	id       string    // of the sandbox
+	id       string    // id of the sandbox
 	name     string    // name of the container
-	program  string    // path of the program in it
-	disk     int64     // bytes that it may write, if that is enforced
-	handover *handover // nil: it has no directories of the host
+	program  string    // path of the program in the container
+	disk     int64     // bytes that the sandbox may write, if the daemon enforces that
+	handover *handover // nil if the sandbox has no directories of the host
 	attach   *attachment
 	tunnel   *tunnel.Server
-	exit     <-chan int64 // its status
+	exit     <-chan int64 // receives the exit status of the container
 	forget   context.CancelFunc
 
 	standstill link.Standstill

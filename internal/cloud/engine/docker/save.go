@@ -26,8 +26,8 @@ const (
 
 // saved describes the saved files of a container.
 type saved struct {
-	Image   string   // id of the image below them
-	Name    string   // of the image, for messages
+	Image   string   // id of the image below the files
+	Name    string   // name of that image, for messages
 	Removed []string // removed paths of the image
 }
 

@@ -11,5 +11,5 @@ type Wasm struct {
 	MemoryBytes uint64 `json:"memoryBytes,omitempty"`
 }
 
-// NoProcesses is the error message for commands in such a sandbox.
+// NoProcesses is the error message for commands in a sandbox that runs only Python in WebAssembly.
 const NoProcesses = "not supported by the wasm engine: Python runs in WebAssembly, and there are no processes: no commands, no terminals, no ports"

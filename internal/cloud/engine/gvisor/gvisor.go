@@ -14,8 +14,8 @@ import (
 
 // Options configure [New].
 type Options struct {
-	// Runsc is the program that the room was started with. Binary is the program that the room
-	// starts; "" means this one.
+	// Runsc is the gVisor program that was passed to the room. Binary is the program that was
+	// passed to it for re-execution; "" means this program.
 	Runsc  gvisorenv.Program
 	Binary string
 	// Programs are paths of files of this machine that processes in sandboxes execute. Saved memory
@@ -32,8 +32,8 @@ type Engine struct {
 
 var _ engine.Engine = (*Engine)(nil)
 
-// New returns an engine whose sandboxes are those of a room, after it has started one as a test. Close closes
-// the room. If New fails, New closes it.
+// New returns an engine that runs its sandboxes in the room. It first starts one sandbox as a test.
+// Close closes the room. If New fails, New closes it.
 func New(ctx context.Context, room engine.Engine, o Options) (*Engine, error) {
 	e := &Engine{Engine: room, program: o.Runsc}
 	e.machine = sync.OnceValues(func() (*machine, error) {

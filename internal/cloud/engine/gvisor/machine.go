@@ -19,14 +19,14 @@ const machineFile = "machine.json"
 // machine describes the machine that saved memory depends on. Saved memory contains only written
 // pages of programs and libraries: the rest is read again from the same files.
 type machine struct {
-	Runsc    string            // its version
-	Kernel   string            // of this machine
-	Features []string          // of the processor
+	Runsc    string            // version of runsc
+	Kernel   string            // release of the machine's kernel
+	Features []string          // features of the processor
 	Programs map[string]string // identity of each program, by its path
 }
 
 // describe returns the machine that memory saved here depends on. binary is the program of envd,
-// whose path may lead to another one after an update; programs are all others.
+// whose path may lead to another file after an update; programs are all other programs.
 func describe(runsc, binary string, programs []string) (*machine, error) {
 	m := &machine{Runsc: runsc, Programs: map[string]string{}}
 	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
@@ -132,7 +132,7 @@ func (m *machine) write(dir string) (err error) {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// maxMachine bounds the bytes read.
+// maxMachine bounds the bytes read from a machineFile.
 const maxMachine = 1 << 20
 
 // readMachine reads the description of the memory in dir.

@@ -80,7 +80,7 @@ func (a *Access) SetEgress(e engine.Egress) {
 // Suspend cuts the sandbox's connections and refuses new ones until Restore.
 func (a *Access) Suspend() { a.suspend(true) }
 
-// Restore ends what Suspend began.
+// Restore allows connections again after Suspend.
 func (a *Access) Restore() { a.suspend(false) }
 
 func (a *Access) suspend(on bool) {
@@ -116,7 +116,7 @@ func (g Grant) Dial(host string, port uint16) (net.Conn, error) {
 	return egress.Dial(g.Context, host, port)
 }
 
-// Join is [Join], and closes both connections when the grant ends.
+// Join is like the function [Join], but also closes both connections when the grant ends.
 func (g Grant) Join(outside, inside net.Conn) {
 	stop := g.Ends(outside)
 	defer stop()

@@ -11,8 +11,8 @@ import (
 
 // Bounds of one sandbox, enforced by the server and kept by the daemon inside.
 const (
-	MaxStreams  = 1024 // connections to ports of its programs, and as many to its own ports
-	MaxDialling = 128  // connections out of it that are being made
+	MaxStreams  = 1024 // connections to ports of the sandbox's programs, and as many to its own ports
+	MaxDialling = 128  // connections out of the sandbox that are being made
 	DialTimeout = 10 * time.Second
 )
 

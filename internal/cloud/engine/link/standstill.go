@@ -82,8 +82,8 @@ func (s *Standstill) Thaw(ctx context.Context) error {
 	return nil
 }
 
-// Turn waits until this call alone may freeze, thaw or save the sandbox, which it may until end.
-// Errors are [engine.ErrGone] and the cause of ctx.
+// Turn waits until no other call freezes, thaws or saves the sandbox. Then the caller alone may do
+// so, until it calls end. Errors are [engine.ErrGone] and the cause of ctx.
 func (s *Standstill) Turn(ctx context.Context) (end func(), err error) {
 	if s.isOver() {
 		return nil, engine.ErrGone
@@ -98,7 +98,8 @@ func (s *Standstill) Turn(ctx context.Context) (end func(), err error) {
 	}
 }
 
-// Last waits for the call under way, after the sandbox's end. No later one gets a turn.
+// Last is called after the sandbox's end. It waits for the call under way, and no later call gets a
+// turn.
 func (s *Standstill) Last() { s.turn <- struct{}{} }
 
 // Stopped reports whether the processes stand still. The caller has the turn.

@@ -31,7 +31,8 @@ var otherCalls = []uint32{
 	unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER,
 }
 
-// calls are calls of the local cloud that older kernels lack, or that seccomp profiles refuse.
+// calls are system calls that the local cloud makes, and that older kernels lack or seccomp
+// profiles refuse.
 var calls = map[string]uint32{
 	"clone3": unix.SYS_CLONE3, "close_range": unix.SYS_CLOSE_RANGE, "execveat": unix.SYS_EXECVEAT, "faccessat2": unix.SYS_FACCESSAT2,
 	"fsconfig": unix.SYS_FSCONFIG, "fsmount": unix.SYS_FSMOUNT, "fsopen": unix.SYS_FSOPEN,
@@ -55,7 +56,7 @@ func Calls() []string { return slices.Sorted(maps.Keys(calls)) }
 func Refuse(refuse string) error {
 	const (
 		number   = 0
-		argument = 16 // the low half of the first argument
+		argument = 16 // offset of the low half of the first argument
 		third    = argument + 2*8
 		eperm    = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
 		enosys   = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)

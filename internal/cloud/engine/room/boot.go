@@ -96,8 +96,8 @@ func (r *Room) prepare(ctx context.Context, limits engine.Limits, as purpose) (*
 	return r.prepareWith(ctx, limits, as, engine.SandboxOptions{})
 }
 
-// prepareWith is prepare for a sandbox with options, whose files it has from the start. Its owner
-// gets it from begin.
+// prepareWith is like prepare, but the sandbox has the files that o describes from the start. It
+// gets its owner later, from begin.
 func (r *Room) prepareWith(ctx context.Context, limits engine.Limits, as purpose, o engine.SandboxOptions) (*Sandbox, error) {
 	s := &Sandbox{
 		options:  o,

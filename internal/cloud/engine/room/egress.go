@@ -28,8 +28,8 @@ const (
 	maxLookups    = 32
 	maxQuery      = 4 << 10
 	lookupTimeout = 10 * time.Second
-	queryIdle     = 10 * time.Second // between two queries of one connection
-	maxQueries    = 100              // on one connection
+	queryIdle     = 10 * time.Second // longest time between two queries on one connection
+	maxQueries    = 100              // highest number of queries on one connection
 )
 
 // exit is the outer end of a sandbox's egress path: sockets in its network
@@ -39,7 +39,7 @@ type exit struct {
 	udp *net.UDPConn
 
 	accept  func()        // accepts connections until the socket stops listening
-	lookups chan struct{} // one for each query being answered
+	lookups chan struct{} // has an element for each query that is being answered
 
 	mu        sync.Mutex
 	listening bool
@@ -212,7 +212,7 @@ func (s *Sandbox) carryOut(inside *net.TCPConn, connected func()) {
 	grant.Join(outside, inside)
 }
 
-// reset ends a connection in the same way as a refused one.
+// reset ends a connection in a way that looks to the program as if it had been refused.
 func reset(conn *net.TCPConn) {
 	_ = conn.SetLinger(0)
 	_ = conn.Close()

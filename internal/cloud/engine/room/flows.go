@@ -169,7 +169,7 @@ func (s *Sandbox) reach(ctx context.Context, port int, release func()) (*stream,
 	return s.enter(conn, release)
 }
 
-// askEnvd has envd connect a stream to a port.
+// askEnvd makes envd connect a stream to a port.
 func (s *Sandbox) askEnvd(ctx context.Context, port int, release func()) (*stream, error) {
 	conn, theirs, err := wire.StreamPair()
 	if err != nil {

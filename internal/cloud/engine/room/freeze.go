@@ -26,13 +26,14 @@ const freezeTimeout = 10 * time.Second
 
 var errFreezeTimeout = fmt.Errorf("the processes had not all stopped within %v", freezeTimeout)
 
-// pause is the state of a sandbox's freezing beside its standstill.
+// pause is the state that the freezing of a sandbox needs in addition to its standstill.
 type pause struct {
-	asked   uint64            // number of requests to the process that runs gVisor; guarded by the turn of the standstill
-	answers chan wire.Message // from the process that runs gVisor; guarded by that turn, too
+	asked uint64 // number of requests to the process that runs gVisor; guarded by the turn of the standstill
+	// answers of the process that runs gVisor; guarded by the turn of the standstill, too
+	answers chan wire.Message
 
 	ordering sync.Mutex // held while a kernel is ordered
-	held     bool       // kernels may not be ordered
+	held     bool       // no kernel may be ordered
 	ordered  []int      // pipes; each becomes readable when an ordered kernel has joined the groups or has failed
 }
 
@@ -62,8 +63,7 @@ func (s *Sandbox) Thaw(ctx context.Context) error {
 	return nil
 }
 
-// stop stops kernels from being ordered, and all processes, and returns the function that undoes
-// both.
+// stop forbids ordering kernels and stops all processes. It returns the function that undoes both.
 func (s *Sandbox) stop(ctx context.Context) (resume func(context.Context) error, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, freezeTimeout, errFreezeTimeout)
 	defer cancel()
@@ -181,8 +181,8 @@ func (p *pause) orderKernels() {
 	p.held = false
 }
 
-// order runs f, which orders a kernel. The kernel writes to the file joined, as to the files of the
-// sandbox's groups, when it has joined these groups.
+// order runs f, which orders a kernel and passes it the file joined. When the kernel has joined the
+// sandbox's groups, it writes to joined in the same way as to the files of these groups.
 func (p *pause) order(f func(joined *os.File) error) error {
 	p.ordering.Lock()
 	defer p.ordering.Unlock()

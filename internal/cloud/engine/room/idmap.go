@@ -89,7 +89,7 @@ func mapDirectory(dir string, ids *os.File, attributes uint64, lacking engine.Fe
 	return mount, mapMount(mount, ids, attributes, lacking)
 }
 
-// cloneMount is cloneTree for a directory that must not be a symbolic link.
+// cloneMount is like cloneTree, for a directory that must not be a symbolic link.
 func cloneMount(dir string) (*os.File, error) { return cloneWith(dir, unix.AT_SYMLINK_NOFOLLOW) }
 
 func cloneWith(path string, flags uint) (*os.File, error) {
@@ -100,7 +100,7 @@ func cloneWith(path string, flags uint) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// mapMount is mapDirectory for a detached mount. It closes the mount after an error.
+// mapMount is like mapDirectory, for a detached mount. It closes the mount after an error.
 func mapMount(mount, ids *os.File, attributes uint64, lacking engine.Feature) error {
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP | attributes, Userns_fd: uint64(ids.Fd())}
 	if err := unix.MountSetattr(int(mount.Fd()), "", unix.AT_EMPTY_PATH, &attr); err != nil {

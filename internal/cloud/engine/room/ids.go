@@ -57,7 +57,7 @@ func planIDs(level engine.Isolation) (roomIDs, error) {
 	return rootIDs(level, parseIDMap(data), has)
 }
 
-// rootIDs is planIDs for a root with these ids and capabilities.
+// rootIDs is like planIDs, for a server that is root with these ids and capabilities.
 func rootIDs(level engine.Isolation, ids []idRange, has uint64) (roomIDs, error) {
 	if has&forOtherIDs == forOtherIDs && slices.ContainsFunc(ids, func(m idRange) bool {
 		return m.inside <= spawn.IDBase && m.inside+m.count >= spawn.IDBase+spawn.IDCount

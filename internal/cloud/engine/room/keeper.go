@@ -24,7 +24,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/shortage"
 )
 
-// KeeperOptions configure [StartKeeper]. Each field is as in [Options].
+// KeeperOptions configure [StartKeeper]. Each field means the same as in [Options].
 type KeeperOptions struct {
 	Dir       string
 	Binary    string
@@ -38,7 +38,7 @@ type KeeperOptions struct {
 // close it after its rooms.
 type Keeper struct {
 	options KeeperOptions
-	binary  *os.File // also executed by processes of rooms
+	binary  *os.File // the program that the keeper and the processes of rooms execute
 	groups  *cgroup.Groups
 	spec    instance.Spec
 	lock    *os.File

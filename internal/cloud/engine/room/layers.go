@@ -48,8 +48,8 @@ func (r *Room) checkLayers(ctx context.Context, dir string) error {
 // haveLayers returns an error if sandboxes of this room cannot have layers.
 func (r *Room) haveLayers() error { return r.report.Promises.Check(engine.SharedLayers) }
 
-// unpack makes the trees of a layer in dir from the output of [saved.Write] with a layout. It
-// reads from to its end.
+// unpack makes the trees of a layer in dir from the output of [saved.Write] with a layout. It reads
+// all of the file from.
 func (r *Room) unpack(ctx context.Context, dir, layout string, from *os.File) (layer.Manifest, error) {
 	ready, err := r.runLayers(ctx, dir, wire.LayersSpec{Layout: layout}, from)
 	return layer.Manifest{Layout: r.layout(), Whole: layout == r.layout(), Trees: ready.Trees}, err

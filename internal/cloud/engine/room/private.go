@@ -40,8 +40,8 @@ type private struct {
 
 // unshown are the files of the trees to hide. It is immutable.
 type unshown struct {
-	list []byte    // see inside.readPrivate
-	made time.Time // start of the oldest of its surveys' full searches
+	list []byte    // paths in the format that inside.readPrivate reads
+	made time.Time // start of the oldest full search among its surveys
 	err  error     // reason why no sandbox may start
 }
 
@@ -56,8 +56,8 @@ const (
 	surveyExpires = 24 * time.Hour
 	surveyDue     = 20 * time.Hour
 	surveyRenewed = time.Minute
-	surveyPause   = 5 * time.Second  // after the start, while sandboxes have priority
-	surveyCheck   = 10 * time.Minute // interval of checking the age
+	surveyPause   = 5 * time.Second  // wait after the room's start, while sandboxes have priority
+	surveyCheck   = 10 * time.Minute // interval between checks of the survey's age
 )
 
 // surveys are the latest surveys of this process, by the path of the tree.

@@ -17,13 +17,14 @@ import (
 // limit, because programs may choose other processors themselves.
 type processors struct {
 	mu     sync.Mutex
-	core   map[int]string // by processor; it never changes
-	on     map[int]int    // sandboxes by processor
-	onCore map[string]int // the same, added up by core
+	core   map[int]string // the core of each processor; it never changes
+	on     map[int]int    // the number of sandboxes on each processor
+	onCore map[string]int // the number of sandboxes on each core
 }
 
-// take reserves and returns n of the processors that the server may run on, on the cores with the
-// fewest sandboxes, or all if there are no more. It returns nil if the machine does not list them.
+// take reserves and returns n of the processors that the server may run on, from the cores with the
+// fewest sandboxes. If there are no more than n it takes all. It returns nil if the machine does
+// not list its processors.
 func (p *processors) take(n int) []int {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(os.Getpid(), &set); err != nil {
@@ -38,7 +39,7 @@ func (p *processors) take(n int) []int {
 	return p.choose(n, all, coreOf)
 }
 
-// choose is take for the given processors, with the core of each.
+// choose is like take, for the given processors; core returns the core of each.
 func (p *processors) choose(n int, all []int, core func(cpu int) string) (chosen []int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -73,7 +74,8 @@ func (p *processors) release(taken []int) {
 	}
 }
 
-// coreOf returns the processors of the processor's core. They share the core's execution units.
+// coreOf names the core of a processor by the list of the processors on that core, which share its
+// execution units.
 func coreOf(cpu int) string {
 	text, err := os.ReadFile(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu))
 	if err != nil {

@@ -17,25 +17,25 @@ import (
 
 // Kernels named in remedies: the oldest ones with all calls that the levels need.
 const (
-	kernelOfFull       = "5.12" // mount_setattr, for mounts with mapped ids
-	kernelOfRestricted = "5.13" // Landlock
+	kernelOfFull       = "5.12" // the first with mount_setattr, for mounts with mapped ids
+	kernelOfRestricted = "5.13" // the first with Landlock
 )
 
 // surroundings are settings of the machine that explain a refusal. They never cause a level to be
 // skipped: the room tests the machine's support by trying it.
 type surroundings struct {
-	kernel    string // its release
+	kernel    string // the release of the kernel
 	container bool   // this process is in a container
 	apparmor  string // the profile of this process; "" for none
 	root      bool
-	sysctls   map[string]string // by name; only those that this kernel has
+	sysctls   map[string]string // values of settings by their names; only settings that this kernel has
 }
 
 // namespaceSettings are the settings by which distributions refuse namespaces, each with the value
 // that refuses them and the one that allows them.
 var namespaceSettings = []struct {
 	name, refuses, allows string
-	toRoot                bool // refused to root, too, and not only to other users
+	toRoot                bool // namespaces are refused to root, too, and not only to other users
 }{
 	{"kernel.apparmor_restrict_unprivileged_userns", "1", "0", false},
 	{"kernel.unprivileged_userns_clone", "0", "1", false},

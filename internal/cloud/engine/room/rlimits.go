@@ -18,15 +18,16 @@ import (
 // These limits apply to processes inside if the kernel's own are higher.
 const (
 	maxQueuedSignals = 1024     // POSIX timers are counted as queued signals
-	maxLockedMemory  = 64 << 10 // bytes
-	minOpenFiles     = 256      // fewer are too few for common programs
-	leastOpenFiles   = 64       // with fewer neither envd nor a kernel serves anybody
+	maxLockedMemory  = 64 << 10 // in bytes
+	minOpenFiles     = 256      // with fewer, common programs do not work
+	leastOpenFiles   = 64       // with fewer, neither envd nor a kernel can serve anybody
 	// gvisorProcesses is more than the number of gVisor's processes that open files of the machine:
 	// a few hold the files of all programs in the sandbox.
 	gvisorProcesses = 64
 )
 
-// ulimits are the option letters of resource limits in the shell: ulimit -n.
+// ulimits are the letters of the options by which the shell's ulimit names resource limits, such as
+// n in ulimit -n.
 var ulimits = map[int]string{
 	unix.RLIMIT_CORE: "c", unix.RLIMIT_DATA: "d", unix.RLIMIT_NOFILE: "n", unix.RLIMIT_NPROC: "u",
 	unix.RLIMIT_SIGPENDING: "i", unix.RLIMIT_MSGQUEUE: "q", unix.RLIMIT_MEMLOCK: "l",
@@ -72,7 +73,7 @@ func coreLimit() (uint64, error) {
 	return coreWithin(own.Max, string(pattern))
 }
 
-// coreWithin is coreLimit for a process whose own limit cannot be raised above most.
+// coreWithin is like coreLimit, for a process whose own limit cannot be raised above most.
 func coreWithin(most uint64, pattern string) (uint64, error) {
 	if most >= 1 {
 		return 1, nil

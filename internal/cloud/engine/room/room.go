@@ -93,24 +93,24 @@ type Room struct {
 	system     int // how many of trees are the system's
 	links      map[string]string
 	processors processors
-	roots      string     // contains the directories of sandboxes without namespaces
-	binary     *os.File   // the keeper's
+	roots      string     // the directory that contains the directories of sandboxes without namespaces
+	binary     *os.File   // the program to re-execute, which the keeper opened
 	linked     bool       // binary needs libraries to start
-	runsc      *os.File   // nil: no gVisor
+	runsc      *os.File   // gVisor's program; nil: no gVisor
 	copying    sync.Mutex // held while the binary is copied for gVisor
 	groups     *cgroup.Groups
 	keeper     *Keeper
-	ownKeeper  *Keeper        // ends with the room; nil: the options have one
-	room       *spawn.Process // the guard, if sandboxes run in place
+	ownKeeper  *Keeper        // the keeper that ends with the room; nil: the options name one
+	room       *spawn.Process // the room's process, or the guard if sandboxes run in place
 	control    *wire.Conn
 	stop       func() (syscall.WaitStatus, error) // ends the room, and returns its status, and an error if processes may be left
 	done       chan struct{}                      // closed when the room has ended and its sandboxes know
-	ended      atomic.Pointer[error]              // why it ended by itself
+	ended      atomic.Pointer[error]              // the reason why the room ended by itself
 	stderr     sync.WaitGroup
 	said       strings.Builder // the beginning of the output to stderr; complete when stderr is done
 	close      func() error
 
-	counted    counter.Maxima // limits of this user, to be divided
+	counted    counter.Maxima // limits of this user, to be divided among the sandboxes
 	private    private        // files of the trees to hide
 	mappings   mappings
 	manifests  manifests
@@ -119,13 +119,13 @@ type Room struct {
 	egressPath wire.EgressPath // the egress path of sandboxes on this machine
 	zygote     zygote
 	unusedTime time.Duration // how long a kernel that was forked ahead waits for its first use
-	boots      chan struct{} // one for each sandbox that is starting without a warm sandbox
+	boots      chan struct{} // has an element for each sandbox that is starting without a warm sandbox
 
 	mu        sync.Mutex
 	closed    bool
 	next      uint64
 	slots     map[uint32]bool
-	sandboxes map[uint64]*Sandbox // those not yet closed
+	sandboxes map[uint64]*Sandbox // all sandboxes that are not yet closed
 }
 
 // maxSaid bounds the kept bytes of the room's stderr.

@@ -24,11 +24,11 @@ import (
 // Bounds of one sandbox, enforced by the server; those that its envd enforces too are in package
 // wire.
 const (
-	maxEgress    = 320     // connections out of it, including those of its proxy
-	maxOpenFiles = 1 << 19 // of one process inside
+	maxEgress    = 320     // connections out of the sandbox, including those of its proxy
+	maxOpenFiles = 1 << 19 // open files of one process inside
 	bootTimeout  = 30 * time.Second
 
-	restoreTimeout = 15 * time.Minute // in addition, for saved files
+	restoreTimeout = 15 * time.Minute // additional time for a start with saved files
 )
 
 // Sandbox is a running sandbox. It is safe for concurrent use. The caller must
@@ -40,46 +40,48 @@ type Sandbox struct {
 	purpose purpose
 	number  uint64
 	slot    uint32
-	cpus    []int // the processors that it runs on
+	cpus    []int // the processors that the sandbox runs on
 	group   *cgroup.Group
-	root    *place.Root // without namespaces
+	root    *place.Root // the root directory of a sandbox without namespaces
 	envd    *wire.Conn
-	mounter *wire.Conn // of a process that can replace its file system while it is warm; nil without one
-	pidfd   *os.File   // of the first process; nil before it has started
-	files   *os.File   // the file system that it writes to; nil without namespaces
+	// connection to a process that can replace the file system while the sandbox is warm; nil
+	// without such a process
+	mounter *wire.Conn
+	pidfd   *os.File // the pidfd of the first process; nil before the process has started
+	files   *os.File // the file system that the sandbox writes to; nil without namespaces
 	notes   []string
-	hidden  []string // trees that are not shown to it
-	unshown *unshown // files that its trees hide; nil: none
-	lost    []string // trees that are only in its layers and saved files
+	hidden  []string // trees that are not shown to the sandbox
+	unshown *unshown // files to hide in the trees of the sandbox; nil: none
+	lost    []string // trees that are only in the layers and saved files of the sandbox
 
-	spawned chan spawned       // the room's answer to the request to start it
-	named   chan error         // the room's answer to the request to name it
-	died    chan struct{}      // closed when envd has ended; others may be left for a moment
-	exited  chan struct{}      // closed when its processes are gone
+	spawned chan spawned       // the room's answer to the request to start the sandbox
+	named   chan error         // the room's answer to the request to name the sandbox
+	died    chan struct{}      // closed when envd has ended; other processes may be left for a moment
+	exited  chan struct{}      // closed when all processes of the sandbox are gone
 	gone    func()             // closes exited
-	status  syscall.WaitStatus // of envd, once died is closed
-	left    error              // reason why the room could not end all of it
+	status  syscall.WaitStatus // the wait status of envd, valid once died is closed
+	left    error              // the reason why the room could not end all processes of the sandbox
 
-	slots      link.PortSlots // for each open stream
+	slots      link.PortSlots // count the open streams
 	sockets    chan sockets   // the room's answers to requests for sockets
-	dialling   link.Dialling  // the connections out of it that are not established yet
-	carried    flowCount      // the connections out of it
+	dialling   link.Dialling  // counts the connections out of the sandbox that are not established yet
+	carried    flowCount      // counts the connections out of the sandbox
 	exit       *exit          // nil: the only way out is envd's proxy
-	noExit     string         // reason why it has no exit, if it was tested
-	entrance   link.Entrance  // the connections into it
-	access     *link.Access   // its way to the network
+	noExit     string         // the reason why the sandbox has no exit, if that was tested
+	entrance   link.Entrance  // the connections into the sandbox
+	access     *link.Access   // the way of the sandbox to the network
 	refusing   atomic.Bool    // connections were refused, and that was logged
-	kernels    allowance      // how many kernels may be forked for it
+	kernels    allowance      // limits how many kernels may be forked for the sandbox
 	forked     *os.File       // socket of a kernel that waits for its first use; nil without one; guarded by mu
-	ranCode    bool           // it has asked for a kernel
-	ttys       terminals      // the terminals opened for it
+	ranCode    bool           // the sandbox has asked for a kernel
+	ttys       terminals      // the terminals opened for the sandbox
 	flows      sync.WaitGroup
 	pause      pause
 	standstill link.Standstill
 
 	mu      sync.Mutex
 	ending  bool
-	endLife context.CancelFunc // nil before open
+	endLife context.CancelFunc // ends the context that open makes; nil before open
 
 	done   chan struct{}
 	reason atomic.Pointer[error]

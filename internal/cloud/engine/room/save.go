@@ -19,7 +19,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// savedName is the file in a directory of saved files.
+// savedName is the name of the file in a directory of saved files.
 const savedName = "files"
 
 var errNotFrozen = errors.New("it is not frozen, so its files may change")

@@ -60,7 +60,8 @@ func (s *Sandbox) saveMemory(ctx context.Context, dir string) (err error) {
 	return nil
 }
 
-// stopInGVisor has gVisor stop the processes of its sandbox. gVisor's own processes are idle then.
+// stopInGVisor makes gVisor stop the processes of its sandbox. gVisor's own processes are idle
+// then.
 func (s *Sandbox) stopInGVisor(ctx context.Context) (thaw func() error, err error) {
 	thaw = func() error {
 		if err := s.ask(context.Background(), wire.KindGoOn, holdTimeout); err != nil {
@@ -110,7 +111,7 @@ func (s *Sandbox) ask(ctx context.Context, kind wire.Kind, within time.Duration,
 	}
 }
 
-// openMemory opens the directory, for the first id of the sandbox.
+// openMemory opens the directory of saved memory, and makes the first id of the sandbox its owner.
 func (s *Sandbox) openMemory(dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {

@@ -37,7 +37,7 @@ func named(tty *os.File) (terminalName, error) {
 	return name, nil
 }
 
-// open reports whether the terminal is open: its file exists only while it is.
+// open reports whether the terminal is open. Its file exists only while the terminal is open.
 func (n terminalName) open() bool {
 	var stat unix.Stat_t
 	return unix.Stat(n.path, &stat) == nil && stat.Ctim == n.created

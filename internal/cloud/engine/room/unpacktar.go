@@ -72,7 +72,7 @@ func layerPipe() (read, write *os.File, err error) {
 	return read, write, err
 }
 
-// feed is runLayers with a pipe as its file, which carries a reader's bytes.
+// feed is like runLayers, but the last file is a pipe, which carries the bytes of a reader.
 func (r *Room) feed(ctx context.Context, dir string, spec wire.LayersSpec, from io.Reader) error {
 	read, write, err := layerPipe()
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 // sum of the processes, without their files in memory. Without namespaces the disk is the host's.
 func (s *Sandbox) Usage() (engine.Usage, bool) { return s.usage(s.group) }
 
-// usage is Usage with the counts of a group, unless that is nil.
+// usage is like Usage, with the counts of a group; nil means that no group counts.
 func (s *Sandbox) usage(group *cgroup.Group) (engine.Usage, bool) {
 	if s.reason.Load() != nil {
 		return engine.Usage{}, false
@@ -102,7 +102,7 @@ func privateMemory(pid int) uint64 {
 // processorTime returns the processor time of a process and of the children that it has waited for;
 // 0 if it has ended.
 func processorTime(pid int) time.Duration {
-	const tick = 10 * time.Millisecond // USER_HZ, which is 100 on every Linux
+	const tick = 10 * time.Millisecond // one tick of USER_HZ, which is 100 on every Linux
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0

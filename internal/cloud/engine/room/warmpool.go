@@ -18,13 +18,13 @@ import (
 type warmPool struct {
 	limits  engine.Limits
 	ready   chan *Sandbox // holds the warm sandboxes; closed when there will be no more
-	used    chan struct{} // one for each wanted sandbox
-	first   chan struct{} // closed when the first one is ready, or will never be
+	used    chan struct{} // receives once for each wanted sandbox
+	first   chan struct{} // closed when the first warm sandbox is ready, or will never be
 	waiting atomic.Bool   // a caller waits for the sandbox that is being made
 	// codeRuns reports whether code was run in the last sandbox that asked for a kernel or ended.
 	codeRuns atomic.Bool
-	making   atomic.Pointer[cgroup.Group] // group of the last one that was begun
-	cancel   context.CancelFunc           // nil without warm sandboxes
+	making   atomic.Pointer[cgroup.Group] // group of the last sandbox that was begun
+	cancel   context.CancelFunc           // stops making warm sandboxes; nil if there are none
 	keeping  sync.WaitGroup
 }
 
@@ -39,8 +39,9 @@ func (r *Room) keepWarm(ctx context.Context, limits engine.Limits, count int) {
 	r.warm.keeping.Go(func() {
 		defer close(r.warm.ready)
 		defer tried()
-		more := count - 1                  // these are not made before the first one may have been used
-		var grow, lacking <-chan time.Time // for these, and for kernels of warm sandboxes that have none
+		more := count - 1 // these are not made before the first one may have been used
+		// when to make one more sandbox, and when to fork kernels for warm sandboxes that have none
+		var grow, lacking <-chan time.Time
 		for {
 			select {
 			case <-r.warm.used:

@@ -30,7 +30,7 @@ const (
 	// takes a second of processor time, which on a busy machine these orders are waiting for as
 	// well. After an order has waited too long, the next ones wait only shortPatience.
 	orderPatience, shortPatience = 3 * time.Second, 50 * time.Millisecond
-	// aheadPatience bounds the wait of an order for a kernel ahead of its use.
+	// aheadPatience bounds how long an order for a kernel may wait if the kernel is not needed yet.
 	aheadPatience = 5 * time.Millisecond
 	// A zygote that dies is replaced after a pause, which grows with every death in
 	// a row.
@@ -48,11 +48,11 @@ var errNoZygote = errors.New("no process to fork kernels from")
 type zygote struct {
 	mu      sync.Mutex
 	control *wire.Conn         // control connection; nil while no zygote is warm
-	taken   time.Time          // when it last took an order, or became warm
-	late    bool               // it did not take the last order in time
+	taken   time.Time          // time when the zygote last took an order, or became warm
+	late    bool               // the zygote did not take the last order in time
 	warmed  chan struct{}      // signalled when a zygote has become warm
 	wanted  chan struct{}      // signalled when a kernel is asked for
-	cancel  context.CancelFunc // nil without zygotes
+	cancel  context.CancelFunc // stops making zygotes; nil if there are none
 	keeping sync.WaitGroup
 }
 
@@ -306,7 +306,7 @@ const (
 
 // allowance is a bucket of kernels that fills up with time. Only one goroutine may
 // use it.
-type allowance struct{ empty time.Time } // the bucket fills from this time on, when it held none
+type allowance struct{ empty time.Time } // the time at which the bucket held no kernel; it has filled since
 
 func (a *allowance) take(now time.Time) bool {
 	if full := now.Add(-maxForks * forkEvery); a.empty.Before(full) {

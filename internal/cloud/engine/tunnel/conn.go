@@ -26,8 +26,8 @@ type Conn struct {
 
 	reading sync.Mutex
 	header  [4]byte
-	got     int    // bytes of header
-	left    uint32 // bytes of the chunk
+	got     int    // bytes of header that have arrived
+	left    uint32 // bytes of the chunk that are still to come
 	ended   bool   // the data has ended
 
 	writing sync.Mutex

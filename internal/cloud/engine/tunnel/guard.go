@@ -37,7 +37,7 @@ type guard struct {
 	stuck   *time.Timer // runs while the session handles bytes that it has read
 
 	header [muxHeader]byte
-	got    int    // bytes of header
+	got    int    // bytes of header that have arrived
 	body   uint32 // bytes of the frame that are still to come
 }
 

@@ -16,10 +16,10 @@ import (
 // another server.
 const (
 	frameData   byte = iota
-	framePark        // server: it writes nothing until it writes frameGoOn
-	frameParked      // guest: it has read everything before framePark, and waits for frameGoOn or frameServer
-	frameGoOn        // server: both go on
-	frameServer      // server: it is a new one, and its predecessor's connections are gone
+	framePark        // server: the server writes nothing until frameGoOn
+	frameParked      // guest: everything before framePark is read, and the guest waits for frameGoOn or frameServer
+	frameGoOn        // server: both ends go on
+	frameServer      // server: the server is a new one, and the connections of the one before it are gone
 )
 
 const (
@@ -39,9 +39,9 @@ func NewLink(conn io.ReadWriteCloser) *Link { return &Link{newFramed(conn)} }
 // framed is one end of a link.
 type framed struct {
 	conn   io.ReadWriteCloser
-	reader *bufio.Reader // for one lane at a time
+	reader *bufio.Reader // used by one lane at a time
 	turn   chan struct{} // held while writing, and while this end stands still
-	out    []byte        // guarded by turn
+	out    []byte        // buffer for the frame that is written; guarded by turn
 }
 
 func newFramed(conn io.ReadWriteCloser) *framed {
@@ -68,7 +68,7 @@ type lane struct {
 	left  uint32 // bytes left of the data frame that is being read
 	still bool   // guest: it holds turn until the server sends frameGoOn or frameServer
 
-	parked chan struct{} // the guest has sent frameParked
+	parked chan struct{} // receives once the guest has sent frameParked
 	end    sync.Once
 	ended  chan struct{} // closed when reading has ended
 	reason error         // reason for the end; only read after ended

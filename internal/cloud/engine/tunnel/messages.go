@@ -16,10 +16,10 @@ const Version = 2
 // Hello is the first message of the server.
 type Hello struct {
 	Version int             `json:"version"`
-	ID      string          `json:"id"`     // of the sandbox
-	Config  json.RawMessage `json:"config"` // a [guest.Config]
-	Egress  bool            `json:"egress"` // connections out of it are possible
-	// Removed are files of its image to delete from the sandbox.
+	ID      string          `json:"id"`     // id of the sandbox
+	Config  json.RawMessage `json:"config"` // the configuration, a [guest.Config]
+	Egress  bool            `json:"egress"` // connections out of the sandbox are possible
+	// Removed are files of the sandbox's image to delete from the sandbox.
 	Removed []string `json:"removed,omitempty"`
 	// Room is set if the files are those of a room, as the configuration expects them; nil means
 	// the files of an image.
@@ -42,8 +42,8 @@ const (
 // report is a message of the daemon inside.
 type report struct {
 	Kind string          `json:"kind"`
-	Line json.RawMessage `json:"line,omitempty"` // of its log
-	Text string          `json:"text,omitempty"` // reason of a failure
+	Line json.RawMessage `json:"line,omitempty"` // a line of the daemon's log
+	Text string          `json:"text,omitempty"` // the reason of a failure
 }
 
 // order begins each connection into the sandbox. The answer is one byte, as in package wire.
@@ -61,7 +61,7 @@ type request struct {
 
 type answer struct {
 	Kills  int    `json:"kills,omitempty"`
-	Error  string `json:"error,omitempty"` // "": connected
+	Error  string `json:"error,omitempty"` // reason for the failure; "": the connection was made
 	Denied bool   `json:"denied,omitempty"`
 }
 
@@ -70,7 +70,7 @@ const (
 	maxHello   = guest.MaxConfig + 16<<20
 	maxReport  = 16 << 10
 	maxMessage = 4 << 10
-	maxText    = 2 << 10 // of an error
+	maxText    = 2 << 10 // bytes of the text of an error
 )
 
 func send(w io.Writer, message any) error {

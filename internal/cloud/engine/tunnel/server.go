@@ -24,13 +24,13 @@ type Options struct {
 	// Restored means that the daemon was saved while its link stood still, and had another server
 	// before.
 	Restored bool
-	Egress   engine.Egress // nil: no egress
+	Egress   engine.Egress // nil: the sandbox has no egress
 	Tell     func(line []byte)
 	// Kills returns the number of the sandbox's processes killed so far for lack of memory. If it
 	// is nil the answer is 0.
 	Kills func() int
 
-	stuck time.Duration // 0: stuckTimeout
+	stuck time.Duration // replaces stuckTimeout, unless it is 0
 }
 
 // Server is the server's end of the tunnel to one sandbox. It is safe for concurrent use.
@@ -40,9 +40,9 @@ type Server struct {
 	control *Conn
 	tell    func(line []byte)
 	kills   func() int
-	slots   link.PortSlots // one for each connection into the sandbox
-	asked   link.Dialling  // one for each connection out of it that is being made
-	carried chan struct{}  // one for each connection out of it
+	slots   link.PortSlots // count the connections into the sandbox
+	asked   link.Dialling  // counts the connections out of the sandbox that are being made
+	carried chan struct{}  // has an element for each connection out of the sandbox
 
 	entrance link.Entrance
 	access   *link.Access
@@ -170,7 +170,7 @@ func (s *Server) Park(ctx context.Context) error {
 	return s.lane.park(ctx)
 }
 
-// GoOn ends what Park began.
+// GoOn lets both ends go on after Park.
 func (s *Server) GoOn() error { return s.lane.goOn() }
 
 // Done returns a channel that is closed when the tunnel has ended.
@@ -239,7 +239,7 @@ func (s *Server) Dial(ctx context.Context, port int) (net.Conn, error) {
 
 // dialled is a connection that is counted until it is closed.
 type dialled struct {
-	left  func() // ends its being counted
+	left  func() // ends the counting of the connection
 	mu    sync.Mutex
 	ended bool
 	*Conn

@@ -17,7 +17,7 @@ var ErrProtocol = errors.New("the other end of the tunnel broke the protocol")
 
 // Bounds of one sandbox.
 const (
-	maxEgress = 320 // connections out of it
+	maxEgress = 320 // connections out of the sandbox
 	// maxStreams bounds the connections that the other end may hold open, including closed ones
 	// whose end it did not acknowledge.
 	maxStreams = 2 * (2*link.MaxStreams + maxEgress)

@@ -74,12 +74,12 @@ func (e *Engine) Report() engine.Report {
 	return r
 }
 
-// CheckLayers calls the room's.
+// CheckLayers calls CheckLayers of the room.
 func (e *Engine) CheckLayers(ctx context.Context, dir string) error {
 	return e.room.CheckLayers(ctx, dir)
 }
 
-// Merge calls the room's.
+// Merge calls Merge of the room.
 func (e *Engine) Merge(ctx context.Context, layers []string, dir string) error {
 	return e.room.Merge(ctx, layers, dir)
 }

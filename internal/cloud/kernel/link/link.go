@@ -49,7 +49,7 @@ type Command struct {
 	Seq     uint64            `json:"seq,omitempty"`
 	Value   string            `json:"value"`
 	EOF     bool              `json:"eof,omitempty"`
-	Buffers [][]byte          `json:"-"` // only for Jupyter kernels
+	Buffers [][]byte          `json:"-"` // binary parts of the message; only for Jupyter kernels
 }
 
 // Info is the description that a process sends of itself when it is ready.

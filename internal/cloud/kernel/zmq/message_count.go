@@ -11,7 +11,8 @@ type messageCount map[string]*span
 
 type span struct{ first, last, seen int }
 
-// maxNumberings bounds the number of keys. A kernel has far fewer.
+// maxNumberings bounds the number of keys of a messageCount. The messages of a kernel have far
+// fewer prefixes.
 const maxNumberings = 8
 
 func (c messageCount) note(id string) {

@@ -42,7 +42,7 @@ const (
 type Link struct {
 	spec    *Spec
 	environ map[string]string
-	dir     string // contains the connection file
+	dir     string // directory that contains the connection file
 	ports   map[string]int
 	session string
 	key     []byte
@@ -60,8 +60,8 @@ type Link struct {
 	heard bool         // a message has arrived on iopub
 	info  *link.Info   // kernel_info of the kernel
 	ready bool         // heard and info are set, and this was reported
-	talk  *exchanges   // the running exchanges
-	count messageCount // of the messages since the start of talk
+	talk  *exchanges   // the exchanges that are running
+	count messageCount // counts the messages since the start of talk
 
 	mu     sync.Mutex
 	conns  map[string]*zmtp

@@ -11,7 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// client is Debian's, which has BuildKit itself. Other clients want a plugin for it.
+// client is the docker command of Debian's package, which includes BuildKit. The commands of other
+// packages need a plugin for it.
 const client = "/usr/bin/docker"
 
 // Build builds a Dockerfile, and puts the files of its last stage into a directory.

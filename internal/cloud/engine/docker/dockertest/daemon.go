@@ -28,7 +28,7 @@ type Daemon struct {
 	ended   chan struct{} // closed when process has ended
 }
 
-// Start starts a daemon whose files are in dir, which may be those of an earlier one.
+// Start starts a daemon whose files are in dir. The files there may be those of an earlier daemon.
 func Start(ctx context.Context, dir string) (*Daemon, error) { return start(ctx, dir, 0) }
 
 // start starts a daemon with namespaces of its own.
@@ -94,7 +94,8 @@ func (d *Daemon) Kill() {
 	<-d.ended
 }
 
-// Stop ends the daemon, and so its containers, and removes its mounts: a killed daemon leaves them.
+// Stop ends the daemon and its containers, and removes the daemon's mounts, which a killed daemon
+// leaves behind.
 func (d *Daemon) Stop() {
 	d.stop()
 	mounts, _ := os.ReadFile("/proc/self/mountinfo") // without the list, no mounts are removed
@@ -141,13 +142,15 @@ func Shared(t testing.TB) *Daemon {
 	return shared.daemon
 }
 
-// Own returns a daemon for one test, which may kill it. The daemon has the image too.
+// Own returns a daemon for one test, which may kill it. Like the shared daemon, it has the image
+// [Image].
 func Own(t testing.TB, dir string) *Daemon {
 	t.Helper()
 	return own(t, dir, 0)
 }
 
-// Apart returns a daemon for one test that does not see later mounts.
+// Apart returns a daemon for one test. The daemon does not see mounts that are made after its
+// start.
 func Apart(t testing.TB, dir string) *Daemon {
 	t.Helper()
 	return own(t, dir, syscall.CLONE_NEWNS)

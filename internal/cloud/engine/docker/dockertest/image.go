@@ -55,7 +55,7 @@ var (
 	pythonFiles = sync.OnceValues(func() ([]byte, error) { return archive(context.Background(), addPython) })
 )
 
-// tree is the files of an image.
+// tree collects the files of an image.
 type tree struct {
 	*tar.Writer
 	have map[string]bool

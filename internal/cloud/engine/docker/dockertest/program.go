@@ -20,7 +20,8 @@ var program struct {
 	err  error
 }
 
-// Program returns a static e2bctl: a test program is not static where it is tested for races.
+// Program returns the path of a static e2bctl. The test program itself cannot be used, because with
+// the race detector it is not static.
 func Program(t testing.TB) string {
 	t.Helper()
 	program.once.Do(func() {

@@ -105,8 +105,8 @@ if [ "$SHLVL" = 1 ] && command -v clear_console >/dev/null; then
 fi
 `
 
-// SystemBashrc is /etc/bash.bashrc. Where bash was built to, interactive shells read it before the
-// user's own.
+// SystemBashrc is /etc/bash.bashrc. A bash that was built with this feature reads it in interactive
+// shells, before the user's own file.
 const SystemBashrc = `case $- in
 *i*) ;;
 *) return ;;

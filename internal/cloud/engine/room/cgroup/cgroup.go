@@ -21,17 +21,18 @@ type Groups struct {
 	Why          map[string]string    // the reasons for the controllers missing in byController
 	Unbounded    error                // reason why all processes together are not limited
 	freezer      freezers
-	above        Hierarchy // the server's own group of memory; its Dir is "" if none counts kills
+	above        Hierarchy // the server's own memory group; its Dir is "" if no group counts kills
 }
 
 // Hierarchy is a group in one of the hierarchies.
 type Hierarchy struct {
 	Dir     string // the instance's own directory, e.g. /sys/fs/cgroup/memory/e2bctl-x
-	Version int    // 1 or 2
+	Version int    // version of the hierarchy: 1 or 2
 }
 
-// takesThreads reports whether a single thread can join, without delay. To move a whole process the
-// kernel first stops all forks on the machine for 20 ms, and nothing can join any group meanwhile.
+// takesThreads reports whether a single thread can join the group, which takes no time. To move a
+// whole process the kernel first stops all forks on the machine for 20 ms, and nothing can join any
+// group meanwhile.
 func (h Hierarchy) takesThreads() bool { return h.Version == 1 }
 
 // How names the mechanism that enforces a limit, for the report.

@@ -47,7 +47,7 @@ func ReadMemory(f *os.File) (m Memory, known bool) {
 	return Memory{}, false
 }
 
-// CountOOMKills reads the current count from an open file.
+// CountOOMKills reads the number of processes killed for lack of memory from an open file.
 func CountOOMKills(f *os.File) int {
 	text := make([]byte, 512) // a few short lines
 	n, err := f.ReadAt(text, 0)

@@ -28,7 +28,7 @@ func (g *Groups) FreezesWith() (how string, why error) {
 // freezers is the place for the groups that freeze sandboxes. They are of version 2: processes
 // frozen by the freezer of version 1 cannot be killed, and would outlive a killed server.
 type freezers struct {
-	dir  string // "" if this process may not freeze
+	dir  string // directory that contains these groups; "" if this process may not freeze
 	why  error
 	home string // the group of this process, from which sandboxes are moved; "" if sandboxes begin in their groups
 }
@@ -89,9 +89,9 @@ func openable(path string) error {
 // its group.
 type Freezer struct {
 	dir     string
-	home    string // see freezers
-	members string // the file that lists the threads to move; "" if they begin in dir
-	cpu     string // a group of version 1 whose share can be lowered; "" if there is none
+	home    string // the group to which threads return; see freezers
+	members string // the file that lists the threads to move; "" if threads begin in dir
+	cpu     string // a group of version 1 whose share of the processors can be lowered; "" if there is none
 	made    bool
 }
 
@@ -177,8 +177,8 @@ func (f *Freezer) set(value string) error {
 // frozen.
 const quickPasses = 3
 
-// gather moves all processes into the group. Each freezes when it arrives, and its later children
-// begin there.
+// gather moves all processes into the group. Each process freezes when it arrives there, and the
+// children that it starts later begin there.
 func (f *Freezer) gather(ctx context.Context) error {
 	to, err := os.OpenFile(filepath.Join(f.dir, "cgroup.procs"), os.O_WRONLY, 0)
 	if err != nil {
@@ -242,8 +242,8 @@ func (f *Freezer) release() error {
 	return nil
 }
 
-// slowDown leaves the sandbox a thousandth of a processor until restore is called. Processes that
-// start others as fast as they can be listed then start almost none.
+// slowDown leaves the sandbox a thousandth of a processor until restore is called. Otherwise its
+// processes could start others as fast as they can be listed.
 func (f *Freezer) slowDown() (restore func(), err error) {
 	if f.cpu == "" {
 		return func() {}, nil

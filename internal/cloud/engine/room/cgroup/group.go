@@ -15,12 +15,12 @@ import (
 
 // Group contains the control groups of one sandbox.
 type Group struct {
-	Dirs   []Hierarchy // each once
-	Memory Hierarchy   // its Dir is "" if there is none
-	CPU    Hierarchy   // likewise
+	Dirs   []Hierarchy // the groups of the sandbox, each directory once
+	Memory Hierarchy   // the group that limits memory; its Dir is "" if there is none
+	CPU    Hierarchy   // the group that limits processor time; its Dir is "" if there is none
 
-	kills   Hierarchy // the group whose kills for lack of memory are counted; Dir is "" without one
-	before  int       // its kills before this group was made
+	kills   Hierarchy // the group whose kills for lack of memory are counted; its Dir is "" if there is none
+	before  int       // the number of such kills before this group was made
 	freezer *Freezer  // nil if there is none
 }
 
@@ -67,7 +67,7 @@ type setting struct {
 
 // settings returns the settings in the order in which the kernel accepts them.
 func settings(controller string, version int, l engine.Limits) []setting {
-	const period = 100_000 // µs
+	const period = 100_000 // the period of the processor quota, in µs
 	quota := strconv.Itoa(int(l.CPUs * period))
 	memory, processes := strconv.FormatInt(l.MemoryBytes, 10), strconv.Itoa(l.MaxProcesses)
 	switch {

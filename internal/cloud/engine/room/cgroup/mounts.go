@@ -14,7 +14,7 @@ type mount struct {
 	point       string // mount point
 	own         string // path of this process's group
 	version     int
-	controllers []string // v1
+	controllers []string // the controllers of the hierarchy, if its version is 1
 }
 
 // mounts reads the mount points of the hierarchies and this process's groups in them.

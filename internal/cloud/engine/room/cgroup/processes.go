@@ -13,7 +13,7 @@ import (
 type ProcessLimit struct {
 	Dir  string // the directory of the group
 	Max  int64
-	Used int64 // by all processes of the group and of the groups below it
+	Used int64 // number of processes and threads of the group and of the groups below it
 }
 
 // ProcessLimits returns the limits of all groups of this process, from its own group up to the

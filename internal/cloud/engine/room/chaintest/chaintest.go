@@ -30,7 +30,7 @@ while time.monotonic() < end:
 lock.write("outlived")
 `
 
-// IsFree reports whether no process holds the lock on f, and takes it.
+// IsFree takes the lock on f if no other process holds it, and reports whether it did.
 func IsFree(f *os.File) bool {
 	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
 }

@@ -30,12 +30,12 @@ type Escape struct {
 
 // host describes the targets of the escapes outside their sandbox.
 type host struct {
-	secret  string // a file that contains ESCAPED
-	port    int    // of a listener on the loopback
-	process int    // in the host's numbering
-	segment int    // of System V memory
-	socket  string // accepts datagrams
-	tty     string // a terminal
+	secret  string // path of a file that contains ESCAPED
+	port    int    // port of a listener on the loopback
+	process int    // id of a process, in the host's numbering
+	segment int    // id of a segment of System V memory
+	socket  string // path of a socket that accepts datagrams
+	tty     string // path of a terminal
 }
 
 func newHost(t testing.TB, process int) host {
@@ -85,7 +85,8 @@ func (h *host) openTerminal(t testing.TB) {
 	must.Do(t, errors.Join(err, os.Chmod(h.tty, 0o666)))
 }
 
-// inPython runs a script that has escaped if it raises no exception.
+// inPython returns a command that runs a Python script. The script has escaped if it raises no
+// exception.
 func inPython(script string) string {
 	return "python3 -c '" + strings.ReplaceAll(script, "'", `"`) + "' 2>/dev/null && echo ESCAPED"
 }

@@ -15,9 +15,9 @@ import (
 
 // Members are the processes to stop. They may start others and end at any time.
 type Members interface {
-	// List lists them, in this process's numbering.
+	// List lists the members, in this process's numbering.
 	List() ([]int, error)
-	// Has reports whether a process is one of them.
+	// Has reports whether a process is a member.
 	Has(pid int) bool
 }
 
@@ -34,8 +34,8 @@ type Halted struct {
 type process struct {
 	pid     int
 	started uint64
-	stopped bool // by us; otherwise it was stopped before
-	awaited bool // its stop was waited for
+	stopped bool // we stopped it; if false, somebody else had stopped it before
+	awaited bool // the wait for its stop is over
 }
 
 // Stop stops all members and returns when none of them runs, and so none can start another. If it
@@ -86,8 +86,8 @@ func (h *Halted) Continue() error {
 	return errors.Join(errs...)
 }
 
-// pass stops the members that it finds running, and reports whether there were none. It includes
-// the last member only if with is set.
+// pass stops the members that it finds running, and reports whether it found none. It stops the
+// parent of orphans, h.last, only if with is set.
 func (h *Halted) pass(with bool) (settled bool, err error) {
 	pids, err := h.members.List()
 	if err != nil {

@@ -23,10 +23,10 @@ const (
 // status is the state of a process.
 type status struct {
 	pid     int
-	state   byte // of its first thread
+	state   byte // state of the first thread
 	parent  int
 	threads int
-	started uint64 // since the boot of the machine; tells processes with the same pid apart
+	started uint64 // time from the boot of the machine to the start; tells processes with the same pid apart
 }
 
 // look reads the status of a process.

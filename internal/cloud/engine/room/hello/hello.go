@@ -33,10 +33,10 @@ type Stage int
 // The stages. Without any, this process was not re-executed.
 const (
 	None      Stage = iota
-	First           // it takes every role but that of an envd
-	Second          // it becomes the envd of a sandbox
-	Contained       // it becomes the envd of a container, as its first process: see package tunnel
-	Removing        // it removes files of a container, and ends
+	First           // the process takes any role except that of an envd
+	Second          // the process becomes the envd of a sandbox
+	Contained       // the process becomes the envd of a container, as its first process: see package tunnel
+	Removing        // the process removes files of a container, and ends
 )
 
 var (

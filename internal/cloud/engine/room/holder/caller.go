@@ -21,7 +21,7 @@ type caller struct {
 	arguments [6]uint64
 
 	open   []int // descriptors to close
-	byPath bool  // base was taken by its path
+	byPath bool  // the file of base was opened by a path
 
 	// The file of the call is at path, relative to base. Without a path it is the file of base.
 	base   int
@@ -36,7 +36,7 @@ func (c *caller) close() {
 	}
 }
 
-// fd returns a descriptor argument.
+// fd returns an argument that is a descriptor.
 func (c *caller) fd(argument int) int32 { return int32(c.arguments[argument]) }
 
 func (c *caller) flags(argument int) uint32 { return uint32(c.arguments[argument]) }
@@ -84,7 +84,7 @@ func descriptorIn(path string) (fd int32, is bool) {
 	return 0, false
 }
 
-// descriptor prepares a change of the file of a descriptor argument.
+// descriptor prepares a change of a file that the call names by an argument with its descriptor.
 func (c *caller) descriptor(argument int, do change) error { return c.descriptorOf(c.fd(argument), do) }
 
 func (c *caller) descriptorOf(fd int32, do change) (err error) {

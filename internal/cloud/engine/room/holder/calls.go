@@ -102,8 +102,8 @@ func nanoseconds(n [4]int64) []unix.Timespec {
 	return []unix.Timespec{{Sec: n[0], Nsec: n[1]}, {Sec: n[2], Nsec: n[3]}}
 }
 
-// watch reads inotify_add_watch. The holder adds the watch to the instance of the process, and
-// keeps it open meanwhile. An instance has no path by which it could be taken.
+// watch reads inotify_add_watch. The holder duplicates the caller's descriptor of the inotify
+// instance, and adds the watch to it. It refuses an instance that it could only open by a path.
 func (c *caller) watch() error {
 	instance, err := c.take(c.fd(0))
 	if err == nil && c.byPath {

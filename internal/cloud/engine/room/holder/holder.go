@@ -25,7 +25,7 @@ type holder struct {
 	readsMemory bool // process_vm_readv works
 }
 
-// Start applies the filter to all of this process, which becomes the holder for all its
+// Start applies the filter to all threads of this process, which becomes the holder for all its
 // descendants. Files in the directory own may be changed. The holder ends with the process.
 func Start(own string) error {
 	var random [8]byte
@@ -47,7 +47,7 @@ func Start(own string) error {
 // notification is struct seccomp_notif.
 type notification struct {
 	ID        uint64
-	PID       uint32 // of the thread
+	PID       uint32 // id of the thread that made the call
 	Flags     uint32
 	Number    int32
 	Arch      uint32

@@ -50,7 +50,7 @@ func readOwn(address uint64, to []byte) (err error) {
 	return whole(n, to, err)
 }
 
-// whole returns EFAULT if less was read than asked for, as the memory that exists ends there.
+// whole returns EFAULT if less was read than asked for: then the memory of the process ends there.
 func whole(n int, to []byte, err error) error {
 	if err == nil && n != len(to) || errors.Is(err, unix.EIO) {
 		return unix.EFAULT

@@ -33,8 +33,9 @@ func canDuplicate() bool {
 	return unix.Close(duplicate) == nil
 }
 
-// TryOpenat2 opens the root directory in the same way as files below a directory. Seccomp profiles
-// refuse that with the error of a directory that is closed to this process.
+// TryOpenat2 opens the root directory with openat2, as the holder opens the files below a
+// directory. If a seccomp profile refuses the call, the error is that of a directory that is closed
+// to this process.
 func TryOpenat2() error {
 	fd, err := unix.Openat2(unix.AT_FDCWD, "/", &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC})
 	if err != nil {

@@ -27,7 +27,7 @@ var systemBundles = []string{
 // certifiBundles are the certificate files of Python packages, below a directory of packages.
 var certifiBundles = []string{"certifi/cacert.pem", "pip/_vendor/certifi/cacert.pem"}
 
-// maxBundle bounds the bytes of certificates.
+// maxBundle bounds the bytes of a file of certificates.
 const maxBundle = 16 << 20
 
 // showAuthority makes programs trust an authority in addition to the machine's. Their
@@ -84,7 +84,8 @@ func pythonBundles(trees []string) (found []string) {
 	return found
 }
 
-// existing returns the targets of the paths that are files, each once.
+// existing returns the files that the paths lead to, each once, and leaves out paths that lead to
+// none.
 func existing(paths []string) (found []string) {
 	for _, path := range paths {
 		target, err := filepath.EvalSymlinks(path)

@@ -96,7 +96,7 @@ func finish(authority []byte, trees []string) error {
 type parts struct {
 	trees, layers, volumes []*os.File
 
-	nodes   []*os.File // nil: the nodes of the replaced file system
+	nodes   []*os.File // the device nodes; nil: those of the replaced file system
 	made    *os.File   // a mount with the sandbox's own devices
 	private []string
 	saved   *os.File
@@ -159,7 +159,7 @@ func construct(spec *wire.InitSpec, p *parts, files *os.File) (b *built, err err
 		return nil, err
 	}
 	for i, path := range spec.Trees {
-		var tree *os.File // nil for a tree that is lost
+		var tree *os.File // nil for a tree that is only in the layers and saved files
 		if i < len(p.trees) {
 			tree = p.trees[i]
 		}
@@ -238,7 +238,8 @@ func (b *built) makeProc(spec *wire.InitSpec) (err error) {
 	return err
 }
 
-// enter makes root the root of this process, and of all others with the same old root.
+// enter makes the directory root the root of this process, and of all other processes that had the
+// same root before.
 func enter() error { return enterAt("root") }
 
 func enterAt(dir string) error {

@@ -199,7 +199,7 @@ func (b *bridge) rejoin(g *Guest) error {
 	return server.Ready()
 }
 
-// arrive hands one connection to envd. Envd's answer is the first byte.
+// arrive hands one connection to envd. The first byte that is sent back over it is envd's answer.
 func (b *bridge) arrive(ctx context.Context, g *Guest, conn *tunnel.Arrival) {
 	port, err := conn.Port()
 	if err != nil {
@@ -280,10 +280,10 @@ func (b *bridge) leave(ctx context.Context, m wire.Message) {
 type containedPlace struct {
 	uid, gid   uint32
 	name       string // the name of the user in /etc/passwd; "" if it has none
-	root, home string // homes
-	run        string // envd's own files
+	root, home string // the homes of root and of the user
+	run        string // the directory of envd's own files
 	shell      string
-	path       string // PATH
+	path       string // the PATH of processes
 	asked      string // the requested user of the container; "" for none
 }
 

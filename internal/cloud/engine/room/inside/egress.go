@@ -108,8 +108,8 @@ func routeInside() error {
 	return nil
 }
 
-// divert hands outgoing packets to the listeners, and refuses all others: otherwise the sandbox
-// itself would answer for every address.
+// divert hands outgoing packets of the kinds that the listeners serve to them, and refuses all
+// other packets: otherwise the sandbox itself would answer for every address.
 func divert() error {
 	c, err := nftables.New()
 	if err != nil {

@@ -55,7 +55,7 @@ type Guest struct {
 	// that nobody counts.
 	kills      func() int
 	inside     bool // the loopback is the sandbox's own
-	restricted bool // in place, without access to /dev/pts
+	restricted bool // the sandbox runs in place, without access to /dev/pts
 	slots      slots
 	// dial connects to a port on which envd itself does not listen.
 	dial   func(ctx context.Context, port uint16) (net.Conn, error)
@@ -87,7 +87,7 @@ func runEnvd(ctx context.Context, c *wire.Conn, raw json.RawMessage, files []*os
 	if err := endureSignals(); err != nil {
 		return err
 	}
-	var gvisor []*os.File // its program, and its memory
+	var gvisor []*os.File // gVisor's program, and the memory to restore
 	if own := len(files) - gvisorFiles(spec); spec.GVisor && own >= 0 {
 		gvisor, files = files[own:], files[:own]
 	}
@@ -147,7 +147,8 @@ func gvisorFiles(spec wire.EnvdSpec) int {
 	return 1
 }
 
-// newGuest returns a guest. Each connection from the server uses ends descriptors of this process.
+// newGuest returns a guest. ends is the number of descriptors of this process that each connection
+// from the server uses.
 func newGuest(c *wire.Conn, ends uint64) *Guest {
 	return &Guest{
 		Log:       newLog(),

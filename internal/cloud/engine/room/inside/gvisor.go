@@ -94,7 +94,7 @@ func (serverEgress) Connect(context.Context, *net.TCPConn) (net.Conn, error) {
 	return nil, errors.ErrUnsupported
 }
 
-// Answer returns no answer, for the same reason.
+// Answer returns no answer: no query arrives here.
 func (serverEgress) Answer(context.Context, []byte) []byte { return nil }
 
 // Closed returns false: the server itself refuses connections, with a reason.
@@ -108,11 +108,11 @@ type runscProcess struct {
 	input  *os.File
 	output *os.File // bytes left in it can still be read after gVisor's end
 	stderr *head
-	ended  chan struct{} // closed when it has ended, and stderr is complete
+	ended  chan struct{} // closed when gVisor has ended, and stderr is complete
 }
 
-// head passes on the bytes written to it, and keeps the beginning. It drops older bytes, written
-// more than staleTime before the others, because they are unrelated.
+// head passes on the bytes written to it, and keeps the first ones. If nothing is written for
+// staleTime it drops the kept bytes, because later ones are unrelated to them.
 type head struct {
 	mu   sync.Mutex
 	kept strings.Builder

@@ -20,14 +20,14 @@ import (
 // where every address is local, so that packets that arrive go to the listeners of the egress path,
 // like those of a process there.
 var (
-	nearAddress = netip.AddrFrom4([4]byte{169, 254, 0, 25}) // the sandbox's end
-	farAddress  = netip.AddrFrom4([4]byte{169, 254, 0, 26}) // gVisor's end
+	nearAddress = netip.AddrFrom4([4]byte{169, 254, 0, 25}) // address of the sandbox's end of the link
+	farAddress  = netip.AddrFrom4([4]byte{169, 254, 0, 26}) // address of gVisor's end of the link
 )
 
 const (
 	nearDevice = "gvisor"
 	farDevice  = "eth0"
-	linkBits   = 30 // of the network of both ends
+	linkBits   = 30 // prefix length of the network that contains both ends
 )
 
 // inNetwork calls start in a network namespace for gVisor.

@@ -18,8 +18,8 @@ import (
 // runnerRoot.
 const (
 	runnerRoot    = "/root"    // root of gVisor's sandbox
-	runnerProgram = "/program" // program that gVisor starts there
-	runnerState   = "/gvisor"  // runsc's own files
+	runnerProgram = "/program" // program that gVisor starts in that root
+	runnerState   = "/gvisor"  // directory of runsc's own files
 )
 
 // openProgram returns the detached mount of the program for gVisor, and the files that were passed
@@ -89,7 +89,7 @@ func prepareRunner(spec *wire.InitSpec, program *os.File) error {
 	return nil
 }
 
-// in calls do with a directory as the root of this process.
+// in calls do while dir is the root directory of this process.
 func in(dir string, do func() error) error {
 	root, err := os.Open("/")
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 // but not all of them.
 const (
 	lifePause  = 20 * time.Second
-	answerTime = 8 * time.Second // less than link.DialTimeout
+	answerTime = 8 * time.Second // longest wait for an answer; less than link.DialTimeout
 	maxMisses  = 3
 	silentTime = maxMisses * (lifePause + answerTime)
 )

@@ -251,7 +251,7 @@ func readInRoot(path string) (string, error) {
 	return string(text), err
 }
 
-// missing returns nil if the error means that a path leads to no file.
+// missing returns nil if err means that a path leads to no file, and otherwise err.
 func missing(err error) error {
 	for _, nowhere := range []error{unix.ENOENT, unix.ENOTDIR, unix.ELOOP} {
 		if errors.Is(err, nowhere) {

@@ -37,11 +37,11 @@ func (g *Guest) Listen(port int) (net.Listener, error) {
 	return l, nil
 }
 
-// guestListener merges the connections to a port from both sources.
+// guestListener accepts the connections to a port from inside the sandbox and from the server.
 type guestListener struct {
 	guest  *Guest
 	addr   *net.TCPAddr
-	inside *net.TCPListener // nil without a loopback of the sandbox's own
+	inside *net.TCPListener // listens on the sandbox's own loopback; nil if it has none
 	conns  chan net.Conn
 	closed chan struct{}
 	close  func() error

@@ -64,7 +64,7 @@ type meminfo struct {
 	total      uint64   // the sandbox's limit in bytes
 	opened     chan struct{}
 	end        chan struct{}
-	leased     bool // guarded by meminfos.mu
+	leased     bool // this process holds a lease of the file; guarded by meminfos.mu
 }
 
 func newMeminfo(total uint64, files []*os.File) *meminfo {

@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxPrivate bounds the list, which is read in the sandbox's first stage.
+// maxPrivate bounds the list of the files to hide, which the sandbox's first stage reads.
 const maxPrivate = 64 << 20
 
-// readPrivate reads the list: paths, each with a zero byte at its end.
+// readPrivate reads the list of the files to hide: paths, each with a zero byte at its end.
 func readPrivate(f *os.File) (paths []string, err error) {
 	defer f.Close()
 	data, err := io.ReadAll(io.NewSectionReader(f, 0, maxPrivate))

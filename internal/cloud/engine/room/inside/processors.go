@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// runOn makes this thread, and every program that it executes, run on these processors only; none
-// means all. If the kernel refuses, it returns a note.
+// runOn makes this thread, and every program that it executes, run on the given processors only; an
+// empty list means all processors. If the kernel refuses, it returns a note.
 func runOn(processors []int) (notes []string) {
 	if len(processors) == 0 {
 		return nil
@@ -32,8 +32,9 @@ func runOn(processors []int) (notes []string) {
 	return nil
 }
 
-// showProcessors makes the file in /proc from which programs count processors show only these.
-// The numbers do not change, because programs also ask for the number of their current processor.
+// showProcessors makes the file in /proc from which programs count processors show only the given
+// ones. Their numbers do not change, because programs also ask for the number of their current
+// processor.
 func showProcessors(processors []int) error {
 	const name = "cpuinfo"
 	all, err := os.ReadFile("/proc/cpuinfo")
@@ -46,8 +47,8 @@ func showProcessors(processors []int) error {
 	return showInProc(name)
 }
 
-// writeSys makes the files in /sys from which programs count processors. There are no other
-// files.
+// writeSys makes the files in /sys from which programs count processors. The sandbox has no other
+// files in /sys.
 func writeSys(processors []int) error {
 	const sys = "/sys/devices/system/cpu"
 	numbers := make([]string, len(processors))

@@ -17,7 +17,7 @@ import (
 
 // RefusedError means that the server refused a request of envd.
 type RefusedError struct {
-	Request string // the request
+	Request string // the request that was refused
 	Reason  string
 	denied  bool
 }
@@ -80,8 +80,8 @@ func connectTo(host string, port uint16) string {
 	return "connect to " + net.JoinHostPort(host, strconv.Itoa(int(port)))
 }
 
-// ask makes the server open something, which arrives here as want files, and returns the files.
-// If the server refuses the request, the error is a [*RefusedError].
+// ask makes the server open something, and returns the files that arrive here for it, want in
+// number. If the server refuses the request, the error is a [*RefusedError].
 func (g *Guest) ask(ctx context.Context, request string, m wire.Message, want int) ([]*os.File, error) {
 	answered := make(chan answer, 1)
 	g.mu.Lock()
@@ -113,7 +113,7 @@ func (g *Guest) ask(ctx context.Context, request string, m wire.Message, want in
 	}
 }
 
-// forget ends a wait, and closes files that have already arrived.
+// forget ends the wait for an answer, and closes files that have already arrived.
 func (g *Guest) forget(id uint64, answered chan answer) {
 	g.mu.Lock()
 	_, waiting := g.pending[id]
@@ -125,7 +125,7 @@ func (g *Guest) forget(id uint64, answered chan answer) {
 	wire.CloseAll((<-answered).files)
 }
 
-// settle ends the wait of an ask with its answer.
+// settle ends the wait of a call of ask by passing it the answer.
 func (g *Guest) settle(m wire.Message, files []*os.File) {
 	g.mu.Lock()
 	waiting := g.pending[m.ID]

@@ -22,7 +22,7 @@ import (
 )
 
 // restore fills the staging directory with saved files, before anything is mounted in it. It
-// follows no links in them.
+// follows no links in these files.
 func (b *built) restore(spec *wire.InitSpec, from *os.File) error {
 	defer from.Close()
 	layered := len(spec.Layers) > 0
@@ -57,7 +57,7 @@ func (b *built) restoreTo(tree, upper string) (saved.Place, error) {
 }
 
 // lostTree returns the place for the changes of a tree that this machine no longer shows: its own
-// path. With layers, [built.addTree] does that.
+// path. In a sandbox with layers, [built.addTree] takes care of such a tree instead.
 func (b *built) lostTree(spec *wire.InitSpec, path string) (saved.Place, error) {
 	if err := checkLost(spec, path); err != nil {
 		return saved.Place{}, err
@@ -106,7 +106,7 @@ func readSaved(from *os.File, work, disk string, o saved.Options) error {
 	return os.Remove(links)
 }
 
-// restoreInPlace fills the directory of a sandbox without namespaces.
+// restoreInPlace fills the directory of a sandbox without namespaces with saved files.
 func restoreInPlace(spec *wire.InitSpec, files []*os.File) error {
 	if spec.Saved == "" {
 		return nil

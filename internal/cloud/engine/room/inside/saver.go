@@ -19,8 +19,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// notSaved are made anew by every start: devices, kernel file systems, and envd's own files.
-// Shared memory in /dev/shm ends like the memory of processes.
+// notSaved are the directories that every start makes anew: devices, kernel file systems, and
+// envd's own files. Shared memory in /dev/shm ends like the memory of processes.
 var notSaved = []string{"dev", "proc", "sys", "run/e2b"}
 
 // runSaver writes the files of a frozen sandbox to files[1]; files[0] is the sandbox's file

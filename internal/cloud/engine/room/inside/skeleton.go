@@ -34,7 +34,7 @@ var deviceLinks = map[string]string{
 	"/dev/stderr": "/proc/self/fd/2", "/dev/ptmx": "pts/ptmx",
 }
 
-// maxCopied bounds one copied file.
+// maxCopied bounds the bytes of one copied file.
 const maxCopied = 4 << 20
 
 // writeSkeleton fills the staging directory's root with the files that belong neither to a tree
@@ -101,7 +101,7 @@ func writeHomes(ranged bool) error {
 	return nil
 }
 
-// copyFile copies the target of from; a file that may not be read is left out.
+// copyFile copies the file that from leads to. It leaves out a file that this process may not read.
 func copyFile(from, to string) error {
 	f, err := os.Open(from)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {

@@ -13,12 +13,13 @@ import (
 // slots divide the descriptors of this process among the kinds of connections, so that no kind
 // uses up those of another. The rest is for files and programs.
 type slots struct {
-	link.PortSlots            // of clients
-	local          link.Slots // of programs in the sandbox, to the ports that this process serves
+	link.PortSlots // for connections of clients
+	// for connections of programs in the sandbox to the ports that this process serves
+	local link.Slots
 }
 
-// newSlots divides descriptors; files is their number. A client's connection to the
-// sandbox's own ports uses ends descriptors, and every other connection uses one.
+// newSlots divides the given number of descriptors, files. A client's connection to the sandbox's
+// own ports uses ends descriptors, and every other connection uses one.
 func newSlots(files, ends uint64) slots {
 	return slots{link.NewPortSlots(files/4, files/2/ends), link.NewSlots(files / 8)}
 }

@@ -75,8 +75,8 @@ func (b *built) attachLayers(spec *wire.InitSpec, mounts []*os.File) error {
 
 func layerDirectory(i int) string { return "layers/" + strconv.Itoa(i) }
 
-// addTree adds a tree that this machine no longer shows, such as another Python environment: its
-// changes are kept, even if most of them are useless without the rest.
+// addTree adds a tree that this machine no longer shows, such as another Python environment. The
+// changes to it are kept, even if most of them are useless without the rest of the tree.
 func (b *built) addTree(spec *wire.InitSpec, path string) (i int, err error) {
 	if err := checkLost(spec, path); err != nil {
 		return 0, err

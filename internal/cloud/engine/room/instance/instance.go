@@ -23,7 +23,7 @@ import (
 // the lock file, in case the keeper is killed too.
 type Spec struct {
 	Dir    string   `json:"dir"`
-	Roots  string   `json:"places"` // contains the directories of sandboxes without namespaces; it need not exist
+	Roots  string   `json:"places"` // parent of the directories of sandboxes without namespaces; it need not exist
 	Groups []string `json:"groups"`
 }
 

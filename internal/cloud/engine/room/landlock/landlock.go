@@ -43,8 +43,8 @@ const (
 // ErrSignals means that this version of Landlock does not stop signals.
 var ErrSignals = errors.New("does not stop signals")
 
-// KeepsSignals returns an error that Is [ErrSignals] if Landlock cannot keep a sandbox that has
-// the server's id from killing any process of that user.
+// KeepsSignals returns an error that matches [ErrSignals] if Landlock cannot keep a sandbox that
+// has the server's id from killing any process of that user.
 func KeepsSignals() error {
 	version, err := version()
 	if err == nil && version < signals {

@@ -28,7 +28,7 @@ const version = 1
 // Manifest describes the content of a layer.
 type Manifest struct {
 	Version int    `json:"version"`
-	Layout  string `json:"layout"` // the layout of the sandboxes that can use it
+	Layout  string `json:"layout"` // the layout of the sandboxes that can use the layer
 	// Whole means that there is no other layer below it.
 	Whole bool `json:"whole,omitempty"`
 	// Trees are the paths of the trees in the numbered directories, in order. The first one is "",

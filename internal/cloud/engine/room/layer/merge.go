@@ -23,7 +23,8 @@ func Merge(to *os.File, from []*os.File, below bool) error {
 // maxDepth bounds the depth of directories, which costs descriptors in every layer.
 const maxDepth = 4000
 
-// mergeDirectory fills to, and sets the attributes of the highest directory on it.
+// mergeDirectory merges the directories from into the directory to, and gives it the attributes of
+// the highest one.
 func mergeDirectory(to *os.File, from []*os.File, below bool, in string, depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("%.1000q: it is more than %d directories deep", in, maxDepth)

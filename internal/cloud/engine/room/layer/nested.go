@@ -19,20 +19,22 @@ const maxLinks = 40
 
 // nested is an open directory of the layer being made.
 type nested struct {
-	dir       *os.File
-	name      string
-	path      string          // from the root, without a leading slash
-	times     []unix.Timespec // set when the directory is left: making files in it changes them
-	alone     bool            // it hides the directories below it
-	whiteouts bool            // it contains new whiteouts
-	below     []int           // indices in Below of the layers that it shows, highest first, once they were looked up
+	dir  *os.File
+	name string
+	path string // path from the root, without a leading slash
+	// times to set when the directory is left, because making files in it changes them
+	times     []unix.Timespec
+	alone     bool  // the directory hides the same directory of the layers below
+	whiteouts bool  // it contains new whiteouts
+	below     []int // indices in Below of the layers that it shows, highest first, once they were looked up
 	looked    bool
 }
 
 func (u *untar) current() *nested { return u.path[len(u.path)-1] }
 func (u *untar) fd() int          { return int(u.current().dir.Fd()) }
 
-// openRoot begins with the root of the layer, as in the layers below.
+// openRoot enters the root of the layer, and gives it the attributes that it has in the layers
+// below.
 func (u *untar) openRoot() error {
 	dir, err := OpenDir(u.o.To, ".")
 	if err != nil {
@@ -73,7 +75,7 @@ func (d *nested) noteTimes() error {
 	return nil
 }
 
-// leave leaves directories until n are open.
+// leave leaves the innermost open directories, until n directories are open.
 func (u *untar) leave(n int) error {
 	for len(u.path) > n {
 		d := u.current()
@@ -164,7 +166,7 @@ func (u *untar) step(name string) (target string, err error) {
 	return "", u.push(name)
 }
 
-// stepBelow is step for a name that the layer itself does not have.
+// stepBelow is like step, for a name that the layer itself does not have.
 func (u *untar) stepBelow(name string) (target string, err error) {
 	found, err := u.lookBelow(len(u.path)-1, name)
 	if err != nil {
@@ -246,7 +248,7 @@ func (u *untar) push(name string) error {
 // layers that it merges.
 type found struct {
 	stat *unix.Stat_t // nil: there is no such file
-	in   int          // the index in Below
+	in   int          // the index in Below of the layer that has the file
 	dirs []int
 }
 

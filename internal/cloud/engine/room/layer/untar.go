@@ -22,7 +22,7 @@ const (
 	maxFiles   = 64 << 30 // bytes in all files of one layer, holes included
 	maxPath    = 4095     // the kernel's own bound
 	maxName    = 255      // the bound of file systems
-	maxNested  = 256      // directories
+	maxNested  = 256      // directories inside each other
 )
 
 // Names of whiteouts in container images: a prefix before the name of a removed file, and a name

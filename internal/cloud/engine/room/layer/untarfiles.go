@@ -20,7 +20,7 @@ import (
 const (
 	nobody         = 65534 // the kernel shows it as owner of files of unknown ids
 	capabilityAttr = "security.capability"
-	tarAttr        = "SCHILY.xattr." // before the name of an attribute in an archive
+	tarAttr        = "SCHILY.xattr." // the prefix of an attribute's name in an archive
 	unknownMode    = -1
 )
 

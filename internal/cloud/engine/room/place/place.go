@@ -11,7 +11,7 @@ import (
 
 // Root is the root directory of a sandbox without namespaces.
 type Root struct {
-	Dir        string `json:"dir,omitempty"` // contains home and tmp
+	Dir        string `json:"dir,omitempty"` // directory that contains home and tmp
 	Restricted bool   `json:"restricted,omitempty"`
 }
 

@@ -20,10 +20,10 @@ const magic = "e2bctl files 1\n"
 type kind byte
 
 const (
-	section   kind = 'S' // a directory with all its content, up to its leave
-	directory kind = 'D' // the same, inside another one
+	section   kind = 'S' // a directory with all its content, up to the record that leaves it
+	directory kind = 'D' // a directory inside another one, also up to the record that leaves it
 	leave     kind = 'U'
-	regular   kind = 'F' // followed by extents
+	regular   kind = 'F' // a regular file, followed by its extents
 	again     kind = 'H' // another name of an earlier file
 	symlink   kind = 'L'
 	fifo      kind = 'P'
@@ -37,23 +37,25 @@ const (
 	maxTarget = 4 << 10
 	maxValue  = 64 << 10
 	maxAttrs  = 4 << 10
-	maxDepth  = 4000 // one descriptor each
+	maxDepth  = 4000 // directories inside each other; each needs an open descriptor
 )
 
 // record is one file, apart from its content.
 type record struct {
-	kind   kind
-	name   string
-	mode   uint32 // permissions only
-	uid    uint32
-	gid    uint32
-	atime  [2]int64
-	mtime  [2]int64
-	attrs  []attr
-	size   int64  // regular
-	link   uint64 // regular, symlink and fifo: a number for later again records, or 0 if there is only one name
+	kind  kind
+	name  string
+	mode  uint32 // the permissions only, without the type
+	uid   uint32
+	gid   uint32
+	atime [2]int64
+	mtime [2]int64
+	attrs []attr
+	size  int64 // size of a regular file
+	// number by which later again records name a regular file, symlink or fifo; 0 if it has only
+	// one name
+	link   uint64
 	names  uint64 // number of names
-	target string // symlink
+	target string // target of a symlink
 }
 
 type attr struct{ name, value string }
@@ -271,7 +273,7 @@ func (d *decoder) name(most uint64) string {
 	return name
 }
 
-// finish checks the end.
+// finish checks the checksum at the end.
 func (d *decoder) finish() error {
 	want := binary.BigEndian.AppendUint32(nil, d.sum)
 	got := make([]byte, len(want))

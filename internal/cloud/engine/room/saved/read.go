@@ -19,7 +19,8 @@ import (
 // Place is the destination of a section.
 type Place struct {
 	Dir *os.File
-	// Plain means that it is not a directory of an overlay, so an overlay's marks are left out.
+	// Plain means that the destination is not a directory of an overlay, so an overlay's marks are
+	// left out.
 	Plain bool
 }
 
@@ -84,7 +85,7 @@ type loader struct {
 	d      *decoder
 	o      Options
 	plain  bool
-	links  map[uint64]uint64 // how many names of a file are still to come
+	links  map[uint64]uint64 // by the number of a file, how many of its names are still to come
 	buffer []byte
 }
 
@@ -285,7 +286,7 @@ func (l *loader) attribute(a attr) (name string, wanted bool) {
 	return a.name, escaped || a.name == opaqueAttr && a.value == "y" // another value has another meaning
 }
 
-// finishAt is finish for a file that cannot be opened.
+// finishAt is like finish, for a file that cannot be opened.
 func (l *loader) finishAt(dir int, r *record) error {
 	if !l.o.Owned {
 		if err := unix.Fchownat(dir, r.name, int(r.uid), int(r.gid), unix.AT_SYMLINK_NOFOLLOW); err != nil {

@@ -19,10 +19,10 @@ type Section struct {
 	// Name identifies the section to [Read].
 	Name string
 	Dir  *os.File
-	// Skip are the paths in it to leave out.
+	// Skip are the paths in the section to leave out.
 	Skip []string
-	// Overlay means that it is the upper directory of an overlay. The overlay's own attributes are
-	// left out, except its marks of removed files.
+	// Overlay means that the section is the upper directory of an overlay. The overlay's own
+	// attributes are left out, except its marks of removed files.
 	Overlay bool
 	// FirstID is the id of the sandbox's root for this process.
 	FirstID uint32
@@ -49,7 +49,7 @@ func Write(w io.Writer, layout string, sections []Section) error {
 type saver struct {
 	e      *encoder
 	of     Section
-	links  map[file]*linked // files with names still to come
+	links  map[file]*linked // files that have more names, which are still to come
 	next   uint64
 	buffer []byte
 }

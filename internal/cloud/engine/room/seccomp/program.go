@@ -53,7 +53,7 @@ type decision struct {
 // decision also applies to all higher numbers.
 func decisions(arch architecture, calls []call) []decision {
 	unknown := decision{code: refuse(unix.ENOSYS).compile()}
-	var all []decision // by number
+	var all []decision // sorted by number
 	for _, c := range calls {
 		n := arch.number(c)
 		if n == none {

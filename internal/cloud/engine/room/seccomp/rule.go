@@ -23,11 +23,11 @@ type all []condition
 // condition tests one half of an argument. For an int the kernel uses only the low half, so the
 // other one does not matter.
 type condition struct {
-	half  uint32 // its offset
+	half  uint32 // offset of the half
 	mask  uint32 // the bits that matter; 0 means all of them
 	value uint32
-	not   bool // it must be anything except value
-	key   *Key // both halves must be this; nil means that one half is compared with value
+	not   bool // the half must differ from value
+	key   *Key // both halves must be equal to the key; nil means that one half is compared with value
 }
 
 // allow allows a call with any arguments.

@@ -11,8 +11,8 @@ import "golang.org/x/sys/unix"
 var (
 	// Namespaces and mounts are the sandbox's walls: these calls make, enter, change or list them.
 	nesting = refuse(unix.EPERM)
-	// These are new or seldom used parts of kernels, and many of them have been used for attacks on
-	// kernels. Few programs need them.
+	// These calls are new or seldom used parts of kernels, and many of them have been used for
+	// attacks on kernels. Few programs need them.
 	attacked = refuse(unix.EPERM)
 	// Only the machine's administrator needs these calls, some of them to query the state of the
 	// machine.
@@ -23,18 +23,18 @@ var (
 	// need, and kernels have been attacked through them. A kernel without nodes returns ENOSYS;
 	// after EPERM libnuma continues, and prints an error for each call.
 	placement = refuse(unix.ENOSYS)
-	// The kernel itself makes these, for a probe of the machine's administrator, and then does
-	// not run the filter.
+	// The kernel itself makes these calls, for a probe of the machine's administrator, and then
+	// does not run the filter.
 	ofTheKernel = refuse(unix.EPERM)
-	// Kernels no longer have these, or never had them.
+	// Kernels no longer have these calls, or never had them.
 	outdated = refuse(unix.EPERM)
-	// No program needs these yet.
+	// No program needs these calls yet.
 	tooNew = refuse(unix.ENOSYS)
 	// clone3 has its flags in memory, which a filter cannot read.
 	inMemory = refuse(unix.ENOSYS)
 	// One process could use up all asynchronous requests of the machine.
 	noQueue = refuse(unix.ENOSYS)
-	// These need a context, which only the refused io_setup makes.
+	// These calls need a context, which only the refused io_setup makes.
 	afterSetup = refuse(unix.EPERM)
 )
 
@@ -47,7 +47,7 @@ const (
 	perLinux32       = 8          // uname reports a 32-bit machine
 	uname26          = 0x20000    // uname reports version 2.6
 	addrNoRandomize  = 0x40000    // the next program is loaded to the same addresses every time
-	personalityQuery = 0xffffffff // changes nothing
+	personalityQuery = 0xffffffff // queries the personality, and changes nothing
 )
 
 // Rules of calls whose arguments matter. ptrace is not among them: debuggers need
@@ -61,7 +61,8 @@ var (
 	ordinarySocket = allowIf(unix.EAFNOSUPPORT,
 		all{is(0, unix.AF_UNIX)}, all{is(0, unix.AF_INET)}, all{is(0, unix.AF_INET6)},
 		all{is(0, unix.AF_NETLINK), is(2, unix.NETLINK_ROUTE)})
-	// The kernel checks the family before it reports that this family makes no pairs.
+	// Only Unix sockets make pairs. For any other family the kernel would first check the family,
+	// and then report that it makes no pairs.
 	ordinaryPair = allowIf(unix.EAFNOSUPPORT, all{is(0, unix.AF_UNIX)})
 	// Other personalities imitate other systems, and are hardly tested. Addresses that are not
 	// randomised harm only the process itself. gdb asks for them, and programs with a thread or
@@ -79,7 +80,7 @@ var (
 	noWhiteoutAt1    = withoutWhiteout(1)
 	noWhiteoutAt2    = withoutWhiteout(2)
 	noWhiteoutBehind = allowIf(unix.EPERM, all{masked(4, unix.RENAME_WHITEOUT, 0)})
-	// These would type into another process's terminal.
+	// These requests would type into another process's terminal.
 	noTyping = allowIf(unix.EPERM, all{isNot(1, unix.TIOCSTI), isNot(1, unix.TIOCLINUX)})
 )
 
@@ -96,7 +97,7 @@ const setIDs = unix.S_ISUID | unix.S_ISGID
 // O_DIRECTORY, which does not matter here.
 const makesFile = unix.O_CREAT | unix.O_TMPFILE&^unix.O_DIRECTORY
 
-// withoutSetID allows a call if one of the conditions shows that it sets none of these bits.
+// withoutSetID allows a call if one of the conditions shows that the call sets none of the setIDs.
 func withoutSetID(any ...condition) rule {
 	r := rule{refusal: unix.EPERM}
 	for _, c := range any {
@@ -138,8 +139,8 @@ var (
 	modeAt2      = withoutSetID(masked(2, setIDs, 0))
 	modeOfOpen   = withoutSetID(masked(1, makesFile, 0), masked(2, setIDs, 0))
 	modeOfOpenAt = withoutSetID(masked(2, makesFile, 0), masked(3, setIDs, 0))
-	// These need only a file descriptor, however it was opened: they watch others' use of a file
-	// or directory, block others, or set how a file is written.
+	// These commands need only a file descriptor, however it was opened: they watch others' use of
+	// a file or directory, block others, or set how a file is written.
 	noWatching = allowIf(unix.EPERM, all{isNot(1, unix.F_NOTIFY), isNot(1, unix.F_SETLEASE), isNot(1, unix.F_SETDELEG), isNot(1, unix.F_SET_RW_HINT)})
 	// The same holds for attributes of files, and for operations of some file systems. Allowed
 	// are the operations of terminals, pipes and descriptors, which share a type, copying a file,
@@ -150,7 +151,7 @@ var (
 	// Landlock does not check these calls, which could change access control lists of the server's
 	// files.
 	noAttributes = refuse(unix.EOPNOTSUPP)
-	// These make or open objects that an ipc namespace would separate.
+	// These calls make or open objects that an ipc namespace would separate.
 	noObjects = refuse(unix.EPERM)
 )
 

@@ -17,10 +17,10 @@ import (
 // are part of it. If the process begins a user namespace, the thread's user makes
 // that namespace, and the thread's limits bound what is counted in it.
 type Placement struct {
-	Groups    []*os.File // to be joined before the start
+	Groups    []*os.File // groups that the process joins before its start
 	Home      []*os.File // the thread's own groups, to which it returns
-	Owner     int        // maker of the user namespace; 0 means this process's user
-	Processes uint64     // how many the owner may have in namespaces made here; 0 means no limit
+	Owner     int        // the user who makes the user namespace; 0 means this process's user
+	Processes uint64     // how many processes the owner may have in namespaces made here; 0 means no limit
 }
 
 // start starts a command. It must be called on a locked thread. If the error

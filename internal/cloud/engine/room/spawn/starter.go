@@ -15,7 +15,7 @@ import (
 // that more of them need no more threads.
 type starter struct {
 	work  chan func()
-	users int  // children, and starts in progress; guarded by starting
+	users int  // number of children and of starts in progress; guarded by starting
 	away  bool // the thread could not be restored; guarded by starting
 }
 

@@ -10,7 +10,7 @@ import (
 // How many processors a supervisor uses, and how many threads it has in addition: for slow calls
 // into the kernel, and for Go's own.
 const (
-	KeeperProcessors = 2 // the guard, too
+	KeeperProcessors = 2 // for the keeper, and for the guard
 	RoomProcessors   = 4
 	spareThreads     = 4
 )

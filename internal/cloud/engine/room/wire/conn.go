@@ -59,7 +59,7 @@ func (c *Conn) Send(m Message, files ...*os.File) error {
 	return c.SendWithin(sendTimeout, m, files...)
 }
 
-// SendWithin is Send with another bound on the time.
+// SendWithin is like Send, with another bound on the time.
 func (c *Conn) SendWithin(d time.Duration, m Message, files ...*os.File) error {
 	if len(m.Error) > MaxErrorText {
 		m.Error = m.Error[:MaxErrorText]

@@ -76,8 +76,8 @@ func (c *Conn) Deadline(ctx context.Context, d time.Duration) func() {
 	}
 }
 
-// Keep makes fd a descriptor of the socket, too, so that no file gets that number: a file that
-// was never closed would close its number at some later time.
+// Keep makes fd a descriptor of the socket, too, so that no other file gets this number: an os.File
+// with the number that was never closed would close it at some later time.
 func (c *Conn) Keep(fd int) error { return c.duplicate(fd, unix.O_CLOEXEC) }
 
 // Export makes fd the socket's descriptor for the program that is executed next.

@@ -13,12 +13,12 @@ import (
 // RoomSpec configures the room.
 type RoomSpec struct {
 	Ranged  bool `json:"ranged"`
-	InPlace bool `json:"inPlace,omitempty"` // without namespaces
+	InPlace bool `json:"inPlace,omitempty"` // sandboxes have no namespaces
 	// Counters and Limits are for the sandboxes of this room: for all together, or for each if it
 	// has a range of ids.
 	Counters  counter.Maxima `json:"counters,omitempty"`
 	Limits    []Rlimit       `json:"limits,omitempty"`
-	Processes uint64         `json:"processes,omitempty"` // of all sandboxes together
+	Processes uint64         `json:"processes,omitempty"` // limit on the processes of all sandboxes together
 }
 
 // InitSpec configures the first stage of a sandbox.
@@ -30,8 +30,8 @@ type InitSpec struct {
 	Devices bool              `json:"devices"`          // a mount with the sandbox's own devices follows those of Trees
 	Private bool              `json:"private"`          // the last file lists the files of Trees to hide
 	Links   map[string]string `json:"links"`            // symbolic links at the root, as on the host
-	Disk    int64             `json:"disk"`             // bytes
-	Root    *place.Root       `json:"root,omitempty"`   // without namespaces
+	Disk    int64             `json:"disk"`             // size of the disk in bytes
+	Root    *place.Root       `json:"root,omitempty"`   // root directory of a sandbox without namespaces
 	Memory  int64             `json:"memory,omitempty"` // bytes that /proc/meminfo shows; 0: the machine's
 	Limits  []Rlimit          `json:"limits"`
 	// Processors are the processors of the sandbox; none means all of the machine's.
@@ -41,7 +41,7 @@ type InitSpec struct {
 	// Saved is the layout of the saved files to begin with. They are the last file of all. Empty
 	// means none.
 	Saved      string     `json:"saved,omitempty"`
-	EgressPath EgressPath `json:"egressPath,omitempty"` // out of the network namespace
+	EgressPath EgressPath `json:"egressPath,omitempty"` // the way out of the network namespace
 	Volumes    []Volume   `json:"volumes,omitempty"`
 	// Authority is the PEM certificate of an authority for programs to trust.
 	Authority []byte `json:"authority,omitempty"`
@@ -72,8 +72,8 @@ type EnterSpec struct {
 
 // Layer is a directory of files that sandboxes share.
 type Layer struct {
-	// Dir contains a directory for each of Trees, called 0, 1 and so on. Empty means that its mount
-	// was passed.
+	// Dir contains a directory for each of Trees, called 0, 1 and so on. Empty means that a mount
+	// of the layer was passed.
 	Dir   string   `json:"dir,omitempty"`
 	Trees []string `json:"trees"` // paths in the sandbox; "" is the root
 }
@@ -87,10 +87,10 @@ const VolumeAttributes = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 
 // Volume is a directory of the host in a sandbox.
 type Volume struct {
-	// Dir is its path on the host. Empty means that a descriptor of
-	// its mount was passed, after the descriptors of the layers.
+	// Dir is the path of the volume on the host. Empty means that a descriptor of its mount was
+	// passed, after the descriptors of the layers.
 	Dir  string `json:"dir,omitempty"`
-	Path string `json:"path"` // in the sandbox
+	Path string `json:"path"` // path of the volume in the sandbox
 	// ReadOnly and Opened are for a directory that is not a volume. ReadOnly forbids all changes
 	// in it. Opened means that a descriptor of it was passed, and that Dir must still be the path
 	// of the same directory.
@@ -98,7 +98,7 @@ type Volume struct {
 	Opened   bool `json:"opened,omitempty"`
 }
 
-// Attributes returns the attributes of its mount.
+// Attributes returns the attributes of the volume's mount.
 func (v Volume) Attributes() uint64 {
 	if v.ReadOnly {
 		return VolumeAttributes | unix.MOUNT_ATTR_RDONLY
@@ -116,9 +116,9 @@ const DNSPort = 53
 type EgressPath string
 
 const (
-	EgressNone  EgressPath = ""      // there is none except the proxy
-	EgressTry   EgressPath = "try"   // build it, use it once, and report an error
-	EgressBuild EgressPath = "build" // it works on this machine: build it, or fail
+	EgressNone  EgressPath = ""      // there is no egress path; only the proxy leads outside
+	EgressTry   EgressPath = "try"   // build the path, use it once, and report an error
+	EgressBuild EgressPath = "build" // the path works on this machine: build it, or fail
 )
 
 // EnvdSpec configures the second stage, in addition to envd's configuration.
@@ -126,13 +126,13 @@ type EnvdSpec struct {
 	Hostname string      `json:"hostname"`
 	Ranged   bool        `json:"ranged"`
 	Egress   bool        `json:"egress"`
-	Root     *place.Root `json:"root,omitempty"` // without namespaces
+	Root     *place.Root `json:"root,omitempty"` // root directory of a sandbox without namespaces
 	// GVisor makes envd a process of gVisor, whose program is the last file. Network means that
 	// its traffic to any address reaches the egress path.
 	GVisor  bool `json:"gvisor,omitempty"`
 	Network bool `json:"network,omitempty"`
-	// Restored means that it continues from saved memory, whose directory is the file before that
-	// program.
+	// Restored means that gVisor's sandbox continues from saved memory. The directory of the memory
+	// is the file before gVisor's program.
 	Restored bool `json:"restored,omitempty"`
 }
 
@@ -142,7 +142,7 @@ type MeminfoSpec struct {
 	Total int64 `json:"total"` // bytes that the text shows
 }
 
-// MeminfoFiles is the number of these files that the first stage of a sandbox makes.
+// MeminfoFiles is the number of the files of a MeminfoSpec that the first stage of a sandbox makes.
 const MeminfoFiles = 2
 
 // ZygoteSpec gives the zygote the file system and isolation of a sandbox.
@@ -159,7 +159,7 @@ type KernelOrder struct {
 	Limits []Rlimit `json:"limits"`
 	// Processors are the processors of the sandbox; none means all of the machine's.
 	Processors []int  `json:"processors"`
-	Keep       uint64 `json:"keep"`   // capabilities
+	Keep       uint64 `json:"keep"`   // capabilities to keep
 	Filter     string `json:"filter"` // the seccomp program in hexadecimal
 }
 
@@ -168,8 +168,8 @@ type KernelOrder struct {
 type SaveSpec struct {
 	Layout  string   `json:"layout"`
 	Trees   []string `json:"trees,omitempty"`
-	InPlace bool     `json:"inPlace,omitempty"` // without namespaces
-	Layered bool     `json:"layered,omitempty"` // its root is an overlay
+	InPlace bool     `json:"inPlace,omitempty"` // the sandbox has no namespaces
+	Layered bool     `json:"layered,omitempty"` // the root of the sandbox is an overlay
 	FirstID uint32   `json:"firstID,omitempty"` // id of the sandbox's root for this process
 }
 
@@ -188,14 +188,14 @@ type LayersSpec struct {
 
 // TarSpec configures the unpacking of a layer of a container image. Paths are below the directory.
 type TarSpec struct {
-	Below []string `json:"below,omitempty"` // highest first
-	To    string   `json:"to"`              // does not exist
+	Below []string `json:"below,omitempty"` // directories of the layers below, highest first
+	To    string   `json:"to"`              // directory to make for the layer
 	IDs   int      `json:"ids"`
 }
 
 // MergeSpec configures the merge of one tree. Paths are below the directory.
 type MergeSpec struct {
-	From  []string `json:"from"`            // highest first
-	To    string   `json:"to"`              // does not exist
+	From  []string `json:"from"`            // directories to merge, highest first
+	To    string   `json:"to"`              // directory to make for the merged tree
 	Below bool     `json:"below,omitempty"` // other layers lie below all of From
 }

@@ -22,27 +22,31 @@ const (
 type Kind string
 
 const (
-	KindHello    Kind = "hello"    // child: started
-	KindRole     Kind = "role"     // server: take this role
-	KindFailed   Kind = "failed"   // child: it failed, with the error
-	KindReady    Kind = "ready"    // child: done, ready for the next step
-	KindGo       Kind = "go"       // server to the first stage: the limits are in force
-	KindSpawn    Kind = "spawn"    // server to room, with envd's socket
-	KindSpawned  Kind = "spawned"  // room to server, with a pidfd
-	KindEnding   Kind = "ending"   // room to server, in place: envd has ended, and its remaining processes are being ended
-	KindExited   Kind = "exited"   // room to server; with an error if processes are left
-	KindName     Kind = "name"     // server to room: the hostname
-	KindNamed    Kind = "named"    // room to server
-	KindMeminfo  Kind = "meminfo"  // server to room: keep the /proc/meminfo of a sandbox up to date
-	KindSockets  Kind = "sockets"  // server to room; back, with sockets in the sandbox's network namespace
-	KindKill     Kind = "kill"     // server to room
-	KindDial     Kind = "dial"     // server to envd, with the stream
-	KindEgress   Kind = "egress"   // envd to server
-	KindEgressed Kind = "egressed" // server to envd, with the stream
-	KindRefused  Kind = "refused"  // server to envd, instead of a result
-	KindTerminal Kind = "terminal" // envd to server; back, with both ends
+	KindHello   Kind = "hello"   // child: it has started
+	KindRole    Kind = "role"    // server: take this role
+	KindFailed  Kind = "failed"  // child: it failed, with the error
+	KindReady   Kind = "ready"   // child: it is done, and ready for the next step
+	KindGo      Kind = "go"      // server to the first stage: the limits are in force
+	KindSpawn   Kind = "spawn"   // server to room: start a sandbox, with envd's socket
+	KindSpawned Kind = "spawned" // room to server: the sandbox was started, with a pidfd
+	KindEnding  Kind = "ending"  // room to server, in place: envd has ended, and its remaining processes are being ended
+	// room to server: the sandbox has ended, with an error if processes are left
+	KindExited  Kind = "exited"
+	KindName    Kind = "name"    // server to room: the hostname
+	KindNamed   Kind = "named"   // room to server: the answer to name
+	KindMeminfo Kind = "meminfo" // server to room: keep the /proc/meminfo of a sandbox up to date
+	// server to room: make sockets; back, with sockets in the sandbox's network namespace
+	KindSockets  Kind = "sockets"
+	KindKill     Kind = "kill"     // server to room: end a sandbox
+	KindDial     Kind = "dial"     // server to envd: connect the stream that comes with it to a port
+	KindEgress   Kind = "egress"   // envd to server: connect to a host
+	KindEgressed Kind = "egressed" // server to envd: the answer to egress, with the stream
+	KindRefused  Kind = "refused"  // server to envd: the request was refused; replaces an answer
+	KindTerminal Kind = "terminal" // envd to server: open a terminal; back, with both of its ends
 	KindLog      Kind = "log"      // envd to server: a line of its log in Spec
-	KindKernel   Kind = "kernel"   // envd to server; back, with a socket; server to zygote, with that and more
+	// envd to server: fork a kernel; back, with its socket; server to zygote, with that socket and
+	// more
+	KindKernel Kind = "kernel"
 	// Numbered requests to the process that runs gVisor. Each but the last is answered by a
 	// message of the same kind.
 	KindStop       Kind = "stop"        // stop the processes until KindGoOn
@@ -76,14 +80,14 @@ type Message struct {
 	Spec     json.RawMessage `json:"spec,omitempty"`
 	ID       uint64          `json:"id,omitempty"`
 	Slot     uint32          `json:"slot,omitempty"`
-	UID      uint32          `json:"uid,omitempty"` // to switch to; 0 means none
+	UID      uint32          `json:"uid,omitempty"` // id to switch to; 0 means none
 	Host     string          `json:"host,omitempty"`
 	Port     uint16          `json:"port,omitempty"`
 	Status   int             `json:"status,omitempty"` // wait status
 	Denied   bool            `json:"denied,omitempty"`
 	Notes    []string        `json:"notes,omitempty"`
 	Hidden   []string        `json:"hidden,omitempty"` // trees that the sandbox's id cannot enter
-	Trees    []string        `json:"trees,omitempty"`  // of saved files or layers
+	Trees    []string        `json:"trees,omitempty"`  // trees of saved files or layers
 	Error    string          `json:"error,omitempty"`
 }
 
