@@ -30,7 +30,7 @@ type Options struct {
 	Binary string       // static Linux program that becomes the first process; "": this one, or one that Setup makes
 	Store  string       // identifies the owner of images of templates in the daemon; "": this engine
 	Passes bool         // images of templates are removed once this process has ended
-	Logger *slog.Logger // nil: no log
+	Logger *slog.Logger // receives the log; nil: no log
 
 	// The fields from here on are parameters of each container. A zero value keeps the limit of the
 	// sandbox.

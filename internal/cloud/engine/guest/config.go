@@ -21,9 +21,10 @@ type Config struct {
 	Authority   bool     `json:"authority,omitempty"` // AuthorityDir has a certificate
 	// port for connections to other sandboxes by their names, which are relayed to the server; 0:
 	// no such port
-	CloudPort int   `json:"cloudPort,omitempty"`
-	Wasm      *Wasm `json:"wasm,omitempty"`    // nil: commands and kernels are processes
-	Offline   bool  `json:"offline,omitempty"` // everything that is not explicitly allowed is denied, so retrying is useless
+	CloudPort int `json:"cloudPort,omitempty"`
+	// settings of Python in WebAssembly; nil: commands and kernels are processes
+	Wasm    *Wasm `json:"wasm,omitempty"`
+	Offline bool  `json:"offline,omitempty"` // everything that is not explicitly allowed is denied, so retrying is useless
 }
 
 // Home directories and the shell of sandboxes with a range of ids, and the shell of images that
