@@ -11,10 +11,11 @@ type Config struct {
 	Envs        map[string]string `json:"envs,omitempty"`        // create-time environment
 	System      map[string]string `json:"system,omitempty"`      // environment that Envs cannot override
 	// the container image that the sandbox's root directory comes from; "": none
-	Image       string   `json:"image,omitempty"`
-	Contained   bool     `json:"contained,omitempty"` // envd is the first process of a container
-	Python      []string `json:"python,omitempty"`    // command that runs the kernels, by its path or a name in PATH; empty: kernels cannot start
-	Path        string   `json:"path"`                // PATH of every process
+	Image     string `json:"image,omitempty"`
+	Contained bool   `json:"contained,omitempty"` // envd is the first process of a container
+	// command that runs the kernels, by its path or a name in PATH; empty: kernels cannot start
+	Python      []string `json:"python,omitempty"`
+	Path        string   `json:"path"` // PATH of every process
 	MemoryBytes uint64   `json:"memoryBytes,omitempty"`
 	CPUs        int      `json:"cpus,omitempty"`
 	Proxy       bool     `json:"proxy,omitempty"`     // programs get the proxy's environment variables
@@ -23,8 +24,9 @@ type Config struct {
 	// no such port
 	CloudPort int `json:"cloudPort,omitempty"`
 	// settings of Python in WebAssembly; nil: commands and kernels are processes
-	Wasm    *Wasm `json:"wasm,omitempty"`
-	Offline bool  `json:"offline,omitempty"` // everything that is not explicitly allowed is denied, so retrying is useless
+	Wasm *Wasm `json:"wasm,omitempty"`
+	// everything that is not explicitly allowed is denied, so retrying is useless
+	Offline bool `json:"offline,omitempty"`
 }
 
 // Home directories and the shell of sandboxes with a range of ids, and the shell of images that
