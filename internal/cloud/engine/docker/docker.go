@@ -38,8 +38,8 @@ type Options struct {
 	CPUs         float64
 	MaxProcesses int      // the maximum of processes and threads together
 	CapDrop      []string // capabilities to take away; "ALL" stands for all of them
-	// security options in addition to no-new-privileges, which always holds; an option that removes
-	// a protection is refused
+	// SecurityOpt are security options in addition to no-new-privileges, which always holds. An
+	// option that removes a protection is refused.
 	SecurityOpt []string
 	User        string // name or id of the user of the container; "": the user that the image names
 	// NetworkDisabled removes even the proxy from sandboxes.

@@ -44,8 +44,8 @@ type Sandbox struct {
 	group   *cgroup.Group
 	root    *place.Root // the root directory of a sandbox without namespaces
 	envd    *wire.Conn
-	// connection to a process that can replace the file system while the sandbox is warm; nil
-	// without such a process
+	// mounter is the connection to a process that can replace the file system while the sandbox is
+	// warm; nil without such a process.
 	mounter *wire.Conn
 	pidfd   *os.File // the pidfd of the first process; nil before the process has started
 	files   *os.File // the file system that the sandbox writes to; nil without namespaces

@@ -22,12 +22,12 @@ type nested struct {
 	dir  *os.File
 	name string
 	path string // path from the root, without a leading slash
-	// times to set when the directory is left, because making files in it changes them
+	// times are set when the directory is left, because making files in it changes them.
 	times     []unix.Timespec
 	alone     bool // the directory hides the same directory of the layers below
 	whiteouts bool // the directory contains new whiteouts
-	// indices in Below of the layers that the directory shows, highest first, once they were looked
-	// up
+	// below has the indices in Below of the layers that the directory shows, highest first, once
+	// they were looked up.
 	below  []int
 	looked bool
 }
