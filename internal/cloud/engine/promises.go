@@ -27,7 +27,7 @@ const (
 	Terminals Feature = "terminals"
 	Ports     Feature = "ports of programs"
 	TwoUsers  Feature = "root and user are two ids"
-	// without this feature, only programs that use the proxy reach it
+	// Without AllEgress, only programs that use the proxy reach the network.
 	AllEgress    Feature = "every program reaches the network through the rules"
 	MemoryLimit  Feature = "memory limit"
 	CPULimit     Feature = "processor limit"

@@ -68,10 +68,11 @@ type running struct {
 
 	ended chan struct{}                  // closed when the process has ended and end is set
 	end   *process.ProcessEvent_EndEvent // exit status of the process, or the signal that ended it
-	// retire was called for the process; guarded by the mutex of processes
+	// retired means that retire was called for the process. It is guarded by the mutex of
+	// processes.
 	retired bool
-	// the process ended by itself while other processes held its output open; set before ended is
-	// closed
+	// held means that the process ended by itself while other processes held its output open. It is
+	// set before ended is closed.
 	held bool
 }
 

@@ -51,7 +51,7 @@ type processes struct {
 	mu       sync.Mutex
 	closed   bool
 	starting int
-	// processes that run, or that have ended while others hold their output open
+	// open has the processes that run, or that have ended while others hold their output open.
 	open    map[*running]struct{}
 	live    map[uint32]*running
 	retired []retired // records of ended processes, oldest first

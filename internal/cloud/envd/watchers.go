@@ -35,14 +35,14 @@ var (
 // watchers contains every watch, streamed or polled.
 type watchers struct {
 	waits sync.WaitGroup
-	life  context.Context //nolint:containedctx // of polled watches, which outlive requests
+	life  context.Context //nolint:containedctx // life of polled watches, which outlive requests
 	end   context.CancelFunc
 
 	mu     sync.Mutex
 	count  int
 	polled map[string]*polled
 
-	kept atomic.Int64 // bytes of the events in polled
+	kept atomic.Int64 // bytes of the events that all polled watches keep
 }
 
 // polled keeps the events of a watch until a client fetches them.

@@ -109,7 +109,7 @@ type Kernel struct {
 	queue      []*Request
 	queueBytes int
 	current    *Request // request that is being served
-	proc       *process // nil before the start and after the end of a process
+	proc       *process // the running process; nil before the start and after the end of a process
 	info       link.Info
 	state      string
 	activity   time.Time

@@ -30,7 +30,7 @@ type Options struct {
 	Binary string       // static Linux program that becomes the first process; "": this one, or one that Setup makes
 	Store  string       // identifies the owner of images of templates in the daemon; "": this engine
 	Passes bool         // images of templates are removed once this process has ended
-	Logger *slog.Logger // nil: no log
+	Logger *slog.Logger // receives the log; nil: no log
 
 	// The fields from here on are parameters of each container. A zero value keeps the limit of the
 	// sandbox.
@@ -38,8 +38,8 @@ type Options struct {
 	CPUs         float64
 	MaxProcesses int      // the maximum of processes and threads together
 	CapDrop      []string // capabilities to take away; "ALL" stands for all of them
-	// security options in addition to no-new-privileges, which always holds; an option that removes
-	// a protection is refused
+	// SecurityOpt are security options in addition to no-new-privileges, which always holds. An
+	// option that removes a protection is refused.
 	SecurityOpt []string
 	User        string // name or id of the user of the container; "": the user that the image names
 	// NetworkDisabled removes even the proxy from sandboxes.

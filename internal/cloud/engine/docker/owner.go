@@ -43,7 +43,8 @@ func startOf(pid int) string {
 	if err != nil {
 		return "-"
 	}
-	// index of the start time in the fields behind the name; the name may have spaces and brackets
+	// start is the index of the start time in the fields behind the name; the name may have spaces
+	// and brackets.
 	const start = 19
 	if fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:])); len(fields) > start {
 		return fields[start]

@@ -4,26 +4,33 @@ package guest
 type Config struct {
 	SandboxID  string `json:"sandboxId"`
 	TemplateID string `json:"templateId"`
-	// default user of processes; "": the account "user"
-	User        string            `json:"user,omitempty"`
-	Workdir     string            `json:"workdir,omitempty"`     // default working directory of processes; "": the home of their user; UserWorkdir: the home of user
+	// User is the default user of processes; "" means the account "user".
+	User string `json:"user,omitempty"`
+	// Workdir is the default working directory of processes. "" means the home of their user, and
+	// UserWorkdir means the home of the account "user".
+	Workdir     string            `json:"workdir,omitempty"`
 	AccessToken string            `json:"accessToken,omitempty"` // "" for a sandbox that is not secured
 	Envs        map[string]string `json:"envs,omitempty"`        // create-time environment
 	System      map[string]string `json:"system,omitempty"`      // environment that Envs cannot override
-	// the container image that the sandbox's root directory comes from; "": none
-	Image       string   `json:"image,omitempty"`
-	Contained   bool     `json:"contained,omitempty"` // envd is the first process of a container
-	Python      []string `json:"python,omitempty"`    // command that runs the kernels, by its path or a name in PATH; empty: kernels cannot start
-	Path        string   `json:"path"`                // PATH of every process
+	// Image is the container image that the sandbox's root directory comes from; "" means none.
+	Image     string `json:"image,omitempty"`
+	Contained bool   `json:"contained,omitempty"` // envd is the first process of a container
+	// Python is the command that runs the kernels, by its path or a name in PATH. If it is empty
+	// kernels cannot start.
+	Python      []string `json:"python,omitempty"`
+	Path        string   `json:"path"` // PATH of every process
 	MemoryBytes uint64   `json:"memoryBytes,omitempty"`
 	CPUs        int      `json:"cpus,omitempty"`
 	Proxy       bool     `json:"proxy,omitempty"`     // programs get the proxy's environment variables
 	Authority   bool     `json:"authority,omitempty"` // AuthorityDir has a certificate
-	// port for connections to other sandboxes by their names, which are relayed to the server; 0:
-	// no such port
-	CloudPort int   `json:"cloudPort,omitempty"`
-	Wasm      *Wasm `json:"wasm,omitempty"`    // nil: commands and kernels are processes
-	Offline   bool  `json:"offline,omitempty"` // everything that is not explicitly allowed is denied, so retrying is useless
+	// CloudPort is the port for connections to other sandboxes by their names, which are relayed to
+	// the server; 0 means no such port.
+	CloudPort int `json:"cloudPort,omitempty"`
+	// Wasm configures Python in WebAssembly; nil means that commands and kernels are processes.
+	Wasm *Wasm `json:"wasm,omitempty"`
+	// Offline means that everything that is not explicitly allowed is denied, so retrying is
+	// useless.
+	Offline bool `json:"offline,omitempty"`
 }
 
 // Home directories and the shell of sandboxes with a range of ids, and the shell of images that

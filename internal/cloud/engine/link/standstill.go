@@ -18,7 +18,7 @@ type Standstill struct {
 
 	done   <-chan struct{}
 	turn   chan struct{}
-	resume func(context.Context) error // nil while the processes run; guarded by turn
+	resume func(context.Context) error // lets the processes run again; nil while they run; guarded by turn
 }
 
 // NewStandstill returns the standstill of a running sandbox. done is closed when the sandbox ends.

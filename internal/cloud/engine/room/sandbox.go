@@ -44,8 +44,8 @@ type Sandbox struct {
 	group   *cgroup.Group
 	root    *place.Root // the root directory of a sandbox without namespaces
 	envd    *wire.Conn
-	// connection to a process that can replace the file system while the sandbox is warm; nil
-	// without such a process
+	// mounter is the connection to a process that can replace the file system while the sandbox is
+	// warm; nil without such a process.
 	mounter *wire.Conn
 	pidfd   *os.File // the pidfd of the first process; nil before the process has started
 	files   *os.File // the file system that the sandbox writes to; nil without namespaces
@@ -58,7 +58,7 @@ type Sandbox struct {
 	named   chan error         // the room's answer to the request to name the sandbox
 	died    chan struct{}      // closed when envd has ended; other processes may be left for a moment
 	exited  chan struct{}      // closed when all processes of the sandbox are gone
-	gone    func()             // closes exited
+	gone    func()             // closes the channel exited
 	status  syscall.WaitStatus // the wait status of envd, valid once died is closed
 	left    error              // the reason why the room could not end all processes of the sandbox
 
@@ -66,7 +66,7 @@ type Sandbox struct {
 	sockets    chan sockets   // the room's answers to requests for sockets
 	dialling   link.Dialling  // counts the connections out of the sandbox that are not established yet
 	carried    flowCount      // counts the connections out of the sandbox
-	exit       *exit          // nil: the only way out is envd's proxy
+	exit       *exit          // outer end of the egress path; nil: the only way out is envd's proxy
 	noExit     string         // the reason why the sandbox has no exit, if that was tested
 	entrance   link.Entrance  // the connections into the sandbox
 	access     *link.Access   // the way of the sandbox to the network

@@ -40,7 +40,8 @@ func (r *Room) keepWarm(ctx context.Context, limits engine.Limits, count int) {
 		defer close(r.warm.ready)
 		defer tried()
 		more := count - 1 // these are not made before the first one may have been used
-		// when to make one more sandbox, and when to fork kernels for warm sandboxes that have none
+		// grow is ready when one more sandbox is due, and lacking when kernels are due for warm
+		// sandboxes that have none.
 		var grow, lacking <-chan time.Time
 		for {
 			select {

@@ -24,7 +24,7 @@ type Options struct {
 	// Restored means that the daemon was saved while its link stood still, and had another server
 	// before.
 	Restored bool
-	Egress   engine.Egress // nil: the sandbox has no egress
+	Egress   engine.Egress // the egress of the sandbox; nil: it has none
 	Tell     func(line []byte)
 	// Kills returns the number of the sandbox's processes killed so far for lack of memory. If it
 	// is nil the answer is 0.

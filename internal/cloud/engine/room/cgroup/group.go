@@ -21,7 +21,7 @@ type Group struct {
 
 	kills   Hierarchy // the group whose kills for lack of memory are counted; its Dir is "" if there is none
 	before  int       // the number of such kills before this group was made
-	freezer *Freezer  // nil if there is none
+	freezer *Freezer  // freezes the processes of the group; nil if there is no freezer
 }
 
 // Create makes the groups of a sandbox with its limits.

@@ -13,7 +13,7 @@ import (
 
 // States of a thread in /proc.
 const (
-	waiting = 'D' // in the kernel, uninterruptible
+	waiting = 'D' // the thread waits in the kernel, and cannot be interrupted
 	stopped = 'T'
 	traced  = 't'
 	zombie  = 'Z'

@@ -59,7 +59,7 @@ type Guest struct {
 	slots      slots
 	// dial connects to a port on which envd itself does not listen.
 	dial   func(ctx context.Context, port uint16) (net.Conn, error)
-	memory *checkpointer // nil: memory cannot be saved
+	memory *checkpointer // saves the sandbox's memory; nil: memory cannot be saved
 
 	mu        sync.Mutex
 	become    func(config json.RawMessage) error

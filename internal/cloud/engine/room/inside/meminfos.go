@@ -21,7 +21,7 @@ import (
 // have one, envd included.
 type meminfos struct {
 	mu   sync.Mutex
-	kept map[uint64]*meminfo // by the numbers of sandboxes
+	kept map[uint64]*meminfo // the files that are kept up to date, by the numbers of their sandboxes
 }
 
 // meminfoPause is the time for which a written text stays unchanged.

@@ -14,7 +14,7 @@ import (
 // uses up those of another. The rest is for files and programs.
 type slots struct {
 	link.PortSlots // for connections of clients
-	// for connections of programs in the sandbox to the ports that this process serves
+	// local is for connections of programs in the sandbox to the ports that this process serves.
 	local link.Slots
 }
 

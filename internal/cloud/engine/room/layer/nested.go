@@ -22,12 +22,14 @@ type nested struct {
 	dir  *os.File
 	name string
 	path string // path from the root, without a leading slash
-	// times to set when the directory is left, because making files in it changes them
+	// times are set when the directory is left, because making files in it changes them.
 	times     []unix.Timespec
-	alone     bool  // the directory hides the same directory of the layers below
-	whiteouts bool  // it contains new whiteouts
-	below     []int // indices in Below of the layers that it shows, highest first, once they were looked up
-	looked    bool
+	alone     bool // the directory hides the same directory of the layers below
+	whiteouts bool // the directory contains new whiteouts
+	// below has the indices in Below of the layers that the directory shows, highest first, once
+	// they were looked up.
+	below  []int
+	looked bool
 }
 
 func (u *untar) current() *nested { return u.path[len(u.path)-1] }
@@ -247,7 +249,7 @@ func (u *untar) push(name string) error {
 // found is the result of looking up a name in the layers below. If it is a directory, dirs are all
 // layers that it merges.
 type found struct {
-	stat *unix.Stat_t // nil: there is no such file
+	stat *unix.Stat_t // status of the file; nil: there is no such file
 	in   int          // the index in Below of the layer that has the file
 	dirs []int
 }

@@ -75,8 +75,8 @@ func Untar(r io.Reader, o TarOptions) error {
 
 type untar struct {
 	o      TarOptions
-	path   []*nested // from the root to the current directory, all open
-	left   int64     // bytes that files may still take
+	path   []*nested // open directories, from the root to the current one
+	left   int64     // bytes that the files of the layer may still take
 	buffer []byte
 }
 

@@ -51,8 +51,8 @@ type record struct {
 	mtime [2]int64
 	attrs []attr
 	size  int64 // size of a regular file
-	// number by which later again records name a regular file, symlink or fifo; 0 if it has only
-	// one name
+	// link is the number by which later again records name a regular file, symlink or fifo. It is 0
+	// if the file has only one name.
 	link   uint64
 	names  uint64 // number of names
 	target string // target of a symlink

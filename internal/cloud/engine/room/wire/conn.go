@@ -24,7 +24,7 @@ import (
 type Conn struct {
 	conn *net.UnixConn
 	buf  []byte
-	mu   sync.Mutex // one send at a time, so that a deadline applies to one send
+	mu   sync.Mutex // held by one send at a time, so that a deadline applies to one send
 }
 
 // NewConn takes over f, a connected SOCK_SEQPACKET socket.

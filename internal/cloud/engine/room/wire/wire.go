@@ -30,12 +30,14 @@ const (
 	KindSpawn   Kind = "spawn"   // server to room: start a sandbox, with envd's socket
 	KindSpawned Kind = "spawned" // room to server: the sandbox was started, with a pidfd
 	KindEnding  Kind = "ending"  // room to server, in place: envd has ended, and its remaining processes are being ended
-	// room to server: the sandbox has ended, with an error if processes are left
+	// KindExited goes from room to server: the sandbox has ended, with an error if processes are
+	// left.
 	KindExited  Kind = "exited"
 	KindName    Kind = "name"    // server to room: the hostname
 	KindNamed   Kind = "named"   // room to server: the answer to name
 	KindMeminfo Kind = "meminfo" // server to room: keep the /proc/meminfo of a sandbox up to date
-	// server to room: make sockets; back, with sockets in the sandbox's network namespace
+	// KindSockets goes from server to room, to make sockets, and back, with sockets in the
+	// sandbox's network namespace.
 	KindSockets  Kind = "sockets"
 	KindKill     Kind = "kill"     // server to room: end a sandbox
 	KindDial     Kind = "dial"     // server to envd: connect the stream that comes with it to a port
@@ -44,8 +46,8 @@ const (
 	KindRefused  Kind = "refused"  // server to envd: the request was refused; replaces an answer
 	KindTerminal Kind = "terminal" // envd to server: open a terminal; back, with both of its ends
 	KindLog      Kind = "log"      // envd to server: a line of its log in Spec
-	// envd to server: fork a kernel; back, with its socket; server to zygote, with that socket and
-	// more
+	// KindKernel goes from envd to server, to fork a kernel, and back, with its socket. It also
+	// goes from server to zygote, with that socket and more.
 	KindKernel Kind = "kernel"
 	// Numbered requests to the process that runs gVisor. Each but the last is answered by a
 	// message of the same kind.
