@@ -21,7 +21,7 @@ func (r *NetworkRules) Add(flags *pflag.FlagSet, allow, deny, all string) {
 
 // NetworkFlags are the flags for the network access of a sandbox to create.
 type NetworkFlags struct {
-	DenyPrivate bool // private networks are denied, but for what --allow-out names
+	DenyPrivate bool // private networks are denied, except the addresses in --allow-out
 
 	noInternet bool
 	rules      NetworkRules

@@ -50,8 +50,8 @@ func (s *Server) Handler(token string) http.Handler {
 // bodyPatience limits the time for a client to send a request.
 const bodyPatience = 30 * time.Second
 
-// inTime limits the time for a client to send the body of a request,
-// also of one that is refused: its connection is kept until then.
+// inTime limits the time for a client to send the body of a request. This also holds for a refused
+// request, whose connection is kept until its body has arrived.
 func (s *Server) inTime(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.bodyPatience)) // writers without connections have none
@@ -59,8 +59,8 @@ func (s *Server) inTime(next http.Handler) http.Handler {
 	})
 }
 
-// withWholeBody reads the body of a request, and ends the limit of its time: a later end of
-// it would cancel the call. So a client that sends slowly holds no session and no call.
+// withWholeBody reads the body of a request, and then lifts the limit of its time, which would
+// otherwise cancel the call later. A client that sends slowly thus holds no session and no call.
 func withWholeBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxRequestBytes))
@@ -78,5 +78,6 @@ func withWholeBody(next http.Handler) http.Handler {
 	})
 }
 
-// tokenValidity satisfies the library, which refuses tokens without an end. The token itself has none.
+// tokenValidity is a validity for the library, which refuses tokens without an end. The server's
+// token has none.
 const tokenValidity = time.Hour

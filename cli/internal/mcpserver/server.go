@@ -90,10 +90,10 @@ type Server struct {
 	proxies      *proxies
 	schemas      *sdk.SchemaCache
 	tools        []tool
-	patience     time.Duration // for answers after the end of the input
-	bodyPatience time.Duration // for a request over HTTP
+	patience     time.Duration // the time for answers after the end of the input
+	bodyPatience time.Duration // the time in which the body of a request over HTTP must arrive
 
-	life context.Context //nolint:containedctx // the server's: it ends all calls
+	life context.Context //nolint:containedctx // the server's context, whose end ends all calls
 	end  context.CancelFunc
 
 	mu      sync.Mutex
@@ -135,7 +135,8 @@ func New(config Config) (*Server, error) {
 	return s, nil
 }
 
-// ErrNotConfigured means that [Config] lacks a field that a tool needs.
+// ErrNotConfigured means that a tool is to be served, but [Config] lacks the field that the tool
+// needs.
 var ErrNotConfigured = errors.New("it needs Publish, or Proxies")
 
 // has reports whether the configuration has the fields that a tool needs.
