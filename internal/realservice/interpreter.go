@@ -33,7 +33,7 @@ type interpreter struct {
 	jupyter *jupyterServer
 	home    string                               // the directory that stands for userHome
 	envs    func(token string) map[string]string // returns envd's variables
-	ctx     context.Context                      //nolint:containedctx // ends the work that outlives its request
+	ctx     context.Context                      //nolint:containedctx // ends work that outlives its request
 	after   sync.WaitGroup                       // waits for the interrupts that are under way
 
 	mu        sync.Mutex

@@ -21,7 +21,7 @@ var errNotYours = errors.New("there is no such sandbox of this server: it may ha
 type holdings struct {
 	config  *Config
 	proxies *proxies
-	life    context.Context //nolint:containedctx // the server's context: sandboxes outlive the calls that make them
+	life    context.Context //nolint:containedctx // the server's context: sandboxes outlive calls
 	end     context.CancelFunc
 
 	connect   func() (*sandbox.Client, error) // waits for the client
