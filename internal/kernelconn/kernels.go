@@ -69,7 +69,7 @@ type Kernels struct {
 	replaced map[string]bool
 	// the gates of the contexts that are being ended, by the id of the context
 	ending   map[string]chan struct{}
-	lost     map[string]string       // the reasons for the loss of variables between calls, by the keys that lossOf returns
+	lost     map[string]string       // the reasons for lost variables between calls, by the keys that lossOf returns
 	requests map[string]*requestTurn // the turns of requests over HTTP, by context or language
 	heard    map[string]struct{}     // the keys of requests whose kernel has sent something
 }
