@@ -68,7 +68,7 @@ type Client struct {
 	baseURL                   *url.URL
 	domain, sandboxURL, agent string
 	headers                   func(ctx context.Context, h http.Header)
-	volumeURL                 string // "": derived from the domain
+	volumeURL                 string // the address for files of volumes; "": it is derived from the domain
 
 	// legacy reports that the service has only the first generation of a route. It is set when
 	// the service shows that.

@@ -6,8 +6,8 @@ type Engine string
 
 // These are the engines of the local cloud.
 const (
-	EngineRoom   Engine = "room"   // namespaces of this machine's kernel
-	EngineDocker Engine = "docker" // containers of the user's own Docker or Podman
-	EngineWasm   Engine = "wasm"   // Python in WebAssembly, without processes
-	EngineGVisor Engine = "gvisor" // a kernel in user space
+	EngineRoom   Engine = "room"   // the engine with namespaces of this machine's kernel
+	EngineDocker Engine = "docker" // the engine with containers of the user's own Docker or Podman
+	EngineWasm   Engine = "wasm"   // the engine with Python in WebAssembly, without processes
+	EngineGVisor Engine = "gvisor" // the engine with gVisor, a kernel in user space
 )

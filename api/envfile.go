@@ -70,7 +70,7 @@ func (s *settings) readEnvFile(names []string) (map[string]string, error) {
 // statement sets one variable. It has several lines if a quoted value contains line breaks.
 type statement struct {
 	name string
-	line int // from 1
+	line int // the number of the statement's first line, from 1
 	text string
 }
 

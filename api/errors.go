@@ -91,11 +91,11 @@ type EndReason string
 
 // These are the reasons for the end of a sandbox.
 const (
-	EndExpired     EndReason = "expired"       // its lifetime was over
-	EndKilled      EndReason = "killed"        // a client killed it
-	EndOutOfMemory EndReason = "out_of_memory" // it exceeded its memory limit
-	EndDied        EndReason = "died"          // it ended by itself
-	EndServerGone  EndReason = "server_gone"   // its server or machine ended
+	EndExpired     EndReason = "expired"       // the lifetime of the sandbox was over
+	EndKilled      EndReason = "killed"        // a client killed the sandbox
+	EndOutOfMemory EndReason = "out_of_memory" // the sandbox exceeded its memory limit
+	EndDied        EndReason = "died"          // the sandbox ended by itself
+	EndServerGone  EndReason = "server_gone"   // the server or machine of the sandbox ended
 )
 
 // These are the codes of an error for a missing volume or secret that a request for a sandbox
@@ -151,8 +151,10 @@ type answerBody struct {
 	Code      json.RawMessage `json:"code"`
 	Message   string          `json:"message"`
 	ErrorCode string          `json:"error_code"`
-	Reason    any             `json:"reason"` // read, like endedAt, only from answers of our own services: others may give the field another meaning
-	EndedAt   any             `json:"endedAt"`
+	// like endedAt, it counts only in answers of our own services: others may give the field
+	// another meaning
+	Reason  any `json:"reason"`
+	EndedAt any `json:"endedAt"`
 }
 
 func errorBody(body []byte) (a answerBody) {

@@ -93,11 +93,11 @@ type logReader struct {
 	id      string
 	params  LogParams
 	tailed  bool
-	from    time.Time // start of the next page, in whole milliseconds; zero: the beginning
-	came    int       // number of entries of that millisecond that were returned already
-	after   time.Time // if not zero, replaces came: the time of the last entry returned
+	from    time.Time // the start of the next page, in whole milliseconds; zero: the beginning of the log
+	came    int       // the number of entries of that millisecond that were returned already
+	after   time.Time // the time of the last entry returned; if it is not zero, it replaces came
 	ended   bool      // no entries will follow: the sandbox has ended, or Follow is not set
-	asked   time.Time // when the sandbox was last checked for its end
+	asked   time.Time // the time at which the sandbox was last checked for its end
 }
 
 // next returns the next entries. It returns none at the end of the log.

@@ -40,7 +40,7 @@ type source int
 
 const (
 	fromDefault source = iota
-	fromFile           // .env in the working directory; a file that the program names is fromNamedFile
+	fromFile           // from .env in the working directory; a file that the program names is fromNamedFile
 	fromNamedFile
 	fromEnvironment
 	fromProgram

@@ -38,7 +38,7 @@ type Template struct {
 	// the team.
 	Names   []string `json:"names"`
 	Aliases []string `json:"aliases"`
-	// Public reports whether other teams may use it.
+	// Public reports whether other teams may use the template.
 	Public bool `json:"public"`
 	// CPUs, MemoryBytes and DiskBytes are the resources of each sandbox.
 	CPUs        int   `json:"cpuCount"`

@@ -27,8 +27,8 @@ type part func(context.Context, *sandbox.Sandbox) ([]string, error)
 // liveArgument describes the completion of a command's arguments.
 type liveArgument struct {
 	list     live
-	isMany   bool // all arguments are alike
-	ofPath   bool // a colon and a path follow
+	isMany   bool // every argument has the same choices
+	ofPath   bool // the choice is followed by a colon and a path
 	of       part // lists the choices for the arguments after a sandbox; nil: there are no such arguments, or they are sandboxes
 	andFiles bool // files of this machine are choices, too
 }

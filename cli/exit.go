@@ -35,12 +35,12 @@ const (
 	exitNetwork      = 9
 	exitForbidden    = 10
 
-	// Only for commands that return a remote status.
+	// exitRemoteTimeout is only for commands that return the status of a remote command.
 	exitRemoteTimeout = 124
 	exitRemoteOwn     = 125
 	exitRemoteKilled  = 137
 
-	exitSignalled = 128 // plus the signal's number
+	exitSignalled = 128 // the number of the signal is added to it
 )
 
 const exitCodesHelp = `  0     success; an empty list is success
@@ -128,8 +128,8 @@ const listThem = "Run e2bctl ls" + cmdutil.OnLocal + " to list the sandboxes."
 
 const whereIsTheKey = "Check the key: e2bctl doctor shows where it comes from."
 
-// ofSandbox reports whether the answer comes from a sandbox, and not from the service. A
-// user of a sandbox has a valid key.
+// ofSandbox reports whether the answer comes from a sandbox, and not from the service. Whoever
+// reaches a sandbox has a valid key.
 func ofSandbox(e *api.Error) bool {
 	for _, path := range []string{"/process.", "/filesystem.", "/files", "/execute", "/contexts", "/api/"} {
 		if strings.HasPrefix(e.Path, path) {
@@ -148,8 +148,8 @@ func ofSandboxes(err error) bool {
 	return errors.Is(err, sandbox.ErrGone)
 }
 
-// isUnknownUser reports whether a sandbox refused the user for a command. Its daemon
-// answers this with the status of a wrong key.
+// isUnknownUser reports whether a sandbox refused the user for a command. The daemon in the sandbox
+// answers an unknown user with the status for a wrong key.
 func isUnknownUser(err error) bool {
 	e, ok := errors.AsType[*api.Error](err)
 	return ok && errors.Is(e, api.ErrUnauthorized) && ofSandbox(e) && strings.Contains(e.Message, "user")

@@ -50,7 +50,8 @@ func flagError(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// wanted returns the values that the flag accepts. The errors of e2bctl's own flags name them already.
+// wanted returns an error that names the values that the flag accepts. The errors of e2bctl's own
+// flag types name them already, and are returned as they are.
 func wanted(invalid *pflag.InvalidValueError) error {
 	if _, ok := errors.AsType[*strconv.NumError](invalid); !ok {
 		return invalid.Unwrap()

@@ -13,7 +13,7 @@ import (
 // helper prints the help of commands, in the width of the terminal.
 type helper struct {
 	io  *cmdutil.IOStreams
-	err error // of writing help: the library has no way for it
+	err error // the error of writing help, which the library cannot return
 }
 
 // serve makes h print the help of a command and of all below it.

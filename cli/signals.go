@@ -15,7 +15,7 @@ func (e *signalError) Error() string { return "stopped by signal: " + e.signal.S
 
 // interrupts are the signals that tell the process to stop.
 type interrupts struct {
-	first, second <-chan struct{} // closed at the first one and at the second one
+	first, second <-chan struct{} // first is closed at the first signal to stop, second at the second one
 }
 
 // notifyContext returns a context that the first INT, TERM or HUP cancels, with a

@@ -88,7 +88,7 @@ func (a *asker) serve(ctx context.Context) {
 	}
 }
 
-// answer answers a question. If ask ends its goroutine, the answer is no.
+// answer answers a question. If the function of [WithAsk] ends its goroutine, the answer is no.
 func (a *asker) answer(ctx context.Context, q api.Question) {
 	allow := false
 	defer func() {

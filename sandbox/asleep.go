@@ -15,7 +15,7 @@ import (
 type asleep struct {
 	mu    sync.Mutex
 	over  chan struct{} // closed at the end of a pause that this handle requested; nil without such a pause
-	taken bool          // true: the sandbox is paused; false: the pause is in progress
+	taken bool          // true: the sandbox is paused; false: the pause has not taken effect yet
 	runs  chan struct{} // closed when a request shows that the sandbox runs; nil if nobody waits for that
 }
 
@@ -92,7 +92,8 @@ func (a *asleep) seen(runs chan struct{}) {
 	}
 }
 
-// wait waits until the pause is over, and reports whether there was one.
+// wait waits until the pause that this handle requested is over. It returns false if there is no
+// such pause.
 func (a *asleep) wait(ctx context.Context) bool {
 	a.mu.Lock()
 	over := a.over

@@ -8,7 +8,7 @@ import (
 const (
 	// maxBacklog limits the bytes of output that wait for their consumer.
 	maxBacklog = 256 << 10
-	// entryCost is added to the bytes of each entry.
+	// entryCost is the number of bytes that each entry counts in addition to its own.
 	entryCost = 128
 )
 
@@ -16,7 +16,7 @@ const (
 // reader wait while there is a consumer. Without a consumer the queue drops its oldest entries
 // and counts their bytes.
 type backlog[T any] struct {
-	room, news chan struct{} // room wakes the reader that pushes, news the consumer
+	room, news chan struct{} // room wakes the reader that pushes entries; news wakes the consumer
 
 	mu      sync.Mutex
 	entries []entry[T]
@@ -61,7 +61,7 @@ func (b *backlog[T]) add(e entry[T]) bool {
 	return true
 }
 
-// first removes and returns the oldest entry.
+// first removes the oldest entry and returns it.
 func (b *backlog[T]) first() entry[T] {
 	e := b.entries[0]
 	b.entries[0] = entry[T]{}
@@ -83,8 +83,8 @@ func (b *backlog[T]) pop() (value T, ok bool, dropped int64) {
 	return value, true, 0
 }
 
-// take makes the caller the consumer and reports whether it is. It returns false if there is a
-// consumer already. give ends the role.
+// take makes the caller the consumer, and returns true. If there is a consumer already, it only
+// returns false. give ends the role.
 func (b *backlog[T]) take() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

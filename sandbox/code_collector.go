@@ -23,10 +23,10 @@ const (
 // collector builds an [Execution] from the messages of a kernel.
 type collector struct {
 	params    *RunCodeParams
-	event     func(CodeEvent) error // nil: there is no receiver of events
+	event     func(CodeEvent) error // receives the events; nil: nobody does
 	execution Execution
 	logs      logs
-	clear     bool // the next output replaces the results
+	clear     bool // the next output removes the results first
 	main      bool // the results include the value of the last expression
 	size      int
 	// updates has the latest content of each named display in the results.
@@ -35,7 +35,7 @@ type collector struct {
 
 // displayUpdate is the latest content of all displays with one name.
 type displayUpdate struct {
-	data map[string]json.RawMessage // nil: the displays keep their first content
+	data map[string]json.RawMessage // the new content; nil: the displays keep their first content
 	upTo int                        // the number of results, from the first, that the update applies to
 }
 

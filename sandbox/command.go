@@ -30,13 +30,13 @@ type Command struct {
 	own            bool      // this handle started the command
 	bound          bool      // the command ends with the context passed to follow
 	waiting        *audience // the callers that wait for the command; nil: the caller of follow waits
-	stdin          io.Reader // may be nil
-	out, errOut    io.Writer // may be nil
+	stdin          io.Reader // the standard input of the command; may be nil
+	out, errOut    io.Writer // receive the output of the command; may be nil
 	stdout, stderr *clip.Output
 	backlog        *backlog[CommandEvent] // nil for a command without a handle
 	input          chan struct{}          // locked while input is sent; nil: the command takes no input
 	abandon        context.CancelCauseFunc
-	traced         func(*CommandResult, error) // called at the command's end; may be nil
+	traced         func(*CommandResult, error) // ends the trace of the command, at its end; may be nil
 
 	done   chan struct{} // closed when the fields below are set
 	result *CommandResult

@@ -59,7 +59,7 @@ var signals = [...]string{
 // sandbox.
 const maxStatus = 512
 
-// maxSignal is the highest Linux signal, a real-time one.
+// maxSignal is the highest number of a signal of Linux, which is a real-time signal.
 const maxSignal = 64
 
 // newCommandResult returns the result that the end event of a process reports. A nil event

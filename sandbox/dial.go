@@ -120,12 +120,12 @@ type tunnel struct {
 	conn      *portConn
 	far       net.Conn // the other end of conn
 	connected chan error
-	relay     *attachment // set before any bytes are carried
+	relay     *attachment // the relay, set before any bytes are carried
 	opened    bool        // the relay is connected
 	asleep    bool        // a pause has cut off the relay
 	stderr    []byte
 	writing   sync.WaitGroup
-	life      context.Context //nolint:containedctx // that of the connection, which is no call
+	life      context.Context //nolint:containedctx // the context of the connection, which is no call
 	close     context.CancelFunc
 }
 

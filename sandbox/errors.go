@@ -96,12 +96,14 @@ type GoneState string
 
 // These are the states of a [GoneError].
 const (
-	GoneKilled      GoneState = "killed"        // it was killed, or the service does not report the reason
-	GoneExpired     GoneState = "expired"       // its lifetime ended
-	GonePaused      GoneState = "paused"        // it is paused; connecting resumes it
-	GoneOutOfMemory GoneState = "out of memory" // it exceeded its memory limit
-	GoneDied        GoneState = "died"          // it ended by itself
-	GoneServerGone  GoneState = "server gone"   // its server or machine ended, such as the local cloud
+	// the sandbox was killed, or the service does not report the reason
+	GoneKilled      GoneState = "killed"
+	GoneExpired     GoneState = "expired"       // the lifetime of the sandbox ended
+	GonePaused      GoneState = "paused"        // the sandbox is paused; connecting resumes it
+	GoneOutOfMemory GoneState = "out of memory" // the sandbox exceeded its memory limit
+	GoneDied        GoneState = "died"          // the sandbox ended by itself
+	// the server or machine of the sandbox, such as the local cloud, ended
+	GoneServerGone GoneState = "server gone"
 )
 
 // GoneError reports the end or the pause of a sandbox. It matches [ErrGone].
@@ -159,7 +161,7 @@ func (e *GoneError) Unwrap() error { return e.cause }
 // portClosedError is an [ErrPortClosed] that names the port.
 type portClosedError struct {
 	port   int
-	reason string // why the port can never open; "": it may open
+	reason string // the reason why the port can never open; "": it may open
 }
 
 func (e *portClosedError) Error() string {

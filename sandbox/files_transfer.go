@@ -20,7 +20,7 @@ var ErrIdle = fmt.Errorf("sandbox: the transfer stood still: %w", os.ErrDeadline
 
 // idleTimer ends a transfer if no byte moves while the timer is armed. It is armed at first.
 type idleTimer struct {
-	timer *time.Timer // nil: no limit
+	timer *time.Timer // the timer that ends the transfer; nil: there is no limit
 	after time.Duration
 }
 
@@ -52,7 +52,7 @@ const progressInterval = 100 * time.Millisecond
 
 // progress counts the bytes that transfers move, and reports them.
 type progress struct {
-	tell func(int64) // nil: no reports
+	tell func(int64) // receives the number of bytes; nil: nothing is reported
 
 	mu    sync.Mutex
 	total int64
@@ -209,7 +209,7 @@ type deflater struct {
 	z       *gzip.Writer
 	chunk   []byte
 	packed  bytes.Buffer
-	err     error // returned when packed is empty
+	err     error // the error that is returned when packed is empty
 }
 
 func newDeflater(content io.Reader) *deflater {

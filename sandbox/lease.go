@@ -12,7 +12,7 @@ import (
 // lease extends a sandbox's lifetime while its handle is open.
 type lease struct {
 	sb     *Sandbox
-	length time.Duration // 0: the sandbox has no lease
+	length time.Duration // the length of the lease; 0: the sandbox has no lease
 
 	// The lease of a sandbox that pauses at the end of its lifetime is not renewed, unless
 	// Expiry.Renew is set. A handle that connected has to ask the service whether its sandbox
@@ -20,7 +20,7 @@ type lease struct {
 	unsure, unwanted bool
 
 	mu    sync.Mutex
-	stop  func() // nil while nothing renews the lease
+	stop  func() // stops the renewals; nil while nothing renews the lease
 	ended bool
 }
 

@@ -21,7 +21,7 @@ const (
 type logs struct {
 	stdout, stderr *clip.Output
 	entries        clip.Ends[logEntry]
-	last           logEntry // not yet in entries
+	last           logEntry // the latest entry, which is not yet in entries
 }
 
 // logEntry is a part of a stream, given by its byte offsets.

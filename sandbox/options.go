@@ -42,7 +42,7 @@ type sandboxConfig struct {
 	templateAsked  bool // set by WithTemplate
 	expiry         Expiry
 	expiryAsked    bool   // set by WithExpiry
-	uniqueLabel    string // see api.CreateParams
+	uniqueLabel    string // the value of api.CreateParams.UniqueLabel
 	inherits       bool   // the action at the end of the lifetime comes from another sandbox
 	reboot         bool
 	metadata, envs map[string]string

@@ -26,7 +26,7 @@ import (
 // names the package if there is no such wheel.
 type Packages struct {
 	sb    *Sandbox
-	index *PackageIndex // nil: the settings of this machine's pip
+	index *PackageIndex // the index to use; nil: the settings of this machine's pip
 	// credentials permits addresses that contain a password.
 	credentials bool
 	wheels      wheelCache

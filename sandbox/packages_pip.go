@@ -27,13 +27,13 @@ const fewerRetries = `export PIP_RETRIES="${PIP_RETRIES-2}"; exec "$@"`
 // pipRun runs pip for one call, with its own directory in the sandbox.
 type pipRun struct {
 	sb        *Sandbox
-	asked     []string // for errors
+	asked     []string // the requirements of the call, for errors
 	directory string
 	used      bool // the directory has files
 	envs      map[string]string
-	wasm      *wasmPython // the Python for the packages; nil: that of sb
+	wasm      *wasmPython // the Python for the packages; nil: the Python of sb
 	masks     *strings.Replacer
-	output    io.Writer // may be nil
+	output    io.Writer // receives the output of pip; may be nil
 	excluded  []ExcludedRequirement
 }
 

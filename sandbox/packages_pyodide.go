@@ -31,11 +31,12 @@ const pipTemplate = "base-room"
 
 // wasmPython describes a Python in WebAssembly for pip.
 type wasmPython struct {
-	Version   string            `json:"version"`
-	Platforms []string          `json:"platforms"` // of wheels, best first
-	Markers   map[string]string `json:"markers"`   // environment markers, for conditions of requirements
+	Version string `json:"version"`
+	// the platforms of wheels that the Python accepts, best first
+	Platforms []string          `json:"platforms"`
+	Markers   map[string]string `json:"markers"` // environment markers, for conditions of requirements
 
-	dist *wasmDist // the distribution in pip's sandbox; nil: none, or pip did not run
+	dist *wasmDist // the distribution in pip's sandbox; nil: there is none, or pip did not run
 }
 
 // wasmScript is code that runs a script in a context that has run other scripts.

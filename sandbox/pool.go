@@ -76,22 +76,22 @@ type Pool struct {
 	params PoolParams
 	opts   []CreateOption
 
-	ctx    context.Context //nolint:containedctx // of the background work, until Close
+	ctx    context.Context //nolint:containedctx // the background work's context, until Close
 	cancel context.CancelCauseFunc
-	kick   chan struct{}  // something has changed
-	work   sync.WaitGroup // calls and goroutines
+	kick   chan struct{}  // receives a value when something has changed
+	work   sync.WaitGroup // counts the calls and the goroutines of the pool
 	end    func() error
 
 	mu       sync.Mutex
 	closed   bool
-	warm     []*Sandbox // oldest first
+	warm     []*Sandbox // the sandboxes that are ready, oldest first
 	waiting  []*poolWaiter
-	lent     int // returned by Get, or being checked for that
+	lent     int // the number of sandboxes that Get has returned, or is checking for that
 	starting int
-	ending   int // being closed unused
+	ending   int // the number of sandboxes that are being closed unused
 	failures int // number of consecutive failed creations
 	failure  error
-	resume   time.Time // after failures, no creation before this time
+	resume   time.Time // the time before which no sandbox is created, after failures
 	checking bool
 	closings []error
 	counts   PoolStats

@@ -36,11 +36,11 @@ type Forwarding struct {
 	sb       *Sandbox
 	port     int
 	listener net.Listener
-	life     context.Context //nolint:containedctx // that of the listener, which is no call
+	life     context.Context //nolint:containedctx // the context of the listener, which is no call
 	end      func()
-	failed   func(error) // nil: to the log
+	failed   func(error) // receives the errors of connections; nil: they go to the log
 	slots    chan struct{}
-	running  sync.WaitGroup // the listener and its connections
+	running  sync.WaitGroup // counts the listener and its connections
 }
 
 // Forward listens on a TCP address of this machine, such as "127.0.0.1:0", and forwards its

@@ -48,7 +48,7 @@ type attachment struct {
 	pid    uint32
 	config *process.ProcessConfig // nil if another handle started the process
 	events eventStream
-	begun  time.Time // when the stream was requested
+	begun  time.Time // the time at which the stream was requested
 
 	outputHeld, outputCut bool // set by follow and followOn: see CommandResult
 

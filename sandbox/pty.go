@@ -142,7 +142,7 @@ type Terminal struct {
 	write   func([]byte) (int, error)
 
 	reading sync.Mutex
-	rest    []byte // removed from the backlog and not read yet
+	rest    []byte // the bytes that were removed from the backlog and not read yet
 
 	writing sync.Mutex
 

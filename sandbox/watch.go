@@ -78,7 +78,7 @@ type Watcher struct {
 	receiving bool      // the next message of the stream was requested
 	received  chan bool // receives whether a message arrived
 	ended     bool
-	err       error // reason for the end; nil if the watch was closed
+	err       error // the reason for the end of the watch; nil if the watch was closed
 }
 
 // Watch starts to watch a directory. It reports all changes after Watch has returned. The error

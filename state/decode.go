@@ -40,7 +40,7 @@ func unmarshal(doc []byte, blobs Blobs, v any, limits Bounds, json bool) error {
 // decoder stores the values that the scanner reads.
 type decoder struct {
 	scanner
-	json    bool // the value comes from JSON: see FromJSON
+	json    bool // the value comes from JSON, as for FromJSON
 	ordered bool // a dict becomes a Dict if the target does not determine a type
 }
 

@@ -16,7 +16,7 @@ import (
 
 // dtype is the parsed form of a text such as "<f8" or "<M8[ns]".
 type dtype struct {
-	kind  byte // numpy's: b i u f c S U V M m O, or R for a record with fields
+	kind  byte // numpy's letter of the kind: b i u f c S U V M m O, or R for a record with fields
 	size  int
 	order binary.ByteOrder
 	// unit and multiple belong to M and m: "[25us]" is us and 25.
@@ -29,7 +29,7 @@ type dtype struct {
 type recordField struct {
 	name   string
 	offset int
-	count  int // above 1: a subarray
+	count  int // the number of elements; above 1 the field is a subarray
 	dtype  dtype
 }
 

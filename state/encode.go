@@ -127,7 +127,7 @@ type encoder struct {
 	// detached means that large byte strings are written to blobs.
 	detached bool
 	blobs    Blobs
-	beside   int  // bytes in blobs
+	beside   int  // the number of bytes in blobs
 	large    bool // the value exceeds the size limit and is incomplete
 }
 

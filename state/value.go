@@ -17,7 +17,7 @@ type Value struct {
 	depth  int
 	opaque bool
 	other  Opaque
-	json   bool // see FromJSON
+	json   bool // the value comes from JSON, as for FromJSON
 }
 
 // NewValue encodes a Go value, like [Marshal].

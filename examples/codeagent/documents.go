@@ -24,7 +24,7 @@ type documents struct {
 
 const (
 	maxDocuments = 1000
-	maxDocument  = 1 << 20 // bytes
+	maxDocument  = 1 << 20 // the most bytes of a document
 )
 
 // openDocuments lists the directory once. Files that are not in this list, such as hidden

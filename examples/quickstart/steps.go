@@ -31,7 +31,7 @@ func (s *steps) output() io.Writer { return &indented{w: s.w, start: true} }
 // indented writes each line after a bar below the steps.
 type indented struct {
 	w     io.Writer
-	start bool // at the start of a line
+	start bool // the next byte is at the start of a line
 }
 
 func (i *indented) Write(data []byte) (int, error) {

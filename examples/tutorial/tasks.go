@@ -21,7 +21,7 @@ var files embed.FS
 type task struct {
 	name     string // the name of the snippets
 	prompt   string
-	state    map[string]any // variables of the code
+	state    map[string]any // the variables of the code
 	guard    agent.Guard
 	maxSteps int
 }
@@ -43,7 +43,7 @@ type salesFigures struct {
 	Mean      float64 `py:"mean"`
 	Median    float64 `py:"median"`
 	Deviation float64 `py:"deviation"`
-	Growth    float64 `py:"growth"` // of the last month over the first, 1 is 100%
+	Growth    float64 `py:"growth"` // the growth of the last month over the first; 1 is 100%
 	Best      string  `py:"best"`
 	Share     float64 `py:"share"`
 }

@@ -20,9 +20,10 @@ var ErrSameName = errors.New("the file system of the target does not tell it fro
 // names finds different names of one archive that the target's file system takes for the same name, as on macOS
 // or Windows. Such names differ only in case or, except on Windows, in the encoding of accents.
 type names struct {
-	seed    maphash.Seed
-	seen    map[uint64]uint64 // maps the hash of a folded name to the hash of its spelling
-	decided bool              // the file system was tested; seen is then nil if it distinguishes names
+	seed maphash.Seed
+	seen map[uint64]uint64 // maps the hash of a folded name to the hash of its spelling
+	// the file system was tested; if it tells the names apart, seen is nil from then on
+	decided bool
 }
 
 // check returns an error if name, or a directory on its way, was seen in another spelling.
@@ -51,7 +52,8 @@ func (n *names) check(name string) error {
 	return nil
 }
 
-// learn tests, with a name that was just written, whether the file system distinguishes names.
+// learn finds out, with a name that was just written, whether the file system tells such names
+// apart.
 func (n *names) learn(root *os.Root, name string) {
 	if n.decided {
 		return

@@ -19,7 +19,8 @@ import (
 type Packer struct {
 	Root    *os.Root
 	Exclude func(name string, entry fs.DirEntry) bool // reports whether to leave an entry out; may be nil
-	Skipped func(name, why string)                    // is called for entries of any other kind
+	// is called for entries that are no directory, file or symbolic link
+	Skipped func(name, why string)
 
 	tar *Writer
 
@@ -58,7 +59,8 @@ func (p *Packer) Pack(ctx context.Context, w io.Writer) error {
 	return errors.Join(p.leave(""), p.tar.Close())
 }
 
-// leave writes the closed directories that do not contain name. An empty name is in none.
+// leave writes the directories in p.closed that do not contain name. None of them contains an empty
+// name.
 func (p *Packer) leave(name string) error {
 	for len(p.closed) > 0 {
 		last := p.closed[len(p.closed)-1]

@@ -33,8 +33,8 @@ var ErrTooLarge = errors.New("the download is too large")
 // directory: links are never followed. Modes lose their setuid and setgid bits.
 type Unpacker struct {
 	Root     *os.Root
-	MaxBytes int64                  // of all files together; less than 0: no limit
-	MaxFiles int64                  // of all kinds; less than 0: no limit
+	MaxBytes int64                  // the most bytes of all files together; less than 0: no limit
+	MaxFiles int64                  // the most files of all kinds; less than 0: no limit
 	Skipped  func(name, why string) // is called for entries that are not written
 
 	bytes, files int64
@@ -46,8 +46,9 @@ type Unpacker struct {
 
 // pathDir is a directory on the way to an entry.
 type pathDir struct {
-	name string   // path from root
-	open *os.Root // nil until an entry is put in, and while maxOpenDirs below it are open
+	name string // the path of the directory from root
+	// the open directory; nil until an entry is put in, and while maxOpenDirs below it are open
+	open *os.Root
 
 	// The mode and the time of a directory with an entry of its own are set after its content is written: its
 	// mode could prevent writing into it, and writing would change its time.

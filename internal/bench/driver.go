@@ -82,8 +82,8 @@ func (d *driver) run(code string) (reply []byte, err error) {
 	return d.until("reply")
 }
 
-// until reads lines up to the first line of a kind. With the cells here, no
-// line is longer than the buffer.
+// until reads lines up to the first line of a kind, and returns that line. None of the cells here
+// prints a line that is longer than the buffer.
 func (d *driver) until(kind string) ([]byte, error) {
 	for want := []byte(`{"type":"` + kind + `"`); ; {
 		line, err := d.lines.ReadSlice('\n')

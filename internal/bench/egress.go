@@ -58,7 +58,7 @@ func (b *bench) outFromHost(path string, bytes int64) measurement {
 	}
 }
 
-// getAgain is this program as that client: it fetches url, with a new
+// getAgain is the work of this program as the client of [bench.out]: it fetches url, with a new
 // connection each time, and prints how long each fetch took.
 func getAgain(ctx context.Context, w io.Writer, url, through string, runs int) error {
 	transport := &http.Transport{DisableKeepAlives: true}

@@ -68,10 +68,10 @@ func main() {
 // sizes are the amounts of work to measure.
 type sizes struct {
 	scale   float64       // multiplies the number of runs of each row
-	pause   time.Duration // between sandboxes: enough for the cloud to have the next one ready
+	pause   time.Duration // the time between sandboxes, enough for the cloud to have the next one ready
 	bulk    int64         // number of bytes that the rows about throughput move
-	crowd   int           // number of sandboxes
-	storm   int           // number of commands
+	crowd   int           // number of sandboxes that run at the same time
+	storm   int           // number of commands that run at the same time
 	prints  int           // number of printed lines
 	errors  int           // number of cells that fail
 	records int           // number of sandboxes in a list
@@ -83,12 +83,12 @@ type bench struct {
 	cloud   *local.Cloud
 	client  *sandbox.Client
 	option  sandbox.ClientOption   // for that cloud, for rows with a client of their own
-	kind    []sandbox.CreateOption // of sandboxes, if they are not the cloud's usual ones
+	kind    []sandbox.CreateOption // the options of sandboxes, if they are not the cloud's usual ones
 	engines []local.Engine         // engines to measure besides the default one
 	egress  string                 // the egress in Report
 	origin  string                 // address of a server outside of the sandboxes
 	proxy   string                 // address of a proxy that connects everything to origin
-	command string                 // path of e2bctl, or ""
+	command string                 // path of e2bctl; "": there is none
 	images  string                 // directory from which images may be read; "" if no sandbox can begin with an image
 }
 

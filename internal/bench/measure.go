@@ -17,8 +17,9 @@ type measurement func(ctx context.Context, runs int) (result, error)
 // result is the result of a measurement.
 type result struct {
 	took  []time.Duration // the time of each run, sorted
-	bytes int64           // bytes that each run moved, if it is about throughput
-	size  int64           // in bytes, if it is about memory; then there are no runs
+	bytes int64           // bytes that each run moved; 0 unless the row is about throughput
+	// the measured memory, in bytes; 0 unless the row is about memory, and then there are no runs
+	size  int64
 	notes []string
 }
 

@@ -18,8 +18,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// serve is this program as the server of a row, in a sandbox or not. It prints
-// the address on which it listens.
+// serve runs this program as the server of a row, in a sandbox or on the host. It prints the
+// address on which it listens.
 func serve(ctx context.Context, w io.Writer, address string) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
@@ -52,7 +52,7 @@ func bring(ctx context.Context, sb *sandbox.Sandbox) error {
 	return err
 }
 
-// The server in a sandbox listens here.
+// serverPort and serverAddress are those of the server in a sandbox.
 const (
 	serverPort    = 8000
 	serverAddress = "127.0.0.1:8000"

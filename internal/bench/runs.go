@@ -213,8 +213,8 @@ func stateOf(name string, v any) (*state.State, error) {
 	return st, st.Set(name, v)
 }
 
-// setAgain sets the variable to the value that the state already has. setOne sets one of its variables to
-// another value.
+// setAgain and setOne change a state for begunAgain. setAgain sets the variable to the value that
+// it already has.
 func setAgain(st *state.State, list []float64, _ int) error { return st.Set("x", list) }
 
 func setOne(st *state.State, _ []float64, i int) error { return st.Set("v500", i) }

@@ -30,7 +30,7 @@ func (codec) Marshal(message any) ([]byte, error) {
 	return proto.Marshal(m)
 }
 
-// MarshalAppend spares Connect a copy.
+// MarshalAppend saves Connect from copying the message.
 func (codec) MarshalAppend(to []byte, message any) ([]byte, error) {
 	m, err := protoMessage(message)
 	if err != nil {

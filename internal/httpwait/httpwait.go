@@ -13,7 +13,7 @@ import (
 
 // How long the body of an answer may take if it is not a stream.
 const (
-	// Idle is the longest time during which nothing may arrive.
+	// Idle is the longest time in which nothing of the body arrives.
 	Idle = 20 * time.Second
 	// Body is the time from the answer's head to its end.
 	Body = time.Minute
@@ -89,10 +89,10 @@ func orSlow(ctx context.Context, err error) error {
 // body is the body of an answer.
 type body struct {
 	io.ReadCloser
-	ctx    context.Context //nolint:containedctx // the request's
+	ctx    context.Context //nolint:containedctx // the context of the request
 	cancel context.CancelCauseFunc
 
-	idle, whole *time.Timer // nil if it may take any time
+	idle, whole *time.Timer // nil if the body may take any time
 }
 
 func (b *body) Read(p []byte) (int, error) {

@@ -36,7 +36,7 @@ type Conn struct {
 	done    chan struct{}
 	pinging sync.WaitGroup
 
-	// Only Receive uses these.
+	// Only Receive uses the fields below.
 	failed error // the first error of reading
 	buffer bytes.Buffer
 }

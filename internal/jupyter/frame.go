@@ -26,7 +26,7 @@ type object struct {
 	Content  json.RawMessage `json:"content"`
 	Channel  string          `json:"channel,omitempty"`
 	Buffers  []struct{}      `json:"buffers"`
-	// A server repeats these two at the top level.
+	// A server repeats the id and the type of the message at the top level.
 	MsgID   string `json:"msg_id,omitempty"`
 	MsgType string `json:"msg_type,omitempty"`
 }

@@ -81,7 +81,7 @@ func (k *Kernel) ExecuteIfFree(ctx context.Context, code jupyter.ExecuteRequest)
 
 // request is a request to the kernel on its shell channel.
 type request struct {
-	kind     string // the type of the message, without _request
+	kind     string // the type of the message, without _request at its end
 	content  any
 	runsCode bool // the user's code, which has to be stopped when the request is given up
 }

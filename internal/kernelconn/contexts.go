@@ -18,7 +18,7 @@ import (
 const (
 	// DefaultLanguage is the language of code for which none is named.
 	DefaultLanguage = "python"
-	// DefaultContext is the service's other name for the first context of that
+	// DefaultContext is the name by which the service also knows the first context of that
 	// language.
 	DefaultContext = "default"
 )
@@ -159,8 +159,8 @@ func (ks *Kernels) Restart(ctx context.Context, id string) error { return ks.end
 // Remove ends a context. The id is a result of Named.
 func (ks *Kernels) Remove(ctx context.Context, id string) error { return ks.end(ctx, id, true) }
 
-// end ends the kernel of a context and the connection to it. Unless it is a removal,
-// another kernel replaces it.
+// end ends the kernel of a context and the connection to it. Another kernel takes the place of the
+// first, unless removal is set.
 func (ks *Kernels) end(ctx context.Context, id string, removal bool) error {
 	method, path := http.MethodPost, "/contexts/"+id+"/restart"
 	if removal {

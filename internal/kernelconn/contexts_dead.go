@@ -23,8 +23,8 @@ const maxDead = 1 << 10
 // context with a new one.
 type deadContext struct {
 	Context
-	standard bool   // it was the default context of its language; its heir is the next default
-	heir     string // the id of the context that replaces this one; empty until one is needed
+	standard bool   // the context was the default of its language; its heir is the next default
+	heir     string // the id of the context that replaces this one; empty until a replacement is needed
 }
 
 // errDead is the error for a context that died before this handle used it: its
@@ -139,8 +139,8 @@ func (ks *Kernels) names(id string) []string {
 	return names
 }
 
-// endDead restarts or removes a dead context after the interpreter failed to. It
-// returns failed if the failure had another reason.
+// endDead restarts or removes a dead context, after the interpreter failed to do so with the error
+// failed. If the context is not dead, endDead returns failed.
 func (ks *Kernels) endDead(ctx context.Context, id string, removal bool, failed error) error {
 	if answer, ok := errors.AsType[*api.Error](failed); !ok || answer.StatusCode < http.StatusInternalServerError {
 		return failed

@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	// otherHalf limits the time between the reply and the idle, in either order:
-	// they travel on different sockets behind the server.
+	// otherHalf limits the time between a reply and the idle status, in either order: they travel
+	// on different sockets behind the server.
 	otherHalf = 10 * time.Second
-	// causeTimeout bounds the wait for the message in which a dead kernel gives the
-	// reason.
+	// causeTimeout bounds the wait for the message in which a dead kernel gives the reason for its
+	// end.
 	causeTimeout = 250 * time.Millisecond
 	// maxSilences limits the silences in a row after a cut for code that may ask for
 	// input: its question may have been lost, and then it would wait forever.
@@ -32,33 +32,34 @@ const (
 type execution struct {
 	id       string
 	answer   string // the type of the reply
-	runsCode bool   // the user's code
+	runsCode bool   // the request runs the user's code
 	sent     time.Time
 	messages chan *jupyter.Message // a nil message means that the websocket has ended
 	left     chan struct{}         // closed when messages are no longer read
 
-	// resumed means that the websocket is not the one over which the request was sent. If barrier is not empty,
-	// the barrier request with this id was sent after it. Kernel.mu guards both.
+	// resumed means that the websocket is not the one over which the request was sent. If barrier
+	// is not empty, it is the id of the barrier request, which was sent after the websocket was
+	// cut. Kernel.mu guards both.
 	resumed bool
 	barrier string
-	paused  bool // a pause of the sandbox cut that websocket
+	paused  bool // a pause of the sandbox cut the websocket over which the request was sent
 
 	unsent bool // the request never reached the kernel: a pause had cut the websocket before
 
 	content             json.RawMessage // the content of the reply
 	reply               jupyter.ExecuteReply
-	busy, ran           bool // it is the kernel's turn; its code has begun to run
+	busy, ran           bool // the kernel works on the request; the code has begun to run
 	replied, idle, over bool
 	passedShell         bool // the barrier on the shell channel was answered
 	passedIOPub         bool
 	suspected           bool // the server has already reported the kernel as idle
-	silences            int  // in a row, since the last cut
+	silences            int  // the number of silences in a row, since the last cut
 	interrupting        atomic.Bool
-	explained           bool // the reason why its kernel ended is known
+	explained           bool // the reason for which the kernel ended is known
 
-	asked *jupyter.Message // the last question, until it is answered
+	asked *jupyter.Message // the last question of the code, until it is answered
 
-	interrupts    int // how many interrupts were sent
+	interrupts    int // the number of interrupts that were sent
 	interruptedAt time.Time
 }
 
@@ -172,7 +173,7 @@ func (k *Kernel) follow(ctx context.Context, e *execution, h Handler) error {
 	}
 }
 
-// tell passes a message to the handler.
+// tell passes a message of the kernel to the handler.
 func (k *Kernel) tell(ctx context.Context, m *jupyter.Message, h Handler, q *questions) error {
 	if h.Message != nil && (m.Channel == jupyter.IOPub || asks(m)) {
 		if err := h.Message(m); err != nil {
@@ -203,14 +204,14 @@ func (e *execution) dismissed(ctx context.Context) error {
 	return fmt.Errorf("the kernel has not answered: %w", context.Cause(ctx))
 }
 
-// lost returns the error of an execution whose outcome is unknown.
+// lost returns the error of an execution whose outcome is unknown. why is the reason.
 func (e *execution) lost(why string) error {
 	e.over = true
 	return fmt.Errorf("%w: %s", ErrLost, why)
 }
 
-// note reads from a message how far the execution is: it is over when both the reply
-// and the idle have arrived, in any order.
+// note reads from a message how far the execution has come. It is over when both the reply and the
+// idle status have arrived, in any order.
 func (k *Kernel) note(e *execution, m *jupyter.Message) error {
 	var status jupyter.StatusContent
 	if m.Header.MsgType == "status" {
@@ -265,8 +266,8 @@ func (k *Kernel) noteBarrier(e *execution, m *jupyter.Message, state string) err
 	return nil
 }
 
-// doubt asks the server about a kernel that has been silent for long. Its
-// websocket is alive: the pings check that.
+// doubt asks the server about a kernel that has been silent for long. The pings have shown that the
+// websocket is alive.
 func (k *Kernel) doubt(ctx context.Context, e *execution, heard bool) error {
 	if heard {
 		e.suspected, e.silences = false, 0

@@ -17,12 +17,12 @@ const afterInterrupt = 500 * time.Millisecond
 
 // fate is the information in a message about the end of the kernel's process.
 type fate struct {
-	// restarted means that another process replaces it, without the variables.
-	// ended means that none will.
+	// restarted means that another process replaces the one that ended, without the variables.
+	// ended means that no process will replace it.
 	restarted, ended bool
-	// reason is for people; empty if the server gives none.
+	// reason is a text for people; empty if the server gives no reason.
 	reason string
-	// byClient means that a client asked for it.
+	// byClient means that a client asked for the end.
 	byClient bool
 }
 
@@ -52,7 +52,7 @@ func fateOf(m *jupyter.Message) fate {
 	return fate{}
 }
 
-// died returns ErrDied with the known reason.
+// died returns ErrDied with the reason why, if it is known.
 func died(why string) error {
 	// Every message of the server begins with this.
 	if why = strings.TrimPrefix(strings.TrimPrefix(why, "Context was restarted"), ": "); why == "" {
@@ -112,8 +112,7 @@ func (k *Kernel) afterwards(ctx context.Context, e *execution) error {
 	}
 }
 
-// wasInterrupted reports whether the kernel's answer is the answer of interrupted
-// code.
+// wasInterrupted reports whether the kernel's answer is the one that interrupted code gives.
 func (e *execution) wasInterrupted() bool {
 	aborted := e.reply.Status == "aborted" || e.reply.Status == "abort"
 	return e.reply.Name == "KeyboardInterrupt" || aborted && e.ran

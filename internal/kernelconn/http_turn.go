@@ -23,7 +23,7 @@ const beginAttempts = 3
 // the other fields belong to the request that holds the turn.
 type requestTurn struct {
 	key   string
-	users int           // requests that hold it or wait
+	users int           // the number of requests that hold the turn or wait for it
 	held  chan struct{} // full while a request is under way
 	cut   time.Time     // the time at which the last request ended before its answer did; zero once that is settled
 }
@@ -69,7 +69,7 @@ func (ks *Kernels) releaseRequestTurn(turn *requestTurn) {
 	ks.leaveRequestTurn(turn)
 }
 
-// leaveRequestTurn removes an unused turn.
+// leaveRequestTurn gives up a request's use of a turn, and removes a turn without users.
 func (ks *Kernels) leaveRequestTurn(turn *requestTurn) {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()

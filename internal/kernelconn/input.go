@@ -13,7 +13,7 @@ import (
 // endOfInput makes Python's input() raise EOFError.
 const endOfInput = "\x04"
 
-// inputAnswer is the handler's answer to a request for input.
+// inputAnswer is the handler's answer to a message that asks for input.
 type inputAnswer struct {
 	to    jupyter.Header
 	value string
@@ -25,14 +25,14 @@ type inputAnswer struct {
 // called once at a time, too, even if hostile code asks all the time.
 type questions struct {
 	input   func(ctx context.Context, prompt string, password bool) (string, error)
-	answers chan inputAnswer // has space for the one answer that may come
+	answers chan inputAnswer // receives the answers of the handler; has space for the one that may come
 
-	cancel context.CancelFunc // cancels the call that has not returned; nil without one
-	next   *jupyter.Message   // asked in the meantime
+	cancel context.CancelFunc // cancels the call of the handler that has not returned; nil if there is none
+	next   *jupyter.Message   // the question that was asked while that call ran
 }
 
-// newQuestions returns questions that input answers. A nil input answers with the
-// end of the input.
+// newQuestions returns questions that the function input answers. If input is nil, the answer to
+// each is the end of the input.
 func newQuestions(input func(context.Context, string, bool) (string, error)) *questions {
 	if input == nil {
 		input = func(context.Context, string, bool) (string, error) { return "", io.EOF }
@@ -71,7 +71,7 @@ func (q *questions) answered(ctx context.Context) (late bool) {
 	return m != nil
 }
 
-// drop cancels the call of the handler that has not returned.
+// drop cancels the call of the handler that has not returned, if there is one.
 func (q *questions) drop() {
 	if q.cancel != nil {
 		q.cancel()

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// username is set in the header of messages.
+	// username is the name of the user in the header of messages.
 	username = "e2b"
 	// queue limits the messages of an execution that wait for their reader. When that
 	// many wait, the connection waits too, and with it the kernel.
@@ -27,10 +27,10 @@ const (
 type Kernel struct {
 	kernels  *Kernels
 	id       string // the id of the kernel, which is also the context's
-	language string // the language of its code
+	language string // the language of the kernel's code
 	session  string
 	turn     chan struct{} // held by the running call
-	inTurn   atomic.Int32  // calls that hold the turn or wait for it
+	inTurn   atomic.Int32  // the number of calls that hold the turn or wait for it
 	primed   atomic.Bool   // the sandbox's environment is set, or being set
 	heard    atomic.Bool   // the kernel has sent something
 	reading  sync.WaitGroup
@@ -51,13 +51,13 @@ type Kernel struct {
 	mu      sync.Mutex
 	conn    *jupyter.Conn
 	made    time.Time // the time at which conn was made; it belongs to the holder of the turn
-	broken  bool      // conn has ended
-	tooBig  bool      // it ended because a message was too big for the server
+	broken  bool      // the websocket conn has ended
+	tooBig  bool      // conn ended because a message was too big for the server
 	current *execution
 	seen    sequence
-	used    bool // it may have variables that this handle's code set
-	doomed  bool // stop replaces it, reports that to the next call, and hangs up
-	spent   bool // its kernel ended, and the websocket is about to end
+	used    bool // the kernel may have variables that this handle's code set
+	doomed  bool // stop replaces the kernel, reports that to the next call, and hangs up
+	spent   bool // the kernel has ended, and the websocket is about to end
 }
 
 // newKernel makes a connection of a websocket. fresh means that its kernel
@@ -82,8 +82,7 @@ func (k *Kernel) Language() string { return k.language }
 // be made again.
 func (k *Kernel) Done() <-chan struct{} { return k.done }
 
-// receive passes messages to their execution until the websocket ends, and then
-// nil.
+// receive passes messages to their execution until the websocket ends. Then it passes nil.
 func (k *Kernel) receive(conn *jupyter.Conn) {
 	for {
 		m, err := conn.Receive()

@@ -46,8 +46,8 @@ type Timings struct {
 	// InterruptOvertake is the time for the interrupt to arrive after a request over
 	// HTTP was cut.
 	InterruptOvertake time.Duration
-	// BeginPatience limits the time that the interpreter may take after such a cut to
-	// run an empty request. It may take five seconds to notice the cut.
+	// BeginPatience limits the time that the interpreter may take to run an empty request after a
+	// request over HTTP was cut. It may take five seconds to notice the cut.
 	BeginPatience time.Duration
 }
 
@@ -60,16 +60,18 @@ type Kernels struct {
 	opening chan struct{} // held by the call that opens a connection or looks up a context
 
 	mu        sync.Mutex
-	open      map[string]*Kernel  // by context
-	defaults  map[string]string   // context by language
-	languages map[string]string   // by context
-	beside    map[string]struct{} // contexts that were created on request and are no language's default
+	open      map[string]*Kernel  // the connections, by the id of the context
+	defaults  map[string]string   // the id of the default context, by language
+	languages map[string]string   // the language, by the id of the context
+	beside    map[string]struct{} // the contexts that were created on request and are no language's default
 	dead      map[string]deadContext
-	replaced  map[string]bool          // by context: its kernel ended, and no connection has been opened since
-	ending    map[string]chan struct{} // by context: the gate of a context that is being ended
-	lost      map[string]string        // the reasons for the loss of variables between calls, by the keys that lossOf returns
-	requests  map[string]*requestTurn  // over HTTP, by context or language
-	heard     map[string]struct{}      // the keys of requests whose kernel has sent something
+	// by the id of the context: its kernel ended, and no connection has been opened since
+	replaced map[string]bool
+	// the gates of the contexts that are being ended, by the id of the context
+	ending   map[string]chan struct{}
+	lost     map[string]string       // the reasons for lost variables between calls, by the keys that lossOf returns
+	requests map[string]*requestTurn // the turns of requests over HTTP, by context or language
+	heard    map[string]struct{}     // the keys of requests whose kernel has sent something
 }
 
 // New returns the kernels of a sandbox. It opens no connection.

@@ -118,7 +118,7 @@ func python(lines ...string) string {
 	return "exec(__import__('base64').b64decode('" + text + "').decode(), {})"
 }
 
-// silently returns a request that leaves no trace in the history and the count.
+// silently returns a request that leaves no trace in the kernel's history and its execution count.
 func silently(code string) request {
 	return codeRequest(jupyter.ExecuteRequest{Code: code, Silent: true}, Handler{})
 }

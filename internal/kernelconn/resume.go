@@ -19,8 +19,8 @@ const resumeTime = 5 * time.Second
 // a minute to resume it.
 const wakeTime = 70 * time.Second
 
-// resume continues over another websocket. If there is none the execution is over,
-// unless it was only given up.
+// resume continues an execution over another websocket. If no websocket can be opened, the
+// execution is over, unless ctx has ended: then it was only given up.
 func (k *Kernel) resume(ctx context.Context, e *execution) error {
 	err := k.reconnect(ctx, e)
 	switch {
@@ -110,8 +110,8 @@ func (k *Kernel) complete(e *execution) bool {
 	return !resumed || e.busy && k.nothingMissed()
 }
 
-// nothingMissed reports whether the numbers of the kernel's messages prove that all of
-// them arrived since the last request was sent.
+// nothingMissed reports whether the numbers of the kernel's messages prove that all messages since
+// the last request was sent have arrived.
 func (k *Kernel) nothingMissed() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

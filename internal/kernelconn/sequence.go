@@ -7,7 +7,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// Bounds of the memory of another program's numbering.
+// These are the limits of the memory for ids that another program numbers.
 const (
 	maxNumberings = 8
 	maxMissing    = 1 << 12
@@ -18,8 +18,8 @@ const (
 // the ids, as in "session_process_17", which shows missing and repeated messages.
 // Ids without numbers show only repeated ones.
 type sequence struct {
-	next     map[string]int    // by the part of the id before the number
-	missing  map[string]intSet // below next, since begin
+	next     map[string]int    // the next number, by the part of the id before the number
+	missing  map[string]intSet // the numbers below next that have not come since begin, by the same part
 	unproven bool              // messages may be missing without a trace
 
 	// recent are ids without numbers; when it is full, it is a ring. A resumed

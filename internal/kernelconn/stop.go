@@ -10,8 +10,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// An interrupt may arrive while Python does not check for one. So it is repeated, then the kernel
-// is restarted, and then it is ended.
+// An interrupt may arrive while Python does not check for interrupts. So it is repeated. If that
+// has no effect the kernel is restarted, and at last it is ended.
 const (
 	interruptTries = 3
 	restartTime    = 20 * time.Second
@@ -32,7 +32,8 @@ func (k *Kernel) stop(ctx context.Context, e *execution) {
 	}
 }
 
-// interruptUntilOver reports false if no interrupt had an effect.
+// interruptUntilOver interrupts an execution until it is over. It returns false if no interrupt had
+// an effect.
 func (k *Kernel) interruptUntilOver(ctx context.Context, e *execution) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -71,8 +71,8 @@ func (k *Kernel) waitForTurn(ctx context.Context, ahead int, queued func(int) er
 	}
 }
 
-// settle gives the turn back once the kernel has no trace of the call and no interrupt
-// is on its way there.
+// settle gives the turn back when no trace of the call is left in the kernel, and no interrupt is
+// on its way to the kernel.
 func (k *Kernel) settle(ctx context.Context, envs bool) {
 	e := k.unfinished()
 	if e == nil && !envs && k.settled() {

@@ -2,7 +2,7 @@ package kernelconn
 
 import "context"
 
-// waiting is a context of a sandbox whose code is waiting for a tool.
+// waiting is a context of a sandbox. Its code is waiting for the result of a tool.
 type waiting struct {
 	outer            *waiting
 	sandbox, context string

@@ -14,7 +14,8 @@ func New(expression string) func() *regexp.Regexp {
 	return (&lazy{text: expression}).compiled
 }
 
-// lazy takes fewer allocations than sync.OnceValue: there are dozens of expressions.
+// lazy is an expression that is compiled at its first use. It takes fewer allocations than
+// sync.OnceValue, which matters because there are dozens of expressions.
 type lazy struct {
 	text string
 	once sync.Once

@@ -3,8 +3,8 @@ package memtest
 
 import "runtime"
 
-// Allocated returns how many bytes f allocates, with all that runs meanwhile: the test must not
-// run in parallel with others.
+// Allocated returns how many bytes are allocated while f runs. All other goroutines count, too, so
+// the test must not run in parallel with others.
 func Allocated(f func()) int {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

@@ -23,9 +23,9 @@ import (
 // A Set is a number of pinned packages, and the commands that fetch them.
 // internal/testdeps lists every Set.
 type Set struct {
-	Name     string     // the name of its directory in the cache
+	Name     string     // the name of the set's directory in the cache
 	Pins     fs.FS      // the files that the commands read; they are copied to the directory first
-	Commands [][]string // they are run in that directory, one after the other
+	Commands [][]string // the commands that are run in that directory, one after the other
 	// Finish does the remaining work after the commands; nil does nothing. When it changes, Name must change,
 	// too: the name of the directory depends on all other fields, but not on Finish.
 	Finish func(directory string) error

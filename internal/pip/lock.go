@@ -25,8 +25,8 @@ type Lock struct {
 // Locked is one package of a [Lock].
 type Locked struct {
 	Name, Version string
-	SHA256        []string // in hex, of the files that may be installed
-	File          string   // the name of the wheel; "": unknown
+	SHA256        []string // the hashes of the files that may be installed, in hex
+	File          string   // the name of the wheel; "": the name is unknown
 }
 
 const (

@@ -17,8 +17,7 @@ var (
 		`platform_version|platform_machine|platform_python_implementation|implementation_name|implementation_version|extra)$`)
 )
 
-// checkMarker returns the reason why text is not a marker of PEP 508, or "" if
-// it is one.
+// checkMarker returns the reason why text is not a marker of PEP 508, or "" if it is a marker.
 func checkMarker(text string) string {
 	m := markerReader{rest: text}
 	m.next()
@@ -32,8 +31,8 @@ func checkMarker(text string) string {
 // the depth is bounded.
 type markerReader struct {
 	rest   string
-	token  string // "" at the end
-	reason string // the first error
+	token  string // the token that is read; "" at the end
+	reason string // the first error; "" if there is none
 }
 
 func (m *markerReader) next() {

@@ -14,7 +14,7 @@ import (
 type RefusedError struct {
 	Requirement string
 	Reason      string
-	Import      bool // it names a module to import, not a package
+	Import      bool // the requirement names a module to import, not a package
 }
 
 func (e *RefusedError) Error() string {
@@ -23,8 +23,8 @@ func (e *RefusedError) Error() string {
 
 // Requirement is a requirement that was checked.
 type Requirement struct {
-	Text  string // for pip; a wheel's path on this machine
-	Name  string // normalized
+	Text  string // the text for pip; for a wheel its path on this machine
+	Name  string // the name of the package, normalized
 	Wheel bool
 	// Import is the requested name if it is the name of a module and not of a package
 	// ("PIL"), and Distribution is the package to install for it ("pillow").
@@ -136,8 +136,8 @@ func parseWheel(path string) (Requirement, error) {
 	return Requirement{Text: path, Name: Normalize(match[1]), Wheel: true}, nil
 }
 
-// checkVersionClause returns the reason why a clause is not of the form ">=1.0", or "" if
-// it is.
+// checkVersionClause returns the reason why a clause does not have a form like ">=1.0", or "" if it
+// has.
 func checkVersionClause(clause string) string {
 	parts := versionClause().FindStringSubmatch(clause)
 	if parts == nil {

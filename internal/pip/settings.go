@@ -22,13 +22,13 @@ const maxCertificates = 4 << 20
 // from: a sandbox that installs for this program should find the same packages. Proxies
 // are left out, because the service decides how a sandbox reaches the network.
 type Settings struct {
-	Envs map[string]string // PIP_* except PIP_CERT
+	Envs map[string]string // the variables PIP_*, except PIP_CERT
 	// Certificates is the content of the bundle to trust; nil means pip's own.
 	Certificates []byte
 }
 
-// minMasked is the least length of a secret that is masked: a shorter one would
-// mask half of pip's output.
+// minMasked is the least length of a secret that is masked. To mask shorter texts would hide half
+// of the output of pip.
 const minMasked = 4
 
 // quiet keeps pip from asking, from looking for a new version of itself, and from

@@ -13,11 +13,11 @@ import (
 // Base is a directory in which directories for e2bctl may be made.
 type Base struct {
 	name     string // the name of the base in errors
-	variable string // the environment variable that names another base
+	variable string // the environment variable by which users can choose another directory
 	find     func() (string, error)
 }
 
-// The bases. Each has a directory of its own for e2bctl.
+// These are the bases. In each of them e2bctl has a directory of its own.
 var (
 	// Cache is in the user's cache directory.
 	Cache = Base{"the cache directory", "XDG_CACHE_HOME", func() (string, error) {
@@ -59,8 +59,9 @@ func Make(name string, bases ...Base) (string, error) {
 	return dir, err
 }
 
-// MakeLasting works like Make for a directory that has to outlive a restart of the machine. A directory in the
-// first of the bases does. If the directory is in another base, note is the reason; otherwise it is "".
+// MakeLasting works like Make for a directory that has to outlive a restart of the machine. The
+// first of the bases outlives it. If the directory is in another base, note is the reason for that;
+// otherwise it is "".
 func MakeLasting(name string, bases ...Base) (dir, note string, err error) {
 	var refused, variables []string
 	for _, base := range bases {

@@ -4,9 +4,9 @@ package protocol
 
 // Ports of a sandbox.
 const (
-	PortEnvd        = 49983 // the daemon: processes and files
-	PortInterpreter = 49999 // code over HTTP, and contexts
-	PortJupyter     = 8888  // kernels, over websockets
+	PortEnvd        = 49983 // the daemon, which serves processes and files
+	PortInterpreter = 49999 // the interpreter, which runs code over HTTP and manages contexts
+	PortJupyter     = 8888  // the server of kernels, which are reached over websockets
 )
 
 // OwnPort reports whether a sandbox serves a port itself: no program of its user listens there.
@@ -16,14 +16,17 @@ func OwnPort(port int) bool {
 
 // Headers of requests to a service.
 const (
-	HeaderAPIKey      = "X-Api-Key"                // for the REST API
-	HeaderIdempotency = "Idempotency-Key"          // of a create request that may be repeated
-	HeaderUniqueLabel = "E2bctl-Unique-Label"      // of a create request: the key of a label whose value no other sandbox may have; a local cloud heeds it
-	HeaderNextToken   = "X-Next-Token"             // of an answer with more pages
+	HeaderAPIKey      = "X-Api-Key"       // the key for the REST API
+	HeaderIdempotency = "Idempotency-Key" // the name of a create request that may be repeated
+	// the key of a label in a create request; no other sandbox may have the same value of the
+	// label; a local cloud heeds it
+	HeaderUniqueLabel = "E2bctl-Unique-Label"
+	// the token of the next page, in an answer that is not the last page
+	HeaderNextToken   = "X-Next-Token"
 	HeaderSandboxID   = "E2b-Sandbox-Id"           // the sandbox that a request is for
 	HeaderSandboxPort = "E2b-Sandbox-Port"         // the port of that sandbox
-	HeaderAccess      = "X-Access-Token"           // for the daemon of a secured sandbox
-	HeaderTraffic     = "E2b-Traffic-Access-Token" // for the ports of a private sandbox
+	HeaderAccess      = "X-Access-Token"           // the token for the daemon of a secured sandbox
+	HeaderTraffic     = "E2b-Traffic-Access-Token" // the token for the ports of a private sandbox
 )
 
 // TrailerOutputHeld is added by the local cloud's daemon to the end of the stream

@@ -34,14 +34,15 @@ type interpreter struct {
 	home    string                               // the directory that stands for userHome
 	envs    func(token string) map[string]string // returns envd's variables
 	ctx     context.Context                      //nolint:containedctx // ends work that outlives its request
-	after   sync.WaitGroup                       // interrupts under way
+	after   sync.WaitGroup                       // waits for the interrupts that are under way
 
 	mu        sync.Mutex
 	kernels   map[string]*kernel
 	order     []string
-	languages map[string]string // context by language
-	standard  *kernel           // "default": the kernel of the first context, even after it was removed
-	creating  sync.Mutex
+	languages map[string]string // the id of the context, by language
+	// the kernel of the first context, known as "default", even after the context was removed
+	standard *kernel
+	creating sync.Mutex
 }
 
 // start creates the context that exists from the beginning.
@@ -174,7 +175,7 @@ func (i *interpreter) add(w http.ResponseWriter, r *http.Request) {
 	answer(w, k.described())
 }
 
-// named returns the kernel of a context, in the service's view.
+// named returns the kernel of a context, found in the way in which the service does it.
 func (i *interpreter) named(id string) *kernel {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -34,7 +34,7 @@ type kernel struct {
 // running is a request that, as far as is known, the kernel has not finished.
 type running struct {
 	silent bool
-	input  bool // the kernel accepted it
+	input  bool // the kernel has accepted the request
 	failed bool
 	lines  *queue
 }
@@ -187,7 +187,7 @@ func result(data map[string]json.RawMessage, main bool) line {
 	return l
 }
 
-// fields maps MIME types to the interpreter's names for them.
+// fields maps MIME types to the names that the interpreter's answers have for them.
 var fields = map[string]string{
 	"text/plain": "text", "text/html": "html", "text/markdown": "markdown", "image/svg+xml": "svg", "image/png": "png",
 	"image/jpeg": "jpeg", "application/pdf": "pdf", "text/latex": "latex", "application/json": "json",

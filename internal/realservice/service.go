@@ -40,7 +40,7 @@ type Service struct {
 	daemon, interpreter, kernels http.Handler
 
 	mu     sync.Mutex
-	closed map[string]bool // ports
+	closed map[string]bool // the ports on which no program listens
 	gone   bool
 }
 

@@ -26,7 +26,8 @@ type Host interface {
 	// waits for its turn. If ctx ends it returns at once, while the code is
 	// interrupted. It does not look at the reply's status.
 	Execute(ctx context.Context, contextID string, request jupyter.ExecuteRequest, h kernelconn.Handler) (jupyter.ExecuteReply, error)
-	// Attached returns the value that package agent attached to the handle. At the first call, make makes it.
+	// Attached returns the value that package agent attached to the handle. The first call attaches
+	// the result of make.
 	Attached(make func() any) any
 }
 

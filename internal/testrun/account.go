@@ -16,14 +16,14 @@ import (
 	"strings"
 )
 
-// accountLock is the lock of the ordinary user: while a run holds it, no other run removes
-// its files.
+// accountLock is the lock of the ordinary user. While a run holds it, no other run removes the
+// files of that user.
 const accountLock = "/var/cache/e2bctl-test.lock"
 
 // account is the account without rights; .ci/ordinary-user defines it. Its run has a
 // directory with the sources and the binaries.
 type account struct {
-	root   string // of the checkout
+	root   string // the root of the checkout
 	script string
 	dir    string
 	bin    string // the directory above the binaries, in the checkout

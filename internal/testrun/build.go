@@ -21,8 +21,8 @@ import (
 
 // pkg is a package with tests.
 type pkg struct {
-	path string // for import
-	name string // in its module
+	path string // the path of the package for imports
+	name string // the name of the package, relative to its module
 	dir  string
 }
 

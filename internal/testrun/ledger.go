@@ -22,7 +22,7 @@ import (
 // with a trailer "Mends: internal/e2e.TestName".
 type ledger struct {
 	path string
-	root string // of the checkout, for git
+	root string // the root of the checkout, for git
 }
 
 // flake is a line of the ledger.
@@ -32,7 +32,7 @@ type flake struct {
 	Test    string    `json:"test"`
 	User    string    `json:"user,omitempty"`
 	Commit  string    `json:"commit"`
-	Output  string    `json:"output"` // of the failure, or its beginning
+	Output  string    `json:"output"` // the output of the failure, or its beginning
 }
 
 // keptOutput is the number of bytes that the ledger keeps of a failure's output.

@@ -26,7 +26,7 @@ type job struct {
 	binary   string
 	race     bool
 	ordinary bool
-	run      string // the tests, as for go test -run; "": all
+	run      string // the tests to run, as for go test -run; "": all tests
 }
 
 // String names a job in printed text.
@@ -41,8 +41,8 @@ func (j job) String() string {
 // with -count and failed once has failed.
 type test struct {
 	name    string
-	result  string // pass, fail or skip; "": it never ended
-	paused  bool   // it waits for its turn among parallel tests
+	result  string // pass, fail or skip; "": the test never ended
+	paused  bool   // the test waits for its turn among parallel tests
 	seconds float64
 	output  bytes.Buffer
 }
@@ -174,9 +174,9 @@ type starter struct {
 	self      string // this program, which runs each binary; see reap
 	test2json string
 	goroot    string
-	limit     time.Duration // of one job
-	flags     []string      // of each binary
-	account   *account      // of the ordinary user; nil if there is none
+	limit     time.Duration // the limit of the time of one job
+	flags     []string      // the flags of each binary
+	account   *account      // the account of the ordinary user; nil if there is none
 }
 
 // graceOfLimit is the time between a binary's own limit, at which it prints the stacks
@@ -270,7 +270,7 @@ func (s *starter) run(ctx context.Context, j job, failed func(*test)) *outcome {
 type finder struct {
 	io.Writer
 	text  []byte
-	end   []byte // of the earlier writes, in which the text may have begun
+	end   []byte // the last bytes of the earlier writes, in which the text may have begun
 	found bool
 }
 

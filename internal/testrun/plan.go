@@ -194,7 +194,7 @@ func (p plan) isOnce(name, test string) bool {
 	return covers(p.once, name) || slices.ContainsFunc(p.onceWords, func(word string) bool { return strings.Contains(test, word) })
 }
 
-// rank returns the position of a package in the order of starting.
+// rank returns the position of a package in the order in which packages are started.
 func (p plan) rank(name string) int {
 	if i := slices.Index(p.longest, name); i >= 0 {
 		return i

@@ -25,11 +25,11 @@ type options struct {
 	count    int
 	atOnce   int
 	limit    time.Duration
-	allRace  bool   // no package without the race detector
-	ordinary bool   // only the ordinary user's part
-	root     string // of the checkout
-	dir      string // for binaries and times
-	keep     string // for files that outlive the checkout
+	allRace  bool   // no package is tested without the race detector
+	ordinary bool   // only the ordinary user's part is run
+	root     string // the root of the checkout
+	dir      string // the directory for binaries and times
+	keep     string // the directory for files that outlive the checkout
 	ci       bool
 }
 
@@ -62,7 +62,7 @@ type suite struct {
 	mu       sync.Mutex
 	outcomes []*outcome
 	failures []failure
-	building time.Duration // of the processors
+	building time.Duration // the time that processors took to build the binaries
 }
 
 // runSuite builds the tests and runs them. Its error is errRed if some failed.

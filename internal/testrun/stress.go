@@ -31,7 +31,7 @@ const (
 	busy = 8
 )
 
-// tally has the results of a test of one binary. Another binary begins anew.
+// tally has the results of a test of one binary. For another binary a new tally begins.
 type tally struct {
 	Package string `json:"package"`
 	Runs    int    `json:"runs"`
@@ -41,12 +41,13 @@ type tally struct {
 // stress repeats tests under load. Its results are kept, so that it can go on.
 type stress struct {
 	starter *starter
-	dir     string // for tallies and logs
+	dir     string // the directory for tallies and logs
 	w       io.Writer
 
 	mu      sync.Mutex
-	tallies map[string]*tally // by hash of the binary and name of the test
-	begun   map[string]int    // runs of this program, ended or not
+	tallies map[string]*tally // the tallies, by a key of the binary's hash and the name of the test
+	// the number of runs of each test that this program has begun, by the same keys
+	begun map[string]int
 }
 
 // stressed is a test to repeat.

@@ -24,12 +24,14 @@ type times struct {
 
 type packageTime struct {
 	Name      string
-	Wall, CPU float64 // seconds
+	Wall, CPU float64 // in seconds
 }
 
 type testTime struct {
 	Name string
-	Wall float64 // without the time in which a parallel test waited for its turn
+	// the time of the test, in seconds, without the time in which a parallel test waited for its
+	// turn
+	Wall float64
 }
 
 // slowest is the number of packages and of tests that make test-times prints.

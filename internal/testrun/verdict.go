@@ -14,16 +14,16 @@ import (
 // make a suite red. Failures that a busy machine cannot cause are never repeated, nor
 // are those that must not happen even once.
 const (
-	mostRepeated = 5 // if more tests failed, something is wrong
+	mostRepeated = 5 // the most failed tests that are repeated; if more failed, something is wrong
 	repeats      = 2
 )
 
 // failure is a test that failed, or a package that failed outside of its tests.
 type failure struct {
 	job    job
-	test   string // "": the package
-	reason string // the reason why it was not repeated, or the result of the repeats; "" before them
-	output string // of the first time
+	test   string // the name of the test; "": the package itself failed
+	reason string // the reason why the test was not repeated, or the result of the repeats; "" before them
+	output string // the output of the first failure
 }
 
 // String names the failed test or package.
@@ -44,7 +44,7 @@ var (
 	leaked   = regexp.MustCompile(`goleak: |found unexpected goroutines`)
 )
 
-// final returns the reason why the failures of a run stay red, or "" if its tests may
+// final returns the reason for which the failures of a run stay red, or "" if the failed tests may
 // be repeated.
 func (o *outcome) final() string {
 	said := o.rest.String()

@@ -73,15 +73,15 @@ type toolRecord struct {
 // runLog writes the audit and the log of a run, and counts.
 type runLog struct {
 	run    *Run
-	w      io.Writer // nil if there is none
+	w      io.Writer // the writer of the audit; nil if there is none
 	logger *slog.Logger
 	start  time.Time
 
 	mu      sync.Mutex
 	metrics Metrics
 	imports map[string]bool
-	last    string // error of the last step
-	err     error  // error of w, if any
+	last    string // the error of the last step
+	err     error  // the error of w, if there was one
 	closed  bool
 }
 

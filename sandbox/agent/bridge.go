@@ -65,12 +65,12 @@ func newBridge(r *Run, tools []Tool) *bridge {
 // stepCalls handles the calls of one step's code.
 type stepCalls struct {
 	bridge *bridge
-	ctx    context.Context //nolint:containedctx // the step's: calls outlive the request that brings them
+	ctx    context.Context //nolint:containedctx // the step's context: calls outlive their requests
 	n      int
 	ended  func() // called once, after the final answer
 
 	mu     sync.Mutex
-	number string          // of an exchange that arrives in parts
+	number string          // the number of an exchange that arrives in parts
 	in     strings.Builder // the parts received so far
 	out    string          // the unsent rest of the reply
 	calls  map[uint64]*bridgedCall
@@ -83,7 +83,7 @@ type stepCalls struct {
 // bridgedCall is a call that the kernel waits for.
 type bridgedCall struct {
 	cancel context.CancelFunc
-	reply  []byte // its line in the reply; nil while it runs
+	reply  []byte // the line of the call in the reply; nil while the call runs
 	status string
 }
 

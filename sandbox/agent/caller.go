@@ -17,7 +17,7 @@ const maxCalls = 1024
 // caller makes calls of tools within their limits, for the code of a run or for a [Toolbox].
 type caller struct {
 	tools map[string]*boundTool
-	work  sync.WaitGroup // functions that have not returned
+	work  sync.WaitGroup // counts the functions that have not returned
 	slots chan struct{}  // has one element for each function in work
 
 	// trace is called when a call is approved. The function
@@ -30,7 +30,7 @@ type caller struct {
 // boundTool is a tool with the counters of its limits.
 type boundTool struct {
 	Tool
-	slots chan struct{} // nil if there is no limit
+	slots chan struct{} // limits the concurrent calls; nil if there is no limit
 
 	mu    sync.Mutex
 	calls int

@@ -27,7 +27,7 @@ type runs struct {
 // calls do not overlap.
 type runContext struct {
 	id   string
-	busy bool // guarded by runs.mu
+	busy bool // a run has the context; guarded by runs.mu
 
 	mu sync.Mutex
 	// token identifies the kernel. While it stays the same, known is valid.

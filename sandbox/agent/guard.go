@@ -146,8 +146,8 @@ const (
 	RuleProcess    Rule = "process"    // starting a process
 	RuleNetwork    Rule = "network"    // opening a connection
 	RuleShell      Rule = "shell"      // a magic or a command of IPython
-	RuleLoop       Rule = "loop"       // Guard.MaxIterations
-	RuleOperations Rule = "operations" // Guard.MaxOperations
+	RuleLoop       Rule = "loop"       // more iterations than Guard.MaxIterations
+	RuleOperations Rule = "operations" // more operations than Guard.MaxOperations
 	RuleSyntax     Rule = "syntax"     // code that cannot be checked
 	RuleTampering  Rule = "tampering"  // an attempt to bypass the guard
 )

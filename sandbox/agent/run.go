@@ -127,9 +127,9 @@ type Run struct {
 	context  *runContext
 	params   Params
 	about    about
-	deadline time.Time // zero if there is none
+	deadline time.Time // the time at which the run ends; zero if there is none
 	bridge   *bridge
-	guard    *guardConfig // nil if there is none
+	guard    *guardConfig // the configuration of the guard; nil if there is none
 	redact   *redactor
 	log      *runLog
 

@@ -66,7 +66,7 @@ func ToolFromSchema(name, doc string, schema json.RawMessage, fn func(context.Co
 // objectSchema is the schema of a tool's arguments, in several forms.
 type objectSchema struct {
 	resolved   *jsonschema.Resolved
-	plain      *plainSchema // the same schema
+	plain      *plainSchema // the same schema, decoded by encoding/json
 	parameters []toolParameter
 	own        map[string]string // names of properties, by the names of their parameters
 }

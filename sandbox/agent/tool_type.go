@@ -24,7 +24,7 @@ type pythonType struct {
 type toolParameter struct {
 	pythonType
 	name     string
-	property string // its name in the schema
+	property string // the name of the parameter in the schema
 	doc      string
 	required bool
 }

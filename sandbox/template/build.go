@@ -176,10 +176,10 @@ func sayTo(log func(api.BuildLogEntry)) func(api.BuildLogLevel, string) {
 
 // prepared contains the steps of a build with the hashes of their files.
 type prepared struct {
-	source  *source // nil: no step copies files
+	source  *source // the source directory; nil: no step copies files
 	stages  []stage
 	steps   []step
-	uploads []upload // one for each hash
+	uploads []upload // the files to upload, one entry for each hash
 }
 
 // upload is a step with its files.

@@ -20,14 +20,14 @@ const baseImage = "e2bdev/base"
 type Definition struct {
 	image, template string // at most one is set; none means baseImage
 	registry        *api.ImageRegistry
-	platforms       []platform // that the images must support
+	platforms       []platform // the platforms that the images must support
 	stages          []stage    // sources of copies, each before the stages that need it
 	steps           []step
 	forced          bool // later steps are not taken from the cache
 	start           string
 	ready           ReadyCommand
 	warnings        []string
-	err             error // the first error
+	err             error // the first error of a method
 }
 
 // step is a step of a build, with data for the upload of its files.

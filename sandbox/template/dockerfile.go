@@ -100,7 +100,7 @@ type conversion struct {
 	escape   rune              // escape character of the file
 	given    map[string]string // build arguments
 	taken    map[string]bool   // build arguments that an ARG has used
-	global   variables         // of ARG before the first FROM
+	global   variables         // the variables of ARG before the first FROM
 	warnings []string
 	stages   []*dockerStage // the stages read so far
 	images   []*dockerStage // images of COPY --from, as stages without steps

@@ -23,8 +23,8 @@ var address = lazyregexp.New(`(?i)^([a-z][a-z0-9+.-]*://|git@)`)
 // placed contains the source, the target and the owner of a COPY.
 type placed struct {
 	target, owner, mode string
-	from                *dockerStage // nil: the source directory
-	unpack              bool         // unpack archives
+	from                *dockerStage // the stage to copy from; nil: the source directory
+	unpack              bool         // archives are unpacked
 	line                *parser.Node
 }
 

@@ -21,12 +21,13 @@ type dockerStage struct {
 	values variables       // variables set by the file so far
 	envs   map[string]bool // names of the variables set by ENV
 	hidden variables       // values of ENV that an ARG replaces until the end of the stage
-	copied []*dockerStage  // stages that it, or a stage that it begins with, copies from
+	copied []*dockerStage  // the stages that this stage, or a stage that it begins with, copies from
 
 	hasUser, hasWorkdir bool
 	command, entrypoint *parser.Node
-	inherited           bool       // the command comes from the stage that it begins with
-	platforms           []platform // platforms that it, and the stages that it begins with, require
+	inherited           bool // the command comes from the stage that this stage begins with
+	// the platforms that this stage, and the stages that it begins with, require
+	platforms []platform
 }
 
 // convert returns the definition of the stage target; "" means the last stage. Its error lists

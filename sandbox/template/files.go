@@ -78,8 +78,8 @@ func (s *source) readIgnored(path string, patterns []string) (*patternmatcher.Pa
 // file is an entry to copy: a file, a directory without its entries, or a symlink.
 type file struct {
 	name string      // path in the source, with slashes; "." is the source itself
-	info fs.FileInfo // for a symlink, that of the symlink itself
-	to   string      // name in the archive; "" means name
+	info fs.FileInfo // the description of the file; for a symlink, that of the symlink itself
+	to   string      // the name in the archive; "" means the name in the source
 }
 
 // packed returns the file's name in the archive.
@@ -175,7 +175,7 @@ type walk struct {
 	*source
 
 	found  map[string]file
-	walked []string // directories
+	walked []string // the directories that were added with their content
 }
 
 // add adds the file or directory called name, unless it is ignored. A directory is added with its

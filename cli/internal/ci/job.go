@@ -13,9 +13,9 @@ import (
 // Job is a job of a CI system. A field that the system's variables do not give is "".
 type Job struct {
 	System     string
-	Run        string // the ID that all jobs of this attempt share
+	Run        string // the ID of the run, which all jobs of this attempt share
 	Repository string
-	Name       string // with an ID that distinguishes jobs of this name in one run
+	Name       string // the name of the job, with an ID that distinguishes jobs of this name in one run
 }
 
 // Find returns the job that this process runs in, from the variables that CI systems set.

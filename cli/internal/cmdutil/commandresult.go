@@ -22,7 +22,7 @@ func Explain(w io.Writer, name string, result *sandbox.CommandResult) {
 // The statuses that no remote command returns itself.
 const (
 	failed    = 1
-	signalled = 128 // plus the signal's number
+	signalled = 128 // the number of the signal is added to it
 )
 
 // ExitStatus returns the status that a shell would return: 128 +

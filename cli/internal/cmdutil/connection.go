@@ -22,7 +22,7 @@ import (
 type Where int
 
 const (
-	remote         Where = iota // the one in the flags and the environment
+	remote         Where = iota // the service in the flags and the environment
 	LocalRunning                // the user's `local up`; an error when none is running
 	LocalStarting               // the user's `local up`, started when none is running
 	LocalEphemeral              // a local cloud that ends with the command

@@ -43,7 +43,7 @@ func (o *outputFormat) Set(value string) error {
 // jqFilter is the value of --jq.
 type jqFilter struct {
 	text string
-	code *gojq.Code // nil: there is none
+	code *gojq.Code // the compiled filter; nil: there is none
 }
 
 func (q *jqFilter) String() string { return q.text }
@@ -134,12 +134,12 @@ func (f *Factory) Begin(cmd *cobra.Command) error {
 // [WriteJSON] and [WriteTable] recognize it. Other bytes pass as they are.
 type results struct {
 	io.Writer
-	terminal  bool // the writer is one
+	terminal  bool // the writer is a terminal
 	format    outputFormat
 	names     []string  // the members that -o name prints
 	filter    *jqFilter // nil without --jq
 	noHeaders bool
-	done      func() context.Context // returns the context that ends --jq
+	done      func() context.Context // returns the context whose end ends --jq
 }
 
 // formatted writes v in the format of w, if w has one other than plain JSON.

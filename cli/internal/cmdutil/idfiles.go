@@ -15,8 +15,8 @@ import (
 
 // idFlags are the flags for files that receive the ID of a new sandbox.
 type idFlags struct {
-	file   string     // "": none
-	output stepOutput // "": none
+	file   string     // the path of the file; "": the ID is written to no file
+	output stepOutput // the output of the step; "": the ID is written to no output
 }
 
 func (i *idFlags) add(flags *pflag.FlagSet) {
@@ -43,10 +43,10 @@ func (o *stepOutput) Set(value string) error {
 
 // idFiles are open files for the ID of a sandbox that does not exist yet.
 type idFiles struct {
-	name   string   // the name that beside gets at the end
-	beside *os.File // nil: none
-	output *os.File // nil: none
-	key    string   // the name of the output
+	name   string   // the name that the file beside gets when it has the ID
+	beside *os.File // a temporary file in the directory of name; nil: there is none
+	output *os.File // the file for outputs of the step; nil: there is none
+	key    string   // the name of the output of the step
 }
 
 // open opens the files before the sandbox is created, so that no sandbox is created if a file cannot be written.

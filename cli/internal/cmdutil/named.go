@@ -8,7 +8,7 @@ import (
 // Outcome is the result of a command for one of the names on its command line.
 type Outcome struct {
 	Name string
-	Err  error // nil: it worked
+	Err  error // the error of the command for that name; nil: it worked
 }
 
 // outcomeView is an outcome as -o json shows it.

@@ -19,9 +19,10 @@ import (
 
 // NewSandboxFlags are the flags that describe a sandbox to create.
 type NewSandboxFlags struct {
-	Template  string
-	Lifetime  Duration       // 0: a lease, renewed while the command runs
-	End       sandbox.Expiry // what happens at the end of the lifetime
+	Template string
+	// the time after which the sandbox ends; 0: a lease, renewed while the command runs
+	Lifetime  Duration
+	End       sandbox.Expiry // the action at the end of the lifetime
 	Network   NetworkFlags
 	Resources ResourceFlags
 

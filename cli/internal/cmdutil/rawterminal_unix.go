@@ -4,7 +4,8 @@ package cmdutil
 
 import "os"
 
-// ScreenOf returns the terminal whose size is the size of the screen: the keyboard's.
+// ScreenOf returns the terminal that tells the size of the screen, which is the keyboard's
+// terminal.
 func ScreenOf(keyboard *os.File) *os.File { return keyboard }
 
 // obeyEscapes does nothing: terminals obey the escape sequences of programs.

@@ -59,7 +59,7 @@ func complete(cmd *cobra.Command, flag string, values []string) {
 	}
 }
 
-// otherThanLimits describes those of the flags that limit nothing.
+// otherThanLimits describes the flags of [ResourceFlags] that set no limit.
 var otherThanLimits = map[string]string{"isolation": "the isolation level", "runsc": "the gVisor program", "pyodide-dist": "the Pyodide distribution"}
 
 // first returns the first given flag that only a new cloud heeds, or nil.
@@ -133,7 +133,8 @@ func (a *atLeast[T]) Set(value string) error {
 	return nil
 }
 
-// path is a flag value that names a file or directory, for processes in other directories, too.
+// path is a flag value that names a file or directory. It is made absolute, so that processes in
+// other directories can use it, too.
 type path string
 
 func (p *path) Type() string   { return "path" }

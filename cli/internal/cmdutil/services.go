@@ -18,7 +18,7 @@ import (
 // first use. A Services is not safe for concurrent use.
 type Services struct {
 	factory       *Factory
-	where         Where // LocalRunning with --local
+	where         Where // the chosen service: LocalRunning with --local
 	search        bool  // the local cloud is searched first, unless there is none
 	local, remote *Connection
 }

@@ -38,12 +38,12 @@ func (p Place) Background(ctx context.Context, want Settings) (record Record, fo
 
 // Settings are the settings for starting a local cloud in the background.
 type Settings struct {
-	Port      uint16        // 0: any port
+	Port      uint16        // the port; 0: any port
 	Domain    string        // without port; "": the default for a new cloud, any for a running one
 	State     string        // absolute path; "": the default for a new cloud, any for a running one
-	Ephemeral bool          // without a state directory
+	Ephemeral bool          // the cloud has no state directory
 	Engine    string        // the engine; "": the default for a new cloud, any for a running one
-	Idle      time.Duration // it ends this long after its last sandbox; 0: never
+	Idle      time.Duration // the cloud ends this long after its last sandbox; 0: never
 	Flags     []string      // other flags of local up; they do not change a running cloud
 }
 

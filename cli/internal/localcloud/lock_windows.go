@@ -51,7 +51,8 @@ func lockHolder(file *os.File) (int, error) {
 	return strconv.Atoi(pid)
 }
 
-// tryHeld locks the byte that the holder locks, unless another process has.
+// tryHeld locks the byte that the holder of the lock locks. It returns false if another process has
+// locked it.
 func tryHeld(file *os.File) (bool, error) {
 	err := lockByte(file, held, windows.LOCKFILE_FAIL_IMMEDIATELY)
 	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) || errors.Is(err, windows.ERROR_IO_PENDING) {

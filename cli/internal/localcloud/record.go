@@ -23,26 +23,26 @@ import (
 type Record struct {
 	URL       string   `json:"url"`
 	Key       string   `json:"apiKey"`
-	Domain    string   `json:"domain"`             // with its port
+	Domain    string   `json:"domain"`             // the domain of the cloud with its port
 	State     string   `json:"stateDir,omitempty"` // the state directory; "": none
 	Engine    string   `json:"engine"`
 	Isolation string   `json:"isolation"`
-	Env       []string `json:"env"` // KEY=VALUE; with these variables any E2B SDK uses the cloud
-	// PID is its process, in the namespace of that process.
+	Env       []string `json:"env"` // the variables as KEY=VALUE with which any E2B SDK uses the cloud
+	// PID is the process of the cloud, in the namespace of that process.
 	PID   int       `json:"pid"`
-	Since time.Time `json:"since"` // when it was ready, in UTC
-	// Log is the file of its log; "": none.
+	Since time.Time `json:"since"` // the time at which the cloud was ready, in UTC
+	// Log is the file of the cloud's log; "": there is none.
 	Log string `json:"log,omitempty"`
 	// IsolationNote is the reason why the isolation is less than full, unless that level was
 	// requested by name.
 	IsolationNote string `json:"isolationNote,omitempty"`
-	// Ask means that its terminal asks about hosts.
+	// Ask means that the cloud asks about hosts on its terminal.
 	Ask bool `json:"ask,omitempty"`
 	// NotEnforced are the limits that nothing enforces on this machine, each with the reason.
 	NotEnforced []string `json:"notEnforced,omitempty"`
 	// LimitNotes are those of NotEnforced that a flag asked for.
 	LimitNotes []string `json:"limitNotes,omitempty"`
-	// PythonNote describes the missing parts of its sandboxes' Python.
+	// PythonNote describes the missing parts of the Python in the cloud's sandboxes.
 	PythonNote string `json:"pythonNote,omitempty"`
 	// StateNotes are the dangers to the data that outlives the cloud, in its state directory
 	// or in the directory of its certificate authority.
@@ -55,8 +55,8 @@ var ErrNone = errors.New("no local cloud is running; start one with e2bctl local
 // ConflictError means that another process is the local cloud, or uses its state
 // directory.
 type ConflictError struct {
-	URL, Domain, State string            // "" while it starts or ends
-	InUse              *store.InUseError // of a state directory
+	URL, Domain, State string            // the values of the other cloud; "" while it starts or ends
+	InUse              *store.InUseError // the error of a state directory that is in use; nil: none is
 	Elsewhere          string            // the place that another container's cloud has, if that is the cause
 }
 
@@ -95,7 +95,7 @@ type Place struct {
 	others string
 }
 
-// elsewhere is the holder of a lock that this process cannot see.
+// elsewhere stands for the process that holds a lock, if this process cannot see that process.
 const elsewhere = -1
 
 // AuthorityDir returns the directory that keeps the certificate authorities of this user's

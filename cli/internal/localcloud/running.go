@@ -53,7 +53,9 @@ func LogFile(state string) (path string, ended func() bool, err error) {
 
 // NoLogError means that there is no log file.
 type NoLogError struct {
-	URL string // of the local cloud in the foreground that has none; "": none has run in the background
+	// the URL of the local cloud in the foreground, which has no log; "": none has run in the
+	// background
+	URL string
 }
 
 func (e *NoLogError) Error() string {

@@ -16,7 +16,7 @@ import (
 // Taken is the space of the items of one kind.
 type Taken struct {
 	Count int   `json:"count"`
-	Bytes int64 `json:"bytes"` // on the disk
+	Bytes int64 `json:"bytes"` // the bytes that the items take on the disk
 }
 
 // Space is the space that snapshots and templates take in a state directory.

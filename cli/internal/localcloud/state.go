@@ -27,18 +27,18 @@ func StateDir() (dir, note string, err error) {
 // State is the content of a state directory.
 type State struct {
 	Dir     string
-	InUse   *store.InUseError // the process that has it open; nil: none
-	Kept    []Kept            // sandboxes with files, ordered by id
-	Space   Space             // of snapshots and templates
+	InUse   *store.InUseError // names the process that has the directory open; nil: no process has
+	Kept    []Kept            // the paused sandboxes, ordered by ID
+	Space   Space             // the space of snapshots and templates
 	Volumes volumes.Space
-	Notes   []string // dangers to it, and damaged parts; unknown while it is in use
+	Notes   []string // the dangers to the directory, and its damaged parts; unknown while it is in use
 }
 
 // Kept is a paused sandbox that a state directory keeps, as commands show it.
 type Kept struct {
 	ID    string    `json:"sandboxID"`
 	Saved time.Time `json:"pausedAt"`
-	Bytes int64     `json:"bytes"` // of its files on the disk
+	Bytes int64     `json:"bytes"` // the bytes that the sandbox's files take on the disk
 }
 
 // Bytes returns the sum of the space of sandboxes.
@@ -140,8 +140,8 @@ func openState(ctx context.Context, dir string) (*store.Store, error) {
 	return s, Conflict(err)
 }
 
-// closeState closes the result of openState once the removed files are gone from the
-// disk: freeing space may be why they were removed. It adds to err.
+// closeState closes the result of openState. It first waits until the removed files are gone from
+// the disk, because a user may remove them to free space. It joins its error to err.
 func closeState(s *store.Store, err error) error {
 	s.Wait()
 	return errors.Join(err, s.Close())

@@ -16,9 +16,9 @@ import (
 // a separate content, so that text from the sandbox cannot pass for them.
 type answer struct {
 	text  []string
-	size  int // bytes of text
+	size  int // the number of bytes of text
 	media []sdk.Content
-	// pictures counts the bytes of those in media.
+	// pictures is the number of bytes of the pictures in media.
 	pictures int
 	notes    []string
 }
@@ -31,8 +31,8 @@ func (a *answer) print(text string) {
 	}
 }
 
-// note adds a line of the server. Names and errors in it may be the sandbox's: result keeps it one line of at
-// most maxNote bytes.
+// note adds a line of the server. Names and errors in it may come from the sandbox, so result keeps
+// it on one line of at most maxNote bytes.
 func (a *answer) note(format string, values ...any) {
 	a.notes = append(a.notes, fmt.Sprintf(format, values...))
 }
@@ -51,10 +51,11 @@ func (a *answer) isFull() bool {
 }
 
 const (
-	maxNote     = 4 << 10     // bytes of a line of the server
-	maxMedia    = 40          // pictures and links
-	maxPictures = 8 << 20     // bytes of all pictures
-	maxTexts    = 8 * maxText // bytes of collected text; the answer shows its head and its tail
+	maxNote     = 4 << 10 // the most bytes of a line of the server
+	maxMedia    = 40      // the most pictures and links
+	maxPictures = 8 << 20 // the most bytes of all pictures together
+	// the most bytes of text that an answer collects, to show their head and their tail
+	maxTexts = 8 * maxText
 )
 
 func (a *answer) result() *sdk.CallToolResult {

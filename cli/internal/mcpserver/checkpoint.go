@@ -36,8 +36,8 @@ func makeCheckpoint(ctx context.Context, c *call, _ arguments) error {
 	return nil
 }
 
-// contents describes a checkpoint for the model. memory is that
-// of the snapshot; nil means that the service does not tell.
+// contents describes a checkpoint for the model. memory reports whether the snapshot has the
+// memory; nil means that the service does not report it.
 func contents(memory *bool) string {
 	switch {
 	case memory == nil:

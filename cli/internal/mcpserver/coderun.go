@@ -14,7 +14,7 @@ import (
 type codeRun struct {
 	run     *agent.Run
 	out     switched
-	servers []*proxied // whose tools it has
+	servers []*proxied // the servers whose tools the run has
 }
 
 // switched passes the output of a run to the writer of the current step.

@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	maxLines    = 2000    // of one read_file
-	maxLine     = 2000    // bytes that are shown of a line
-	maxEditable = 4 << 20 // bytes of a file that edit_file changes
+	maxLines    = 2000    // the most lines that one read_file returns
+	maxLine     = 2000    // the most bytes that are shown of one line
+	maxEditable = 4 << 20 // the size, in bytes, of the largest file that edit_file changes
 )
 
 type readArguments struct {

@@ -21,7 +21,7 @@ var errNotYours = errors.New("there is no such sandbox of this server: it may ha
 type holdings struct {
 	config  *Config
 	proxies *proxies
-	life    context.Context //nolint:containedctx // the server's: sandboxes outlive the calls that make them
+	life    context.Context //nolint:containedctx // the server's context: sandboxes outlive calls
 	end     context.CancelFunc
 
 	connect   func() (*sandbox.Client, error) // waits for the client
@@ -29,10 +29,10 @@ type holdings struct {
 
 	mu          sync.Mutex
 	closed      bool
-	held        map[string]*held                // by the id
+	held        map[string]*held                // the sandboxes that the server holds, by their IDs
 	own         map[*sdk.ServerSession]*pending // the sandbox of each session
-	making      int                             // sandboxes that are being made
-	checkpoints map[string]struct{}             // ids of snapshots
+	making      int                             // the number of sandboxes that are being made
+	checkpoints map[string]struct{}             // the IDs of the snapshots that are checkpoints
 	work        sync.WaitGroup
 }
 
@@ -46,22 +46,22 @@ type pending struct {
 // held is an open sandbox with the server's state for it.
 type held struct {
 	*sandbox.Sandbox
-	isOwn bool // it ends with the server
+	isOwn bool // the sandbox ends with the server
 	asked asking
 
-	shellTurn turn   // protects the next two
-	shell     *shell // nil: none is started
-	shellDir  string // where the next one starts; "" is the home
+	shellTurn turn   // protects shell and shellDir
+	shell     *shell // the running shell; nil: none is started
+	shellDir  string // the directory in which the next shell starts; "" is the home
 
-	codeTurn turn // of code that may call tools
+	codeTurn turn // held while code that may call tools runs
 
-	// holdings.mu protects the next two.
+	// holdings.mu protects calls and idle.
 	calls int
-	idle  *time.Timer // nil until the server holds the sandbox
+	idle  *time.Timer // the timer that ends an unused sandbox; nil until the server holds the sandbox
 
 	mu       sync.Mutex
 	forwards map[int]published
-	code     *codeRun // nil: none has begun; only who has the codeTurn changes it
+	code     *codeRun // the run of code; nil: none has begun; only the holder of codeTurn changes it
 }
 
 func newHeld(sb *sandbox.Sandbox, isOwn bool) *held {
@@ -147,8 +147,8 @@ func (h *holdings) adopt(ctx context.Context, id string) (*held, error) {
 	return h.addHeld(newHeld(sb, !given), true)
 }
 
-// ofSession returns the sandbox of a session, and makes one if there is none. The
-// sandbox outlives the session until it is idle, because another client may name it.
+// ofSession returns the sandbox of a session, and makes one if there is none. The sandbox may
+// outlive the session, because another client may name it: it stays until it is idle.
 func (h *holdings) ofSession(ctx context.Context, session *sdk.ServerSession) (*held, func(), error) {
 	if len(h.config.Sandboxes) > 0 {
 		return h.named(ctx, h.config.Sandboxes[0])
@@ -358,7 +358,7 @@ func (h *holdings) takeOut(box *held) bool {
 	return true
 }
 
-// endHold ends the sandbox, unless it is to stay.
+// endHold ends the sandbox, unless its server may not end it.
 func (h *holdings) endHold(box *held) {
 	defer h.work.Done()
 	if err := h.release(box); err != nil {

@@ -124,8 +124,8 @@ func (w *timedWriter) FlushError() error {
 // Unwrap is called by [http.ResponseController].
 func (w *timedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// withWholeBody reads the body of a request, and ends the limit of its time: a later end of
-// it would cancel the call. So a client that sends slowly holds no session and no call.
+// withWholeBody reads the body of a request, and then lifts the limit of its time, which would
+// otherwise cancel the call later. A client that sends slowly thus holds no session and no call.
 func withWholeBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxRequestBytes))
@@ -143,5 +143,6 @@ func withWholeBody(next http.Handler) http.Handler {
 	})
 }
 
-// tokenValidity satisfies the library, which refuses tokens without an end. The token itself has none.
+// tokenValidity is a validity for the library, which refuses tokens without an end. The server's
+// token has none.
 const tokenValidity = time.Hour

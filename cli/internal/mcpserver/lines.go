@@ -19,7 +19,7 @@ type checkedLines struct {
 	io.Closer
 	in   *bufio.Reader
 	out  io.Writer // takes answers to lines that are no messages
-	rest []byte    // of the line that is being read
+	rest []byte    // the rest of the line that is being read
 }
 
 // Read implements [io.Reader].
@@ -42,7 +42,8 @@ func (c *checkedLines) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// next returns the next line with its end. Of one that is too long it returns the beginning, which is no message.
+// next returns the next line with its end. If the line is too long, next returns its beginning,
+// which is not a message.
 func (c *checkedLines) next() (line []byte, err error) {
 	for {
 		part, err := c.in.ReadSlice('\n')

@@ -106,7 +106,8 @@ func (s *stream) Write(p []byte) (int, error) {
 	return s.ends.Write(p)
 }
 
-// into adds the output to the answer. If the answer gets only a part, the whole is kept under name.
+// into adds the output to the answer. If only a part of it fits, the whole output is kept under
+// name.
 func (s *stream) into(c *call, name string) {
 	text := plain(s.ends.Text())
 	if s.total == 0 {

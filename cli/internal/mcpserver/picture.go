@@ -110,7 +110,8 @@ func average(small, large *image.RGBA, x, y int) {
 	}
 }
 
-// shared returns the length that the piece number i of length n has in common with the piece number j of length m.
+// shared returns the length that two pieces of one line have in common: piece i of those of length
+// n, and piece j of those of length m.
 func shared(i, n, j, m int) int64 {
 	return int64(min((i+1)*n, (j+1)*m) - max(i*n, j*m))
 }

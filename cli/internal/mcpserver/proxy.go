@@ -31,12 +31,12 @@ type Proxy struct {
 // proxies are the servers behind [Config.Proxies].
 type proxies struct {
 	config   *Config
-	patience time.Duration   // for a server to start and to list its tools
-	life     context.Context //nolint:containedctx // the servers': close ends it
+	patience time.Duration   // the limit of the time in which a server starts and lists its tools
+	life     context.Context //nolint:containedctx // the context of the servers, which close ends
 	stop     context.CancelFunc
 
 	mu      sync.Mutex
-	servers map[string]*proxied // by name; the last start of each
+	servers map[string]*proxied // the last start of each server, by the server's name
 	starts  sync.WaitGroup
 }
 
@@ -57,8 +57,8 @@ func newProxies(config *Config) *proxies {
 	return p
 }
 
-// tools returns the functions of all servers, and the starts that serve them. A server
-// that has not been started, could not be, or has ended since, is started first.
+// tools returns the functions of all servers, and the starts that serve them. First it starts each
+// server that was not started, failed to start, or has ended since.
 func (p *proxies) tools(ctx context.Context) ([]agent.Tool, []*proxied, error) {
 	if err := p.checkAllowed(); err != nil {
 		return nil, nil, err
@@ -137,7 +137,8 @@ func (s *proxied) hasEnded() bool {
 	}
 }
 
-// connect starts a server and takes its tools. The caller closes the session, which is nil if there is none.
+// connect starts a server and reads the list of its tools. The caller closes the session, which is
+// nil if connect fails before there is one.
 func (p *proxies) connect(proxy Proxy, start *proxied) (*sdk.ClientSession, error) {
 	ctx, cancel := context.WithTimeout(p.life, p.patience)
 	defer cancel()
@@ -154,7 +155,7 @@ func (p *proxies) connect(proxy Proxy, start *proxied) (*sdk.ClientSession, erro
 	return session, p.failure(ctx, err)
 }
 
-// failure returns an error that says so if a server gave no answer in time.
+// failure returns err, or an error that says that a server did not answer in time.
 func (p *proxies) failure(ctx context.Context, err error) error {
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fmt.Errorf("it did not start and list its tools in %v: try its command by hand", p.patience)

@@ -50,10 +50,10 @@ func (e *endpoint) answered(ctx context.Context, req *sdk.CallToolRequest, run f
 // parking holds the calls that wait for a user's answer. They run on
 // meanwhile: the sandbox decides how long it waits for an answer.
 type parking struct {
-	life context.Context //nolint:containedctx // the server's: a call that asks outlives its request
+	life context.Context //nolint:containedctx // the server's context: a call that asks outlives its request
 
 	mu     sync.Mutex
-	parked map[string]*parked // by the state that the client sends back
+	parked map[string]*parked // the calls that wait, each by the state that the client sends back
 }
 
 // parked is a call that began in an earlier request.
@@ -167,7 +167,7 @@ func (p *parking) goOn(ctx context.Context, req *sdk.CallToolRequest) (*sdk.Call
 type asking struct {
 	mu     sync.Mutex
 	askers []*question
-	no     []string // hosts that were refused since refused was last called
+	no     []string // the hosts that were refused since refused was last called
 }
 
 // sendTo sends questions to ask until the returned function is called.

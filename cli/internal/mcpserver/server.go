@@ -90,9 +90,9 @@ type Server struct {
 	proxies   *proxies
 	schemas   *sdk.SchemaCache
 	tools     []tool
-	patience  time.Duration // for answers after the end of the input
+	patience  time.Duration // the time for answers after the end of the input
 
-	life context.Context //nolint:containedctx // the server's: it ends all calls
+	life context.Context //nolint:containedctx // the server's context, whose end ends all calls
 	end  context.CancelFunc
 
 	mu      sync.Mutex
@@ -134,7 +134,8 @@ func New(config Config) (*Server, error) {
 	return s, nil
 }
 
-// ErrNotConfigured means that [Config] lacks a field that a tool needs.
+// ErrNotConfigured means that a tool is to be served, but [Config] lacks the field that the tool
+// needs.
 var ErrNotConfigured = errors.New("it needs Publish, or Proxies")
 
 // has reports whether the configuration has the fields that a tool needs.

@@ -22,16 +22,16 @@ type shell struct {
 	ended   chan struct{} // closed when bash has ended
 
 	mu      sync.Mutex
-	running *shellCall   // nil between commands
+	running *shellCall   // the command that runs; nil between commands
 	between *clip.Output // what background jobs printed between commands
 }
 
 // shellCall is the running command.
 type shellCall struct {
-	mark  []byte // begins the line at the end
+	mark  []byte // the mark with which the line at the end of the command begins
 	out   *stream
 	line  []byte // received bytes that may belong to the line at the end
-	found bool   // the mark has arrived: line follows it
+	found bool   // the mark has arrived, and the rest of its line is in line
 	ended bool   // the whole line at the end has arrived
 	done  chan shellStatus
 }

@@ -49,7 +49,8 @@ func newTool[In interface{ sandbox() string }](declared *sdk.Tool, run func(cont
 	}}
 }
 
-// run calls do with the sandbox of that id, or with the session's if id is "", and returns the answer.
+// run calls do with the sandbox of that id, or with the sandbox of the session if id is "", and
+// returns the answer.
 func (e *endpoint) run(ctx context.Context, req *sdk.CallToolRequest, id string, ask question, do func(context.Context, *call) error) *sdk.CallToolResult {
 	began := time.Now()
 	ctx, cancel := context.WithCancelCause(ctx)

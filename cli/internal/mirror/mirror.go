@@ -42,7 +42,7 @@ type Mirror struct {
 	Progress func(bytes int64)
 
 	visit func(dir string) error // is called before a directory of this machine is read; may be nil
-	here  *rules                 // the rules of the last pass
+	here  *rules                 // the ignore rules that the last pass read on this machine
 }
 
 // attempts bounds the tries of a transfer while files get shorter under it.
@@ -66,7 +66,8 @@ func (m *Mirror) Once(ctx context.Context) (changes []Change, err error) {
 	}
 }
 
-// open opens the directory of this machine. It is nil if it is missing and nothing may be made.
+// open opens the directory of this machine. It returns nil if the directory is missing and may not
+// be made.
 func (m *Mirror) open() (*os.Root, error) {
 	info, err := os.Stat(m.Local)
 	switch {

@@ -26,10 +26,10 @@ type Change struct {
 
 // plan has the changes that make the destination equal to the source.
 type plan struct {
-	changes []Change // in the order of the names
+	changes []Change // the changes, in the order of their names
 	send    []string // entries of the source, each directory before its content
-	clear   []string // entries in the way of these, each directory after its content
-	remove  []string // entries that only the destination has, in the same order
+	clear   []string // the entries that are in the way of those in send, each directory after its content
+	remove  []string // the entries that only the destination has, each directory after its content
 }
 
 // newPlan compares two trees. It removes entries that the source lacks only if remove is set. A directory that

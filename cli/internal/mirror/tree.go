@@ -15,8 +15,8 @@ type entry struct {
 	perm    fs.FileMode
 	size    int64
 	modTime time.Time
-	target  string // of a symbolic link
-	keeps   bool   // of a directory: something in it is ignored, so it is not removed
+	target  string // the target of a symbolic link
+	keeps   bool   // something in the directory is ignored, so the directory is not removed
 }
 
 // unsendable is the kind of an entry that cannot be sent. An entry of the same name at the destination stays.
@@ -27,7 +27,7 @@ func (e entry) isDir() bool { return e.kind == fs.ModeDir }
 // timeStep is the precision in which times are compared: some file systems have no more.
 const timeStep = 100 * time.Nanosecond
 
-// same reports whether nothing needs to be sent.
+// same reports whether the entries are equal, so that nothing needs to be sent.
 func (e entry) same(other entry) bool {
 	switch {
 	case e.kind != other.kind:
@@ -45,7 +45,7 @@ func (e entry) same(other entry) bool {
 // tree has the entries of a directory by their paths, with slashes, without those that are ignored.
 type tree map[string]entry
 
-// ignored notes that an entry is left out: the directories above it have to stay.
+// ignored notes that the entry of that name is left out, so that the directories above it stay.
 func (t tree) ignored(name string) {
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
 		e, ok := t[dir]

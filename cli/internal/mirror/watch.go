@@ -87,8 +87,8 @@ func follow(ctx context.Context, watcher *sandbox.Watcher, changed chan<- struct
 // channels, or in the system's queue, until it is over.
 type watching struct {
 	m       *Mirror
-	local   *fsnotify.Watcher // watches nothing with Pull
-	changed <-chan struct{}   // nil without Pull
+	local   *fsnotify.Watcher // watches the directory of this machine; watches nothing with Pull
+	changed <-chan struct{}   // receives the changes in the sandbox; nil without Pull
 	ended   <-chan error
 }
 
@@ -148,7 +148,8 @@ func (w *watching) next(ctx context.Context, timeout <-chan time.Time) error {
 	}
 }
 
-// reason returns why the sandbox ended, if that is known to be why a transfer failed.
+// reason returns the error of a transfer, or the reason why the sandbox ended if that made the
+// transfer fail.
 func (w *watching) reason(err error) error {
 	select {
 	case ended := <-w.ended:

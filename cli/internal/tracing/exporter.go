@@ -23,12 +23,12 @@ const exportTimeout = 10 * time.Second
 // bring all of gRPC: 3 MB, and 1100 allocations before main, also in every process of
 // a local sandbox.
 type exporter struct {
-	url, name string // the name has no password
+	url, name string // the URL, and its form for messages, without a password
 	header    http.Header
 	transport *http.Transport
 	client    *http.Client
 	logger    *slog.Logger
-	life      context.Context //nolint:containedctx // of requests for which End does not wait
+	life      context.Context //nolint:containedctx // the context of requests for which End does not wait
 	cancel    context.CancelFunc
 }
 

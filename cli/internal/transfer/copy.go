@@ -17,12 +17,13 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// stream is stdin or stdout in place of a path of this machine.
+// stream is the path that means stdin or stdout in place of a file of this machine.
 const stream = "-"
 
 // End is one end of a copy.
 type End struct {
-	// Store has Path; nil means this machine, on which the path - is stdin or stdout.
+	// Store is the store that has Path; nil means this machine, on which the path - is stdin or
+	// stdout.
 	Store Store
 	Path  string
 }
@@ -33,8 +34,7 @@ type End struct {
 // copied into it, under the name of the source. Any other destination becomes the copy
 // itself. A source that ends in /. is the content of a directory, which has no name.
 type Copy struct {
-	// IO has the streams for the path -, and Err, to which the names of skipped files are
-	// written.
+	// IO has the streams for the path -. The names of skipped files are written to its Err.
 	IO *cmdutil.IOStreams
 	// Command is the command whose arguments are refused if they make no sense.
 	Command *cobra.Command
@@ -175,7 +175,7 @@ func (c *Copy) open(ctx context.Context, from End) (r io.Reader, end func(), err
 	return file, func() { _ = file.Close() }, nil // it was read only
 }
 
-// bounded adds to an error about a bound the flags that raise it.
+// bounded returns err. If err is about a bound, it adds the flags that raise the bound.
 func (c *Copy) bounded(err error) error {
 	if errors.Is(err, sandbox.ErrTooLarge) {
 		return fmt.Errorf("%w (--max-download %v, --max-files %v)", err, &c.MaxBytes, &c.MaxFiles)

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	meterDelay = 300 * time.Millisecond // short copies show nothing
+	meterDelay = 300 * time.Millisecond // a copy that takes less time shows nothing
 	meterPause = 100 * time.Millisecond
 )
 
@@ -47,7 +47,8 @@ func (m *Meter) End() {
 	}
 }
 
-// write writes a line in place of the shown one. Spaces erase that on any terminal.
+// write writes a line in place of the shown one. It erases the rest of that with spaces, which
+// works on any terminal.
 func (m *Meter) write(line string) {
 	fmt.Fprint(m.io.Err, "\r", line, strings.Repeat(" ", max(0, m.shown-len(line))))
 	m.shown = len(line)

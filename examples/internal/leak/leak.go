@@ -45,7 +45,7 @@ func Cloud(t testing.TB, opts ...local.Option) *sandboxtest.Cloud {
 // the form in which Python stores strings in memory.
 type Secret struct {
 	Text  string
-	since time.Time // anything older cannot contain the secret
+	since time.Time // the time of the secret's creation: anything older cannot contain the secret
 }
 
 // New returns a new random secret that begins with prefix. The secret exists only in this

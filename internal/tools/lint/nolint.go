@@ -22,7 +22,7 @@ type silencer struct {
 	comment  *ast.Comment
 	linters  []string
 	file     *token.File
-	from, to int // lines
+	from, to int // the first and the last silenced line
 	used     map[string]bool
 }
 

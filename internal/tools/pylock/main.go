@@ -30,8 +30,8 @@ import (
 	"strings"
 )
 
-// platforms are the wheels that a sandbox may need: programs for glibc 2.28 run on everything newer. Not all of
-// the packages have wheels for musl.
+// platforms are the platforms whose wheels a sandbox may need: programs for glibc 2.28 run on
+// everything newer. Not all of the packages have wheels for musl.
 var platforms = [][]string{glibc("x86_64"), glibc("aarch64")}
 
 func glibc(arch string) []string {
@@ -42,7 +42,7 @@ func glibc(arch string) []string {
 	return append(tags, "manylinux2014_"+arch, "linux_"+arch)
 }
 
-// pin is one version of one package.
+// pin is a package in one version.
 type pin struct{ name, version string }
 
 // lock collects, for each pin, the minor versions of Python 3 that use it and

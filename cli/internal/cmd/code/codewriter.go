@@ -26,8 +26,8 @@ type escapeState int
 
 const (
 	noEscape   escapeState = iota
-	inEscape               // the escape character
-	inSequence             // the introducer of a control sequence, ESC [, and its parameters
+	inEscape               // the escape character has arrived
+	inSequence             // the introducer of a control sequence, ESC [, has arrived, and maybe parameters
 )
 
 func (c *codeWriter) Write(p []byte) (int, error) {

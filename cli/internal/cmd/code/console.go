@@ -16,7 +16,7 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
-// errInterrupted is the error of a line that Ctrl-C ended.
+// errInterrupted is the error of reading a line if Ctrl-C ended the line.
 var errInterrupted = errors.New("interrupted")
 
 // newlineMark and tabMark replace the characters that would move the cursor in a line of the editor.
@@ -42,7 +42,8 @@ type console struct {
 	editor  *term.Terminal
 	history term.History
 	search  search
-	// complete returns the line and the cursor after the tab key; nil: the key does nothing.
+	// complete returns the line and the cursor as they are after the tab key; nil: the key does
+	// nothing.
 	complete func(line string, cursor int) (string, int)
 	reading  context.Context //nolint:containedctx // it belongs to the line that is being read: an io.Reader cannot take one
 }

@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	maxCells     = 1000     // number of cells in the history
-	maxCellBytes = 64 << 10 // bytes of one cell in the history
+	maxCells     = 1000     // the most cells that the history keeps
+	maxCellBytes = 64 << 10 // the size, in bytes, of the largest cell that the history keeps
 )
 
-// noHistory keeps no lines.
+// noHistory is a history of the line editor that keeps no lines.
 type noHistory struct{}
 
 func (noHistory) Add(string)    {}
@@ -29,7 +29,7 @@ type history struct {
 	noHistory // the editor does not add lines: keep adds cells
 
 	cells []string
-	path  string // "": there is no file
+	path  string // the path of the file; "": there is no file
 }
 
 // openHistory reads the history of this user. With an error

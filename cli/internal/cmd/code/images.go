@@ -12,9 +12,9 @@ import (
 
 // imageSaver writes the pictures among results to files and prints their names.
 type imageSaver struct {
-	dir    string // "": no pictures are written
+	dir    string // the directory for pictures; "": no pictures are written
 	tell   io.Writer
-	before int // results whose numbers are taken
+	before int // the number of earlier results, whose numbers are taken
 }
 
 func (s imageSaver) save(results []sandbox.Result) error {

@@ -18,15 +18,16 @@ import (
 // kernelOptions are the options of every command that runs code:
 // the kernel, its sandbox, and the sandbox's uploads and packages.
 type kernelOptions struct {
-	IO         *cmdutil.IOStreams
-	Progress   io.Writer
-	Open       cmdutil.Opener
-	Sandbox    string // "": a new sandbox for this command
-	New        cmdutil.NewSandboxFlags
-	Transfers  transfer.Flags
-	Language   string
-	Context    string
-	Workdir    string            // "": the home, or the directory of the context
+	IO        *cmdutil.IOStreams
+	Progress  io.Writer
+	Open      cmdutil.Opener
+	Sandbox   string // the ID of the sandbox; "": a new sandbox for this command
+	New       cmdutil.NewSandboxFlags
+	Transfers transfer.Flags
+	Language  string
+	Context   string
+	// the directory in which code runs; "": the home, or the directory of the context
+	Workdir    string
 	made       sandbox.ContextID // the context made for Workdir
 	Envs       cmdutil.KeyValues
 	SaveImages string

@@ -13,25 +13,26 @@ import (
 // While code runs, it keeps keys that are typed ahead, and Ctrl-C interrupts the code.
 type keyboard struct {
 	mu      sync.Mutex
-	typed   []byte        // not read yet
+	typed   []byte        // the keys that were typed and not read yet
 	news    chan struct{} // has an element when typed or err may have changed
-	err     error         // why no more keys come
-	running func()        // called at Ctrl-C while the kernel works; nil: a line is read
+	err     error         // the error that ended the terminal's keys; nil while more may come
+	running func()        // is called at Ctrl-C while the kernel works; nil while a line is read
 
-	// Only the reader uses the rest.
-	pasting  bool // between the marks of pasted text
+	// Only the reader uses the fields below.
+	pasting  bool // the reader is between the marks of pasted text
 	inPaste  bool // the end of the last line was pasted
 	returned bool // the last key was a carriage return
 	aborted  bool // the last line ended by Ctrl-C
 }
 
 const (
-	ctrlC     = 0x03
-	abortKey  = 0x07        // for the line editor, which cannot tell Ctrl-C from Ctrl-D
-	maxAhead  = 64 << 10    // bytes that are typed while code runs
-	maxKey    = 32          // bytes of an escape sequence
-	pasteKey  = "\x1b[200~" // before pasted text
-	pastedKey = "\x1b[201~" // after it
+	ctrlC = 0x03
+	// the key by which the line editor is told of Ctrl-C, because it cannot tell it from Ctrl-D
+	abortKey  = 0x07
+	maxAhead  = 64 << 10    // the most bytes of keys that are kept while code runs
+	maxKey    = 32          // the most bytes of an escape sequence
+	pasteKey  = "\x1b[200~" // the mark before pasted text
+	pastedKey = "\x1b[201~" // the mark after pasted text
 )
 
 // follow takes the keys of a terminal until they end.
@@ -76,14 +77,14 @@ func (k *keyboard) during(interrupt func()) {
 	k.interrupt()
 }
 
-// isAhead reports whether typed keys wait to be read.
+// isAhead reports whether keys that were typed wait to be read.
 func (k *keyboard) isAhead() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return len(k.typed) > 0
 }
 
-// press puts keys before those that were typed.
+// press puts keys in front of the typed keys that wait to be read.
 func (k *keyboard) press(keys string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -86,9 +86,9 @@ type prompt struct {
 
 	python bool   // the language has Python's help
 	deaf   bool   // the kernel answers no questions about code
-	cell   string // the lines before the one that is being read
+	cell   string // the lines of the cell before the one that is being read
 	images imageSaver
-	hinted bool // the hint how to keep pictures was printed
+	hinted bool // the hint that tells how to keep pictures was printed
 }
 
 func newPrompt(opts *kernelOptions, sb *sandbox.Sandbox) *prompt {

@@ -23,10 +23,10 @@ type running struct {
 	*prompt
 	ctx    context.Context //nolint:containedctx // of the call that runs the cell
 	giveUp context.CancelCauseFunc
-	sent   sync.WaitGroup // the interrupt that is on its way
+	sent   sync.WaitGroup // waits for the interrupt that is being sent
 
 	mu          sync.Mutex
-	begun       bool // the kernel has begun with it
+	begun       bool // the kernel has begun with the cell
 	interrupted bool // Ctrl-C was typed
 
 	asking sync.Mutex // held while the cell asks for input

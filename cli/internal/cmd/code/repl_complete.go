@@ -17,7 +17,7 @@ import (
 
 const (
 	completeLimit = time.Minute // longest wait after the tab key, unless Ctrl-C ends it
-	maxShown      = 200         // number of matches
+	maxShown      = 200         // the most matches that are shown
 	indentation   = "    "
 )
 

@@ -16,9 +16,9 @@ import (
 type runOptions struct {
 	kernelOptions
 	JSON      bool
-	Code      string // -c; if HasCode is set it is used even when empty
+	Code      string // the code after -c; if HasCode is set it is used even when empty
 	HasCode   bool
-	File      string   // a path, or - for standard input
+	File      string   // the path of a file with the code, or - for standard input
 	Arguments []string // the arguments of the code
 	Timeout   cmdutil.Duration
 }

@@ -22,7 +22,7 @@ func (o *runOptions) isScript() bool {
 	return !o.HasCode && o.File != "-" && o.Context == "" && isPython(o.Language)
 }
 
-// exits reports whether an exception is the end of a program.
+// exits reports whether an exception, such as SystemExit, is the way in which a program ends.
 func (o *runOptions) exits(raised *sandbox.ExecutionError) bool {
 	return o.isScript() && raised != nil && raised.Name == "SystemExit"
 }

@@ -13,8 +13,8 @@ const searchKey = 'R' - '@'
 // Ctrl-R. Each further press shows an older cell, and the last press shows the text again.
 type search struct {
 	text  string
-	found string // what the line is since the last press
-	from  int    // where in the history the next press begins
+	found string // the line that the last press of Ctrl-R has left
+	from  int    // the index in the history at which the next press begins to search
 }
 
 // next returns what a press of Ctrl-R makes of a line.

@@ -53,7 +53,7 @@ const (
 	checkOK      = "ok"
 	checkWarning = "warning"
 	checkFailed  = "failed"
-	checkAbsent  = "absent" // nothing is wrong: this machine has none
+	checkAbsent  = "absent" // this machine lacks the thing, which is no fault
 )
 
 // check is one line of the doctor's report.
@@ -61,7 +61,7 @@ type check struct {
 	Name   string `json:"name"`
 	Status string `json:"status"`
 	Detail string `json:"detail"`
-	Hint   string `json:"hint,omitempty"` // the remedy
+	Hint   string `json:"hint,omitempty"` // the remedy, if the check found a fault
 }
 
 var errUnhealthy = errors.New("at least one check failed")
@@ -220,8 +220,8 @@ func checkPython(ctx context.Context) check {
 	return c
 }
 
-// limits are a sandbox's limits, as it reports them itself; "" if it does not report
-// one.
+// limits are the limits of a sandbox, as the sandbox itself reports them; "" for a limit that it
+// does not report.
 type limits struct{ memory, cpus, processes, disk string }
 
 // checkSandbox creates a sandbox in the cloud, runs code in its kernel and asks for

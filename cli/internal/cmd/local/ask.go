@@ -40,7 +40,7 @@ func showAllowed(f *cmdutil.Factory, addresses []string) error {
 	return nil
 }
 
-// splitPort returns the host and the port of an address. Without a port that is 0.
+// splitPort returns the host and the port of an address. The port is 0 if the address has none.
 func splitPort(address string) (host string, port int) {
 	host, text, err := net.SplitHostPort(address)
 	if err != nil {

@@ -20,13 +20,14 @@ import (
 
 // asker asks on the terminal whether a sandbox may reach a port of a host, one question at a time.
 type asker struct {
-	io    *cmdutil.IOStreams
-	dir   string        // the state directory, where the targets that are always allowed are kept; "": none
+	io *cmdutil.IOStreams
+	// the state directory, which keeps the targets that are always allowed; "": there is none
+	dir   string
 	turn  chan struct{} // held by the question on the screen
-	typed chan string   // lines; closed at the end of the input
+	typed chan string   // the lines that are typed; closed at the end of the input
 
 	mu     sync.Mutex
-	always []string // without a state directory
+	always []string // the hosts that are always allowed, if there is no state directory
 }
 
 func newAsker(streams *cmdutil.IOStreams, dir string) *asker {

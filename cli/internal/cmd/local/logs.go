@@ -93,7 +93,7 @@ const logPause = 200 * time.Millisecond
 type logLines struct {
 	from *bufio.Reader
 	to   io.Writer
-	part []byte // of a line that is not whole yet
+	part []byte // the bytes of a line whose end has not arrived
 }
 
 // copy copies the lines that have arrived. With isLast it also copies a last line without a newline.

@@ -57,7 +57,7 @@ e2bctl local prune removes only paused sandboxes, or the cache of builds.`,
 type resetView struct {
 	Ended     bool             `json:"ended"`
 	StateDir  string           `json:"stateDir"`
-	Sandboxes localcloud.Taken `json:"sandboxes"` // paused
+	Sandboxes localcloud.Taken `json:"sandboxes"` // the removed sandboxes, which were paused
 	Layers    localcloud.Taken `json:"layers"`
 	Uploads   localcloud.Taken `json:"uploads"`
 	Volumes   localcloud.Taken `json:"volumes"`

@@ -16,8 +16,8 @@ type setupOptions struct {
 	JSON     bool
 	Quiet    bool
 	Engine   local.Engine        // the engine to prepare the machine for
-	From     string              // directory with the packages of npm; "": npm fetches them
-	Packages []local.SetupOption // none: the packages that were chosen before
+	From     string              // the directory with the packages of npm; "": npm fetches them
+	Packages []local.SetupOption // the packages to install; none: those that were chosen before
 }
 
 func newCmdSetup(f *cmdutil.Factory) *cobra.Command {

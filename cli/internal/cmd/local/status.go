@@ -44,13 +44,14 @@ type statusView struct {
 	Engine        string    `json:"engine"`
 	Isolation     string    `json:"isolation"`
 	IsolationNote string    `json:"isolationNote,omitempty"`
-	Running       *int      `json:"running"` // sandboxes; null if it does not answer
-	Paused        *int      `json:"paused"`
-	StateDir      string    `json:"stateDir,omitempty"`
-	Log           string    `json:"log,omitempty"`
-	Ask           bool      `json:"ask"`
-	NotEnforced   []string  `json:"notEnforced"`
-	Notes         []string  `json:"notes"` // about its Python and its state directory
+	// the number of running sandboxes; null if the cloud does not answer
+	Running     *int     `json:"running"`
+	Paused      *int     `json:"paused"`
+	StateDir    string   `json:"stateDir,omitempty"`
+	Log         string   `json:"log,omitempty"`
+	Ask         bool     `json:"ask"`
+	NotEnforced []string `json:"notEnforced"`
+	Notes       []string `json:"notes"` // notes about the cloud's Python and its state directory
 }
 
 func statusRun(ctx context.Context, f *cmdutil.Factory) error {

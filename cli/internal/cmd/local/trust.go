@@ -67,7 +67,7 @@ machine's list unless it runs with --use-system-ca.`,
 
 // trustView is a change of this machine's list, as -o json shows it.
 type trustView struct {
-	Trusted bool     `json:"trusted"` // false: no longer
+	Trusted bool     `json:"trusted"` // false: the machine no longer trusts the authorities
 	Files   []string `json:"files"`
 }
 
@@ -143,7 +143,7 @@ func (s trustStore) file(domain string) string {
 	return filepath.Join(s.dir, fmt.Sprintf("e2bctl-%d-%s%s", os.Getuid(), domain, s.extension))
 }
 
-// add copies the authorities in dir to the store, and returns the places.
+// add copies the authorities in dir to the store, and returns the paths of the copies.
 func (s trustStore) add(dir string) (files []string, err error) {
 	authorities, err := filepath.Glob(filepath.Join(dir, "*", "ca.pem"))
 	if err == nil && len(authorities) == 0 {
@@ -173,8 +173,8 @@ func (s trustStore) add(dir string) (files []string, err error) {
 	return files, s.forbidden(err, commands)
 }
 
-// remove removes all authorities of this user, also those of clouds that no longer exist, and
-// returns their places.
+// remove removes all authorities of this user from the store, also those of clouds that no longer
+// exist, and returns their paths.
 func (s trustStore) remove(string) (files []string, err error) {
 	if files, err = filepath.Glob(s.file("*")); err != nil {
 		return nil, err

@@ -28,11 +28,11 @@ type upOptions struct {
 	Port       uint16
 	OwnPort    bool // --port was given, also as 0 for any free one
 	Domain     string
-	State      string // "": none, once it has been chosen
+	State      string // the state directory; "": no state directory, once the directory has been chosen
 	Ephemeral  bool
 	Background bool
 	Ask        bool
-	Log        string // the file that is stderr; "": nothing is logged there without -v
+	Log        string // the path of the file that is stderr; "": nothing is logged there without -v
 	Idle       cmdutil.Duration
 	Resources  cmdutil.ResourceFlags
 	Images     imageFlags

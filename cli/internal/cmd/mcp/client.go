@@ -13,11 +13,12 @@ import (
 type client struct {
 	name, title string
 	format      format
-	home        func() (string, error) // the file of its user
-	project     string                 // the file of a project, below the project's directory
-	next        string                 // the user's next step
-	nextProject string                 // the same for the file of a project
-	// isolated means that its servers get only the variables that their entries name.
+	home        func() (string, error) // returns the path of the user's configuration
+	// the path of a project's configuration, below the project's directory
+	project     string
+	next        string // the user's next step after an installation
+	nextProject string // the user's next step after an installation in a project
+	// isolated means that the client's servers get only the variables that their entries name.
 	isolated bool
 }
 
@@ -66,8 +67,8 @@ func findClient(name string) (client, bool) {
 	return client{}, false
 }
 
-// file returns the absolute path of the client's configuration: the
-// user's, or with isProject that of the project in the current directory.
+// file returns the absolute path of the client's configuration: that of the user, or with isProject
+// that of the project in the current directory.
 func (c client) file(isProject bool) (string, error) {
 	if isProject {
 		return filepath.Abs(c.project)
@@ -135,8 +136,8 @@ func (c client) variables(withKey bool) []string {
 	return names
 }
 
-// hasKey reports whether an argument of the server contains
-// an API key, that of the environment or another one.
+// hasKey reports whether an argument of the server contains an API key, be it the key in the
+// environment or another one.
 func hasKey(argument string) bool {
 	const shortest = 8 // a shorter one may be part of any word
 	if key := os.Getenv(api.EnvAPIKey); len(key) >= shortest && strings.Contains(argument, key) {

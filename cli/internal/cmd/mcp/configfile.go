@@ -19,8 +19,8 @@ var errChanged = errors.New("the file changed meanwhile")
 
 // configFile is a configuration at the time of reading.
 type configFile struct {
-	path string      // of the file itself, behind symbolic links
-	text []byte      // nothing if there is no file
+	path string      // the path of the file itself, behind symbolic links
+	text []byte      // the content of the file; empty if there is no file
 	info fs.FileInfo // nil if there is no file
 }
 

@@ -31,14 +31,14 @@ type format interface {
 	values(text []byte) (servers, rest map[string]any, err error)
 }
 
-// byteOrderMark begins files of some editors on Windows.
+// byteOrderMark is a character with which some editors on Windows begin a file.
 var byteOrderMark = []byte("\uFEFF")
 
 // change is a change of one server in a text.
 type change struct {
-	text    []byte   // with the change
+	text    []byte   // the text after the change
 	existed bool     // there was a server of that name
-	secrets []string // of the text before
+	secrets []string // the secrets in the text before the change
 }
 
 // diffText returns the change as a unified diff for a terminal. Stars replace

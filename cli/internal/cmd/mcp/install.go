@@ -25,7 +25,7 @@ type installOptions struct {
 	Yes     bool
 	WithKey bool
 	Name    string
-	Flags   []string // of e2bctl mcp
+	Flags   []string // the flags for e2bctl mcp
 }
 
 func newCmdInstall(f *cmdutil.Factory) *cobra.Command {
@@ -126,9 +126,9 @@ func checkFlags(flags []string) error {
 type installView struct {
 	Client  string `json:"client"`
 	File    string `json:"file"`
-	Backup  string `json:"backup"` // "": there was no file, or it is unchanged
+	Backup  string `json:"backup"` // the path of the backup; "": there was no file, or it is unchanged
 	Changed bool   `json:"changed"`
-	Config  string `json:"config,omitempty"` // with --print, the text
+	Config  string `json:"config,omitempty"` // the text of the configuration, with --print
 }
 
 func installRun(ctx context.Context, opts *installOptions) error {

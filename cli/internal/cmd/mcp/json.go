@@ -15,8 +15,8 @@ import (
 // jsonFormat is JSON with optional comments and trailing
 // commas. The servers are the members of one object.
 type jsonFormat struct {
-	servers   string // the name of that object
-	isTyped   bool   // servers have a type
+	servers   string // the name of the object whose members are the servers
+	isTyped   bool   // each server has a member "type"
 	isStrict  bool   // the client reads neither comments nor trailing commas
 	reference string // form of a reference to an environment variable; %s stands for its name
 }

@@ -8,7 +8,8 @@ import (
 	"syscall"
 )
 
-// keepOwner gives a new file the owner of another, so that with sudo the user's file stays the user's.
+// keepOwner gives a new file the owner of the file like. With sudo, a user's file thus stays the
+// user's.
 func keepOwner(file *os.File, like fs.FileInfo) error {
 	made, err := file.Stat()
 	if err != nil {

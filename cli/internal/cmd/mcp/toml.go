@@ -14,7 +14,7 @@ import (
 
 // tomlFormat is TOML with a table for each server.
 type tomlFormat struct {
-	servers string // the table that has these
+	servers string // the name of the table that contains the tables of the servers
 }
 
 func (f *tomlFormat) entry(name string, s server) (string, error) {
@@ -119,7 +119,7 @@ func without(end []byte, offset int, parts []tomlPart) (left []byte) {
 // tomlPart is a range of whole lines that belongs to a server.
 type tomlPart struct {
 	start, end int
-	isTable    bool // it begins with the header of a table
+	isTable    bool // the part begins with the header of a table
 }
 
 // find returns the parts of a valid text that belong to the server of that name. A comment

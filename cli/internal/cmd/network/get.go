@@ -40,9 +40,10 @@ that has changed since: the line then says "off when created".`,
 // networkView is the network of a sandbox as -o json shows it.
 // The values of headers are left out: they may be secrets.
 type networkView struct {
-	ID                  string              `json:"sandboxID"`
-	Internet            bool                `json:"internet"`
-	AllowInternetAccess *bool               `json:"allowInternetAccess,omitempty"` // of its creation
+	ID       string `json:"sandboxID"`
+	Internet bool   `json:"internet"`
+	// the setting with which the sandbox was created
+	AllowInternetAccess *bool               `json:"allowInternetAccess,omitempty"`
 	AllowOut            []string            `json:"allowOut"`
 	DenyOut             []string            `json:"denyOut"`
 	DNSServers          []string            `json:"dnsServers,omitempty"`

@@ -10,8 +10,8 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
-// ciScope is a flag value that selects the sandboxes of this
-// CI job or of the whole run. "" selects those of anybody.
+// ciScope is a flag value that selects the sandboxes of this CI job, or those of the whole run. ""
+// selects all sandboxes, whoever made them.
 type ciScope string
 
 const (

@@ -30,7 +30,7 @@ func (p *processFlags) add(cmd *cobra.Command) {
 	flags.SetInterspersed(false) // flags after the command belong to the command
 }
 
-// addStart adds the flags that every program has that is started in a sandbox.
+// addStart adds the flags of every command that starts a program in a sandbox.
 func (p *processFlags) addStart(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVarP(&p.User, "user", "u", "", "run as user `NAME` (default: user)")
@@ -81,10 +81,11 @@ type commandView struct {
 	ExitCode  int    `json:"exitCode"`
 	Stdout    string `json:"stdout"`
 	Stderr    string `json:"stderr"`
-	Status    string `json:"status"`               // in words: "exit status 3", "signal: killed"
-	Signal    int    `json:"signal,omitempty"`     // the signal that ended it
-	Truncated bool   `json:"truncated,omitempty"`  // the middle of an output is missing
-	Held      bool   `json:"outputHeld,omitempty"` // a process that it started kept the output open
+	Status    string `json:"status"`              // the status in words: "exit status 3", "signal: killed"
+	Signal    int    `json:"signal,omitempty"`    // the signal that ended the command
+	Truncated bool   `json:"truncated,omitempty"` // the middle of an output is missing
+	// a process that the command started kept the output open
+	Held bool `json:"outputHeld,omitempty"`
 }
 
 // runCommand runs line in sb for the e2bctl command called name. If the status

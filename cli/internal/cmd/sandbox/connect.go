@@ -18,12 +18,12 @@ type connectOptions struct {
 	IO         *cmdutil.IOStreams
 	Progress   io.Writer
 	Open       cmdutil.Opener
-	ID         string                  // "": a new sandbox
-	New        cmdutil.NewSandboxFlags // without ID
+	ID         string                  // the ID of the sandbox; "": a new sandbox
+	New        cmdutil.NewSandboxFlags // the flags for the new sandbox, if ID is ""
 	Remove     bool                    // kill the new sandbox at the end
 	Process    processFlags
-	Shell      string // "": bash
-	PID        int    // a process that has a terminal already; 0 for none
+	Shell      string // the shell to start; "": bash
+	PID        int    // the process whose terminal is opened again; 0: a shell is started
 	DetachKeys []byte
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// stream is stdin or stdout in place of a path.
+// stream is the path that means stdin or stdout.
 const stream = "-"
 
 type copyOptions struct {
@@ -19,7 +19,7 @@ type copyOptions struct {
 	Find      *cmdutil.Services
 	User      string
 	Quiet     bool
-	connected map[string]*sandbox.Sandbox // by id
+	connected map[string]*sandbox.Sandbox // the sandboxes that the command has connected to, by their IDs
 }
 
 // place is a path of a sandbox, or of this machine if sandbox is nil.

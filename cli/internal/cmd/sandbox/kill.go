@@ -17,8 +17,8 @@ type killOptions struct {
 	IO            *cmdutil.IOStreams
 	Quiet         bool
 	Report        func([]cmdutil.Outcome) error
-	Open          cmdutil.Opener    // for --all
-	Find          *cmdutil.Services // for IDs
+	Open          cmdutil.Opener    // opens the service whose sandboxes --all kills
+	Find          *cmdutil.Services // finds the services that have the sandboxes with the given IDs
 	IDs           []string
 	All           bool
 	Metadata      cmdutil.KeyValues

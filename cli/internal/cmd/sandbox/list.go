@@ -18,13 +18,14 @@ type listOptions struct {
 	IO       *cmdutil.IOStreams
 	JSON     bool
 	Quiet    bool
-	Lines    bool // JSON, a line for each sandbox
+	Lines    bool // the output is JSON, with a line for each sandbox
 	Wide     bool
 	Watch    bool
 	Open     cmdutil.Opener
 	Metadata cmdutil.KeyValues
 	States   states
-	LocalToo func(*cmdutil.Connection) bool // reports whether another local cloud is running than the one listed
+	// reports whether, besides the listed local cloud, another one is running
+	LocalToo func(*cmdutil.Connection) bool
 }
 
 // NewCmdList returns e2bctl ls.

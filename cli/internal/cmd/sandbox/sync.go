@@ -19,7 +19,7 @@ type syncOptions struct {
 	IO       *cmdutil.IOStreams
 	JSON     bool
 	Quiet    bool
-	Notes    io.Writer // for progress
+	Notes    io.Writer // receives notes about the progress
 	Open     cmdutil.Opener
 	ID       string
 	Watch    bool

@@ -117,7 +117,7 @@ func setting(f *cmdutil.Factory, cmd *cobra.Command, set func(*sandbox.Secrets, 
 // maxValue bounds a value, far above what a service takes.
 const maxValue = 1 << 20
 
-// readValue reads a value from a file, or from stdin if it is "".
+// readValue reads a value from a file, or from stdin if file is "".
 func readValue(ctx context.Context, cmd *cobra.Command, streams *cmdutil.IOStreams, file string) (string, error) {
 	var from io.ReadCloser
 	if file != "" {

@@ -21,11 +21,11 @@ type buildOptions struct {
 	JSON  bool
 	Quiet bool
 	Open  cmdutil.Opener
-	Group func(title string) (end func()) // folds the log
+	Group func(title string) (end func()) // folds the lines of the log in a CI job until end is called
 
 	Name, Dir  string
-	Dockerfile string // "" for the one in Dir
-	Check      string // the Dockerfile to check without a build; "" to build
+	Dockerfile string // the path of the Dockerfile; "": the one in Dir
+	Check      string // the Dockerfile to check without a build; "": it is built
 	Target     string
 	Command    string
 	Ready      string
@@ -39,7 +39,7 @@ type buildOptions struct {
 	Detach     bool
 	Progress   progressMode
 
-	ignoreFile string // "": .dockerignore
+	ignoreFile string // the path of the file with the patterns of ignored files; "": .dockerignore
 }
 
 func newCmdBuild(f *cmdutil.Factory) *cobra.Command {
