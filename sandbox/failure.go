@@ -184,6 +184,24 @@ func missing(id string, err error) error {
 	return err
 }
 
+// gone asks the service, and returns a [*GoneError] if the sandbox has ended or is paused. An
+// answer that says neither is no reason to give up: the service may be unreachable for a moment.
+func (sb *Sandbox) gone(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, stateTimeout)
+	defer cancel()
+	info, err := sb.client.api.Sandboxes.Get(ctx, sb.ID())
+	gone := &GoneError{ID: sb.ID(), State: GoneKilled, Reason: "it ended during the call", At: time.Now()}
+	switch answer, ok := errors.AsType[*api.Error](err); {
+	case err == nil && info.State == api.StatePaused:
+		gone.paused(info.EndAt)
+	case ok && errors.Is(answer, api.ErrNotFound):
+		gone.fill(answer)
+	default:
+		return nil
+	}
+	return gone
+}
+
 // epitaph adds to gone the known reason for the end of the sandbox.
 func (sb *Sandbox) epitaph(ctx context.Context, gone *GoneError) *GoneError {
 	endAt := sb.end()

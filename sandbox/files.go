@@ -170,7 +170,8 @@ func (f *Files) WriteText(ctx context.Context, path, text string, p *FileParams)
 
 // WriteFrom is like Write, but streams the bytes of r; a nil r writes an empty file. An error
 // of r is returned, and ends the upload with the effect that Write describes. After WriteFrom
-// has returned, it does not read r again, but one Read may still be in progress.
+// has returned, it does not read r again, but one Read may still be in progress. WriteFrom ends
+// when the sandbox does, even if r returns nothing by then.
 func (f *Files) WriteFrom(ctx context.Context, path string, r io.Reader, p *FileParams) error {
 	p = cmp.Or(p, &FileParams{})
 	progress := newProgress(p.Progress)
@@ -219,7 +220,25 @@ func (f *Files) write(ctx context.Context, path string, r io.Reader, p *FilePara
 		r = strings.NewReader("")
 	}
 	s := &source{r: r, idle: newIdleTimer(p.IdleTimeout, cancel), progress: progress}
-	err = f.upload(ctx, path, s, p)
+	lost := make(chan error, 1)
+	s.silence = time.AfterFunc(askEvery, func() {
+		if gone := f.sb.gone(ctx); gone != nil {
+			s.end()
+			cancel(gone)
+			select {
+			case lost <- gone:
+			default: // an earlier question has the same answer
+			}
+			return
+		}
+		s.going(s.heed)
+	})
+	answered := make(chan error, 1)
+	go func() { answered <- f.upload(ctx, path, s, p) }()
+	select {
+	case err = <-answered:
+	case err = <-lost: // the transport waits for the read in progress, even of a broken connection
+	}
 	if own := s.end(); own != nil && ctx.Err() == nil {
 		return f.pathError("write", path, own) // for the transport, the caller's error is a broken connection
 	}

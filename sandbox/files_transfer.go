@@ -130,20 +130,42 @@ type source struct {
 	r        io.Reader
 	idle     *idleTimer
 	progress *progress
+	// silence asks whether the sandbox is gone when a read of r lasts. The transport does not
+	// return before that read does.
+	silence *time.Timer
 
-	mu     sync.Mutex
-	ended  bool
-	failed error // the error of r
+	mu      sync.Mutex
+	ended   bool
+	reading bool
+	failed  error // the error of r
+}
+
+// askEvery is the interval of asking whether a sandbox is gone while an upload has nothing to
+// send.
+const askEvery = 3 * time.Second
+
+// heed lets silence ask again if a read is in progress.
+func (s *source) heed() {
+	if s.reading {
+		s.silence.Reset(askEvery)
+	}
 }
 
 var errUploadEnded = errors.New("the upload has ended")
 
 func (s *source) Read(p []byte) (int, error) {
-	if !s.going(s.idle.rest) {
+	going := s.going(func() {
+		s.idle.rest()
+		s.reading = true
+		s.heed()
+	})
+	if !going {
 		return 0, errUploadEnded
 	}
 	n, err := s.r.Read(p)
-	going := s.going(func() {
+	going = s.going(func() {
+		s.reading = false
+		s.silence.Stop()
 		s.idle.arm()
 		s.progress.add(n)
 		if err != nil && !errors.Is(err, io.EOF) {
@@ -172,6 +194,7 @@ func (s *source) end() error {
 	s.going(func() {
 		s.ended = true
 		s.idle.rest()
+		s.silence.Stop()
 	})
 	s.mu.Lock()
 	defer s.mu.Unlock()

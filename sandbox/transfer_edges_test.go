@@ -165,6 +165,7 @@ func TestEndedUploadLeavesItsReader(t *testing.T) {
 		r:        readerFunc(func(p []byte) (int, error) { reads++; s.end(); return len(p), nil }),
 		idle:     newIdleTimer(-1, nil),
 		progress: newProgress(func(int64) { told++ }),
+		silence:  time.NewTimer(askEvery),
 	}
 	for range 2 {
 		if n, err := s.Read(make([]byte, 8)); n != 0 || !errors.Is(err, errUploadEnded) {

@@ -232,6 +232,21 @@ func TestFileFailures(t *testing.T) {
 	}
 }
 
+// TestUploadWithoutDataEndsWithItsSandbox checks that an upload whose reader returns nothing ends
+// when its sandbox does.
+func TestUploadWithoutDataEndsWithItsSandbox(t *testing.T) {
+	t.Parallel()
+	sb := shared(t).Create(t)
+	silent, w := io.Pipe()
+	defer silent.Close()
+	written := make(chan error, 1)
+	go func() { written <- sb.Files.WriteFrom(t.Context(), "copy", silent, nil) }()
+	_, err := w.Write([]byte("begin")) // it has begun
+	must.Do(t, err)
+	must.Do(t, sb.Kill(t.Context()))
+	must.Is(t, <-written, sandbox.ErrGone)
+}
+
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	cloud := shared(t)
