@@ -50,8 +50,8 @@ const exitCodesHelp = `  0     success; an empty list is success
   3     not found: sandbox, template, build, snapshot, volume, secret, file
   4     no key, or the key is refused
   5     conflict or wrong state: a name is taken, what is named is in use, the
-        sandbox is gone or paused already, a file is there already, a local
-        cloud already runs
+        sandbox is paused already, or ended while the command worked with it,
+        a file is there already, a local cloud already runs
   6     rate limit or quota
   7     time limit of this command reached
   8     partial: at least one of several targets failed
@@ -61,6 +61,8 @@ const exitCodesHelp = `  0     success; an empty list is success
   130   interrupted (128 + signal)
   141   the reader of standard output has gone
   143   terminated (128 + signal)
+
+logs -f returns 0 when the sandbox has ended: the log is complete.
 
 exec, connect, proc attach, run and code run return the status of the remote command as
 it is (code run: 1 when Python raised), and code repl returns 0 at its end. Their own failures are:

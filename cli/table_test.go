@@ -126,7 +126,7 @@ func filesWithTables(t *testing.T) map[string]bool {
 			return err
 		}
 		text, err := fs.ReadFile(commands, path)
-		if bytes.Contains(text, []byte("cmdutil.WriteTable(")) || bytes.Contains(text, []byte("tabwriter")) {
+		if bytes.Contains(text, []byte("cmdutil.WriteTable(")) || bytes.Contains(text, []byte("WriteList(")) || bytes.Contains(text, []byte("tabwriter")) {
 			found[path] = true
 		}
 		return err

@@ -66,6 +66,12 @@ func (a activeEscaper) Write(document []byte) (int, error) {
 // Words stay whole, so that IDs can be copied. If that is not enough, each row becomes a block
 // of lines, one for each column. With a width of 0, and with --no-headers, each row is one line.
 func WriteTable(w io.Writer, width int, header []string, rows [][]string) error {
+	return writeTable(w, width, header, rows, false)
+}
+
+// writeTable is [WriteTable]. With shorten, long words of the last column lose their middle, if
+// that is enough.
+func writeTable(w io.Writer, width int, header []string, rows [][]string, shorten bool) error {
 	cells := make([][]string, len(rows))
 	for i, row := range rows {
 		cells[i] = make([]string, len(row))
@@ -85,6 +91,11 @@ func WriteTable(w io.Writer, width int, header []string, rows [][]string) error 
 	}
 	if width == 0 {
 		return writeRows(w, math.MaxInt, append([][]string{header}, cells...))
+	}
+	if shorten && room >= idColumns {
+		for _, row := range cells {
+			row[last] = shortened(row[last], room)
+		}
 	}
 	// A word that would not fit a block either does not count.
 	if longestWord(header, cells, width-widest(header, nil, 0)-tablePadding) > room {
@@ -190,6 +201,28 @@ func longestWord(header []string, cells [][]string, limit int) (longest int) {
 
 // tablePadding is the space between two columns.
 const tablePadding = 3
+
+// shortened returns a text in which each word takes at most limit columns of a terminal: the
+// middle of a longer one is an ellipsis.
+func shortened(text string, limit int) string {
+	if columns(text) <= limit {
+		return text
+	}
+	words := strings.Fields(text)
+	for i, word := range words {
+		begin, end := []rune(word), []rune(word)
+		for columns(string(begin)) > limit/2 {
+			begin = begin[:len(begin)-1]
+		}
+		for columns(string(end)) > limit-limit/2-1 {
+			end = end[1:]
+		}
+		if columns(word) > limit {
+			words[i] = string(begin) + "…" + string(end)
+		}
+	}
+	return strings.Join(words, " ")
+}
 
 // linesOf breaks a text between its words, into lines of at most width columns of a
 // terminal. A line of one word may be longer. The text must not be empty.

@@ -62,31 +62,19 @@ func newCmdList(f *cmdutil.Factory) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		switch {
-		case f.JSON():
-			views := make([]keyView, len(all))
-			for i, k := range all {
-				views[i] = viewOf(k)
-			}
-			return cmdutil.WriteJSON(f.IO.Out, views)
-		case f.Quiet():
-			for _, k := range all {
-				if _, err := fmt.Fprintln(f.IO.Out, cmdutil.Printable(k.ID)); err != nil {
-					return err
-				}
-			}
-			return nil
-		}
 		now := time.Now()
-		rows := make([][]string, len(all))
+		views, ids, rows := make([]keyView, len(all)), make([]string, len(all)), make([][]string, len(all))
 		for i, k := range all {
 			used := ""
 			if k.LastUsed != nil {
 				used = cmdutil.Moment(*k.LastUsed, now, f.IO.OutIsTerminal)
 			}
+			views[i], ids[i] = viewOf(k), k.ID
 			rows[i] = []string{k.ID, k.Name, k.Mask.String(), cmdutil.Moment(k.CreatedAt, now, f.IO.OutIsTerminal), used}
 		}
-		return cmdutil.WriteTable(f.IO.Out, f.IO.OutWidth, []string{"ID", "NAME", "KEY", "CREATED", "LAST USED"}, rows)
+		return f.WriteList(cmdutil.List{
+			Kind: "API keys", Views: views, Names: ids, Header: []string{"ID", "NAME", "KEY", "CREATED", "LAST USED"}, Rows: rows,
+		})
 	})
 }
 

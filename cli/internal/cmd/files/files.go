@@ -3,7 +3,6 @@ package files
 
 import (
 	"context"
-	"fmt"
 	"io/fs"
 	"strconv"
 	"time"
@@ -97,9 +96,9 @@ func newCmdList(f *cmdutil.Factory) *cobra.Command {
 // writeFiles writes a list of files. The names of several levels are paths.
 func writeFiles(f *cmdutil.Factory, found []sandbox.FileInfo, levels bool) error {
 	now := time.Now()
-	views, rows := make([]fileView, len(found)), make([][]string, len(found))
+	views, paths, rows := make([]fileView, len(found)), make([]string, len(found)), make([][]string, len(found))
 	for i, file := range found {
-		views[i] = viewOf(&file)
+		views[i], paths[i] = viewOf(&file), file.Path
 		name := file.Name
 		if levels {
 			name = file.Path
@@ -111,18 +110,9 @@ func writeFiles(f *cmdutil.Factory, found []sandbox.FileInfo, levels bool) error
 			file.Permissions, file.Owner, file.Group, strconv.FormatInt(file.Size, 10), cmdutil.Moment(file.ModTime, now, f.IO.OutIsTerminal), name,
 		}
 	}
-	switch {
-	case f.JSON():
-		return cmdutil.WriteJSON(f.IO.Out, views)
-	case f.Quiet():
-		for _, file := range found {
-			if _, err := fmt.Fprintln(f.IO.Out, cmdutil.Printable(file.Path)); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	return cmdutil.WriteTable(f.IO.Out, f.IO.OutWidth, []string{"MODE", "OWNER", "GROUP", "SIZE", "MODIFIED", "NAME"}, rows)
+	return f.WriteList(cmdutil.List{
+		Kind: "files", Views: views, Names: paths, Header: []string{"MODE", "OWNER", "GROUP", "SIZE", "MODIFIED", "NAME"}, Rows: rows, LongNames: true,
+	})
 }
 
 func newCmdStat(f *cmdutil.Factory) *cobra.Command {

@@ -90,23 +90,15 @@ with its arguments. -q prints numbers only.`,
 }
 
 func writeProcesses(f *cmdutil.Factory, list []sandbox.ProcessInfo) error {
-	views, rows := make([]processView, len(list)), make([][]string, len(list))
+	views, pids, rows := make([]processView, len(list)), make([]string, len(list)), make([][]string, len(list))
 	for i, p := range list {
 		views[i] = processView{p.PID, p.Tag, p.Cmd, append([]string{}, p.Args...), p.Cwd}
-		rows[i] = []string{strconv.Itoa(p.PID), p.Tag, p.Cwd, commandOf(p, f.Wide())}
+		pids[i] = strconv.Itoa(p.PID)
+		rows[i] = []string{pids[i], p.Tag, p.Cwd, commandOf(p, f.Wide())}
 	}
-	switch {
-	case f.JSON():
-		return cmdutil.WriteJSON(f.IO.Out, views)
-	case f.Quiet():
-		for _, row := range rows {
-			if _, err := fmt.Fprintln(f.IO.Out, row[0]); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	return cmdutil.WriteTable(f.IO.Out, f.IO.OutWidth, []string{"PID", "TAG", "DIRECTORY", "COMMAND"}, rows)
+	return f.WriteList(cmdutil.List{
+		Kind: "processes", Views: views, Names: pids, Header: []string{"PID", "TAG", "DIRECTORY", "COMMAND"}, Rows: rows,
+	})
 }
 
 // commandOf returns the program of a process with its arguments. SDKs start a command

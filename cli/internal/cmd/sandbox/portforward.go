@@ -41,8 +41,8 @@ func NewCmdPortForward(f *cmdutil.Factory) *cobra.Command {
 		Short:      "Make ports of a sandbox reachable on this machine",
 		Long: `Listen on ports of this machine and connect whoever connects there with ports of a
 sandbox, until e2bctl is interrupted or the sandbox ends. 3000 is the same port on both
-sides, 8080:3000 is port 3000 of the sandbox on 8080 of this machine, and :3000 is on a
-port that is free. It works for programs that cannot resolve the names of ports, such as
+sides, 8080:3000 is port 3000 of the sandbox on 8080 of this machine, and :3000, or 0:3000,
+is on a port that is free. It works for programs that cannot resolve the names of ports, such as
 3000-<id>.localhost in plain Python or Node.
 
 The sandbox is kept alive meanwhile, and one that is paused is resumed. A pause breaks
@@ -74,13 +74,13 @@ connections; new ones work once it runs again. Each address is printed when all 
 	return cmd
 }
 
-// parsePorts reads PORT, LOCAL:PORT or :PORT.
+// parsePorts reads PORT, LOCAL:PORT, :PORT or 0:PORT.
 func parsePorts(text string) (p portPair, err error) {
 	local, remote, both := strings.Cut(text, ":")
 	if !both {
 		remote = local
 	}
-	if p.remote, err = parsePort(remote); err == nil && local != "" {
+	if p.remote, err = parsePort(remote); err == nil && local != "" && local != "0" {
 		p.local, err = parsePort(local)
 	}
 	return p, err
@@ -170,8 +170,17 @@ func untilEnd(ctx context.Context, conn *cmdutil.Connection, id string, broke <-
 		case <-ticker.C:
 		}
 		// Other errors are ignored: the service may be unreachable for a moment.
-		if _, err := conn.Info(ctx, id); errors.Is(err, sandbox.ErrNotFound) {
-			return err
+		if _, err := conn.Info(ctx, id); errors.Is(err, sandbox.ErrGone) {
+			return ended(err)
 		}
 	}
+}
+
+// ended returns the error of a command whose sandbox was there at first: a [*sandbox.GoneError] without
+// the service's answer, which is that it finds no such ID. Other errors stay.
+func ended(err error) error {
+	if gone, ok := errors.AsType[*sandbox.GoneError](err); ok {
+		return &sandbox.GoneError{ID: gone.ID, State: gone.State, Reason: gone.Reason, At: gone.At}
+	}
+	return err
 }

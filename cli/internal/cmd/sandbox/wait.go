@@ -167,6 +167,7 @@ func (o *waitOptions) awaitInside(ctx context.Context, conn *cmdutil.Connection)
 		return err
 	}
 	defer cmdutil.Closing(sb, &err)
+	defer func() { err = ended(err) }()
 	for _, port := range o.ports {
 		if err := sb.WaitPort(ctx, port); err != nil {
 			return inTime(ctx, err)

@@ -156,29 +156,20 @@ func newCmdList(f *cmdutil.Factory) *cobra.Command {
   e2bctl secret ls -o json`,
 		Args: cmdutil.NoArguments,
 	}, func(ctx context.Context, secrets *sandbox.Secrets, _ []string) error {
-		views, rows, now := []secretView{}, [][]string{}, time.Now()
+		views, ids, rows, now := []secretView{}, []string{}, [][]string{}, time.Now()
 		for s, err := range secrets.List(ctx, nil) {
 			if err != nil {
 				return err
 			}
-			views = append(views, viewOf(s))
+			views, ids = append(views, viewOf(s)), append(ids, s.ID)
 			rows = append(rows, []string{
 				s.ID, s.Name, strconv.Itoa(s.Version),
 				cmdutil.Moment(s.CreatedAt, now, f.IO.OutIsTerminal), cmdutil.Moment(s.UpdatedAt, now, f.IO.OutIsTerminal),
 			})
 		}
-		switch {
-		case f.JSON():
-			return cmdutil.WriteJSON(f.IO.Out, views)
-		case f.Quiet():
-			for _, v := range views {
-				if _, err := fmt.Fprintln(f.IO.Out, cmdutil.Printable(v.ID)); err != nil {
-					return err
-				}
-			}
-			return nil
-		}
-		return cmdutil.WriteTable(f.IO.Out, f.IO.OutWidth, []string{"ID", "NAME", "VERSION", "CREATED", "UPDATED"}, rows)
+		return f.WriteList(cmdutil.List{
+			Kind: "secrets", Views: views, Names: ids, Header: []string{"ID", "NAME", "VERSION", "CREATED", "UPDATED"}, Rows: rows,
+		})
 	})
 }
 

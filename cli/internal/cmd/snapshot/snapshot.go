@@ -94,15 +94,13 @@ func createRun(ctx context.Context, opts *createOptions) (err error) {
 }
 
 type listOptions struct {
-	IO     *cmdutil.IOStreams
-	JSON   bool
-	Quiet  bool
+	Write  func(cmdutil.List) error
 	Open   cmdutil.Opener
 	Params sandbox.SnapshotListParams
 }
 
 func newCmdList(f *cmdutil.Factory) *cobra.Command {
-	opts := &listOptions{IO: f.IO}
+	opts := &listOptions{Write: f.WriteList}
 	var isLocal bool
 	cmd := &cobra.Command{
 		Use:     "ls [<id>]",
@@ -115,7 +113,6 @@ in e2bctl template ls. -q prints their IDs only.`,
   e2bctl snapshot ls "$ID" -q | xargs e2bctl snapshot rm`,
 		Args: cmdutil.Wants("the ID of one sandbox at most", cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			opts.JSON, opts.Quiet = f.JSON(), f.Quiet()
 			if len(args) == 1 {
 				opts.Params.SandboxID = args[0]
 				opts.Open, err = f.SandboxOpener(cmd, isLocal, args[0])
@@ -139,32 +136,15 @@ func listRun(ctx context.Context, opts *listOptions) (err error) {
 		return err
 	}
 	defer cmdutil.Closing(conn, &err)
-	views := []snapshotView{}
+	views, ids, rows := []snapshotView{}, []string{}, [][]string{}
 	for s, err := range conn.Snapshots.List(ctx, &opts.Params) {
 		if err != nil {
 			return err
 		}
-		views = append(views, viewOf(s))
+		v := viewOf(s)
+		views, ids, rows = append(views, v), append(ids, v.SnapshotID), append(rows, []string{v.SnapshotID, strings.Join(v.Names, ", ")})
 	}
-	switch {
-	case opts.JSON:
-		return cmdutil.WriteJSON(opts.IO.Out, views)
-	case opts.Quiet:
-		for _, v := range views {
-			if _, err := fmt.Fprintln(opts.IO.Out, cmdutil.Printable(v.SnapshotID)); err != nil {
-				return err
-			}
-		}
-		return nil
-	case len(views) == 0 && opts.IO.OutIsTerminal:
-		fmt.Fprintln(opts.IO.Err, "No snapshots.")
-		return nil
-	}
-	rows := make([][]string, len(views))
-	for i, v := range views {
-		rows[i] = []string{v.SnapshotID, strings.Join(v.Names, ", ")}
-	}
-	return cmdutil.WriteTable(opts.IO.Out, opts.IO.OutWidth, []string{"ID", "NAMES"}, rows)
+	return opts.Write(cmdutil.List{Kind: "snapshots", Views: views, Names: ids, Header: []string{"ID", "NAMES"}, Rows: rows})
 }
 
 func newCmdRemove(f *cmdutil.Factory) *cobra.Command {

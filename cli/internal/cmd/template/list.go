@@ -35,27 +35,10 @@ e2bctl snapshot ls. -q prints their IDs only.`,
 }
 
 func writeTemplates(f *cmdutil.Factory, all []api.Template) error {
-	switch {
-	case f.JSON():
-		views := make([]templateView, len(all))
-		for i, t := range all {
-			views[i] = viewOf(t)
-		}
-		return cmdutil.WriteJSON(f.IO.Out, views)
-	case f.Quiet():
-		for _, t := range all {
-			if _, err := fmt.Fprintln(f.IO.Out, cmdutil.Printable(t.ID)); err != nil {
-				return err
-			}
-		}
-		return nil
-	case len(all) == 0 && f.IO.OutIsTerminal:
-		fmt.Fprintln(f.IO.Err, "No templates.")
-		return nil
-	}
 	now := time.Now()
-	rows := make([][]string, len(all))
+	views, ids, rows := make([]templateView, len(all)), make([]string, len(all)), make([][]string, len(all))
 	for i, t := range all {
+		views[i], ids[i] = viewOf(t), t.ID
 		rows[i] = []string{
 			t.ID, nameText(t), access(t), string(t.BuildStatus), strconv.Itoa(t.CPUs), fmt.Sprintf("%d MiB", t.MemoryBytes>>20),
 			cmdutil.Moment(t.UpdatedAt, now, f.IO.OutIsTerminal),
@@ -68,7 +51,7 @@ func writeTemplates(f *cmdutil.Factory, all []api.Template) error {
 			rows[i] = append(rows[i], t.BuildID, strconv.FormatInt(t.BuildCount, 10), strconv.FormatInt(t.SpawnCount, 10))
 		}
 	}
-	return cmdutil.WriteTable(f.IO.Out, f.IO.OutWidth, header, rows)
+	return f.WriteList(cmdutil.List{Kind: "templates", Views: views, Names: ids, Header: header, Rows: rows})
 }
 
 func access(t api.Template) string {

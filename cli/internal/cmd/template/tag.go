@@ -45,23 +45,15 @@ func newCmdTagList(f *cmdutil.Factory) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		switch {
-		case f.JSON():
-			return cmdutil.WriteJSON(f.IO.Out, tagViewsOf(tags))
-		case f.Quiet():
-			for _, tag := range tags {
-				if _, err := fmt.Fprintln(f.IO.Out, cmdutil.Printable(tag.Name)); err != nil {
-					return err
-				}
-			}
-			return nil
-		}
 		now := time.Now()
-		rows := make([][]string, len(tags))
+		names, rows := make([]string, len(tags)), make([][]string, len(tags))
 		for i, tag := range tags {
+			names[i] = tag.Name
 			rows[i] = []string{tag.Name, tag.BuildID, cmdutil.Moment(tag.CreatedAt, now, f.IO.OutIsTerminal)}
 		}
-		return cmdutil.WriteTable(f.IO.Out, f.IO.OutWidth, []string{"TAG", "BUILD", "SINCE"}, rows)
+		return f.WriteList(cmdutil.List{
+			Kind: "tags", Views: tagViewsOf(tags), Names: names, Header: []string{"TAG", "BUILD", "SINCE"}, Rows: rows,
+		})
 	})
 }
 

@@ -2,7 +2,6 @@ package volume
 
 import (
 	"context"
-	"fmt"
 	"io/fs"
 	"strconv"
 	"strings"
@@ -57,7 +56,7 @@ func listVolumes(ctx context.Context, f *cmdutil.Factory, volumes *sandbox.Volum
 	for i, v := range all {
 		views[i], rows[i], ids[i] = volumeView{v.ID, v.Name}, []string{v.ID, v.Name}, v.ID
 	}
-	return writeList(f, views, ids, []string{"ID", "NAME"}, rows)
+	return f.WriteList(cmdutil.List{Kind: "volumes", Views: views, Names: ids, Header: []string{"ID", "NAME"}, Rows: rows})
 }
 
 // entryView is an entry as -o json shows it, with the API's names.
@@ -84,7 +83,9 @@ func writeEntries(f *cmdutil.Factory, entries []sandbox.VolumeEntry) error {
 			cmdutil.Moment(e.ModifiedAt, now, f.IO.OutIsTerminal), e.Name,
 		}
 	}
-	return writeList(f, views, paths, []string{"MODE", "UID", "GID", "SIZE", "MODIFIED", "NAME"}, rows)
+	return f.WriteList(cmdutil.List{
+		Kind: "files", Views: views, Names: paths, Header: []string{"MODE", "UID", "GID", "SIZE", "MODIFIED", "NAME"}, Rows: rows, LongNames: true,
+	})
 }
 
 // modeOf writes type and permissions as ls does.
@@ -94,20 +95,4 @@ func modeOf(e sandbox.VolumeEntry) string {
 		letter = "?"
 	}
 	return letter + strings.TrimPrefix(fs.FileMode(e.Mode&0o777).String(), "-")
-}
-
-// writeList writes a list in the requested form.
-func writeList[V any](f *cmdutil.Factory, views []V, quiet []string, header []string, rows [][]string) error {
-	switch {
-	case f.JSON():
-		return cmdutil.WriteJSON(f.IO.Out, views)
-	case f.Quiet():
-		for _, line := range quiet {
-			if _, err := fmt.Fprintln(f.IO.Out, cmdutil.Printable(line)); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	return cmdutil.WriteTable(f.IO.Out, f.IO.OutWidth, header, rows)
 }
