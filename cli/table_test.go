@@ -2,15 +2,19 @@ package cli
 
 import (
 	"bytes"
+	"context"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/patience"
 	"github.com/e2bctl/e2bctl/sandbox/local"
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
@@ -21,6 +25,7 @@ type tableRun struct {
 	command string // the arguments, in which $ is the kept value
 	keep    string // the name of the ID that is printed and that later tables show
 	refused bool   // it shows the plan, and asks for confirmation
+	stays   bool   // it runs until the end of the test, and its process is listed by proc ls
 }
 
 // tableRuns has a line for each file that writes tables.
@@ -35,6 +40,7 @@ var tableRuns = []tableRun{
 	{command: "cp $context/Dockerfile ${sandbox}:a-directory/a-file-with-a-long-name"},
 	{file: "files/files.go", command: "fs ls ${sandbox}:a-directory"},
 	{file: "files/files.go", command: "fs ls --depth 2 ${sandbox}:"},
+	{command: "exec $sandbox sleep 1000", stays: true},
 	{file: "proc/proc.go", command: "proc ls $sandbox"},
 	{file: "files/files.go", command: "fs stat ${sandbox}:a-directory/a-file-with-a-long-name"},
 	{command: "snapshot create $sandbox --name a-snapshot-with-a-long-name:v1", keep: "snapshot"},
@@ -70,6 +76,10 @@ func TestTablesFitATerminal(t *testing.T) {
 	printed, rest := "", filesWithTables(t)
 	for _, r := range tableRuns {
 		command := os.Expand(r.command, func(name string) string { return kept[name] })
+		if r.stays {
+			runBeside(t, command, kept["sandbox"])
+			continue
+		}
 		var out, errs bytes.Buffer
 		ios := cmdutil.NewIOStreams(strings.NewReader("value"), &out, &errs)
 		if r.file != "" {
@@ -107,6 +117,22 @@ func TestTablesFitATerminal(t *testing.T) {
 	for file := range rest {
 		t.Errorf("%s writes a table that nothing reads here: add its command to tableRuns", file)
 	}
+}
+
+// runBeside runs a command until t ends. It returns when a process runs in the sandbox.
+func runBeside(t *testing.T, command, sandbox string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	t.Cleanup(running.Wait)
+	t.Cleanup(cancel)
+	running.Go(func() {
+		run(ctx, cmdutil.NewIOStreams(strings.NewReader(""), io.Discard, io.Discard), strings.Fields(command))
+	})
+	patience.Until(t, "a process runs in the sandbox", func() bool {
+		var out bytes.Buffer
+		return run(t.Context(), cmdutil.NewIOStreams(strings.NewReader(""), &out, io.Discard), []string{"proc", "ls", sandbox, "-q"}) == 0 && out.Len() > 0
+	})
 }
 
 // endsInLongWord reports whether a line ends in a word that is too long for any line,

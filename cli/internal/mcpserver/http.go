@@ -54,10 +54,15 @@ func (s *Server) Handler(token string) http.Handler {
 // stateful returns the handler of the protocol's versions with sessions. At most limit sessions
 // are open.
 func (s *Server) stateful(limit int) http.Handler {
-	server := s.endpoint(true)
-	return newSessions(server, limit).handler(sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, &sdk.StreamableHTTPOptions{
+	open := newSessions(s.endpoint(true), limit)
+	return open.handler(s.streamable(open.server))
+}
+
+// streamable returns the library's handler of the sessions of server.
+func (s *Server) streamable(server *sdk.Server) http.Handler {
+	return sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server }, &sdk.StreamableHTTPOptions{
 		Logger: s.config.Logger, MaxRequestBodyBytes: MaxRequestBytes, SessionTimeout: s.config.Idle,
-	}))
+	})
 }
 
 // admitted marks the connection of a request as in use.

@@ -14,6 +14,7 @@ import (
 type sessionClient struct {
 	t       *testing.T
 	address string
+	all     *sessions
 }
 
 // send sends a request, and returns its answer, whose stream may be open.
@@ -36,6 +37,11 @@ func (c sessionClient) open() string {
 	c.t.Helper()
 	resp := c.send(http.MethodPost, "", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`)
 	resp.Body.Close()
+	patience.Until(c.t, "the session is counted", func() bool {
+		c.all.mu.Lock()
+		defer c.all.mu.Unlock()
+		return c.all.opening == 0
+	})
 	return resp.Header.Get(sessionHeader)
 }
 
@@ -72,10 +78,11 @@ func TestSessionsAreBounded(t *testing.T) {
 			server, err := New(Config{})
 			must.Do(t, err)
 			t.Cleanup(func() { must.Do(t, server.Close()) })
-			web := httptest.NewServer(server.stateful(3))
+			all := newSessions(server.endpoint(true), 3)
+			web := httptest.NewServer(all.handler(server.streamable(all.server)))
 			t.Cleanup(web.Close)
 			t.Cleanup(web.CloseClientConnections) // streams
-			c := sessionClient{t, web.URL}
+			c := sessionClient{t, web.URL, all}
 			open := []string{c.open(), c.open(), c.open()}
 			if test.before != nil {
 				test.before(c, open)
