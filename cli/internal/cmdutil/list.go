@@ -7,7 +7,7 @@ import (
 
 // List is the result of a command that lists things of one kind.
 type List struct {
-	// Kind is the plural of what is listed, such as "volumes".
+	// Kind is the plural noun for the listed items, such as "volumes".
 	Kind string
 	// Views are the things as -o json shows them, a slice that is not nil.
 	Views any
