@@ -37,12 +37,19 @@ func (c sessionClient) open() string {
 	c.t.Helper()
 	resp := c.send(http.MethodPost, "", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`)
 	resp.Body.Close()
-	patience.Until(c.t, "the session is counted", func() bool {
+	c.settle()
+	return resp.Header.Get(sessionHeader)
+}
+
+// settle waits until the requests that might open a session are counted: that is after their
+// answer.
+func (c sessionClient) settle() {
+	c.t.Helper()
+	patience.Until(c.t, "the sessions are counted", func() bool {
 		c.all.mu.Lock()
 		defer c.all.mu.Unlock()
 		return c.all.opening == 0
 	})
-	return resp.Header.Get(sessionHeader)
 }
 
 // status returns the status of a ping.
@@ -50,6 +57,7 @@ func (c sessionClient) status(session string) int {
 	c.t.Helper()
 	resp := c.send(http.MethodPost, session, ping)
 	resp.Body.Close()
+	c.settle()
 	return resp.StatusCode
 }
 
