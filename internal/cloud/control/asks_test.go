@@ -60,6 +60,27 @@ func TestNoAsks(t *testing.T) {
 	}
 }
 
+// question asks for the open questions, of which there must be one, about a port of a host. It
+// returns the id of the question.
+func (s *service) question(t *testing.T, path, host string, port int) (id string) {
+	t.Helper()
+	resp, text := s.do(t, "GET", path, "")
+	var got struct {
+		Questions []struct {
+			ID   json.Number
+			Host string
+			Port int
+		}
+	}
+	if err := json.Unmarshal([]byte(text), &got); err != nil || resp.StatusCode != 200 || len(got.Questions) != 1 {
+		t.Fatalf("got %d %s, want one question", resp.StatusCode, text)
+	}
+	if q := got.Questions[0]; q.Host != host || q.Port != port {
+		t.Fatalf("got %s, want a question about port %d of %s", text, port, host)
+	}
+	return got.Questions[0].ID.String()
+}
+
 // TestAsks checks that a question about a sandbox reaches each client that asks for it,
 // and that the answer holds for the sandbox.
 func TestAsks(t *testing.T) {
@@ -84,21 +105,7 @@ func TestAsks(t *testing.T) {
 			rule, _ := spec.Asks.Allow(t.Context(), network.Target{Host: host, Port: 443}, nil)
 			rules <- rule
 		}()
-		resp, text := s.do(t, "GET", path+"?after="+last, "")
-		var got struct {
-			Questions []struct {
-				ID   json.Number
-				Host string
-				Port int
-			}
-		}
-		if err := json.Unmarshal([]byte(text), &got); err != nil || resp.StatusCode != 200 || len(got.Questions) != 1 {
-			t.Fatalf("got %d %s, want a question", resp.StatusCode, text)
-		}
-		if q := got.Questions[0]; q.Host != host || q.Port != 443 {
-			t.Fatalf("got %s, want a question about port 443 of %s", text, host)
-		}
-		last = got.Questions[0].ID.String()
+		last = s.question(t, path+"?after="+last, host, 443)
 		answer := fmt.Sprintf(`{"id":%s,"allow":%t}`, last, allow)
 		s.must(t, "POST", path, answer, 204)
 		if rule := <-rules; (rule == "") != allow {

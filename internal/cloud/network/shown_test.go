@@ -209,11 +209,10 @@ func TestProxiedConnectionsShowTheirName(t *testing.T) {
 			t.Run(fmt.Sprintf("asking %t/%s/%.25q", asking, tt.to, tt.sent), func(t *testing.T) {
 				t.Parallel()
 				allowed := []string{"public.test", "api.public.test", "listed.test", "rebound.test"}
-				var yes []string
+				yes := []string{"listed.test:22"}
 				for _, name := range allowed {
 					yes = append(yes, name+":80", name+":443")
 				}
-				yes = append(yes, "listed.test:22")
 				rules, err := ParseRules(true, append(slices.Clone(allowed), "203.0.113.77"), []string{allTraffic})
 				if asking {
 					rules, err = mustRules(t, true, "203.0.113.77", allTraffic).WithAsking()
