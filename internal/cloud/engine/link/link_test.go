@@ -244,6 +244,9 @@ func TestStandstill(t *testing.T) {
 	s.lasting = nil
 	must.Do(t, s.Thaw(t.Context()))
 	s.did(t, "go on")
+	if s.In.IsShut() || s.Stopped() || s.Out.Grant().Context.Err() != nil {
+		t.Error("it does not go on after a thaw")
+	}
 	must.Do(t, s.Freeze(t.Context()))
 	s.did(t, "stop", "cut out")
 }
