@@ -66,10 +66,10 @@ release: ## build e2bctl for Linux, macOS and Windows to .tmp/release, each with
 	done
 
 .PHONY: check
-check: format vet lint checkgenerate test ## everything: format, vet, lint, generated code fresh, tests
+check: format words vet lint checkgenerate test ## everything: format, English, vet, lint, generated code fresh, tests
 
 .PHONY: short
-short: format build ## what an edit needs, in under a minute: format, vet for this system, tests that need no sandbox
+short: format words build ## what an edit needs, in under a minute: format, English, vet for this system, tests that need no sandbox
 	go vet ./...
 	@$(PREPARED); go test -short -vet=off -timeout=5m $(TESTFLAGS) $(SHORT)
 
@@ -93,10 +93,13 @@ $(BIN)/lint:
 	@mkdir -p $(BIN)
 	cd internal/tools && go build -trimpath -buildvcs=false -o ../../$@ ./lint
 
+.PHONY: words
+words: ## look for stilted English in comments and pages, committed or not
+	@! git grep --untracked -nE '(//|#|""").*($(STILTED))' -- '*.go' '*.py' ':!internal/gen' || { echo "say it in plain English: reports whether, no longer, available, a number of, a noun in place of what and of which" >&2; exit 1; }
+	@! git grep --untracked -nE '$(STILTED_PAGES)' -- '*.md' || { echo "say it in plain English: reports whether, no longer, available, a number of" >&2; exit 1; }
+
 .PHONY: lint
-lint: $(BIN)/lint ## run the linters of internal/tools/lint, go vet's among them, and look for stilted English in comments and pages
-	@! git grep -nE '(//|#|""").*($(STILTED))' -- '*.go' '*.py' ':!internal/gen' || { echo "say it in plain English: reports whether, no longer, available, a number of, a noun in place of what and of which" >&2; exit 1; }
-	@! git grep -nE '$(STILTED_PAGES)' -- '*.md' || { echo "say it in plain English: reports whether, no longer, available, a number of" >&2; exit 1; }
+lint: words $(BIN)/lint ## run the linters of internal/tools/lint, go vet's among them, and look for stilted English
 	go vet -vettool=$(BIN)/lint -every-package ./...
 	cd internal/tools && go vet -vettool=../../$(BIN)/lint -every-package ./... && go test -count=1 -vet=off ./lint
 

@@ -60,8 +60,8 @@ func TestNoAsks(t *testing.T) {
 	}
 }
 
-// question asks for the open questions, of which there must be one, about a port of a host. It
-// returns the id of the question.
+// question asks for the open questions, fails unless there is exactly one and it is about this
+// host and port, and returns its id.
 func (s *service) question(t *testing.T, path, host string, port int) (id string) {
 	t.Helper()
 	resp, text := s.do(t, "GET", path, "")
