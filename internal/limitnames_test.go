@@ -17,7 +17,7 @@ var otherLimits = regexp.MustCompile(`Limit$|Quota|Ceiling|AtMost|Maximum|(Mem|K
 // sizes are the names of quantities counted in bytes.
 var sizes = regexp.MustCompile(`^(Max|Min)?(Memory|Disk)(Used|Total|Cache|Free)?$|^Size$`)
 
-// TestLimitNames holds the exported API to the rule of README.md: a limit is MaxX, a time is
+// TestLimitNames holds the exported API to the rule of GLOSSARY.md: a limit is MaxX, a time is
 // Timeout or XTimeout, and bytes are an int64 named XBytes.
 func TestLimitNames(t *testing.T) {
 	t.Parallel()
