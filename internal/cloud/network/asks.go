@@ -178,7 +178,8 @@ func (a *Asks) openLocked() []*asked {
 }
 
 // Open returns the open questions that follow the question with the id after. A program that calls
-// Open thereby confirms that it has received all earlier questions. If there are no later
+// Open thereby confirms that it has received all earlier questions. The returned questions count as
+// received only at the next call, because the program may just have gone. If there are no later
 // questions, Open waits for one, or until ctx ends.
 func (a *Asks) Open(ctx context.Context, after int64) []Question {
 	for {
