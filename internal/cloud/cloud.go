@@ -68,12 +68,13 @@ type Options struct {
 	VolumeSize   int64             // maximum bytes of each new volume, which then has its own file system; 0: no bound
 	Rate         control.RateLimit // limit for requests with the same API key
 	Policy       network.Policy    // restricts the addresses that all sandboxes can reach
-	ProxyNames   bool              // see network.Dialer
+	ProxyNames   bool              // passes names to the machine's proxy unchanged, as in network.Dialer
 	Images       ImageSources      // sources of container images besides registries
 	Roots        *x509.CertPool    // trusted roots for the certificates of hosts with header rules; nil: the machine's roots
 	Logger       *slog.Logger      // nil: no log
-	// Ask decides whether a sandbox may reach a port of a host that its rules allow without naming it; nil:
-	// it may. It is not called for a sandbox whose own rules have somebody asked.
+	// Ask decides whether a sandbox may reach a port of a host that the sandbox's rules allow
+	// without naming it. If Ask is nil, the sandbox may reach the port. Ask is not called for a
+	// sandbox whose own rules require questions.
 	Ask func(ctx context.Context, id, host string, port int) bool
 }
 
@@ -87,7 +88,7 @@ type Cloud struct {
 	store     *store.Store
 	volumes   *volumes.Registry
 	mounts    *mounts.Set
-	dist      *mounts.Set // the Pyodide distribution, mounted in sandboxes where pip runs
+	dist      *mounts.Set // the Pyodide distribution, mounted in sandboxes that run pip for engine.Wasm
 	secrets   *secrets.Registry
 	telemetry *telemetry.Registry
 	builds    *builds.Builder
@@ -104,7 +105,7 @@ type Cloud struct {
 	faults    faults
 	handlers  handlers
 	serving   sync.WaitGroup
-	keeper    io.Closer       // removes the directory of the instance; nil: removeInstance removes it
+	keeper    io.Closer       // removes the directory of the instance; nil: removeInstance removes the directory
 	life      context.Context //nolint:containedctx // for background work, until Close
 	endLife   context.CancelFunc
 	renewing  sync.WaitGroup

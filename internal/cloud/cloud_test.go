@@ -45,8 +45,8 @@ type fakeRoom struct {
 	mu      sync.Mutex
 	boxes   map[string]*fakeSandbox
 	closed  bool
-	refuses error // NewSandbox's error
-	forgets error // its error for one with memory
+	refuses error // error of NewSandbox
+	forgets error // error of NewSandbox for a sandbox with memory
 	lacks   engine.Promises
 }
 
@@ -101,8 +101,8 @@ type fakeSandbox struct {
 	gone    chan struct{}
 	err     error
 	fails   struct{ hold, memory, save, thaw error }
-	saved   []string     // directories of saved files, one after the other
-	asked   atomic.Int32 // requests to envd, except for its health
+	saved   []string     // directories of saved files, in the order in which they were saved
+	asked   atomic.Int32 // number of requests to envd, without requests for its health
 }
 
 func (s *fakeSandbox) Done() <-chan struct{} { return s.gone }
@@ -134,7 +134,7 @@ func (s *fakeSandbox) Usage() (engine.Usage, bool) {
 	return engine.Usage{Memory: 1 << 20, DiskTotal: 1 << 30}, s.ended() == nil
 }
 
-// ended returns the reason for its end, and nil before that.
+// ended returns the reason for the end of the sandbox. It returns nil while the sandbox runs.
 func (s *fakeSandbox) ended() error {
 	select {
 	case <-s.gone:
@@ -165,7 +165,7 @@ func (s *fakeSandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "tcp", s.daemon.Listener.Addr().String())
 }
 
-// opens returns an opener for an existing engine.
+// opens returns an opener that returns an existing engine.
 func opens(e engine.Engine) opener {
 	return func(context.Context, *Cloud, string) (engine.Engine, error) { return e, nil }
 }
@@ -265,8 +265,7 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// TestErrorsOfPorts checks that the supervisor's errors about a port keep their
-// meaning for the client.
+// TestErrorsOfPorts checks that clients can distinguish the supervisor's errors about a port.
 func TestErrorsOfPorts(t *testing.T) {
 	t.Parallel()
 	for from, to := range map[error]error{engine.ErrPortClosed: edge.ErrPortClosed, engine.ErrGone: edge.ErrGone, engine.ErrTooMany: edge.ErrTooMany} {

@@ -21,12 +21,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
-// limitVariable, when set, makes TestIdleConnections act as a server that may open
-// this number of files.
+// limitVariable makes TestIdleConnections serve with this maximum number of open files.
 const limitVariable = "E2BCTL_TEST_OPEN_FILES"
 
-// serveWithFewFiles is the server side of TestIdleConnections, in a process of its
-// own.
+// serveWithFewFiles runs the server of TestIdleConnections, in a separate process.
 func serveWithFewFiles(t *testing.T, text string) {
 	t.Helper()
 	limit, err := strconv.ParseUint(text, 10, 64)
@@ -56,8 +54,8 @@ func (w flushing) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// TestIdleConnections checks that the server answers others, and that connections
-// in use stay open, for any number of idle connections of a client without a key.
+// TestIdleConnections checks that the server answers other clients, and that connections in use
+// stay open, for any number of idle connections of a client without a key.
 func TestIdleConnections(t *testing.T) {
 	if text := os.Getenv(limitVariable); text != "" {
 		serveWithFewFiles(t, text)

@@ -47,7 +47,7 @@ type lazyEngine struct {
 	mu     sync.Mutex // also held while the engine is opened
 	engine engine.Engine
 	deaths engine.Deaths
-	failed error // set if the engine ended too often
+	failed error // why the engine is no longer opened again: it ended too often; nil: it may be opened
 	closed bool
 }
 

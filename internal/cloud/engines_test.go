@@ -16,10 +16,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// twoEngines are a room and a second engine, which a machine may lack.
+// twoEngines contains a room and a second engine, docker, which the machine may lack.
 type twoEngines struct {
 	room, docker *fakeRoom
-	missing      error // of docker
+	missing      error // error of opening docker
 	opened       atomic.Int32
 }
 
@@ -60,7 +60,8 @@ func (e *twoEngines) by(id string) engine.Name {
 	return ""
 }
 
-// TestEngines checks that each template runs on its engine, and others on the cloud's.
+// TestEngines checks that each sandbox runs on the engine of its template, or else on the cloud's
+// engine.
 func TestEngines(t *testing.T) {
 	t.Parallel()
 	for _, own := range []engine.Name{engine.Room, engine.Docker} {
@@ -96,7 +97,7 @@ func TestEngines(t *testing.T) {
 	}
 }
 
-// Only a room shows sandboxes the Python of this machine.
+// TestConfigOfEngines checks that only sandboxes in a room have the Python of this machine.
 func TestConfigOfEngines(t *testing.T) {
 	t.Parallel()
 	e := newTwoEngines()
@@ -114,8 +115,9 @@ func TestConfigOfEngines(t *testing.T) {
 	}
 }
 
-// TestEngineIsMissing checks that a missing engine is named with the reason, is not
-// replaced, and is tried again, and that an ended one is opened again.
+// TestEngineIsMissing checks that the error for a missing engine names it with the reason, and that
+// no other engine replaces it. The next request tries again, and an engine that has ended is opened
+// again.
 func TestEngineIsMissing(t *testing.T) {
 	t.Parallel()
 	e := newTwoEngines()
@@ -160,8 +162,8 @@ type farRoom struct{ *keepingRoom }
 
 func (farRoom) Architecture() string { return "s390x" }
 
-// TestFeaturesArchitecture checks that clients are told the architecture of the cloud's
-// own engine, also on another machine.
+// TestFeaturesArchitecture checks that clients receive the architecture of the cloud's own engine,
+// even if it runs on another machine.
 func TestFeaturesArchitecture(t *testing.T) {
 	t.Parallel()
 	far := farRoom{&keepingRoom{fakeRoom: newTwoEngines().docker}}
@@ -181,7 +183,8 @@ func TestFeaturesArchitecture(t *testing.T) {
 	}
 }
 
-// A sandbox of the cloud's own engine stays with it when a later cloud has another one.
+// TestEngineOfPaused checks that a sandbox keeps its engine, even if a later cloud has another
+// engine of its own.
 func TestEngineOfPaused(t *testing.T) {
 	t.Parallel()
 	e, state := newTwoEngines(), t.TempDir()
@@ -195,7 +198,7 @@ func TestEngineOfPaused(t *testing.T) {
 	}
 }
 
-// A snapshot has the engine of its sandbox.
+// TestEngineOfSnapshot checks that a snapshot has the engine of its sandbox.
 func TestEngineOfSnapshot(t *testing.T) {
 	t.Parallel()
 	e := newTwoEngines()

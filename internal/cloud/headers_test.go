@@ -9,8 +9,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// TestHeaderRules checks that a sandbox with rules for headers, and no other, gets an
-// authority of its own; if it cannot have one, the rules are refused by name.
+// TestHeaderRules checks that only a sandbox with header rules gets an authority. If it cannot have
+// one, the rules are refused by name.
 func TestHeaderRules(t *testing.T) {
 	t.Parallel()
 	c, fake := startFake(t, Options{})

@@ -18,8 +18,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestHostMounts checks that a sandbox gets directories of the host only if the person who
-// started the cloud allowed it, and that this is checked again at a resume.
+// TestHostMounts checks that a sandbox gets only directories of the host that the person who
+// started the cloud allowed, and that this is checked again at a resume.
 func TestHostMounts(t *testing.T) {
 	t.Parallel()
 	top, state := t.TempDir(), t.TempDir()

@@ -24,7 +24,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// imageCloud is a cloud with sandboxes of images.
+// imageCloud is a cloud whose sandboxes have images.
 type imageCloud struct {
 	*Cloud
 	ids   uint32
@@ -151,7 +151,7 @@ func TestImageCommands(t *testing.T) {
 	c.testUsers(t, r, base)
 }
 
-// testUsers tries the ways in which an image names the user of its programs.
+// testUsers checks sandboxes with each form in which an image can name the user of its programs.
 func (c *imageCloud) testUsers(t *testing.T, r *reachable, base string) {
 	t.Helper()
 	identify := envdclient.Shell("echo $(id -u):$(id -g):$(id -G) $HOME")
@@ -193,9 +193,8 @@ func (c *imageCloud) testUsers(t *testing.T, r *reachable, base string) {
 	}
 }
 
-// TestImageWithoutShell checks that programs of an image without a shell run, also for a
-// command line that only names one, and that other command lines report that the shell is
-// missing.
+// TestImageWithoutShell checks an image without a shell. Programs run, even if a command line only
+// names one. Other command lines report that the shell is missing.
 func TestImageWithoutShell(t *testing.T) {
 	t.Parallel()
 	c := startImages(t)

@@ -165,7 +165,7 @@ func (c *Cloud) sharing() layers.Sharing {
 	return sharing{c}
 }
 
-// sharing implements layers.Sharing with the cloud's current engine.
+// sharing implements layers.Sharing with the current engine of the cloud.
 type sharing struct{ cloud *Cloud }
 
 func (s sharing) Merge(ctx context.Context, dirs []string, to string) error {

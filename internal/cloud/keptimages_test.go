@@ -18,12 +18,12 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// keepingRoom is an engine that keeps images itself.
+// keepingRoom is an engine that stores images itself.
 type keepingRoom struct {
 	*fakeRoom
 	mu    sync.Mutex
 	has   map[string]bool
-	fails error // of Load
+	fails error // error of Load
 }
 
 func (k *keepingRoom) Architecture() string { return runtime.GOARCH }
@@ -59,8 +59,8 @@ func (k *keepingRoom) digests() []string {
 	return slices.Collect(maps.Keys(k.has))
 }
 
-// TestKeptImages checks that an engine keeps an image for as long as it is in use, and that
-// images known only to a killed server are removed.
+// TestKeptImages checks that an engine keeps an image as long as it is in use, and that images are
+// removed that only a killed server used.
 func TestKeptImages(t *testing.T) {
 	t.Parallel()
 	state, has := t.TempDir(), map[string]bool{"sha256:lost": true}

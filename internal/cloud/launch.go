@@ -416,8 +416,8 @@ func (r *reachable) SetEgress(rules *network.Rules) {
 	r.Sandbox.SetEgress(egress)
 }
 
-// egress returns the network access of a sandbox with these rules. If the cloud has a function that
-// is asked, it decides about the hosts that the rules allow without naming them.
+// egress returns the network access of a sandbox with these rules. If the cloud has the option Ask,
+// the function in Ask decides about hosts that the rules allow without naming them.
 func (c *Cloud) egress(id string, rules *network.Rules, denials *network.Denials, asks *network.Asks) *network.Egress {
 	e := &network.Egress{Dialer: c.dialer, Rules: rules, Denials: denials, Asks: asks, Peers: c.peers.paths}
 	if ask := c.options.Ask; ask != nil && !rules.Asks() {
@@ -427,8 +427,8 @@ func (c *Cloud) egress(id string, rules *network.Rules, denials *network.Denials
 	return e
 }
 
-// orAbsent replaces the error of a search that found no Python: a machine without a Python can
-// still run commands.
+// orAbsent replaces the error of a search that found no Python by an absent Python. A machine
+// without a Python can still run commands.
 func orAbsent(env *pyenv.Env, err error) (*pyenv.Env, error) {
 	if errors.Is(err, pyenv.ErrNoPython) {
 		return &pyenv.Env{Level: pyenv.Absent, Note: err.Error()}, nil

@@ -27,9 +27,9 @@ func connections() (int, error) {
 	return int(min(files/clientShare, maxConnections)), nil
 }
 
-// limitsOf returns the limits of each sandbox. With the engines on this machine, they do not
-// exceed the limits of the container in which this process runs. Containers of Docker are not
-// inside that container.
+// limitsOf returns the limits of each sandbox. If the sandboxes run on this machine, their limits
+// do not exceed the limits of the container in which this process runs. Containers of Docker do not
+// run inside that container.
 func limitsOf(ctx context.Context, o Options) (engine.Limits, error) {
 	if o.Engine == engine.Docker {
 		return o.Limits.WithDefaults(), nil

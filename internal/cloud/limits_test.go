@@ -10,8 +10,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// TestTooSmallLimits checks that a client that creates a sandbox learns that nothing can start
-// within the limits, as an error of the request and not of the server.
+// TestTooSmallLimits checks the error for a client that creates a sandbox if nothing can start
+// within the limits: it is an error of the request, and not of the server.
 func TestTooSmallLimits(t *testing.T) {
 	t.Parallel()
 	e := newTwoEngines()
@@ -22,7 +22,7 @@ func TestTooSmallLimits(t *testing.T) {
 	}
 }
 
-// TestNoDiskLimit checks that no limit of the disk is shown if an engine does not enforce one.
+// TestNoDiskLimit checks that no disk limit is reported if the engine does not enforce one.
 func TestNoDiskLimit(t *testing.T) {
 	t.Parallel()
 	e := newTwoEngines()

@@ -17,8 +17,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestMemoryOfSnapshot checks that a snapshot saves the memory and then the files, each to a
-// directory of its own, and that a sandbox made from it begins with both.
+// TestMemoryOfSnapshot checks that a snapshot saves first the memory and then the files, to
+// different directories, and that a sandbox made from it begins with both.
 func TestMemoryOfSnapshot(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
@@ -50,8 +50,8 @@ func TestMemoryOfSnapshot(t *testing.T) {
 	}
 }
 
-// TestStartCommandWithMemory checks that the commands of a template are not started in a
-// sandbox with memory: they run already.
+// TestStartCommandWithMemory checks that the commands of a template are not started in a sandbox
+// with memory, because they already run there.
 func TestStartCommandWithMemory(t *testing.T) {
 	t.Parallel()
 	c, fake := startFake(t, Options{})
@@ -71,14 +71,14 @@ func TestStartCommandWithMemory(t *testing.T) {
 	}
 }
 
-// TestMemoryAfterRestart checks that a sandbox that was paused with its memory continues after
-// a restart, also by a request, and that a memory that cannot be restored is refused with a
-// remedy, which works.
+// TestMemoryAfterRestart checks that a sandbox that was paused with its memory continues after a
+// restart, by a call or by a request. If the memory cannot be restored, the resume is refused with
+// a remedy that works.
 func TestMemoryAfterRestart(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		set    func(fake *fakeRoom)
-		reason string // "": it continues
+		reason string // reason for the refusal; "": the sandbox continues
 	}{
 		"the same machine":       {func(*fakeRoom) {}, ""},
 		"another machine":        {func(fake *fakeRoom) { fake.forgets = fmt.Errorf("%w: another processor", engine.ErrOtherMachine) }, "its memory cannot be restored here: another processor"},

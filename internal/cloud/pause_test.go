@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestWake checks that a request resumes a paused sandbox if that was requested and
-// there is room, and that the registry's error arrives as the answer of the edge.
+// TestWake checks that a request resumes a paused sandbox if the sandbox was created with
+// AutoResume and there is room. The edge must receive the registry's error as one of its own.
 func TestWake(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -57,8 +57,8 @@ func pauseWith(body string) func(*testing.T, *Cloud, string) {
 	}
 }
 
-// TestReportOfPauses checks that a cloud's report about pauses says whether their
-// files outlast it.
+// TestReportOfPauses checks that the report of a cloud contains whether the files of pauses outlast
+// the cloud.
 func TestReportOfPauses(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[string]string{

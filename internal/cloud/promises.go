@@ -9,8 +9,8 @@ import (
 )
 
 // check returns an error if an engine does not promise a feature. It must be called before the
-// feature is used. The error is a [*lifecycle.RefusedError], whose text names the feature as
-// what, a name that clients know.
+// feature is used. The error is a [*lifecycle.RefusedError]. Its text calls the feature by the
+// parameter what, a name that clients know.
 func check(by engine.Report, f engine.Feature, what string) error {
 	why := by.Promises[f]
 	if why == "" {

@@ -32,8 +32,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// tarLayer returns a layer of an image with the files below a directory, if any, and more
-// entries.
+// tarLayer returns a layer of an image. It contains files below dir, unless dir is "", and the
+// entries in more.
 func tarLayer(t *testing.T, dir string, more ...tar.Header) v1.Layer {
 	t.Helper()
 	var b bytes.Buffer
@@ -51,7 +51,7 @@ func tarLayer(t *testing.T, dir string, more ...tar.Header) v1.Layer {
 	return l
 }
 
-// pushImage puts an image into a registry, and returns its name.
+// pushImage pushes an image to a registry, and returns its reference.
 func pushImage(t *testing.T, layers ...v1.Layer) string {
 	t.Helper()
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))

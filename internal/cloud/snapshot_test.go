@@ -14,8 +14,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestSnapshotAfterRestart checks that a snapshot outlives its cloud, and that its
-// files are deleted with it.
+// TestSnapshotAfterRestart checks that a snapshot outlives its cloud, and that deleting the
+// snapshot removes its files.
 func TestSnapshotAfterRestart(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
@@ -58,15 +58,15 @@ func TestSnapshotAfterRestart(t *testing.T) {
 	}
 }
 
-// TestSnapshotFails checks that a sandbox that cannot be held or saved runs on,
-// and that one that cannot run on ends.
+// TestSnapshotFails checks that a sandbox that cannot be stopped or saved continues to run, and
+// that a sandbox that cannot continue ends.
 func TestSnapshotFails(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("it is broken")
 	for name, tt := range map[string]struct {
 		set  func(sb *fakeSandbox)
-		want int // status of the snapshot
-		then int // status of GET
+		want int // status of the answer to the snapshot
+		then int // status of the answer to GET afterwards
 	}{
 		"hold":          {func(sb *fakeSandbox) { sb.fails.hold = broken }, http.StatusInternalServerError, http.StatusOK},
 		"memory":        {func(sb *fakeSandbox) { sb.fails.memory = broken }, http.StatusInternalServerError, http.StatusOK},

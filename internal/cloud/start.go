@@ -48,7 +48,7 @@ type starting struct {
 	*Cloud
 
 	openers   map[engine.Name]opener
-	dir       string // of the instance
+	dir       string // directory of the instance
 	authority *tlsdoor.Authority
 	listener  net.Listener
 	undo      []func() error // undoes the completed steps, from the last to the first

@@ -14,7 +14,7 @@ func TestUntilReady(t *testing.T) {
 	t.Parallel()
 	never := errors.New("not ready")
 	for name, tt := range map[string]struct {
-		fails int // number of failing checks at first
+		fails int // number of checks that fail before the first one that succeeds
 		dies  time.Duration
 		ready bool
 		least time.Duration

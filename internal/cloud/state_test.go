@@ -14,8 +14,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestState checks that a cloud with the state directory of an earlier one has its key,
-// and that only one cloud has it at a time.
+// TestState checks that a cloud with the state directory of an earlier cloud has the same key, and
+// that only one cloud at a time can have the directory.
 func TestState(t *testing.T) {
 	t.Parallel()
 	state := filepath.Join(t.TempDir(), "state")
@@ -42,8 +42,8 @@ func TestState(t *testing.T) {
 	}
 }
 
-// TestRestart checks that a sandbox that is paused at the end of its lifetime is there
-// after the end of its cloud, with its files and its token.
+// TestRestart checks that a sandbox that was paused at the end of its lifetime still exists after a
+// restart of its cloud, with its files and its token.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()

@@ -20,8 +20,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// secure returns a client that trusts the cloud's certificates by its bundle and finds
-// every name at the cloud.
+// secure returns a client that trusts the cloud's certificates by the bundle, and that connects to
+// the cloud for every name.
 func secure(t *testing.T, c *Cloud) *http.Client {
 	t.Helper()
 	bundle, err := os.ReadFile(c.Trust().Bundle)
@@ -53,8 +53,8 @@ func ask(t *testing.T, client *http.Client, method, url, key, body string) (int,
 	return res.StatusCode, string(text)
 }
 
-// TestDomainIsEnough checks that a client that knows only the domain finds the API,
-// and the sandbox by the domain in its answer.
+// TestDomainIsEnough checks that a client that knows only the domain can reach the API, and the
+// sandbox by the domain in the API's answer.
 func TestDomainIsEnough(t *testing.T) {
 	t.Parallel()
 	for _, domain := range []string{"", "e2b.localhost", "cloud.test"} {
@@ -93,8 +93,8 @@ func TestBothLoopbackAddresses(t *testing.T) {
 	_ = other.Close()
 }
 
-// TestPortTakenOnTheOtherAddress checks that a port that another user has on ::1 is
-// not used: clients of localhost would send their keys there.
+// TestPortTakenOnTheOtherAddress checks that the cloud does not use a port on which another program
+// listens on ::1, because clients of localhost would send their keys there.
 func TestPortTakenOnTheOtherAddress(t *testing.T) {
 	t.Parallel()
 	taken, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "[::1]:0")

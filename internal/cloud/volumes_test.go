@@ -28,8 +28,8 @@ func createVolume(t *testing.T, c *Cloud, name string) string {
 	return v.VolumeID
 }
 
-// TestVolumes checks that a sandbox begins with the directories of its volumes, and that
-// these cannot be deleted as long as it runs or can be resumed, also after a restart.
+// TestVolumes checks that a sandbox begins with the directories of its volumes. The volumes cannot
+// be deleted as long as the sandbox runs or can be resumed, even after a restart.
 func TestVolumes(t *testing.T) {
 	t.Parallel()
 	state := t.TempDir()
@@ -72,7 +72,7 @@ func TestVolumes(t *testing.T) {
 	}
 }
 
-// withoutVolumes is an engine whose sandboxes cannot have any.
+// withoutVolumes is an engine that does not support volumes.
 type withoutVolumes struct{ *fakeRoom }
 
 func (r withoutVolumes) NewSandbox(ctx context.Context, o engine.SandboxOptions) (engine.Sandbox, error) {

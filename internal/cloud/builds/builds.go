@@ -76,9 +76,9 @@ type Sandbox interface {
 // Options configure a [Builder].
 type Options struct {
 	Store     *store.Store
-	Templates *templates.Registry // from Store
-	Layers    *layers.Set         // from Store
-	Cache     *Cache              // from Store
+	Templates *templates.Registry // the templates in Store
+	Layers    *layers.Set         // the layers in Store
+	Cache     *Cache              // the cached steps in Store
 	// KeptImages returns the kept container images. Dropping them makes room for builds. nil:
 	// there are none.
 	KeptImages func() []layers.Use
@@ -87,10 +87,10 @@ type Options struct {
 	Launch func(ctx context.Context, spec lifecycle.Spec) (Sandbox, error)
 	// Engine runs builds that do not name an engine, directly or through their template.
 	Engine engine.Name
-	// Target returns the properties of an engine for builds. nil: every engine has the zero
-	// Target. It returns an error if this cloud does not have the engine.
+	// Target returns the properties of an engine for builds. It returns an error if this cloud does
+	// not have the engine. If Target is nil, every engine has the zero Target.
 	Target func(ctx context.Context, name engine.Name) (Target, error)
-	Limits string // limits of sandboxes, for the log
+	Limits string // description of the limits of a sandbox, for the log of a build
 	Path   string // PATH of processes
 	Cap    int64  // maximum bytes of layers, cached steps and archives; 0: DefaultCap
 	Logger *slog.Logger
@@ -98,8 +98,8 @@ type Options struct {
 
 // Target describes an engine for builds.
 type Target struct {
-	// Machine names everything except the steps that layers depend on. Layers of another
-	// machine are not used.
+	// Machine identifies everything that layers depend on, except the steps. The layers of one
+	// Machine are not used on another.
 	Machine string
 	// Base returns a name for the contents of the built-in templates; nil: they never change.
 	Base    func(ctx context.Context) (string, error)
@@ -125,7 +125,7 @@ type Builder struct {
 
 	mu     sync.Mutex
 	jobs   map[string]*job
-	order  []*job // the same jobs, oldest first
+	order  []*job // the values of jobs, oldest first
 	closed bool
 }
 
@@ -134,7 +134,7 @@ type Builder struct {
 type job struct {
 	template, id string
 	tags         []string
-	archives     []string // hashes of the archives from which its steps copy
+	archives     []string // hashes of the archives from which the steps of the build copy
 	log          *Log
 	cancel       context.CancelCauseFunc
 	failure      *templates.Failure // nil unless it failed
@@ -346,8 +346,8 @@ type Status struct {
 	Log     func(Select) []templates.Entry
 }
 
-// Status returns the state of a build. For a build that finished before a restart, or long ago,
-// the log has only the last lines of a failed build.
+// Status returns the state of a build. If the build finished before a restart, or so long ago that
+// its log was dropped, only the last lines of a failed build are left in the log.
 func (b *Builder) Status(template, id string) (Status, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

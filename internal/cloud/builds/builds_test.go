@@ -17,7 +17,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// A build runs each step in a sandbox, and is in the cache from then on.
+// TestBuild checks that a build runs each step in a sandbox, and that the results of the steps are
+// then in the cache.
 func TestBuild(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -75,8 +76,8 @@ func TestBuild(t *testing.T) {
 	}
 }
 
-// TestFinalizeIsCached checks that the commands of a template run once for the same steps,
-// unless that is forced, or they failed.
+// TestFinalizeIsCached checks that the commands of a template run only once for the same steps,
+// unless a run is forced or the earlier run failed.
 func TestFinalizeIsCached(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -93,7 +94,7 @@ func TestFinalizeIsCached(t *testing.T) {
 		name   string
 		spec   Spec
 		status templates.Status
-		checks int // number of runs of the ready command by then
+		checks int // total number of runs of the ready command after this build
 		cached bool
 	}{
 		{"first", spec, templates.Ready, 1, false},
@@ -132,8 +133,8 @@ func TestFinalizeIsCached(t *testing.T) {
 	}
 }
 
-// TestStartCommandThatEnds checks that a build that would sleep while its start command serves
-// does not sleep once that has ended.
+// TestStartCommandThatEnds checks a ready command that only sleeps: the build does not wait for it
+// once the start command has ended.
 func TestStartCommandThatEnds(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -225,8 +226,8 @@ func TestMachineFails(t *testing.T) {
 	}
 }
 
-// Builds of one template with the same steps, requested and started at the same time, are
-// all made, and each step runs once.
+// TestSameSteps checks that builds of one template with the same steps, which are requested and
+// started at the same time, are all made, and that each step runs once.
 func TestSameSteps(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -250,7 +251,7 @@ func TestSameSteps(t *testing.T) {
 	}
 }
 
-// TestGivenUp checks that a build is cancelled when a newer one has its tag, and when its
+// TestGivenUp checks that a build is cancelled when a newer build gets its tag, and when its
 // template is deleted.
 func TestGivenUp(t *testing.T) {
 	t.Parallel()
@@ -302,8 +303,8 @@ func TestGivenUp(t *testing.T) {
 	}
 }
 
-// TestManyBuilds checks that a few builds run at once, some more wait, and further ones are
-// refused.
+// TestManyBuilds checks that a few builds run at once, that some more builds wait, and that further
+// builds are refused.
 func TestManyBuilds(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -398,8 +399,8 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// TestFlood checks that the log is bounded for any output of a command, and has the end of the
-// build.
+// TestFlood checks that the log of a build is bounded for any output of a command, and contains the
+// end of the build.
 func TestFlood(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -423,8 +424,8 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// TestFromMemory checks that a build from a snapshot with memory has its files, and starts its
-// own processes, even if it changes nothing.
+// TestFromMemory checks that a build from a snapshot with memory has the snapshot's files, and
+// starts its own processes, even if its steps change nothing.
 func TestFromMemory(t *testing.T) {
 	t.Parallel()
 	for name, steps := range map[string][]Step{"with a step": {{Type: "RUN", Args: []string{"print"}}}, "with variables only": {{Type: "ENV", Args: []string{"A", "b"}}}} {

@@ -36,8 +36,8 @@ func TestCachedStepThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// TestStepAfterACachedOne checks that a step after a cached one begins with its result, also
-// if the step before that ran and has left a sandbox.
+// TestStepAfterACachedOne checks that a step after a cached step begins with the cached result,
+// even if an earlier step ran and has left a sandbox.
 func TestStepAfterACachedOne(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -58,8 +58,8 @@ func TestStepAfterACachedOne(t *testing.T) {
 	}
 }
 
-// TestSandboxOfAnotherUser checks that the sandbox of a step is used by the next one only if
-// that has the same user.
+// TestSandboxOfAnotherUser checks that the next step uses the sandbox of a step only if both have
+// the same user.
 func TestSandboxOfAnotherUser(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -84,7 +84,8 @@ func TestSandboxOfAnotherUser(t *testing.T) {
 	}
 }
 
-// The last line of a command is logged whether or not it ends.
+// TestLastLineWithoutAnEnd checks that the last line of a command is logged even without an end of
+// line.
 func TestLastLineWithoutAnEnd(t *testing.T) {
 	t.Parallel()
 	s := newWorld().serve(t, t.TempDir())

@@ -18,7 +18,7 @@ import (
 )
 
 // TestRequestsSupersedeOnlyWhatWaits checks that a request supersedes only builds that wait for
-// their start: running ones continue, and ready ones stay.
+// their start. Running builds continue, and ready builds stay.
 func TestRequestsSupersedeOnlyWhatWaits(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -57,8 +57,8 @@ func TestRequestsSupersedeOnlyWhatWaits(t *testing.T) {
 	}
 }
 
-// TestGivenUpIsNeverReady checks that a deleted or superseded build does not become ready, even
-// if no step of it notices.
+// TestGivenUpIsNeverReady checks that a deleted or superseded build does not become ready, even if
+// none of its steps notices the cancellation.
 func TestGivenUpIsNeverReady(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -83,8 +83,8 @@ func TestGivenUpIsNeverReady(t *testing.T) {
 	}
 }
 
-// TestRefuse checks that a refused build has failed with the reason, as if its base had, and that
-// it cannot be refused or started again.
+// TestRefuse checks that a refused build has failed in its base step, with the reason. It cannot be
+// refused or started again.
 func TestRefuse(t *testing.T) {
 	t.Parallel()
 	s := newWorld().serve(t, t.TempDir())
@@ -104,8 +104,8 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
-// TestOtherEngineSupersedes checks that the same steps on another engine are another build,
-// which supersedes running ones.
+// TestOtherEngineSupersedes checks that the same steps on another engine count as a different
+// build, which supersedes running builds.
 func TestOtherEngineSupersedes(t *testing.T) {
 	t.Parallel()
 	for second, want := range map[engine.Name]string{engine.Docker: "", engine.Room: errSuperseded.Error()} {
@@ -133,7 +133,8 @@ func TestOtherEngineSupersedes(t *testing.T) {
 	}
 }
 
-// A build is known by its own template only, while the cloud runs and after a restart.
+// TestStatusOfAnotherTemplate checks that the status of a build is found only with its own
+// template, while the cloud runs and after a restart.
 func TestStatusOfAnotherTemplate(t *testing.T) {
 	t.Parallel()
 	w, dir := newWorld(), t.TempDir()
@@ -152,15 +153,15 @@ func TestStatusOfAnotherTemplate(t *testing.T) {
 	}
 }
 
-// TestForgetting checks that finished builds are forgotten, the oldest first, once their number
-// or their logs are too large, and running builds never.
+// TestForgetting checks that finished builds are forgotten, oldest first, once their number or
+// their logs are too large. Running builds are never forgotten.
 func TestForgetting(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name    string
-		sizes   []int // of the logs, oldest first
+		sizes   []int // sizes of the logs, oldest first
 		running []int
-		want    []int // the remaining ones
+		want    []int // builds that remain
 	}{
 		{"logs at the bound", []int{maxLogs / 2, maxLogs / 2}, nil, []int{0, 1}},
 		{"logs beyond it", []int{1, maxLogs / 2, maxLogs / 2}, nil, []int{1, 2}},
@@ -208,8 +209,8 @@ func TestForgetting(t *testing.T) {
 	}
 }
 
-// TestEndedBuildForgetsItsSpec checks that an ended build keeps nothing of its spec, which may
-// have a password.
+// TestEndedBuildForgetsItsSpec checks that an ended build keeps no part of its spec, which may
+// contain a password.
 func TestEndedBuildForgetsItsSpec(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -222,8 +223,8 @@ func TestEndedBuildForgetsItsSpec(t *testing.T) {
 	}
 }
 
-// TestResourcesAreOnlyRecorded checks that a build says that resources are only recorded, if
-// any were requested.
+// TestResourcesAreOnlyRecorded checks that the log of a build reports that resources are only
+// recorded, if the request had any.
 func TestResourcesAreOnlyRecorded(t *testing.T) {
 	t.Parallel()
 	for asked, want := range map[[2]int]bool{{0, 0}: false, {2, 0}: true, {0, 512}: true, {2, 512}: true} {
@@ -239,7 +240,7 @@ func TestResourcesAreOnlyRecorded(t *testing.T) {
 }
 
 // TestStagesHaveSandboxesOfTheirOwn checks that each chain of a build begins with its own base,
-// also if the last step of the one before changed nothing.
+// even if the last step of the previous chain changed nothing.
 func TestStagesHaveSandboxesOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	for name, step := range map[string]Step{"a step that changes nothing": {Type: "WORKDIR", Args: []string{"/there"}}, "one that does": {Type: "WORKDIR", Args: []string{"/new"}}} {
@@ -259,8 +260,8 @@ func TestStagesHaveSandboxesOfTheirOwn(t *testing.T) {
 	}
 }
 
-// TestCachedStepsAreTheSame checks that the cache distinguishes steps by everything that they
-// depend on, and keeps each build's own properties.
+// TestCachedStepsAreTheSame checks that the cache distinguishes steps by all their dependencies,
+// and that each build keeps its own properties.
 func TestCachedStepsAreTheSame(t *testing.T) {
 	t.Parallel()
 	one, two := strings.Repeat("1", 64), strings.Repeat("2", 64)
@@ -324,8 +325,8 @@ func TestCachedStepKeepsTheBuildsOwn(t *testing.T) {
 	}
 }
 
-// TestLaunchFailsOnLayers checks that a sandbox that does not start keeps no layer, also if its
-// base has some.
+// TestLaunchFailsOnLayers checks that a sandbox that does not start holds no layer, even if its
+// base has layers.
 func TestLaunchFailsOnLayers(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -339,8 +340,8 @@ func TestLaunchFailsOnLayers(t *testing.T) {
 	} // the rest is checked after each test
 }
 
-// TestWhereCommandsRun checks that RUN runs as the template's user and in its directory, or as
-// the user that it names.
+// TestWhereCommandsRun checks that RUN uses the user and the directory of the template, or the user
+// that the step names.
 func TestWhereCommandsRun(t *testing.T) {
 	t.Parallel()
 	root, alice := Step{Type: "USER", Args: []string{"root"}}, Step{Type: "USER", Args: []string{"alice"}}
@@ -381,8 +382,8 @@ func TestVariablesAreBounded(t *testing.T) {
 	}
 }
 
-// TestLogBounds checks that output is bounded by lines and by bytes, with one note about it,
-// and that the build's own lines are not.
+// TestLogBounds checks that output is bounded in lines and in bytes, with one note in the log. The
+// build's own lines are not bounded in number.
 func TestLogBounds(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ size, lines int }{"lines": {1, maxLines}, "bytes": {maxLine, maxBytes / maxLine}} {
@@ -403,7 +404,8 @@ func TestLogBounds(t *testing.T) {
 	}
 }
 
-// TestLinesAreBounded checks that each line of a log is, the build's own as well.
+// TestLinesAreBounded checks that the length of each line of a log is bounded, including the
+// build's own lines.
 func TestLinesAreBounded(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int]int{maxLine: maxLine, maxLine + 1: maxLine + len("…")} {

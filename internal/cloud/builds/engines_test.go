@@ -15,8 +15,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestEngines checks that a template has the requested engine, or its base's, or the cloud's,
-// and that steps cached for one engine are not used for another.
+// TestEngines checks that a template has the requested engine, or the engine of its base, or the
+// engine of the cloud. Steps that were cached for one engine are not used for another.
 func TestEngines(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -59,8 +59,8 @@ func TestEngines(t *testing.T) {
 	}
 }
 
-// TestChosenUser checks an engine whose sandboxes have one user, which the template chooses:
-// each command runs in a sandbox of its own user, and every other step in a sandbox of root.
+// TestChosenUser checks an engine whose sandboxes have one user, which the template chooses. Each
+// command runs in a sandbox of its own user, and every other step in a sandbox of root.
 func TestChosenUser(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -109,8 +109,8 @@ func TestEngineRefuses(t *testing.T) {
 	}
 }
 
-// TestEngineThatIsMissing checks that a build whose engine is missing, or has no images, fails with
-// the reason, also if the engine was there when the build was requested.
+// TestEngineThatIsMissing checks that a build fails with the reason if its engine is missing or has
+// no images, even if the engine was available when the build was requested.
 func TestEngineThatIsMissing(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

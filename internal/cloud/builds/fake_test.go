@@ -32,19 +32,19 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// world is the world of fake sandboxes.
+// world contains the fake sandboxes, and records their use.
 type world struct {
 	processconnect.UnimplementedProcessHandler
 	mu      sync.Mutex
-	ran     []string      // lines, in the order in which they began
-	running int           // sandboxes now
-	most    int           // sandboxes at once
-	block   chan struct{} // the line "block" waits for it
+	ran     []string      // lines that sandboxes ran, in the order in which the lines began
+	running int           // number of sandboxes that run now
+	most    int           // maximum number of sandboxes that ran at once
+	block   chan struct{} // closed to end the line "block"
 	blocked chan string   // receives the ids of sandboxes that begin to wait
 	fails   struct{ launch, save error }
-	size    int      // bytes of a checkpoint
-	begun   []string // the images with which sandboxes began; "": a built-in template
-	saved   int      // checkpoints
+	size    int      // number of bytes of each checkpoint
+	begun   []string // images with which sandboxes began; "": a built-in template
+	saved   int      // number of checkpoints
 }
 
 func newWorld() *world {
@@ -80,8 +80,8 @@ func (w *world) launch(_ context.Context, spec lifecycle.Spec) (Sandbox, error) 
 	return s, nil
 }
 
-// building answers the routes for builds, and records the requests: an archive that one sandbox
-// packs names that sandbox's image.
+// building answers the routes for builds, and records the requests. An archive that a sandbox packs
+// contains the name of the sandbox's image.
 func (s *fakeSandbox) building(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	did := strings.TrimPrefix(r.URL.Path, "/local/")
@@ -140,7 +140,7 @@ func (s *fakeSandbox) Err() error {
 	}
 }
 
-// end makes the sandbox die.
+// end ends the sandbox as if it had died.
 func (s *fakeSandbox) end() {
 	s.once.Do(func() {
 		close(s.done)
@@ -157,7 +157,10 @@ func (s *fakeSandbox) Close() error {
 	return nil
 }
 
-// fakeProcesses runs lines: print and its words, part and its words without an end of line, warn and its words to standard error, who (and where), fail, sleep (for good), block, die; all others do nothing.
+// fakeProcesses runs a few commands, and ignores all others. print writes its words as a line, part
+// without an end of line, and warn to standard error. who writes its user and directory. fail
+// fails, refuse is not started, and flood writes much output. sleep never ends, block waits for the
+// test, and die ends the sandbox.
 type fakeProcesses struct {
 	processconnect.UnimplementedProcessHandler
 	world   *world
@@ -245,8 +248,8 @@ func (w *world) serve(t *testing.T, dir string, change ...func(*Options)) *serve
 	return s
 }
 
-// balanced fails the test unless closed builders have left nothing: sandboxes, slots, open
-// archives, and holders of layers that neither a template nor the cache names.
+// balanced fails the test if closed builders have left a sandbox, a slot, an open archive, or a
+// holder of layers that neither a template nor the cache names.
 func (s *server) balanced(t *testing.T, w *world) {
 	t.Helper()
 	if w.running != 0 || len(s.slots) != 0 {
@@ -280,7 +283,7 @@ func (s *server) balanced(t *testing.T, w *world) {
 	}
 }
 
-// kill ends a server: nothing more is written to its store.
+// kill ends a server as if it had been killed: it writes nothing more to its store.
 func (s *server) kill(t *testing.T) {
 	t.Helper()
 	if err := s.store.Close(); err != nil {
@@ -312,7 +315,7 @@ func running(lines ...string) Spec {
 	return spec
 }
 
-// end waits for the end of all builds and returns how one ended.
+// end waits until all builds have ended, and returns the status and the log of one build.
 func (s *server) end(t *testing.T, id ids) (Status, string) {
 	t.Helper()
 	s.work.Wait()
@@ -340,7 +343,7 @@ func (s *server) kept(t *testing.T) int {
 	return len(all)
 }
 
-// fakeImages are images by their references.
+// fakeImages contains images, keyed by reference.
 type fakeImages struct {
 	all    map[string]image.Image
 	layers *layers.Set

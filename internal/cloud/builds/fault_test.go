@@ -9,10 +9,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
-// TestDiskFails makes the disk fail at each change of a build. A failed build has added
-// nothing, neither to its template nor to the layers and files besides those of the cache,
-// and nothing of it runs; the same build works when the disk does, and the next server has
-// it.
+// TestDiskFails makes the disk fail at each change of a build. A failed build adds nothing to its
+// template, adds only cached steps to the layers and files, and leaves nothing running. The same
+// build succeeds when the disk works again, and the next server has its result.
 func TestDiskFails(t *testing.T) {
 	t.Parallel()
 	failed := 0

@@ -16,10 +16,11 @@ import (
 	"github.com/e2bctl/e2bctl/internal/pinned"
 )
 
-// fullVariable makes the test binary run [TestOnSmallDisk], in mount namespace of its own.
+// fullVariable makes the test binary run [TestOnSmallDisk], in its own mount namespace.
 const fullVariable = "E2BCTL_TEST_SMALL_DISK"
 
-// TestFullDisk needs a disk of its own: a mount of a user and mount namespace.
+// TestFullDisk runs [TestOnSmallDisk] in a process with its own small disk, a mount in a user and
+// mount namespace.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestOnSmallDisk$")
@@ -38,8 +39,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestOnSmallDisk is TestFullDisk in a process with a disk for it: a build that does not fit
-// fails, says so, and leaves nothing behind, and one that fits still works.
+// TestOnSmallDisk is the part of TestFullDisk in the process with the small disk. A build that does
+// not fit fails, reports the full disk, and leaves nothing behind. A build that fits still works.
 func TestOnSmallDisk(t *testing.T) {
 	dir := os.Getenv(fullVariable)
 	if dir == "" {

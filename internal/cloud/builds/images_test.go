@@ -14,7 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// withImages starts a builder with these images.
+// withImages starts a builder that has the images in all.
 func (w *world) withImages(t *testing.T, all map[string]image.Image) (*server, *fakeImages) {
 	t.Helper()
 	images := &fakeImages{all: all}
@@ -25,7 +25,7 @@ func (w *world) withImages(t *testing.T, all map[string]image.Image) (*server, *
 	return s, images
 }
 
-// built builds a template and returns it with the log.
+// built builds a template, and returns the build and its log.
 func (s *server) built(t *testing.T, name string, spec Spec) (templates.Build, string) {
 	t.Helper()
 	id := s.request(t, name)
@@ -93,8 +93,9 @@ func TestFromImage(t *testing.T) {
 	}
 }
 
-// TestWhereImagesBegin checks that commands begin where the image says: an image with a user and
-// without a directory begins at the root, as in Docker, and one without a user as E2B's do.
+// TestWhereImagesBegin checks the directory in which commands begin. An image with a user and
+// without a directory begins at the root, as in Docker. An image without a user begins in the same
+// directory as on E2B.
 func TestWhereImagesBegin(t *testing.T) {
 	t.Parallel()
 	for has, want := range map[[2]string]string{{"", ""}: "", {"app", ""}: "/", {"", "/srv"}: "/srv", {"app", "/srv"}: "/srv"} {
@@ -118,8 +119,8 @@ func TestImageWithTooMuchEnvironment(t *testing.T) {
 	}
 }
 
-// TestStepsOfAnotherMachine checks that no step is from the cache on another machine, whatever the
-// build is from.
+// TestStepsOfAnotherMachine checks that no result of another machine's cache is used, whatever the
+// base of the build.
 func TestStepsOfAnotherMachine(t *testing.T) {
 	t.Parallel()
 	for _, from := range []Spec{{FromImage: "python"}, {FromImage: "e2bdev/base"}, {FromTemplate: "parent"}} {
@@ -145,13 +146,13 @@ func TestStepsOfAnotherMachine(t *testing.T) {
 	}
 }
 
-// TestPlacement checks where copied files go, and whose they are.
+// TestPlacement checks the paths and owners of copied files.
 func TestPlacement(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		args  []string
 		stage string
-		want  string // target, owner, mode, user; "": it is refused
+		want  string // target, owner, mode and user; "": the step is refused
 	}{
 		{[]string{"a", "b"}, "", "/work/b app  app"},
 		{[]string{"a", "b/"}, "", "/work/b/ app  app"},
@@ -178,8 +179,8 @@ func TestPlacement(t *testing.T) {
 	}
 }
 
-// TestVariablesOfImages checks that a build takes the variables of an image that processes can
-// have, and names the others in its log.
+// TestVariablesOfImages checks that a build takes the variables of an image that a process can
+// have, and names the other variables in its log.
 func TestVariablesOfImages(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]map[string]string{
@@ -196,7 +197,8 @@ func TestVariablesOfImages(t *testing.T) {
 	}
 }
 
-// Stages are built before the steps that copy from them, and again when they change.
+// TestStages checks that stages are built before the steps that copy from them, and are built again
+// when they change.
 func TestStages(t *testing.T) {
 	t.Parallel()
 	w := newWorld()

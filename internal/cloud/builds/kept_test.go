@@ -16,7 +16,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestWhatIsKeptGoesWithTheCache checks that kept images are dropped with the cache, and
+// TestWhatIsKeptGoesWithTheCache checks that emptying the cache also drops the kept images, and
 // that a step whose record cannot be deleted stays.
 func TestWhatIsKeptGoesWithTheCache(t *testing.T) {
 	t.Parallel()
@@ -62,8 +62,9 @@ func TestDamagedUploads(t *testing.T) {
 	}
 }
 
-// TestChangedBase checks that a build on a built-in template runs again when the template's
-// contents have changed, and one on a template from it only once that was built again.
+// TestChangedBase checks that a build on a built-in template runs again when the contents of that
+// template have changed. A build on another template built from it runs again only after that
+// template was built again.
 func TestChangedBase(t *testing.T) {
 	t.Parallel()
 	made := "1"
@@ -90,8 +91,8 @@ func TestChangedBase(t *testing.T) {
 	}
 }
 
-// TestDirectoryOfTheUser checks that a template whose base has the user's home as its
-// directory has that directory by name.
+// TestDirectoryOfTheUser checks that a build on a template with the directory guest.UserWorkdir
+// gets the path of the user's home.
 func TestDirectoryOfTheUser(t *testing.T) {
 	t.Parallel()
 	for from, want := range map[string]string{guest.UserWorkdir: guest.UserHome, "/srv": "/srv", "": ""} {

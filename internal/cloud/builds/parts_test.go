@@ -169,8 +169,8 @@ func TestUploads(t *testing.T) {
 	}
 }
 
-// TestSpace checks that cached steps and archives make room, the oldest first, and that layers of
-// templates stay.
+// TestSpace checks that cached steps and archives are removed to make room, oldest first, and that
+// the layers of templates stay.
 func TestSpace(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -236,8 +236,8 @@ func TestDamagedCache(t *testing.T) {
 	}
 }
 
-// TestUsersByID checks that ids and groups name users of built-in templates as in Docker, and
-// that unknown ones are refused.
+// TestUsersByID checks that ids and groups name users of built-in templates as in Docker, and that
+// unknown ids and groups are refused.
 func TestUsersByID(t *testing.T) {
 	t.Parallel()
 	for _, oneUser := range []string{"", "there is only one user id"} {

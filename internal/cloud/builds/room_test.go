@@ -11,8 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestUseKeeps checks that recently used steps and archives stay longest, and that
-// reading is use.
+// TestUseKeeps checks that recently used steps and archives stay longest, and that reading a result
+// counts as use.
 func TestUseKeeps(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
@@ -44,8 +44,8 @@ func TestUseKeeps(t *testing.T) {
 	}
 }
 
-// TestNeededArchivesStay checks that archives of an unfinished build stay, in every
-// way to make room.
+// TestNeededArchivesStay checks that archives of an unfinished build stay, for every function that
+// makes room.
 func TestNeededArchivesStay(t *testing.T) {
 	t.Parallel()
 	w := newWorld()

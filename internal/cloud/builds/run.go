@@ -37,18 +37,18 @@ type run struct {
 	target   Target
 
 	step   string            // the current step
-	key    string            // key in the cache of the steps so far
+	key    string            // cache key of state
 	force  bool              // the remaining steps do not use the cache
-	made   map[string]bool   // keys of the steps that this build ran; these use the cache even with force
+	made   map[string]bool   // cache keys of the steps that this build ran; it uses their results even with force
 	state  templates.Content // result of the steps so far; the run holds its layers
 	inside *sandbox
-	stages map[string]finished // by name
+	stages map[string]finished // finished stages, by name
 }
 
 // finished is a finished stage. The build holds its layers.
 type finished struct {
 	content templates.Content
-	key     string // key in the cache of the stage's result
+	key     string // cache key of content
 	forced  bool   // the stage ignored the cache, so steps that copy from it do, too
 }
 

@@ -81,8 +81,8 @@ func (s *Spec) All() []Step {
 	return all
 }
 
-// images maps each image for which there is a built-in template to that template. Its tag does
-// not matter.
+// images maps images to the built-in templates that replace them. The tag of an image does not
+// matter.
 var images = map[string]string{"e2bdev/base": "base", "e2bdev/code-interpreter": "code-interpreter-v1"}
 
 // ImageError reports that a build cannot begin with an image.
@@ -107,7 +107,7 @@ func builtIn(image string) (template string, ok bool) {
 	return template, ok
 }
 
-// key returns the key in the cache of the result that parts determine.
+// key returns the cache key of the result that parts determine.
 func key(parts ...any) string {
 	text, err := json.Marshal(parts)
 	if err != nil {

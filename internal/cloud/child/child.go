@@ -154,8 +154,8 @@ func (t *table) reapOne() (bool, error) {
 	return err == nil, err
 }
 
-// pidOf returns si_pid, which [unix.Siginfo] has no field for. It is the first word of the
-// union behind three int32, aligned like a pointer.
+// pidOf returns the field si_pid, which [unix.Siginfo] lacks. It is the first word of the union
+// behind three int32 fields, and is aligned like a pointer.
 func pidOf(info *unix.Siginfo) int {
 	const word = unsafe.Sizeof(uintptr(0))
 	const offset = (3*unsafe.Sizeof(int32(0)) + word - 1) &^ (word - 1)
@@ -170,8 +170,7 @@ func ignoringEINTR(call func() error) error {
 	}
 }
 
-// reserve is the number of processes and threads by which a child's limit is below that of its
-// user.
+// reserve is how far a child's limit of processes and threads is below the limit of its user.
 const reserve = 32
 
 // leaveRoom lowers a child's limit of processes and threads. It ignores errors: processes of

@@ -20,9 +20,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
-// TestReap makes this test process the reaper of real orphans while commands with
-// exit statuses of their own come and go: no orphan may stay, and no status may be
-// lost.
+// TestReap makes this test process the reaper of real orphans, while commands with different exit
+// statuses start and end. No orphan may stay, and no status may be lost.
 func TestReap(t *testing.T) {
 	must.Do(t, unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -105,8 +104,8 @@ func awaitGone(t *testing.T, pid int) {
 	})
 }
 
-// TestAdopt: an orphan keeps its exit status for the process that adopted it while
-// the reaper runs; a pid that is not a child, or already has an owner, is refused.
+// TestAdopt checks that an orphan keeps its exit status for the process that adopted it while the
+// reaper runs. A pid that is not a child, or already has an owner, is refused.
 func TestAdopt(t *testing.T) {
 	must.Do(t, unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 	name := filepath.Join(t.TempDir(), "pid")

@@ -37,7 +37,7 @@ func startGroup(t *testing.T, script string) (*Group, *bufio.Reader) {
 	return g, bufio.NewReader(ours)
 }
 
-// reap reaps the orphans of a test.
+// reap reaps the orphans of the test process until the test ends.
 func reap(t *testing.T) {
 	t.Helper()
 	must.Do(t, unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
@@ -62,8 +62,8 @@ func (g *Group) byNumber(t *testing.T) {
 	g.leader = nil
 }
 
-// TestGroupOutlivesLeader checks that Signal still reaches the processes that the
-// leader left behind, and nothing after their end.
+// TestGroupOutlivesLeader checks that Signal still reaches the processes that the leader left
+// behind, and reaches nothing after these have ended.
 func TestGroupOutlivesLeader(t *testing.T) {
 	reap(t)
 	for name, prepare := range map[string]func(*Group){
@@ -90,8 +90,8 @@ func TestGroupOutlivesLeader(t *testing.T) {
 	}
 }
 
-// TestSignalSparesSuccessor gives the number of a group that has ended to another
-// group.
+// TestSignalSparesSuccessor checks that Signal does not reach a later group that was given the
+// number of a group that has ended.
 func TestSignalSparesSuccessor(t *testing.T) {
 	const lastPID = "/proc/sys/kernel/ns_last_pid"
 	if f, err := os.OpenFile(lastPID, os.O_WRONLY, 0); err != nil {
@@ -142,7 +142,8 @@ func successorOf(t *testing.T, pid int, lastPID string) *exec.Cmd {
 	return nil
 }
 
-// TestWaitTakesNoThread waits for many groups at once.
+// TestWaitTakesNoThread checks that waiting for many groups at once takes no thread for each of
+// them.
 func TestWaitTakesNoThread(t *testing.T) {
 	const many = 200
 	before := threads(t)

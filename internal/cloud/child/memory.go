@@ -22,9 +22,10 @@ type Memory struct {
 	Kills func() int
 }
 
-// Watch is called before a process starts. The function that it returns is called when the
-// process has ended. That function returns an error that Is [ErrOutOfMemory] if the process, or
-// everything it was waiting for, was killed because memory ran out. Otherwise it returns nil.
+// Watch is called before a process starts. The caller calls the returned function with the state of
+// the process when the process has ended. That function returns an error that Is [ErrOutOfMemory]
+// if the process, or everything it was waiting for, was killed because memory ran out. Otherwise it
+// returns nil.
 func (m *Memory) Watch() func(*os.ProcessState) error {
 	if m == nil || m.Kills == nil {
 		return func(*os.ProcessState) error { return nil }
@@ -38,9 +39,9 @@ func (m *Memory) Watch() func(*os.ProcessState) error {
 	}
 }
 
-// Count is called before something runs. The function that it returns counts the processes of
-// the sandbox that have been killed since then because memory ran out. It also counts processes
-// that are not children of this process.
+// Count is called before something runs. The returned function counts the processes of the sandbox
+// that have been killed since then because memory ran out. It also counts processes that are not
+// children of this process.
 func (m *Memory) Count() func() int {
 	if m == nil || m.Kills == nil {
 		return func() int { return 0 }

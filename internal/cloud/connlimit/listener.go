@@ -30,7 +30,7 @@ type Options struct {
 	Max      int           // maximum number of connections at the same time
 	Patience time.Duration // maximum time until a request on a new connection is admitted
 	Logger   *slog.Logger
-	Advice   string // of the warning of too many connections: how to allow more; may be empty
+	Advice   string // end of the warning of too many connections, which names the remedy; may be empty
 }
 
 // Listener is a listener for one [http.Server]. The server's ConnContext must be
@@ -68,7 +68,7 @@ type conn struct {
 	*net.TCPConn
 	listener *limit
 	requests int           // number of admitted requests being served
-	waits    *list.List    // strangers or idle; nil while the connection is in use
+	waits    *list.List    // list that contains the connection, strangers or idle; nil while the connection is in use
 	place    *list.Element // position in waits
 	patience *time.Timer
 }

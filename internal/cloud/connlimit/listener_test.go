@@ -24,9 +24,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// server is a real server behind a listener. Requests to /known are admitted, and
-// so are those to /hang, which are served until hung is closed, and to /upgrade,
-// which takes over the connection and never uses it. Other paths are not admitted.
+// server is a real server behind a listener. It admits requests to /known, /hang and /upgrade, and
+// no others. Requests to /hang are served until hung is closed. Requests to /upgrade take over the
+// connection and never use it.
 type server struct {
 	address string
 	hanging chan struct{} // receives one value for each request that hangs or is upgraded
@@ -128,7 +128,7 @@ func (s *server) dial(t *testing.T) *client {
 	return &client{conn, bufio.NewReader(conn)}
 }
 
-// get sends a request over the connection and reads the answer.
+// get sends a request over the connection, and reads the answer.
 func (c *client) get(path string) error {
 	if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: x\r\n\r\n", path); err != nil {
 		return err
@@ -185,8 +185,8 @@ func head(path string) []byte {
 	return b.Bytes()
 }
 
-// A connection on which no request was admitted ends, even if it is kept busy;
-// one on which a request was admitted stays.
+// TestStrangersEnd checks that a connection on which no request was admitted ends, even if it is
+// kept busy. A connection on which a request was admitted stays.
 func TestStrangersEnd(t *testing.T) {
 	t.Parallel()
 	s := start(t, 100, 5*time.Second) // enough for a busy machine to make all requests
@@ -261,8 +261,8 @@ func isTimeout(err error) bool {
 	return ok && e.Timeout()
 }
 
-// Close ends upgraded connections, which the server no longer knows of: otherwise
-// their handlers would wait for the client.
+// TestCloseEndsUpgraded checks that Close ends upgraded connections, which the server no longer
+// knows. Otherwise their handlers would wait for the client.
 func TestCloseEndsUpgraded(t *testing.T) {
 	t.Parallel()
 	s := start(t, 4, time.Hour)
@@ -276,8 +276,8 @@ func TestCloseEndsUpgraded(t *testing.T) {
 	<-closed
 }
 
-// When the limit is reached, strangers are closed before connections that were
-// admitted, each kind oldest first, and connections in use never.
+// TestOldestIdleMakesRoom checks that strangers are closed before admitted connections when the
+// limit is reached, each kind oldest first. Connections in use are never closed.
 func TestOldestIdleMakesRoom(t *testing.T) {
 	t.Parallel()
 	s := start(t, 4, time.Hour)

@@ -16,8 +16,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// slowBody is the body of a request. It says when it is asked for, which the server does once it
-// has admitted the sender, and comes when it is let go.
+// slowBody is the body of a request. It reports its first read, which the server makes once it has
+// admitted the sender. The read returns when the test allows it.
 type slowBody struct {
 	io.Reader
 	once         sync.Once
@@ -30,8 +30,9 @@ func (b *slowBody) Read(p []byte) (int, error) {
 	return b.Reader.Read(p)
 }
 
-// TestAdmitted checks that whoever may use the service keeps its connection when another comes and
-// there is no room, for each way to show that: a key, the token of a volume, a signed address.
+// TestAdmitted checks that the connection of a sender who may use the service stays open when
+// another connection needs room. The sender shows a key, the token of a volume, or a signed
+// address.
 func TestAdmitted(t *testing.T) {
 	t.Parallel()
 	linuxOnly(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 )
 
-// askWait bounds the time for which a request for questions waits.
+// askWait bounds the time for which a request for open questions waits for a question.
 const askWait = 20 * time.Second
 
 // features answers with the features that this cloud has and the service does not. Clients
@@ -20,7 +20,7 @@ func (s *Service) features(w http.ResponseWriter, _ *http.Request) error {
 }
 
 // asks answers with the open questions of a sandbox that follow a given question. If there are
-// none, it waits for a while.
+// none, it waits up to askWait for one.
 func (s *Service) asks(w http.ResponseWriter, r *http.Request) error {
 	asks, err := s.asksOf(r)
 	if err != nil {

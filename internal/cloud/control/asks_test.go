@@ -13,7 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// seenContext calls seen when it is first asked for its end.
+// seenContext is a context that calls seen whenever its Done is called.
 type seenContext struct {
 	context.Context //nolint:containedctx // it is one
 
@@ -25,7 +25,7 @@ func (c seenContext) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-// TestAsksWait checks that a request for questions waits until there is one.
+// TestAsksWait checks that a request for questions waits until there is a question.
 func TestAsksWait(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -60,8 +60,8 @@ func TestNoAsks(t *testing.T) {
 	}
 }
 
-// question asks for the open questions, fails unless there is exactly one and it is about this
-// host and port, and returns its id.
+// question returns the id of the open question of a sandbox. It fails the test unless there is
+// exactly one, about this host and port.
 func (s *service) question(t *testing.T, path, host string, port int) (id string) {
 	t.Helper()
 	resp, text := s.do(t, "GET", path, "")

@@ -323,8 +323,8 @@ func selectLines(query *query) (selection builds.Select, err error) {
 	return selection, err
 }
 
-// wholeNumber reads a number of a query, which must not be negative. It returns otherwise if
-// the query does not have the number.
+// wholeNumber reads a number of a query, which must not be negative. If the query does not have the
+// number, wholeNumber returns the value in otherwise.
 func wholeNumber(query *query, name string, otherwise int) (int, error) {
 	text := query.Get(name)
 	if text == "" {

@@ -106,8 +106,8 @@ func TestBuildCalls(t *testing.T) {
 	}
 }
 
-// TestBuildThatFails checks that a build is started once, with an answer that says that it
-// is empty, and that its log is read to its end.
+// TestBuildThatFails checks that a build is started only once, that the answer to its start is
+// empty, and that its log can be read to its end.
 func TestBuildThatFails(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -145,7 +145,7 @@ func TestBuildThatFails(t *testing.T) {
 	}
 }
 
-// An archive is put to a signed address, whole.
+// TestUpload checks that an archive is uploaded to a signed address, and only as a whole.
 func TestUpload(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -218,7 +218,7 @@ func TestUpload(t *testing.T) {
 	}
 }
 
-// neverRead ends when a test does.
+// neverRead is a body whose Read returns only when the test ends.
 type neverRead struct{ done <-chan struct{} }
 
 func (n neverRead) Read([]byte) (int, error) {

@@ -116,8 +116,8 @@ func (s *service) do(t *testing.T, method, path, body string) (*http.Response, s
 	return send(t, r)
 }
 
-// send sends a request, and checks that no cache may keep an answer of JSON, and that the answer has
-// a length: clients fail on an empty chunked body.
+// send sends a request. It checks that no cache may keep a JSON answer, and that the answer has a
+// length, because clients fail on an empty chunked body.
 func send(t *testing.T, r *http.Request) (*http.Response, string) {
 	t.Helper()
 	transport := &http.Transport{}
@@ -157,14 +157,15 @@ func (s *service) mustCreate(t *testing.T, body string) string {
 	return s.must(t, "POST", "/v2/sandboxes", body, 201)["sandboxID"].(string)
 }
 
-// failure is a request and the error that answers it.
+// failure is a request, and the error that must answer it.
 type failure struct {
 	method, path, body string
 	status             int
 	message            string
 }
 
-// fails checks in a subtest each that requests fail as they shall, and that foreign origins cannot read why.
+// fails checks, in a subtest for each failure, that the request has the expected error. Pages of
+// other origins must not be able to read the error.
 func (s *service) fails(t *testing.T, failures []failure) {
 	t.Helper()
 	for _, f := range failures {
@@ -220,7 +221,8 @@ func TestErrorsOfCreate(t *testing.T) {
 	})
 }
 
-// TestErrorsOfSandboxes checks the errors of requests to one sandbox that are invalid or do not fit its state.
+// TestErrorsOfSandboxes checks the errors of requests to one sandbox that are invalid, or that its
+// state does not allow.
 func TestErrorsOfSandboxes(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -247,7 +249,8 @@ func TestErrorsOfSandboxes(t *testing.T) {
 	})
 }
 
-// TestErrorsOfMissingSandboxes checks that each request to a sandbox that does not exist is answered alike.
+// TestErrorsOfMissingSandboxes checks that every request to a sandbox that does not exist has the
+// same answer.
 func TestErrorsOfMissingSandboxes(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -477,7 +480,7 @@ func TestLifetime(t *testing.T) {
 		path, body string
 		status     int
 		want       time.Duration
-		kept       bool // the end has been unchanged since the sandbox's creation
+		kept       bool // the end of the lifetime is the same as at the sandbox's creation
 	}{
 		{"/sandboxes/%s/connect", `{"timeout":50}`, 200, 100 * time.Second, true},
 		{"/sandboxes/%s/connect", `{"timeout":200}`, 200, 200 * time.Second, false},
@@ -608,8 +611,7 @@ func TestLaunchFails(t *testing.T) {
 	}
 }
 
-// TestAbandonedCreate checks that a client that asked for a sandbox and went away
-// leaves none behind.
+// TestAbandonedCreate checks that no sandbox is left if the client that requested it goes away.
 func TestAbandonedCreate(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -649,8 +651,8 @@ func TestLargeBody(t *testing.T) {
 	s.must(t, "POST", "/v2/sandboxes", `{"templateID":"base"}`+strings.Repeat(" ", maxBody-30), 201)
 }
 
-// TestFullPages checks that a page that has the last elements names no next one, also if it is full,
-// and that a page before it does.
+// TestFullPages checks that a page with the last elements names no next page, even if it is full.
+// Every earlier page names one.
 func TestFullPages(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -799,7 +801,7 @@ func FuzzParseListQuery(f *testing.F) {
 	})
 }
 
-// FuzzMetadata checks that the server decodes the clients' encoding.
+// FuzzMetadata checks that the server decodes metadata as clients encode it.
 func FuzzMetadata(f *testing.F) {
 	f.Add("user id", "a&b")
 	f.Add("=%+ ", "é\x00")

@@ -16,7 +16,7 @@ import (
 
 // dialect describes how the two generations of create and connect differ.
 type dialect struct {
-	timeout      int32 // in seconds, for requests without a timeout
+	timeout      int32 // default lifetime in seconds
 	secure       bool  // envd always requires a token
 	bodyOptional bool
 }

@@ -87,8 +87,8 @@ func TestCreateIsWhole(t *testing.T) {
 	}
 }
 
-// TestMountPointsAreApart checks that no volume and no directory of the host is mounted at or
-// below the place of another one.
+// TestMountPointsAreApart checks that no volume and no directory of the host can be mounted at or
+// below the mount point of another one.
 func TestMountPointsAreApart(t *testing.T) {
 	t.Parallel()
 	for paths, want := range map[[2]string]bool{
@@ -113,8 +113,8 @@ func TestMountPointsAreApart(t *testing.T) {
 	}
 }
 
-// TestUniqueLabels checks that one sandbox at most has a label, and that a request leaves the label
-// free, whatever becomes of it.
+// TestUniqueLabels checks that at most one sandbox has a unique label, and that a request leaves
+// the label free, whatever its result.
 func TestUniqueLabels(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -154,8 +154,8 @@ func TestUniqueLabels(t *testing.T) {
 	create(body, 201)
 }
 
-// TestLabelLocks checks that callers with one label run one after the other, that others do not wait for
-// them, and that a caller stops waiting when its request ends.
+// TestLabelLocks checks that callers with one label run one after the other, that callers with
+// other labels do not wait for them, and that a caller stops waiting when its request ends.
 func TestLabelLocks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
-// repeated returns a list of JSON with n elements.
+// repeated returns a JSON list with n elements.
 func repeated(n int, element func(i int) string) string {
 	all := make([]string, max(n, 0))
 	for i := range all {
@@ -28,8 +28,8 @@ func repeated(n int, element func(i int) string) string {
 	return "[" + strings.Join(all, ",") + "]"
 }
 
-// TestBounds checks that each number of a request may be the lowest and the highest allowed
-// value, and no value beyond them.
+// TestBounds checks that each number in a request may have its lowest and highest allowed value,
+// and no value outside them.
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -82,18 +82,19 @@ func TestBounds(t *testing.T) {
 	s.refused(t, "POST", "/sandboxes", creation(`"network":{"httpsPorts":[%d]}`)(49983), "validation error: network.httpsPorts must not have 49983")
 }
 
-// unbounded is the number of a request that has no bound but that of its type.
+// unbounded marks a number that has no bound besides the range of its type.
 const unbounded = math.MaxInt32
 
-// boundedRequest is a request that is accepted with the numbers between two bounds.
+// boundedRequest is a request with a number. It is accepted if the number is within two bounds.
 type boundedRequest struct {
-	method, path string // %d is the number, unless there is a body
+	method, path string // %d stands for the number, unless there is a body
 	body         func(n int) string
 	from, to     int
-	status       int // of a number within the bounds
+	status       int // status for a number within the bounds
 }
 
-// try sends the request with n, if there is such a request, and kills the sandbox that it creates.
+// try sends the request with n, and kills the sandbox that it creates. It does nothing if there is
+// no such request.
 func (b boundedRequest) try(t *testing.T, s *service, n int) {
 	t.Helper()
 	path, body := b.path, ""
@@ -121,13 +122,14 @@ func (b boundedRequest) try(t *testing.T, s *service, n int) {
 	}
 }
 
-// creation returns the body of a request that creates a sandbox with field, in which %d is the number.
+// creation returns a function that returns the body of a request to create a sandbox with field. %d
+// in field stands for the number.
 func creation(field string) func(n int) string {
 	return func(n int) string { return fmt.Sprintf(`{"templateID":"base",`+field+`}`, n) }
 }
 
-// TestLengthBounds checks how many sandboxes one request asks the metrics of, and how long a
-// search in logs and an idempotency key may be.
+// TestLengthBounds checks the maximum number of sandboxes in a request for metrics, and the maximum
+// lengths of a search in logs and of an idempotency key.
 func TestLengthBounds(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -150,7 +152,8 @@ func TestLengthBounds(t *testing.T) {
 	}
 }
 
-// TestForkBounds checks the maximum number of children of a fork: fewer than may run.
+// TestForkBounds checks the maximum number of children of a fork, which is below the number of
+// sandboxes that may run.
 func TestForkBounds(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *lifecycle.Options) { o.MaxSandboxes = 4 })
@@ -162,8 +165,8 @@ func TestForkBounds(t *testing.T) {
 	}
 }
 
-// TestBuildSpecs checks the first image or template of a build, the maximum number of its steps,
-// and that no part of a step is lost.
+// TestBuildSpecs checks the base of a build and the maximum number of its steps, and that no part
+// of a step is lost.
 func TestBuildSpecs(t *testing.T) {
 	t.Parallel()
 	run := func(n int) []stepRequest {
@@ -198,7 +201,8 @@ func TestBuildSpecs(t *testing.T) {
 	}
 }
 
-// TestEnvsOf checks that the variables of one sandbox do not reach the next one of its template.
+// TestEnvsOf checks that the variables of one sandbox do not reach the next sandbox of its
+// template.
 func TestEnvsOf(t *testing.T) {
 	t.Parallel()
 	build := templates.Build{}
@@ -220,7 +224,7 @@ func TestEnvsOf(t *testing.T) {
 	}
 }
 
-// deadlined remembers the deadlines of an answer.
+// deadlined is a ResponseWriter that remembers its deadlines.
 type deadlined struct {
 	*httptest.ResponseRecorder
 	read, write []time.Time
@@ -229,8 +233,8 @@ type deadlined struct {
 func (d *deadlined) SetReadDeadline(t time.Time) error  { d.read = append(d.read, t); return nil }
 func (d *deadlined) SetWriteDeadline(t time.Time) error { d.write = append(d.write, t); return nil }
 
-// hurried has the service answer a request, and checks that its deadlines are removed again: a
-// remaining one would look like a client that has gone away.
+// hurried makes the service answer a request. It checks that the deadlines of the request are
+// removed afterwards, because a remaining deadline would look like a client that has gone away.
 func (s *service) hurried(t *testing.T, method, path, token string, body io.Reader, status int) {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), method, path, body)
@@ -250,8 +254,8 @@ func (s *service) hurried(t *testing.T, method, path, token string, body io.Read
 	}
 }
 
-// TestDeadlinesOfBodies checks that a body has a deadline while it is read, whether it is right,
-// wrong or breaks off.
+// TestDeadlinesOfBodies checks that a body has a deadline while it is read, whether it is valid,
+// invalid or incomplete.
 func TestDeadlinesOfBodies(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -261,7 +265,7 @@ func TestDeadlinesOfBodies(t *testing.T) {
 	s.hurried(t, "POST", path, "", iotest.ErrReader(io.ErrUnexpectedEOF), 400)
 }
 
-// TestDeadlinesOfUploads checks that an archive has one while it comes.
+// TestDeadlinesOfUploads checks that an archive has a deadline while it is uploaded.
 func TestDeadlinesOfUploads(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -270,7 +274,8 @@ func TestDeadlinesOfUploads(t *testing.T) {
 	s.hurried(t, "PUT", path, "", strings.NewReader("text"), 200)
 }
 
-// TestDeadlinesOfVolumes checks that files of volumes have one, in both directions.
+// TestDeadlinesOfVolumes checks that files of volumes have a deadline while they are read and
+// written.
 func TestDeadlinesOfVolumes(t *testing.T) {
 	t.Parallel()
 	linuxOnly(t)

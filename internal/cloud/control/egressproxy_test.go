@@ -13,9 +13,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestEgressProxy checks that the password and the certificates of a proxy are never read
-// back: the record has the password sealed for this proxy. A change without a proxy removes
-// it.
+// TestEgressProxy checks that no answer contains the password and the certificates of a proxy. The
+// record has the password sealed for this proxy. An update without a proxy removes the proxy.
 func TestEgressProxy(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -55,7 +54,8 @@ func TestEgressProxy(t *testing.T) {
 	}
 }
 
-// TestSealedPassword checks that no request holds the password of a proxy once it is sealed.
+// TestSealedPassword checks that a request no longer contains the password of a proxy once it is
+// sealed.
 func TestSealedPassword(t *testing.T) {
 	t.Parallel()
 	p := &egressProxy{Address: "proxy.test:1080", Username: "u", Password: "open sesame"}
@@ -64,7 +64,7 @@ func TestSealedPassword(t *testing.T) {
 	}
 }
 
-// TestEgressProxyIsChecked checks that a proxy that may not be reached is refused before
+// TestEgressProxyIsChecked checks that a proxy that sandboxes may not reach is refused before
 // anything is created or changed.
 func TestEgressProxyIsChecked(t *testing.T) {
 	t.Parallel()

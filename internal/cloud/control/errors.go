@@ -46,8 +46,8 @@ func invalid(format string, args ...any) error {
 	return errorf(http.StatusBadRequest, "validation error: "+format, args...)
 }
 
-// notThere returns the error for a request that names an object which does not exist. Its
-// status is 400, as for invalid.
+// notThere returns the error for a request that names an object which does not exist. Like the
+// errors of the function invalid, it has the status 400.
 func notThere(errorCode, format string, args ...any) error {
 	return &apiError{Code: http.StatusBadRequest, Message: "validation error: " + fmt.Sprintf(format, args...), ErrorCode: errorCode}
 }
@@ -110,8 +110,8 @@ var refused = map[templates.Kind]int{
 	templates.Full:     http.StatusTooManyRequests,
 }
 
-// known lists the answers for errors without fields. The first match counts, because a call
-// that waited for a closing cloud may also have reached its deadline.
+// known lists the answers for errors without fields. If an error matches several entries, the first
+// one counts: a call that waited for a closing cloud may also have reached its deadline.
 var known = []struct {
 	err    error
 	answer apiError

@@ -46,7 +46,7 @@ func TestAnswersKeepTheRemedy(t *testing.T) {
 }
 
 // TestAnswersToErrors checks the status and the code of the answer to each error of the registries,
-// also where other calls have added to it.
+// even if other calls have wrapped it.
 func TestAnswersToErrors(t *testing.T) {
 	t.Parallel()
 	cause := errors.New("some cause")
@@ -110,8 +110,8 @@ func TestAnswersToErrors(t *testing.T) {
 	}
 }
 
-// TestLoggedErrors checks that the log has the failures of this program, which a person has to
-// look at, and no others.
+// TestLoggedErrors checks that failures of this program, which a person has to look at, are logged,
+// and that no other errors are logged.
 func TestLoggedErrors(t *testing.T) {
 	t.Parallel()
 	gone, cancel := context.WithCancel(t.Context())
@@ -139,8 +139,8 @@ func TestLoggedErrors(t *testing.T) {
 	}
 }
 
-// TestFullDisk checks that a full disk is reported as such, also if only the text of an
-// engine's process says so.
+// TestFullDisk checks that a full disk is reported as such, even if only the text of an engine's
+// process shows it.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	for _, cause := range []error{syscall.ENOSPC, syscall.EDQUOT, errors.New("room: save the files: write f: no space left on device")} {
@@ -163,8 +163,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestAnswersAreTheSame checks that the same error always has the same answer, also if it
-// joins two errors.
+// TestAnswersAreTheSame checks that the same error always has the same answer, even if it joins two
+// errors.
 func TestAnswersAreTheSame(t *testing.T) {
 	t.Parallel()
 	for range 50 {

@@ -51,8 +51,8 @@ func TestIdempotency(t *testing.T) {
 	}
 }
 
-// TestIdempotencyOfSealed checks that a request with a password is the same request,
-// although the password is sealed differently each time.
+// TestIdempotencyOfSealed checks that two requests with the same password count as the same
+// request, although the password is sealed differently each time.
 func TestIdempotencyOfSealed(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -67,7 +67,7 @@ func TestIdempotencyOfSealed(t *testing.T) {
 	}
 }
 
-// TestIdempotencyOfFailures checks that a failed request is tried again.
+// TestIdempotencyOfFailures checks that a request that failed can be repeated with the same key.
 func TestIdempotencyOfFailures(t *testing.T) {
 	t.Parallel()
 	s := start(t)

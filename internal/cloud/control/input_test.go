@@ -26,7 +26,7 @@ const (
 	array   kind = "an array"
 )
 
-// samples has a value of each JSON type.
+// samples maps each JSON type to a value of this type.
 var samples = map[kind]string{text: `"x"`, boolean: `true`, number: `1`, object: `{"x":"x"}`, array: `["x"]`}
 
 // TestFieldTypes checks that each field of each request is refused by name if its value has
@@ -92,9 +92,9 @@ func TestFieldTypes(t *testing.T) {
 	}
 }
 
-// TestUnknownNames checks that unknown names are logged wherever they are: in an object, in
-// each element of a list, in each value of a map. Fields of embedded structs are known, and
-// the names of these structs are not.
+// TestUnknownNames checks that unknown names are logged wherever they are: in an object, in each
+// element of a list, or in each value of a map. Fields of embedded structs are known, and the names
+// of the embedded structs themselves are not.
 func TestUnknownNames(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -120,7 +120,8 @@ func TestUnknownNames(t *testing.T) {
 	}
 }
 
-// body returns a request with valid fields and one more; a dot in its name is for nesting.
+// body returns a request with valid fields and one more field. A dot in the field's name stands for
+// nesting.
 func body(valid, field, value string) string {
 	if outer, inner, nested := strings.Cut(field, "."); nested {
 		field, value = outer, fmt.Sprintf("{%q:%s}", inner, value)
@@ -182,7 +183,7 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// cutOff sends the beginning of a body.
+// cutOff sends the beginning of a body, ends its sending half, and checks the answer.
 func (s *service) cutOff(t *testing.T, method, path string) {
 	t.Helper()
 	var dialer net.Dialer
@@ -202,8 +203,8 @@ func (s *service) cutOff(t *testing.T, method, path string) {
 	}
 }
 
-// FuzzBodies checks that any body is answered, and with an error body that clients can read,
-// or as documented.
+// FuzzBodies checks that any body has an answer, and that the answer is documented or an error that
+// clients can read.
 func FuzzBodies(f *testing.F) {
 	f.Add(0, `{"templateID":"base","autoPause":true,"autoResume":{"enabled":true}}`)
 	f.Add(1, `{"memory":false,"requireHealthyGuest":true}`)
@@ -232,8 +233,8 @@ func FuzzBodies(f *testing.F) {
 	})
 }
 
-// TestIgnoredParameters checks that parameters of a query that a call does not know are in
-// the request log, without their values. Known ones are not, nor those of a refused request.
+// TestIgnoredParameters checks that query parameters that a call does not know are in the request
+// log, without their values. Known parameters, and parameters of a refused request, are not logged.
 func TestIgnoredParameters(t *testing.T) {
 	t.Parallel()
 	linuxOnly(t)

@@ -20,7 +20,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// api is a service without a network.
+// api is a service that is called without a network.
 type api struct{ *Service }
 
 func newAPI(t *testing.T, st *store.Store, change ...func(*Options)) api {
@@ -34,8 +34,8 @@ func newAPI(t *testing.T, st *store.Store, change ...func(*Options)) api {
 	return api{New(o)}
 }
 
-// call sends a request with headers, which come in pairs, and decodes the answer into v
-// if that is not nil.
+// call sends a request with headers, which are given as pairs of name and value. Unless v is nil,
+// call decodes the answer into v.
 func (a api) call(t *testing.T, method, path, body string, want int, v any, headers ...string) http.Header {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
@@ -56,8 +56,8 @@ func (a api) call(t *testing.T, method, path, body string, want int, v any, head
 	return w.Header()
 }
 
-// TestKeys checks that keys are made, used, renamed and deleted, and outlive the server
-// without their values.
+// TestKeys checks that keys are created, used, renamed and deleted, and that they outlive the
+// server without their values.
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -115,7 +115,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestLastUseIsNoted checks that the last use of a key is stored once a minute, and reported at once.
+// TestLastUseIsNoted checks that the last use of a key is reported at once, and stored at most once
+// a minute.
 func TestLastUseIsNoted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -183,8 +184,8 @@ func TestKeyErrors(t *testing.T) {
 	}
 }
 
-// TestTooManyKeys checks that the number of keys is bounded, and that a deleted one
-// makes room.
+// TestTooManyKeys checks that the number of keys is bounded, and that deleting a key makes room for
+// another.
 func TestTooManyKeys(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, store.Temporary(t.TempDir()))
@@ -200,8 +201,8 @@ func TestTooManyKeys(t *testing.T) {
 	a.call(t, "POST", "/api-keys", `{"name":"again"}`, 201, nil, key...)
 }
 
-// TestRateLimit checks that too many requests with one key are refused with the time to
-// wait, before anything is done. Other keys are not affected.
+// TestRateLimit checks that a request above the rate limit of its key is refused with the time to
+// wait, before it has any effect. Other keys are not affected.
 func TestRateLimit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -239,7 +240,7 @@ func TestRateLimit(t *testing.T) {
 	})
 }
 
-// A key that was stored by another version is left alone.
+// TestDamagedKeys checks that a key that another version stored is not changed.
 func TestDamagedKeys(t *testing.T) {
 	t.Parallel()
 	st := store.Temporary(t.TempDir())

@@ -33,7 +33,7 @@ type logLine struct {
 	Line      string    `json:"line"`
 }
 
-// levels maps the names of the levels in use.
+// levels maps the names of levels, as requests have them, to the levels.
 var levels = map[string]slog.Level{
 	"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError,
 }
@@ -84,8 +84,8 @@ func (s *Service) logs(answer func(w http.ResponseWriter, r *http.Request, id st
 }
 
 // logs1 answers in the form of the first generation, oldest entries first. Its clients ask for
-// entries newer than their latest, with a resolution of one millisecond. So a page always has
-// all entries of its last millisecond, which has passed.
+// entries newer than their latest one, with a resolution of one millisecond. So a page never ends
+// in the middle of a millisecond, and has no entries of the current millisecond.
 func (s *Service) logs1(w http.ResponseWriter, r *http.Request, id string, query *query) error {
 	from, err := millisecond(query, "start")
 	if err != nil {

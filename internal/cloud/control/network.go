@@ -65,7 +65,7 @@ func (q *egressRequest) parse(internet *bool, prefix string) (*network.Rules, er
 	return rules, err
 }
 
-// asked returns the form of the request that is recorded.
+// asked returns the rules in the form in which they are recorded.
 func (q *egressRequest) asked() *lifecycle.Network {
 	return &lifecycle.Network{AllowOut: q.AllowOut, DenyOut: q.DenyOut, NameServers: q.DNSServers, Headers: q.headers(), Proxy: q.EgressProxy.asked(), Ask: q.Ask}
 }
@@ -146,7 +146,7 @@ func notPort(n int) bool { return n < 1 || n > 65535 }
 // private reports whether the ports of user programs require the traffic token.
 func (n *networkRequest) private() bool { return n.asked().Private() }
 
-// asked returns the form of the request that is recorded. n may be nil.
+// asked returns the network in the form in which it is recorded. n may be nil.
 func (n *networkRequest) asked() *lifecycle.Network {
 	if n == nil {
 		return nil

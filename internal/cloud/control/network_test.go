@@ -22,14 +22,14 @@ func rules(t *testing.T, internet bool, allow, deny []string) *network.Rules {
 	return r
 }
 
-// header is a rule for a.b with headers.
+// header returns rules with headers for the host a.b.
 func header(headers string) string {
 	return `{"rules":{"a.b":[{"transform":{"headers":{` + headers + `}}}]}}`
 }
 
-// TestHeaderRules checks that a sandbox made with rules for headers can be given
-// others, and reports them, and that one made without cannot: its programs have no
-// certificate to trust.
+// TestHeaderRules checks that a sandbox that was created with header rules can get other header
+// rules, and reports them. A sandbox that was created without them cannot, because its programs
+// have no certificate to trust.
 func TestHeaderRules(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -69,7 +69,8 @@ func TestHeaderRules(t *testing.T) {
 	}
 }
 
-// An invalid rule is refused by name, both when a sandbox is created and later.
+// TestNetworkErrors checks that an invalid rule is refused by name, when a sandbox is created and
+// later.
 func TestNetworkErrors(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -146,8 +147,8 @@ func TestNetworkErrors(t *testing.T) {
 	}
 }
 
-// TestNetworkUpdate checks that a change replaces all rules for outgoing connections,
-// and none for incoming ones.
+// TestNetworkUpdate checks that an update replaces all rules for outgoing connections, and does not
+// change rules for incoming ones.
 func TestNetworkUpdate(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -187,7 +188,7 @@ func TestNetworkUpdate(t *testing.T) {
 	}
 }
 
-// late is a body that calls a function before it is read.
+// late is a body that calls a function before its first read.
 type late struct {
 	io.Reader
 	before func()
@@ -198,7 +199,8 @@ func (l *late) Read(p []byte) (int, error) {
 	return l.Reader.Read(p)
 }
 
-// A sandbox that ends while a request about it arrives is no longer there.
+// TestNetworkUpdateOfWhatEnds checks that a request about a sandbox that ends while the request
+// arrives is answered as if the sandbox did not exist.
 func TestNetworkUpdateOfWhatEnds(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -40,7 +40,7 @@ func comparePaged(a, b cursor) int {
 var errBadToken = errorf(http.StatusBadRequest, "Invalid next token")
 
 // pageLimit parses the maximum number of elements on a page. name is the parameter's name in
-// errors. pageLimit returns unless if text is empty.
+// errors. If text is empty, pageLimit returns the value in unless.
 func pageLimit(name, text string, unless int) (int, error) {
 	if text == "" {
 		return unless, nil

@@ -10,7 +10,7 @@ import (
 // does. So a wrong request is refused even if the sandbox does not exist.
 
 // pause answers when the sandbox is paused. A status of 503 means that envd does not answer, or
-// that there is no room. The service has more reasons for it.
+// that there is no room. The service answers 503 for further reasons, too.
 func (s *Service) pause(w http.ResponseWriter, r *http.Request) error {
 	var q struct {
 		Memory              *bool `json:"memory"`

@@ -16,7 +16,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 )
 
-// failing makes an operation of every fake fail.
+// failing makes an operation of every fake fail with err.
 func (s *service) failing(op lifecycletest.Operation, err error) {
 	s.fakes.Hook = func(_ context.Context, _ string, asked lifecycletest.Operation) error {
 		if asked == op {
@@ -26,7 +26,7 @@ func (s *service) failing(op lifecycletest.Operation, err error) {
 	}
 }
 
-// seen is GET's state of a sandbox.
+// seen is the state of a sandbox, as GET reports it.
 type seen struct{ state, mode, domain any }
 
 func (s *service) seen(t *testing.T, id string) seen {
@@ -41,7 +41,8 @@ var (
 	seenFiles   = seen{"paused", "filesystem", nil}
 )
 
-// Every generation's pause and resume, as its clients send it.
+// TestPauseAndResume checks that pause and resume work in each generation, as its clients send
+// them.
 func TestPauseAndResume(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -182,8 +183,8 @@ func TestPauseFails(t *testing.T) {
 	}
 }
 
-// livesFor reports whether a sandbox lives for a time from its start, or from the moment
-// shortly after it at which its start set its lifetime.
+// livesFor reports whether a sandbox has this lifetime, counted from its start or from the moment
+// shortly after the start at which the lifetime was set.
 func livesFor(lifetime time.Duration, started, ends time.Time) bool {
 	life := ends.Sub(started)
 	return life >= lifetime && life <= lifetime+time.Since(started)

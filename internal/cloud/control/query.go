@@ -47,7 +47,8 @@ func (q *query) logIgnored(ctx context.Context) {
 
 type queryKey struct{}
 
-// parseQuery parses the query of a request, and keeps it for noticing to check.
+// parseQuery parses the query of a request. It also keeps the query, so that noticing can find the
+// parameters that were not read.
 func parseQuery(r *http.Request) (*query, error) {
 	q, err := newQuery(r.URL.RawQuery)
 	if to, ok := r.Context().Value(queryKey{}).(**query); ok && err == nil {

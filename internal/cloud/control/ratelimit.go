@@ -11,8 +11,8 @@ import (
 // RateLimit bounds the requests with one API key. Zero fields have default values, which only a
 // client that repeats requests endlessly reaches.
 type RateLimit struct {
-	PerSecond int // on average
-	Burst     int // at the same time
+	PerSecond int // average number of requests in a second
+	Burst     int // maximum number of requests at once
 }
 
 // Defaults of [RateLimit].
@@ -37,14 +37,15 @@ type bucket struct {
 
 	mu     sync.Mutex
 	tokens float64
-	at     time.Time // time when tokens was last computed
+	at     time.Time // time of the latest computation of tokens
 }
 
 func newBucket(l RateLimit) *bucket {
 	return &bucket{limit: l, tokens: float64(l.Burst), at: time.Now()}
 }
 
-// take takes a token and returns 0. If there is none, it returns the time until the next token.
+// take takes a token and returns 0. If the bucket has no token, take returns the time until the
+// next one.
 func (b *bucket) take() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()

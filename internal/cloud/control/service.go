@@ -77,7 +77,7 @@ type Service struct {
 	contents   *http.ServeMux // serves the contents of volumes
 	unique     labelLocks
 	freed      func(ctx context.Context) // waits until the space of deleted objects is free
-	operations map[string]string         // see operationsByCall
+	operations map[string]string         // names of operations, as operationsByCall returns them
 }
 
 // New returns a service for the sandboxes of a registry. The caller still closes the registry.

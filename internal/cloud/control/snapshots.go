@@ -29,7 +29,7 @@ func answerOfSnapshot(t templates.Template, tag string, memory bool) snapshotAns
 func (s *Service) snapshot(w http.ResponseWriter, r *http.Request) error {
 	var q struct {
 		Name   string `json:"name"`
-		Memory *bool  `json:"memory"` // mode full or filesystem of the clients
+		Memory *bool  `json:"memory"` // true: the mode full of clients; false: their mode filesystem; nil: not requested
 	}
 	if err := decode(w, r, &q, false); err != nil {
 		return err
@@ -96,7 +96,7 @@ const (
 	maxForks    = 100
 )
 
-// forkEntry is one child of a fork, or the error of one.
+// forkEntry is a child of a fork, or the error that prevented the child.
 type forkEntry struct {
 	Sandbox *answer   `json:"sandbox,omitempty"`
 	Error   *apiError `json:"error,omitempty"`

@@ -16,7 +16,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 )
 
-// list asks for a list, page by page, and returns f's result for each element.
+// list requests a list, page by page, and returns the result of f for each element.
 func list(t *testing.T, s *service, path, query string, f func(map[string]any) string) []string {
 	t.Helper()
 	all := []string{}
@@ -39,15 +39,15 @@ func list(t *testing.T, s *service, path, query string, f func(map[string]any) s
 
 func snapshotID(one map[string]any) string { return one["snapshotID"].(string) }
 
-// TestCreateFromSnapshot checks that a sandbox made from a snapshot begins with the
-// files and the environment of the snapshot's sandbox, which runs on.
+// TestCreateFromSnapshot checks that a sandbox made from a snapshot begins with the files and the
+// environment of the snapshot's sandbox, which continues to run.
 func TestCreateFromSnapshot(t *testing.T) {
 	t.Parallel()
 	for body, tt := range map[string]struct {
 		id     string
 		names  []any
 		alias  any
-		memory bool // on an engine that can save it
+		memory bool // the engine can save memory
 	}{
 		`{}`:                          {"", []any{}, nil, false},
 		`{"name":"Job"}`:              {"local/job:default", []any{"local/job"}, "job", false},
@@ -168,14 +168,14 @@ func forkOf(t *testing.T, s *service, id, body string) []forkEntry {
 	return entries
 }
 
-// TestFork checks that children have the source's request and files, and ids, tokens
-// and lifetimes of their own.
+// TestFork checks that children have the source's request and files, but their own ids, tokens and
+// lifetimes.
 func TestFork(t *testing.T) {
 	t.Parallel()
 	for body, tt := range map[string]struct {
 		count    int
 		lifetime time.Duration
-		memory   bool // on an engine that can save it
+		memory   bool // the engine can save memory
 	}{
 		``:                         {1, 300 * time.Second, false},
 		`{}`:                       {1, 300 * time.Second, true},
@@ -234,7 +234,7 @@ func TestFork(t *testing.T) {
 	}
 }
 
-// A child that cannot be made has an error of its own.
+// TestForkEntries checks that a child that cannot be created has its own error.
 func TestForkEntries(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *lifecycle.Options) { o.MaxSandboxes = 3 })
@@ -262,7 +262,8 @@ func TestForkEntries(t *testing.T) {
 	}
 }
 
-// Bad requests, and requests at a bad time.
+// TestSnapshotsRefused checks that invalid requests, and requests that the state of the sandbox
+// does not allow, are refused.
 func TestSnapshotsRefused(t *testing.T) {
 	t.Parallel()
 	const full = `not supported by the fake engine: the memory of snapshots; mode="filesystem" (memory false) keeps the files`

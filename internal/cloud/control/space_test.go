@@ -11,8 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestSlowDisk checks that a slow disk does not delay the deletion of a paused sandbox so long
-// that a client, which waits 10 seconds, believes that it was not deleted.
+// TestSlowDisk checks that a slow disk does not delay the answer to the deletion of a paused
+// sandbox beyond 10 seconds. After that time, a client believes that the deletion failed.
 func TestSlowDisk(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -32,7 +32,8 @@ func TestSlowDisk(t *testing.T) {
 	}
 }
 
-// TestSpaceIsWhole checks that the space of each kind of things is reported as that kind's.
+// TestSpaceIsWhole checks that the space of each kind of objects is reported in the field for that
+// kind.
 func TestSpaceIsWhole(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -44,8 +45,8 @@ func TestSpaceIsWhole(t *testing.T) {
 	}
 }
 
-// TestResourcesOf checks that an engine's sandboxes have its resources, or else the cloud's, and that
-// a disk without a limit has no size.
+// TestResourcesOf checks that sandboxes have the resources of their engine, or else of the cloud,
+// and that a disk without a limit has no size.
 func TestResourcesOf(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -18,11 +18,12 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// Lists have running and paused sandboxes, and only the running ones are counted.
+// TestListStates checks that lists contain running and paused sandboxes, and that only the running
+// ones are counted.
 func TestListStates(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	var ids []string // 0, 2, 4 run; 1 keeps its memory, 3 its files
+	var ids []string // ids of sandboxes: 0, 2 and 4 run, 1 is paused with its memory, 3 with its files
 	for i := range 5 {
 		id := s.mustCreate(t, `{"templateID":"base","timeout":3600}`)
 		ids = append(ids, id)
@@ -76,13 +77,13 @@ func TestListStates(t *testing.T) {
 	}
 }
 
-// TestLifecycleOfCreate checks that the requested end of the lifetime happens, and is
-// reported.
+// TestLifecycleOfCreate checks that the requested action at the end of the lifetime is taken, and
+// is reported.
 func TestLifecycleOfCreate(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]struct {
 		lifecycle map[string]any
-		then      seen // zero: it is gone
+		then      seen // zero: the sandbox no longer exists
 	}{
 		`{"templateID":"base"}`: {map[string]any{"autoResume": false, "onTimeout": "kill"}, seen{}},
 		`{"templateID":"base","autoPause":false,"autoPauseMemory":true,"autoResume":{"enabled":false}}`: {map[string]any{"autoResume": false, "onTimeout": "kill"}, seen{}},
@@ -113,8 +114,8 @@ func TestLifecycleOfCreate(t *testing.T) {
 	}
 }
 
-// TestResumeChangesAutoPause checks that the deprecated resume can change the end of the
-// lifetime.
+// TestResumeChangesAutoPause checks that the deprecated call resume can change the action at the
+// end of the lifetime.
 func TestResumeChangesAutoPause(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -127,8 +128,8 @@ func TestResumeChangesAutoPause(t *testing.T) {
 	}
 }
 
-// TestReasons checks that every call about a sandbox that is gone reports the reason and
-// the time of its end.
+// TestReasons checks that every call about a sandbox that has ended reports the reason and the time
+// of the end.
 func TestReasons(t *testing.T) {
 	t.Parallel()
 	began := time.Now().Truncate(time.Second)

@@ -13,7 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestTags checks that tags are counted, found one by one, and listed page by page in every
+// TestTags checks that tags are counted, can be found by name, and are listed page by page in every
 // order, with their builds.
 func TestTags(t *testing.T) {
 	t.Parallel()
@@ -86,7 +86,7 @@ func TestTags(t *testing.T) {
 	}
 }
 
-// tagGroupsOf returns the groups of all pages.
+// tagGroupsOf returns the groups of tags on all pages.
 func (s *service) tagGroupsOf(t *testing.T, query string) []map[string]any {
 	t.Helper()
 	var all []map[string]any

@@ -8,7 +8,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
-// The only team of a local cloud.
+// Properties of the only team of a local cloud.
 const (
 	teamID   = "00000000-0000-4000-8000-000000000000"
 	teamName = templates.Team

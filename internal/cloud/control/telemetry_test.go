@@ -103,9 +103,9 @@ func TestLogs(t *testing.T) {
 	s.must(t, "GET", "/sandboxes/"+id+"/metrics", "", http.StatusNotFound)
 }
 
-// TestFollowedLogs checks that a client of the first generation misses no entry when it
-// asks again from a millisecond after its last entry, for any distribution of entries
-// over milliseconds and pages.
+// TestFollowedLogs checks that a client of the first generation misses no entry when it continues
+// one millisecond after its last entry. This must be true for any distribution of entries over
+// milliseconds and pages.
 func TestFollowedLogs(t *testing.T) {
 	t.Parallel()
 	s := start(t)

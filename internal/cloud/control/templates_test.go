@@ -141,7 +141,8 @@ func TestTemplateCalls(t *testing.T) {
 	}
 }
 
-// TestBuildAnswersAreWhole checks all that is answered of a build, before and after its end.
+// TestBuildAnswersAreWhole checks all fields of the answers about a build, before and after its
+// end.
 func TestBuildAnswersAreWhole(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -178,7 +179,7 @@ func TestBuildAnswersAreWhole(t *testing.T) {
 	}
 }
 
-// TestDeletedTemplateEndsItsBuilds checks that a build of a deleted template does not continue.
+// TestDeletedTemplateEndsItsBuilds checks that deleting a template cancels its builds.
 func TestDeletedTemplateEndsItsBuilds(t *testing.T) {
 	t.Parallel()
 	st := store.Temporary(t.TempDir())
@@ -203,7 +204,7 @@ func TestDeletedTemplateEndsItsBuilds(t *testing.T) {
 	}
 }
 
-// A template has a limited number of builds on each page, newest first.
+// TestBuilds checks that each page has a limited number of a template's builds, newest first.
 func TestBuilds(t *testing.T) {
 	t.Parallel()
 	s := start(t)

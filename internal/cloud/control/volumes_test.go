@@ -66,8 +66,8 @@ func TestVolumeCalls(t *testing.T) {
 	s.must(t, "GET", "/volumes/"+id, "", 404)
 }
 
-// TestVolumeMounts checks that a sandbox is created with volumes and shows them, and
-// that they cannot be deleted for as long as it can be resumed.
+// TestVolumeMounts checks that a sandbox is created with volumes and reports them, and that the
+// volumes cannot be deleted as long as the sandbox can be resumed.
 func TestVolumeMounts(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -116,7 +116,7 @@ func TestVolumeMounts(t *testing.T) {
 	s.must(t, "DELETE", "/volumes/"+a, "", 204)
 }
 
-// content makes a call of the content API.
+// content calls the content API.
 func (s *service) content(t *testing.T, token, method, id, call string, query url.Values, body io.Reader) (*http.Response, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, s.url+"/volumecontent/"+id+"/"+call+"?"+query.Encode(), body)
@@ -127,7 +127,7 @@ func (s *service) content(t *testing.T, token, method, id, call string, query ur
 	return send(t, r)
 }
 
-// volumeContent is the content of a volume.
+// volumeContent calls the content API for one volume.
 type volumeContent struct {
 	*service
 	id, token string
@@ -141,7 +141,7 @@ func openContent(t *testing.T) volumeContent {
 	return volumeContent{s, id, token}
 }
 
-// call sends a request whose body has no length.
+// call sends a request whose body has no announced length.
 func (v volumeContent) call(t *testing.T, method, call, path string, more url.Values, body string) (int, string) {
 	t.Helper()
 	if more == nil {
@@ -154,7 +154,7 @@ func (v volumeContent) call(t *testing.T, method, call, path string, more url.Va
 	return resp.StatusCode, text
 }
 
-// entry returns the entry in an answer, without its times.
+// entry returns the entry in an answer, with its times removed.
 func entry(t *testing.T, text string) (e contentEntry) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(text), &e); err != nil || e.MTime.IsZero() {
@@ -248,7 +248,7 @@ func TestVolumeContentRefusals(t *testing.T) {
 	}
 }
 
-// TestVolumeContentToken checks that the content of a volume is behind the token of this volume alone.
+// TestVolumeContentToken checks that only the token of a volume gives access to its content.
 func TestVolumeContentToken(t *testing.T) {
 	t.Parallel()
 	linuxOnly(t)

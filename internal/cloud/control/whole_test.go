@@ -30,7 +30,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// Nothing that a client says of a build is lost on the way.
+// TestSpecIsWhole checks that every field of a request to start a build reaches the builder.
 func TestSpecIsWhole(t *testing.T) {
 	t.Parallel()
 	var q startRequest
@@ -48,8 +48,8 @@ func TestSpecIsWhole(t *testing.T) {
 	}
 }
 
-// A snapshot has all of the template that its sandbox is from, and is found by the sandbox's id
-// as clients write it.
+// TestSnapshotIsWhole checks that a snapshot has all properties of its sandbox's template, and is
+// found by the id of the sandbox as clients write it.
 func TestSnapshotIsWhole(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -81,8 +81,8 @@ func TestSnapshotIsWhole(t *testing.T) {
 	}
 }
 
-// The id of an assignment is a UUID of its own, and stays the same. A position in one order of
-// tags is none in another.
+// TestAssignmentIDs checks that the id of an assignment is a UUID that identifies it and stays the
+// same. A position in one order of tags is not valid in another order.
 func TestAssignmentIDs(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -131,7 +131,8 @@ func TestAddressOfUpload(t *testing.T) {
 	}
 }
 
-// An archive that has no room is refused before it is sent, and older ones make room for it.
+// TestRoomForUploads checks that an archive for which there is no room is refused before it is
+// sent, and that older archives are removed to make room.
 func TestRoomForUploads(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -151,7 +152,7 @@ func TestRoomForUploads(t *testing.T) {
 	for _, tt := range []struct {
 		hash          string
 		bytes, status int
-		present       [2]bool // someHash, otherHash
+		present       [2]bool // whether someHash and otherHash remain
 	}{
 		{someHash, most + 1, 507, [2]bool{false, false}},
 		{someHash, most, 200, [2]bool{true, false}},
@@ -167,7 +168,8 @@ func TestRoomForUploads(t *testing.T) {
 	}
 }
 
-// Each error of package volumes and of the system has one answer, also deep within another.
+// TestContentErrors checks that each error of package volumes and of the system has one answer,
+// even if other errors wrap it.
 func TestContentErrors(t *testing.T) {
 	t.Parallel()
 	for err, want := range map[error]struct {
@@ -191,7 +193,7 @@ func TestContentErrors(t *testing.T) {
 }
 
 // TestErrorsOfSecretsAndVolumes checks that each error about a secret or a volume has an answer
-// that names it, and that other errors are passed on.
+// that names the secret or volume, and that other errors are returned unchanged.
 func TestErrorsOfSecretsAndVolumes(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
@@ -222,7 +224,8 @@ func TestErrorsOfSecretsAndVolumes(t *testing.T) {
 	}
 }
 
-// Clients read the metadata of each secret as an object.
+// TestSecretWithoutMetadata checks that the metadata of each secret is a JSON object, even if it
+// has none.
 func TestSecretWithoutMetadata(t *testing.T) {
 	t.Parallel()
 	s := start(t)
@@ -251,8 +254,8 @@ func TestUUIDs(t *testing.T) {
 	}
 }
 
-// TestAnswersOfContent checks that a browser may not guess the type of a volume's file, and that
-// a volume is no longer in use after any answer.
+// TestAnswersOfContent checks that a browser may not guess the type of a volume's file, and that a
+// volume is no longer in use after any answer.
 func TestAnswersOfContent(t *testing.T) {
 	t.Parallel()
 	linuxOnly(t)
@@ -280,8 +283,8 @@ func TestAnswersOfContent(t *testing.T) {
 	s.must(t, "DELETE", "/volumes/"+id, "", 204)
 }
 
-// A client with a token of a volume, or a signed address, keeps its connection while others come
-// that have shown nothing.
+// TestSendersOfFilesAreAdmitted checks that a client with the token of a volume, or with a signed
+// address, keeps its connection while strangers connect.
 func TestSendersOfFilesAreAdmitted(t *testing.T) {
 	t.Parallel()
 	linuxOnly(t)
@@ -300,7 +303,7 @@ func TestSendersOfFilesAreAdmitted(t *testing.T) {
 		server := &http.Server{Handler: connlimit.Handler(s.Service), ConnContext: connlimit.ConnContext, ReadHeaderTimeout: time.Hour}
 		served := make(chan error, 1)
 		go func() { served <- server.Serve(l) }()
-		const part, parts = 1 << 20, 16 // more than buffers between the two hold
+		const part, parts = 1 << 20, 16 // larger than the buffers between client and server
 		body, ours := io.Pipe()
 		go func() {
 			for i := range parts {

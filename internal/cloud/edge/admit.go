@@ -32,8 +32,9 @@ func (k class) limit() int {
 
 const (
 	maxRequests = 1000
-	// maxStrangers is below the number of requests that the sandbox's own ports can serve. A
-	// request without the token is refused at once, unless its sender keeps it open.
+	// maxStrangers bounds the requests without the token. The sandbox's own ports can serve more
+	// requests than that, so such requests cannot keep out the owner. The sandbox refuses such a
+	// request at once, so it lasts only if its sender keeps it open.
 	maxStrangers = 32
 )
 

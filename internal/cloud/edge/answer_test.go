@@ -26,15 +26,15 @@ const sandboxed = "sandbox allow-scripts allow-forms allow-modals allow-download
 // signedPath is a signed URL of the sandbox whose token is [token].
 var signedPath = "/files?path=/a.html&signature=" + sign("/a.html:read::"+token, "")
 
-// fetched is an answer as a client receives it.
+// fetched is an answer, as a client receives it.
 type fetched struct {
 	status  int
 	header  http.Header
 	trailer http.Header
-	hints   []int // statuses of the answers before it
+	hints   []int // statuses of the informational answers before it
 }
 
-// fetch asks the cloud over HTTP/1 or HTTP/2.
+// fetch sends a request to the cloud over HTTP/1 or HTTP/2.
 func (c *cloud) fetch(t *testing.T, version int, a ask) fetched {
 	t.Helper()
 	var got fetched
@@ -69,8 +69,8 @@ func (c *cloud) fetch(t *testing.T, version int, a ask) fetched {
 	return got
 }
 
-// TestHostileSigned checks that an answer to a signed URL at the shared address has the policy
-// and only the listed headers of a hijacked envd, for anything that it sends at any time.
+// TestHostileSigned checks the answer of a hijacked envd to a signed URL at the shared address.
+// Whatever envd sends, at any time, the answer has the policy and only the listed headers.
 func TestHostileSigned(t *testing.T) {
 	t.Parallel()
 	const may = "Accept-Ranges: bytes\r\nLast-Modified: Mon, 02 Jan 2006 15:04:05 GMT\r\nEtag: \"1\"\r\nVary: Accept-Encoding\r\nDate: Mon, 02 Jan 2006 15:04:06 GMT\r\n" +
@@ -153,8 +153,8 @@ func (h *headers) WriteHeader(status int) {
 	h.ResponseRecorder.WriteHeader(status)
 }
 
-// TestSealedOnce checks that an answer has one final header, which follows the rules, no matter
-// how it is written.
+// TestSealedOnce checks that an answer has one final header, which follows the rules, whatever
+// methods write it.
 func TestSealedOnce(t *testing.T) {
 	t.Parallel()
 	write := func(w http.ResponseWriter) { _, _ = io.WriteString(w, "text") }
@@ -187,7 +187,7 @@ func TestSealedOnce(t *testing.T) {
 	}
 }
 
-// TestNoTypeIsGuessed checks that an answer without a type does not become a page.
+// TestNoTypeIsGuessed checks that an answer without a type is not displayed as a page.
 func TestNoTypeIsGuessed(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -205,8 +205,8 @@ func TestNoTypeIsGuessed(t *testing.T) {
 	checkConfined(t, resp.Header)
 }
 
-// TestSignedLeadsNowhere checks that the answer of a hijacked envd to a signed URL takes a
-// browser neither to another URL nor off HTTP.
+// TestSignedLeadsNowhere checks that the answer of a hijacked envd to a signed URL neither
+// redirects a browser nor makes it leave HTTP.
 func TestSignedLeadsNowhere(t *testing.T) {
 	t.Parallel()
 	const rest = "Location: /sandboxes\r\nSet-Cookie: a=b\r\nContent-Type: text/html\r\nContent-Length: 2\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-Websocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\nhi"
@@ -290,8 +290,8 @@ func TestSignedByEdge(t *testing.T) {
 	}
 }
 
-// TestSignedPreflight checks that the edge itself lets pages use a signed URL, but not with
-// headers that lead the request to another sandbox or authorize it.
+// TestSignedPreflight checks that the edge allows pages to use a signed URL, except with headers
+// that route the request to another sandbox or authorize it.
 func TestSignedPreflight(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -329,8 +329,8 @@ func TestSignedPreflight(t *testing.T) {
 	}
 }
 
-// TestVary checks that any answer to a request that was routed by headers tells caches which
-// headers, and is otherwise unchanged. Other answers do not change.
+// TestVary checks that any answer to a request that headers routed lists these headers for caches,
+// and is otherwise unchanged. Other answers are not changed at all.
 func TestVary(t *testing.T) {
 	t.Parallel()
 	const hint = "HTTP/1.1 103 Early Hints\r\nLink: </x>; rel=preload\r\n\r\n"
@@ -388,8 +388,8 @@ func TestVary(t *testing.T) {
 	}
 }
 
-// TestTargetWithoutPath checks that a target that leads to a path without having one is refused
-// for every destination, since no list of paths knows it.
+// TestTargetWithoutPath checks that a request target without a path is refused for every
+// destination, because it would evade every list of paths.
 func TestTargetWithoutPath(t *testing.T) {
 	t.Parallel()
 	c := start(t)

@@ -22,7 +22,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// settled checks that ended requests have left nothing: no sandbox counts one, and only idle
+// settled checks that ended requests have left nothing: no sandbox counts a request, and only idle
 // connections are open.
 func settled(t *testing.T, rt *Router) {
 	t.Helper()
@@ -52,7 +52,7 @@ func answered(t *testing.T, u *upstream) {
 	}
 }
 
-// opened counts the connections that a dialer has opened and that are not closed.
+// opened counts the open connections of a dialer.
 type opened struct{ atomic.Int64 }
 
 type openedConn struct {
@@ -78,9 +78,8 @@ func (o *opened) dial(inner func(context.Context, int) (net.Conn, error)) func(c
 	}
 }
 
-// TestAdmittedConnections checks that a client's connection is kept while its request is in a
-// sandbox: if there is no room for another one, a connection with a refused request makes
-// room.
+// TestAdmittedConnections checks which connection is closed to make room. A connection whose
+// request is in a sandbox stays, and a connection with a refused request is closed.
 func TestAdmittedConnections(t *testing.T) {
 	t.Parallel()
 	begun, end := make(chan struct{}), make(chan struct{})
@@ -130,8 +129,8 @@ func TestAdmittedConnections(t *testing.T) {
 	}
 }
 
-// TestRequestsAreLogged checks that the log of requests has the sandbox and port of each
-// request, also if it was refused there, and neither for requests that reached no sandbox.
+// TestRequestsAreLogged checks that the request log has the sandbox and port of each request, even
+// if the sandbox refused it. Requests that reached no sandbox have neither.
 func TestRequestsAreLogged(t *testing.T) {
 	t.Parallel()
 	rt := New(Options{API: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})})

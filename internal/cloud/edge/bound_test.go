@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// deadlined is an answer that remembers its deadlines.
+// deadlined is a ResponseWriter that remembers its deadlines.
 type deadlined struct {
 	*httptest.ResponseRecorder
 	read, write []time.Time
@@ -23,8 +23,9 @@ func (d *deadlined) SetReadDeadline(t time.Time) error  { d.read = append(d.read
 func (d *deadlined) SetWriteDeadline(t time.Time) error { d.write = append(d.write, t); return nil }
 func (d *deadlined) EnableFullDuplex() error            { return nil }
 
-// TestAnsweredIsLetGo checks that an answered request is no longer bound to its sandbox: a
-// pause or the end does not affect the client's connection, which others use by then.
+// TestAnsweredIsLetGo checks that a request is no longer bound to its sandbox after the answer. A
+// pause or the end of the sandbox does not affect the client's connection, which other requests may
+// use by then.
 func TestAnsweredIsLetGo(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*Router){
@@ -65,7 +66,7 @@ func TestAnsweredIsLetGo(t *testing.T) {
 }
 
 // TestUnansweredIsCutOff checks that a pause cuts off a running request at once, in both
-// directions: its client may neither send nor read.
+// directions, even if the client neither sends nor reads.
 func TestUnansweredIsCutOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -115,7 +115,8 @@ type targetKey struct{}
 
 func targetOf(ctx context.Context) *target { return ctx.Value(targetKey{}).(*target) }
 
-// rewrite prepares the outgoing request. It changes only the details below.
+// rewrite prepares the outgoing request. It changes the client's request as little as possible: it
+// restores the query and the forwarding headers, which ReverseProxy removes.
 func rewrite(r *httputil.ProxyRequest) {
 	to := targetOf(r.In.Context())
 	port := strconv.Itoa(to.port)

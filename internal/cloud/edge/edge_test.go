@@ -36,7 +36,7 @@ const (
 	traffic = "feedface"
 )
 
-// cloud is a router on a real listener.
+// cloud is a router that serves on a real listener.
 type cloud struct {
 	*Router
 	url string
@@ -59,7 +59,8 @@ func start(t *testing.T) *cloud {
 	return &cloud{rt, server.URL}
 }
 
-// serve returns a dialer to real servers, by port. Other ports are closed.
+// serve returns a function that connects to real servers, by port. Ports without a server are
+// closed.
 func serve(t *testing.T, ports map[int]http.HandlerFunc) func(context.Context, int) (net.Conn, error) {
 	t.Helper()
 	addresses := map[int]string{}
@@ -251,7 +252,8 @@ func TestAnswersStream(t *testing.T) {
 	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 }
 
-// An answer may begin, and be read, while the request is still being sent.
+// TestConversation checks that an answer may begin, and can be read, while the request is still
+// being sent.
 func TestConversation(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -330,9 +332,9 @@ func TestWebsocket(t *testing.T) {
 	}
 }
 
-// TestUpgradeEndsWithSandbox checks that an upgraded connection ends with its sandbox, or with
-// its pause, on both sides and at once: also if neither side has ended its half, or only the
-// program inside.
+// TestUpgradeEndsWithSandbox checks that an upgraded connection ends when its sandbox ends or is
+// paused, at once and on both sides. This must be true even if neither side has ended its half, or
+// only the program inside has.
 func TestUpgradeEndsWithSandbox(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*cloud){"end": func(c *cloud) { c.Remove(id) }, "pause": func(c *cloud) { c.Pause(id) }} {
@@ -380,8 +382,8 @@ func TestUpgradeEndsWithSandbox(t *testing.T) {
 	}
 }
 
-// TestWholeAnswers checks that an answer that ends with its connection counts as whole only if
-// the sandbox runs on.
+// TestWholeAnswers checks that an answer that ends with its connection counts as complete only if
+// the sandbox continues to run.
 func TestWholeAnswers(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -406,8 +408,8 @@ func TestWholeAnswers(t *testing.T) {
 	}
 }
 
-// TestSwitchesHTTP checks that every spelling of an offer to speak another version of HTTP is
-// recognised, and no other protocol is.
+// TestSwitchesHTTP checks that every spelling of an offer to switch to another version of HTTP is
+// recognised, and no offer of another protocol.
 func TestSwitchesHTTP(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -533,9 +535,9 @@ func TestTooManyRequests(t *testing.T) {
 	}
 }
 
-// TestClassesOfRequests checks that the maximum number of requests to ports of programs, or
-// without the sandbox's token, keeps out no request of the owner. Each class has one line in the
-// log, not one for each request.
+// TestClassesOfRequests checks that too many requests to ports of programs, or without the
+// sandbox's token, do not keep out requests of the owner. Refused requests of one class share one
+// log entry.
 func TestClassesOfRequests(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer

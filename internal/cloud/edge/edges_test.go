@@ -19,8 +19,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestWarnings checks that each class has at most one entry about refused requests in the log
-// a minute, independent of the other classes.
+// TestWarnings checks that each class has at most one log entry a minute about refused requests,
+// independently of the other classes.
 func TestWarnings(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -56,8 +56,8 @@ func (c *lingering) Close() error {
 	return c.Conn.Close()
 }
 
-// TestReset checks that plain and secured connections are reset: nothing is sent before the
-// close, not even the notice of TLS that an answer is complete.
+// TestReset checks that plain and TLS connections are reset: nothing is sent before the close, not
+// even the notice by which TLS ends a complete answer.
 func TestReset(t *testing.T) {
 	t.Parallel()
 	for _, secured := range []bool{false, true} {
@@ -75,7 +75,7 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// TestDefaultPorts checks which port a Host without one means.
+// TestDefaultPorts checks the port of a Host header without a port.
 func TestDefaultPorts(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -97,7 +97,7 @@ func TestDefaultPorts(t *testing.T) {
 	}
 }
 
-// TestWhoGetsPages checks each header by which a program is told from a person.
+// TestWhoGetsPages checks each header that distinguishes a program from a person with a browser.
 func TestWhoGetsPages(t *testing.T) {
 	t.Parallel()
 	for header, want := range map[string]bool{
@@ -115,8 +115,8 @@ func TestWhoGetsPages(t *testing.T) {
 	}
 }
 
-// TestHeadersOfErrors checks all headers of an error answer: a page is never kept, and runs
-// nothing.
+// TestHeadersOfErrors checks all headers of an error answer. No cache may keep an error page, and
+// the page may not run scripts.
 func TestHeadersOfErrors(t *testing.T) {
 	t.Parallel()
 	for agent, want := range map[string]http.Header{
@@ -137,8 +137,8 @@ func TestHeadersOfErrors(t *testing.T) {
 	}
 }
 
-// TestEdgesOfExpirations checks the longest expiration of a signed URL, and the second in
-// which a URL expires.
+// TestEdgesOfExpirations checks the longest expiration of a signed URL, and the second at which a
+// URL expires.
 func TestEdgesOfExpirations(t *testing.T) {
 	t.Parallel()
 	for length, want := range map[int]bool{0: true, 1: true, maxExpiration - 1: true, maxExpiration: true, maxExpiration + 1: false} {
@@ -155,8 +155,8 @@ func TestEdgesOfExpirations(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreForgotten checks that a closed connection is neither open nor held by its
-// spell, and that one that is opened after the spell is closed at once.
+// TestConnectionsAreForgotten checks that a spell forgets a connection that was closed, and that a
+// connection that is opened after the spell is closed at once.
 func TestConnectionsAreForgotten(t *testing.T) {
 	t.Parallel()
 	var open opened
@@ -191,7 +191,7 @@ func TestConnectionsAreForgotten(t *testing.T) {
 	u.close()
 }
 
-// TestDialEndsWithSpell checks that a dial that hangs ends with the pause of the sandbox.
+// TestDialEndsWithSpell checks that a pause of the sandbox ends a dial that hangs.
 func TestDialEndsWithSpell(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -237,8 +237,8 @@ func TestWakeEndsWithSandbox(t *testing.T) {
 	})
 }
 
-// TestSignersAreFoundAgain checks that looking for the sandbox of a signed URL locks nothing
-// afterwards, whether it was found or not.
+// TestSignersAreFoundAgain checks that the search for the sandbox of a signed URL leaves no lock
+// held, whether it finds the sandbox or not.
 func TestSignersAreFoundAgain(t *testing.T) {
 	t.Parallel()
 	rt := New(Options{})
@@ -257,8 +257,8 @@ func TestSignersAreFoundAgain(t *testing.T) {
 	rt.Remove(id)
 }
 
-// TestWakeOfGoneClient checks that a wake that ends because its client has gone is answered with
-// nothing: it is no failure of the sandbox.
+// TestWakeOfGoneClient checks that nothing is answered if a wake ends because its client has gone:
+// this is not a failure of the sandbox.
 func TestWakeOfGoneClient(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -276,8 +276,8 @@ func TestWakeOfGoneClient(t *testing.T) {
 	rt.ServeHTTP(w, r)
 }
 
-// TestDialEndsWithSandbox checks that the wait for a server that will listen soon ends with the
-// sandbox, and says so.
+// TestDialEndsWithSandbox checks that the wait for a server that does not listen yet ends with the
+// sandbox, and that the answer names the reason.
 func TestDialEndsWithSandbox(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
-// TestRemovedWhileDialling checks that a request gets the error of a removed sandbox if its
-// sandbox is removed while its connection is being opened, for any error of Dial.
+// TestRemovedWhileDialling checks that a request has the answer for a removed sandbox if the
+// sandbox is removed while the connection is being opened, whatever error Dial returns.
 func TestRemovedWhileDialling(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{ErrGone, ErrPortClosed, ErrWithoutPorts, ErrTooMany, errors.New("no descriptor left"), net.ErrClosed} {
@@ -31,8 +31,8 @@ func TestRemovedWhileDialling(t *testing.T) {
 	}
 }
 
-// TestErrorsOfDial checks that Dial's errors have different answers: a port that will never
-// listen, one that does not listen now, a sandbox that is gone, and a temporary failure.
+// TestErrorsOfDial checks that the errors of Dial have different answers: a port that will never
+// listen, a port that does not listen now, a sandbox that has ended, and a temporary failure.
 func TestErrorsOfDial(t *testing.T) {
 	t.Parallel()
 	for err, want := range map[error]string{
@@ -52,8 +52,8 @@ func TestErrorsOfDial(t *testing.T) {
 	}
 }
 
-// TestBrokenByTheEnd checks that a request whose connection broke gets the error of an ended
-// sandbox if the sandbox ended, and of a broken connection if only its server ended.
+// TestBrokenByTheEnd checks the answer to a request whose connection broke. It reports an ended
+// sandbox if the sandbox ended, and a broken connection if only the server in the sandbox ended.
 func TestBrokenByTheEnd(t *testing.T) {
 	t.Parallel()
 	for ended, want := range map[bool]int{true: http.StatusBadGateway, false: http.StatusServiceUnavailable} {

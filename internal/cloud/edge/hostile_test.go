@@ -20,9 +20,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
-// hostile returns a dialer to a sandbox that answers every connection, once it
-// has read a request, with raw bytes, and then reports the other bytes that it
-// receives.
+// hostile returns a function that connects to a hostile sandbox. On every connection the sandbox
+// reads a request, answers with raw bytes, and reports all other bytes that it receives.
 func hostile(t *testing.T, answer string) (dial func(context.Context, int) (net.Conn, error), heard <-chan string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -52,9 +51,9 @@ func hostile(t *testing.T, answer string) (dial func(context.Context, int) (net.
 	}, said
 }
 
-// TestConnectionIsNotGivenAway: a sandbox that answers with 101 must not get
-// the client's connection, because it would then receive the next request to
-// the API, including the key.
+// TestConnectionIsNotGivenAway checks that a sandbox that answers with 101 does not get the
+// client's connection, because it would then receive the next request to the API, including the
+// key.
 func TestConnectionIsNotGivenAway(t *testing.T) {
 	t.Parallel()
 	const secret = "X-Api-Key: e2b_secret"
@@ -99,8 +98,8 @@ func TestConnectionIsNotGivenAway(t *testing.T) {
 	}
 }
 
-// TestHostileAnswers checks that any bytes from a sandbox become an answer or
-// an error, and that neither ends more than its own request.
+// TestHostileAnswers checks that any bytes from a sandbox become an answer or an error, and that
+// both end only their own request.
 func TestHostileAnswers(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -137,8 +136,8 @@ func TestHostileAnswers(t *testing.T) {
 	}
 }
 
-// TestSmuggling: no interpretation of one request's bytes turns them into two
-// requests inside.
+// TestSmuggling checks that no interpretation of one request's bytes turns them into two requests
+// inside.
 func TestSmuggling(t *testing.T) {
 	t.Parallel()
 	const inner = "GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"

@@ -11,7 +11,8 @@ import (
 
 const firefox = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
 
-// People see a page and programs JSON, with the same status.
+// TestPages checks that people receive an error as a page and programs as JSON, with the same
+// status.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -28,7 +29,7 @@ func TestPages(t *testing.T) {
 		name string
 		ask
 		status int
-		want   []string // in a page; empty: JSON
+		want   []string // texts in the page; empty: the answer is JSON
 	}{
 		{"unknown sandbox", ask{header: page(by("inobody", "3000"))}, 502, []string{"<title>Sandbox Not Found</title>", "502 Bad Gateway", "The sandbox inobody wasn&#39;t found.", wordings[messageNotFound].hint, "sandbox inobody</small>"}},
 		{"closed port", ask{header: page(by(id, "3000"), protocol.HeaderTraffic, traffic)}, 502, append(html, "<h1>Closed Port Error</h1>", "The sandbox "+id+" is running but there&#39;s no service running on port 3000.", "· port 3000")},
@@ -74,8 +75,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestTextOfPages checks that a page has the limit if it is known, and leaves braces in
-// a request's text as they are.
+// TestTextOfPages checks that a page contains the limit if it is known, and does not replace braces
+// in text from a request.
 func TestTextOfPages(t *testing.T) {
 	t.Parallel()
 	for want, p := range map[string]page{
@@ -90,7 +91,7 @@ func TestTextOfPages(t *testing.T) {
 	}
 }
 
-// Text from a request never becomes part of a page as markup.
+// TestPageIsEscaped checks that text from a request never becomes markup of a page.
 func TestPageIsEscaped(t *testing.T) {
 	t.Parallel()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)

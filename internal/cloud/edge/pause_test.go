@@ -59,9 +59,9 @@ func (c *counted) quiet(t *testing.T) {
 	patience.Until(t, "no connection into the sandbox is open", func() bool { return c.open.Load() == 0 })
 }
 
-// phases answers requests that each stop in another phase: before the answer, in the upload,
-// in a stream and in a download that the client does not read. It calls begin when a request
-// is there.
+// phases returns a handler whose requests stop in different phases: before the answer, in the
+// upload, in a stream, and in a download that the client does not read. It calls begin when a
+// request arrives.
 func phases(begin func()) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/silent", func(_ http.ResponseWriter, r *http.Request) {
@@ -92,7 +92,8 @@ func phases(begin func()) http.Handler {
 	return mux
 }
 
-// unending is the body of an upload that sends 4 of 100 bytes and waits until it is closed.
+// unending returns the body of an upload. It sends 4 of 100 bytes, and then waits until it is
+// closed.
 func unending() io.ReadCloser {
 	up, _ := io.Pipe()
 	return struct {
@@ -167,8 +168,8 @@ func TestPauseEndsRequests(t *testing.T) {
 	}
 }
 
-// http1 sends a request over a connection. The client of net/http cannot be used: it waits
-// for the body of the request even when its connection has ended.
+// http1 returns a function that sends a request over a connection. The client of net/http cannot be
+// used: it waits for the body of the request even when its connection has ended.
 func http1(conn net.Conn) func(*http.Request) (*http.Response, error) {
 	return func(r *http.Request) (*http.Response, error) {
 		go func() { _ = r.Write(conn) }()
@@ -176,8 +177,9 @@ func http1(conn net.Conn) func(*http.Request) (*http.Response, error) {
 	}
 }
 
-// TestPauseDropsIdleConnections: a connection that waits for the next request to envd
-// would, after a resume, be taken for one that works.
+// TestPauseDropsIdleConnections checks that a pause closes a connection that waits for the next
+// request to envd. Otherwise that connection would be used after a resume, although it no longer
+// works.
 func TestPauseDropsIdleConnections(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -205,7 +207,7 @@ func TestPauseDropsIdleConnections(t *testing.T) {
 	c.Resume("inobody")
 }
 
-// TestDialMeetsPause: a connection that is being opened when the sandbox is paused is
+// TestDialMeetsPause checks that a connection that is being opened when the sandbox is paused is
 // not used, and is closed.
 func TestDialMeetsPause(t *testing.T) {
 	t.Parallel()
@@ -261,8 +263,8 @@ func (w *waker) wake(ctx context.Context, _ string) error {
 	}
 }
 
-// TestWakeIsAwaited checks that requests that wait for a sandbox to wake have the same bound
-// as forwarded ones, and arrive whole.
+// TestWakeIsAwaited checks that requests that wait for a sandbox to wake have the same limit as
+// forwarded requests, and arrive complete.
 func TestWakeIsAwaited(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -294,8 +296,8 @@ func TestWakeIsAwaited(t *testing.T) {
 	asking.Wait()
 }
 
-// TestWaitForWakeEnds checks that a client that goes away no longer waits, and that a sandbox
-// that is removed meanwhile is not found.
+// TestWaitForWakeEnds checks that the request of a client that goes away no longer waits. A request
+// for a sandbox that is removed meanwhile is answered as not found.
 func TestWaitForWakeEnds(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -386,7 +388,7 @@ func TestPauseAndResumeRace(t *testing.T) {
 	}
 }
 
-// TestExpiry: a signature is valid up to and including its last second, as envd has it.
+// TestExpiry checks that a signature is valid up to and including its last second, as in envd.
 func TestExpiry(t *testing.T) {
 	t.Parallel()
 	for expiration, want := range map[string]bool{"": false, "1000": false, "999": true, "-1": true, "x": true, "99999999999999999999": true} {
@@ -400,8 +402,8 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-// TestLongExpiration checks that an expiration with the maximum number of digits is accepted,
-// and that a URL with a longer one belongs to no sandbox.
+// TestLongExpiration checks that an expiration with the maximum number of digits is accepted, and
+// that a URL with more digits belongs to no sandbox.
 func TestLongExpiration(t *testing.T) {
 	t.Parallel()
 	for length, want := range map[int]bool{1: true, maxExpiration - 1: true, maxExpiration: true, maxExpiration + 1: false} {
@@ -415,8 +417,8 @@ func TestLongExpiration(t *testing.T) {
 	}
 }
 
-// TestPauseWhileDialling checks that a request that waits for a connection, or for a server
-// to listen, ends with the pause, and so does its dial.
+// TestPauseWhileDialling checks that a pause ends a request that waits for a connection or for a
+// server to listen, and also ends its dial.
 func TestPauseWhileDialling(t *testing.T) {
 	t.Parallel()
 	for name, dial := range map[string]func(context.Context) error{
@@ -461,7 +463,7 @@ func TestPauseWhileDialling(t *testing.T) {
 	}
 }
 
-// sign returns the signature of an operation.
+// sign returns the signature of an operation, with an expiration.
 func sign(operation, expiration string) string {
 	if expiration != "" {
 		operation += ":" + expiration

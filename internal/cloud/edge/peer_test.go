@@ -27,8 +27,8 @@ func TestIsPublicName(t *testing.T) {
 	}
 }
 
-// TestServePeer checks that a connection dialled to a name serves requests for that name
-// only, also if they have headers that name another sandbox or another server's port.
+// TestServePeer checks that a connection dialled to a name serves only requests for this name, even
+// if their headers name another sandbox or the port of another server.
 func TestServePeer(t *testing.T) {
 	t.Parallel()
 	const name, port = "8080-" + id + ".cloud.test", 4000
@@ -82,8 +82,8 @@ func TestServePeer(t *testing.T) {
 	}
 }
 
-// TestPeerLoop checks that a program that forwards each request to its own public name
-// ends at the limit of requests to one sandbox.
+// TestPeerLoop checks that a program that forwards each request to its own public name is stopped
+// by the limit of requests to one sandbox.
 func TestPeerLoop(t *testing.T) {
 	t.Parallel()
 	const name = "8080-" + id + ".cloud.test"

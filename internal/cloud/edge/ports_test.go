@@ -12,7 +12,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// request has a router answer one request, and checks that it leaves nothing behind.
+// request makes a router answer one request, and checks that the request leaves nothing behind.
 func request(t *testing.T, rt *Router, method, path string, header map[string]string) *httptest.ResponseRecorder {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -25,8 +25,8 @@ func request(t *testing.T, rt *Router, method, path string, header map[string]st
 	return w
 }
 
-// TestPortsAndTokens checks for each kind of port whether it needs the traffic token: all do but
-// envd's, also ports without a server.
+// TestPortsAndTokens checks which ports require the traffic token: all except envd's, even those
+// without a server.
 func TestPortsAndTokens(t *testing.T) {
 	t.Parallel()
 	say := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "inside") }
@@ -63,8 +63,8 @@ func TestPortsAndTokens(t *testing.T) {
 	}
 }
 
-// TestReservedRoutes checks that no spelling of envd's routes for the control plane is forwarded
-// to envd, not even with its token, and that they are free on other ports.
+// TestReservedRoutes checks that no spelling of envd's routes for the control plane is forwarded to
+// envd, not even with envd's token. On other ports, these paths are forwarded.
 func TestReservedRoutes(t *testing.T) {
 	t.Parallel()
 	say := func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "inside") }
@@ -88,8 +88,8 @@ func TestReservedRoutes(t *testing.T) {
 	}
 }
 
-// TestClassOf checks which requests belong to the owner: on the sandbox's own ports those with
-// the port's token, and all of them if it needs none.
+// TestClassOf checks which requests to the sandbox's own ports belong to the owner: those with the
+// token of the port, or all of them if the port requires no token.
 func TestClassOf(t *testing.T) {
 	t.Parallel()
 	for _, own := range []string{"", token} {
@@ -117,7 +117,7 @@ func TestClassOf(t *testing.T) {
 }
 
 // TestCountersReturnToZero checks that each class admits as many requests as its limit, and that
-// neither ended nor refused requests stay counted.
+// ended and refused requests are no longer counted.
 func TestCountersReturnToZero(t *testing.T) {
 	t.Parallel()
 	u := newSleeper(Sandbox{ID: id}, nil)
@@ -144,7 +144,7 @@ func TestCountersReturnToZero(t *testing.T) {
 }
 
 // TestCountersOfASleeper checks that a request that wakes a sandbox unknown to the router is
-// counted for that sandbox while it lasts.
+// counted for that sandbox until it ends.
 func TestCountersOfASleeper(t *testing.T) {
 	t.Parallel()
 	var rt *Router

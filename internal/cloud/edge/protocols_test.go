@@ -24,8 +24,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// The listener speaks HTTP/2 without TLS to a client that begins with it, as
-// the cloud's does; the server inside sees HTTP/1.1, including trailers.
+// TestHTTP2Client checks that the listener serves a client that begins HTTP/2 without TLS, as the
+// cloud's listener does. The server inside receives HTTP/1.1, including trailers.
 func TestHTTP2Client(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -59,9 +59,9 @@ func http2Transport() *http.Transport {
 	return t
 }
 
-// A gRPC server does not speak HTTP/1: its calls, which stream both ways and
-// end with trailers, reach it over HTTP/2, with TLS if the port is one of
-// httpsPorts. Every call has a connection of its own, which ends with it.
+// TestGRPC checks that gRPC calls, which stream in both directions and end with trailers, reach
+// their server over HTTP/2, because a gRPC server does not support HTTP/1. They use TLS if the port
+// is one of HTTPSPorts. Each call has its own connection, which ends with the call.
 func TestGRPC(t *testing.T) {
 	t.Parallel()
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -132,8 +132,8 @@ func TestGRPC(t *testing.T) {
 	}
 }
 
-// Connections to listed ports use TLS, including websockets; those to other
-// ports do not, and those to envd never do.
+// TestHTTPSPorts checks that connections to the listed ports use TLS, including websockets.
+// Connections to other ports do not, and connections to envd never do.
 func TestHTTPSPorts(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -182,7 +182,7 @@ func TestHTTPSPorts(t *testing.T) {
 	}
 }
 
-// A private port requires the token of a websocket too.
+// TestPrivateWebsocket checks that a private port requires the token for a websocket, too.
 func TestPrivateWebsocket(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -245,8 +245,8 @@ func (c *cloud) dial(t *testing.T) net.Conn {
 	return conn
 }
 
-// TestExpectContinue checks that a client that asks whether to send its body receives the answer
-// of the server inside, and does not send a refused body.
+// TestExpectContinue checks that a client that asks whether to send its body receives the answer of
+// the server inside, and does not send a body that is refused.
 func TestExpectContinue(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -280,8 +280,8 @@ func TestExpectContinue(t *testing.T) {
 	}
 }
 
-// TestOnePermission checks that a client gets one 100 Continue, no matter how many the server
-// inside sends: this server sends one, too, and either may be first.
+// TestOnePermission checks that a client receives exactly one 100 Continue, whatever number the
+// server inside sends. The edge sends one, too, and either may be first.
 func TestOnePermission(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -304,8 +304,8 @@ func TestOnePermission(t *testing.T) {
 	}
 }
 
-// A stream that is silent for longer than any proxy of the hosted service waits
-// stays open in both directions.
+// TestSilentStream checks that a silent stream stays open in both directions for longer than any
+// proxy of the hosted service allows.
 func TestSilentStream(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -348,7 +348,7 @@ func TestSilentStream(t *testing.T) {
 	})
 }
 
-// pipeListener is an in-memory listener, for the fake clock of a bubble.
+// pipeListener is an in-memory listener, for tests with fake time.
 type pipeListener struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -380,8 +380,8 @@ func (l *pipeListener) Accept() (net.Conn, error) {
 func (l *pipeListener) Close() error   { close(l.closed); return nil }
 func (l *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// TestKilledWhileAnswering checks that the end of a sandbox does not count as the end of an
-// answer of unknown length.
+// TestKilledWhileAnswering checks that the end of a sandbox does not look like the end of an answer
+// of unknown length.
 func TestKilledWhileAnswering(t *testing.T) {
 	t.Parallel()
 	for name, head := range map[string]string{
@@ -426,8 +426,8 @@ func TestKilledWhileAnswering(t *testing.T) {
 	}
 }
 
-// TestKilledWhileAnsweringHTTP2 checks that an HTTP/2 client sees that its answer is not whole
-// when the sandbox is killed: its stream is reset, and others of the connection are not.
+// TestKilledWhileAnsweringHTTP2 checks that an HTTP/2 client notices that its answer is incomplete
+// when the sandbox is killed: its stream is reset, and other streams of the connection are not.
 func TestKilledWhileAnsweringHTTP2(t *testing.T) {
 	t.Parallel()
 	c := start(t)
@@ -462,8 +462,8 @@ func TestKilledWhileAnsweringHTTP2(t *testing.T) {
 	}
 }
 
-// A supervisor that cannot open more connections is distinguished from a
-// failure.
+// TestTooManyConnections checks that the answer distinguishes a supervisor that cannot open more
+// connections from a failure.
 func TestTooManyConnections(t *testing.T) {
 	t.Parallel()
 	c := start(t)

@@ -21,7 +21,7 @@ const maxExpiration = 20
 // computed without the token, because a URL may be long and there may be many sandboxes.
 type signed struct {
 	given  string
-	begun  []hash.Cloner // the beginning of the signature for each operation
+	begun  []hash.Cloner // for each operation, the hash of all signed values before the token
 	ending string        // "", or a colon and the expiration
 }
 

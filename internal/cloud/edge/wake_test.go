@@ -13,8 +13,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// TestWhoWakes checks that a request wakes a paused sandbox if it carries the token
-// for its port, unless it is one of those that never do.
+// TestWhoWakes checks that a request wakes a paused sandbox if it has the token for its port,
+// except the kinds of requests that never wake a sandbox.
 func TestWhoWakes(t *testing.T) {
 	t.Parallel()
 	signed := func(operation, expiration string) string {
@@ -106,8 +106,8 @@ func TestWhoWakes(t *testing.T) {
 	}
 }
 
-// TestWakeFails checks that Wake's errors have the service's answers. A sandbox that
-// traffic does not resume has the same answer as one that does not exist.
+// TestWakeFails checks that the errors of Wake have the service's answers. A sandbox that requests
+// do not resume has the same answer as one that does not exist.
 func TestWakeFails(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -198,8 +198,8 @@ func write(w io.Writer, data []byte) error {
 	return err
 }
 
-// failure converts the error of a call to envd. If ctx is done, it returns the cause of ctx. If
-// err is nil, the text of the error is otherwise.
+// failure converts the error of a call to envd. If ctx is done, it returns the cause of ctx. If err
+// is nil, it returns an error with the text in otherwise.
 func failure(ctx context.Context, err error, otherwise string) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

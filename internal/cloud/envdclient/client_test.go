@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const token = "secret"
 
-// serve starts an envd in a directory.
+// serve starts an envd in a directory of the test.
 func serve(t *testing.T) (*envdclient.Client, *envd.Server, string) {
 	t.Helper()
 	home := t.TempDir()
@@ -134,7 +134,7 @@ func (f onWrite) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// The calls for builds work without any program of the sandbox.
+// TestBuilding checks that the calls for builds work without any program in the sandbox.
 func TestBuilding(t *testing.T) {
 	t.Parallel()
 	client, _, home := serve(t)
@@ -176,7 +176,7 @@ func TestBuilding(t *testing.T) {
 	}
 }
 
-// Answers of a sandbox are bounded, and errors describe them.
+// TestHostile checks that answers of a sandbox are bounded, and that the errors describe them.
 func TestHostile(t *testing.T) {
 	t.Parallel()
 	for name, answer := range map[string]string{

@@ -37,7 +37,7 @@ var (
 // used marks the time when the runsc that Setup built was last used.
 const used = setupdir.Marker(name)
 
-const name = "runsc" // of the program, in its directory
+const name = "runsc" // name of the program's file in its directory
 
 // Program is a runsc.
 type Program struct {

@@ -50,8 +50,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestSetup checks the arguments of the go command, with a stand-in for it, and that a failed
-// build leaves nothing.
+// TestSetup checks the arguments of the go command, with a replacement for that command. A failed
+// build leaves nothing behind.
 func TestSetup(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)
@@ -80,7 +80,8 @@ chmod 755 $GOBIN/runsc`)
 	}
 }
 
-// builds returns a go command whose runsc says version, and that runs before at first.
+// builds returns a go command that builds a runsc with this version. The command first runs the
+// shell commands in before.
 func builds(t *testing.T, version, before string) string {
 	t.Helper()
 	return program(t, "go", before+`
@@ -88,8 +89,8 @@ printf '#!/bin/sh\necho runsc version `+version+`\n' >$GOBIN/runsc
 chmod 755 $GOBIN/runsc`)
 }
 
-// TestDamaged checks that a runsc that was built and no longer runs is told from one that says
-// nothing in time, and that setup builds it again.
+// TestDamaged checks that a built runsc that no longer runs has another error than a runsc that
+// does not answer in time, and that Setup builds the damaged one again.
 func TestDamaged(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	built, err := Setup(t.Context(), nil, builds(t, "first", ""))
@@ -120,8 +121,8 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// TestTidying checks that a setup removes old unused versions and the files that killed setups
-// left behind. It removes neither a version in use nor one that another setup is making.
+// TestTidying checks that a setup removes old unused versions, and the files of setups that were
+// killed. It keeps versions in use and versions that another setup is making.
 func TestTidying(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	version, err := home()

@@ -15,8 +15,8 @@ import (
 
 const (
 	authorityLife = 10 * 365 * 24 * time.Hour
-	leafLife      = 30 * 24 * time.Hour // a leaf is used for half of this time
-	clockSkew     = time.Hour           // of clients in virtual machines
+	leafLife      = 30 * 24 * time.Hour // lifetime of a leaf, the certificate of one host; it is used for half of this time
+	clockSkew     = time.Hour           // how far the clocks of clients, such as virtual machines, may be behind
 	maxLeaves     = 256                 // maximum number of kept leaves; creating one takes 0.1 ms
 
 	organization = "e2bctl sandbox"

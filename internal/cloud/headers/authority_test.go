@@ -11,7 +11,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestCertificates checks that the certificate of an authority only signs those of hosts, and
+// TestCertificates checks that an authority's certificate signs only certificates of hosts, and
 // that each of these is for one host and for servers only.
 func TestCertificates(t *testing.T) {
 	t.Parallel()
@@ -64,8 +64,8 @@ func TestCertificates(t *testing.T) {
 	})
 }
 
-// TestLeavesAreKept checks that the certificate of a host is used for half its life, and that the
-// number of kept ones is bounded.
+// TestLeavesAreKept checks that a host's certificate is used for half of its lifetime, and that the
+// number of kept certificates is bounded.
 func TestLeavesAreKept(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

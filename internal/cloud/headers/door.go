@@ -192,8 +192,8 @@ func canonical(name string) string { return strings.ToLower(strings.TrimSuffix(n
 // values is the context key of the headers for a request.
 type values struct{}
 
-// serve forwards a request with the host's current headers. It refuses a request for another
-// host than that of the connection.
+// serve forwards a request with the host's current headers. It refuses a request for a host that is
+// not the host of the connection.
 func (d *Door) serve(w http.ResponseWriter, r *http.Request) {
 	if !d.enter() {
 		panic(http.ErrAbortHandler)

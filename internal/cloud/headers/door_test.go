@@ -35,16 +35,16 @@ func TestMain(m *testing.M) {
 
 const secret = "sk-never-inside"
 
-// house is a door, and its hosts: one server with every name.
+// house contains a door, and one server that has the names of all hosts.
 type house struct {
 	*Door
 	t      *testing.T
 	server *httptest.Server
-	roots  *x509.CertPool // of clients inside
+	roots  *x509.CertPool // authorities that clients inside trust
 
 	mu      sync.Mutex
 	secrets map[string]string
-	reached []string // hosts
+	reached []string // hosts to which the door connected
 }
 
 func rules(t *testing.T, headers map[string]map[string]string) *network.Rules {
@@ -57,7 +57,7 @@ func rules(t *testing.T, headers map[string]map[string]string) *network.Rules {
 	return r
 }
 
-// bearer has the rules of the tests.
+// bearer contains the header rules of the tests.
 var bearer = map[string]map[string]string{"api.test": {"Authorization": "Bearer ${e2b.secrets.key}"}, "*.wild.test": {"X-Api-Key": "${e2b.secrets.key}"}}
 
 func newHouse(t *testing.T, handler http.HandlerFunc, change ...func(*Options)) *house {
@@ -112,14 +112,14 @@ func (h *house) reach(ctx context.Context, host string, port uint16) (net.Conn, 
 	return new(net.Dialer).DialContext(ctx, "tcp", h.server.Listener.Addr().String())
 }
 
-// dial connects from inside.
+// dial connects to the door from inside.
 func (h *house) dial(context.Context, string, string) (net.Conn, error) {
 	near, far := net.Pipe()
 	h.Serve(far)
 	return near, nil
 }
 
-// client is a program inside.
+// client returns the HTTP client of a program inside.
 func (h *house) client(protocol string) *http.Client {
 	transport := &http.Transport{DialContext: h.dial, TLSClientConfig: &tls.Config{RootCAs: h.roots}, Protocols: new(http.Protocols)}
 	transport.Protocols.SetHTTP1(protocol == "h1")
@@ -128,7 +128,7 @@ func (h *house) client(protocol string) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// raw sends bytes over TLS for a server name, and returns the whole answer.
+// raw sends bytes over TLS with a server name, and returns the complete answer.
 func (h *house) raw(name, request string) string {
 	h.t.Helper()
 	conn, _ := h.dial(h.t.Context(), "", "")
@@ -164,8 +164,8 @@ func get(t *testing.T, client *http.Client, url string, header ...string) (int, 
 	return res.StatusCode, string(text)
 }
 
-// TestHeaders checks that a host gets the headers of its rule, in place of the client's, and
-// that a client gets the host's answer.
+// TestHeaders checks that a host receives the headers of its rule instead of the client's headers,
+// and that the client receives the host's answer.
 func TestHeaders(t *testing.T) {
 	t.Parallel()
 	for _, protocol := range []string{"h1", "h2"} {
@@ -196,8 +196,8 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// TestMisdirected checks that a request for another host than the connection's is answered, and
-// never sent on.
+// TestMisdirected checks that a request for a host that is not the host of the connection is
+// refused, and never forwarded.
 func TestMisdirected(t *testing.T) {
 	t.Parallel()
 	var requests atomic.Int64
@@ -247,8 +247,8 @@ func TestMisdirected(t *testing.T) {
 	}
 }
 
-// TestNoCertificateWithoutRule checks that a name without a rule gets no certificate at all, even
-// from a client that verifies none: the door must not see the client's requests to it.
+// TestNoCertificateWithoutRule checks that a name without a rule has no certificate, even for a
+// client that does not verify it: the door must not receive the client's requests to this name.
 func TestNoCertificateWithoutRule(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, func(http.ResponseWriter, *http.Request) { t.Error("a request was sent on") })
@@ -265,7 +265,7 @@ func TestNoCertificateWithoutRule(t *testing.T) {
 	}
 }
 
-// TestMethods checks that only methods are sent on that no host answers with the request itself.
+// TestMethods checks that a method is forwarded only if no host answers it with the request itself.
 func TestMethods(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, func(w http.ResponseWriter, r *http.Request) { _ = r.Header.Write(w) }) // the answer of TRACE
@@ -298,8 +298,8 @@ func TestMethods(t *testing.T) {
 	}
 }
 
-// TestNoSmuggling checks that bytes hidden in a request arrive as its body, and never as a
-// request of their own.
+// TestNoSmuggling checks that bytes hidden in a request arrive as its body, and never as another
+// request.
 func TestNoSmuggling(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -328,8 +328,8 @@ func TestNoSmuggling(t *testing.T) {
 	}
 }
 
-// TestNotSent checks that nothing is sent to a host whose certificate cannot be verified or that
-// may not be reached, and nothing without the headers of its rule.
+// TestNotSent checks that nothing is sent to a host whose certificate cannot be verified, or that
+// may not be reached. Nothing is sent without the headers of the rule.
 func TestNotSent(t *testing.T) {
 	t.Parallel()
 	answer := func(http.ResponseWriter, *http.Request) { t.Error("a request was sent") }
@@ -364,8 +364,8 @@ func TestNotSent(t *testing.T) {
 	}
 }
 
-// TestChangedSecret checks that a secret that is updated or deleted while a connection is open
-// is updated or missing in the next request.
+// TestChangedSecret checks that updating or deleting a secret affects the next request of an open
+// connection.
 func TestChangedSecret(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Header.Get("Authorization")) })
@@ -401,8 +401,8 @@ func TestChangedSecret(t *testing.T) {
 	}
 }
 
-// TestTrailersOfRules checks that a header that a rule sets is left out if a client sends it
-// after the body, and that others are sent.
+// TestTrailersOfRules checks that a client's trailer is left out if a rule sets this header, and
+// that other trailers are forwarded.
 func TestTrailersOfRules(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, func(w http.ResponseWriter, r *http.Request) {
@@ -486,7 +486,7 @@ func TestWebsocket(t *testing.T) {
 	}
 }
 
-// TestStreams checks that an answer in pieces arrives in pieces, and with its end.
+// TestStreams checks that the pieces of an answer arrive one by one, and that its end arrives.
 func TestStreams(t *testing.T) {
 	t.Parallel()
 	next := make(chan struct{})
@@ -531,8 +531,8 @@ func TestStreams(t *testing.T) {
 	<-gone // the host sees that the client has gone
 }
 
-// TestSilentConnectionsEnd checks that a connection without further bytes ends, also one that
-// sends them one by one.
+// TestSilentConnectionsEnd checks that a connection that stops sending ends, and so does a
+// connection that sends its bytes one by one.
 func TestSilentConnectionsEnd(t *testing.T) {
 	t.Parallel()
 	authority, err := NewAuthority("i1")
@@ -562,8 +562,8 @@ func TestSilentConnectionsEnd(t *testing.T) {
 	}
 }
 
-// TestCloseEndsConnections checks that closing a door ends its connections at once, and later
-// ones.
+// TestCloseEndsConnections checks that closing a door ends its connections at once, and also
+// connections that arrive later.
 func TestCloseEndsConnections(t *testing.T) {
 	t.Parallel()
 	authority, err := NewAuthority("i1")
@@ -587,8 +587,8 @@ func TestCloseEndsConnections(t *testing.T) {
 	})
 }
 
-// TestNoConnectionsAreLeft checks that replaced rules and a closed door leave no connection to a
-// host.
+// TestNoConnectionsAreLeft checks that no connection to a host is left open after the rules are
+// replaced or the door is closed.
 func TestNoConnectionsAreLeft(t *testing.T) {
 	t.Parallel()
 	replace := func(h *house) { h.Set(rules(t, bearer), h.reach) }
@@ -614,7 +614,7 @@ func TestNoConnectionsAreLeft(t *testing.T) {
 	}
 }
 
-// inside is a connection of a program to a door that reaches no host.
+// inside returns a door that reaches no host, and the TLS connection of a program to it.
 func inside(t *testing.T, reach Reach) (d *Door, client *tls.Conn) {
 	t.Helper()
 	authority, err := NewAuthority("i1")
@@ -628,8 +628,8 @@ func inside(t *testing.T, reach Reach) (d *Door, client *tls.Conn) {
 	return d, tls.Client(near, &tls.Config{RootCAs: roots, ServerName: "api.test"})
 }
 
-// TestIdleConnectionsEnd checks that a connection waits two minutes for the next request after
-// an answer, and half a minute for the rest of its head.
+// TestIdleConnectionsEnd checks that a connection may wait two minutes after an answer for the next
+// request, and half a minute for the rest of the request's head.
 func TestIdleConnectionsEnd(t *testing.T) {
 	t.Parallel()
 	for next, want := range map[string]time.Duration{"": 2 * time.Minute, "GET / HTTP/1.1\r\nHost: api": 30 * time.Second} {
@@ -653,8 +653,8 @@ func TestIdleConnectionsEnd(t *testing.T) {
 	}
 }
 
-// TestCloseWaits checks that Close returns when no part of the door runs: not before the last
-// request has ended.
+// TestCloseWaits checks that Close returns when no goroutine of the door is running, and so not
+// before the last request has ended.
 func TestCloseWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -684,8 +684,8 @@ func TestCloseWaits(t *testing.T) {
 	})
 }
 
-// TestWaitForOthersEnds checks that the request of a client that goes away no longer waits for
-// others to end, and is not sent.
+// TestWaitForOthersEnds checks that a request that waits for others to end is not sent after its
+// client has gone away.
 func TestWaitForOthersEnds(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, func(http.ResponseWriter, *http.Request) { t.Error("a request was sent") })
@@ -712,7 +712,7 @@ func TestWaitForOthersEnds(t *testing.T) {
 	}
 }
 
-// TestNothingIsAdded checks that a host gets the client's request and the headers of its rule,
+// TestNothingIsAdded checks that a host receives the client's request with the headers of its rule,
 // and nothing else.
 func TestNothingIsAdded(t *testing.T) {
 	t.Parallel()
@@ -734,8 +734,8 @@ func TestNothingIsAdded(t *testing.T) {
 	}
 }
 
-// TestUnfitEndsConnection checks that a client with an unfit request gets an answer and the end
-// of its connection.
+// TestUnfitEndsConnection checks that a request that must not be forwarded is answered, and that
+// its connection then ends.
 func TestUnfitEndsConnection(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, func(http.ResponseWriter, *http.Request) { t.Error("a request was sent") })
@@ -770,7 +770,7 @@ func TestLengthOfHead(t *testing.T) {
 	}
 }
 
-// TestPut checks that Put changes a request according to a rule, or answers it.
+// TestPut checks that Put changes a request as a rule requires, or answers it.
 func TestPut(t *testing.T) {
 	t.Parallel()
 	known := func(name string) (string, error) {
@@ -786,7 +786,7 @@ func TestPut(t *testing.T) {
 	for name, tt := range map[string]struct {
 		method string
 		rule   []network.Header
-		status int // of an answer; 0: none
+		status int // status of the answer; 0: Put does not answer
 		text   string
 		want   http.Header
 	}{
@@ -816,7 +816,7 @@ func TestPut(t *testing.T) {
 	}
 }
 
-// A connection of HTTP/2 has a bounded number of requests at once.
+// TestStreamsAreBounded checks that an HTTP/2 connection has a bounded number of requests at once.
 func TestStreamsAreBounded(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, nil)
@@ -839,7 +839,7 @@ func TestStreamsAreBounded(t *testing.T) {
 	}
 }
 
-// The head of an answer may have a megabyte.
+// TestLargeAnswerHead checks that the head of an answer may have a megabyte.
 func TestLargeAnswerHead(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, func(w http.ResponseWriter, r *http.Request) {

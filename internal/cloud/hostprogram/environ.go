@@ -20,7 +20,7 @@ const (
 )
 
 // variables lists the variables whose relative paths programs resolve against their own current
-// directory. The names are in upper case.
+// directory. Names are in upper case.
 var variables = [...]struct {
 	kind  kind
 	names string // names, separated by spaces

@@ -11,7 +11,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestFind checks that no directory of PATH that depends on the caller's is searched.
+// TestFind checks that a directory of PATH that depends on the caller's directory is not searched.
 func TestFind(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the program is a shell script")
@@ -45,7 +45,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestEnviron checks which file a relative path of a variable means to a program.
+// TestEnviron checks to which file a program resolves the relative path in a variable.
 func TestEnviron(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the paths are those of Unix")

@@ -184,7 +184,8 @@ func (p *pull) archiveLayer(ctx context.Context, dir string, i int, name string,
 	return nil
 }
 
-// plain returns a file with the uncompressed, verified content of a layer.
+// plain returns a file with the uncompressed, verified content of layer i. The parameter which
+// describes the layer in messages.
 func (p *pull) plain(ctx context.Context, dir string, i int, which string) (_ *os.File, err error) {
 	from, err := p.fetch(ctx, dir, i, which)
 	if err != nil {

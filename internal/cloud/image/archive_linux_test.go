@@ -17,11 +17,11 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// keeper keeps images as the files of their archives.
+// keeper stores images as the files of their archives.
 type keeper struct {
-	architecture string                       // "": this machine's
-	all          map[string]map[string]string // by digest and name
-	fails        error                        // of Load, before it has read anything
+	architecture string                       // processor architecture; "": this machine's
+	all          map[string]map[string]string // contents of files, keyed by digest and name
+	fails        error                        // error of Load, which then reads nothing
 	loads        int
 }
 
@@ -67,8 +67,8 @@ func (k *keeper) Load(_ context.Context, digest string, archive io.Reader) error
 	return nil
 }
 
-// TestGive: a keeper gets the layers of an image, uncompressed, but not its configuration, and
-// gets an image only once.
+// TestGive checks that a keeper receives the layers of an image, uncompressed, and each image only
+// once. It does not receive the configuration.
 func TestGive(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -120,7 +120,7 @@ func TestGive(t *testing.T) {
 	w.left(t)
 }
 
-// TestGiveNothing: the empty image needs no registry.
+// TestGiveNothing checks that the empty image needs no registry.
 func TestGiveNothing(t *testing.T) {
 	t.Parallel()
 	w, k := newWorld(t, nil), &keeper{}
@@ -135,8 +135,8 @@ func TestGiveNothing(t *testing.T) {
 	}
 }
 
-// TestGiveDamaged: the error has the keeper's reason, and an archive with damaged layers never
-// gets to its end.
+// TestGiveDamaged checks that the error contains the keeper's reason, and that an archive with
+// damaged layers is never complete.
 func TestGiveDamaged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

@@ -39,8 +39,8 @@ func writeLayout(t testing.TB, dir string, tags map[string]v1.Image) {
 	}
 }
 
-// TestFiles: images come from archives and layouts in allowed directories, and from no other
-// file.
+// TestFiles checks that images are read from archives and layouts in allowed directories, and from
+// no other file.
 func TestFiles(t *testing.T) {
 	t.Parallel()
 	allowed, outside := t.TempDir(), t.TempDir()
@@ -124,8 +124,8 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestArchiveLinks: links in an archive, as older archives have them, lead to files of it,
-// and a circle of links is an error.
+// TestArchiveLinks checks that links in an archive, as in older archives, lead to files of the
+// archive, and that a circle of links is an error.
 func TestArchiveLinks(t *testing.T) {
 	t.Parallel()
 	a := &archive{parts: map[string]part{

@@ -23,14 +23,14 @@ import (
 const (
 	maxManifest = 4 << 20 // bytes, as in registries
 	maxConfig   = 8 << 20
-	maxValues   = 200_000 // JSON values in one document
-	maxLayers   = 127     // as in Docker
-	maxIndexes  = 3       // nested in each other
+	maxValues   = 200_000 // maximum number of JSON values in one document
+	maxLayers   = 127     // maximum number of layers, as in Docker
+	maxIndexes  = 3       // maximum number of indexes nested in each other
 )
 
 // found is an image whose layers have not been fetched yet.
 type found struct {
-	name     string // for messages
+	name     string // reference of the image, for messages
 	platform v1.Platform
 	asked    string // digest that was requested, or to which the tag points; "": none
 	digest   string
@@ -43,13 +43,14 @@ type found struct {
 
 // blob is a layer as it is fetched.
 type blob struct {
-	digest string // of the fetched bytes, for messages
+	digest string // digest of the fetched bytes, for messages
 	size   int64  // number of the fetched bytes
 	diffID v1.Hash
 	chain  string // identifies the layer together with the layers below it
 }
 
-// origin is a source of images. It verifies digests; that of a blob at the end of the stream.
+// origin is a source of images. It verifies digests. The digest of a blob is verified at the end of
+// its stream.
 type origin interface {
 	manifest(ctx context.Context, d v1.Descriptor) ([]byte, error)
 	blob(ctx context.Context, d v1.Descriptor) (io.ReadCloser, error)
@@ -62,7 +63,7 @@ func platformOf(architecture string) v1.Platform {
 	return v1.Platform{OS: "linux", Architecture: architecture}
 }
 
-// resolve returns the image for a platform to which the descriptor of a reference leads.
+// resolve follows the descriptor of a reference, through indexes, to the image for a platform.
 func resolve(ctx context.Context, on v1.Platform, from origin, name string, root v1.Descriptor, text []byte) (*found, error) {
 	f := &found{name: name, platform: on, asked: root.Digest.String(), close: func() {}}
 	for depth := 0; ; depth++ {
@@ -217,8 +218,9 @@ func (f *found) describe(c *v1.ConfigFile, descriptors []v1.Descriptor) error {
 	return nil
 }
 
-// fetch returns a layer as it is fetched. It first writes a layer of a registry to a file in
-// dir. So layers are downloaded while others are unpacked, and no incomplete layer is unpacked.
+// fetch returns layer i as the source stores it, which may be compressed. A layer of a registry is
+// first written to a file in dir. So layers are downloaded while others are unpacked, and no
+// incomplete layer is unpacked. The parameter which describes the layer in messages.
 func (p *pull) fetch(ctx context.Context, dir string, i int, which string) (_ io.ReadCloser, err error) {
 	if p.local {
 		return p.open(ctx, i)

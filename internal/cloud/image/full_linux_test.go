@@ -21,7 +21,8 @@ import (
 // fullVariable makes the test binary run [TestOnSmallDisk], in a mount namespace of its own.
 const fullVariable = "E2BCTL_TEST_SMALL_DISK"
 
-// TestFullDisk needs a disk of its own: a mount of a user and mount namespace.
+// TestFullDisk runs [TestOnSmallDisk] in a process with its own small disk, a mount in a user and
+// mount namespace.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestOnSmallDisk$")
@@ -40,9 +41,9 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// TestOnSmallDisk is TestFullDisk where there is a disk for it: an image that does not fit,
-// fetched or unpacked, is an error that names the cause and leaves nothing, and an image
-// that fits still works.
+// TestOnSmallDisk is the part of TestFullDisk in the process with the small disk. If an image does
+// not fit, compressed or unpacked, the error names the cause and nothing of the image is left. An
+// image that fits still works.
 func TestOnSmallDisk(t *testing.T) {
 	dir := os.Getenv(fullVariable)
 	if dir == "" {

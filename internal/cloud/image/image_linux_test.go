@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// world is a store with a puller, and a registry.
+// world contains a store, a puller and a registry.
 type world struct {
 	*Puller
 	layers *layers.Set
@@ -56,11 +56,11 @@ type world struct {
 
 	registry *httptest.Server
 	mu       sync.Mutex
-	requests []string // method and path
+	requests []string // method and path of each request to the registry
 	answer   func(w http.ResponseWriter, r *http.Request) (answered bool)
 }
 
-// newWorld makes a world with options that change changes.
+// newWorld returns a world. change may change the options of its puller.
 func newWorld(t testing.TB, change func(w *world, o *Options)) *world {
 	t.Helper()
 	return newWorldIn(t, filepath.Join(t.TempDir(), "state"), change)
@@ -102,10 +102,10 @@ func (w *world) open(t testing.TB, change func(w *world, o *Options)) {
 	w.Puller = p
 }
 
-// host is the registry's host in references.
+// host returns the registry's host, as references name it.
 func (w *world) host() string { return strings.TrimPrefix(w.registry.URL, "http://") }
 
-// asked returns the requests since the last call.
+// asked returns the requests to the registry since the last call of asked.
 func (w *world) asked() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -140,7 +140,7 @@ func (k keychain) Resolve(r authn.Resource) (authn.Authenticator, error) {
 	return authn.Anonymous, nil
 }
 
-// sharing has layers in the form of the room's trees, made by this process itself.
+// sharing implements layers.Sharing in this process. The layers have the form of the room's layers.
 type sharing struct{}
 
 func (sharing) Merge(_ context.Context, dirs []string, to string) error {
@@ -186,7 +186,7 @@ func unpack(_ context.Context, below []string, from io.Reader, dir string) error
 	return layer.Untar(from, o)
 }
 
-// tarOf returns an archive of files, each a name and a content.
+// tarOf returns a tar archive. files contains names and contents, alternately.
 func tarOf(t testing.TB, files ...string) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -200,7 +200,7 @@ func tarOf(t testing.TB, files ...string) []byte {
 	return b.Bytes()
 }
 
-// compressed is a layer whose content is compressed in some way.
+// compressed is a layer with compressed content.
 type compressed struct {
 	v1.Layer
 	diffID v1.Hash
@@ -230,7 +230,7 @@ func layerOf(t testing.TB, kind types.MediaType, files ...string) v1.Layer {
 	return compressed{static.NewLayer(b.Bytes(), kind), diffID}
 }
 
-// imageOf returns an image for this machine.
+// imageOf returns an image with these layers for this machine.
 func imageOf(t testing.TB, layers ...v1.Layer) v1.Image {
 	t.Helper()
 	img, err := mutate.AppendLayers(empty.Image, layers...)
@@ -295,7 +295,7 @@ func (w *world) files(t testing.TB, ids []string) (all []string) {
 	return all
 }
 
-// left returns the layers that are kept, and fails if anything else is left.
+// left returns the ids of the stored layers. It fails the test if anything else is left.
 func (w *world) left(t testing.TB) (ids []string) {
 	t.Helper()
 	w.store.Wait()
@@ -312,8 +312,8 @@ func (w *world) left(t testing.TB) (ids []string) {
 	return ids
 }
 
-// TestPull: sandboxes see the files of a registry's image, with any compression. It is
-// fetched only once, for any number of callers and images.
+// TestPull checks that sandboxes have the files of a registry's image, with any compression, and
+// that the image is fetched only once, for any number of callers and images.
 func TestPull(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -374,7 +374,7 @@ func TestPull(t *testing.T) {
 	}
 }
 
-// TestConcurrent: callers that want the same layer at the same time wait for one.
+// TestConcurrent checks that callers that need the same layer at the same time share one download.
 func TestConcurrent(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -409,8 +409,8 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// TestManyLayers: an image with more layers than a sandbox can have gets a single one, which
-// is kept.
+// TestManyLayers checks that an image with more layers than a sandbox can have gets a single merged
+// layer, which is stored.
 func TestManyLayers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -431,7 +431,7 @@ func TestManyLayers(t *testing.T) {
 	}
 }
 
-// TestReopened: a store that is opened again still has the layers.
+// TestReopened checks that a store that is opened again still has the layers.
 func TestReopened(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -460,8 +460,8 @@ func TestReopened(t *testing.T) {
 	}
 }
 
-// TestDamaged: bytes with a wrong digest are not used, and nothing of them is left, even if
-// only the last byte of the last layer is wrong.
+// TestDamaged checks that bytes with a wrong digest are not used, and that nothing of them is left,
+// even if only the last byte of the last layer is wrong.
 func TestDamaged(t *testing.T) {
 	t.Parallel()
 	base := layerOf(t, types.OCILayer, "a", strings.Repeat("a", 100_000))
@@ -474,7 +474,7 @@ func TestDamaged(t *testing.T) {
 	lying := compressed{plain, v1.Hash{Algorithm: "sha256", Hex: strings.Repeat("0", 64)}}
 	for name, tt := range map[string]struct {
 		image v1.Image
-		body  []byte // of the last layer; nil: the right one
+		body  []byte // content of the last layer; nil: the right content
 		want  string
 	}{
 		"the same size, other bytes":   {imageOf(t, base, plain), changed, "error verifying sha256 checksum"},
@@ -512,8 +512,8 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// TestTooLarge: neither the size that an image declares nor its unpacked size may exceed the
-// bound.
+// TestTooLarge checks that neither the announced size of an image nor its unpacked size may exceed
+// the limit.
 func TestTooLarge(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(_ *world, o *Options) { o.MaxBytes = 1 << 20 })
@@ -562,8 +562,8 @@ func TestStalled(t *testing.T) {
 	}
 }
 
-// TestCredentials: private registries get the credentials of the keychain or of the call, and
-// hosts to which they redirect do not.
+// TestCredentials checks that private registries receive the login of the keychain or of the call,
+// and that hosts to which they redirect do not.
 func TestCredentials(t *testing.T) {
 	t.Parallel()
 	var elsewhere []string
@@ -624,8 +624,8 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// TestMirrors: an image is looked for only in the mirror of its registry, with the mirror's
-// path.
+// TestMirrors checks that an image is looked up only in the mirror of its registry, below the
+// mirror's path.
 func TestMirrors(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(w *world, o *Options) {
@@ -651,8 +651,8 @@ func TestMirrors(t *testing.T) {
 	}
 }
 
-// TestInsecure: only named registries and this machine may be used without TLS, even after a
-// redirect, and certificates are verified except for named ones.
+// TestInsecure checks that only the registries in Insecure and this machine may be used without
+// TLS, even after a redirect. Certificates are verified, except those of registries in Insecure.
 func TestInsecure(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(_ *world, o *Options) { o.Insecure = []string{"10.1.2.3:5000"} })

@@ -18,8 +18,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestPlatforms: from an index, Pull takes the image for this machine and Give the one for
-// the keeper's. If there is none, the error lists the platforms of the index.
+// TestPlatforms checks that Pull chooses the image for this machine from an index, and Give the
+// image for the keeper's machine. If the index has no such image, the error lists the platforms in
+// the index.
 func TestPlatforms(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

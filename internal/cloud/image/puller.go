@@ -30,7 +30,7 @@ const (
 // Options configure a [Puller].
 type Options struct {
 	Store  *store.Store
-	Layers *layers.Set // from Store
+	Layers *layers.Set // the layers in Store
 	// Unpack unpacks an uncompressed tar as a layer in dir, an empty directory. below are the
 	// layers below the new layer, lowest first. Unpack reads tar to its end.
 	Unpack func(ctx context.Context, below []string, tar io.Reader, dir string) error

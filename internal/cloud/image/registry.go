@@ -36,7 +36,7 @@ type registries struct {
 // mirror is a registry that replaces another registry.
 type mirror struct {
 	registry name.Registry
-	prefix   string // added before names of repositories
+	prefix   string // prefix of the names of repositories in the mirror
 }
 
 func newRegistries(o Options) (*registries, error) {

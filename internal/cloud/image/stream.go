@@ -51,10 +51,11 @@ type verifier struct {
 	want   v1.Hash
 	sum    hash.Hash
 	count  func(n int64) error
-	failed error // error of a Read
+	failed error // error of the last Read that failed, except io.EOF
 }
 
-// newVerifier returns a verifier that adds the bytes of r to those of the pull p.
+// newVerifier returns a verifier of the content r, whose digest must be want. It adds the number of
+// bytes of r to the unpacked bytes of the pull p.
 func newVerifier(r io.Reader, want v1.Hash, p *pull) (*verifier, error) {
 	sum, err := v1.Hasher(want.Algorithm)
 	return &verifier{r: r, want: want, sum: sum, count: p.count}, err

@@ -13,7 +13,7 @@ import (
 )
 
 // TestChainHolds checks that the caller holds exactly the returned layers, each once, for any
-// chain: short, too long, impossible to merge, or with a layer that is gone below.
+// chain: short, too long, impossible to merge, or above a layer that no longer exists.
 func TestChainHolds(t *testing.T) {
 	t.Parallel()
 	for _, length := range []int{layers.MaxChain - 1, layers.MaxChain, layers.MaxChain + 1} {

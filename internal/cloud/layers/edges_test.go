@@ -15,8 +15,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestDiskFails makes the disk fail at each change of the store. It checks that nothing is left of
-// the layer, and that the same call succeeds when the disk works again.
+// TestDiskFails makes the disk fail at each change of the store. It checks that nothing of the
+// layer is left, and that the same call succeeds when the disk works again.
 func TestDiskFails(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -49,8 +49,8 @@ func TestDiskFails(t *testing.T) {
 	}
 }
 
-// TestSharedOrNot checks that layers that were made for sharing are used only where sandboxes share
-// directories, and that copies are not mixed with them.
+// TestSharedOrNot checks that layers that were created for sharing are used only if sandboxes share
+// directories, and that chains never mix them with copies.
 func TestSharedOrNot(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -93,7 +93,7 @@ func TestSharedOrNot(t *testing.T) {
 	sharing.Release(shared, other, plain, made)
 }
 
-// TestChainIsItsOwn checks that a chain does not change the list that it was made of.
+// TestChainIsItsOwn checks that Chain does not change the list of layers that it receives.
 func TestChainIsItsOwn(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -114,7 +114,7 @@ func TestChainIsItsOwn(t *testing.T) {
 	}
 }
 
-// TestKeep checks that nothing is removed while there may be holders that are not known.
+// TestKeep checks that no layer is removed while there may be unknown holders.
 func TestKeep(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -132,7 +132,7 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// recorded merges nothing, and records what it was given.
+// recorded implements layers.Sharing. It merges nothing, and records its arguments.
 type recorded struct{ dirs *[]string }
 
 func (r recorded) Merge(_ context.Context, dirs []string, _ string) error {
@@ -140,7 +140,8 @@ func (r recorded) Merge(_ context.Context, dirs []string, _ string) error {
 	return nil
 }
 
-// TestMergeIsWhole checks that all layers of a chain are merged, lowest first, the new one last.
+// TestMergeIsWhole checks that all layers of a chain are merged, lowest first and the new layer
+// last.
 func TestMergeIsWhole(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -34,8 +34,8 @@ var ErrGone = errors.New("layers: the files are gone")
 // ErrNotShared reports that a layer needs sharing, but sandboxes cannot share files.
 var ErrNotShared = errors.New("layers: sandboxes cannot share files on this machine")
 
-// Use is the last use of a holder of layers that can be created again. Dropping the holder
-// makes room.
+// Use describes a holder whose layers can be created again, and the time of its last use. Dropping
+// the holder makes room.
 type Use struct {
 	Name   string
 	At     time.Time
@@ -299,7 +299,7 @@ func (s *Set) Split(ids ...string) (files []string, memory string) {
 	return files, memory
 }
 
-// kinds are layers, grouped by their contents.
+// kinds contains layers, grouped by their contents.
 type kinds struct {
 	memory  []string // layers with memory
 	files   []string // all other layers: outside and own

@@ -23,7 +23,7 @@ func open(t *testing.T, dir string) (*layers.Set, *store.Store) {
 	return s, st
 }
 
-// balanced checks that the set, its store and the store's directories have the same layers.
+// balanced checks that the set, its store and the store's directories contain the same layers.
 func balanced(t *testing.T, s *layers.Set, st *store.Store, dir string) {
 	t.Helper()
 	for _, wrong := range s.Unbalanced() {
@@ -97,7 +97,7 @@ func TestHolders(t *testing.T) {
 	}
 }
 
-// TestOutside checks that all calls with the same name get the same layer, and that it adds no
+// TestOutside checks that all calls with the same name return the same layer. This layer adds no
 // files to a sandbox, and stays held after the sandbox has copied its files.
 func TestOutside(t *testing.T) {
 	t.Parallel()
@@ -149,7 +149,7 @@ func TestOutside(t *testing.T) {
 	}
 }
 
-// addMemory makes a layer with memory.
+// addMemory creates a layer with memory.
 func addMemory(t *testing.T, s *layers.Set) string {
 	t.Helper()
 	id, err := s.AddMemory(func(dir string) error { return os.WriteFile(filepath.Join(dir, "pages"), []byte("pages"), 0o600) })
@@ -157,8 +157,8 @@ func addMemory(t *testing.T, s *layers.Set) string {
 	return id
 }
 
-// TestMemory checks that memory is passed on apart from the files, that no layer is put above it,
-// and that it is held until the sandbox runs.
+// TestMemory checks that memory is passed to a sandbox separately from the files, that no layer is
+// added above it, and that it is held until the sandbox runs.
 func TestMemory(t *testing.T) {
 	t.Parallel()
 	for name, sharing := range map[string]func() layers.Sharing{"copied": nil, "shared": lifecycletest.Sharing} {
@@ -235,7 +235,7 @@ func TestFailedSave(t *testing.T) {
 	}
 }
 
-// TestSweep checks that layers that are not held again after a restart are removed.
+// TestSweep checks that layers that no holder holds after a restart are removed.
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -6,8 +6,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
 
-// Unbalanced returns the differences between a set and its store: layers that one of them does
-// not have, and impossible counts of holders.
+// Unbalanced returns the differences between a set and its store: layers that are missing from one
+// of them, and impossible numbers of holders.
 func (s *Set) Unbalanced() (wrong []string) {
 	all, err := s.options.Store.Records(store.Layers)
 	if err != nil {

@@ -28,8 +28,8 @@ func (s *stage) get(t *testing.T, id string) lifecycle.Sandbox {
 	return sb
 }
 
-// TestAutoPause checks the pause at the end of a lifetime: as requested, or as far as
-// possible.
+// TestAutoPause checks that a pause at the end of a lifetime keeps the memory and files as
+// requested, or as far as possible.
 func TestAutoPause(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -74,12 +74,12 @@ func TestAutoPause(t *testing.T) {
 	}
 }
 
-// TestAutoPauseFails checks that a failed automatic pause is tried again for a while. Then
-// the sandbox has expired.
+// TestAutoPauseFails checks that a failed automatic pause is tried again for a while, and that the
+// sandbox then ends as expired.
 func TestAutoPauseFails(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		works time.Duration // time after which it works; 0: never
+		works time.Duration // time after which pauses succeed; 0: never
 		state string
 	}{
 		"for a while": {5 * time.Minute, "paused"},
@@ -121,8 +121,8 @@ func TestAutoPauseFails(t *testing.T) {
 	}
 }
 
-// Many requests at once resume a sandbox once, for the lifetime that it was created with,
-// at least five minutes.
+// TestWake checks that many concurrent requests resume a sandbox once. Its lifetime is the lifetime
+// with which it was created, but at least five minutes.
 func TestWake(t *testing.T) {
 	t.Parallel()
 	for asked, want := range map[time.Duration]time.Duration{
@@ -169,7 +169,7 @@ func TestWake(t *testing.T) {
 	}
 }
 
-// TestWakeRefused checks the sandboxes that a request does not resume, or cannot resume now.
+// TestWakeRefused checks sandboxes that a request does not resume, or that it cannot resume now.
 func TestWakeRefused(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -221,8 +221,8 @@ func TestWakeRefused(t *testing.T) {
 	}
 }
 
-// TestEarlierPause checks that a sandbox that ended without being killed is paused again, as
-// it was at its latest pause to files. Killing it removes these files, too.
+// TestEarlierPause checks that a resumed sandbox that ends without being killed becomes paused
+// again, in the state of its latest pause to files. Killing it removes these files, too.
 func TestEarlierPause(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(s *stage, id string){
@@ -277,7 +277,7 @@ func TestDeathWhilePaused(t *testing.T) {
 	})
 }
 
-// TestReasonsAreForgotten checks that the reason for a sandbox's end is known for an hour.
+// TestReasonsAreForgotten checks that the reason for a sandbox's end is remembered for an hour.
 func TestReasonsAreForgotten(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -295,7 +295,8 @@ func TestReasonsAreForgotten(t *testing.T) {
 	})
 }
 
-// TestNetworkAfterResume checks that a resume restores the network rules of the creation.
+// TestNetworkAfterResume checks that a resumed sandbox has the network rules with which it was
+// created.
 func TestNetworkAfterResume(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -316,8 +317,8 @@ func TestNetworkAfterResume(t *testing.T) {
 	})
 }
 
-// TestFrozenMemory checks that the memory of all frozen sandboxes together is bounded, also
-// when many are paused at once, and that a resume or a kill frees a sandbox's share.
+// TestFrozenMemory checks that the total memory of all frozen sandboxes is bounded, even if many
+// are paused at once. A resume or a kill frees the memory of its sandbox.
 func TestFrozenMemory(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -354,8 +355,8 @@ func TestFrozenMemory(t *testing.T) {
 	})
 }
 
-// TestPauseWithoutSavedFiles checks an engine that cannot save files: a pause with memory
-// lasts as long as the server, and a resume without the memory is refused.
+// TestPauseWithoutSavedFiles checks an engine that cannot save files. A pause with memory lasts as
+// long as the server, and a resume without the memory is refused.
 func TestPauseWithoutSavedFiles(t *testing.T) {
 	t.Parallel()
 	s := serve(t, t.TempDir())
@@ -372,8 +373,8 @@ func TestPauseWithoutSavedFiles(t *testing.T) {
 	_ = s.Close()
 }
 
-// TestPauseOfEngine checks that a feature that the engine does not promise is refused, and
-// that the sandbox runs on.
+// TestPauseOfEngine checks that a pause is refused if the engine does not promise it, and that the
+// sandbox continues to run.
 func TestPauseOfEngine(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)

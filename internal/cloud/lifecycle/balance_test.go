@@ -10,7 +10,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 )
 
-// holding is a set of layers that counts the layers that the test holds.
+// holding is a set of layers. It counts the layers that the test itself holds.
 type holding struct {
 	*layers.Set
 	mu   sync.Mutex
@@ -38,14 +38,14 @@ func (h *holding) Release(ids ...string) {
 	h.Set.Release(ids...)
 }
 
-// Snapshot is the registry's. The test holds its layers.
+// Snapshot takes a snapshot with the registry. The test then holds the layers of the snapshot.
 func (s *stage) Snapshot(ctx context.Context, id string, memory *bool) (lifecycle.Checkpoint, error) {
 	made, err := s.Registry.Snapshot(ctx, id, memory)
 	s.layers.count(made.Layers, 1)
 	return made, err
 }
 
-// Close closes the registry, and checks all counters before and after.
+// Close closes the registry, and checks all counters before and after the call.
 func (s *stage) Close() error {
 	s.t.Helper()
 	err := end(s.t, s.Registry)
@@ -61,7 +61,7 @@ func (s *stage) Close() error {
 	return err
 }
 
-// end closes a registry, and checks its counters before and after.
+// end closes a registry, and checks its counters before and after the call.
 func end(t *testing.T, r *lifecycle.Registry) error {
 	t.Helper()
 	wrong := r.Unbalanced()

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestEndsAreBounded checks that the newest ends are remembered, each once, however often it is
-// told: otherwise each kill would forget two others.
+// TestEndsAreBounded checks that the newest ends are remembered. An end that is reported again
+// counts only once: otherwise each kill would make the log forget two other ends.
 func TestEndsAreBounded(t *testing.T) {
 	t.Parallel()
 	var l endedLog

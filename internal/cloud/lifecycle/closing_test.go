@@ -12,8 +12,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestCloseOfStoreThatIsNotDurable checks that a server whose store ends with it saves no
-// sandboxes at its end.
+// TestCloseOfStoreThatIsNotDurable checks that a closing registry saves no sandboxes if its store
+// ends with it.
 func TestCloseOfStoreThatIsNotDurable(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
@@ -37,8 +37,8 @@ func TestCloseOfStoreThatIsNotDurable(t *testing.T) {
 	}
 }
 
-// A lifetime that is over while the server ends begins nothing more: the end pauses all that is
-// to be paused, a few at a time.
+// TestLifetimeIsOverDuringClose checks that the evictor does nothing for a lifetime that is over
+// while the registry closes. Close itself pauses the sandboxes with AutoPause, a few at a time.
 func TestLifetimeIsOverDuringClose(t *testing.T) {
 	t.Parallel()
 	v := serve(t, t.TempDir())

@@ -12,8 +12,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 )
 
-// TestDeathIsKnownAtOnce checks that the registry knows why a sandbox ended as soon as its
-// engine does, while the sandbox is still being removed.
+// TestDeathIsKnownAtOnce checks that the registry knows the reason for a sandbox's end as soon as
+// the engine knows it, even while the sandbox is still being removed.
 func TestDeathIsKnownAtOnce(t *testing.T) {
 	t.Parallel()
 	for call, want := range map[string]string{
@@ -41,8 +41,8 @@ func TestDeathIsKnownAtOnce(t *testing.T) {
 	}
 }
 
-// TestDeathInTransition checks that a transition returns the reason if its sandbox dies
-// meanwhile, and so does a call that waits for it.
+// TestDeathInTransition checks that a transition returns the reason if its sandbox ends meanwhile.
+// A call that waits for the transition returns it, too.
 func TestDeathInTransition(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -84,8 +84,8 @@ func TestDeathInTransition(t *testing.T) {
 	}
 }
 
-// TestDeathAfterAFailure checks that an operation whose failure is the first sign of its sandbox's
-// end waits until the engine knows why it ended, and returns that.
+// TestDeathAfterAFailure checks an operation whose failure is the first sign of the sandbox's end:
+// it waits until the engine knows the reason, and returns the reason.
 func TestDeathAfterAFailure(t *testing.T) {
 	t.Parallel()
 	for call, op := range map[string]lifecycletest.Operation{
@@ -111,8 +111,8 @@ func TestDeathAfterAFailure(t *testing.T) {
 	}
 }
 
-// TestDeathOfPauseWithoutRoom checks that a sandbox that can neither be kept for want of room nor
-// run on names that as the reason for its end.
+// TestDeathOfPauseWithoutRoom checks the reason for the end of a sandbox that cannot be kept for
+// lack of room and cannot continue: the lack of room.
 func TestDeathOfPauseWithoutRoom(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, func(o *lifecycle.Options) { o.MaxKept = 1 })
@@ -126,7 +126,7 @@ func TestDeathOfPauseWithoutRoom(t *testing.T) {
 }
 
 // TestDeathOfPause checks the reason for the end of a sandbox that can neither be paused nor
-// continue: it is the error of the pause, shortened.
+// continue: the error of the pause, shortened.
 func TestDeathOfPause(t *testing.T) {
 	t.Parallel()
 	for _, long := range []bool{false, true} {
@@ -149,8 +149,8 @@ func TestDeathOfPause(t *testing.T) {
 	}
 }
 
-// TestDeathOfResumed checks that a resumed sandbox that dies during a snapshot is paused as it
-// was, and that the snapshot's error says both.
+// TestDeathOfResumed checks that a resumed sandbox that ends during a snapshot is paused in its
+// earlier state, and that the error of the snapshot reports both.
 func TestDeathOfResumed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

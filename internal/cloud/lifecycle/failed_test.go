@@ -15,15 +15,16 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestFailedKeepsNothing checks that a failed operation takes no place, no memory and no
-// files, even if there is only room for one: the same works as soon as the fault is gone.
+// TestFailedKeepsNothing checks that a failed operation takes no place, no memory and no files.
+// There is only room for one sandbox, so the same operation succeeds afterwards only if nothing is
+// left.
 func TestFailedKeepsNothing(t *testing.T) {
 	t.Parallel()
 	files, full := lifecycle.PauseOptions{DropMemory: true}, lifecycle.PauseOptions{}
 	broken := errors.New("broken")
 	for name, tt := range map[string]struct {
-		before *lifecycle.PauseOptions // it was paused and resumed
-		from   *lifecycle.PauseOptions // it is paused
+		before *lifecycle.PauseOptions // pause before the operation, after which the sandbox is resumed; nil: none
+		from   *lifecycle.PauseOptions // pause before the operation, in which the sandbox stays; nil: none
 		op     lifecycletest.Operation
 		fails  func(t *testing.T, v *server, id string) error
 	}{
@@ -92,8 +93,8 @@ func TestFailedKeepsNothing(t *testing.T) {
 	}
 }
 
-// TestMergeFails checks that layers that cannot be merged leave nothing of the snapshot,
-// nor of its memory.
+// TestMergeFails checks that nothing of a snapshot, and of its memory, is left if its layers cannot
+// be merged.
 func TestMergeFails(t *testing.T) {
 	t.Parallel()
 	v := remember(t, t.TempDir(), shared)
@@ -128,8 +129,8 @@ func TestMergeFails(t *testing.T) {
 	v.end(t)
 }
 
-// TestSetEgressKeepsTheRest checks that an update replaces all rules for outgoing
-// connections and nothing else, whether the sandbox was created with a network or not.
+// TestSetEgressKeepsTheRest checks that an update replaces all rules for outgoing connections and
+// nothing else, whether or not the sandbox was created with a network.
 func TestSetEgressKeepsTheRest(t *testing.T) {
 	t.Parallel()
 	old := &lifecycle.Network{

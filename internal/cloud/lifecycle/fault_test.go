@@ -14,11 +14,11 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/store/storetest"
 )
 
-// whole is the whole state of a sandbox in a server.
+// whole is the complete state of a sandbox in a server.
 type whole struct {
 	Sandboxes     []*lifecycle.Sandbox
 	Store         storetest.State
-	Files, Knows  string // of its fake
+	Files, Knows  string // contents of its fake
 	Paused, Ended bool
 }
 
@@ -35,7 +35,7 @@ func (v *server) whole(t *testing.T, id string) whole {
 	return w
 }
 
-// forgetful returns a server that keeps nothing when it ends.
+// forgetful returns a server whose store ends with it.
 func forgetful(t *testing.T) *server {
 	t.Helper()
 	v := &server{dir: t.TempDir()}
@@ -47,15 +47,15 @@ func forgetful(t *testing.T) *server {
 
 // diskCase is an operation on a sandbox.
 type diskCase struct {
-	before *lifecycle.PauseOptions // the options of a pause before it
-	paused bool                    // and it is not resumed
-	kills  bool                    // after an error its processes have ended
+	before *lifecycle.PauseOptions // pause before the operation; nil: none
+	paused bool                    // the sandbox stays paused; false: it is resumed
+	kills  bool                    // after an error of the operation, the processes of the sandbox have ended
 	do     func(t *testing.T, v *server, id string) error
 }
 
-// TestDiskFails makes the disk fail at each change of an operation. Either the operation
-// fails, and the sandbox, its records and its files are as before, or it succeeds as without
-// the fault. In both cases the next server finds the state that this one reported.
+// TestDiskFails makes the disk fail at each change of an operation. Either the operation fails, and
+// the sandbox, its records and its files are unchanged. Or it succeeds as without the fault. In
+// both cases the next server finds the state that this server reported.
 func TestDiskFails(t *testing.T) {
 	t.Parallel()
 	full, files := lifecycle.PauseOptions{}, lifecycle.PauseOptions{DropMemory: true}
@@ -107,7 +107,8 @@ func TestDiskFails(t *testing.T) {
 	}
 }
 
-// diskFails reports whether there was an n-th change that could fail.
+// diskFails runs the operation with a fault at the n-th change, and checks the result. It returns
+// false if the operation made fewer than n changes.
 func diskFails(t *testing.T, n int, durable bool, c diskCase) bool {
 	t.Helper()
 	v := forgetful(t)

@@ -8,7 +8,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// change changes a value.
+// change sets v to a different value.
 func change(t *testing.T, v reflect.Value) {
 	t.Helper()
 	switch v.Kind() {
@@ -33,9 +33,9 @@ func change(t *testing.T, v reflect.Value) {
 	}
 }
 
-// TestFingerprint checks that requests with any different field have different fingerprints.
-// Sealed passwords do not count, because they differ each time, nor does the field Egress,
-// which follows from others.
+// TestFingerprint checks that two requests that differ in any field have different fingerprints.
+// Two fields are exceptions: the sealed password, which is different each time, and Egress, which
+// follows from other fields.
 func TestFingerprint(t *testing.T) {
 	t.Parallel()
 	same := map[string]bool{"Sealed": true, "Egress": true}

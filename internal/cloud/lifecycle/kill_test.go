@@ -9,8 +9,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 )
 
-// TestKillWaits checks that a kill waits for the end of the transition that it
-// cancels: no instance is closed while it is paused, resumed or saved.
+// TestKillWaits checks that a kill waits for the end of the transition that it cancels. No instance
+// is closed while it is being paused, resumed or saved.
 func TestKillWaits(t *testing.T) {
 	t.Parallel()
 	for state, op := range map[string]lifecycletest.Operation{

@@ -31,7 +31,8 @@ func create(t *testing.T, r *lifecycle.Registry, lifetime time.Duration) lifecyc
 	return sb
 }
 
-// TestExpiry checks that the evictor works in real time, without any request.
+// TestExpiry checks that a sandbox ends in real time when its lifetime is over, without any
+// request.
 func TestExpiry(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -62,7 +63,7 @@ func TestEnds(t *testing.T) {
 		end    func(t *testing.T, r *lifecycle.Registry, f *lifecycletest.Fake, id string)
 		how    string
 		reason lifecycle.Reason
-		words  string // for everybody
+		words  string // text for everybody who knows the id
 	}{
 		"killed": {func(t *testing.T, r *lifecycle.Registry, _ *lifecycletest.Fake, id string) {
 			if err := r.Kill(id); err != nil {
@@ -139,8 +140,8 @@ func TestRecordsAreSnapshots(t *testing.T) {
 	}
 }
 
-// TestIdempotencyIsBounded checks that a limited number of idempotency keys is
-// remembered, the newest ones.
+// TestIdempotencyIsBounded checks that only a limited number of idempotency keys is remembered: the
+// newest.
 func TestIdempotencyIsBounded(t *testing.T) {
 	t.Parallel()
 	f := &lifecycletest.Fakes{}
@@ -164,8 +165,8 @@ func TestIdempotencyIsBounded(t *testing.T) {
 	}
 }
 
-// TestIdempotencyOfFailures checks that a request that failed may be repeated with its key, or with
-// another request.
+// TestIdempotencyOfFailures checks that after a failure, the same key can be used for the same
+// request and for a different one.
 func TestIdempotencyOfFailures(t *testing.T) {
 	t.Parallel()
 	f := &lifecycletest.Fakes{}
@@ -185,8 +186,8 @@ func TestIdempotencyOfFailures(t *testing.T) {
 	}
 }
 
-// TestFailedLaunches checks that a failed launch, or one whose client has gone,
-// leaves nothing behind.
+// TestFailedLaunches checks that a launch that fails, or whose client has gone away, leaves nothing
+// behind.
 func TestFailedLaunches(t *testing.T) {
 	t.Parallel()
 	f := &lifecycletest.Fakes{}

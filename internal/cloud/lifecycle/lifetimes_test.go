@@ -12,8 +12,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 )
 
-// lives are the calls that set a sandbox's lifetime, by name. Each returns the sandbox's
-// record.
+// lives contains the calls that set a sandbox's lifetime, keyed by name. Each call returns the
+// sandbox's record.
 var lives = map[string]func(t *testing.T, s *stage, lifetime time.Duration) (lifecycle.Sandbox, error){
 	"create": func(t *testing.T, s *stage, lifetime time.Duration) (lifecycle.Sandbox, error) {
 		return s.Create(t.Context(), lifecycle.Request{Template: base, Lifetime: lifetime})
@@ -52,8 +52,8 @@ var lives = map[string]func(t *testing.T, s *stage, lifetime time.Duration) (lif
 	},
 }
 
-// TestLifetimes checks that each call sets the requested lifetime, up to the longest one.
-// Calls with a minimum do not shorten the sandbox's hour.
+// TestLifetimes checks that each call sets the requested lifetime, but at most the longest
+// lifetime. Calls that only extend a lifetime do not shorten the sandbox's hour.
 func TestLifetimes(t *testing.T) {
 	t.Parallel()
 	const longest = 3 * time.Hour
@@ -88,8 +88,8 @@ func TestLifetimes(t *testing.T) {
 	}
 }
 
-// TestRetriesOfAPause checks that a pause at the end of a lifetime is tried again once a
-// minute for ten minutes, and not longer. A new lifetime starts the ten minutes again.
+// TestRetriesOfAPause checks that a failed pause at the end of a lifetime is repeated every minute
+// for ten minutes. After a new lifetime, the ten minutes begin again.
 func TestRetriesOfAPause(t *testing.T) {
 	t.Parallel()
 	for name, again := range map[string]func(t *testing.T, s *stage, id string){
@@ -169,8 +169,8 @@ func TestRetriesOfAPause(t *testing.T) {
 	}
 }
 
-// TestResumeDeadline checks that a resume that takes too long ends for all its callers, and
-// leaves the sandbox paused.
+// TestResumeDeadline checks that a resume that takes too long ends for all its callers, and that
+// the sandbox stays paused.
 func TestResumeDeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

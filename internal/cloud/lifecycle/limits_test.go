@@ -7,14 +7,14 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 )
 
-// TestLimits checks that each limit allows exactly its number, and refuses one
-// more.
+// TestLimits checks that each limit allows exactly its number of sandboxes, and refuses the next
+// one.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		limit  lifecycle.Options
 		pause  lifecycle.PauseOptions
-		memory []int64 // of one sandbox each; the last one is refused
+		memory []int64 // memory of each sandbox; the last sandbox is refused
 	}{
 		"kept":          {lifecycle.Options{MaxKept: 2}, lifecycle.PauseOptions{DropMemory: true}, []int64{0, 0, 0}},
 		"frozen":        {lifecycle.Options{MaxFrozen: 2}, lifecycle.PauseOptions{}, []int64{0, 0, 0}},

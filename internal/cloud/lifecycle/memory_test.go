@@ -21,7 +21,7 @@ import (
 
 var reboot = lifecycle.ResumeOptions{Lifetime: time.Hour, DropMemory: true}
 
-// remember starts a server whose engine saves memory.
+// remember starts a server whose engine saves memory. dir is the directory of its store.
 func remember(t *testing.T, dir string, change ...func(*lifecycle.Options)) *server {
 	t.Helper()
 	v := serve(t, dir, change...)
@@ -29,7 +29,7 @@ func remember(t *testing.T, dir string, change ...func(*lifecycle.Options)) *ser
 	return v
 }
 
-// taught creates a sandbox with contents in its files and memory.
+// taught creates a sandbox, and writes to its files and its memory.
 func (v *server) taught(t *testing.T, change ...func(*lifecycle.Request)) string {
 	t.Helper()
 	id := v.create(t, change...)
@@ -67,15 +67,15 @@ func (v *server) wantDirs(t *testing.T, want int) {
 	}
 }
 
-// TestSavedMemory checks that a sandbox that was paused with its memory still has it in the next
-// server, if the engine can save it.
+// TestSavedMemory checks that a sandbox that was paused with its memory still has this memory in
+// the next server, if the engine can save it.
 func TestSavedMemory(t *testing.T) {
 	t.Parallel()
 	silent := func(v *server) { v.fail(lifecycletest.Healthy, errors.New("silent")) }
 	for name, tt := range map[string]struct {
 		change func(*lifecycle.Request)
 		set    func(v *server)
-		pause  func(t *testing.T, v *server, id string) // nil: at the end of the server
+		pause  func(t *testing.T, v *server, id string) // nil: Close of the server pauses the sandbox
 		memory bool
 	}{
 		"with memory":                           {nil, nil, pauseFull, true},
@@ -138,8 +138,8 @@ func lacks(f engine.Feature) func(*server) {
 	return func(v *server) { v.fakes.Lacks = map[engine.Feature]string{f: "it cannot"} }
 }
 
-// TestResumeSavedMemory checks that after a restart a sandbox is resumed with its memory, also
-// by a request, or without it, however many times it ends.
+// TestResumeSavedMemory checks resumes after a restart: with the memory, by a call or by a request
+// to the sandbox, and without the memory. The sandbox may end any number of times meanwhile.
 func TestResumeSavedMemory(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -176,7 +176,7 @@ func TestResumeSavedMemory(t *testing.T) {
 }
 
 // TestUnresponsive checks that a sandbox whose envd did not answer at a pause cannot be resumed
-// with its frozen processes. Once they are gone, it can be resumed from the store.
+// with its frozen processes. Once these have ended, it can be resumed from the store.
 func TestUnresponsive(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -199,8 +199,8 @@ func TestUnresponsive(t *testing.T) {
 	})
 }
 
-// TestSavedMemoryWhileFrozen checks that a resume uses the frozen processes, and the memory in
-// the store only once these have ended.
+// TestSavedMemoryWhileFrozen checks that a resume uses the frozen processes. It uses the memory in
+// the store only once these processes have ended.
 func TestSavedMemoryWhileFrozen(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -253,8 +253,8 @@ func TestSavedMemoryWhileFrozen(t *testing.T) {
 	}
 }
 
-// TestSavedMemoryBeyondLimit checks that beyond the limit of frozen processes, a saved memory is
-// kept in the store only.
+// TestSavedMemoryBeyondLimit checks that saved memory is kept only in the store if the limit of
+// frozen sandboxes is reached.
 func TestSavedMemoryBeyondLimit(t *testing.T) {
 	t.Parallel()
 	for name, pause := range map[string]func(t *testing.T, v *server, id string){"asked for": pauseFull, "by its timeout": expire} {
@@ -275,8 +275,8 @@ func TestSavedMemoryBeyondLimit(t *testing.T) {
 	}
 }
 
-// TestSaveMemoryFails checks that a memory that cannot be saved leaves nothing behind: a
-// requested pause fails, and any other one keeps the files.
+// TestSaveMemoryFails checks that memory that cannot be saved leaves nothing behind. A requested
+// pause then fails, and any other pause keeps only the files.
 func TestSaveMemoryFails(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("it has a device open")
@@ -333,8 +333,8 @@ func TestSaveMemoryFails(t *testing.T) {
 	}
 }
 
-// TestOtherMachine checks that a memory that this machine cannot restore is refused with a
-// remedy, which works.
+// TestOtherMachine checks that a resume is refused if this machine cannot restore the memory, and
+// that the remedy in the error works.
 func TestOtherMachine(t *testing.T) {
 	t.Parallel()
 	other := fmt.Errorf("gvisor: %w: it was saved with another processor", engine.ErrOtherMachine)
@@ -373,15 +373,16 @@ func TestOtherMachine(t *testing.T) {
 	v.end(t)
 }
 
-// TestMemoryOfSnapshots checks that sandboxes made from another one continue with its memory,
-// unless they are requested without it, and that several begin with the same memory at once.
+// TestMemoryOfSnapshots checks that sandboxes made from a snapshot or a fork continue with the
+// source's memory, unless they are requested without it. Several of them can begin with the same
+// memory at once.
 func TestMemoryOfSnapshots(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		memory *bool
 		set    func(v *server)
 		want   bool
-		err    string // "": none
+		err    string // text of the error; "": none
 	}{
 		"by default":                           {nil, nil, true, ""},
 		"asked for":                            {new(true), nil, true, ""},
@@ -469,8 +470,8 @@ func testMemoryOfSnapshots(t *testing.T, sharing bool, memory *bool, want bool, 
 	v.end(t)
 }
 
-// TestOlderRecord checks that a record of a program that saved no memory is read as one without
-// memory.
+// TestOlderRecord checks that a record of an older program, which saved no memory, is read as a
+// record without memory.
 func TestOlderRecord(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

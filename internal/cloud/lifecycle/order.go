@@ -37,7 +37,7 @@ func (r *Registry) placeLocked(rec *record) {
 
 // A Query selects sandboxes for a list, and their order.
 type Query struct {
-	Running, Paused bool                   // sandboxes that run; sandboxes that do not run
+	Running, Paused bool                   // select sandboxes that run, and sandboxes that do not run
 	StartedAfter    time.Time              // earliest start time; zero: no bound
 	Match           func(sb *Sandbox) bool // additional condition; nil: none; must be quick and must not use the registry
 	Ascending       bool                   // reverses the order

@@ -13,15 +13,16 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestPageCostsAPage checks that a list in pages looks at each sandbox once, for any number of
-// sandboxes, and at none in another state or with an earlier start.
+// TestPageCostsAPage checks that a list in pages checks each sandbox once, for any number of
+// sandboxes. It does not check sandboxes in other states, or with an earlier start time than
+// requested.
 func TestPageCostsAPage(t *testing.T) {
 	t.Parallel()
 	const size, running, paused = 10, 200, 300
 	f := &lifecycletest.Fakes{}
 	r := lifecycle.New(lifecycle.Options{Store: store.Temporary(t.TempDir()), Launch: f.Launch, MaxSandboxes: running + 1})
 	defer end(t, r)
-	var all []string // newest first
+	var all []string // ids of the sandboxes, newest first
 	for i := range running + paused {
 		sb, err := r.Create(t.Context(), lifecycle.Request{Template: base, Lifetime: time.Hour, Metadata: map[string]string{"n": strconv.Itoa(i)}})
 		must.Do(t, err)
@@ -87,8 +88,8 @@ func TestPageCostsAPage(t *testing.T) {
 	}
 }
 
-// TestListFollowsTheStates checks that each sandbox is in the list of its current state: when it
-// is paused, resumed, dies, is killed, or comes back from the store.
+// TestListFollowsTheStates checks that each sandbox is in the list of its current state after it is
+// paused, is resumed, ends, is killed, or is restored from the store.
 func TestListFollowsTheStates(t *testing.T) {
 	t.Parallel()
 	st, err := store.Open(t.Context(), t.TempDir())

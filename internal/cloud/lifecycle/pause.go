@@ -14,10 +14,11 @@ type PauseOptions struct {
 	RequireHealthy bool // fail if envd does not answer; with DropMemory, this is always required
 }
 
-// Pause pauses a running sandbox. If a pause has already begun, it waits for its end. After an
-// [ErrUnhealthy], a [*FrozenLimitError], a [*KeptLimitError], a [*SaveError] or an error of the
-// instance, the sandbox continues to run. Other errors are a [*NotFoundError], a [*StateError]
-// and [ErrClosed]. If ctx ends, Pause returns the error of ctx, and the pause continues.
+// Pause pauses a running sandbox. If a pause has already begun, Pause waits for the end of that
+// pause. After an [ErrUnhealthy], a [*FrozenLimitError], a [*KeptLimitError], a [*SaveError] or an
+// error of the instance, the sandbox continues to run. Other errors are a [*NotFoundError], a
+// [*StateError] and [ErrClosed]. If ctx ends, Pause returns the error of ctx, and the pause
+// continues.
 func (r *Registry) Pause(ctx context.Context, id string, o PauseOptions) error {
 	return r.handle(ctx, id, onPause, func(rec *record) (*transition, error) {
 		return r.pauseLocked(rec, pause{PauseOptions: o}), nil

@@ -12,8 +12,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 )
 
-// TestRaces checks that every counter is right after any operations at the same
-// time.
+// TestRaces checks that every counter is right after any concurrent operations.
 func TestRaces(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

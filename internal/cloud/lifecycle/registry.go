@@ -13,7 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
 
-// Limits of a cloud. They are those of the hosted service, if it has them.
+// Default limits of a cloud. A limit that the hosted service has, too, has the same value there.
 const (
 	DefaultMaxSandboxes = 100
 	DefaultMaxLifetime  = 24 * time.Hour
@@ -23,8 +23,8 @@ const (
 
 // Options configure a [Registry].
 type Options struct {
-	MaxSandboxes int           // maximum number with a place; 0: DefaultMaxSandboxes
-	MaxLifetime  time.Duration // 0: DefaultMaxLifetime
+	MaxSandboxes int           // maximum number of sandboxes with a place; 0: DefaultMaxSandboxes
+	MaxLifetime  time.Duration // longest lifetime of a sandbox; 0: DefaultMaxLifetime
 	// MaxFrozen bounds the number of paused sandboxes whose processes are kept. MaxFrozenMemory
 	// bounds the bytes of their memory. When a limit is reached, memory that is saved in a
 	// durable store is kept only there. A zero MaxFrozen means DefaultMaxFrozen. A zero
@@ -110,7 +110,7 @@ func (rec *record) becomeLocked(sb Sandbox) {
 	rec.Memory, rec.Unresponsive = sb.Memory, sb.Unresponsive
 }
 
-// New returns a registry of the sandboxes that the store contains. The caller must close it.
+// New returns a registry with the sandboxes that the store contains. The caller must close it.
 func New(o Options) *Registry {
 	if o.MaxSandboxes == 0 {
 		o.MaxSandboxes = DefaultMaxSandboxes

@@ -45,7 +45,7 @@ func (b *lockedBuffer) String() string {
 	return b.text.String()
 }
 
-// shared lets sandboxes share layers.
+// shared lets the sandboxes of the registry share layers.
 func shared(o *lifecycle.Options) {
 	o.Layers = layers.Open(layers.Options{Store: o.Store, Sharing: lifecycletest.Sharing, Logger: o.Logger})
 }
@@ -62,8 +62,8 @@ func serve(t *testing.T, dir string, change ...func(*lifecycle.Options)) *server
 	return v
 }
 
-// end ends the server in order; crash ends it as if it were killed: nothing more reaches
-// its store.
+// end closes the server and its store. crash ends the server as if it were killed: it writes
+// nothing more to its store.
 func (v *server) end(t *testing.T) {
 	t.Helper()
 	must.Do(t, errors.Join(v.Close(), v.store.Close()))
@@ -74,15 +74,15 @@ func (v *server) crash(t *testing.T) {
 	must.Do(t, v.store.Close())
 }
 
-// TestRestart checks that the next server has everything that a server left, whether it
-// ended in order or not.
+// TestRestart checks that the next server has everything that a server left, whether the server was
+// closed or killed.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		change func(*lifecycle.Request)
 		before func(t *testing.T, v *server, id string)
-		ended  string // Get's result when the server has ended in order
-		killed string // and when it was killed
+		ended  string // result of Get after the server was closed
+		killed string // result of Get after the server was killed
 	}{
 		"running":                    {nil, nil, "gone server_gone", "gone server_gone"},
 		"running, to be paused":      {autoPause, nil, "paused", "gone server_gone"},
@@ -178,7 +178,8 @@ func specText(t *testing.T, s lifecycle.Spec) string {
 	return string(text) + rules
 }
 
-// TestLostMemoryIsLogged checks that the loss of a memory with its server is logged.
+// TestLostMemoryIsLogged checks that the next server logs the loss of memory that ended with its
+// server.
 func TestLostMemoryIsLogged(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -200,8 +201,8 @@ func TestLostMemoryIsLogged(t *testing.T) {
 	next.end(t)
 }
 
-// TestDamagedRecords checks that an unreadable record is named and left alone, and does
-// not affect others.
+// TestDamagedRecords checks that an unreadable record is named in the log, is not changed, and does
+// not affect other records.
 func TestDamagedRecords(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -240,8 +241,8 @@ func TestDamagedRecords(t *testing.T) {
 	next.end(t)
 }
 
-// TestCloseDuringTransitions checks that a closing server waits for a pause that has
-// begun, but not for ever.
+// TestCloseDuringTransitions checks that a closing server waits for a pause that has begun, but
+// only for a limited time.
 func TestCloseDuringTransitions(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -268,8 +269,8 @@ func TestCloseDuringTransitions(t *testing.T) {
 	next.end(t)
 }
 
-// TestCloseCutsTransitionsShort checks that a closing server does not wait for transitions
-// without use for the next server.
+// TestCloseCutsTransitionsShort checks that a closing server does not wait for transitions whose
+// result the next server cannot use.
 func TestCloseCutsTransitionsShort(t *testing.T) {
 	t.Parallel()
 	for _, state := range []string{"pausing", "resuming"} {
@@ -291,8 +292,8 @@ func TestCloseCutsTransitionsShort(t *testing.T) {
 	}
 }
 
-// TestStoreFails checks that sandboxes continue when the store fails: one that could not be
-// paused runs, and one that could not be killed can be killed later.
+// TestStoreFails checks that sandboxes continue when the store fails. A sandbox that could not be
+// paused runs, and a sandbox that could not be killed can be killed later.
 func TestStoreFails(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -321,8 +322,8 @@ func TestStoreFails(t *testing.T) {
 	}
 }
 
-// TestClockSetBack checks that a clock that was set back between two servers does no harm:
-// lifetimes count from the resume.
+// TestClockSetBack checks that lifetimes are right if the clock was set back between two servers:
+// they count from the resume.
 func TestClockSetBack(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -12,8 +12,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
 )
 
-// TestAutoPauseOfResumed checks that a resume changes whether a sandbox pauses by itself only if
-// that is asked for, with its memory and without, and that a call to a running one never does.
+// TestAutoPauseOfResumed checks that a resume changes AutoPause only if the request sets it, with
+// the memory and without. A call to a running sandbox never changes AutoPause.
 func TestAutoPauseOfResumed(t *testing.T) {
 	t.Parallel()
 	for _, before := range []bool{false, true} {
@@ -50,8 +50,8 @@ func TestAutoPauseOfResumed(t *testing.T) {
 	}
 }
 
-// TestWakeEndsWithItsCaller checks that a wake that its caller has no time for has the caller's
-// error, and does not say that the sandbox is busy.
+// TestWakeEndsWithItsCaller checks that a wake whose caller has no time left returns the error of
+// the caller's context, and not that the sandbox is busy.
 func TestWakeEndsWithItsCaller(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

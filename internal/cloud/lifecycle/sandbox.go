@@ -69,8 +69,8 @@ func (q *Request) rules() (*network.Rules, error) { return q.Network.Rules(q.Int
 type Network struct {
 	AllowOut, DenyOut  []string
 	NameServers        []string                     `json:",omitempty"` // also reachable, if AllowOut contains names
-	Headers            map[string]map[string]string `json:",omitempty"` // for requests; keyed by host
-	Proxy              *network.EgressProxy         `json:",omitempty"` // of outgoing connections
+	Headers            map[string]map[string]string `json:",omitempty"` // headers to add to requests, keyed by host
+	Proxy              *network.EgressProxy         `json:",omitempty"` // proxy for outgoing connections
 	Ask                bool                         `json:",omitempty"` // a program decides about hosts that no list names
 	AllowPublicTraffic *bool                        // nil: true
 	MaskHost           string
@@ -112,7 +112,7 @@ func (n *Network) Private() bool {
 // never change.
 type Sandbox struct {
 	ID           string
-	Request                // as at creation, except Network: as requested last
+	Request                // the request that created the sandbox, with the latest requested Network
 	AccessToken  string    // "": envd requires none
 	TrafficToken string    // "": ports require none
 	State        State     // never Killing
@@ -139,7 +139,7 @@ type Spec struct {
 	MaskHost     string            // Host header for the sandbox's servers; "": unchanged; ${PORT} is replaced by the port
 	HTTPSPorts   []int             // ports whose servers use TLS
 	Envs         map[string]string // environment that was set at creation
-	Metadata     map[string]string // as requested
+	Metadata     map[string]string // metadata, as requested
 	Egress       *network.Rules    // rules for outgoing connections
 	Asks         *network.Asks     // questions about hosts, if Egress asks
 	Layers       []string          // directories of shared files, lowest first

@@ -151,7 +151,7 @@ func (r *Registry) addLayers(ctx context.Context, instance Instance, memory bool
 	return made, nil
 }
 
-// Fork is a child of a fork, or the error of one.
+// Fork is a child of a fork, or the error that prevented the child.
 type Fork struct {
 	Sandbox Sandbox
 	Memory  bool // the child continues with the source's memory

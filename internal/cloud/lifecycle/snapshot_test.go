@@ -17,7 +17,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// wantLayers checks the number of layers.
+// wantLayers checks the number of layers in the store.
 func wantLayers(t *testing.T, v *server, want int) {
 	t.Helper()
 	all, err := v.store.Records(store.Layers)
@@ -26,15 +26,15 @@ func wantLayers(t *testing.T, v *server, want int) {
 	}
 }
 
-// TestSnapshotFaults checks that a failed snapshot or fork leaves nothing behind, and does
-// not change the sandbox, for anything that happens to the sandbox meanwhile.
+// TestSnapshotFaults checks that a failed snapshot or fork leaves nothing behind and does not
+// change the sandbox, whatever happens to the sandbox meanwhile.
 func TestSnapshotFaults(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("no space left on device")
 	for name, tt := range map[string]struct {
 		during func(t *testing.T, v *server, id string, release, leave func())
-		want   string // the call's result
-		after  string // Get's result
+		want   string // result of the call
+		after  string // result of Get afterwards
 	}{
 		"nothing": {func(_ *testing.T, _ *server, _ string, release, _ func()) { release() }, "201", "running"},
 		"disk full": {func(_ *testing.T, v *server, _ string, release, _ func()) {
@@ -111,8 +111,8 @@ func TestSnapshotWithoutFiles(t *testing.T) {
 	v.end(t)
 }
 
-// TestAbandonedFork checks that no child of a fork is left if its client goes away while
-// children start.
+// TestAbandonedFork checks that no child of a fork is left if its client goes away while children
+// start.
 func TestAbandonedFork(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -137,8 +137,8 @@ func TestAbandonedFork(t *testing.T) {
 	})
 }
 
-// TestPausedChild checks that a child saves all its files, so that it needs no layer when
-// it is resumed, by this server or the next.
+// TestPausedChild checks that a pause of a child saves all its files. So no layer is needed when
+// this server or the next one resumes the child.
 func TestPausedChild(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -168,8 +168,8 @@ func TestPausedChild(t *testing.T) {
 	next.end(t)
 }
 
-// TestSharedLayers checks that sandboxes on shared layers save only their own files, and
-// hold the layers, paused and over a restart, until they are no longer needed.
+// TestSharedLayers checks that sandboxes that share layers save only their own files. They hold the
+// layers, also while they are paused and after a restart, until the layers are no longer needed.
 func TestSharedLayers(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -228,8 +228,8 @@ func TestSharedLayers(t *testing.T) {
 	v.end(t)
 }
 
-// TestNoLongerShared checks that sandboxes on shared layers are left alone with their
-// layers if the machine no longer allows sharing.
+// TestNoLongerShared checks a sandbox that shares layers if the machine no longer allows sharing:
+// the sandbox is not found, and its record and layers are kept.
 func TestNoLongerShared(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -255,8 +255,8 @@ func TestNoLongerShared(t *testing.T) {
 	v.end(t)
 }
 
-// TestLayersOfTheResumed checks that a resumed sandbox that ends with its server is in the
-// next one as it was at its latest pause, with the layers under it.
+// TestLayersOfTheResumed checks that a resumed sandbox that ends with its server has the state of
+// its latest pause in the next server, with the layers below it.
 func TestLayersOfTheResumed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -285,9 +285,9 @@ func TestLayersOfTheResumed(t *testing.T) {
 	v.end(t)
 }
 
-// TestUnreadableKeepsLayers checks that no layer is removed while a record is unreadable,
-// since it may be of a sandbox on layers, and that the sandbox is back once its record can
-// be read.
+// TestUnreadableKeepsLayers checks that no layer is removed while a record is unreadable, because
+// the sandbox of this record may share layers. The sandbox exists again once its record can be
+// read.
 func TestUnreadableKeepsLayers(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]func(t *testing.T, dir, id string){

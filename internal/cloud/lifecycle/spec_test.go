@@ -13,8 +13,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestSpecIsWhole checks that a sandbox is launched with all that was requested for it, also when
-// it is launched again from its files, or from those of the sandbox that it is a copy of.
+// TestSpecIsWhole checks that a sandbox is launched with everything that was requested for it, even
+// when it is launched again from its own files, or from the files of the sandbox that it was copied
+// from.
 func TestSpecIsWhole(t *testing.T) {
 	t.Parallel()
 	v := serve(t, t.TempDir(), shared)

@@ -16,18 +16,18 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// stage is a registry of fakes in which operations can be held up.
+// stage contains a registry of fakes. Tests can make the operations of the fakes wait.
 type stage struct {
 	*lifecycle.Registry
 	fakes  lifecycletest.Fakes
 	layers *holding
 	t      *testing.T
-	dir    string // of its store
+	dir    string // directory of its store
 
 	mu    sync.Mutex
 	held  map[lifecycletest.Operation]chan struct{}
 	fails map[lifecycletest.Operation]error
-	ended map[string]int // number of times that the registry reported a sandbox's end
+	ended map[string]int // number of reported ends, keyed by sandbox
 }
 
 func newStage(t *testing.T, change ...func(*lifecycle.Options)) *stage {
@@ -67,7 +67,7 @@ func newStage(t *testing.T, change ...func(*lifecycle.Options)) *stage {
 	return s
 }
 
-// hold makes an operation wait until release is called or its context ends.
+// hold makes an operation wait until release is called or the context of the operation ends.
 func (s *stage) hold(op lifecycletest.Operation) (release func()) {
 	held := make(chan struct{})
 	s.mu.Lock()
@@ -99,7 +99,7 @@ func (s *stage) pause(t *testing.T, id string, o lifecycle.PauseOptions) {
 	must.Do(t, s.Pause(t.Context(), id, o))
 }
 
-// outcome names the result of a call.
+// outcome returns a short name for the result of a call.
 func outcome(ok string, err error) string {
 	gone, isGone := errors.AsType[*lifecycle.NotFoundError](err)
 	busy, isBusy := errors.AsType[*lifecycle.StateError](err)
@@ -120,7 +120,7 @@ func outcome(ok string, err error) string {
 
 var day = lifecycle.ResumeOptions{Lifetime: time.Hour}
 
-// calls are the calls of a client.
+// calls contains the calls of a client, keyed by name. Each returns the outcome of the call.
 var calls = map[string]func(context.Context, *stage, string) string{
 	"get": func(_ context.Context, s *stage, id string) string {
 		sb, err := s.Get(id)
@@ -159,8 +159,8 @@ var calls = map[string]func(context.Context, *stage, string) string{
 	"wake": func(ctx context.Context, s *stage, id string) string { return outcome("ok", s.Wake(ctx, id)) },
 }
 
-// TestStates checks that every call in every state acts as on the service, but that snapshots and
-// forks wait for one another.
+// TestStates checks that every call in every state has the same result as on the service, except
+// that snapshots and forks wait for each other.
 func TestStates(t *testing.T) {
 	t.Parallel()
 	states := []string{"running", "pausing", "paused", "resuming", "snapshotting", "killing"}
@@ -213,7 +213,8 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// bring brings a running sandbox into a state. A transition lasts until release.
+// bring changes the state of a running sandbox. If the state is a transition, it lasts until
+// release is called.
 func (s *stage) bring(t *testing.T, id, state string) (release func()) {
 	t.Helper()
 	release = func() {}
@@ -241,8 +242,8 @@ func (s *stage) bring(t *testing.T, id, state string) (release func()) {
 	return release
 }
 
-// TestPauseWithMemory checks that a pause with memory stops the instance, and that a resume lets
-// the same one run on.
+// TestPauseWithMemory checks that a pause with memory stops the instance, and that the same
+// instance continues after a resume.
 func TestPauseWithMemory(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -276,8 +277,8 @@ func TestPauseWithMemory(t *testing.T) {
 	})
 }
 
-// TestPauseToFiles checks that a pause to files ends the instance, and that a resume starts
-// another one with these files.
+// TestPauseToFiles checks that a pause to files ends the instance, and that a resume starts another
+// instance with these files.
 func TestPauseToFiles(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

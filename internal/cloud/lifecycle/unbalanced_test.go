@@ -11,7 +11,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
 
-// Unbalanced returns the counters of a registry that are not the sums of its records. No
+// Unbalanced returns the counters of a registry that differ from the sums over its records. No
 // sandbox may be launched meanwhile.
 func (r *Registry) Unbalanced() (wrong []string) {
 	r.mu.Lock()
@@ -66,9 +66,9 @@ func (r *Registry) Unbalanced() (wrong []string) {
 	return wrong
 }
 
-// Misreported returns the launched sandboxes for which a closed registry has not called its
-// Ended exactly once, except that it must not call it for sandboxes that are still there,
-// paused.
+// Misreported returns the launched sandboxes for which a closed registry has not called
+// Options.Ended exactly once. For a sandbox that still exists and is paused, the registry must not
+// have called it.
 func (r *Registry) Misreported(launched []string, ended map[string]int) (wrong []string) {
 	for _, id := range launched {
 		want := 1
@@ -82,8 +82,8 @@ func (r *Registry) Misreported(launched []string, ended map[string]int) (wrong [
 	return wrong
 }
 
-// Leftover returns the leftovers of a closed registry in the directory of its store: layers
-// with a holder that neither a record nor held names, and directories that no record has.
+// Leftover returns the leftovers of a closed registry in the directory of its store. These are
+// layers with a holder that neither a record nor held names, and directories that no record names.
 func (r *Registry) Leftover(dir string, held map[string]int) (wrong []string) {
 	r.store.Wait()
 	sandboxes, err := r.store.Records(store.Sandboxes)

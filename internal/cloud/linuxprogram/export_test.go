@@ -5,10 +5,10 @@ import (
 	"io"
 )
 
-// ModulePath is the module of the program.
+// ModulePath is the path of the module whose sources are needed.
 const ModulePath = modulePath
 
-// Build compiles the program of a version.
+// Build compiles the program from a version of the module.
 func Build(ctx context.Context, version, architecture, to string) error {
 	return source{module: modulePath, version: version}.build(ctx, io.Discard, architecture, to)
 }

@@ -30,9 +30,9 @@ func Architectures() []string { return []string{"amd64", "arm64"} }
 var ErrNone = errors.New("none is prepared: run `e2bctl local setup --engine docker` (local.SetupDocker in a program) once, with this version")
 
 const (
-	name       = "contained"           // of the program in its directory
+	name       = "contained"           // name of the program's file in its directory
 	used       = setupdir.Marker(name) // marks the time of the last use
-	maxProgram = 256 << 20             // maximum bytes
+	maxProgram = 256 << 20             // maximum size of the program in bytes
 )
 
 // Find returns the path of the program for an architecture. If there is none, the error matches

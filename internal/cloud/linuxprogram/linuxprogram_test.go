@@ -41,7 +41,8 @@ func TestModuleOf(t *testing.T) {
 	}
 }
 
-// TestTree checks that tests find the tree that they are in, and no other one.
+// TestTree checks that a test finds the working tree that it belongs to, and that no tree is found
+// elsewhere.
 func TestTree(t *testing.T) {
 	t.Parallel()
 	own, err := ownSource()
@@ -54,7 +55,8 @@ func TestTree(t *testing.T) {
 	}
 }
 
-// TestKeyOfTree checks that a tree that changes has another program, but not for its tests.
+// TestKeyOfTree checks that a change of the working tree changes the key of the program, unless
+// only tests have changed.
 func TestKeyOfTree(t *testing.T) {
 	t.Parallel()
 	s := source{dir: t.TempDir()}
@@ -92,7 +94,7 @@ func TestKeyOfTree(t *testing.T) {
 	}
 }
 
-// cache makes a cache directory for the test.
+// cache sets a cache directory for the test, and returns the directory of the programs in it.
 func cache(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -100,7 +102,7 @@ func cache(t *testing.T) string {
 	return filepath.Join(dir, "e2bctl", "linux")
 }
 
-// TestNone checks that a program that is not there is asked for by name.
+// TestNone checks that the error for a missing program names the architecture and the remedy.
 func TestNone(t *testing.T) {
 	cache(t)
 	if path, err := Find("arm64"); !errors.Is(err, ErrNone) || !strings.Contains(err.Error(), "for arm64 none is prepared: run `e2bctl local setup --engine docker`") {
@@ -115,8 +117,8 @@ func TestNone(t *testing.T) {
 	}
 }
 
-// TestPacked checks that the program in a release is unpacked once, also if several callers need
-// it at the same time, and that unused versions are removed.
+// TestPacked checks that the program in a release build is unpacked once, even if several callers
+// need it at the same time, and that unused versions are removed.
 func TestPacked(t *testing.T) {
 	dir := cache(t)
 	old, young, left := filepath.Join(dir, "old-amd64", name), filepath.Join(dir, "young-amd64", name), filepath.Join(dir, "making-1", name)

@@ -25,7 +25,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// other returns an architecture other than this machine's, by the names of Go and of daemons.
+// other returns an architecture that this machine does not have, with its names in Go and in
+// daemons.
 func other() (golang, daemon string) {
 	if runtime.GOARCH == "arm64" {
 		return "amd64", "x86_64"
@@ -33,7 +34,7 @@ func other() (golang, daemon string) {
 	return "arm64", "aarch64"
 }
 
-// root is the working tree.
+// root returns the working tree.
 func root(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.Abs("../../..")
@@ -41,7 +42,7 @@ func root(t *testing.T) string {
 	return dir
 }
 
-// goEnv asks the Go of this machine.
+// goEnv returns a variable of the go command.
 func goEnv(t *testing.T, name string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "go", "env", name).Output()
@@ -49,8 +50,8 @@ func goEnv(t *testing.T, name string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// TestRelease checks that a release prepares containers of another processor without Go: it
-// carries, byte for byte, the program that other builds compile.
+// TestRelease checks that a release build has a program for containers with another processor,
+// without Go. It is byte for byte the program that other builds compile.
 func TestRelease(t *testing.T) {
 	enginetest.Need(t) // it compiles for minutes
 	golang, named := other()
@@ -102,7 +103,7 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// TestVersion compiles the program of a version of the module, which a proxy has.
+// TestVersion compiles the program from a version of the module, which a module proxy serves.
 func TestVersion(t *testing.T) {
 	enginetest.Need(t) // it compiles for minutes
 	const version = "v0.0.1-test"
@@ -129,7 +130,8 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// writeVersion writes the files of a module proxy for a version of this module, as far as needed.
+// writeVersion writes the files of a module proxy for a version of this module, as far as the test
+// needs them.
 func writeVersion(t *testing.T, tree, to, version string) {
 	t.Helper()
 	mod, err := os.ReadFile(filepath.Join(tree, "go.mod"))

@@ -123,7 +123,7 @@ func (s source) key() (string, error) {
 	return hex.EncodeToString(hash.Sum(nil)[:12]), err
 }
 
-// isAside reports whether a directory with this name is beside the program, not a part of it.
+// isAside reports whether no file in a directory with this name is part of the program.
 func isAside(name string) bool {
 	return strings.HasPrefix(name, ".") || slices.Contains([]string{"testdata", "tools", "interop", "bench", "node_modules", "__pycache__"}, name)
 }

@@ -16,7 +16,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// tree makes a directory with files inside and outside of an allowed directory, in.
+// tree creates a directory tree. Its directory "in" is allowed, and there are files inside and
+// outside of it.
 func tree(t *testing.T) string {
 	t.Helper()
 	top := t.TempDir()
@@ -43,7 +44,7 @@ func open(t *testing.T, o Options) *Set {
 	return s
 }
 
-// nameIn returns what the file "name" in an open directory says.
+// nameIn returns the text of the file "name" in an open directory.
 func nameIn(t *testing.T, dir *os.File) string {
 	t.Helper()
 	fd, err := unix.Openat(int(dir.Fd()), "name", unix.O_RDONLY, 0)
@@ -62,7 +63,7 @@ func TestFind(t *testing.T) {
 	for _, tt := range []struct {
 		dir      string
 		writable bool
-		denied   string // "": it is not
+		denied   string // text of the error; "": the directory is allowed
 	}{
 		{dir: "in"}, {dir: "link"}, {dir: "in/a"}, {dir: "link/a/b"}, {dir: "in/stays"}, {dir: "inside-not", writable: true},
 		{dir: "in/a", writable: true}, {dir: "in/a/b", writable: true},
@@ -93,7 +94,7 @@ func TestFind(t *testing.T) {
 }
 
 // TestRenamed checks that a set keeps the directories that it opened, even if their names later
-// lead to others.
+// lead to other directories.
 func TestRenamed(t *testing.T) {
 	t.Parallel()
 	top := tree(t)

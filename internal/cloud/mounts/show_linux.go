@@ -18,8 +18,8 @@ const StrangerID = spawn.IDBase + spawn.SlotSize - 2
 
 // Owner maps the rights over a directory to ids of a sandbox. The ids are ids of the host.
 type Owner struct {
-	User, Group int // receive the rights of the directory's owner and group
-	Root        int // root of the sandbox
+	User, Group int // ids that receive the rights of the directory's owner and of its group
+	Root        int // id of root in the sandbox
 	// Powerless means that no id of the sandbox has capabilities on the host. Only then may a
 	// directory be mounted without mapping ids. In it, the sandbox can read the files that
 	// every user can read.
@@ -76,7 +76,8 @@ func show(dir *os.File, writable bool, binary *os.File, o Owner) (*os.File, erro
 		return nil, errors.Join(fmt.Errorf("map its owner: %w", err), mount.Close())
 	}
 	defer ids.Close()
-	// A shared mount would also receive later mounts of the host below it.
+	// apart keeps out later mounts of the host below the directory, which a shared mount would
+	// receive.
 	const apart = unix.MS_PRIVATE
 	attributes := uint64(unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV)
 	if !writable {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Bounds of questions.
+// Bounds of questions, and of the answers to them.
 const (
 	// askTimeout bounds the time in which a program must answer. takeTimeout bounds the time
 	// until a program fetches the question.
@@ -19,7 +19,7 @@ const (
 	maxAsks     = 1000
 )
 
-// Rules that deny a host because of a question about it.
+// Rules in the errors of hosts that are denied because of a question.
 const (
 	ruleRefused   = "the program that is asked about this sandbox's network said no"
 	ruleSilent    = "the program that is asked about this sandbox's network did not answer within 30 seconds"
@@ -40,7 +40,7 @@ func (t Target) String() string { return withPort(t.Host, t.Port) }
 
 // Question asks whether a sandbox may reach a target.
 type Question struct {
-	ID int64 `json:"id"` // later ones have greater ids, also those of a later server
+	ID int64 `json:"id"` // A later question has a greater id, even after a restart of the server.
 	Target
 }
 
@@ -59,7 +59,7 @@ type Asks struct {
 // asked is an open or answered question.
 type asked struct {
 	Question
-	taken    bool          // a program has it: it has asked for the questions after this one
+	taken    bool          // a program has received the question: it has requested the questions that follow it
 	answered chan struct{} // closed when rule is known
 	rule     string        // the rule that denies the target; "": it may be reached
 	timers   []*time.Timer
@@ -82,7 +82,8 @@ func (a *Asks) Allow(ctx context.Context, to Target, answer Answer) (rule string
 	}
 }
 
-// question returns the question about a target. The first call asks it.
+// question returns the question about a target. The first call for a target asks the question. If
+// there are too many questions, it returns the rule that denies the target.
 func (a *Asks) question(to Target, answer Answer) (_ *asked, rule string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -115,7 +116,8 @@ func (a *Asks) question(to Target, answer Answer) (_ *asked, rule string) {
 	return q, ""
 }
 
-// An Answer answers questions. Its ctx ends when the time for that is over.
+// An Answer decides whether a sandbox may reach a target. ctx ends when the time for the decision
+// is over.
 type Answer func(ctx context.Context, to Target) bool
 
 // ask lets a function answer a question. If the function takes too long, the question ends
@@ -175,9 +177,10 @@ func (a *Asks) openLocked() []*asked {
 	return open
 }
 
-// Open returns the open questions after the one with the id after. A program that calls it has
-// the earlier questions, and will answer the returned ones. If there are none, Open waits for a
-// question, or until ctx ends. The result may be lost if the program has just gone.
+// Open returns the open questions that follow the question with the id after. A program that calls
+// Open thereby confirms that it has received all earlier questions. The returned questions count as
+// received only at the next call, because the program may just have gone. If there are no later
+// questions, Open waits for one, or until ctx ends.
 func (a *Asks) Open(ctx context.Context, after int64) []Question {
 	for {
 		questions, asking := a.take(after)
@@ -220,8 +223,8 @@ func (a *Asks) Answer(id int64, allow bool) bool {
 // asks reports whether a program is asked about hosts that no rule names.
 func (e *Egress) asks() bool { return e.Asks != nil && e.Rules.Asks() }
 
-// permitName returns the rules for a connection to a name, and whether they allow the name.
-// It asks about a name if the rules want that. The name is not looked up before that: a
+// permitName returns the rules for a connection to a name, and whether they allow the name. If the
+// rules require it, permitName asks about the name, and does not look it up before the answer: a
 // lookup would show the name to its owner's name server.
 func (e *Egress) permitName(ctx context.Context, host string, port uint16) (rules *Rules, named bool, err error) {
 	name := normalize(host)
@@ -239,8 +242,8 @@ func (e *Egress) permitName(ctx context.Context, host string, port uint16) (rule
 	return rules, false, err
 }
 
-// permitAddress is permitName for an address. It asks only about addresses that no other rule
-// than the one about all traffic denies.
+// permitAddress returns the rules for a connection to an address. It asks about the address if only
+// the rule about all traffic denies it.
 func (e *Egress) permitAddress(ctx context.Context, host string, port uint16) (*Rules, error) {
 	asked, err := e.needsAnswer(host)
 	if err != nil || !asked {

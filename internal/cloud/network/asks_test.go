@@ -19,13 +19,14 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// program answers questions for a test.
+// program is a program that answers questions.
 type program struct {
 	mu    sync.Mutex
 	asked []string
 }
 
-// serve answers every question until ctx ends, with yes for the targets in allow. Hosts that begin with "silent" get no answer.
+// serve answers every question until ctx ends. It allows the targets in allow, and denies all
+// others. It does not answer questions about hosts that begin with "silent".
 func (p *program) serve(ctx context.Context, a *Asks, allow ...string) {
 	var last int64
 	for ctx.Err() == nil {
@@ -41,7 +42,7 @@ func (p *program) serve(ctx context.Context, a *Asks, allow ...string) {
 	}
 }
 
-// hosts returns the targets that it was asked about since the last call.
+// hosts returns the targets of the questions since the last call of hosts.
 func (p *program) hosts() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -86,8 +87,8 @@ func ruleOf(t *testing.T, conn net.Conn, err error) string {
 	return denied.Rule
 }
 
-// TestAsk checks that a program is asked once about each host that only the rule about all
-// traffic denies, and about no other, and that nothing is looked up before the answer.
+// TestAsk checks that a program is asked once about each host that only the rule about all traffic
+// denies, and about no other host. No name is looked up before the answer.
 func TestAsk(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -144,8 +145,9 @@ func TestAsk(t *testing.T) {
 	})
 }
 
-// TestAskBeforeLookup checks that a DNS question makes no question and no lookup: its answer
-// stands for the name, and the connection to it asks about the name and the port.
+// TestAskBeforeLookup checks that a DNS question causes neither a question nor a lookup. Its answer
+// is an address that stands for the name, and a connection to this address causes a question about
+// the name and the port.
 func TestAskBeforeLookup(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -211,8 +213,8 @@ func TestAskBeforeLookup(t *testing.T) {
 	})
 }
 
-// TestStandIns checks that addresses are bounded, and that one stands for another name only after
-// all others were used.
+// TestStandIns checks that the number of addresses in use is bounded, and that an address stands
+// for another name only after all other addresses were used.
 func TestStandIns(t *testing.T) {
 	t.Parallel()
 	var s standIns
@@ -240,8 +242,9 @@ func TestStandIns(t *testing.T) {
 	}
 }
 
-// TestAskWithoutAnswer checks that without a program a question is answered soon and asked again,
-// and that a question that a program has is denied after its time, for good.
+// TestAskWithoutAnswer checks questions without an answer. If no program fetches a question, it
+// ends soon, and is asked again for the next request. If a program has fetched it and does not
+// answer in time, the host stays denied.
 func TestAskWithoutAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -282,8 +285,8 @@ func TestAskWithoutAnswer(t *testing.T) {
 	})
 }
 
-// TestAskMany checks that connections to one host wait for one answer, and that questions are
-// bounded.
+// TestAskMany checks that several connections to one host wait for one answer, and that the number
+// of questions is bounded.
 func TestAskMany(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -333,8 +336,8 @@ func TestAskMany(t *testing.T) {
 	})
 }
 
-// TestAskFunction checks that a function answers in place of a program, and that its silence is a
-// no.
+// TestAskFunction checks that a function can answer instead of a program, and that the host is
+// denied if the function does not answer in time.
 func TestAskFunction(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -356,8 +359,8 @@ func TestAskFunction(t *testing.T) {
 	})
 }
 
-// TestAskingOtherwise checks that hosts that the rules allow without naming them then need an
-// answer. Hosts that the rules deny stay denied.
+// TestAskingOtherwise checks that AskingOtherwise requires an answer for hosts that the rules allow
+// without naming them. Hosts that the rules deny stay denied.
 func TestAskingOtherwise(t *testing.T) {
 	t.Parallel()
 	parse := func(internet bool, deny ...string) *Rules {
@@ -381,8 +384,8 @@ func TestAskingOtherwise(t *testing.T) {
 	}
 }
 
-// TestAskAboutConnections checks that the program is asked about the name that a client sends if
-// programs connect to addresses, and otherwise about the address.
+// TestAskAboutConnections checks the question about a connection to an address: it is about the
+// name that the client sends, or else about the address.
 func TestAskAboutConnections(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

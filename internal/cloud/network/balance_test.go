@@ -28,7 +28,7 @@ func newBalance(t testing.TB) *balance {
 	return b
 }
 
-// count returns the connection, and counts it until it is closed.
+// count returns conn, which then counts as open until it is closed.
 func (b *balance) count(conn net.Conn) net.Conn {
 	b.open.Add(1)
 	return &counted{Conn: conn, closed: sync.OnceFunc(func() { b.open.Add(-1) })}
@@ -67,8 +67,8 @@ func (l countedListener) Accept() (net.Conn, error) {
 	return l.count(conn), nil
 }
 
-// connectBy replaces a dialer's way to connect. All its connections must be closed at the end
-// of the test.
+// connectBy replaces the function with which a dialer connects. All its connections must be closed
+// at the end of the test.
 func connectBy(t testing.TB, d *Dialer, connect func(ctx context.Context, nd *net.Dialer, address string) (net.Conn, error)) {
 	t.Helper()
 	b := newBalance(t)
@@ -81,8 +81,8 @@ func connectBy(t testing.TB, d *Dialer, connect func(ctx context.Context, nd *ne
 	}
 }
 
-// serveProxy runs a proxy until the end of the test, and returns its address. By then, none
-// of its connections may be open, and none of its tunnels counted.
+// serveProxy runs a proxy until the end of the test, and returns its address. At the end, none of
+// its connections may be open, and no tunnel may be counted.
 func serveProxy(t testing.TB, p *Proxy) string {
 	t.Helper()
 	b := newBalance(t)
@@ -105,8 +105,8 @@ func serveProxy(t testing.TB, p *Proxy) string {
 	return server.Listener.Addr().String()
 }
 
-// TestTunnelsAreBounded checks that a proxy has at most 256 connections, and room again as
-// soon as one has ended in any way.
+// TestTunnelsAreBounded checks that a proxy has at most 256 tunnels. When one has ended in any way,
+// there is room for another.
 func TestTunnelsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -147,8 +147,8 @@ func TestTunnelsAreBounded(t *testing.T) {
 	})
 }
 
-// TestRelayIsBounded checks that a relay has at most 256 connections, and room again as soon
-// as one has ended.
+// TestRelayIsBounded checks that a relay has at most 256 connections. When one has ended, there is
+// room for another.
 func TestRelayIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

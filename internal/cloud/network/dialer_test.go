@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// names is a resolver that knows only a few names.
+// names is a resolver that knows only these names.
 type names map[string][]string
 
 func (n names) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, error) {
@@ -31,13 +31,12 @@ func (n names) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, err
 	return addresses, nil
 }
 
-// elsewhere is the address of another machine, for recording.
+// elsewhere is the address of a proxy on another machine, for recording.
 const elsewhere = "192.0.2.99"
 
-// recording makes d connect to proxies only: it records the address that would
-// be dialled, after calling the control hook as a real dial does. Every address
-// on loopback that may be dialled counts as a proxy; a proxy there also stands
-// in for one on another machine.
+// recording makes d connect to proxies only. It records each address that would be dialled, after
+// it has called the control hook, as a real dial does. Every loopback address that may be dialled
+// counts as a proxy, and also stands for a proxy on another machine.
 func recording(t testing.TB, d *Dialer) *[]string {
 	t.Helper()
 	var dialled []string
@@ -59,13 +58,13 @@ func recording(t testing.TB, d *Dialer) *[]string {
 	return &dialled
 }
 
-// dial connects for a sandbox without rules.
+// dial connects as the egress path of a sandbox without rules.
 func dial(t *testing.T, d *Dialer, host string, port uint16) (net.Conn, error) {
 	t.Helper()
 	return (&Egress{Dialer: d, Denials: &Denials{}}).Dial(t.Context(), host, port)
 }
 
-// addressed are names whose addresses may be reached, or may not.
+// addressed maps names to their addresses. Only some addresses may be reached.
 var addressed = names{
 	"public.test":      {"203.0.113.5"},
 	"rebound.test":     {"127.0.0.1"},
@@ -186,7 +185,7 @@ func TestDenials(t *testing.T) {
 	}
 }
 
-// TestLastCheck checks that the address for the kernel is checked in any case.
+// TestLastCheck checks that the address to which the kernel connects is always checked.
 func TestLastCheck(t *testing.T) {
 	t.Parallel()
 	d := &Dialer{Resolver: names{"public.test": {"203.0.113.5"}}}
@@ -224,7 +223,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// This uses the real resolver, interfaces and kernel.
+// TestThisMachine checks a dialer with the real resolver, interfaces and kernel.
 func TestThisMachine(t *testing.T) {
 	t.Parallel()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

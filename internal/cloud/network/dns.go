@@ -11,17 +11,17 @@ import (
 
 const (
 	answerTTL = 30 // seconds; the machine's resolver does not report a TTL
-	// maxAnswers is the number of addresses that fit into 512 bytes, together with the longest
+	// maxAnswers is the number of addresses that fit into an answer of 512 bytes with the longest
 	// name.
 	maxAnswers = 14
 )
 
-// Answer answers a DNS question. It supports IPv4 addresses, which the machine's
-// resolver looks up, and leaves out those that may not be reached; a name with no
-// address left is answered as non-existent. A name about which a program is asked is not
-// looked up: the answer is an address that stands for it, see standIns. There is no IPv6 inside, so names have no
-// IPv6 addresses. Other questions are answered as not implemented. If query is not a
-// question, Answer returns nil, which means no answer.
+// Answer answers a DNS question. It supports IPv4 addresses. The machine's resolver looks up the
+// name, and Answer leaves out addresses that may not be reached. A name without remaining addresses
+// is answered as non-existent. If a program is asked about a name, the name is not looked up: the
+// answer is an address that stands for the name, see standIns. Names have no IPv6 addresses,
+// because there is no IPv6 inside. Other questions are answered as not implemented. If query is not
+// a question, Answer returns nil, which means no answer.
 func (e *Egress) Answer(ctx context.Context, query []byte) []byte {
 	var p dnsmessage.Parser
 	head, err := p.Start(query)
@@ -99,7 +99,7 @@ func (e *Egress) lookUp(ctx context.Context, q dnsmessage.Question) ([]netip.Add
 	return reachable, dnsmessage.RCodeSuccess
 }
 
-// lookUpPeer looks up the name of a sandbox. The address is that of the relay inside, which
+// lookUpPeer looks up the name of a sandbox. The result is the address of the relay inside, which
 // passes on the connections.
 func (e *Egress) lookUpPeer(ctx context.Context, name string, kind dnsmessage.Type) ([]netip.Addr, dnsmessage.RCode) {
 	var err error

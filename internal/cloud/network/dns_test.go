@@ -27,8 +27,7 @@ func question(t testing.TB, name string, typ dnsmessage.Type) []byte {
 	return data
 }
 
-// answered decodes an answer as a client does: it returns the code and the
-// addresses.
+// answered decodes an answer as a client does. It returns the code and the addresses.
 func answered(t testing.TB, answer []byte) (dnsmessage.RCode, []string) {
 	t.Helper()
 	var m dnsmessage.Message
@@ -64,7 +63,7 @@ func ask(t testing.TB, e *Egress, name string, typ dnsmessage.Type) []string {
 	return addresses
 }
 
-// broken is a resolver that cannot be reached.
+// broken is a resolver whose lookups always fail.
 type broken struct{}
 
 func (broken) LookupNetIP(ctx context.Context, _, host string) ([]netip.Addr, error) {
@@ -124,8 +123,8 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// TestDeniedNamesStayHere checks that no resolver is asked about denied names:
-// a name can carry a secret.
+// TestDeniedNamesStayHere checks that denied names are not looked up, because a name can contain a
+// secret.
 func TestDeniedNamesStayHere(t *testing.T) {
 	t.Parallel()
 	d := &Dialer{Resolver: resolverFunc(func(host string) []string { t.Errorf("asked for %s", host); return nil })}
@@ -168,7 +167,7 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// TestOneQuestion checks that a query with another number of questions than one is malformed.
+// TestOneQuestion checks that a query without exactly one question is malformed.
 func TestOneQuestion(t *testing.T) {
 	t.Parallel()
 	e := &Egress{Dialer: &Dialer{Resolver: names{"a.test": {"203.0.113.5"}}}, Denials: &Denials{}}

@@ -20,13 +20,15 @@
 // anew from its parsed form. The server cannot look inside TLS: if an allowed server also
 // serves other names, the sandbox can reach those names, too.
 //
-// Rules can want a program to be asked ([Asks]) about hosts that only the rule about all traffic
-// denies, with the port. A DNS question about a name is answered with an address that stands for
-// it, and makes no question and no lookup: see standIns. A connection to such an address asks
-// about the name and the port, or at ports 80 and 443 about the name that it shows, and if it shows
-// none also about the address. After a yes the name is looked up, and its addresses must pass all
-// other rules. For other addresses the program is asked about
-// the address, even if it was looked up from a name that the rules allow.
+// Rules can require a question to a program ([Asks]) about hosts that only the rule about all
+// traffic denies. A question is about a host and a port. A DNS question about a name causes neither
+// a question nor a lookup: it is answered with an address that stands for the name, see standIns. A
+// connection to such an address causes a question about the name and the port. At ports 80 and 443,
+// the question is about the name that the connection shows. If the connection shows none, there are
+// questions about the name for which the address stands, and about each address of this name. If
+// the program allows a name, the name is looked up, and its addresses must pass all other rules.
+// For a connection to any other address, the program is asked about the address, even if a client
+// looked it up from a name that the rules allow.
 //
 // The public name of a sandbox's port, such as 8080-i1a2b3.localhost, leads to that sandbox
 // through [Peers]. The rules for names apply. The connection is made in memory, because no

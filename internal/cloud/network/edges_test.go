@@ -24,8 +24,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
-// TestNetworksByTheirEdges checks that every network with rules of its own is treated by them
-// from its first address to its last, and that the addresses beside it are not.
+// TestNetworksByTheirEdges checks the first and the last address of each network that has its own
+// rule, and the addresses before and after it.
 func TestNetworksByTheirEdges(t *testing.T) {
 	t.Parallel()
 	const open = ""
@@ -86,7 +86,8 @@ func TestNetworksByTheirEdges(t *testing.T) {
 	}
 }
 
-// TestRuleBounds checks that each bound allows its value and one below, and nothing above.
+// TestRuleBounds checks that each bound of rules allows its value and the value below, and refuses
+// the value above.
 func TestRuleBounds(t *testing.T) {
 	t.Parallel()
 	addresses := func(n int) []string {
@@ -156,8 +157,8 @@ func TestRuleBounds(t *testing.T) {
 	}
 }
 
-// TestFirstMessageHasADeadline checks that a client has ten seconds for its first message,
-// also if it sends it byte by byte.
+// TestFirstMessageHasADeadline checks that a client has ten seconds for its first message, even if
+// it sends the message byte by byte.
 func TestFirstMessageHasADeadline(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -185,7 +186,7 @@ func TestFirstMessageHasADeadline(t *testing.T) {
 	}
 }
 
-// failing is a connection that cannot be written to.
+// failing is a connection whose writes fail.
 type failing struct {
 	net.Conn
 	closed atomic.Bool
@@ -195,7 +196,7 @@ func (*failing) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 func (f *failing) Close() error            { f.closed.Store(true); return f.Conn.Close() }
 
 // TestUnusedConnectionsEnd checks that a connection is closed if it does not take the first
-// message, or if it was made for another name than the client shows.
+// message, or if it leads to a host whose name the client does not show.
 func TestUnusedConnectionsEnd(t *testing.T) {
 	t.Parallel()
 	for _, shown := range []string{"public.test", "other.test"} {
@@ -226,8 +227,8 @@ func TestUnusedConnectionsEnd(t *testing.T) {
 	}
 }
 
-// TestAnswersKeepTheRules checks that a program's answer allows a name only: addresses of it
-// that a rule of the sandbox denies are not connected to, and are counted.
+// TestAnswersKeepTheRules checks that a program's answer allows only the name. Addresses of the
+// name that a rule of the sandbox denies are not connected to, and are counted as denials.
 func TestAnswersKeepTheRules(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -236,7 +237,7 @@ func TestAnswersKeepTheRules(t *testing.T) {
 		for name, tt := range map[string]struct {
 			policy Policy
 			deny   string
-			rule   string // the counted rule; "": none
+			rule   string // rule of the counted denial; "": none
 		}{
 			"public.test":  {Policy{}, "10.0.0.0/8", ""},
 			"inner.test":   {Policy{}, "10.0.0.0/8", ruleDenied},
@@ -263,7 +264,7 @@ func TestAnswersKeepTheRules(t *testing.T) {
 	})
 }
 
-// TestFirstMessageIsBounded checks that a first message may have 72 KiB and no more.
+// TestFirstMessageIsBounded checks that a first message may have 72 KiB, but not more.
 func TestFirstMessageIsBounded(t *testing.T) {
 	t.Parallel()
 	for size, fits := range map[int]bool{72<<10 - 1: true, 72 << 10: true, 72<<10 + 1: false} {
@@ -282,8 +283,8 @@ func TestFirstMessageIsBounded(t *testing.T) {
 	}
 }
 
-// TestFirstMessageLeavesTheConnection checks that waiting for a first message stops when the
-// connection is cancelled, and that bytes after the message have no deadline.
+// TestFirstMessageLeavesTheConnection checks that cancelling the connection ends the wait for its
+// first message, and that bytes after the message have no deadline.
 func TestFirstMessageLeavesTheConnection(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -320,8 +321,8 @@ func TestFirstMessageLeavesTheConnection(t *testing.T) {
 	})
 }
 
-// TestJoinEndsWithItsContext checks that a connection ends with its context, also while
-// nothing is sent through it.
+// TestJoinEndsWithItsContext checks that joined connections end with the context, even while
+// nothing is sent.
 func TestJoinEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -343,7 +344,7 @@ func TestJoinEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// TestJoinWaitsForBothDirections checks that either direction may continue after the other has
+// TestJoinWaitsForBothDirections checks that each direction may continue after the other one has
 // ended.
 func TestJoinWaitsForBothDirections(t *testing.T) {
 	t.Parallel()
@@ -385,8 +386,8 @@ func TestUnreadableMessageEndsTheConnection(t *testing.T) {
 	})
 }
 
-// TestSilentProxyIsGivenUp checks that a cancelled dial through a proxy that does not answer ends
-// at once, with its connection.
+// TestSilentProxyIsGivenUp checks that a cancelled dial ends at once, with its connection, if the
+// proxy does not answer.
 func TestSilentProxyIsGivenUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -410,8 +411,8 @@ func TestSilentProxyIsGivenUp(t *testing.T) {
 	})
 }
 
-// TestAddressesAreBounded checks that the first eight addresses of a name are tried, those of
-// IPv4 before others.
+// TestAddressesAreBounded checks that only the first eight addresses of a name are tried, IPv4
+// addresses first.
 func TestAddressesAreBounded(t *testing.T) {
 	t.Parallel()
 	all := []string{"2001:db8::5"}
@@ -445,13 +446,13 @@ func TestIsHere(t *testing.T) {
 	}
 }
 
-// noDeadline is a connection whose reads and writes do not end with a deadline.
+// noDeadline is a connection that ignores deadlines.
 type noDeadline struct{ net.Conn }
 
 func (noDeadline) SetDeadline(time.Time) error { return nil }
 
-// TestProxyThatAnswersTooLate checks that a connection through a proxy is not returned once its
-// context has ended: its deadline has passed then.
+// TestProxyThatAnswersTooLate checks that no connection through a proxy is returned after the
+// context has ended, because the deadline of that connection has passed.
 func TestProxyThatAnswersTooLate(t *testing.T) {
 	t.Parallel()
 	ctx, end := context.WithCancelCause(t.Context())

@@ -32,7 +32,7 @@ type Denials struct {
 	mu    sync.Mutex
 	count int
 	told  map[Denial]bool
-	lost  map[string]bool // the targets that were reported
+	lost  map[string]bool // targets for which TellFailure was called
 }
 
 // Count returns the number of denials.
@@ -252,8 +252,8 @@ func (e *Egress) connect(ctx context.Context, inside *net.TCPConn, to netip.Addr
 	return outside, err
 }
 
-// connectName connects a connection from inside to the name that its destination stands for.
-// heard and problem are the results of listen; both nil: nobody has listened.
+// connectName connects a connection from inside to the name for which its destination stands. heard
+// and problem are the results of listen. They are nil if listen was not called.
 func (e *Egress) connectName(ctx context.Context, inside net.Conn, name string, port uint16, heard *said, problem error) (net.Conn, error) {
 	switch {
 	case !e.Rules.DenyAll():
@@ -266,7 +266,8 @@ func (e *Egress) connectName(ctx context.Context, inside net.Conn, name string, 
 	return e.admitHeard(ctx, inside, name, port, heard, problem)
 }
 
-// pass connects to a host, and passes on the bytes heard from inside; a nil heard means none.
+// pass connects to a host, and passes on the bytes heard from inside. A nil heard means that there
+// are none.
 func (e *Egress) pass(ctx context.Context, inside net.Conn, host string, port uint16, heard *said) (net.Conn, error) {
 	outside, err := e.Reach(ctx, host, port)
 	if err != nil || heard == nil {

@@ -30,14 +30,14 @@ func mustRules(t *testing.T, internet bool, allow, deny string) *Rules {
 	return r
 }
 
-// world holds the names that exist in these tests.
+// world contains the names that exist in these tests.
 var world = names{
 	"public.test": {"203.0.113.5"}, "api.public.test": {"203.0.113.6"}, "other.test": {"198.51.100.7"},
 	"inner.test": {"10.1.2.3"}, "rebound.test": {"127.0.0.1"}, "own.test": {"192.0.2.10"}, "both.test": {"10.1.2.3", "203.0.113.5"}, "PUBLIC.test.": {"203.0.113.5"},
 }
 
-// TestRules checks that allowing takes precedence over denying, and addresses over names,
-// and that the addresses that no sandbox may reach stay denied.
+// TestRules checks that rules that allow take precedence over rules that deny, and rules about
+// addresses over rules about names. Addresses that no sandbox may reach stay denied.
 func TestRules(t *testing.T) {
 	t.Parallel()
 	const all = "0.0.0.0/0"
@@ -113,7 +113,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestRebinding checks that a name is looked up again for the connection: an earlier
+// TestRebinding checks that a name is looked up again for each connection, and that an earlier
 // lookup is ignored.
 func TestRebinding(t *testing.T) {
 	t.Parallel()
@@ -155,9 +155,9 @@ func TestDenialsAreBounded(t *testing.T) {
 	}
 }
 
-// from connects a client to a connection that pretends to come from inside and go to
-// address: its local address is the one that Connect reads as the destination. If the
-// client talks, it waits until the server answers.
+// from connects client to a connection that looks as if it came from inside and led to address: its
+// local address, which Connect takes for the destination, is address. If the client talks, from
+// waits until the server answers.
 func from(t *testing.T, e *Egress, address string, talks bool, client func(net.Conn)) error {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -190,10 +190,11 @@ func from(t *testing.T, e *Egress, address string, talks bool, client func(net.C
 	return nil
 }
 
-// client is the program in a sandbox at its end of a connection.
+// client is the behaviour of a program in a sandbox on its end of a connection.
 type client func(*testing.T, net.Conn)
 
-// getting returns a client that asks host for a page, and accepts no page but a refusal.
+// getting returns a client that requests a page of host, and fails the test for every page except a
+// refusal.
 func getting(host string) client {
 	return func(t *testing.T, c net.Conn) {
 		t.Helper()
@@ -210,7 +211,8 @@ func getting(host string) client {
 	}
 }
 
-// greeting returns a client that begins TLS with the server name, and accepts no error of TLS but a refusal.
+// greeting returns a client that begins TLS with the server name, and fails the test for every TLS
+// error except a refusal.
 func greeting(name string) client {
 	return func(t *testing.T, c net.Conn) {
 		t.Helper()
@@ -235,7 +237,7 @@ func TestConnect(t *testing.T) {
 		name, allow, deny string
 		to                string
 		client            client
-		reached           string // "": not reached
+		reached           string // address of the server that was reached; "": none
 	}{
 		{"anything", "", "", "203.0.113.9:80", never, "203.0.113.9:80"},
 		{"server speaks first", "", "", "203.0.113.9:443", never, "203.0.113.9:443"},
@@ -294,8 +296,8 @@ func TestConnect(t *testing.T) {
 	}
 }
 
-// TestConnectRefuses checks that the wait for a silent client ends with the sandbox, and
-// that an invalid host name is never looked up.
+// TestConnectRefuses checks that the wait for a silent client ends with the sandbox, and that an
+// invalid host name is not looked up.
 func TestConnectRefuses(t *testing.T) {
 	t.Parallel()
 	d := &Dialer{Resolver: world}
@@ -315,8 +317,8 @@ func TestConnectRefuses(t *testing.T) {
 	}
 }
 
-// TestUpstreamProxy checks that with ProxyNames, a machine behind a proxy connects through
-// it by name, and that a name is refused before if it resolves here to a denied address.
+// TestUpstreamProxy checks ProxyNames on a machine behind a proxy: the proxy receives the name. A
+// name that resolves on this machine to a denied address is refused before.
 func TestUpstreamProxy(t *testing.T) {
 	t.Parallel()
 	var asked []string
@@ -386,8 +388,8 @@ func TestUpstreamProxy(t *testing.T) {
 	}
 }
 
-// asking is a proxy that records its requests and connects to nothing. It runs on this
-// machine, at 127.0.0.1.
+// asking returns a proxy that records its requests, answers with status, and connects to nothing.
+// It listens on 127.0.0.1.
 func asking(t *testing.T, status int) (proxy *url.URL, asked func() []string) {
 	t.Helper()
 	var mu sync.Mutex
@@ -408,9 +410,8 @@ func asking(t *testing.T, status int) (proxy *url.URL, asked func() []string) {
 	}
 }
 
-// TestNumericNames checks that names that a proxy would read as an address of loopback, of
-// the metadata service or of a private network never reach the proxy, under any rules.
-// They are not looked up either.
+// TestNumericNames checks that a name that a proxy would read as a loopback, metadata or private
+// address never reaches the proxy, under any rules. It is not looked up either.
 func TestNumericNames(t *testing.T) {
 	t.Parallel()
 	proxy, asked := asking(t, http.StatusOK)
@@ -454,8 +455,8 @@ func TestNumericNames(t *testing.T) {
 	}
 }
 
-// TestProxyGetsCheckedAddress checks that a proxy is given the checked address, and the
-// next one if it cannot reach that: its own lookup of the name does not matter.
+// TestProxyGetsCheckedAddress checks that a proxy receives a checked address, and another checked
+// address if it cannot reach the first one. The proxy's own lookup of the name does not matter.
 func TestProxyGetsCheckedAddress(t *testing.T) {
 	t.Parallel()
 	proxy, asked := asking(t, http.StatusForbidden)
@@ -488,9 +489,9 @@ func TestProxyGetsCheckedAddress(t *testing.T) {
 	}
 }
 
-// TestNamesThatOnlyTheProxyKnows checks that a name that does not resolve here is left to
-// a proxy only if nothing is denied by address and the proxy is on another machine: a
-// proxy on this machine reaches loopback.
+// TestNamesThatOnlyTheProxyKnows checks when a name that does not resolve on this machine is passed
+// to a proxy: only if no address is denied and the proxy is on another machine. A proxy on this
+// machine reaches loopback.
 func TestNamesThatOnlyTheProxyKnows(t *testing.T) {
 	t.Parallel()
 	const all = "0.0.0.0/0"
@@ -499,7 +500,7 @@ func TestNamesThatOnlyTheProxyKnows(t *testing.T) {
 		allow, deny string
 		policy      Policy
 		elsewhere   bool // the proxy is on another machine
-		names       bool // ProxyNames
+		names       bool // value of ProxyNames
 		rule        string
 	}{
 		{name: "proxy on this machine", rule: ruleProxyHere},
@@ -582,8 +583,8 @@ func FuzzListen(f *testing.F) {
 	})
 }
 
-// BenchmarkDial measures the check of one connection, including that of this
-// machine's own addresses.
+// BenchmarkDial measures the check of one connection, including the lookup of this machine's own
+// addresses.
 func BenchmarkDial(b *testing.B) {
 	d := &Dialer{Resolver: world, connect: func(context.Context, *net.Dialer, string) (net.Conn, error) {
 		return struct{ net.Conn }{}, nil
@@ -595,8 +596,8 @@ func BenchmarkDial(b *testing.B) {
 	}
 }
 
-// TestLocalNamesStayHere checks that names for a machine itself or for its network are not
-// passed to a proxy: they would lead to the proxy's machine. Their addresses here may be
+// TestLocalNamesStayHere checks that names of a machine itself or of its network are not passed to
+// a proxy, because they would lead to the proxy's machine. Their addresses on this machine may be
 // reached.
 func TestLocalNamesStayHere(t *testing.T) {
 	t.Parallel()
@@ -605,8 +606,8 @@ func TestLocalNamesStayHere(t *testing.T) {
 		"localhost4", "localhost4.localdomain4", "localhost6.localdomain6", "host.localdomain", "ip6-localhost", "ip6-loopback", "broadcasthost", "metadata", "intranet", "intranet.",
 	} {
 		for _, tt := range []struct {
-			names  bool     // ProxyNames
-			here   []string // its addresses here
+			names  bool     // value of ProxyNames
+			here   []string // addresses of the name on this machine
 			denied bool
 		}{
 			{names: true, denied: true},

@@ -191,7 +191,7 @@ func (d *Dialer) dialEgressProxy(ctx context.Context, rules *Rules) (net.Conn, e
 	return secure, nil
 }
 
-// ask requests from the proxy a connection to the target.
+// ask requests a connection to the target from the proxy.
 func (p *egressProxy) ask(ctx context.Context, conn net.Conn, target, password string) error {
 	if p.http {
 		var user *url.Userinfo

@@ -25,10 +25,10 @@ import (
 
 const testPassword = "open sesame"
 
-// proxyServer is a SOCKS5 or an HTTP proxy. Each of its targets echoes.
+// proxyServer is a SOCKS5 or HTTP proxy. Each target echoes the bytes that it receives.
 type proxyServer struct {
 	http  bool
-	fails string // "refuse", "lie", "hang" or "close"; "": it works
+	fails string // way in which the proxy fails: "refuse", "lie", "hang" or "close"; "": it works
 	asked chan string
 }
 
@@ -102,7 +102,7 @@ func (p *proxyServer) serveHTTP(conn net.Conn, from *bufio.Reader) error {
 	return second(io.WriteString(conn, "HTTP/1.1 200 OK\r\n\r\n"))
 }
 
-// serveSOCKS speaks RFC 1928 and RFC 1929.
+// serveSOCKS serves a connection as RFC 1928 and RFC 1929 specify.
 func (p *proxyServer) serveSOCKS(conn net.Conn, from *bufio.Reader) error {
 	text := func() string { // after a byte with its length
 		n, _ := from.ReadByte()
@@ -154,8 +154,8 @@ func (p *proxyServer) serveSOCKS(conn net.Conn, from *bufio.Reader) error {
 	return second(conn.Write([]byte{5, 0, 0, 1, 0, 0, 0, 0, 0, 0}))
 }
 
-// certified returns the TLS of a proxy called example.com, and the certificate that vouches for
-// it.
+// certified returns the TLS configuration of a proxy called example.com, and the certificate of its
+// authority.
 func certified(t *testing.T) (secure *tls.Config, ca string) {
 	t.Helper()
 	server := httptest.NewTLSServer(nil)
@@ -163,8 +163,8 @@ func certified(t *testing.T) (secure *tls.Config, ca string) {
 	return &tls.Config{Certificates: server.TLS.Certificates}, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
 }
 
-// proxied returns the egress of a sandbox with rules and a proxy on another machine. asked.Sealed
-// has the password in plain text.
+// proxied returns the egress of a sandbox with rules and with a proxy on another machine.
+// asked.Sealed contains the password in plain text.
 func proxied(t *testing.T, rules *Rules, asked EgressProxy) (*Egress, *[]string) {
 	t.Helper()
 	with, err := rules.WithProxy(&asked)
@@ -173,9 +173,9 @@ func proxied(t *testing.T, rules *Rules, asked EgressProxy) (*Egress, *[]string)
 	return &Egress{Dialer: d, Rules: with, Denials: &Denials{}}, recording(t, d)
 }
 
-// TestEgressProxy checks that connections go through the proxy of a sandbox, within its rules: to
-// names that are allowed by name, and otherwise to checked addresses. Both directions end one by
-// one.
+// TestEgressProxy checks that connections go through the sandbox's proxy if the rules allow them.
+// The proxy receives an allowed name, or else a checked address. The two directions of a connection
+// can end separately.
 func TestEgressProxy(t *testing.T) {
 	t.Parallel()
 	secure, ca := certified(t)
@@ -244,7 +244,7 @@ func TestEgressProxy(t *testing.T) {
 }
 
 // TestEgressProxyFails checks that there is no connection if a proxy fails, not even one without
-// it. Errors name the proxy and never its password.
+// the proxy. The errors name the proxy, and never contain its password.
 func TestEgressProxyFails(t *testing.T) {
 	t.Parallel()
 	secure, ca := certified(t)
@@ -299,9 +299,9 @@ func TestEgressProxyFails(t *testing.T) {
 	}
 }
 
-// TestEgressProxyFailureIsTold checks that a failure of a proxy is reported once for each target,
-// because programs inside learn no reason. Denials, successes and connections whose client has
-// gone are no failures.
+// TestEgressProxyFailureIsTold checks that a proxy's failure is reported once for each target,
+// because programs inside do not learn the reason. A denial, a success, and a connection whose
+// client has gone do not count as failures.
 func TestEgressProxyFailureIsTold(t *testing.T) {
 	t.Parallel()
 	p := &proxyServer{http: true, fails: "refuse"}
@@ -335,14 +335,14 @@ func TestEgressProxyFailureIsTold(t *testing.T) {
 }
 
 // TestEgressProxyAddress checks that the address of a proxy is checked like every destination, at
-// the request and at each use, but for the rule about all traffic.
+// the request and at each use, except that the rule about all traffic does not apply.
 func TestEgressProxyAddress(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		allow, deny string
 		policy      Policy
 		host        string
-		rule        string // "": the proxy may be reached
+		rule        string // rule that denies the proxy; "": the proxy may be reached
 	}{
 		{host: "other.test"},
 		{allow: "203.0.113.5", deny: allTraffic, host: "other.test"},
@@ -407,7 +407,7 @@ func TestInvalidEgressProxy(t *testing.T) {
 	}
 }
 
-// TestSealedUnder checks that a sealed password is bound to its destination.
+// TestSealedUnder checks that a sealed password is bound to the proxy that may receive it.
 func TestSealedUnder(t *testing.T) {
 	t.Parallel()
 	base := EgressProxy{Address: "a:1", Username: "u", Sealed: []byte("1")}

@@ -35,7 +35,7 @@ type gate struct {
 // upstream is the connection that was made for the first request.
 type upstream struct {
 	net.Conn
-	name string // name that was shown; "": none
+	name string // name that the first request showed; "": it showed none
 }
 
 // throughGate returns a connection whose requests the gate checks, beginning with the bytes in

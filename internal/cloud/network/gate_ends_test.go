@@ -13,8 +13,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestLateConnectionEndsWithClient checks that the connection for a request ends with the
-// client, also if it is only made after that.
+// TestLateConnectionEndsWithClient checks that the connection for a request ends with the client,
+// even if it is made after the client has ended.
 func TestLateConnectionEndsWithClient(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -72,10 +72,11 @@ func (a *awaited) AfterFunc(f func()) (stop func() bool) {
 	return func() bool { a.by.Add(-1); return stopped() }
 }
 
-// Value hides the inner context, whose end would otherwise be waited for.
+// Value hides the inner context. Otherwise context.AfterFunc would wait for the end of that
+// context.
 func (*awaited) Value(any) any { return nil }
 
-// TestGateForgets checks that a gate forgets ended connections: a client cannot fill the
+// TestGateForgets checks that a gate forgets ended connections. Otherwise a client could fill the
 // memory with them.
 func TestGateForgets(t *testing.T) {
 	t.Parallel()

@@ -26,7 +26,7 @@ import (
 type website struct {
 	address string
 	mu      sync.Mutex
-	asked   []string // "address method host/path"
+	asked   []string // requests, as "address method host/path"
 }
 
 func newWebsite(t *testing.T) *website {
@@ -68,7 +68,7 @@ func (s *website) connect(ctx context.Context, d *net.Dialer, address string) (n
 	return (&net.Dialer{}).DialContext(ctx, "tcp", s.address)
 }
 
-// ways are the ways in which programs inside connect to public.test.
+// ways contains the ways in which programs inside connect to public.test, keyed by name.
 var ways = map[string]func(t *testing.T, e *Egress) net.Conn{
 	"by address": func(t *testing.T, e *Egress) net.Conn {
 		client, inside := pair(t)
@@ -101,8 +101,8 @@ type judged struct {
 	asked    []string
 }
 
-// TestEachRequestIsJudged checks that each request of a connection is judged, not only the
-// first, in every way in which it can be sent.
+// TestEachRequestIsJudged checks that each request of a connection is checked, and not only the
+// first one, in every form in which a client can send it.
 func TestEachRequestIsJudged(t *testing.T) {
 	t.Parallel()
 	const first, second, other = "GET /1 HTTP/1.1\r\nHost: public.test\r\n\r\n", "GET /2 HTTP/1.1\r\nHost: Public.Test:80\r\n\r\n", "GET /o HTTP/1.1\r\nHost: other.test\r\n\r\n"
@@ -170,7 +170,8 @@ func TestEachRequestIsJudged(t *testing.T) {
 	}
 }
 
-// check sends the requests over one connection to a website whose names alone are allowed.
+// check sends the requests over one connection to a website whose names are allowed, but not its
+// addresses.
 func (j judged) check(t *testing.T, open func(*testing.T, *Egress) net.Conn) {
 	t.Helper()
 	site := newWebsite(t)
@@ -203,8 +204,8 @@ func (j judged) check(t *testing.T, open func(*testing.T, *Egress) net.Conn) {
 	}
 }
 
-// TestAskAboutEachRequest checks that a program is asked about the name of each request,
-// and about the address for those without one.
+// TestAskAboutEachRequest checks that a program is asked about the name in each request, or about
+// the address for requests without a name.
 func TestAskAboutEachRequest(t *testing.T) {
 	t.Parallel()
 	for by, open := range ways {
@@ -243,8 +244,8 @@ func TestAskAboutEachRequest(t *testing.T) {
 	}
 }
 
-// TestGatePasses checks that a websocket passes, and so does the answer to a client that
-// has ended its side.
+// TestGatePasses checks that a websocket passes the gate, and so does the answer to a client that
+// has closed its sending half.
 func TestGatePasses(t *testing.T) {
 	t.Parallel()
 	for by, open := range ways {
@@ -275,8 +276,8 @@ func TestGatePasses(t *testing.T) {
 	}
 }
 
-// TestUpstreamEndsWithClient checks that the connection to a server ends with the
-// client's, also if it could be used again.
+// TestUpstreamEndsWithClient checks that the connection to a server ends with the client's
+// connection, even if later requests could use it.
 func TestUpstreamEndsWithClient(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -66,7 +66,7 @@ func TestWhichHeaders(t *testing.T) {
 	}
 }
 
-// entrance records the connections that it gets.
+// entrance is a Door that records the connections that it receives.
 type entrance struct{ said chan string }
 
 func (e entrance) Serve(conn net.Conn) {
@@ -78,8 +78,8 @@ func (e entrance) Serve(conn net.Conn) {
 	}()
 }
 
-// TestDoor checks that a connection to a host with headers goes to the door, in every
-// way in which a program can connect, and that every other one is passed on as it is.
+// TestDoor checks that a connection to a host with header rules goes to the door, for every way in
+// which a program can connect. All other connections are passed on unchanged.
 func TestDoor(t *testing.T) {
 	t.Parallel()
 	door, helloFor := entrance{make(chan string, 1)}, hello(t, "api.test")
@@ -135,8 +135,8 @@ func TestDoor(t *testing.T) {
 	}
 }
 
-// TestPassOn checks that the bytes read to find the name are passed on, also if they are
-// no TLS.
+// TestPassOn checks that the bytes that were read to find the name are passed on, even if they are
+// not TLS.
 func TestPassOn(t *testing.T) {
 	t.Parallel()
 	origin, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -178,7 +178,7 @@ func TestPassOn(t *testing.T) {
 	}
 }
 
-// pair returns the two ends of a TCP connection.
+// pair returns both ends of a TCP connection.
 func pair(t *testing.T) (near, far *net.TCPConn) {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -192,8 +192,8 @@ func pair(t *testing.T) (near, far *net.TCPConn) {
 	return conn.(*net.TCPConn), accepted.(*net.TCPConn)
 }
 
-// TestNamesOfSecrets checks that a secret has one name, however a rule writes it, and that the
-// value asks for it by that name.
+// TestNamesOfSecrets checks that a secret has one name, however a rule writes it, and that this
+// name is used to get its value.
 func TestNamesOfSecrets(t *testing.T) {
 	t.Parallel()
 	r, err := (*Rules)(nil).WithHeaders(map[string]map[string]string{"a.test": {"X": "1 ${e2b.secrets.Key_A}${e2b.secrets.key-b} 2", "Y": "${e2b.secrets.KEY_A}"}, "b.test": {"X": "plain"}})

@@ -27,7 +27,7 @@ const (
 	// peekTimeout bounds the time until a client's first message. maxPeek bounds the bytes of
 	// this message.
 	peekTimeout = 10 * time.Second
-	maxPeek     = 72 << 10 // size of the largest ClientHello, in records
+	maxPeek     = 72 << 10 // size of the largest ClientHello, including the headers of its TLS records
 )
 
 // said contains the first bytes from a client.

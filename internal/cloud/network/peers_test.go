@@ -21,7 +21,7 @@ const (
 	peerPort = 4000
 )
 
-// peering returns an egress path to sandboxes that answer with their name and headers.
+// peering returns an egress path whose peers answer with their name and the headers.
 func peering(rules *Rules) *Egress {
 	return &Egress{Dialer: &Dialer{Resolver: world}, Rules: rules, Denials: &Denials{}, Peers: &Peers{
 		Port: peerPort,
@@ -38,15 +38,15 @@ func peering(rules *Rules) *Egress {
 	}}
 }
 
-// TestPeerRules checks that the name of a sandbox leads to it within the rules for names,
-// with or without the cloud's port, and to nothing at other ports.
+// TestPeerRules checks that the name of a sandbox leads to that sandbox if the rules for names
+// allow it, with or without the cloud's port. At other ports it leads nowhere.
 func TestPeerRules(t *testing.T) {
 	t.Parallel()
 	const all = "0.0.0.0/0"
 	tests := []struct {
 		offline     bool
 		allow, deny string
-		want        string // the rule that denies; "": none
+		want        string // rule that denies the name; "": none
 	}{
 		{},
 		{deny: "127.0.0.0/8"},
@@ -85,8 +85,8 @@ func TestPeerRules(t *testing.T) {
 	}
 }
 
-// TestPeerHeaders checks that a rule for headers may have a port for the name of a sandbox,
-// as clients see it, and for no other host.
+// TestPeerHeaders checks that a header rule may have a port if it is for the name of a sandbox, as
+// clients write it, and for no other host.
 func TestPeerHeaders(t *testing.T) {
 	t.Parallel()
 	var none *Rules
@@ -112,7 +112,7 @@ func TestPeerHeaders(t *testing.T) {
 	}
 }
 
-// TestRelay checks that the relay connects to the name that a client shows, or tells it the
+// TestRelay checks that the relay connects to the name that a client shows, or sends the client the
 // reason of a failure.
 func TestRelay(t *testing.T) {
 	t.Parallel()

@@ -16,7 +16,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// startProxy runs a proxy that sends every allowed host to one address.
+// startProxy runs a proxy that connects to one address for every allowed host.
 func startProxy(t *testing.T, address string) string {
 	t.Helper()
 	b := newBalance(t)
@@ -129,8 +129,8 @@ func TestProxyRefusals(t *testing.T) {
 	}
 }
 
-// TestTunnelHalfClose checks that each side may end its half, and that the bytes
-// that the client sends before an answer are not lost.
+// TestTunnelHalfClose checks that each side may close its sending half, and that the bytes that the
+// client sends before the answer are not lost.
 func TestTunnelHalfClose(t *testing.T) {
 	t.Parallel()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -161,8 +161,8 @@ func TestTunnelHalfClose(t *testing.T) {
 	}
 }
 
-// TestTunnelGoesOnAfterTheServer checks that the server may end its half first,
-// and reads the client's bytes after that.
+// TestTunnelGoesOnAfterTheServer checks that the server may close its sending half first, and still
+// receives the client's bytes.
 func TestTunnelGoesOnAfterTheServer(t *testing.T) {
 	t.Parallel()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -203,9 +203,8 @@ func (r *Rules) closed() bool {
 	return r.DenyAll() && !r.asks && len(r.allow) == 0 && len(r.names) == 0
 }
 
-// WithAsking returns the same rules, with the change that a program is asked about hosts that
-// only the rule about all traffic denies. If there is no such rule, the error is a
-// [*RuleError].
+// WithAsking returns the same rules, except that a program is asked about hosts that only the rule
+// about all traffic denies. If there is no such rule, the error is a [*RuleError].
 func (r *Rules) WithAsking() (*Rules, error) {
 	if !r.DenyAll() {
 		return nil, &RuleError{"ask", "true", "it needs denyOut to have " + allTraffic + ": questions are about what nothing else denies"}
@@ -215,8 +214,8 @@ func (r *Rules) WithAsking() (*Rules, error) {
 	return &with, nil
 }
 
-// AskingOtherwise returns rules that allow the hosts that r names, and ask a program about all
-// other hosts that r allows. If r denies all traffic, it returns r unchanged, because the owner
+// AskingOtherwise returns rules that allow the hosts that r names, and require a question about all
+// other hosts that r allows. If r denies all traffic, AskingOtherwise returns r, because the owner
 // of the rules has already decided about other hosts.
 func (r *Rules) AskingOtherwise() *Rules {
 	if r.DenyAll() {

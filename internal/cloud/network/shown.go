@@ -45,8 +45,9 @@ func (e *Egress) dialRestricted(ctx context.Context, literal bool, host string, 
 	return e.onceShown(ctx, host, port, conn), nil
 }
 
-// onceShown returns a connection that leads to the name that the caller's bytes show. This is
-// host, or another allowed name. ready is a connection to host; nil: not connected yet.
+// onceShown returns a connection. It leads to the name that the caller's bytes show: host, or
+// another allowed name. ready is an existing connection to host. If ready is nil, there is none
+// yet.
 func (e *Egress) onceShown(ctx context.Context, host string, port uint16, ready net.Conn) net.Conn {
 	ctx, near, far := newDuplex(ctx)
 	go func() {
@@ -58,9 +59,9 @@ func (e *Egress) onceShown(ctx context.Context, host string, port uint16, ready 
 	return near
 }
 
-// admit reads the name that a connection from inside shows. If the name is allowed, admit
-// connects to it. The connection is meant for host. admit owns ready, which onceShown
-// describes.
+// admit reads the name that a connection from inside shows. If the name is allowed, admit connects
+// to it. The connection is meant for host. admit owns ready, an existing connection to host, which
+// may be nil.
 func (e *Egress) admit(ctx context.Context, inside net.Conn, host string, port uint16, ready net.Conn) (net.Conn, error) {
 	heard, problem := listen(ctx, inside, port)
 	if ready != nil && problem == nil && normalize(heard.name) == normalize(host) {
@@ -99,9 +100,9 @@ func (e *Egress) admitHeard(ctx context.Context, inside net.Conn, host string, p
 	return e.carry(ctx, inside, outside, host, heard)
 }
 
-// dialUnshown connects to a host by a connection that does not show its name. At a port where
-// no connection does, an answer about the name and the port allows it. Otherwise the addresses of
-// the host decide: a program is asked about each that no rule allows.
+// dialUnshown connects to a host whose name the connection does not show. If no connection to this
+// port shows a name, an answer about the name and the port is enough. Otherwise the addresses of
+// the host decide: a program is asked about each address that no rule allows.
 func (e *Egress) dialUnshown(ctx context.Context, host string, port uint16) (net.Conn, error) {
 	if _, err := netip.ParseAddr(host); err == nil {
 		return e.dial(ctx, true, host, port)

@@ -25,16 +25,16 @@ func sends(text string) func(net.Conn) {
 	return func(c net.Conn) { _, _ = c.Write([]byte(text)) }
 }
 
-// greets returns a TLS client that shows a name; "": none.
+// greets returns a TLS client that shows a name. "" means that it shows none.
 func greets(ctx context.Context, name string) func(net.Conn) {
 	return func(c net.Conn) {
 		_ = tls.Client(c, &tls.Config{ServerName: name, InsecureSkipVerify: true}).HandshakeContext(ctx) // there is no server
 	}
 }
 
-// TestAskHoldsForTheName checks that an answer about a name does not allow its addresses:
-// for a connection without a name, the program is asked about the address, also if a rule
-// allows the name. Only at ports where no connection shows a name, the answer is enough.
+// TestAskHoldsForTheName checks that an answer about a name does not allow the addresses of the
+// name. For a connection that shows no name, the program is asked about the address, even if a rule
+// allows the name. At ports where no connection shows a name, the answer about the name is enough.
 func TestAskHoldsForTheName(t *testing.T) {
 	t.Parallel()
 	const name, address = "public.test", "203.0.113.5"
@@ -43,7 +43,7 @@ func TestAskHoldsForTheName(t *testing.T) {
 			for what, tt := range map[string]struct {
 				port   uint16
 				client func(net.Conn)
-				asked  string // "": none
+				asked  string // target of the question; "": none
 				ok     bool
 			}{
 				"the name by TLS":           {443, greets(t.Context(), "public.test"), "", true},
@@ -113,11 +113,11 @@ func TestAskHoldsForTheName(t *testing.T) {
 	}
 }
 
-// origins are servers at all addresses. Each answers the first message of a connection and
-// closes it.
+// origins is a server at every address. It answers the first message of each connection, and closes
+// the connection.
 type origins struct {
 	mu   sync.Mutex
-	seen []string // "address: message"
+	seen []string // first messages, as "address: message"
 }
 
 func (o *origins) connect(ctx context.Context, d *net.Dialer, address string) (net.Conn, error) {
@@ -148,7 +148,7 @@ func (o *origins) take() []string {
 	return seen
 }
 
-// hello returns the first message of a client of TLS.
+// hello returns the first message of a TLS client.
 func hello(t *testing.T, name string) string {
 	t.Helper()
 	near, far := net.Pipe()
@@ -163,9 +163,9 @@ func hello(t *testing.T, name string) string {
 	return string(message[:n])
 }
 
-// TestProxiedConnectionsShowTheirName checks that the name in a request to the proxy
-// proves nothing: a connection that only a name allows leads to the name that it shows,
-// and nowhere if it shows none or another one.
+// TestProxiedConnectionsShowTheirName checks that the name in a request to the proxy proves
+// nothing. If the rules allow only the name, the connection leads to the name that it shows, and
+// ends if it shows no name or a denied one.
 func TestProxiedConnectionsShowTheirName(t *testing.T) {
 	t.Parallel()
 	const public, api = "203.0.113.5", "203.0.113.6"
@@ -173,7 +173,7 @@ func TestProxiedConnectionsShowTheirName(t *testing.T) {
 	for _, asking := range []bool{false, true} { // a program or a rule allows the names
 		for _, tt := range []struct {
 			to, sent string
-			reached  string // "": none
+			reached  string // address of the server that was reached; "": none
 		}{
 			{"public.test:443", hello(t, "public.test"), public + ":443"},
 			{"PUBLIC.test.:443", hello(t, "public.test"), public + ":443"},

@@ -5,22 +5,24 @@ import (
 	"sync"
 )
 
-// standInNetwork has the addresses that stand for names. It is reserved for benchmarks, and
-// other programs that answer for names use it in the same way.
+// standInNetwork contains the addresses that stand for names. The network is reserved for
+// benchmarks. Other programs that answer for names use it in the same way.
 var standInNetwork = netip.MustParsePrefix("198.18.0.0/15")
 
 const (
 	standInCount = 1 << 17
-	maxStandIns  = 4096 // known at the same time
+	maxStandIns  = 4096 // maximum number of names that have an address at the same time
 )
 
-// standIns has the addresses that stand for names in one sandbox. A program is asked about a name
-// and a port, and a DNS question has no port: it is answered with an address of standInNetwork,
-// and the connection to that address shows the port. Only then the program is asked, and the
-// name is looked up. The zero value has no names. It is safe for concurrent use.
+// standIns contains the addresses that stand for names in one sandbox. The zero value has no names.
+// It is safe for concurrent use.
+//
+// A program is asked about a name and a port, but a DNS question has no port. Therefore the answer
+// to a DNS question is an address of standInNetwork that stands for the name. The connection to
+// that address has a port. Only then the program is asked, and the name is looked up.
 type standIns struct {
 	mu        sync.Mutex
-	count     uint32 // of addresses that were given out
+	count     uint32 // number of addresses that were given out
 	addresses map[string]netip.Addr
 	names     map[netip.Addr]string
 }
@@ -46,15 +48,15 @@ func (s *standIns) address(name string) netip.Addr {
 	return a
 }
 
-// name returns the name that an address stands for, or "".
+// name returns the name for which an address stands. It returns "" if there is none.
 func (s *standIns) name(a netip.Addr) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.names[a.Unmap()]
 }
 
-// nthStandIn returns an address of standInNetwork. An address is given to another name only
-// after all others were.
+// nthStandIn returns the n-th address to give out. An address is given to another name only after
+// all other addresses were given out.
 func nthStandIn(n uint32) netip.Addr {
 	n = (n + 1) % standInCount
 	a := standInNetwork.Addr().As4()
@@ -62,7 +64,8 @@ func nthStandIn(n uint32) netip.Addr {
 	return netip.AddrFrom4(a)
 }
 
-// standInFor returns the name that an address stands for in the sandbox, or "".
+// standInFor returns the name for which an address stands in the sandbox. It returns "" if there is
+// none.
 func (e *Egress) standInFor(a netip.Addr) string {
 	if e.Asks == nil {
 		return ""

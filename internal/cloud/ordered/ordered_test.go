@@ -9,8 +9,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/ordered"
 )
 
-// TestPages checks that pages have every value once and in order, wherever a page begins: at a
-// value, or where one was.
+// TestPages checks that pages contain every value once and in order, even if a page begins at the
+// position of a value that was removed.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, time.May, 1, 0, 0, 0, 0, time.UTC)

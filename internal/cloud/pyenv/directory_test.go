@@ -16,7 +16,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// wheel returns an empty wheel.
+// wheel returns the content of a wheel without modules.
 func wheel(t *testing.T, name string) string {
 	t.Helper()
 	var packed bytes.Buffer
@@ -39,7 +39,7 @@ func wheel(t *testing.T, name string) string {
 
 func wheelName(name string) string { return name + "-1.0-py3-none-any.whl" }
 
-// writeFiles writes files by their paths below dir.
+// writeFiles writes files below dir, keyed by path.
 func writeFiles(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	for name, content := range files {
@@ -49,8 +49,8 @@ func writeFiles(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-// TestCallersDirectory runs a real Python and pip in a directory of another user. None of
-// its files is run, and the files that a list names are still found.
+// TestCallersDirectory runs a real Python and pip in a directory that belongs to another user. None
+// of the files there is run, but files that a list names are found.
 func TestCallersDirectory(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("a virtual environment has other paths there")
@@ -98,7 +98,7 @@ func TestCallersDirectory(t *testing.T) {
 	}
 }
 
-// TestRequirementLines checks which paths of a list become absolute.
+// TestRequirementLines checks which paths in a requirements file are made absolute.
 func TestRequirementLines(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the paths are those of Unix")

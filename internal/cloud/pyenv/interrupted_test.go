@@ -24,7 +24,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// emptyWheel returns a package of empty modules.
+// emptyWheel returns the content of a wheel with empty modules.
 func emptyWheel(t *testing.T, name string, files ...string) []byte {
 	t.Helper()
 	var buffer bytes.Buffer
@@ -49,18 +49,18 @@ func emptyWheel(t *testing.T, name string, files ...string) []byte {
 	return buffer.Bytes()
 }
 
-// ending is the end of the name of each package's file.
+// ending is the end of the file name of each package.
 const ending = "-1.0-py3-none-any.whl"
 
-// index is a package index that records the requested files. It says nothing about caching, so
-// pip asks again.
+// index is a package index that records the requested files. It sends no headers about caching, so
+// pip requests a file again each time.
 type index struct {
 	list   list
 	wheels map[string][]byte
 
 	mu        sync.Mutex
 	asked     []string
-	interrupt string // the package whose request calls stop, or ""
+	interrupt string // package whose request calls stop; "": none
 	stop      func() // interrupts the setup
 }
 
@@ -105,8 +105,8 @@ func (x *index) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(x.wheels[name])
 }
 
-// TestInterruptedSetup interrupts two setups while they fetch a package. The next one must fetch
-// only the missing packages, and report that in lines.
+// TestInterruptedSetup interrupts two setups while they fetch a package. The setup after each of
+// them must fetch only the missing packages, and report this in lines.
 func TestInterruptedSetup(t *testing.T) {
 	t.Parallel()
 	err := exec.CommandContext(t.Context(), "python3", "-c", "import ensurepip").Run()
@@ -117,9 +117,9 @@ func TestInterruptedSetup(t *testing.T) {
 	server := httptest.NewServer(x)
 	defer server.Close()
 	for _, run := range []struct {
-		signal    syscall.Signal // the signal that ends it
-		interrupt string         // the package at which the signal comes; "": never
-		fetched   []string       // packages fetched before the signal
+		signal    syscall.Signal // signal that ends the setup
+		interrupt string         // package at whose request the signal is sent; "": no signal
+		fetched   []string       // packages that the setup fetches before it ends
 		lines     []string
 	}{
 		{syscall.SIGKILL, "p07", []string{"ipython", "matplotlib", "p00", "p01", "p02", "p03", "p04", "p05", "p06"}, []string{"fetched 8 of 18 packages"}},

@@ -12,18 +12,18 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// service is the list of packages of the service's template.
+// service lists the packages of the service's template, with their versions.
 const service = `aiohttp 3.14.3, beautifulsoup4 4.15.0, bokeh 3.9.1, e2b-charts 1.0.0, gensim 4.4.0, imageio 2.37.3, ipykernel 6.31.0,
 ipython 9.15.0, joblib 1.5.3, jupyter-server 2.20.0, kaleido 1.3.0, librosa 0.11.0, matplotlib 3.10.9, nltk 3.10.0, numba 0.66.0,
 numpy 2.3.5, opencv-python 4.11.0.86, openpyxl 3.1.5, orjson 3.11.9, pandas 2.2.3, pillow 12.3.0, plotly 6.0.1, pytest 9.0.3,
 python-docx 1.1.2, pytz 2025.2, requests 2.33.0, scikit-image 0.25.2, scikit-learn 1.6.1, scipy 1.17.1, seaborn 0.13.2,
 soundfile 0.13.1, spacy 3.8.14, sympy 1.14.0, textblob 0.19.0, tornado 6.5.7, urllib3 2.7.0, xarray 2025.4.0, xlrd 2.0.2`
 
-// unavailable lists the packages without a release for a version of Python.
+// unavailable maps packages to a Python version for which they have no release.
 var unavailable = map[string]string{"e2b-charts": "3.9", "gensim": "3.14"}
 
-// TestFullList checks that the full list has the service's versions for Python 3.11
-// to 3.13, and some version for the others.
+// TestFullList checks that the full list has the service's versions for Python 3.11 to 3.13, and
+// any versions for other Pythons.
 func TestFullList(t *testing.T) {
 	t.Parallel()
 	first, last := full.minors()
@@ -51,8 +51,8 @@ func TestFullList(t *testing.T) {
 	}
 }
 
-// TestDefaultHasTheVersionsOfTheTemplate checks that packages of both lists have one version: code
-// that runs in the service's template runs with the default packages too.
+// TestDefaultHasTheVersionsOfTheTemplate checks that a package in both lists has the same version
+// in both. So code that runs in the service's template also runs with the default packages.
 func TestDefaultHasTheVersionsOfTheTemplate(t *testing.T) {
 	t.Parallel()
 	for minor := 9; minor <= 14; minor++ {
@@ -65,7 +65,7 @@ func TestDefaultHasTheVersionsOfTheTemplate(t *testing.T) {
 	}
 }
 
-// skip skips the test, or fails it in CI.
+// skip skips the test. In CI, it fails the test.
 func skip(t *testing.T, format string, arguments ...any) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {
@@ -74,7 +74,7 @@ func skip(t *testing.T, format string, arguments ...any) {
 	t.Skipf(format, arguments...)
 }
 
-// hasKernels checks which Jupyter kernels an environment describes.
+// hasKernels checks that an environment describes exactly the wanted Jupyter kernels.
 func hasKernels(t *testing.T, env *Env, want ...string) {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(kernelspecs(filepath.Dir(filepath.Dir(env.Python))), "*", "kernel.json"))
@@ -179,8 +179,8 @@ func TestPackagesAreRefused(t *testing.T) {
 	}
 }
 
-// TestKernelsAreCopied checks that a sandbox gets the user's kernels of R and Java, with the
-// paths in them.
+// TestKernelsAreCopied checks that a sandbox has the user's kernels of R and Java, and that the
+// paths in these are right.
 func TestKernelsAreCopied(t *testing.T) {
 	cache, _ := pretend(t, "")
 	home := filepath.Join(cache, "home")
@@ -207,8 +207,8 @@ func TestKernelsAreCopied(t *testing.T) {
 	}
 }
 
-// TestListHasWhatKernelsBring checks that the short list has the packages that come with every
-// ipykernel, with their dependencies, for each version of Python.
+// TestListHasWhatKernelsBring checks that for each Python version, the short list contains the
+// packages that every ipykernel installs, and their dependencies.
 func TestListHasWhatKernelsBring(t *testing.T) {
 	t.Parallel()
 	first, last := short.minors()

@@ -68,7 +68,8 @@ func (r *reporter) passed(steps int) {
 	r.done += steps
 }
 
-// did reports how many packages a stage has done. steps is the number since the last report.
+// did reports how many packages a stage has done. what is the verb for the report. steps is the
+// number of packages since the last report.
 func (r *reporter) did(what string, steps int) {
 	r.done += steps
 	r.line("%s %d of %d packages", what, r.done, r.total)

@@ -27,7 +27,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// listVariable makes this program prepare the environment of a list of packages, as local setup does.
+// listVariable makes the test binary prepare the environment of a list of packages, as the command
+// local setup does.
 const listVariable = "PYENV_TEST_LIST"
 
 func setUp() int {
@@ -41,9 +42,9 @@ func setUp() int {
 	return 0
 }
 
-// pretender is a python3 that answers the probe, makes environments from copies of itself, and
-// fetches and installs nothing. It counts the environments. Instead of installing, its pip runs
-// the command in PRETEND. Its base is in a directory of its own, as with pyenv.
+// pretender is a python3 for tests. It answers the probe, makes environments of copies of itself,
+// and counts them. Its pip fetches and installs nothing, and runs the command in PRETEND instead of
+// an installation. The directory of its base is not the directory of the python3, as with pyenv.
 const pretender = `#!/bin/sh
 self=$(readlink -f "$0")
 prefix=$(dirname "$(dirname "$self")")
@@ -60,8 +61,8 @@ elif [ "$1$2$3$4" = -I-mpipinstall ]; then
 fi
 `
 
-// pretend puts the pretender first on PATH and gives the test a cache of its
-// own. It returns the cache and the file that counts pip's runs.
+// pretend puts the pretender first in PATH, and gives the test its own cache. It returns the
+// directory of the cache, and the file that counts the runs of pip.
 func pretend(t *testing.T, behaviour string) (cache, runs string) {
 	t.Helper()
 	if runtime.GOOS != "linux" {
@@ -187,7 +188,7 @@ func TestEnsureFails(t *testing.T) {
 	}
 }
 
-// TestIndexRefuses runs a real pip, whose messages unreadIndex reads.
+// TestIndexRefuses runs a real pip, because unreadIndex parses the messages of pip.
 func TestIndexRefuses(t *testing.T) {
 	env, err := Find(t.Context())
 	if err != nil || env.Level != Venv {
@@ -209,7 +210,7 @@ func TestIndexRefuses(t *testing.T) {
 	}
 }
 
-// notifier cancels when a stage is reported.
+// notifier is a writer that calls cancel when a stage is reported.
 type notifier struct {
 	stage  string
 	cancel context.CancelFunc
@@ -267,7 +268,7 @@ func TestVariable(t *testing.T) {
 	}
 }
 
-// TestMachine asks all interpreters of this machine.
+// TestMachine queries all interpreters of this machine.
 func TestMachine(t *testing.T) {
 	t.Setenv(Variable, "")
 	env, err := Find(t.Context())
@@ -329,8 +330,8 @@ func TestTrees(t *testing.T) {
 	}
 }
 
-// TestTemporaryFilesOfPip checks that the files left by a killed pip are removed with the
-// environment.
+// TestTemporaryFilesOfPip checks that temporary files that a killed pip left behind are removed
+// with the environment.
 func TestTemporaryFilesOfPip(t *testing.T) {
 	for name, behaviour := range map[string]string{"made": "", "killed": "; kill -9 $$"} {
 		t.Run(name, func(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 
 var entryForm = regexp.MustCompile(`(?m)^([\w.-]+)==(\S+?)(?: ; (.*?))? \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)`)
 
-// versions returns the versions of a list's packages for a minor version of Python 3,
-// by name. It fails if the list has two versions of one package.
+// versions returns the versions of the packages in a list for a minor version of Python 3, keyed by
+// name. It fails the test if the list has two versions of one package.
 func (l list) versions(t *testing.T, minor int) map[string]string {
 	t.Helper()
 	versions := map[string]string{}
@@ -63,7 +63,7 @@ func TestApplies(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		marker string
-		minors [3]bool // 3.9, 3.10, 3.13
+		minors [3]bool // for Python 3.9, 3.10 and 3.13
 	}{
 		{``, [3]bool{true, true, true}},
 		{`python_version == "3.9"`, [3]bool{true, false, false}},
@@ -116,8 +116,8 @@ func TestLineWriter(t *testing.T) {
 	}
 }
 
-// TestAdvice checks that the driver's advice about a missing module agrees with the
-// packages that Ensure installs.
+// TestAdvice checks that the driver's advice about a missing module names the packages that Ensure
+// installs.
 func TestAdvice(t *testing.T) {
 	t.Parallel()
 	driver, err := os.ReadFile(filepath.Join("..", "kernel", "python", "_e2bctl_kernel", "errors.py"))

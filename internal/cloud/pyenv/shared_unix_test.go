@@ -13,8 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// writable returns the paths below directory to which users other than this one
-// can write.
+// writable returns the paths below directory that users other than this one can change.
 func writable(t *testing.T, directory string) (found []string) {
 	t.Helper()
 	err := filepath.WalkDir(directory, func(path string, _ fs.DirEntry, err error) error {
@@ -31,8 +30,8 @@ func writable(t *testing.T, directory string) (found []string) {
 	return found
 }
 
-// Others cannot change any file of the environment, however permissive the
-// umask under which it is made.
+// TestEnsureUnderUmask000 checks that other users cannot change any file of an environment, even if
+// it was created with a permissive umask.
 func TestEnsureUnderUmask000(t *testing.T) {
 	cache, _ := pretend(t, `mkdir -p "$prefix/lib/packages" && touch "$prefix/lib/packages/module.py"`)
 	before := syscall.Umask(0)
@@ -63,8 +62,8 @@ func TestEnsureUnderUmask000(t *testing.T) {
 	}
 }
 
-// openEnvironment makes an environment that others can reach and read, but not
-// change. It also returns the cache and the file that counts pip's runs.
+// openEnvironment creates an environment that other users can read, but not change. It also returns
+// the directory of the cache, and the file that counts the runs of pip.
 func openEnvironment(t *testing.T) (env *Env, cache, runs string) {
 	t.Helper()
 	_, runs = pretend(t, `mkdir -p "$prefix/lib/packages" && touch "$prefix/lib/packages/module.py" && ln -sfn python3 "$prefix/bin/link"`)
@@ -96,9 +95,9 @@ func TestSharedEnvironmentIsNotRun(t *testing.T) {
 	}
 	tests := []struct {
 		name   string
-		path   string // relative to the environment
+		path   string // path relative to the environment
 		change func(path string) error
-		root   bool // only root can create this
+		root   bool // only root can create this file
 	}{
 		{"the environment", ".", chmod(0o777), false},
 		{"a group's", ".", chmod(0o775), false},

@@ -11,8 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestShortage checks that an interpreter that could not be started for lack of
-// a resource does not count as missing.
+// TestShortage checks that an interpreter that could not be started because a resource was
+// exhausted does not count as missing.
 func TestShortage(t *testing.T) {
 	var own syscall.Rlimit
 	must.Do(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &own))

@@ -12,8 +12,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// place makes a directory in the cache that was finished at the given time or,
-// if that is zero, was not finished.
+// place creates a directory in the cache. finished is the time at which it was completed; zero
+// means that it is incomplete.
 func place(t *testing.T, cache, name string, finished time.Time) string {
 	t.Helper()
 	directory := filepath.Join(cache, "e2bctl", "python", name)

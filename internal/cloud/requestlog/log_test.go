@@ -75,8 +75,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestKeepsNothingElse: an entry must not keep its request in memory, because
-// anybody can make a request long.
+// TestKeepsNothingElse checks that an entry does not keep its request in memory, because anybody
+// can make a request long.
 func TestKeepsNothingElse(t *testing.T) {
 	t.Parallel()
 	var l Log

@@ -21,7 +21,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// metadata returns metadata with a number of entries and a total number of bytes.
+// metadata returns metadata with this number of entries and this total number of bytes.
 func metadata(entries, bytes int) map[string]string {
 	m := map[string]string{}
 	for i := range entries {
@@ -33,7 +33,7 @@ func metadata(entries, bytes int) map[string]string {
 	return m
 }
 
-// TestLimits checks that each limit of a secret allows its value, and refuses one more, for a
+// TestLimits checks that each limit of a secret allows its value and refuses the next one, for a
 // new secret and for an update.
 func TestLimits(t *testing.T) {
 	t.Parallel()
@@ -114,7 +114,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestCharactersOfNames checks the few characters that a name may have.
+// TestCharactersOfNames checks which characters a name may contain.
 func TestCharactersOfNames(t *testing.T) {
 	t.Parallel()
 	const allowed = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
@@ -128,7 +128,7 @@ func TestCharactersOfNames(t *testing.T) {
 	}
 }
 
-// TestMax checks that the number of secrets may reach the limit.
+// TestMax checks that the number of secrets can reach the limit, but not exceed it.
 func TestMax(t *testing.T) {
 	t.Parallel()
 	r := registry(t)
@@ -150,8 +150,8 @@ func TestMax(t *testing.T) {
 	}
 }
 
-// TestKeyFiles checks that a key's file is used as it is or refused, never replaced, and that
-// a missing one is made, without other files.
+// TestKeyFiles checks that an existing key file is used unchanged or refused, but never replaced. A
+// missing file is created, without other files beside it.
 func TestKeyFiles(t *testing.T) {
 	t.Parallel()
 	digits := strings.Repeat("0a", keySize)
@@ -216,8 +216,8 @@ func TestKeyFiles(t *testing.T) {
 	}
 }
 
-// TestDiskFails checks that everything is as before after a fault of the disk, here and for
-// the next server.
+// TestDiskFails checks that nothing has changed after a fault of the disk, in this process and
+// after a restart.
 func TestDiskFails(t *testing.T) {
 	t.Parallel()
 	for what, do := range map[string]func(r *Registry) error{
@@ -251,9 +251,9 @@ func TestDiskFails(t *testing.T) {
 	}
 }
 
-// TestChanges checks that an update has a time and version of its own, is still the same
-// secret in its place, and does not share the caller's metadata, and that a value of an
-// earlier version is useless in a later one.
+// TestChanges checks that an update has its own time and version, that the secret keeps its id and
+// its position, and that it does not share the caller's metadata. A sealed value of an earlier
+// version cannot be opened as a later one.
 func TestChanges(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -300,7 +300,8 @@ func TestChanges(t *testing.T) {
 	})
 }
 
-// TestUnreadable checks that an unreadable record is left alone, and is no secret.
+// TestUnreadable checks that an unreadable record is not changed, and that it is not listed as a
+// secret.
 func TestUnreadable(t *testing.T) {
 	t.Parallel()
 	s := store.Temporary(t.TempDir())

@@ -71,8 +71,8 @@ func TestSecrets(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// TestSealed checks that the disk has no value in plain text, and that a sealed value is
-// useless without the key or in another record.
+// TestSealed checks that the disk contains no value in plain text, and that a sealed value cannot
+// be opened without the key or in another record.
 func TestSealed(t *testing.T) {
 	t.Parallel()
 	const value = "sk-very-secret"
@@ -144,7 +144,7 @@ func TestSealed(t *testing.T) {
 	must.Do(t, s.Close())
 }
 
-// TestDeletedForGood checks that a deleted secret does not come back with the next server.
+// TestDeletedForGood checks that a deleted secret is still deleted after a restart.
 func TestDeletedForGood(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
@@ -182,7 +182,7 @@ func TestKeyOfTheEnvironment(t *testing.T) {
 	}
 }
 
-// An id is a UUID of version 7, which begins with the time.
+// TestIDs checks that an id is a UUID of version 7, which begins with the time.
 func TestIDs(t *testing.T) {
 	t.Parallel()
 	const alphabet = "0123456789abcdefghjkmnpqrstvwxyz"

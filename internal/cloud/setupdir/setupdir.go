@@ -17,10 +17,11 @@ import (
 )
 
 const (
-	keptUnused = 30 * 24 * time.Hour // another version of this program may be used tomorrow
+	// how long an unused directory is kept: another version of this program may be used tomorrow
+	keptUnused = 30 * 24 * time.Hour
 	noteEvery  = 24 * time.Hour
 	making     = "making-"      // prefix of the name of an incomplete directory
-	abandoned  = 24 * time.Hour // an older incomplete directory belongs to no running process
+	abandoned  = 24 * time.Hour // age at which an incomplete directory belongs to no running process
 	lockName   = "lock"
 )
 

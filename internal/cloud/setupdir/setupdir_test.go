@@ -19,7 +19,7 @@ const marker = Marker("program")
 
 var errDamaged = errors.New("damaged")
 
-// works accepts a directory whose program has its text.
+// works accepts a directory whose program has the expected text.
 func works(dir string) error {
 	text, err := os.ReadFile(filepath.Join(dir, string(marker)))
 	if err == nil && string(text) != "whole" {
@@ -28,12 +28,12 @@ func works(dir string) error {
 	return err
 }
 
-// fill makes such a directory.
+// fill writes the program that works expects.
 func fill(made, _ string) error {
 	return os.WriteFile(filepath.Join(made, string(marker)), []byte("whole"), 0o600)
 }
 
-// place makes a directory with a program that was used some time ago.
+// place creates a directory with a program that was last used this long ago.
 func place(t *testing.T, cache, name string, age time.Duration) string {
 	t.Helper()
 	dir := filepath.Join(cache, name)
@@ -44,7 +44,7 @@ func place(t *testing.T, cache, name string, age time.Duration) string {
 	return dir
 }
 
-// checkLeft compares what there is in a cache.
+// checkLeft compares the names in a cache with the wanted ones.
 func checkLeft(t *testing.T, cache string, want ...string) {
 	t.Helper()
 	left, err := filepath.Glob(filepath.Join(cache, "*"))
@@ -76,8 +76,8 @@ func TestUnused(t *testing.T) {
 	}
 }
 
-// TestMakeMeanwhile checks that a setup leaves the unfinished directory of another one alone, and
-// that the setup that finishes later takes the directory of the other one.
+// TestMakeMeanwhile checks two concurrent setups. Neither touches the incomplete directory of the
+// other, and the one that finishes later uses the directory of the one that finished first.
 func TestMakeMeanwhile(t *testing.T) {
 	t.Parallel()
 	cache := t.TempDir()
@@ -110,8 +110,8 @@ func TestMakeMeanwhile(t *testing.T) {
 	checkLeft(t, cache, dir, other)
 }
 
-// TestMakeFails checks that a directory that cannot be made, or does not work, leaves nothing and
-// replaces nothing.
+// TestMakeFails checks that a directory that cannot be filled, or that does not work, leaves
+// nothing behind and replaces nothing.
 func TestMakeFails(t *testing.T) {
 	t.Parallel()
 	cache := t.TempDir()
@@ -137,8 +137,8 @@ func TestMakeFails(t *testing.T) {
 	}
 }
 
-// TestDamaged checks that a damaged directory is replaced as a whole, and only once, and that all
-// users may read the new one.
+// TestDamaged checks that a damaged directory is replaced completely and only once, and that all
+// users can read the new directory.
 func TestDamaged(t *testing.T) {
 	t.Parallel()
 	cache := t.TempDir()

@@ -24,7 +24,8 @@ func (e *Error) Unwrap() error { return e.err }
 // New returns an [*Error] with a remedy for err.
 func New(remedy string, err error) error { return &Error{remedy, err} }
 
-// SandboxDisk is part of errors about the disk of one sandbox, which has its own limit.
+// SandboxDisk is a text in errors about the disk of one sandbox, which has its own limit. IsDisk
+// returns false for such errors.
 const SandboxDisk = "the disk of the sandbox, whose limit must be what it was"
 
 // IsDisk reports whether err occurred because a disk of the machine is full.
@@ -35,10 +36,10 @@ func IsDisk(err error) bool {
 
 var diskWords = []string{"no space left on device", "disk quota exceeded", "database or disk is full"}
 
-// signs contains the words with which the system and the run-time libraries of Go and C report
-// a shortage, in lower case. Errors of other processes arrive as text.
+// signs contains the words with which the system and the run-time libraries of Go and C report a
+// shortage, in lower case. Errors of other processes arrive as text.
 //
-// but contains words which show that another resource is exhausted.
+// The field but contains words which show that another resource is exhausted.
 var signs = []struct {
 	what       string
 	words, but []string

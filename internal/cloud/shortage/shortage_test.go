@@ -13,7 +13,7 @@ func TestOf(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		err  error
-		want string // the beginning; "" for no shortage
+		want string // beginning of the text; "": it is no shortage
 	}{
 		{fmt.Errorf("run x: %w", &os.PathError{Op: "fork/exec", Path: "/x", Err: syscall.EAGAIN}), "this user can have no more processes"},
 		{errors.New("bash: fork: retry: Resource temporarily unavailable"), "this user can have no more processes"},

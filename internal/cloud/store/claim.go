@@ -69,8 +69,8 @@ func inUse(dir string, lock *os.File) *InUseError {
 	return &InUseError{Dir: dir, PID: number}
 }
 
-// namespaceOfProcesses returns the name of this process's PID namespace, which is the
-// container's. It returns "" if there are no namespaces.
+// namespaceOfProcesses returns the name of this process's PID namespace. Each container has its
+// own. It returns "" if there are no namespaces.
 func namespaceOfProcesses() string {
 	name, _ := os.Readlink("/proc/self/ns/pid") // exists only on Linux
 	return name

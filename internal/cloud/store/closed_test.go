@@ -9,7 +9,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestCloseWaits checks that nothing is being removed any longer once a store is closed.
+// TestCloseWaits checks that no goroutine removes files once the store is closed.
 func TestCloseWaits(t *testing.T) {
 	t.Parallel()
 	s := open(t, t.TempDir())
@@ -27,7 +27,8 @@ func TestCloseWaits(t *testing.T) {
 	}
 }
 
-// TestSavedWithFiles checks that a record has the time of its files: a record without files has none.
+// TestSavedWithFiles checks that a record with files has the time at which they were saved, and
+// that a record without files has no time.
 func TestSavedWithFiles(t *testing.T) {
 	t.Parallel()
 	s := open(t, t.TempDir())
@@ -44,7 +45,7 @@ func TestSavedWithFiles(t *testing.T) {
 	}
 }
 
-// TestNoteThatStays checks that a record whose note cannot be removed is not taken for deleted.
+// TestNoteThatStays checks that a record whose note cannot be removed does not count as deleted.
 func TestNoteThatStays(t *testing.T) {
 	t.Parallel()
 	s := open(t, t.TempDir())

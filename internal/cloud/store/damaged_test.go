@@ -15,7 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// used returns a directory with a store that was closed, and its database.
+// used returns the directory of a store that was closed, and the path of its database.
 func used(t *testing.T) (dir, path string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -35,7 +35,7 @@ func used(t *testing.T) (dir, path string) {
 	return dir, filepath.Join(dir, databaseFile)
 }
 
-// change changes the contents of a file.
+// change replaces the contents of a file by the result of how.
 func change(t *testing.T, path string, how func(text []byte) []byte) {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -45,7 +45,7 @@ func change(t *testing.T, path string, how func(text []byte) []byte) {
 	must.Do(t, err)
 }
 
-// TestDamaged checks that a damaged store is refused, and is left as it is.
+// TestDamaged checks that a damaged store is refused, and is not changed.
 func TestDamaged(t *testing.T) {
 	t.Parallel()
 	truncate := func(size int) func(*testing.T, string) {
@@ -122,8 +122,7 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// TestTornWrite checks that a power cut in the middle of the last write loses no
-// earlier write.
+// TestTornWrite checks that a power failure in the middle of the last write loses no earlier write.
 func TestTornWrite(t *testing.T) {
 	t.Parallel()
 	for page := range 2 { // each has the newest state in turn
@@ -141,8 +140,8 @@ func TestTornWrite(t *testing.T) {
 	}
 }
 
-// TestDamagedRecord checks that an unreadable record hides no other, and that nothing
-// is removed that it may name.
+// TestDamagedRecord checks that an unreadable record hides no other record, and that no directory
+// that it may name is removed.
 func TestDamagedRecord(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -194,7 +193,7 @@ func TestMigration(t *testing.T) {
 	}
 }
 
-// TestFirstVersion checks that this version reads the records of the first one.
+// TestFirstVersion checks that this version can read the records of the first version.
 func TestFirstVersion(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

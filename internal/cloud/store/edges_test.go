@@ -16,8 +16,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestNames tries each kind of name with every call that takes one: a refused name makes no file,
-// wherever it would lead.
+// TestNames calls each method that takes a name with each kind of name. A refused name creates no
+// file, wherever it leads.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -61,8 +61,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestForeignDirectories checks that only directories of NewDir become those of records, or are
-// discarded.
+// TestForeignDirectories checks that Put and Discard accept only directories from NewDir.
 func TestForeignDirectories(t *testing.T) {
 	t.Parallel()
 	s := open(t, t.TempDir())
@@ -83,7 +82,7 @@ func TestForeignDirectories(t *testing.T) {
 	wantRecords(t, s, Sandboxes, Record{ID: "kept", Value: []byte{}, Dir: kept})
 }
 
-// TestRecordsThatAreNone decodes records that no store writes.
+// TestRecordsThatAreNone decodes text that no store writes as a record.
 func TestRecordsThatAreNone(t *testing.T) {
 	t.Parallel()
 	s := &Store{dir: "/state"}
@@ -94,7 +93,8 @@ func TestRecordsThatAreNone(t *testing.T) {
 	}
 }
 
-// TestValuesAreNotShared changes values that a store returned.
+// TestValuesAreNotShared changes values that a store has returned. The stored values must not
+// change.
 func TestValuesAreNotShared(t *testing.T) {
 	t.Parallel()
 	lasting := open(t, t.TempDir())
@@ -121,7 +121,7 @@ func TestValuesAreNotShared(t *testing.T) {
 	}
 }
 
-// TestSeedsDiffer checks that each store has a seed of its own.
+// TestSeedsDiffer checks that different stores have different seeds.
 func TestSeedsDiffer(t *testing.T) {
 	t.Parallel()
 	seeds := map[string]bool{}
@@ -159,7 +159,8 @@ func TestOthersReadNothing(t *testing.T) {
 	}
 }
 
-// A path that is relative stays the same directory when the process goes elsewhere.
+// TestRelativePath checks that a store with a relative path keeps its directory when the process
+// changes its current directory.
 func TestRelativePath(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -170,7 +171,7 @@ func TestRelativePath(t *testing.T) {
 	}
 }
 
-// A database whose making was cut off is made anew.
+// TestUnfinishedDatabase checks that a database whose creation was interrupted is created again.
 func TestUnfinishedDatabase(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "garbage", strings.Repeat("garbage", 10_000)} {
@@ -184,8 +185,8 @@ func TestUnfinishedDatabase(t *testing.T) {
 	}
 }
 
-// A database that another program has open is not waited for without end, and is not said to be
-// damaged.
+// TestDatabaseOpenElsewhere checks that the wait for a database that another program has open is
+// limited, and that the error does not report damage.
 func TestDatabaseOpenElsewhere(t *testing.T) {
 	t.Parallel()
 	dir, path := used(t)
@@ -201,8 +202,8 @@ func TestDatabaseOpenElsewhere(t *testing.T) {
 	open(t, dir)
 }
 
-// TestForeignNotes checks that other files are not read as notes, and that a note that cannot be
-// read is an error.
+// TestForeignNotes checks that other files are not read as notes, and that an unreadable note is an
+// error.
 func TestForeignNotes(t *testing.T) {
 	t.Parallel()
 	s := open(t, t.TempDir())
@@ -218,8 +219,7 @@ func TestForeignNotes(t *testing.T) {
 	}
 }
 
-// TestSweepTells checks that a start reports missing files, and that it ends when it is
-// cancelled.
+// TestSweepTells checks that Open reports missing files, and that it ends when it is cancelled.
 func TestSweepTells(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -243,8 +243,8 @@ func TestSweepTells(t *testing.T) {
 	}
 }
 
-// TestSurveyOfForeignNames checks that names which no store makes are left out, and that a
-// directory which is being replaced counts with the new one.
+// TestSurveyOfForeignNames checks that names that no store creates are left out. If a directory is
+// being replaced, only the new directory counts.
 func TestSurveyOfForeignNames(t *testing.T) {
 	t.Parallel()
 	s := open(t, t.TempDir())
@@ -266,7 +266,7 @@ func TestSurveyOfForeignNames(t *testing.T) {
 	}
 }
 
-// A directory is measured once, however often its use is asked for.
+// TestUsage checks that a directory is measured only once, for any number of calls of Usage.
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	s := open(t, t.TempDir())

@@ -15,7 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// written returns a new directory of a store with a file.
+// written returns a new directory from NewDir with one file.
 func written(t *testing.T, s *store.Store, text string) string {
 	t.Helper()
 	dir, err := s.NewDir()
@@ -26,15 +26,17 @@ func written(t *testing.T, s *store.Store, text string) string {
 	return dir
 }
 
-// faulty is a call that changes a store which has the record a and, without files, the key other.
+// faulty is a call that changes a store. The store has a record a with files, and a key other
+// without files.
 type faulty struct {
 	do      func(s *store.Store, dir, old string) error // old is the directory of the record a
-	changes int                                         // number of changes of the disk that can fail
+	changes int                                         // number of changes on the disk that can fail
 }
 
-// TestFaultAtEachChange makes each change of the disk fail. After an error everything is as
-// before, and the same call works when the disk does. If the fault comes too late for an
-// error, the result is as without it, but for a directory that the next start removes.
+// TestFaultAtEachChange makes each change on the disk fail. After an error, everything is as before
+// the call, and the same call succeeds when the disk works again. If the fault comes too late for
+// an error, the result is the same as without the fault, except for a directory that the next start
+// removes.
 func TestFaultAtEachChange(t *testing.T) {
 	t.Parallel()
 	put := func(id string) func(s *store.Store, dir, old string) error {
@@ -75,8 +77,9 @@ func TestFaultAtEachChange(t *testing.T) {
 	}
 }
 
-// failAt makes the nth change of the disk fail, in a store of its own. It compares the state after
-// the call with want, or with the call's own result if no change failed, and returns what it compared with.
+// failAt calls do in a new store, and makes the n-th change on the disk fail. It compares the state
+// after the call with want. If no change failed, it uses the new state in place of want. It returns
+// the state with which it compared.
 func (c faulty) failAt(t *testing.T, durable bool, n int, want storetest.State) storetest.State {
 	t.Helper()
 	home := filepath.Join(t.TempDir(), "state")

@@ -17,8 +17,7 @@ import (
 
 func init() { roles["full"] = fillDisk }
 
-// fillDisk uses a store on a disk of its own until the disk is full, and then
-// makes the disk read-only.
+// fillDisk uses a store on a small disk until the disk is full, and then makes the disk read-only.
 func fillDisk(dir string) error {
 	if err := unix.Mount("none", dir, "tmpfs", 0, "size=1m,mode=700"); err != nil {
 		return fmt.Errorf("mounting: %w", err)
@@ -90,7 +89,8 @@ func fillDisk(dir string) error {
 
 const notedFill = noted + "/fill"
 
-// TestFullDisk needs a disk of its own: a mount of a user and mount namespace.
+// TestFullDisk runs fillDisk in a process with its own small disk, a mount in a user and mount
+// namespace.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	cmd := other(t, "full", t.TempDir())

@@ -14,7 +14,7 @@ func TestClaim(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		make func(t *testing.T, dir string) error
-		want string // in the error; "": it becomes private
+		want string // text of the error; "": the directory becomes private
 	}{
 		"none":            {func(*testing.T, string) error { return nil }, ""},
 		"empty and open":  {func(_ *testing.T, dir string) error { return os.Mkdir(dir, 0o755) }, ""},
@@ -62,8 +62,8 @@ func linkToStore(t *testing.T, dir string) error {
 	return os.Symlink(kept, dir)
 }
 
-// TestForeignDirectory checks that the directory of another user is refused, also by root, who
-// could use it.
+// TestForeignDirectory checks that the directory of another user is refused, even if root, who
+// could use it, opens it.
 func TestForeignDirectory(t *testing.T) {
 	t.Parallel()
 	dir := "/" // root's
@@ -76,7 +76,7 @@ func TestForeignDirectory(t *testing.T) {
 	}
 }
 
-// TestLockFile opens a store whose lock file has other text than a store writes.
+// TestLockFile opens stores whose lock file contains text that no store writes.
 func TestLockFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -23,13 +23,16 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// kills is the number of writes at which a process is killed; SOAK=1 takes all.
+// kills is the number of tested writes at which a process is killed; with SOAK=1, all writes are
+// tested.
 const kills = 20
 
-// content has the contents of the records' files; "-" stands for a record without files.
+// content maps the records of a store to the contents of their files; "-" stands for a record
+// without files.
 type content map[string]string
 
-// steps are the steps of the killed process. It acknowledges each by a line of output.
+// steps contains the steps of the killed process. The process writes a line of output after each
+// step.
 var steps = []struct {
 	do    func(s *Store) error
 	after func(c content)
@@ -68,8 +71,8 @@ func saveDiscard(s *Store) error {
 
 func init() { roles["killed"] = beKilled }
 
-// beKilled does the steps in a directory, and is killed before its n-th write. Its
-// argument is n, a space, and the directory.
+// beKilled does the steps in a directory until the process is killed before its n-th write.
+// arguments are n, a space, and the directory.
 func beKilled(arguments string) error {
 	number, dir, _ := strings.Cut(arguments, " ")
 	at, err := strconv.ParseInt(number, 10, 64)
@@ -103,9 +106,9 @@ func beKilled(arguments string) error {
 	return nil
 }
 
-// TestKilled kills a process at one write after the other, from the start of the store to
-// its end. Afterwards the store has every acknowledged step, and all or nothing of the
-// interrupted one.
+// TestKilled kills processes, each before a different write, from the opening of the store to its
+// end. Afterwards the store has the result of every step that was reported, and the complete result
+// of the interrupted step or none of it.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	for name, prepare := range map[string]func(*testing.T) (string, content){
@@ -131,7 +134,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// leftover is a store that was killed before.
+// leftover returns the directory and the content of a store whose earlier process was killed.
 func leftover(t *testing.T) (string, content) {
 	dir := t.TempDir()
 	s := open(t, dir)
@@ -145,7 +148,7 @@ func leftover(t *testing.T) (string, content) {
 	return dir, content{"sandboxes kept": "kept"}
 }
 
-// contentAfter returns the content of the store after a number of steps.
+// contentAfter returns the content of the store after the first steps, beginning with before.
 func contentAfter(before content, done int) content {
 	c := maps.Clone(before)
 	for _, step := range steps[:min(done, len(steps))] {
@@ -154,8 +157,8 @@ func contentAfter(before content, done int) content {
 	return c
 }
 
-// killedAt kills a process at a write, and returns the number of lines that it wrote. For
-// a process that is not killed, it also returns the number of writes.
+// killedAt starts a process that is killed at a write, and returns the number of lines that it
+// wrote. If the process is not killed, killedAt also returns the number of its writes.
 func killedAt(t *testing.T, dir string, at int) (lines, writes int) {
 	t.Helper()
 	cmd := other(t, "killed", strconv.Itoa(at)+" "+dir)
@@ -175,7 +178,8 @@ func killedAt(t *testing.T, dir string, at int) (lines, writes int) {
 	return bytes.Count(output, []byte("\n")), writes
 }
 
-// wantOne checks that the store in dir has one of several contents, and nothing else.
+// wantOne checks that the store in dir has one of the wanted contents, and that nothing else is
+// left.
 func wantOne(t *testing.T, dir string, at int, want ...content) {
 	t.Helper()
 	s := open(t, dir)

@@ -11,8 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestFreed checks that a caller that waits for a deleted directory finds its space
-// free, also while others are deleted.
+// TestFreed checks that the space of a deleted directory is free after Freed, even while other
+// directories are being deleted.
 func TestFreed(t *testing.T) {
 	t.Parallel()
 	s, err := Open(t.Context(), t.TempDir())

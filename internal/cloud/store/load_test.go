@@ -11,7 +11,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// Many records are found again, in their order.
+// TestManyRecords checks that a store finds many records again, in order.
 func TestManyRecords(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -35,7 +35,7 @@ func TestManyRecords(t *testing.T) {
 	}
 }
 
-// Callers at the same time see whole records.
+// TestConcurrency checks that concurrent callers always see complete records.
 func TestConcurrency(t *testing.T) {
 	t.Parallel()
 	s := open(t, t.TempDir())

@@ -8,8 +8,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestFailedNoteLeavesNothing checks that a note that cannot be written, as on a full disk, leaves
-// no part of it behind.
+// TestFailedNoteLeavesNothing checks that no part of a note is left if it cannot be written, as on
+// a full disk.
 func TestFailedNoteLeavesNothing(t *testing.T) {
 	t.Parallel()
 	s, err := Open(t.Context(), t.TempDir())

@@ -12,7 +12,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// hostile makes files in dir by which a sandbox can try to prevent their removal.
+// hostile creates files in dir with which a sandbox can try to prevent their removal.
 func hostile(t *testing.T, dir, outside string) {
 	t.Helper()
 	for n := range 3 * batch {

@@ -12,7 +12,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// held returns what a directory holds.
+// held returns the names in a directory.
 func held(t *testing.T, dir string) (all []string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -23,7 +23,8 @@ func held(t *testing.T, dir string) (all []string) {
 	return all
 }
 
-// filled returns a state directory with a sandbox, whose process has ended.
+// filled returns a state directory with the record of a sandbox. The process of its store has
+// ended.
 func filled(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -34,7 +35,7 @@ func filled(t *testing.T) string {
 	return dir
 }
 
-// wantOnlyLock checks that a directory holds the lock, and these.
+// wantOnlyLock checks that a directory contains only the lock and the files in others.
 func wantOnlyLock(t *testing.T, dir string, others ...string) {
 	t.Helper()
 	if got := held(t, dir); len(got) != 1+len(others) {
@@ -55,7 +56,8 @@ func TestReset(t *testing.T) {
 	wantRecords(t, s, Keys)
 }
 
-// A damaged database is removed, and so is the rest of a reset that was cut off.
+// TestResetDamaged checks that a damaged database is removed, and so is the rest after an
+// interrupted Reset.
 func TestResetDamaged(t *testing.T) {
 	t.Parallel()
 	dir := filled(t)
@@ -89,8 +91,8 @@ func TestResetLinks(t *testing.T) {
 	}
 }
 
-// TestResetRefused checks that Reset removes neither a directory that is no state directory nor
-// one in use.
+// TestResetRefused checks that Reset refuses a directory that is not a state directory, and a state
+// directory in use, and removes nothing.
 func TestResetRefused(t *testing.T) {
 	t.Parallel()
 	must.Is(t, Reset(t.Context(), filepath.Join(t.TempDir(), "missing")), fs.ErrNotExist)

@@ -9,8 +9,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestInUseElsewhere checks that a lock that was taken in another container is not attributed
-// to the process with the same id here.
+// TestInUseElsewhere checks that a lock of a process in another container is not attributed to the
+// process with the same id in this container.
 func TestInUseElsewhere(t *testing.T) {
 	t.Parallel()
 	own := namespaceOfProcesses()

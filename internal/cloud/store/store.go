@@ -49,7 +49,7 @@ type Store struct {
 	durable bool
 	seed    []byte
 	notes   []string
-	release func() error // gives up the directory
+	release func() error // releases the lock of the directory
 
 	mu      sync.RWMutex // write-locked while records change
 	records records      // nil after Close
@@ -61,9 +61,9 @@ type Store struct {
 	background sync.WaitGroup // goroutines that remove directories
 	leaving    leaving        // directories that are being removed
 	emptying   sync.Mutex     // held while one directory is removed
-	closing    atomic.Bool    // leave the rest for the next start
+	closing    atomic.Bool    // removals leave the rest for the next start
 
-	before atomic.Pointer[func(Change) error] // see Before
+	before atomic.Pointer[func(Change) error] // called before each change, see Before
 }
 
 // records stores the encoded records of the tables.

@@ -15,7 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// variable has the role of another process of this binary, followed by its directory.
+// variable contains the role of another process of this test binary, followed by the directory.
 const variable = "STORE_TEST_ROLE"
 
 var roles = map[string]func(dir string) error{"holder": hold}
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// other returns another process of this binary.
+// other returns a command that runs another process of this test binary.
 func other(t *testing.T, role, dir string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
@@ -53,7 +53,7 @@ func open(t *testing.T, dir string) *Store {
 	return s
 }
 
-// fill is save that must not fail.
+// fill does the same as save, and fails the test after an error.
 func fill(t *testing.T, s *Store, text string) string {
 	t.Helper()
 	dir, err := save(s, text)
@@ -82,7 +82,7 @@ func wantRecords(t *testing.T, s *Store, table Table, want ...Record) {
 	}
 }
 
-// wantFiles checks the directories of records, unfinished ones and those in trash.
+// wantFiles checks the files of records, of directories that are being filled, and in trash.
 func wantFiles(t *testing.T, s *Store, want ...string) {
 	t.Helper()
 	s.Wait()
@@ -97,7 +97,7 @@ func wantFiles(t *testing.T, s *Store, want ...string) {
 	}
 }
 
-// TestStore makes the same calls with both kinds of store.
+// TestStore makes the same calls with a durable and with a temporary store.
 func TestStore(t *testing.T) {
 	t.Parallel()
 	for _, durable := range []bool{false, true} {
@@ -180,7 +180,7 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// TestRestart checks that the next start finds everything that existed at the end, and
+// TestRestart checks that a store that is opened again has everything that existed before, and
 // nothing else.
 func TestRestart(t *testing.T) {
 	t.Parallel()
@@ -208,7 +208,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// save makes a directory with a file and directories in it.
+// save returns a directory from NewDir with a file and a tree of directories.
 func save(s *Store, text string) (dir string, err error) {
 	if dir, err = s.NewDir(); err == nil {
 		err = os.WriteFile(filepath.Join(dir, "text"), []byte(text), 0o600)

@@ -17,21 +17,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watched are the calls that change files.
+// watched lists the system calls that change files.
 var watched = []uint32{
 	unix.SYS_WRITE, unix.SYS_PWRITE64, unix.SYS_FTRUNCATE, unix.SYS_FALLOCATE, unix.SYS_FSYNC, unix.SYS_FDATASYNC, unix.SYS_MKDIR,
 	unix.SYS_MKDIRAT, unix.SYS_RENAME, unix.SYS_RENAMEAT, unix.SYS_RENAMEAT2, unix.SYS_UNLINK, unix.SYS_UNLINKAT, unix.SYS_RMDIR,
 	unix.SYS_FCHMODAT, unix.SYS_CHMOD, unix.SYS_SYMLINK, unix.SYS_LINK,
 }
 
-// write is a call that will change files.
+// write is a system call that is about to change a file.
 type write struct {
 	number uint32
-	file   string // the file of its descriptor, if it has one
+	file   string // path of the file to which the descriptor leads; "": the call has no descriptor
 }
 
-// watchWrites makes the kernel stop this thread at each call that changes files until
-// see returns. see must not make such calls.
+// watchWrites makes the kernel stop this thread at each system call that changes files, until see
+// returns. see itself must not make such calls.
 func watchWrites(see func(write)) error {
 	var filter []unix.SockFilter
 	filter = append(filter, unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0})
@@ -76,10 +76,10 @@ func watchWrites(see func(write)) error {
 	return nil
 }
 
-// errUnwatched is the error of a machine that lets no process watch its own calls.
+// errUnwatched means that this machine does not let a process watch its own system calls.
 var errUnwatched = errors.New("watching writes")
 
-// skipUnwatched skips a test whose process could not be watched.
+// skipUnwatched skips the test if its process could not be watched.
 func skipUnwatched(t *testing.T, stderr string) {
 	t.Helper()
 	if strings.Contains(stderr, errUnwatched.Error()) && os.Getenv("CI") != "true" {
@@ -89,15 +89,15 @@ func skipUnwatched(t *testing.T, stderr string) {
 
 func init() { roles["flushed"] = beWatched }
 
-// names has the names of the calls, for TestFlushed. The name of a changed file follows
-// the call's.
+// names maps the system calls to names for TestFlushed. There, the name of the changed file follows
+// the name of the call.
 var names = map[uint32]string{
 	unix.SYS_FSYNC: "flush", unix.SYS_FDATASYNC: "flush", unix.SYS_PWRITE64: "write", unix.SYS_FTRUNCATE: "write",
 	unix.SYS_RENAME: "rename", unix.SYS_RENAMEAT: "rename", unix.SYS_UNLINKAT: "remove", unix.SYS_RMDIR: "remove",
 }
 
-// beWatched makes a store, puts a record with a directory twice and deletes it, and writes the
-// changes of files to its output.
+// beWatched creates a store, puts a record with a directory twice, and deletes the record. It
+// writes the changes of files to its output.
 func beWatched(dir string) error {
 	runtime.GOMAXPROCS(4)
 	runtime.LockOSThread()
@@ -145,9 +145,9 @@ func beWatched(dir string) error {
 	return s.Close()
 }
 
-// TestFlushed checks the order of flushes, which determines the state after a power cut: a new
-// database before it has its name, its name before it is used, the files before the record that
-// names them, and the record before the old files are removed.
+// TestFlushed checks the order of flushes, which determines the state after a power failure. A new
+// database is flushed before it is renamed, and its name before it is used. The files of a record
+// are flushed before the record is written, and the record before its old files are removed.
 func TestFlushed(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "state")
@@ -162,8 +162,8 @@ func TestFlushed(t *testing.T) {
 	const (
 		publish = "flush new, rename, flush files"
 		commit  = "write store.db, flush store.db, write store.db, flush store.db"
-		remove  = "rename" // to trash; the rest is removed in the background
-		note    = "remove" // there is none
+		remove  = "rename" // moves to trash; the rest is removed in the background
+		note    = "remove" // for a note that does not exist
 	)
 	made := "write lock, remove" + strings.Repeat(", write store.db.new, flush store.db.new", 4) + ", rename, flush state"
 	want := []string{

@@ -238,7 +238,7 @@ func (w *walk) add(d directory) {
 	}
 }
 
-// errGone means that a path is no longer a directory. The modification time of its parent has
+// errGone means that a path no longer leads to a directory. The modification time of the parent has
 // then changed, too.
 var errGone = errors.New("no directory")
 

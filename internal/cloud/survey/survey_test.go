@@ -16,8 +16,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// write creates the files, with their modes, and the directories, whose names end in
-// "/".
+// write creates files with their modes. A name that ends in "/" is a directory.
 func write(t *testing.T, root string, files map[string]os.FileMode) {
 	t.Helper()
 	for name, mode := range files {
@@ -34,7 +33,7 @@ func write(t *testing.T, root string, files map[string]os.FileMode) {
 	}
 }
 
-// age sets the times of all directories to ones that the next change will differ from.
+// age sets the times of all directories back, so that the next change has a different time.
 func age(s *Snapshot, root string, t *testing.T) {
 	t.Helper()
 	for i, d := range s.directories {
@@ -81,8 +80,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestSince checks that files that were added, removed or changed since the last survey are
-// found, and that directories that have not changed are not read.
+// TestSince checks that files that were added, removed or changed since the last survey are found,
+// and that unchanged directories are not read.
 func TestSince(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -110,8 +109,8 @@ func TestSince(t *testing.T) {
 	}
 }
 
-// TestRecent: a change that may be followed by another one at the same time is not
-// relied on.
+// TestRecent checks that a survey reads a directory again if its last change is so recent that
+// another change could have the same time.
 func TestRecent(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -166,8 +165,8 @@ func TestMarshal(t *testing.T) {
 	}
 }
 
-// FuzzUnmarshal: invalid bytes yield ErrFormat, and never take more memory than their
-// length.
+// FuzzUnmarshal checks that invalid bytes result in ErrFormat, and never take more memory than
+// their length.
 func FuzzUnmarshal(f *testing.F) {
 	data, err := (&Snapshot{directories: []directory{{path: "a", files: []string{"x"}}}}).MarshalBinary()
 	must.Do(f, err)

@@ -10,8 +10,8 @@ import (
 
 var longFrom, longUntil = time.Time{}, time.Now().AddDate(1000, 0, 0)
 
-// TestMetrics checks that a running sandbox is measured at once and every 5 seconds, that a
-// paused one is not, and that its series continues with its next run.
+// TestMetrics checks that a sandbox is measured when it begins to run and then every 5 seconds,
+// that a paused sandbox is not measured, and that its series continues when it runs again.
 func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New(Options{CPUs: 2})
@@ -54,7 +54,8 @@ func TestMetrics(t *testing.T) {
 	})
 }
 
-// TestFirstSample: the first caller does not wait for the next tick.
+// TestFirstSample checks that the first caller receives a sample without waiting for the next
+// interval.
 func TestFirstSample(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New(Options{})
@@ -82,7 +83,7 @@ func TestFirstSample(t *testing.T) {
 	})
 }
 
-// TestThinning: a long series keeps its newest part unchanged, and fewer samples of
+// TestThinning checks that a long series keeps its newest part unchanged, and fewer samples of its
 // older parts.
 func TestThinning(t *testing.T) {
 	var s series

@@ -20,7 +20,7 @@ const loggerTelemetry = "log"
 
 // Options configure a [Registry]. The zero value is usable.
 type Options struct {
-	CPUs float64 // processors of a sandbox that are 100 percent; 0: 1
+	CPUs float64 // number of processors that count as 100 percent; 0: 1
 }
 
 // Registry keeps the logs and metrics of all sandboxes of a cloud. It is safe for concurrent

@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// messages returns the messages of a sandbox's log, in as many pages as it takes unless q
-// has a limit.
+// messages returns the messages in a sandbox's log. If q has no limit, it reads as many pages as
+// necessary.
 func messages(t *testing.T, r *Registry, id string, q Query) (all []string) {
 	t.Helper()
 	for {
@@ -76,7 +76,8 @@ func TestQuery(t *testing.T) {
 	})
 }
 
-// TestFull: a full log drops its oldest entries, and an entry in their place says so.
+// TestFull checks that a full log drops its oldest entries, and that an entry in their place
+// reports this.
 func TestFull(t *testing.T) {
 	r := New(Options{})
 	defer r.Close()
@@ -105,8 +106,8 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// TestAllFull: all logs together are bounded, at the expense of those of ended sandboxes,
-// and then of the largest one.
+// TestAllFull checks that the size of all logs together is bounded. The logs of ended sandboxes
+// lose entries first, and then the largest log.
 func TestAllFull(t *testing.T) {
 	r := New(Options{})
 	defer r.Close()
@@ -203,8 +204,8 @@ func TestInside(t *testing.T) {
 	}
 }
 
-// TestFlood: entries from inside that come too fast are dropped, and the log has their
-// number.
+// TestFlood checks that entries from inside that arrive too fast are dropped, and that the log
+// contains their number.
 func TestFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New(Options{})

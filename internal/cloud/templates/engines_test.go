@@ -11,8 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// Each engine has the built-in templates under names of its own, which no list shows and
-// no build can take.
+// TestBuiltInOfEngines checks that each engine has its own versions of the built-in templates. No
+// list contains them, and no build can take their names.
 func TestBuiltInOfEngines(t *testing.T) {
 	t.Parallel()
 	s := serve(t, t.TempDir())
@@ -44,7 +44,8 @@ func TestBuiltInOfEngines(t *testing.T) {
 	}
 }
 
-// A template keeps its engine; templates of a version without engines are the room's.
+// TestEngineIsStored checks that a template keeps its engine. A template that was stored by a
+// version without engines has the engine of the room.
 func TestEngineIsStored(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

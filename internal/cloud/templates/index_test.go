@@ -12,7 +12,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// pages returns all entries of a list, in pages, and how often it looked at one of them.
+// pages returns all entries of a list, page by page, and the number of entries that the list
+// checked.
 func pages[T any](list func(*ordered.Position, int, func(*T) bool) []T, at func(*T) ordered.Position) (all []T, looked int) {
 	const size = 10
 	for after := (*ordered.Position)(nil); ; after = new(at(&all[len(all)-1])) {
@@ -24,9 +25,9 @@ func pages[T any](list func(*ordered.Position, int, func(*T) bool) []T, at func(
 	}
 }
 
-// TestListsCostAPage checks that lists of templates and of snapshots look at each entry once,
-// however many there are, and have the current entries: also after tags have moved, templates are
-// deleted, and the local cloud was started again.
+// TestListsCostAPage checks that lists of templates and of snapshots check each entry once, for any
+// number of entries. They contain the current entries after tags were moved, after templates were
+// deleted, and after a restart.
 func TestListsCostAPage(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -77,7 +77,7 @@ const (
 
 // Failure describes the failure of a build.
 type Failure struct {
-	Step    string // "base", the number of a step, or "finalize"; "": none
+	Step    string // step that failed: "base", the number of a step, or "finalize"; "": none
 	Message string
 	Log     []Entry // last entries of the step
 }
@@ -86,7 +86,7 @@ type Failure struct {
 type Entry struct {
 	At      time.Time
 	Level   slog.Level
-	Step    string // as in [Failure]
+	Step    string // step of the build, as in [Failure]
 	Message string
 }
 

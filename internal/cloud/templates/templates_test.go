@@ -34,14 +34,15 @@ func serve(t *testing.T, dir string) *server {
 	return &server{all, set, st}
 }
 
-// restart does the same as killing and starting a server: nothing is written at its end.
+// restart returns a new server for the same store, as after a kill: the old server writes nothing
+// at its end.
 func (s *server) restart(t *testing.T, dir string) *server {
 	t.Helper()
 	must.Do(t, s.store.Close())
 	return serve(t, dir)
 }
 
-// snapshot adds a build with a layer of its own.
+// snapshot adds a build with one new layer.
 func (s *server) snapshot(t *testing.T, name string) templates.Template {
 	t.Helper()
 	layer, err := s.layers.Add(func(string, bool) (bool, error) { return false, nil })
@@ -56,7 +57,7 @@ func (s *server) snapshot(t *testing.T, name string) templates.Template {
 	return made
 }
 
-// kept returns how many layers the store has.
+// kept returns the number of layers in the store.
 func (s *server) kept(t *testing.T) int {
 	t.Helper()
 	all, err := s.store.Records(store.Layers)
@@ -78,7 +79,7 @@ func kindOf(t *testing.T, err error) templates.Kind {
 	return refused.Kind
 }
 
-// References name templates by name or id, and builds by tag.
+// TestFind checks that a reference names a template by name or id, and a build by tag.
 func TestFind(t *testing.T) {
 	t.Parallel()
 	s := serve(t, t.TempDir())
@@ -111,8 +112,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// A build is found by its id once it is ready, and not before or after it failed; a tag can be
-// pointed to the build with an id.
+// TestFindBuild checks that a build is found by its id only while it is ready: not before, and not
+// after it failed. A tag can be pointed to a build by its id.
 func TestFindBuild(t *testing.T) {
 	t.Parallel()
 	s := serve(t, t.TempDir())
@@ -143,7 +144,7 @@ func TestFindBuild(t *testing.T) {
 	}
 }
 
-// After a restart, all added templates are there, and no removed one.
+// TestRestart checks that after a restart all templates exist that were added and not removed.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -184,7 +185,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// While a record cannot be read, every layer stays: the record may name any.
+// TestUnreadable checks that no layer is removed while a record cannot be read, because the record
+// may name any layer.
 func TestUnreadable(t *testing.T) {
 	t.Parallel()
 	for name, value := range map[string]string{
@@ -285,7 +287,8 @@ func TestTags(t *testing.T) {
 	}
 }
 
-// A build that is requested can be used only when it is ready; tags point to it from then on.
+// TestBuildStates checks that a requested build can be used only when it is ready, and that its
+// tags then point to it.
 func TestBuildStates(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -367,7 +370,8 @@ func TestBuildStates(t *testing.T) {
 	}
 }
 
-// Records of the first version have builds without a status, all of them ready.
+// TestFirstVersion checks that a build without a status, as in records of the first version, is
+// ready.
 func TestFirstVersion(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

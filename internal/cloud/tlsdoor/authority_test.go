@@ -20,14 +20,14 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// fixed dials one address for every name.
+// fixed is a dialer that connects to one address for every name.
 type fixed struct{ address string }
 
 func (f *fixed) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "tcp", f.address)
 }
 
-// verify checks a leaf like a client that trusts the authority.
+// verify verifies a leaf in the same way as a client that trusts the authority.
 func verify(a *Authority, leaf *x509.Certificate, name string) error {
 	roots := x509.NewCertPool()
 	roots.AddCert(a.cert)
@@ -89,8 +89,8 @@ func TestAuthorityThatCannotBeUsed(t *testing.T) {
 	}
 }
 
-// The constraints of the authority's own certificate hold for certificates that
-// its key could sign for others.
+// TestNameConstraints checks that the constraints in the authority's own certificate restrict the
+// certificates that a thief of its key could sign.
 func TestNameConstraints(t *testing.T) {
 	a, err := New(domain)
 	must.Do(t, err)
@@ -118,7 +118,7 @@ func TestNameConstraints(t *testing.T) {
 	}
 }
 
-// stolen signs a leaf for any name or address.
+// stolen returns a leaf for any name or address, signed with the authority's key.
 func stolen(t *testing.T, a *Authority, name string, address net.IP) *tls.Certificate {
 	t.Helper()
 	template := &x509.Certificate{NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
@@ -243,8 +243,8 @@ func TestTrust(t *testing.T) {
 	}
 }
 
-// A certificate that a machine will trust has all restrictions, and the file
-// has nothing else.
+// TestCheckAuthority checks that CheckAuthority accepts only a certificate with all restrictions,
+// in a file without other contents.
 func TestCheckAuthority(t *testing.T) {
 	good, err := New(domain)
 	must.Do(t, err)

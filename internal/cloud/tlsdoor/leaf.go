@@ -12,9 +12,9 @@ import (
 
 const (
 	organization = "e2bctl local cloud"
-	clockSkew    = time.Hour           // of clients in virtual machines
-	leafLife     = 90 * 24 * time.Hour // a leaf is used for two thirds of this time
-	maxLeaves    = 1024                // number of sandboxes times ports in use; creating a leaf takes 0.1 ms
+	clockSkew    = time.Hour           // how far the clocks of clients, such as virtual machines, may be behind
+	leafLife     = 90 * 24 * time.Hour // lifetime of a leaf, which is used for two thirds of this time
+	maxLeaves    = 1024                // maximum number of kept leaves: sandboxes times ports; creating one takes 0.1 ms
 )
 
 // leaf is an issued certificate.

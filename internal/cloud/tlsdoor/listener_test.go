@@ -72,7 +72,7 @@ func protocols(one, two, plainTwo bool) *http.Protocols {
 	return &p
 }
 
-// get asks the door at an address and trusts its authority.
+// get sends a request to an address of the server, and trusts the server's authority.
 func (d *door) get(t *testing.T, address, url string, p *http.Protocols) (string, error) {
 	t.Helper()
 	roots := x509.NewCertPool()
@@ -130,7 +130,8 @@ func TestForeignNameIsToldWhatIsServed(t *testing.T) {
 	}
 }
 
-// A client that sends nothing, or half a handshake, neither blocks others nor stays.
+// TestSilentClients checks that a client that sends nothing, or half of a handshake, does not block
+// other clients, and that its connection is closed.
 func TestSilentClients(t *testing.T) {
 	d := open(t, 4, 3*time.Second) // time for a busy machine to answer the client that is not silent
 	var silent []net.Conn
@@ -155,7 +156,8 @@ func TestSilentClients(t *testing.T) {
 	}
 }
 
-// The end of the listener ends connections that the server has not seen.
+// TestCloseEndsWaitingConnections checks that closing the listener closes connections that the
+// server has not accepted yet.
 func TestCloseEndsWaitingConnections(t *testing.T) {
 	authority, err := New(Localhost)
 	must.Do(t, err)

@@ -12,7 +12,7 @@ import (
 type sparse struct {
 	to  *os.File
 	at  int64
-	err error // error of writing, not of reading
+	err error // error of writing the file; errors of reading are not stored
 }
 
 var zeros [64 << 10]byte

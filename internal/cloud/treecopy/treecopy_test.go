@@ -25,11 +25,12 @@ import (
 
 var me = Owner{uint32(os.Geteuid()), uint32(os.Getegid())}
 
-// at is a time that no file gets by itself.
+// at is a modification time that no file has by chance.
 var at = time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// packed makes an archive of names and contents: a name that ends in / is a directory, and
-// a content that begins with -> or => is a symlink or hard link.
+// packed returns an archive. files are names and contents, alternately. A name that ends in / is a
+// directory. A content that begins with -> is a symbolic link, and one that begins with => is a
+// hard link.
 func packed(t testing.TB, files ...string) *bytes.Buffer {
 	t.Helper()
 	var b bytes.Buffer
@@ -53,7 +54,7 @@ func packed(t testing.TB, files ...string) *bytes.Buffer {
 	return &b
 }
 
-// tree describes what is in a directory.
+// tree describes the files in a directory.
 func tree(t *testing.T, dir string) string {
 	t.Helper()
 	var b strings.Builder
@@ -91,7 +92,7 @@ func TestPlace(t *testing.T) {
 		}
 		return b.String()
 	}
-	const shared = "drwxr-xr-x" // of a directory that the archive does not have
+	const shared = "drwxr-xr-x" // mode of directories that the archive does not contain
 	mode := uint32(0o4755)
 	for name, tt := range map[string]struct {
 		source, target string
@@ -125,8 +126,8 @@ func TestPlace(t *testing.T) {
 	}
 }
 
-// TestPlaceInClosedDirectories checks that the content of a directory is copied even if its mode
-// does not allow to search it, also when an ordinary user copies.
+// TestPlaceInClosedDirectories checks that the contents of a directory are copied even if its mode
+// denies search permission, also for an ordinary user.
 func TestPlaceInClosedDirectories(t *testing.T) {
 	t.Parallel()
 	to := t.TempDir() + "/to"
@@ -146,8 +147,8 @@ func TestPlaceInClosedDirectories(t *testing.T) {
 	}
 }
 
-// TestPlaceOver checks that existing files are replaced. Directories are merged, and get the mode
-// of the archive, except for the target.
+// TestPlaceOver checks that existing files are replaced. Existing directories keep their other
+// contents and receive the mode in the archive, except for the target.
 func TestPlaceOver(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -224,8 +225,8 @@ func TestPlaceRefuses(t *testing.T) {
 	}
 }
 
-// TestPack checks that files are the same after they were packed and placed, with hard links,
-// and with capabilities where they may be set.
+// TestPack checks that files are unchanged after they were packed and placed, including hard links,
+// and capabilities if this machine allows them.
 func TestPack(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -284,15 +285,15 @@ func TestPack(t *testing.T) {
 	}
 }
 
-// TestSparse checks that the holes of a file take no space in its copy, and that the copy has
-// the same content.
+// TestSparse checks that the holes of a file take no space in its copy, and that the contents are
+// equal.
 func TestSparse(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for name, tt := range map[string]struct {
 		size  int64
 		text  map[int64]string
-		space int64 // that it takes at most
+		space int64 // maximum space that the copy takes
 	}{
 		"all of it":    {8 << 20, nil, 0},
 		"at the end":   {8 << 20, map[int64]string{0: "text"}, 128 << 10},
@@ -323,7 +324,7 @@ func TestSparse(t *testing.T) {
 	}
 }
 
-// FuzzPlace looks for archives that write outside of the target.
+// FuzzPlace searches for archives that write outside of the target.
 func FuzzPlace(f *testing.F) {
 	f.Add(packed(f, "a/", "", "a/b", "b", "a/l", "->../..", "a/l/x", "x").Bytes(), "a")
 	f.Add(packed(f, "a", "->..", "a/b", "b").Bytes(), "")

@@ -155,7 +155,7 @@ func wantList(t *testing.T, c *Content, name string, depth int, want ...string) 
 	}
 }
 
-// wantNothingLeft checks that no incomplete and no removed file is left.
+// wantNothingLeft checks that the volume has no incomplete and no removed files.
 func wantNothingLeft(t *testing.T, c *Content) {
 	t.Helper()
 	for _, name := range []string{newName, removedName} {
@@ -165,7 +165,8 @@ func wantNothingLeft(t *testing.T, c *Content) {
 	}
 }
 
-// A file with incomplete content is not made, and the file that it would replace stays.
+// TestWriteBreaks checks that no file is created from incomplete content, and that the file that it
+// would replace stays.
 func TestWriteBreaks(t *testing.T) {
 	t.Parallel()
 	c, _ := opened(t)
@@ -190,7 +191,8 @@ type errorReader struct{ err error }
 
 func (r errorReader) Read([]byte) (int, error) { return 0, r.err }
 
-// Nothing that a sandbox can make leads out of its volume, or makes the server wait.
+// TestHostileContent checks that no file that a sandbox can create leads out of its volume, or
+// makes the server wait.
 func TestHostileContent(t *testing.T) {
 	t.Parallel()
 	c, dir := opened(t)
@@ -277,7 +279,7 @@ func TestHostileContent(t *testing.T) {
 	}
 }
 
-// listen makes a socket, whose path may be longer than an address.
+// listen creates a socket at a path that may be longer than the address of a socket.
 func listen(path string) (int, error) {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -292,7 +294,8 @@ func listen(path string) (int, error) {
 	return fd, unix.Bind(fd, &unix.SockaddrUnix{Name: short})
 }
 
-// A sandbox exchanges directories with links while the server works in them.
+// TestRenameGames checks that the server never leaves the volume while a sandbox exchanges
+// directories with links.
 func TestRenameGames(t *testing.T) {
 	t.Parallel()
 	c, dir := opened(t)
@@ -338,8 +341,9 @@ func TestRenameGames(t *testing.T) {
 	}
 }
 
-// A removed tree may be deeper than the limits for paths and for open files, and lock out
-// its owner. While it is removed, links take the place of its directories.
+// TestRemoveDeep checks that Remove removes a tree that is deeper than the limits of paths and of
+// open files, and whose modes lock out its owner. Meanwhile, links take the place of its
+// directories.
 func TestRemoveDeep(t *testing.T) {
 	t.Parallel()
 	c, dir := opened(t)
@@ -379,7 +383,8 @@ func TestRemoveDeep(t *testing.T) {
 	}
 }
 
-// Incomplete and removed files of a killed server are deleted at the next start.
+// TestSweep checks that incomplete and removed files of a killed server are deleted at the next
+// start.
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -20,7 +20,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// Each bound of a path, a name, a mode and an id: one below, at, and one above.
+// TestBounds checks that each bound of a path, a name, a mode and an id allows the value below it
+// and its own value, and refuses the value above.
 func TestBounds(t *testing.T) {
 	t.Parallel()
 	element := strings.Repeat("e", maxElement)
@@ -47,7 +48,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// There may be so many volumes, and one more after one was deleted.
+// TestVolumesAreBounded checks that the number of volumes is bounded, and that deleting a volume
+// makes room for another.
 func TestVolumesAreBounded(t *testing.T) {
 	t.Parallel()
 	r := open(openStore(t, t.TempDir()))
@@ -62,7 +64,8 @@ func TestVolumesAreBounded(t *testing.T) {
 	create(t, r, "more", "more")
 }
 
-// A list is bounded as a whole, not by directory, and stops with its context.
+// TestListIsBounded checks that the number of entries in a list is bounded for all its directories
+// together, and that the list stops with its context.
 func TestListIsBounded(t *testing.T) {
 	t.Parallel()
 	c, dir := opened(t)
@@ -83,8 +86,8 @@ func TestListIsBounded(t *testing.T) {
 	}
 }
 
-// TestRemoveWithoutTime checks that an entry that a removal had no time to delete is out of the
-// volume, and deleted after a restart.
+// TestRemoveWithoutTime checks an entry that Remove had no time to delete: it is no longer in the
+// volume, and is deleted after a restart.
 func TestRemoveWithoutTime(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -110,8 +113,8 @@ func TestRemoveWithoutTime(t *testing.T) {
 	wantNothingLeft(t, c)
 }
 
-// TestAttributesOfEntries checks that mode and owner belong to an entry itself, never to the
-// target of a link, and that each change sets the time of change.
+// TestAttributesOfEntries checks that mode and owner are set on the entry itself, and never on the
+// target of a link. Each change updates the time of the change.
 func TestAttributesOfEntries(t *testing.T) {
 	t.Parallel()
 	c, dir := opened(t)
@@ -142,8 +145,8 @@ func TestAttributesOfEntries(t *testing.T) {
 	}
 }
 
-// TestOwnersOfASingleID checks that, where there is a single id, files of this process are shown
-// as root's, and all others as those of the user nobody.
+// TestOwnersOfASingleID checks owners where sandboxes have a single id: files of this process
+// belong to root, and all other files to nobody.
 func TestOwnersOfASingleID(t *testing.T) {
 	t.Parallel()
 	uid, gid := uint32(os.Geteuid()), uint32(os.Getegid())
@@ -158,7 +161,7 @@ func TestOwnersOfASingleID(t *testing.T) {
 	}
 }
 
-// A volume whose files cannot be opened is not held by the attempt.
+// TestOpenFailsWithoutHolding checks that a volume is not held after its files could not be opened.
 func TestOpenFailsWithoutHolding(t *testing.T) {
 	t.Parallel()
 	r := open(openStore(t, t.TempDir()))
@@ -172,7 +175,8 @@ func TestOpenFailsWithoutHolding(t *testing.T) {
 	}
 }
 
-// A record is read only if all of it is known. One that is not is left alone.
+// TestRecordsOfVolumes checks that a record with an unknown version or an invalid field is not
+// read, and is not changed.
 func TestRecordsOfVolumes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -198,8 +202,9 @@ func TestRecordsOfVolumes(t *testing.T) {
 	storetest.Same(t, before, storetest.Take(t, s, dir))
 }
 
-// The disk fails at each change of a creation and a deletion: the volume is then as before, in
-// memory and after a restart, and the same works when the disk does.
+// TestDiskFails checks that after a fault of the disk at any change of a creation or deletion, the
+// volume is as before, in memory and after a restart. The same call succeeds when the disk works
+// again.
 func TestDiskFails(t *testing.T) {
 	t.Parallel()
 	for n := 1; ; n++ {
@@ -240,8 +245,8 @@ func TestDiskFails(t *testing.T) {
 	}
 }
 
-// TestWriteReplaces checks that a file that replaces an entry of another kind has the default
-// owner and mode. Missing directories get the requested owner and the default mode.
+// TestWriteReplaces checks that a file that replaces another kind of entry has the default owner
+// and mode. Missing directories receive the requested owner and the default mode.
 func TestWriteReplaces(t *testing.T) {
 	t.Parallel()
 	c, dir := opened(t)
@@ -271,8 +276,8 @@ func TestWriteReplaces(t *testing.T) {
 	wantNothingLeft(t, c)
 }
 
-// TestWriteIsRefusedFirst checks that a write that cannot succeed is refused before any of its
-// content is read.
+// TestWriteIsRefusedFirst checks that a write that cannot succeed is refused before its content is
+// read.
 func TestWriteIsRefusedFirst(t *testing.T) {
 	t.Parallel()
 	c, _ := opened(t)
@@ -299,8 +304,9 @@ func TestWriteIsRefusedFirst(t *testing.T) {
 	wantNothingLeft(t, c)
 }
 
-// TestGivenUpFilesTakeNoSpace checks that an unfinished file whose write failed takes no space,
-// even while another process has it open, as a program that is just starting may.
+// TestGivenUpFilesTakeNoSpace checks that an incomplete file takes no space after its write failed,
+// even while another process has it open, as a child of this process does for a moment while it
+// starts.
 func TestGivenUpFilesTakeNoSpace(t *testing.T) {
 	t.Parallel()
 	c, _ := opened(t)

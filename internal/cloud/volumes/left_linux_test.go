@@ -21,7 +21,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// A volume that cannot be mounted is not held by the attempts, and can be deleted.
+// TestMountFailsWithoutHolding checks that a volume is not held after it could not be mounted, and
+// can be deleted.
 func TestMountFailsWithoutHolding(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, t.TempDir())
@@ -45,7 +46,7 @@ func TestMountFailsWithoutHolding(t *testing.T) {
 	}
 }
 
-// Volumes are listed by age, and those of one moment by id.
+// TestOrderOfVolumes checks that volumes are listed by age, and volumes of the same age by id.
 func TestOrderOfVolumes(t *testing.T) {
 	t.Parallel()
 	r := open(openStore(t, t.TempDir()))
@@ -62,7 +63,8 @@ func TestOrderOfVolumes(t *testing.T) {
 	clear(r.byID)
 }
 
-// A token holds until its second, and only for its volume.
+// TestEdgesOfTokens checks that a token is valid until the second at which it expires begins, and
+// only for its volume.
 func TestEdgesOfTokens(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -87,8 +89,8 @@ func TestEdgesOfTokens(t *testing.T) {
 	})
 }
 
-// A list has as many levels as asked for, also the smallest numbers of them, and each kind of
-// thing that is no directory has the same error, but a link that leads nowhere.
+// TestLevelsOfLists checks that a list has the requested number of levels, for every number. A path
+// to anything except a directory has the same error, except a path that leads nowhere.
 func TestLevelsOfLists(t *testing.T) {
 	t.Parallel()
 	c, dir := opened(t)
@@ -108,7 +110,8 @@ func TestLevelsOfLists(t *testing.T) {
 	}
 }
 
-// A file that is replaced by force keeps its mode and owner, unless others are asked for.
+// TestReplacedKeepsAttributes checks that a file that replaces another with force keeps its mode
+// and owner, unless others are requested.
 func TestReplacedKeepsAttributes(t *testing.T) {
 	t.Parallel()
 	c, _ := opened(t)
@@ -128,7 +131,8 @@ func TestReplacedKeepsAttributes(t *testing.T) {
 	wantNothingLeft(t, c)
 }
 
-// No operation leaves a file or directory open, whether it succeeds or fails.
+// TestNothingStaysOpen checks that no operation leaves a file or directory open, whether it
+// succeeds or fails.
 func TestNothingStaysOpen(t *testing.T) {
 	t.Parallel()
 	c, dir := opened(t)
@@ -162,7 +166,7 @@ func TestNothingStaysOpen(t *testing.T) {
 	wantNothingLeft(t, c)
 }
 
-// openBelow returns the open files below a directory, and how often each is open.
+// openBelow returns the open files below a directory, and for each the number of its descriptors.
 func openBelow(t *testing.T, dir string) map[string]int {
 	t.Helper()
 	all, err := filepath.Glob("/proc/self/fd/*")
@@ -176,8 +180,8 @@ func openBelow(t *testing.T, dir string) map[string]int {
 	return found
 }
 
-// The file system of a volume ignores set-user-ID bits and devices, also one that was mounted
-// after the thread for mounts had ended and started again.
+// TestSizedGivesNoRights checks that the file system of a volume ignores set-user-ID bits and
+// devices, even after the thread for mounts has ended and a new one was started.
 func TestSizedGivesNoRights(t *testing.T) {
 	t.Parallel()
 	r := sized(t, openStore(t, t.TempDir()), MinSize)
@@ -197,7 +201,8 @@ func TestSizedGivesNoRights(t *testing.T) {
 	}
 }
 
-// The smallest size is allowed, and the attempt to have it leaves nothing in the store.
+// TestSmallestSize checks that the smallest size is allowed, and that CheckSize leaves nothing in
+// the store.
 func TestSmallestSize(t *testing.T) {
 	t.Parallel()
 	const tooFew = "too few"
@@ -218,8 +223,8 @@ func TestSmallestSize(t *testing.T) {
 	}
 }
 
-// A list has no path that no other call would accept: it does not look into a directory
-// whose path is the longest.
+// TestListEndsAtTheLongestPath checks that a list contains no path that other calls refuse: it does
+// not list a directory whose path has the maximum length.
 func TestListEndsAtTheLongestPath(t *testing.T) {
 	t.Parallel()
 	c, _ := opened(t)
@@ -238,8 +243,8 @@ func TestListEndsAtTheLongestPath(t *testing.T) {
 	}
 }
 
-// TestRemoveWhileOthersWrite checks that a directory is removed as a whole, also if a sandbox that
-// has it open continues to write and to delete there.
+// TestRemoveWhileOthersWrite checks that a directory is removed completely, even if a sandbox that
+// has it open continues to create and delete files there.
 func TestRemoveWhileOthersWrite(t *testing.T) {
 	t.Parallel()
 	c, dir := opened(t)

@@ -21,8 +21,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
-// sized returns the volumes of a store, with a size for new ones. It skips the test if this
-// machine cannot have volumes with a size.
+// sized returns the volumes of a store, in which new volumes have a size. It skips the test if this
+// machine does not support volumes with a size.
 func sized(t *testing.T, s *store.Store, size int64) *Registry {
 	t.Helper()
 	r := New(Options{Store: s, OneID: os.Geteuid() != 0, Size: size})
@@ -41,8 +41,8 @@ func sized(t *testing.T, s *store.Store, size int64) *Registry {
 	return r
 }
 
-// lacksForSizes returns an error that names what this machine lacks for volumes with a size. It
-// does not ask the code that is tested.
+// lacksForSizes returns an error that names the part of this machine that volumes with a size lack.
+// It does not use the tested code.
 func lacksForSizes() error {
 	if os.Geteuid() != 0 {
 		return errors.New("this user is not root")
@@ -59,7 +59,7 @@ func lacksForSizes() error {
 	return errors.Join(errors.New("there is no mkfs."+imageType), control.Close())
 }
 
-// zeros returns a reader of n bytes.
+// zeros returns a reader of n zero bytes.
 func zeros(n int64) io.Reader { return io.LimitReader(zero{}, n) }
 
 type zero struct{}
@@ -78,7 +78,7 @@ func put(t *testing.T, r *Registry, id, name string, n int64) error {
 	return err
 }
 
-// A volume cannot exceed its size, and works again when space is free.
+// TestSize checks that a volume cannot exceed its size, and works again when space is free.
 func TestSize(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -101,8 +101,8 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// Volumes with and without a size are in one store, and keep their sizes regardless of
-// the next process's options.
+// TestSizeStays checks that one store can contain volumes with and without a size, and that volumes
+// keep their sizes whatever the options of the next process.
 func TestSizeStays(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -143,7 +143,8 @@ func TestSizeStays(t *testing.T) {
 	}
 }
 
-// No mount of a volume is visible outside, and nothing is left of a deleted one.
+// TestSizeLeavesNothing checks that no mount of a volume is visible outside, and that nothing of a
+// deleted volume is left.
 func TestSizeLeavesNothing(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -171,8 +172,9 @@ func TestSizeLeavesNothing(t *testing.T) {
 	}
 }
 
-// A mounted volume keeps only the root of its file system open, and an unmounted one nothing; no
-// attempt to take a loop device leaves one open, also if several are made at once.
+// TestSizeKeepsNothingOpen checks that only the root of the file system is open for a mounted
+// volume, and nothing for an unmounted one. No attempt to take a loop device leaves it open, even
+// if several attempts are made at once.
 func TestSizeKeepsNothingOpen(t *testing.T) { //nolint:paralleltest // it counts the open files of this process
 	dir := t.TempDir()
 	r := sized(t, openStore(t, dir), MinSize)
@@ -216,7 +218,8 @@ func TestSizeKeepsNothingOpen(t *testing.T) { //nolint:paralleltest // it counts
 	wantNoDevice(t, dir)
 }
 
-// When the end of mounts returns, their thread has ended, and with it all mounts.
+// TestMountsEnd checks that the thread for mounts has ended when end returns, and all mounts with
+// it.
 func TestMountsEnd(t *testing.T) {
 	t.Parallel()
 	for range 5 {
@@ -236,7 +239,8 @@ func TestMountsEnd(t *testing.T) {
 	}
 }
 
-// A file system that cannot be used is unmounted, and used once it has been mended.
+// TestUnusableFileSystem checks that a file system that cannot be used is unmounted, and is used
+// again once it is repaired.
 func TestUnusableFileSystem(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -262,8 +266,8 @@ func TestUnusableFileSystem(t *testing.T) {
 	wantFile(t, r, "1", "file", "text")
 }
 
-// TestSweepOfSized checks that leftovers of an earlier process in a volume with a size are deleted
-// when the volume is used next.
+// TestSweepOfSized checks that files that an earlier process left in a volume with a size are
+// deleted when the volume is next used.
 func TestSweepOfSized(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, t.TempDir())
@@ -283,8 +287,8 @@ func TestSweepOfSized(t *testing.T) {
 	}
 }
 
-// wantNoDevice waits until no file in a directory is a loop device any longer: the last
-// use of a file system ends a moment after it was unmounted.
+// wantNoDevice waits until no file in a directory belongs to a loop device: a file system is in use
+// for a moment after it was unmounted.
 func wantNoDevice(t *testing.T, dir string) {
 	t.Helper()
 	var left []string
@@ -325,8 +329,8 @@ func TestSizeRefused(t *testing.T) {
 	}
 }
 
-// TestStartOfSized checks that a start looks for leftovers only in volumes without a size: others
-// are swept when they are mounted.
+// TestStartOfSized checks that a start deletes leftover files only in volumes without a size. In
+// other volumes they are deleted when the volume is mounted.
 func TestStartOfSized(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, t.TempDir())

@@ -74,7 +74,7 @@ type volume struct {
 	holders int
 
 	mounting sync.Mutex
-	root     *os.File // root of its own file system; nil: not mounted
+	root     *os.File // root of the volume's own file system; nil: not mounted
 }
 
 // Options configure a [Registry].

@@ -44,7 +44,7 @@ func wantClosed(t *testing.T, dir string) {
 	}
 }
 
-// open returns a registry of the volumes of a store. As in a cloud of this user, sandboxes have a
+// open returns a registry of the volumes in a store. As in a cloud of this user, sandboxes have a
 // single id unless the user is root.
 func open(s *store.Store) *Registry { return New(Options{Store: s, OneID: os.Geteuid() != 0}) }
 

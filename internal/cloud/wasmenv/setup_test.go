@@ -13,8 +13,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestSetupRefuses checks that only files of lock.json are accepted, that the error on a machine
-// without npm names the remedy, and that a failed setup leaves nothing.
+// TestSetupRefuses checks that only the files in lock.json are accepted, that the error on a
+// machine without npm names the remedy, and that a failed setup leaves nothing behind.
 func TestSetupRefuses(t *testing.T) {
 	all, err := packages(system())
 	if err != nil {
@@ -45,7 +45,7 @@ func TestSetupRefuses(t *testing.T) {
 	}
 }
 
-// TestCheck checks that Check names the file that was removed or changed.
+// TestCheck checks that the error of Check names the file that was removed or changed.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -15,8 +15,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestWritesNothing checks that Deno, which keeps compiled code wherever it may, leaves
-// nothing behind: not even as root, and not in the places that it would choose by itself.
+// TestWritesNothing checks that Deno, which caches compiled code wherever it can, leaves no files
+// behind: not even as root, and not in its default places.
 func TestWritesNothing(t *testing.T) {
 	t.Parallel()
 	env := wasmtest.Need(t)
@@ -43,8 +43,8 @@ func TestWritesNothing(t *testing.T) {
 	t.Error("no DENO_DIR: Deno would choose one by itself")
 }
 
-// TestStartsUnderLimit checks that Python starts where the memory of a sandbox is limited by a limit
-// on data, which counts mapped memory.
+// TestStartsUnderLimit checks that Python starts if a limit on data bounds the memory of a sandbox.
+// Such a limit counts mapped memory.
 func TestStartsUnderLimit(t *testing.T) {
 	t.Parallel()
 	env := wasmtest.Need(t)
@@ -57,7 +57,7 @@ func TestStartsUnderLimit(t *testing.T) {
 	start(t, cmd)
 }
 
-// start runs the command of a kernel until its Python is ready.
+// start runs the command of a kernel until Python in it is ready.
 func start(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	cmd.Stderr = t.Output()

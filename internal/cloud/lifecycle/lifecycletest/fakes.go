@@ -1,5 +1,5 @@
-// Package lifecycletest provides fake sandboxes without processes. Tests of the registry, and
-// of packages that use it, need no real sandboxes with them.
+// Package lifecycletest provides fake sandboxes without processes. With them, tests of the
+// registry, and of packages that use the registry, need no real sandboxes.
 package lifecycletest
 
 import (
@@ -23,7 +23,7 @@ type Fakes struct {
 	Before func(ctx context.Context)
 	// Lacks maps features that the engine of the fakes does not promise to the reasons.
 	Lacks map[engine.Feature]string
-	// SavesMemory makes the engine of the fakes also promise [engine.SavedMemory].
+	// SavesMemory makes the engine of the fakes promise [engine.SavedMemory], too.
 	SavesMemory bool
 	// Hook is called at the beginning of each operation of a fake. If it returns an error, the
 	// operation fails.
@@ -139,7 +139,8 @@ func (f *Fakes) IDs() []string {
 	return ids
 }
 
-// Check returns an error as [Fakes].Lacks and [Fakes].SavesMemory require.
+// Check returns an error if [Fakes].Lacks has the feature. It also returns an error for
+// [engine.SavedMemory], unless [Fakes].SavesMemory is set.
 func (f *Fake) Check(feature engine.Feature) error {
 	if feature == engine.SavedMemory && !f.hooks.SavesMemory {
 		return &lifecycle.RefusedError{Reason: "not supported by the fake engine: the memory of snapshots"}
