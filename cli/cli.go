@@ -27,14 +27,13 @@ const cleanupGrace = 5 * time.Second
 const hurriedGrace = 2 * time.Second
 
 // Main runs e2bctl with the arguments, streams and signals of this process and
-// returns the status to exit with.
+// returns the status to exit with. It is called once in a process.
 func Main() int {
 	if status, is := firstProcess(); is {
 		return status
 	}
 	ios := cmdutil.SystemStreams()
-	ctx, stop, told := notifyContext(context.Background())
-	defer stop()
+	ctx, told := notifyContext(context.Background())
 
 	done := make(chan int, 1)
 	go func() { done <- run(ctx, ios, os.Args[1:]) }()

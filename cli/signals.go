@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"os/signal"
-	"sync"
 	"syscall"
 )
 
@@ -20,12 +19,13 @@ type interrupts struct {
 
 // notifyContext returns a context that the first INT, TERM or HUP cancels, with a
 // *signalError as its cause. told reports the first two signals. A third one has
-// its default effect and ends the process at once.
+// its default effect and ends the process at once. The signals stay caught until then, so that one
+// which arrives while the process exits does not change its status.
 //
 // SIGPIPE is caught, so that the write of `e2bctl run … | head` fails with EPIPE
 // and e2bctl can still kill its sandbox. It is not ignored, because children
 // inherit ignored signals, and the processes of a local sandbox are our children.
-func notifyContext(parent context.Context) (ctx context.Context, stop func(), told interrupts) {
+func notifyContext(parent context.Context) (ctx context.Context, told interrupts) {
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 2)
 	caught := []os.Signal{os.Interrupt, syscall.SIGTERM}
@@ -33,32 +33,17 @@ func notifyContext(parent context.Context) (ctx context.Context, stop func(), to
 		caught = append(caught, syscall.SIGHUP)
 	}
 	signal.Notify(signals, caught...)
-	pipes := make(chan os.Signal, 1)
-	signal.Notify(pipes, syscall.SIGPIPE)
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 
-	first, second, stopped := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	var watcher sync.WaitGroup
-	watcher.Go(func() {
-		select {
-		case s := <-signals:
-			number, _ := s.(syscall.Signal)
-			cancel(&signalError{signal: number})
-			close(first)
-		case <-stopped:
-			return
-		}
-		select {
-		case <-signals:
-			signal.Stop(signals)
-			close(second)
-		case <-stopped:
-		}
-	})
-	return ctx, func() {
+	first, second := make(chan struct{}), make(chan struct{})
+	go func() {
+		s := <-signals
+		number, _ := s.(syscall.Signal)
+		cancel(&signalError{signal: number})
+		close(first)
+		<-signals
 		signal.Stop(signals)
-		signal.Stop(pipes)
-		cancel(nil)
-		close(stopped)
-		watcher.Wait()
-	}, interrupts{first, second}
+		close(second)
+	}()
+	return ctx, interrupts{first, second}
 }
