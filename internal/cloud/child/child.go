@@ -170,7 +170,8 @@ func ignoringEINTR(call func() error) error {
 	}
 }
 
-// reserve is how far a child's limit of processes and threads is below the limit of its user.
+// reserve is the difference between the limits of processes and threads of a user and of a child.
+// The child's limit is the lower one.
 const reserve = 32
 
 // leaveRoom lowers a child's limit of processes and threads. It ignores errors: processes of
