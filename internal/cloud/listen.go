@@ -77,7 +77,7 @@ func listenTCP(ctx context.Context, address string) (*net.TCPListener, error) {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return nil, fmt.Errorf("%w: %s listens there", err, cmp.Or(listenerOn(address), "another program"))
 	case errors.Is(err, syscall.EACCES):
-		return nil, fmt.Errorf("%w: so low a port takes root", err)
+		return nil, fmt.Errorf("%w: a port this low needs root", err)
 	}
 	return nil, err
 }
