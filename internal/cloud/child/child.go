@@ -170,8 +170,7 @@ func ignoringEINTR(call func() error) error {
 	}
 }
 
-// reserve is the difference between the limits of processes and threads of a user and of a child.
-// The child's limit is the lower one.
+// reserve is subtracted from a user's limit of processes and threads to get the limit of a child.
 const reserve = 32
 
 // leaveRoom lowers a child's limit of processes and threads. It ignores errors: processes of
