@@ -45,7 +45,7 @@ func flagError(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w: %s", unknown, instead)
 	}
 	if strings.Contains(cmd.Use, "<argument>") {
-		return fmt.Errorf("%w; what begins with a dash and is for the code comes after --", unknown)
+		return fmt.Errorf("%w; arguments of the code that begin with a dash come after --", unknown)
 	}
 	return err
 }

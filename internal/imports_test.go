@@ -49,7 +49,7 @@ var imports = map[string]string{
 	"cli/internal/cmd/code":     "cli/internal/cmdutil cli/internal/transfer sandbox internal/privatedir internal/shell",
 	"cli/internal/cmd/doctor":   "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/cloud/hostprogram internal/cloud/volumes",
 	"cli/internal/cmd/files":    "cli/internal/cmdutil sandbox",
-	"cli/internal/cmd/local":    "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/cloud/hostprogram internal/cloud/tlsdoor internal/shell",
+	"cli/internal/cmd/local":    "api cli/internal/cmdutil cli/internal/localcloud sandbox sandbox/local internal/cloud/hostprogram internal/cloud/localtls internal/shell",
 	"cli/internal/cmd/mcp":      "api cli/internal/cmd/version cli/internal/cmdutil cli/internal/mcpserver cli/internal/transfer sandbox internal/cloud/connlimit internal/cloud/hostprogram internal/privatedir",
 	"cli/internal/cmd/network":  "cli/internal/cmdutil sandbox",
 	"cli/internal/cmd/proc":     "cli/internal/cmdutil sandbox internal/shell",
@@ -134,7 +134,7 @@ var imports = map[string]string{
 	"internal/cloud": "internal/cloud/builds internal/cloud/connlimit internal/cloud/control internal/cloud/edge internal/cloud/engine" +
 		" internal/cloud/engine/docker internal/cloud/engine/guest internal/cloud/engine/room internal/cloud/engine/room/cgroup internal/cloud/engine/wasm internal/cloud/envdclient internal/cloud/headers internal/cloud/image internal/cloud/layers internal/cloud/lifecycle internal/cloud/mounts internal/cloud/network" +
 		" internal/cloud/pyenv internal/cloud/reexec internal/cloud/requestlog internal/cloud/secrets internal/cloud/store internal/cloud/telemetry internal/cloud/templates" +
-		" internal/cloud/engine/gvisor internal/cloud/gvisorenv internal/cloud/tlsdoor internal/cloud/volumes internal/cloud/wasmenv internal/privatedir" +
+		" internal/cloud/engine/gvisor internal/cloud/gvisorenv internal/cloud/localtls internal/cloud/volumes internal/cloud/wasmenv internal/privatedir" +
 		" internal/protocol",
 	"internal/cloud/builds": "internal/clip internal/cloud/engine internal/cloud/engine/guest internal/cloud/envdclient internal/cloud/image internal/cloud/layers internal/cloud/lifecycle internal/cloud/network" +
 		" internal/cloud/store internal/cloud/templates internal/lazyregexp internal/protocol",
@@ -207,6 +207,7 @@ var imports = map[string]string{
 	"internal/cloud/lifecycle/lifecycletest": "internal/cloud/engine internal/cloud/layers internal/cloud/lifecycle internal/cloud/network",
 	"internal/cloud/linuxprogram":            "internal/clip internal/cloud/hostprogram internal/cloud/setupdir internal/privatedir",
 	"internal/cloud/linuxprogram/contained":  "internal/cloud/reexec",
+	"internal/cloud/localtls":                "internal/cloud/connlimit",
 	"internal/cloud/mounts":                  "internal/clip internal/cloud/engine internal/cloud/engine/room/spawn",
 	"internal/cloud/network":                 "",
 	"internal/cloud/ordered":                 "",
@@ -224,7 +225,6 @@ var imports = map[string]string{
 	"internal/cloud/survey":           "",
 	"internal/cloud/treecopy":         "",
 	"internal/cloud/telemetry":        "internal/clip internal/cloud/engine",
-	"internal/cloud/tlsdoor":          "internal/cloud/connlimit",
 	"internal/cloud/volumes":          "internal/cloud/hostprogram internal/cloud/store internal/protocol",
 	"internal/cloud/wasmenv/wasmtest": "internal/cloud/engine/enginetest internal/cloud/wasmenv internal/pinned",
 	"internal/cloud/wasmenv":          "internal/clip internal/cloud/hostprogram internal/cloud/kernel/python internal/cloud/setupdir internal/privatedir internal/protocol",

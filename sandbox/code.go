@@ -59,7 +59,7 @@ func (p *RunCodeParams) check() error {
 	}
 	for name, value := range p.Envs {
 		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(value, "\x00") || !utf8.ValidString(name+value) {
-			return fmt.Errorf("RunCodeParams.Envs: %.64q is no environment variable", name)
+			return fmt.Errorf("RunCodeParams.Envs: %.64q is not the name of an environment variable", name)
 		}
 	}
 	return nil

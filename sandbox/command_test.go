@@ -442,8 +442,8 @@ func TestStreamsThatBreakTheRules(t *testing.T) {
 		want  string // in the error; empty: a result
 	}{
 		"nothing":        {func(context.Context, *startStream) error { return nil }, "connection to the command lost"},
-		"no start event": {func(_ context.Context, s *startStream) error { _ = stdout(s, []byte("x")); return ended(s, 0, "") }, "first word"},
-		"pid 0":          {func(_ context.Context, s *startStream) error { _ = started(s, 0); return ended(s, 0, "") }, "first word"},
+		"no start event": {func(_ context.Context, s *startStream) error { _ = stdout(s, []byte("x")); return ended(s, 0, "") }, "first message"},
+		"pid 0":          {func(_ context.Context, s *startStream) error { _ = started(s, 0); return ended(s, 0, "") }, "first message"},
 		"empty event": {func(_ context.Context, s *startStream) error {
 			_ = started(s, 1)
 			_ = s.Send(&process.StartResponse{})

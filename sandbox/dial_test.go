@@ -43,8 +43,8 @@ func TestDialRefused(t *testing.T) {
 		"no bash": {func(_ context.Context, s *stream) error {
 			return errors.Join(started(s, 7), stderr(s, []byte("no such file\n")), ended(s, 127, "exit status 127"))
 		}, "the relay in the sandbox failed: exit status 127: no such file", nil},
-		"another first word": {func(_ context.Context, s *stream) error { return stdout(s, []byte("+")) }, "first word", nil},
-		"process 0":          {func(_ context.Context, s *stream) error { return started(s, 0) }, "first word", nil},
+		"another first word": {func(_ context.Context, s *stream) error { return stdout(s, []byte("+")) }, "first message", nil},
+		"process 0":          {func(_ context.Context, s *stream) error { return started(s, 0) }, "first message", nil},
 		"no word":            {func(context.Context, *stream) error { return nil }, "its stream broke", ErrCommandLost},
 		"cut":                {func(_ context.Context, s *stream) error { return started(s, 7) }, "its stream broke", ErrCommandLost},
 		"refused": {func(context.Context, *stream) error {

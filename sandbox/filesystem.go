@@ -114,7 +114,7 @@ func (f *Files) List(ctx context.Context, path string, p *ListFilesParams) ([]Fi
 	for i, entry := range response.GetEntries() {
 		// Callers join these names to paths on their own machine.
 		if name := entry.GetName(); name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
-			return nil, f.pathError("list", path, fmt.Errorf("the daemon tells of a file named %q, which is no name", clip.Text(name, 256)))
+			return nil, f.pathError("list", path, fmt.Errorf("the daemon reports a file named %q, which is not a valid name", clip.Text(name, 256)))
 		}
 		infos[i] = *newFileInfo(entry)
 	}

@@ -219,7 +219,7 @@ func (p *Pool) shut() error {
 	}
 	var late error
 	if !waitFor(&p.work, closeTimeout) {
-		late = fmt.Errorf("sandbox: close the pool: what it had begun did not end in %v", closeTimeout)
+		late = fmt.Errorf("sandbox: close the pool: sandboxes that were being prepared did not end within %v", closeTimeout)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -183,7 +183,7 @@ func (a *attachment) open(ctx context.Context, open func(context.Context) (event
 	start := events.event().GetStart()
 	if start.GetPid() == 0 {
 		a.release()
-		return errors.New("the daemon's first word is not that the process runs")
+		return errors.New("the daemon's first message does not report that the process runs")
 	}
 	a.pid = start.GetPid()
 	return nil

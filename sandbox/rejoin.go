@@ -30,7 +30,7 @@ func (a *attachment) followOn(life context.Context, waiting *audience, output fu
 			return end, err
 		}
 		if broken := a.inputFailed(); broken != nil {
-			return nil, fmt.Errorf("%w: what was sent to its input may be missing: %w", ErrCommandLost, broken)
+			return nil, fmt.Errorf("%w: input that was sent to it may be missing: %w", ErrCommandLost, broken)
 		}
 		a.setAway(true, false)      // first, so that nothing is sent to the process during the question
 		runs := a.sb.asleep.awake() // first, because the sandbox may be resumed right after the question

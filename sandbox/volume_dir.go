@@ -214,7 +214,7 @@ func (d *volumeDownload) add(ctx context.Context, dir, within string) error {
 	}
 	for _, e := range entries {
 		if e.Name == "" || e.Name == "." || e.Name == ".." || strings.ContainsRune(e.Name, '/') {
-			return fmt.Errorf("sandbox: the service says that %s has %q, which is no name of an entry", clip.Line(dir, maxVolumePath), clip.Line(e.Name, maxVolumePath))
+			return fmt.Errorf("sandbox: the service says that %s has %q, which is not the name of an entry", clip.Line(dir, maxVolumePath), clip.Line(e.Name, maxVolumePath))
 		}
 		at, name := path.Join("/", dir, e.Name), path.Join(within, e.Name)
 		if err := d.addEntry(ctx, e, at, name); err != nil && !errors.Is(err, fs.ErrNotExist) {

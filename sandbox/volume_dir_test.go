@@ -70,9 +70,9 @@ func TestVolumeDownloadDirHostile(t *testing.T) {
 		params  VolumeDownloadDirParams
 		want    string // in the error
 	}{
-		"upwards":         {entries: []*VolumeEntry{file("..", 4)}, want: "no name of an entry"},
-		"a path":          {entries: []*VolumeEntry{file("../x", 4)}, want: "no name of an entry"},
-		"no name":         {entries: []*VolumeEntry{file("", 4)}, want: "no name of an entry"},
+		"upwards":         {entries: []*VolumeEntry{file("..", 4)}, want: "not the name of an entry"},
+		"a path":          {entries: []*VolumeEntry{file("../x", 4)}, want: "not the name of an entry"},
+		"no name":         {entries: []*VolumeEntry{file("", 4)}, want: "not the name of an entry"},
 		"too many":        {entries: []*VolumeEntry{file("a", 4), file("b", 4)}, params: VolumeDownloadDirParams{MaxFiles: 1}, want: "MaxFiles"},
 		"too large":       {entries: []*VolumeEntry{file("a", 1<<40)}, want: "MaxBytes"},
 		"shorter":         {entries: []*VolumeEntry{file("a", 5)}, want: "shorter"},

@@ -160,7 +160,7 @@ func (w *Watcher) open(ctx context.Context, f *Files, request *connect.Request[f
 		return errors.Join(cmp.Or(stream.Err(), errWatchCut), stream.Close())
 	}
 	if stream.Msg().GetStart() == nil {
-		return errors.Join(errors.New("the daemon's first word is not that the watch started"), stream.Close())
+		return errors.Join(errors.New("the daemon's first message does not report that the watch started"), stream.Close())
 	}
 	w.stream = stream
 	return nil

@@ -121,7 +121,7 @@ func (b *bench) idle(ctx context.Context, _ int) (result, error) {
 		return result{}, err
 	}
 	n := int64(len(daemons))
-	return result{size: owns / n, notes: []string{fmt.Sprintf("%.1f MB with its share of what all use", float64(shares/n)/1e6)}}, nil
+	return result{size: owns / n, notes: []string{fmt.Sprintf("%.1f MB with its share of the common memory", float64(shares/n)/1e6)}}, nil
 }
 
 func closeAll(sandboxes []*sandbox.Sandbox) error {

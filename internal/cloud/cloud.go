@@ -22,6 +22,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/image"
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/cloud/localtls"
 	"github.com/e2bctl/e2bctl/internal/cloud/mounts"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
@@ -30,7 +31,6 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 	"github.com/e2bctl/e2bctl/internal/cloud/telemetry"
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
-	"github.com/e2bctl/e2bctl/internal/cloud/tlsdoor"
 	"github.com/e2bctl/e2bctl/internal/cloud/volumes"
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
@@ -100,7 +100,7 @@ type Cloud struct {
 	peers     *peers
 	server    *http.Server
 	address   net.Addr
-	trust     tlsdoor.Trust
+	trust     localtls.Trust
 	log       requestlog.Log
 	faults    faults
 	handlers  handlers
@@ -121,7 +121,7 @@ func Start(ctx context.Context, o Options) (*Cloud, error) {
 }
 
 // assemble creates the parts of the cloud that answer requests. It cannot fail.
-func (c *Cloud) assemble(authority *tlsdoor.Authority) {
+func (c *Cloud) assemble(authority *localtls.Authority) {
 	o := c.options
 	cache := builds.OpenCache(c.store, c.kept, o.Logger)
 	all := templates.Open(templates.Options{Store: c.store, Layers: c.kept, Logger: o.Logger})
@@ -201,7 +201,7 @@ func (c *Cloud) Domain() string {
 }
 
 // Trust returns the files that make clients trust the certificates of Domain.
-func (c *Cloud) Trust() tlsdoor.Trust { return c.trust }
+func (c *Cloud) Trust() localtls.Trust { return c.trust }
 
 // Key returns the API key, which is a secret.
 func (c *Cloud) Key() string { return c.options.Key }

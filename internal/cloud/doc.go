@@ -1,7 +1,7 @@
 // Package cloud is the local cloud: an E2B-compatible service inside one process. It connects
 // the parts of the local cloud, which have packages of their own. Clients reach these parts:
 //
-//   - tlsdoor serves http and https on one port, and connlimit bounds the
+//   - localtls serves http and https on one port, and connlimit bounds the
 //     connections of clients;
 //   - edge is the single entry point: it decides whether a request is for the API
 //     or for a port of a sandbox, and forwards it there;

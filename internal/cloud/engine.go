@@ -93,7 +93,7 @@ func (e *engines) open(ctx context.Context, name engine.Name) (engine.Engine, er
 			return l.engine, nil
 		}
 		if died := l.engine.Err(); l.deaths.TooMany(time.Now()) {
-			l.failed = fmt.Errorf("%w; that was the death number %d within %v", died, engine.MaxDeaths, engine.DeathsWithin)
+			l.failed = fmt.Errorf("%w; it has ended %d times within %v", died, engine.MaxDeaths, engine.DeathsWithin)
 		}
 		_ = l.engine.Close() // the engine ended by itself, and its sandboxes ended with it
 		l.engine = nil

@@ -12,7 +12,7 @@ import (
 	"syscall"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/connlimit"
-	"github.com/e2bctl/e2bctl/internal/cloud/tlsdoor"
+	"github.com/e2bctl/e2bctl/internal/cloud/localtls"
 )
 
 // attempts bounds the number of ports to try until one is free on both loopback addresses.
@@ -20,7 +20,7 @@ const attempts = 20
 
 // listen listens on the only port of the cloud, for http and https. It accepts only connections
 // from this machine, because anyone who can connect can run programs here.
-func listen(ctx context.Context, o Options, authority *tlsdoor.Authority) (*tlsdoor.Listener, error) {
+func listen(ctx context.Context, o Options, authority *localtls.Authority) (*localtls.Listener, error) {
 	limit, err := connections()
 	if err != nil {
 		return nil, err
@@ -35,7 +35,7 @@ func listen(ctx context.Context, o Options, authority *tlsdoor.Authority) (*tlsd
 	if second != nil {
 		all = append(all, all[0].Beside(second))
 	}
-	return tlsdoor.Listen(authority.Config(), all...), nil
+	return localtls.Listen(authority.Config(), all...), nil
 }
 
 // loopback listens on address. localhost means both 127.0.0.1 and ::1, so loopback also listens
@@ -77,22 +77,22 @@ func listenTCP(ctx context.Context, address string) (*net.TCPListener, error) {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return nil, fmt.Errorf("%w: %s listens there", err, cmp.Or(listenerOn(address), "another program"))
 	case errors.Is(err, syscall.EACCES):
-		return nil, fmt.Errorf("%w: so low a port takes root", err)
+		return nil, fmt.Errorf("%w: a port this low needs root", err)
 	}
 	return nil, err
 }
 
 // newAuthority returns the certificate authority of a cloud, and the files that make clients
 // trust it. The authority is stored in o.Authority, or else in the directory of the instance.
-func newAuthority(o Options, instance string) (_ *tlsdoor.Authority, trust tlsdoor.Trust, err error) {
+func newAuthority(o Options, instance string) (_ *localtls.Authority, trust localtls.Trust, err error) {
 	dir := instance
-	var authority *tlsdoor.Authority
+	var authority *localtls.Authority
 	if o.Authority == "" {
-		authority, err = tlsdoor.New(o.Domain)
+		authority, err = localtls.New(o.Domain)
 	} else {
 		dir = filepath.Join(o.Authority, o.Domain) // each domain has its own authority, whose certificate names the domain
 		if err = os.MkdirAll(dir, 0o700); err == nil {
-			authority, err = tlsdoor.Open(dir, o.Domain)
+			authority, err = localtls.Open(dir, o.Domain)
 		}
 	}
 	if err == nil {

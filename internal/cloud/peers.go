@@ -12,8 +12,8 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/edge"
 	"github.com/e2bctl/e2bctl/internal/cloud/headers"
+	"github.com/e2bctl/e2bctl/internal/cloud/localtls"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
-	"github.com/e2bctl/e2bctl/internal/cloud/tlsdoor"
 )
 
 // lowestRelayed is the lowest port of a cloud for which sandboxes have a relay. Servers of
@@ -58,7 +58,7 @@ func (c *peerConn) Read(p []byte) (int, error) {
 type peerKey struct{}
 
 // newPeers starts to serve connections. c must already have its router.
-func (c *Cloud) newPeers(authority *tlsdoor.Authority) *peers {
+func (c *Cloud) newPeers(authority *localtls.Authority) *peers {
 	p := &peers{tls: authority.Config(), conns: make(chan net.Conn)}
 	life, end := context.WithCancel(context.Background())
 	p.life = life
@@ -123,7 +123,7 @@ func (p *peers) dispatch(conn *peerConn) {
 	}
 	conn.first = first
 	served := net.Conn(conn)
-	if first[0] == tlsdoor.Handshake {
+	if first[0] == localtls.Handshake {
 		served = tls.Server(conn, p.tls)
 	}
 	select {

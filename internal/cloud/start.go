@@ -13,11 +13,11 @@ import (
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/layers"
+	"github.com/e2bctl/e2bctl/internal/cloud/localtls"
 	"github.com/e2bctl/e2bctl/internal/cloud/mounts"
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
 	"github.com/e2bctl/e2bctl/internal/cloud/telemetry"
-	"github.com/e2bctl/e2bctl/internal/cloud/tlsdoor"
 	"github.com/e2bctl/e2bctl/internal/cloud/volumes"
 )
 
@@ -49,7 +49,7 @@ type starting struct {
 
 	openers   map[engine.Name]opener
 	dir       string // directory of the instance
-	authority *tlsdoor.Authority
+	authority *localtls.Authority
 	listener  net.Listener
 	undo      []func() error // undoes the completed steps, from the last to the first
 }
@@ -156,8 +156,8 @@ func (o *Options) complete(ctx context.Context) (err error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	o.Domain = cmp.Or(o.Domain, tlsdoor.Localhost)
-	if err := tlsdoor.CheckDomain(o.Domain); err != nil {
+	o.Domain = cmp.Or(o.Domain, localtls.Localhost)
+	if err := localtls.CheckDomain(o.Domain); err != nil {
 		return err
 	}
 	o.Engine = cmp.Or(o.Engine, defaultEngine)

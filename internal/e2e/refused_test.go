@@ -146,8 +146,8 @@ func TestCodeThatCannotRun(t *testing.T) {
 			"context":             {sandbox.RunCodeParams{Context: "no-such-context"}, api.ErrNotFound, "no-such-context"},
 			"a path":              {sandbox.RunCodeParams{Context: "../health"}, api.ErrNotFound, "../health"},
 			"both":                {sandbox.RunCodeParams{Context: "default", Language: "python"}, api.ErrInvalidArgument, "Context and Language"},
-			"a nameless variable": {sandbox.RunCodeParams{Envs: map[string]string{"": "x"}}, api.ErrInvalidArgument, "no environment variable"},
-			"NUL in a variable":   {sandbox.RunCodeParams{Envs: map[string]string{"A": "\x00"}}, api.ErrInvalidArgument, "no environment variable"},
+			"a nameless variable": {sandbox.RunCodeParams{Envs: map[string]string{"": "x"}}, api.ErrInvalidArgument, "not the name of an environment variable"},
+			"NUL in a variable":   {sandbox.RunCodeParams{Envs: map[string]string{"A": "\x00"}}, api.ErrInvalidArgument, "not the name of an environment variable"},
 		} {
 			execution, err := sb.RunCode(t.Context(), "1", &test.params)
 			if err == nil || !strings.Contains(err.Error(), test.says) {

@@ -92,7 +92,7 @@ var module = plan{
 	once: []string{
 		"examples/internal/leak", "internal/cloud/connlimit", "internal/cloud/engine/room/cgroup",
 		"internal/cloud/engine/room/layer", "internal/cloud/engine/room/seccomp", "internal/cloud/headers",
-		"internal/cloud/network", "internal/cloud/secrets", "internal/cloud/tlsdoor", "internal/privatedir",
+		"internal/cloud/localtls", "internal/cloud/network", "internal/cloud/secrets", "internal/privatedir",
 	},
 	onceWords: []string{
 		"Apart", "Ask", "Attack", "Auth", "Bomb", "Capability", "ClosedTree", "Credential", "CrossOrigin", "Denial",
@@ -106,8 +106,8 @@ var module = plan{
 		"api", "cli/...", "examples/...", "internal/bench", "internal/cloud", "internal/cloud/builds", "internal/cloud/child",
 		"internal/cloud/connlimit", "internal/cloud/control", "internal/cloud/edge", "internal/cloud/engine/...",
 		"internal/cloud/envd", "internal/cloud/envdclient", "internal/cloud/headers", "internal/cloud/image",
-		"internal/cloud/interpreter", "internal/cloud/kernel/...", "internal/cloud/lifecycle", "internal/cloud/network",
-		"internal/cloud/pyenv", "internal/cloud/store", "internal/cloud/telemetry", "internal/cloud/tlsdoor",
+		"internal/cloud/interpreter", "internal/cloud/kernel/...", "internal/cloud/lifecycle", "internal/cloud/localtls",
+		"internal/cloud/network", "internal/cloud/pyenv", "internal/cloud/store", "internal/cloud/telemetry",
 		"internal/cloud/volumes", "internal/e2e", "internal/httpwait", "internal/interop", "internal/jupyter",
 		"internal/kernelconn", "internal/realservice", "sandbox/...",
 	},

@@ -79,7 +79,7 @@ func frameOf(entries []state.Entry, held map[state.Hash]string) (io.Reader, erro
 	return io.MultiReader(parts...), nil
 }
 
-var errFrame = errors.New("what the kernel sent is malformed")
+var errFrame = errors.New("the kernel's message is malformed")
 
 // maxFrameHead limits the bytes of a head, and maxFrameValues its JSON values. They suffice for
 // more than a hundred thousand variables, which have three values each.
@@ -102,7 +102,7 @@ func readFrame(r io.Reader, head, size int, each func(name string, v state.Value
 		size -= n
 		data := make([]byte, n)
 		if _, err := io.ReadFull(r, data); err != nil {
-			return nil, fmt.Errorf("read what the kernel wrote: %w", err)
+			return nil, fmt.Errorf("read the kernel's output: %w", err)
 		}
 		return data, nil
 	}

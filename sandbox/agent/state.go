@@ -66,7 +66,7 @@ func (r *Run) Changed(ctx context.Context) ([]Change, error) {
 	defer r.context.mu.Unlock()
 	reply, err := r.context.ask(ctx, r.host, pyshim.Call("changed", state.DefaultMaxBytes))
 	if err != nil {
-		return nil, r.redact.err(r.failed(ctx, fmt.Errorf("agent: what changed: %w", err)))
+		return nil, r.redact.err(r.failed(ctx, fmt.Errorf("agent: list the changes of the state: %w", err)))
 	}
 	changes := make([]Change, 0, len(reply.Changed))
 	for _, c := range reply.Changed {

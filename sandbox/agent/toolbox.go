@@ -179,7 +179,7 @@ func durationOf(text string) (time.Duration, error) {
 	units, ok := strings.CutPrefix(text, "PT")
 	d, err := time.ParseDuration(strings.ToLower(units))
 	if !ok || err != nil {
-		return 0, fmt.Errorf(`%.64q is no duration in hours, minutes and seconds, such as "PT1H30M"`, text)
+		return 0, fmt.Errorf(`%.64q is not a duration in hours, minutes and seconds, such as "PT1H30M"`, text)
 	}
 	return d, nil
 }

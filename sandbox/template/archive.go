@@ -74,7 +74,7 @@ func (s *source) resolve(files []file, follow bool) ([]file, error) {
 			case err != nil:
 				return nil, fmt.Errorf("follow the symlink %s: %w", f.name, err)
 			case !info.Mode().IsRegular():
-				return nil, fmt.Errorf("follow the symlink %s: it leads to a directory or something else that is no file; copy that by its own name", f.name)
+				return nil, fmt.Errorf("follow the symlink %s: it leads to a directory or to another file that is not a regular one; copy it by its own name", f.name)
 			}
 			f.info = info
 		}

@@ -191,7 +191,7 @@ func TestBuildRefuses(t *testing.T) {
 		"first":      {FromBase().Apt(nil, nil).Run("", nil), "x", "Apt: no packages"},
 		"absolute":   {FromBase().Copy("/etc", "/x", nil), "x", "absolute path"},
 		"missing":    {FromBase().Copy("missing", "/x", nil), "x", `copy "missing": file does not exist`},
-		"dockerfile": {FromDockerfile(strings.NewReader("RUN x"), nil), "x", "Dockerfile: no FROM"},
+		"dockerfile": {FromDockerfile(strings.NewReader("RUN x"), nil), "x", "Dockerfile: there is no FROM"},
 	} {
 		f := &fake{}
 		built, err := Build(t.Context(), f.templates(t), test.name, test.d, &BuildParams{Dir: dir})

@@ -160,7 +160,7 @@ func (s *source) real(name string) (string, error) {
 		}
 		// The error is not wrapped: the symlink exists, so the error must not match a missing
 		// file.
-		return "", fmt.Errorf("the symlink %s leads nowhere in the directory to copy from (%s); absolute symlinks are not looked up in it: copy what it leads to by its own name", name, err.Error())
+		return "", fmt.Errorf("the symlink %s leads nowhere in the directory to copy from (%s); absolute symlinks are not looked up in it: copy its target by the target's name", name, err.Error())
 	}
 	base, err := filepath.EvalSymlinks(s.root.Name())
 	if err != nil {

@@ -35,7 +35,7 @@ type dockerStage struct {
 func (c *conversion) convert(nodes []*parser.Node, target string) (Definition, error) {
 	first := slices.IndexFunc(nodes, func(n *parser.Node) bool { return name(n) == "FROM" })
 	if first < 0 {
-		return Definition{}, errors.New("no FROM says what to begin with")
+		return Definition{}, errors.New("there is no FROM, so the build has no base")
 	}
 	c.dockerStage = &dockerStage{values: c.global}
 	for _, n := range nodes[:first] {

@@ -70,7 +70,7 @@ func (s *source) readIgnored(path string, patterns []string) (*patternmatcher.Pa
 	}
 	matcher, err := patternmatcher.New(all)
 	if err != nil {
-		return nil, fmt.Errorf("what not to copy, in %s or BuildParams.Ignore: %w", cmp.Or(path, ignoreFile), err)
+		return nil, fmt.Errorf("the patterns of files to leave out, in %s or BuildParams.Ignore: %w", cmp.Or(path, ignoreFile), err)
 	}
 	return matcher, nil
 }

@@ -325,7 +325,7 @@ func TestDockerignore(t *testing.T) {
 	if _, err := openSource(dir, filepath.Join(dir, "none"), nil); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a missing file: got %v, want fs.ErrNotExist", err)
 	}
-	if _, err := openSource(dir, "", []string{"["}); err == nil || !strings.Contains(err.Error(), "what not to copy") {
+	if _, err := openSource(dir, "", []string{"["}); err == nil || !strings.Contains(err.Error(), "the patterns of files to leave out") {
 		t.Errorf("a bad pattern: got %v, want an error", err)
 	}
 }

@@ -73,7 +73,7 @@ func (i *idFlags) open() (_ *idFiles, err error) {
 	there, err := os.Lstat(files.name)
 	switch {
 	case err == nil && !there.Mode().IsRegular():
-		return nil, fmt.Errorf("--name-file %s: this is no regular file", Printable(i.file))
+		return nil, fmt.Errorf("--name-file %s: this is not a regular file", Printable(i.file))
 	case err == nil:
 		err = os.Remove(files.name)
 	case errors.Is(err, fs.ErrNotExist):

@@ -63,7 +63,7 @@ func readFile(ctx context.Context, c *call, in readArguments) error {
 		return nil
 	}
 	if !isText(start) {
-		return fmt.Errorf("%s is no text (it looks like %s): look at it with run_python or bash", plain(in.Path), kind)
+		return fmt.Errorf("%s is not text (it looks like %s): look at it with run_python or bash", plain(in.Path), kind)
 	}
 	return c.readLines(r, in)
 }

@@ -136,7 +136,7 @@ func New(config Config) (*Server, error) {
 
 // ErrNotConfigured means that a tool is to be served, but [Config] lacks the field that the tool
 // needs.
-var ErrNotConfigured = errors.New("it needs Publish, or Proxies")
+var ErrNotConfigured = errors.New("with sandboxes of a service, " + publishName + " needs --publish, and " + searchName + " needs --proxy")
 
 // has reports whether the configuration has the fields that a tool needs.
 func (c *Config) has(tool string) bool {

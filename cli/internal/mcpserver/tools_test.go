@@ -118,7 +118,7 @@ func TestFiles(t *testing.T) {
 	c.fails(t, "read_file", args{"path": "a/b.txt", "offset": 9}, "has 3 lines")
 	c.fails(t, "read_file", args{"path": "missing"}, "does not exist")
 	c.works(t, "bash", args{"command": "head -c 3000 /dev/zero >zeros; head -c 5000 /dev/zero | tr '\\0' x >long; seq 100000 >many; touch empty"})
-	c.fails(t, "read_file", args{"path": "zeros"}, "is no text")
+	c.fails(t, "read_file", args{"path": "zeros"}, "is not text")
 	if a := c.works(t, "read_file", args{"path": "long"}); len(a.text) > maxLine+len("…\n") || !strings.Contains(a.notes, "longer than 2000 bytes") {
 		t.Errorf("got %d bytes with %q, want the beginning of the line", len(a.text), a.notes)
 	}

@@ -45,7 +45,7 @@ func newPlan(from, to tree, remove bool) (*plan, error) {
 		case exists && there.keeps && !e.isDir():
 			return nil, &fs.PathError{Op: "replace", Path: name, Err: fmt.Errorf("%w: something in it is ignored, and stays", syscall.EISDIR)}
 		case exists && there.isDir() && !e.isDir() && !remove:
-			return nil, &fs.PathError{Op: "replace", Path: name, Err: fmt.Errorf("%w: --delete removes it with what is in it", syscall.EISDIR)}
+			return nil, &fs.PathError{Op: "replace", Path: name, Err: fmt.Errorf("%w: --delete removes it with its contents", syscall.EISDIR)}
 		case exists && there.isDir() != e.isDir():
 			p.clear = append(p.clear, name)
 		}

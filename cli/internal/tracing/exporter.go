@@ -35,7 +35,7 @@ type exporter struct {
 func newExporter(address, headers string, logger *slog.Logger) (*exporter, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, errors.New("the collector's address in OTEL_EXPORTER_OTLP_ENDPOINT is not one of HTTP: want one such as http://localhost:4318")
+		return nil, errors.New("the collector's address in OTEL_EXPORTER_OTLP_ENDPOINT is not an HTTP address: want one such as http://localhost:4318")
 	}
 	e := &exporter{url: address, name: u.Redacted(), header: http.Header{"Content-Type": {"application/json"}}, logger: logger}
 	for pair := range strings.SplitSeq(headers, ",") {

@@ -212,7 +212,7 @@ func TestMachineFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
 	s := w.serve(t, t.TempDir())
-	for want, fail := range map[string]*error{"saving what the step wrote: the disk is full": &w.fails.save, "starting a sandbox for the step: the disk is full": &w.fails.launch} {
+	for want, fail := range map[string]*error{"saving the files of the step: the disk is full": &w.fails.save, "starting a sandbox for the step: the disk is full": &w.fails.launch} {
 		*fail = errors.New("the disk is full")
 		id := s.request(t, "job")
 		s.begin(t, id, "print")

@@ -199,11 +199,11 @@ func (r *run) checkpoint(ctx context.Context) error {
 		return r.inside.Checkpoint(ctx, dir, "", share)
 	})
 	if err != nil {
-		return fmt.Errorf("saving what the step wrote: %w", err)
+		return fmt.Errorf("saving the files of the step: %w", err)
 	}
 	chain, err := r.options.Layers.Chain(ctx, r.inside.base.IDs, top)
 	if err != nil {
-		return fmt.Errorf("saving what the step wrote: %w", err)
+		return fmt.Errorf("saving the files of the step: %w", err)
 	}
 	r.closeSandbox()
 	if err := r.MakeRoom(ctx, 0); err != nil {

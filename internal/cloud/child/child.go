@@ -170,7 +170,7 @@ func ignoringEINTR(call func() error) error {
 	}
 }
 
-// reserve is how far a child's limit of processes and threads is below the limit of its user.
+// reserve is subtracted from a user's limit of processes and threads to get the limit of a child.
 const reserve = 32
 
 // leaveRoom lowers a child's limit of processes and threads. It ignores errors: processes of

@@ -206,7 +206,7 @@ func TestErrorsOfCreate(t *testing.T) {
 		{"POST", "/v2/sandboxes", `{"templateID":"base","timeout":1.5}`, 400, "validation error: timeout must be a 32-bit integer, not number 1.5"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","timeout":86401}`, 400, "Timeout cannot be greater than 24 hours"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","autoPauseMemory":false}`, 400, "validation error: autoPauseMemory false needs autoPause true"},
-		{"POST", "/v2/sandboxes", `{"templateID":"base","autoPause":true,"autoPauseMemory":false,"autoResume":{"enabled":true}}`, 400, "validation error: autoResume.enabled true needs autoPauseMemory true: requests do not resume what has no memory"},
+		{"POST", "/v2/sandboxes", `{"templateID":"base","autoPause":true,"autoPauseMemory":false,"autoResume":{"enabled":true}}`, 400, "validation error: autoResume.enabled true needs autoPauseMemory true: requests do not resume a sandbox without memory"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","mcp":[]}`, 400, "validation error: mcp must be an object, not array"},
 		{"POST", "/v2/sandboxes", `{"templateID":"mcp-gateway","mcp":{"github":{}}}`, 404, "template 'mcp-gateway' not found: a local cloud brings no program for MCP servers: build a template mcp-gateway with the program mcp-gateway"},
 		{"POST", "/v2/sandboxes", `{"templateID":"base","iam":{"tokens":{"a":{}}}}`, 400, "not supported by this local cloud: the field iam"},

@@ -145,7 +145,7 @@ func (q *createRequest) validate() error {
 	case q.dropsMemory() && !q.AutoPause:
 		return invalid("autoPauseMemory false needs autoPause true")
 	case q.dropsMemory() && q.resumes():
-		return invalid("autoResume.enabled true needs autoPauseMemory true: requests do not resume what has no memory")
+		return invalid("autoResume.enabled true needs autoPauseMemory true: requests do not resume a sandbox without memory")
 	case given(q.IAM):
 		return unsupported("iam")
 	}

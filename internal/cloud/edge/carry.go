@@ -221,7 +221,7 @@ func (w *upgradable) WriteHeader(status int) {
 // the bytes of the client's connection belong to the sandbox. A client that did not ask for an
 // upgrade may skip the 101 like other 1xx answers and continue to use the connection. It would
 // then send its next request, with its key, to the sandbox.
-var errUnasked = errors.New("not an answer to what was asked")
+var errUnasked = errors.New("not an answer to the request")
 
 // switchesHTTP reports whether a request offers to switch to another version of HTTP. A sandbox
 // must not accept this offer: the client would continue to send HTTP requests on the

@@ -67,7 +67,7 @@ func Find(ctx context.Context, path string) (Program, error) {
 	}
 	version, err := versionOf(ctx, path)
 	if err != nil {
-		return Program{}, fmt.Errorf("gvisor: %s is no runsc that runs here: %w", path, err)
+		return Program{}, fmt.Errorf("gvisor: %s is not a runsc that runs here: %w", path, err)
 	}
 	return Program{Path: path, Version: version}, nil
 }
@@ -172,7 +172,7 @@ func Setup(ctx context.Context, progress io.Writer, command string) (Program, er
 	fmt.Fprintf(progress, "building %s, which takes some minutes\n", source)
 	works := func(dir string) error {
 		if _, err := versionOf(ctx, filepath.Join(dir, name)); err != nil {
-			return fmt.Errorf("it is no runsc that runs here: %w", err)
+			return fmt.Errorf("it is not a runsc that runs here: %w", err)
 		}
 		return nil
 	}

@@ -62,7 +62,7 @@ func TestSetup(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "proxy is away") || !strings.Contains(err.Error(), source) {
 		t.Errorf("got %v, want what go said, and of what", err)
 	}
-	if _, err := Setup(t.Context(), nil, program(t, "go", "echo '#!/bin/sh' >$GOBIN/runsc; chmod 755 $GOBIN/runsc")); err == nil || !strings.Contains(err.Error(), "no runsc") {
+	if _, err := Setup(t.Context(), nil, program(t, "go", "echo '#!/bin/sh' >$GOBIN/runsc; chmod 755 $GOBIN/runsc")); err == nil || !strings.Contains(err.Error(), "not a runsc") {
 		t.Errorf("got %v, want that another program was built", err)
 	}
 	if left, err := filepath.Glob(filepath.Join(cache, "e2bctl", "gvisor", "*")); err != nil || len(left) > 0 {

@@ -179,11 +179,11 @@ func (p *Puller) findArchive(on v1.Platform, reference string) (*found, error) {
 
 func (a *archive) find(on v1.Platform, name, tag string) (*found, error) {
 	if err := a.index(); err != nil {
-		return nil, fmt.Errorf("it is no archive of docker save: %w", err)
+		return nil, fmt.Errorf("it is not an archive of docker save: %w", err)
 	}
 	text, err := a.read("manifest.json", maxManifest)
 	if err != nil {
-		return nil, fmt.Errorf("it is no archive of docker save: %w", err)
+		return nil, fmt.Errorf("it is not an archive of docker save: %w", err)
 	}
 	var all []saved
 	if err := boundjson.Unmarshal(text, &all, maxValues, 3); err != nil {

@@ -103,7 +103,7 @@ func TestFiles(t *testing.T) {
 		"docker-archive:" + at("up.tar"):                                "escapes from parent",
 		"docker-archive:" + at("fifo"):                                  "not a regular file",
 		"docker-archive:" + at("nothing.tar"):                           "no such file",
-		"docker-archive:" + at("text"):                                  "no archive of docker save",
+		"docker-archive:" + at("text"):                                  "not an archive of docker save",
 		"docker-archive:" + at("both.tar"):                              "it has 2 images",
 		"docker-archive:" + at("one.tar:three"):                         `it has no image "three"`,
 		"oci:/etc":                                                      "may not be read from /",

@@ -117,7 +117,7 @@ func kindOf(d v1.Descriptor, text []byte) (types.MediaType, error) {
 	if kind.IsIndex() || kind.IsImage() {
 		return kind, nil
 	}
-	return "", fmt.Errorf("it is no container image of a known format, but %q", kind)
+	return "", fmt.Errorf("it is not a container image of a known format, but %q", kind)
 }
 
 // choose returns the descriptor of the image for a platform in an index.

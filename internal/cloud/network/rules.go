@@ -207,7 +207,7 @@ func (r *Rules) closed() bool {
 // about all traffic denies. If there is no such rule, the error is a [*RuleError].
 func (r *Rules) WithAsking() (*Rules, error) {
 	if !r.DenyAll() {
-		return nil, &RuleError{"ask", "true", "it needs denyOut to have " + allTraffic + ": questions are about what nothing else denies"}
+		return nil, &RuleError{"ask", "true", "it needs denyOut to have " + allTraffic + ": questions are only about hosts that nothing else denies"}
 	}
 	with := *r
 	with.asks = true

@@ -76,7 +76,7 @@ func (m Marker) Make(dir string, progress io.Writer, works func(dir string) erro
 		return err
 	}
 	if err := works(made); err != nil {
-		return fmt.Errorf("what was made: %w", err)
+		return fmt.Errorf("the new directory: %w", err)
 	}
 	err = os.Rename(made, dir)
 	if err == nil || works(dir) == nil { // another process was faster

@@ -34,7 +34,7 @@ var (
 	// ErrNotSetUp reports that the machine is not prepared.
 	ErrNotSetUp = errors.New("there are no Deno and Pyodide for sandboxes of WebAssembly: run `e2bctl local setup --engine wasm`")
 	// ErrDamaged reports that files were removed or changed after the machine was prepared.
-	ErrDamaged = errors.New("what sandboxes of WebAssembly run was removed or changed: run `e2bctl local setup --engine wasm`, and start the local cloud again")
+	ErrDamaged = errors.New("the programs that sandboxes of WebAssembly run were removed or changed: run `e2bctl local setup --engine wasm`, and start the local cloud again")
 )
 
 // Env is a prepared directory.

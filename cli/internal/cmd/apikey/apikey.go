@@ -53,7 +53,7 @@ func newCmdList(f *cmdutil.Factory) *cobra.Command {
 		Use:     "ls",
 		Aliases: []string{"list"},
 		Short:   "List API keys",
-		Long:    "List the API keys, with what may be shown of each. -q prints their IDs only.",
+		Long:    "List the API keys, each with its mask: the visible part of the key. -q prints their IDs only.",
 		Example: `  e2bctl api-key ls --local
   e2bctl api-key ls -o json`,
 		Args: cmdutil.NoArguments,

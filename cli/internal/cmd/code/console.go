@@ -53,7 +53,7 @@ type console struct {
 func openConsole(ios *cmdutil.IOStreams, history term.History) (c *console, restore func() error, err error) {
 	file, ok := ios.In.(*os.File)
 	if !ok {
-		return nil, nil, errors.New("standard input is no terminal")
+		return nil, nil, errors.New("standard input is not a terminal")
 	}
 	cooked, err := cmdutil.MakeRaw(file)
 	if err != nil {

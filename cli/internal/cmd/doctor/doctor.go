@@ -31,10 +31,10 @@ func NewCmdDoctor(f *cmdutil.Factory) *cobra.Command {
 	opts := &doctorOptions{Factory: f}
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check the service, the key and what this machine can isolate",
-		Long: `Check the key and its service, and what the local cloud can do on this machine:
-how sandboxes are isolated, which limits are enforced, which engines there are and what
-their sandboxes have, and which Python they run.
+		Short: "Check the service, the key and the isolation on this machine",
+		Long: `Check the key, its service, and the abilities of the local cloud on this machine:
+how sandboxes are isolated, which limits are enforced, which engines there are, which
+features their sandboxes have, and which Python they run.
 The status is 1 if a check failed; a warning is not a failure, nor is an engine that is
 absent from this machine.`,
 		Example: `  e2bctl doctor

@@ -67,7 +67,7 @@ func downRun(ctx context.Context, opts *downOptions) error {
 	if view.Ended && record.State != "" {
 		state, err := localcloud.ReadState(ctx, record.State)
 		if err != nil {
-			return fmt.Errorf("it has ended; what it kept: %w", err)
+			return fmt.Errorf("the local cloud has ended, and its state directory cannot be read: %w", err)
 		}
 		view.Kept = append(view.Kept, state.Kept...)
 		if !opts.JSON && !opts.Quiet {

@@ -39,7 +39,7 @@ e2bctl are removed after 30 days without use, and one that other users can write
 is replaced. Then a local cloud is tried, so that the first sandbox need not wait for
 the search for files of this machine that sandboxes must not see.
 
-With --full it holds what the service's template code-interpreter-v1 does, at its
+With --full it has the packages of the service's template code-interpreter-v1, at its
 versions, and kernels of JavaScript and TypeScript: 450 MB to download. With
 --packages it holds the packages of a requirements file, too, which pip installs as
 you. The choice stays until the next one; --full=false goes back to the short list.
@@ -47,7 +47,7 @@ you. The choice stays until the next one; --full=false goes back to the short li
 Where E2BCTL_PYTHON names a python3, sandboxes run that one as it is.
 
 With --engine wasm it prepares the machine for sandboxes of WebAssembly in its place: npm
-fetches Deno and Pyodide, in fixed versions of which the digests are known. With --from
+fetches Deno and Pyodide, in fixed versions with known digests. With --from
 they are taken from a directory, under the names that npm pack gives them.
 
 With --engine docker, the default on macOS and Windows, it prepares the program that is the

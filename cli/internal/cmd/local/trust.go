@@ -14,7 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 	"github.com/e2bctl/e2bctl/cli/internal/localcloud"
 	"github.com/e2bctl/e2bctl/internal/cloud/hostprogram"
-	"github.com/e2bctl/e2bctl/internal/cloud/tlsdoor"
+	"github.com/e2bctl/e2bctl/internal/cloud/localtls"
 	"github.com/e2bctl/e2bctl/internal/shell"
 )
 
@@ -158,7 +158,7 @@ func (s trustStore) add(dir string) (files []string, err error) {
 		to := s.file(domain)
 		text, failed := os.ReadFile(from)
 		if failed == nil {
-			failed = tlsdoor.CheckAuthority(text, domain)
+			failed = localtls.CheckAuthority(text, domain)
 		}
 		if failed != nil {
 			err = errors.Join(err, fmt.Errorf("trust the certificate authority %s: %w; remove the directory, and e2bctl local up makes another", from, failed))

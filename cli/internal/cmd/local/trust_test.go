@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
-	"github.com/e2bctl/e2bctl/internal/cloud/tlsdoor"
+	"github.com/e2bctl/e2bctl/internal/cloud/localtls"
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
@@ -21,7 +21,7 @@ func authorities(t *testing.T) string {
 	dir := t.TempDir()
 	for _, domain := range []string{"localhost", "cloud.test"} {
 		must.Do(t, os.MkdirAll(filepath.Join(dir, domain), 0o700))
-		authority, err := tlsdoor.New(domain)
+		authority, err := localtls.New(domain)
 		if err == nil {
 			err = os.WriteFile(filepath.Join(dir, domain, "ca.pem"), authority.PEM(), 0o600)
 		}
@@ -103,7 +103,7 @@ func TestTrustOfTooMuch(t *testing.T) {
 	t.Parallel()
 	kept, dir := t.TempDir(), authorities(t)
 	for domain, of := range map[string]string{"other.test": "cloud.test", "co.uk": "localhost", "two.test": "two.test"} {
-		authority, err := tlsdoor.New(of)
+		authority, err := localtls.New(of)
 		text := authority.PEM()
 		if domain == of {
 			text = append(text, text...)

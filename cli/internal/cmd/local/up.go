@@ -67,7 +67,7 @@ its running sandboxes end with it; those that pause when their time is over (aut
 are paused, unless it is killed. e2bctl local prune removes what is kept. With
 --ephemeral nothing outlives it, and its key is a fresh one.
 
---engine says what runs its sandboxes unless their template does: room, the default
+--engine names the engine of sandboxes whose template names none: room, the default
 on Linux, docker, the only one on macOS and Windows, wasm or gvisor. --memory, --cpus, --disk
 and --pids limit each of its sandboxes; e2bctl doctor says whether this machine can
 enforce them. --isolation full starts no cloud where
@@ -83,7 +83,7 @@ needs no change. --image-dir lets them read docker-archive:FILE and oci:DIR ther
 --warm keeps that many sandboxes, each with its Python process, ready for the next
 creates, at most 64. Each takes about 9 MB of memory.
 
-With --background it is left running, and what happens is written to a log file,
+With --background it is left running, and its log is written to a file,
 which is named on stderr; where one runs already, its variables are
 printed, and its --idle stays as it is. With a limit or another flag, that is a conflict.
 

@@ -43,9 +43,9 @@ func readConfig(path string) (configFile, error) {
 	}
 	switch {
 	case !info.Mode().IsRegular():
-		return configFile{}, fmt.Errorf("%s is no file but a %s: move it away", path, kindOf(info))
+		return configFile{}, fmt.Errorf("%s is a %s, not a file: move it away", path, kindOf(info))
 	case info.Mode().Perm()&0o200 == 0:
-		return configFile{}, fmt.Errorf("%s is read-only: make it writable, or add what --print shows in the place that it is made from", path)
+		return configFile{}, fmt.Errorf("%s is read-only: make it writable, or add the output of --print to the file from which it is made", path)
 	}
 	text, err := os.ReadFile(there)
 	return configFile{there, text, info}, err

@@ -118,7 +118,7 @@ func TestFilesThatCannotBeReplaced(t *testing.T) {
 	must.Do(t, os.Symlink(filepath.Join(home, "nowhere"), dangling))
 	for name, want := range map[string]string{
 		dangling: "is a link to " + filepath.Join(home, "nowhere") + ", which does not exist",
-		home:     "is no file but a directory",
+		home:     "is a directory, not a file",
 		written(t, filepath.Join(home, "readonly"), "{}", 0o444): "is read-only",
 		filepath.Join(home, "readonly", "mcp.json"):              "not a directory",
 	} {

@@ -79,13 +79,13 @@ func checked(f format, before, after []byte, name string) (secrets []string, err
 	}
 	made, madeRest, err := f.values(after)
 	if err != nil {
-		return nil, fmt.Errorf("the file with the server in it could not be read: %w; nothing was written, add what --print shows by hand", err)
+		return nil, fmt.Errorf("the file with the server in it could not be read: %w; nothing was written, add the output of --print by hand", err)
 	}
 	secrets = append(secretsIn(old, false), secretsIn(oldRest, false)...)
 	delete(old, name)
 	delete(made, name)
 	if !sameValues(old, made) || !sameValues(oldRest, madeRest) {
-		return nil, errors.New("more than the server would change; nothing was written, add what --print shows by hand")
+		return nil, errors.New("more than the server would change; nothing was written, add the output of --print by hand")
 	}
 	return secrets, nil
 }

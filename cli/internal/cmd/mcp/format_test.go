@@ -131,8 +131,8 @@ func TestRefusedTexts(t *testing.T) {
 		{strict, `{"a"`, "line 1, column 4: unexpected end of JSON input"},
 		{tables, "a = 1\nb = [", "line 2, column 5: array is incomplete"},
 		{tables, "a = 1\na = 2", "line 2, column 1: key a is already defined"},
-		{tables, "\ns = { a = {} }", "line 2, column 1: s is no table but a value or a list"},
-		{tables, "[[s]]\na = 1", "line 1, column 3: s is no table but a value or a list"},
+		{tables, "\ns = { a = {} }", "line 2, column 1: s is a value or a list, not a table"},
+		{tables, "[[s]]\na = 1", "line 1, column 3: s is a value or a list, not a table"},
 	} {
 		made, err := changed(c.format, []byte(c.before), "e", server{Command: "c", Args: []string{}})
 		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "secret") {

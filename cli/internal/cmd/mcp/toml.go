@@ -138,7 +138,7 @@ func (f *tomlFormat) find(text []byte, name string) (parts []tomlPart, err error
 			table, path = key, key
 		}
 		if len(path) == 1 && path[0] == f.servers && expression.Kind != unstable.Table {
-			return nil, fmt.Errorf("%s: %s is no table but a value or a list, which e2bctl does not change: add what --print shows by hand", position(text, start), f.servers)
+			return nil, fmt.Errorf("%s: %s is a value or a list, not a table, and e2bctl does not change it: add the output of --print by hand", position(text, start), f.servers)
 		}
 		isPart := len(path) > 1 && path[0] == f.servers && path[1] == name
 		part := tomlPart{lineStart(text, start), lineEnd(text, end), isTable}

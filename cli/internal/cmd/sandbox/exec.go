@@ -32,8 +32,8 @@ sandbox that is paused is resumed, and it is kept alive while the command runs.
 A single word is a line for the shell; several words reach the command unchanged.
 Flags come before the ID. A sandbox of the local cloud is found without --local.
 Standard input is passed on if it is a pipe or a file; -it is for a session in this
-terminal, and e2bctl connect for a shell that can be left. Redirect the output of what
-the command leaves running: a remote service waits for that output to end. See e2bctl
+terminal, and e2bctl connect for a shell that can be left. Redirect the output of programs
+that the command leaves running: a remote service waits for that output to end. See e2bctl
 help exit-codes.`,
 		Example: `  e2bctl exec "$ID" -- ls -la /srv
   e2bctl exec "$ID" 'echo $HOME | wc -c'

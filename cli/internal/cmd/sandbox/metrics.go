@@ -30,7 +30,7 @@ func NewCmdMetrics(f *cmdutil.Factory) *cobra.Command {
 		Use:     "metrics <id>",
 		Aliases: []string{"stats"},
 		Short:   "Show what a sandbox uses of processors, memory and disk",
-		Long: `Show the latest sample of what a sandbox uses, or with --since all of that time. The
+		Long: `Show the latest sample of a sandbox's resource use, or all samples with --since. The
 local cloud measures every 5 seconds while the sandbox runs, and forgets it with the
 sandbox.`,
 		Example: `  e2bctl metrics "$ID"

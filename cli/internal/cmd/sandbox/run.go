@@ -46,8 +46,8 @@ slash or is a directory. Paths in the sandbox are relative to the user's home. W
 --memory, --cpus, --disk and --pids limit what it may use there; on a service the
 template decides.
 
-Redirect the output of what the command leaves running, as in the last example: a
-remote service waits for that output to end.`,
+Redirect the output of programs that the command leaves running, as in the last example:
+a remote service waits for that output to end.`,
 		Example: `  e2bctl run --local -- python3 -c 'print(6 * 7)'
   e2bctl run --upload .:app -w app --deadline 10m --download app/report.xml:out/ -- make test
   e2bctl run --rm=false --lifetime 1h -m job=42 'nohup python3 -m http.server >server.log 2>&1 &'`,

@@ -45,7 +45,7 @@ var errLeft = errors.New("the terminal was left")
 func (s *terminalSession) run(ctx context.Context) (err error) {
 	keyboard, ok := s.IO.In.(*os.File)
 	if !ok {
-		return errors.New("standard input is no terminal")
+		return errors.New("standard input is not a terminal")
 	}
 	screen := cmdutil.ScreenOf(keyboard)
 	cols, rows, err := term.GetSize(int(screen.Fd()))

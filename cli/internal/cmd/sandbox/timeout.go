@@ -45,7 +45,7 @@ use the sandbox, they renew its lifetime.`,
 			return timeoutRun(cmd.Context(), opts)
 		},
 	}
-	cmd.Flags().BoolVar(&opts.Extend, "extend", false, "add the duration to what is left")
+	cmd.Flags().BoolVar(&opts.Extend, "extend", false, "add the duration to the remaining time")
 	cmdutil.AddLocalFlag(cmd, &isLocal)
 	return cmd
 }

@@ -56,8 +56,8 @@ that is called as it is with .dockerignore behind. Steps that were built before 
 built again, and files that the service has are not sent again.
 
 Of several stages only those are built that the last one, or that of --target, needs.
-COPY --from works on the local cloud only. What a Dockerfile may have that a sandbox
-cannot have is an error that says what to use.
+COPY --from works on the local cloud only. An instruction that a sandbox cannot follow
+is an error that names an alternative.
 
 When a sandbox runs a command, by CMD, ENTRYPOINT or --cmd, the build runs it, too, and
 waits until --ready-cmd succeeds. Without --ready-cmd it waits 20 seconds: give a check
@@ -112,14 +112,14 @@ func (opts *buildOptions) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVarP(&opts.Dockerfile, "dockerfile", "d", "", "the Dockerfile is `FILE`, - for standard input")
 	flags.StringVarP(&opts.Dockerfile, "file", "f", "", "the name of --dockerfile in docker: `FILE`")
-	flags.StringVar(&opts.Check, "check", "", "say what a build of the Dockerfile `FILE` would refuse or leave out,\nwith lines, and build nothing")
+	flags.StringVar(&opts.Check, "check", "", "list the parts of the Dockerfile `FILE` that a build would refuse or leave out,\nwith lines, and build nothing")
 	flags.StringVar(&opts.Target, "target", "", "build the `STAGE` of the Dockerfile, by name or number (default the last)")
 	flags.StringVarP(&opts.Command, "cmd", "c", "", "run `COMMAND` in every sandbox, in place of CMD and ENTRYPOINT")
 	flags.StringVar(&opts.Ready, "ready-cmd", "", "a sandbox is ready when `COMMAND` succeeds\n(default a wait of 20 seconds where a command is run)")
 	flags.Var(&opts.CPUs, "cpu", "processors of a sandbox (default what the service gives)")
 	flags.Var(&opts.Memory, "memory", "memory of a sandbox, such as 512MiB (default what the service gives)")
 	flags.StringArrayVarP(&opts.Tags, "tag", "t", nil, "give the build the `TAG`, too, repeatable")
-	flags.Var(&opts.Engine, "engine", "what runs the template on a local cloud: room, docker, wasm or\ngvisor (default that of what it is from, or else the cloud's)")
+	flags.Var(&opts.Engine, "engine", "what runs the template on a local cloud: room, docker, wasm or\ngvisor (default the engine of its base, or else the cloud's)")
 	flags.Var(&opts.Args, "build-arg", "value of an ARG of the Dockerfile, repeatable")
 	flags.BoolVar(&opts.NoCache, "no-cache", false, "build all steps anew")
 	flags.BoolVar(&opts.Detach, "detach", false, "end when the build has begun")

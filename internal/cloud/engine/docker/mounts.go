@@ -69,7 +69,7 @@ func (e *Engine) seesMark(ctx context.Context, container string, h *handover, wa
 	for _, m := range h.mounts {
 		_, err := e.client.ContainerStatPath(ctx, container, client.ContainerStatPathOptions{Path: path.Join(m.Path, h.mark())})
 		if err != nil && !errdefs.IsNotFound(err) {
-			return fmt.Errorf("ask the daemon what it sees at %s: %w", m.Path, err)
+			return fmt.Errorf("ask the daemon for its view of %s: %w", m.Path, err)
 		}
 		if (err == nil) != want {
 			return fmt.Errorf("the directory %s for %s: %w", m.Dir, m.Path, errUnseen)

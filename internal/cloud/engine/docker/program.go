@@ -131,7 +131,7 @@ func (p *program) check(architecture string) error {
 	p.shared = p.info.Mode()&0o005 == 0o005
 	f, err := elf.NewFile(p.file)
 	if _, other := errors.AsType[*elf.FormatError](err); other || errors.Is(err, io.EOF) {
-		return errors.New("it is no Linux program, and containers run nothing else")
+		return errors.New("it is not a Linux program, and containers run nothing else")
 	}
 	if err != nil {
 		return err

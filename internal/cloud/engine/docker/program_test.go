@@ -40,7 +40,7 @@ func TestOtherProcessor(t *testing.T) {
 func TestNoProgram(t *testing.T) {
 	t.Parallel()
 	daemon := newFake(t, runtime.GOARCH)
-	for text, want := range map[string]string{"": "it is no Linux program", "#!/bin/sh\n": "it is no Linux program"} {
+	for text, want := range map[string]string{"": "it is not a Linux program", "#!/bin/sh\n": "it is not a Linux program"} {
 		path := filepath.Join(t.TempDir(), "program")
 		must.Do(t, os.WriteFile(path, []byte(text), 0o700))
 		e, err := docker.Open(t.Context(), docker.Options{Host: daemon, Binary: path})

@@ -134,7 +134,7 @@ func (r *Room) findAgain(ctx context.Context, trees surveyed) {
 	now := &unshown{}
 	roots, err := cloneTrees(trees.paths)
 	if err != nil {
-		now.err = fmt.Errorf("look for what is closed to others: %w", err)
+		now.err = fmt.Errorf("look for files that are closed to other users: %w", err)
 	} else {
 		now = r.surveyTrees(ctx, trees, roots, func(string) *survey.Snapshot { return nil })
 		wire.CloseAll(roots)
@@ -162,7 +162,7 @@ func (r *Room) surveyTrees(ctx context.Context, trees surveyed, roots []*os.File
 	for i, path := range trees.paths {
 		s, err := r.surveyTree(ctx, roots[i], path, last(path))
 		if err != nil {
-			return &unshown{err: fmt.Errorf("look for what is closed to others in %s: %w", path, err)}
+			return &unshown{err: fmt.Errorf("look for files that are closed to other users in %s: %w", path, err)}
 		}
 		if s.Made.Before(result.made) {
 			result.made = s.Made

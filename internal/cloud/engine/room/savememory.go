@@ -149,7 +149,7 @@ func closeMemory(dir string) error {
 
 func closeFile(name string, e os.DirEntry) error {
 	if !e.Type().IsRegular() {
-		return fmt.Errorf("%s is no file", name)
+		return fmt.Errorf("%s is not a file", name)
 	}
 	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

@@ -242,7 +242,7 @@ func (r *Room) roomSpec() (spec wire.RoomSpec, err error) {
 		return wire.RoomSpec{InPlace: true}, nil
 	}
 	if r.counted, err = counter.Read(); err != nil {
-		return wire.RoomSpec{}, fmt.Errorf("read what the kernel counts by user: %w", err)
+		return wire.RoomSpec{}, fmt.Errorf("read the kernel's counts of users: %w", err)
 	}
 	spec = wire.RoomSpec{Ranged: r.ids.ranged, Counters: r.counted.Part(counter.CloudPart), Processes: uint64(r.options.Processes)}
 	spec.Limits, err = countedLimits(counter.CloudPart)

@@ -47,7 +47,7 @@ type guard struct {
 func guarded(l *lane, timeout time.Duration, broken func(error), end func()) (*yamux.Session, error) {
 	g := &guard{lane: l, began: make(chan struct{}), broken: broken, timeout: timeout}
 	g.stuck = time.AfterFunc(timeout, func() {
-		broken(fmt.Errorf("%w: it does not read the answer to what it sent wrongly", ErrProtocol))
+		broken(fmt.Errorf("%w: it does not read the answer to its invalid message", ErrProtocol))
 		end()
 	})
 	g.stuck.Stop()

@@ -64,7 +64,7 @@ func prepareRunner(spec *wire.InitSpec, program *os.File) error {
 		unix.Mount("tmpfs", runnerState[1:], "tmpfs", closed, "mode=0700"),
 	)
 	if err != nil {
-		return fmt.Errorf("mount what gVisor needs: %w", err)
+		return fmt.Errorf("mount the directories of gVisor: %w", err)
 	}
 	if spec.Memory > 0 { // runsc passes the content of this file to its sandbox
 		if err := os.WriteFile("meminfo", memoryText(uint64(spec.Memory), cgroup.Memory{}), 0o444); err != nil {

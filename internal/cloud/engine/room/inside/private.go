@@ -23,7 +23,7 @@ func readPrivate(f *os.File) (paths []string, err error) {
 	defer f.Close()
 	data, err := io.ReadAll(io.NewSectionReader(f, 0, maxPrivate))
 	if err != nil {
-		return nil, fmt.Errorf("read what is not to be shown: %w", err)
+		return nil, fmt.Errorf("read the list of hidden files: %w", err)
 	}
 	for path := range bytes.SplitSeq(data, []byte{0}) {
 		if len(path) > 0 {

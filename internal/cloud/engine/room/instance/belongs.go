@@ -51,7 +51,7 @@ func (s Spec) check() error {
 // checkName returns an error unless path is missing, or a directory of this user with that name.
 func checkName(path, name string) error {
 	if !filepath.IsAbs(path) || filepath.Clean(path) != path || filepath.Base(path) != name {
-		return fmt.Errorf("%q is not named %s, as what the instance made is", path, name)
+		return fmt.Errorf("%q is not named %s, as files of the instance are", path, name)
 	}
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {

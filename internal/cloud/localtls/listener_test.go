@@ -1,6 +1,6 @@
 //go:build linux
 
-package tlsdoor
+package localtls
 
 import (
 	"crypto/tls"
@@ -27,13 +27,13 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const domain = "cloud.test"
 
-// door is a real server behind a listener on both loopback addresses.
-type door struct {
+// served is a real server behind a listener on both loopback addresses.
+type served struct {
 	authority *Authority
 	port      string
 }
 
-func open(t *testing.T, limit int, silence time.Duration) *door {
+func open(t *testing.T, limit int, silence time.Duration) *served {
 	t.Helper()
 	authority, err := New(domain)
 	must.Do(t, err)
@@ -61,7 +61,7 @@ func open(t *testing.T, limit int, silence time.Duration) *door {
 		_ = server.Close()
 		<-done
 	})
-	return &door{authority, port}
+	return &served{authority, port}
 }
 
 func protocols(one, two, plainTwo bool) *http.Protocols {
@@ -73,13 +73,13 @@ func protocols(one, two, plainTwo bool) *http.Protocols {
 }
 
 // get sends a request to an address of the server, and trusts the server's authority.
-func (d *door) get(t *testing.T, address, url string, p *http.Protocols) (string, error) {
+func (s *served) get(t *testing.T, address, url string, p *http.Protocols) (string, error) {
 	t.Helper()
 	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(d.authority.PEM())
+	roots.AppendCertsFromPEM(s.authority.PEM())
 	transport := &http.Transport{
 		DisableKeepAlives: true, Protocols: p, TLSClientConfig: &tls.Config{RootCAs: roots},
-		DialContext: (&fixed{net.JoinHostPort(address, d.port)}).dial,
+		DialContext: (&fixed{net.JoinHostPort(address, s.port)}).dial,
 	}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	must.Do(t, err)
@@ -93,7 +93,7 @@ func (d *door) get(t *testing.T, address, url string, p *http.Protocols) (string
 }
 
 func TestBothProtocolsOnOnePort(t *testing.T) {
-	d := open(t, 100, time.Minute)
+	s := open(t, 100, time.Minute)
 	for _, address := range []string{"127.0.0.1", "::1"} {
 		for _, tt := range []struct {
 			name, url string
@@ -111,7 +111,7 @@ func TestBothProtocolsOnOnePort(t *testing.T) {
 				if tt.name == "address" {
 					tt.url, tt.want = strings.Replace(tt.url, "127.0.0.1", bracketed(address), 1), strings.Replace(tt.want, "127.0.0.1", bracketed(address), 1)
 				}
-				got, err := d.get(t, address, tt.url, tt.p)
+				got, err := s.get(t, address, tt.url, tt.p)
 				if got != tt.want || err != nil {
 					t.Errorf("got %q and error %v, want %q", got, err, tt.want)
 				}
@@ -121,9 +121,9 @@ func TestBothProtocolsOnOnePort(t *testing.T) {
 }
 
 func TestForeignNameIsToldWhatIsServed(t *testing.T) {
-	d := open(t, 100, time.Minute)
+	s := open(t, 100, time.Minute)
 	for _, name := range []string{"example.com", "a.b.cloud.test", "cloud.test.example.com"} {
-		_, err := d.get(t, "127.0.0.1", "https://"+name, nil)
+		_, err := s.get(t, "127.0.0.1", "https://"+name, nil)
 		if want := "certificate is valid for localhost, cloud.test, not " + name; err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got error %v, want %q in it", err, want)
 		}
@@ -133,10 +133,10 @@ func TestForeignNameIsToldWhatIsServed(t *testing.T) {
 // TestSilentClients checks that a client that sends nothing, or half of a handshake, does not block
 // other clients, and that its connection is closed.
 func TestSilentClients(t *testing.T) {
-	d := open(t, 4, 3*time.Second) // time for a busy machine to answer the client that is not silent
+	s := open(t, 4, 3*time.Second) // time for a busy machine to answer the client that is not silent
 	var silent []net.Conn
 	for i := range 8 { // more than there is room for
-		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", "127.0.0.1:"+d.port)
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", "127.0.0.1:"+s.port)
 		must.Do(t, err)
 		defer conn.Close()
 		if i%2 == 1 {
@@ -144,7 +144,7 @@ func TestSilentClients(t *testing.T) {
 		}
 		silent = append(silent, conn)
 	}
-	if got, err := d.get(t, "127.0.0.1", "https://api.cloud.test", nil); err != nil {
+	if got, err := s.get(t, "127.0.0.1", "https://api.cloud.test", nil); err != nil {
 		t.Errorf("beside silent clients: got %q and error %v, want an answer", got, err)
 	}
 	for i, conn := range silent {

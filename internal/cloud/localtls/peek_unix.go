@@ -1,11 +1,11 @@
-package tlsdoor
+//go:build unix
+
+package localtls
 
 import (
 	"net"
 	"os"
 	"syscall"
-
-	"golang.org/x/sys/windows"
 )
 
 // peek returns the first byte of a connection, which the next read returns again.
@@ -15,23 +15,21 @@ func peek(conn net.Conn) (byte, error) {
 		return 0, err
 	}
 	var first [1]byte
-	var n uint32
+	var n int
 	var failed error
-	waited := false
 	err = raw.Read(func(fd uintptr) bool {
-		if !waited { // the call below would block the thread, so the runtime waits for the byte
-			waited = true
-			return false
+		for {
+			n, _, failed = syscall.Recvfrom(int(fd), first[:], syscall.MSG_PEEK)
+			if failed != syscall.EINTR {
+				return failed != syscall.EAGAIN
+			}
 		}
-		flags := uint32(windows.MSG_PEEK)
-		failed = windows.WSARecv(windows.Handle(fd), &windows.WSABuf{Len: 1, Buf: &first[0]}, 1, &n, &flags, nil, nil)
-		return true
 	})
 	switch {
 	case err != nil:
 		return 0, err
 	case failed != nil:
-		return 0, os.NewSyscallError("wsarecv", failed)
+		return 0, os.NewSyscallError("recvfrom", failed)
 	case n == 0:
 		return 0, net.ErrClosed
 	}

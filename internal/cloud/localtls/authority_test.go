@@ -1,6 +1,6 @@
 //go:build linux
 
-package tlsdoor
+package localtls
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package tlsdoor
+package localtls
 
 import (
 	"errors"
