@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -32,10 +31,8 @@ func TestFirstLineOfAFork(t *testing.T) {
 		must.Do(t, err)
 		c, err := net.FileConn(theirs)
 		must.Do(t, errors.Join(err, theirs.Close()))
-		must.Do(t, ours.SetDeadline(time.Now().Add(time.Minute)))
-		must.Do(t, c.SetDeadline(time.Now().Add(5*time.Second)))
 		_, err = io.WriteString(ours, text)
-		must.Do(t, err)
+		must.Do(t, errors.Join(err, ours.CloseWrite()))
 		var forked struct{ PID int }
 		if err := readShortLine(c.(*net.UnixConn), &forked); !errors.Is(err, want) || want == nil && forked.PID != 7 {
 			t.Errorf("%.20q: got the id %d and error %v, want %v", text, forked.PID, err, want)
@@ -225,8 +222,11 @@ func TestEndOfAProcess(t *testing.T) {
 			p.reason = Ended
 		}
 		k.ended(p)
-		if k.proc != nil || k.current != nil || k.parent != nil || r.finished() != test.runs || k.revive != test.revived || !p.over {
-			t.Errorf("%s: got %+v, want no process, no request, no parent, and a new process: %v", name, k, test.revived)
+		if k.proc != nil || k.current != nil || k.parent != nil {
+			t.Errorf("%s: got the process %p, the request %p and the parent %p, want none", name, k.proc, k.current, k.parent)
+		}
+		if r.finished() != test.runs || k.revive != test.revived {
+			t.Errorf("%s: the request has ended: %v, a new process starts: %v, want %v and %v", name, r.finished(), k.revive, test.runs, test.revived)
 		}
 		k.revive = false
 		if k.ended(p); k.revive {
@@ -245,8 +245,26 @@ func TestQuestionOfAnEndedRequest(t *testing.T) {
 		r := &Request{client: c, proc: p, done: make(chan struct{})}
 		k.current, k.asking, k.state = r, asking, jupyter.StateBusy
 		k.finish(r, func() {})
-		if diff := cmp.Diff(want, sent); diff != "" || k.current != nil || k.asking != 0 || k.state != jupyter.StateIdle || !r.finished() {
-			t.Errorf("question %d: the state is %s, the request has ended: %v (-want +got):\n%s", asking, k.state, r.finished(), diff)
+		if diff := cmp.Diff(want, sent); diff != "" {
+			t.Errorf("question %d (-want +got):\n%s", asking, diff)
+		}
+		if k.current != nil || k.asking != 0 || k.state != jupyter.StateIdle || !r.finished() {
+			t.Errorf("question %d: the request %p, the question %d and the state %s are left, want none and idle", asking, k.current, k.asking, k.state)
+		}
+	}
+}
+
+// TestLinesOfTheDriver checks which lines are messages: those with a type and an object.
+func TestLinesOfTheDriver(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]bool{
+		`{"type":"reply","content":{}}`: true, `{"type":"stream","content":{"name":"stdout","text":"x"}}`: true, `{"type":"other","content":{"a":1},"id":3}`: true,
+		`{"type":"reply","content":[]}`: false, `{"type":"reply","content":"{}"}`: false, `{"type":"reply","content":1}`: false, `{"type":"reply","content":null}`: false,
+		`{"type":"reply"}`: false, `{"type":"","content":{}}`: false, `{"content":{}}`: false, `{"type":1,"content":{}}`: false, `[]`: false, `{`: false, ``: false,
+		`{"type":"stream","content":["name"]}`: false, `{"type":"stream","content":{}`: false,
+	} {
+		if m, err := parseLine([]byte(line + "\n")); (err == nil) != want || err != nil && !errors.Is(err, errLine) {
+			t.Errorf("%s: got %+v and error %v, want a message: %v", line, m, err, want)
 		}
 	}
 }
