@@ -80,6 +80,9 @@ func TestNewClientRefuses(t *testing.T) {
 		"not ASCII":     {[]Option{WithAPIKey("e2b_12é34")}, ErrInvalidKey},
 		"URL":           {[]Option{WithAPIKey(secret), WithBaseURL("api.e2b.app")}, nil},
 		"URL with user": {[]Option{WithAPIKey(secret), WithBaseURL("https://u:pass1234@h")}, nil},
+		"query":         {[]Option{WithAPIKey(secret), WithBaseURL("https://h?pass=1234")}, nil},
+		"fragment":      {[]Option{WithAPIKey(secret), WithVolumeURL("https://h#1234")}, nil},
+		"no host":       {[]Option{WithAPIKey(secret), WithSandboxURL("https:///pass")}, nil},
 		"sandbox URL":   {[]Option{WithAPIKey(secret), WithSandboxURL("ftp://h")}, nil},
 		"domain":        {[]Option{WithAPIKey(secret), WithDomain("e2b.app/x")}, nil},
 		"domain port":   {[]Option{WithAPIKey(secret), WithDomain("e2b.app:")}, nil},
@@ -142,7 +145,7 @@ func TestFromEnv(t *testing.T) {
 		"line ends of Windows": {file: "\ufeff" + strings.ReplaceAll("just words\n"+file, "\n", "\r\n"), key: "filekey", domain: "file.test", base: "https://api.file.test"},
 		"of another program": {
 			file: "#!/bin/sh\nset -e\n[section]\nmy-name = x\nQUOTE='open\nPEM=\"-----BEGIN\nE2B_API_KEY=inside\n-----END\" # end\n{json}\nHOST=file.test\n" +
-				"export E2B_API_KEY=filekey # mine\nE2B_DOMAIN: ${HOST}\nrm -rf \"$x\"\n",
+				"export E2B_API_KEY=filekey # mine\nE2B_DOMAIN: ${HOST}\nrm -rf \"$x\"\nESCAPED=\"a\\\"b\nE2B_API_KEY=inside\n\"\n",
 			key: "filekey", domain: "file.test", base: "https://api.file.test",
 		},
 		"too large":      {file: file + strings.Repeat("# more\n", 200_000), mentions: []string{".env", "1 MiB"}},
@@ -687,19 +690,6 @@ func TestBadArgumentsSendNothing(t *testing.T) {
 		if err := c.Sandboxes.SetLifetime(t.Context(), "i1", d); !errors.Is(err, ErrInvalidArgument) {
 			t.Errorf("timeout %v: %v, want ErrInvalidArgument", d, err)
 		}
-	}
-}
-
-func TestRedirectsAreNotFollowed(t *testing.T) {
-	t.Parallel()
-	c := service(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/elsewhere" {
-			t.Error("the key went to another address")
-		}
-		http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
-	})
-	if _, err := c.Sandboxes.Get(t.Context(), "i1"); err == nil {
-		t.Error("no error")
 	}
 }
 

@@ -203,6 +203,21 @@ func TestLogsQuery(t *testing.T) {
 	}
 }
 
+// TestTailBeginsAtFrom checks that entries before From are not among the newest ones.
+func TestTailBeginsAtFrom(t *testing.T) {
+	t.Parallel()
+	k := &keptLog{}
+	c := service(t, k.ServeHTTP)
+	k.add(moment.Add(-time.Microsecond), 2)
+	k.add(moment, 1)
+	k.add(moment.Add(time.Hour), 1)
+	for tail, want := range map[int]int{1: 1, 2: 2, 3: 2, 4: 2, maxLogPage: 2} {
+		if got := all(t, c, 4-want, &LogParams{From: moment, Tail: tail}); got != want {
+			t.Errorf("the last %d: got %d entries, want %d", tail, got, want)
+		}
+	}
+}
+
 const sample = `{"timestamp":"2026-01-02T03:04:05.678Z","timestampUnix":1767323045,"cpuCount":2,"cpuUsedPct":12.5,"memUsed":1,"memTotal":2,"memCache":3,"diskUsed":4,"diskTotal":5}`
 
 var sampled = Usage{Time: moment, CPUs: 2, CPUPercent: 12.5, MemoryUsedBytes: 1, MemoryTotalBytes: 2, MemoryCacheBytes: 3, DiskUsedBytes: 4, DiskTotalBytes: 5}

@@ -36,6 +36,14 @@ func TestWholeTar(t *testing.T) {
 			t.Errorf("%d of %d bytes: %v, want io.ErrUnexpectedEOF", n, withoutEnd, err)
 		}
 	}
+	after := append(bytes.Clone(archive.Bytes()), make([]byte, 600)...)
+	after[len(after)-tarEnd+1] = 'x' // something after the end begins anew
+	if _, err := io.ReadAll(&wholeTar{r: bytes.NewReader(after)}); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("an archive that goes on after its end: %v, want io.ErrUnexpectedEOF", err)
+	}
+	if _, err := io.ReadAll(&wholeTar{r: iotest.OneByteReader(bytes.NewReader(after))}); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("an archive that goes on after its end, byte by byte: %v, want io.ErrUnexpectedEOF", err)
+	}
 	broken := errors.New("broken")
 	if _, err := io.ReadAll(&wholeTar{r: iotest.ErrReader(broken)}); !errors.Is(err, broken) {
 		t.Errorf("got %v, want the reader's error", err)

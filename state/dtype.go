@@ -248,8 +248,6 @@ func (t dtype) time(value int64) (any, error) {
 	}
 	var seconds, us int64
 	switch {
-	case step == 1: // a Duration can represent any number of nanoseconds
-		return time.Duration(value), nil
 	case t.multiple > math.MaxInt64/step || value > math.MaxInt64/(step*t.multiple) || value < math.MinInt64/(step*t.multiple):
 		if step < 1_000_000_000 {
 			perSecond := 1_000_000_000 / step

@@ -75,10 +75,11 @@ func (s *State) WriteTo(w io.Writer) (int64, error) {
 	if f.err == nil {
 		f.err = f.w.Flush()
 	}
+	n := f.n - int64(f.w.Buffered())
 	if f.err != nil {
-		return f.n, fmt.Errorf("state: save: %w", f.err)
+		return n, fmt.Errorf("state: save: %w", f.err)
 	}
-	return f.n, nil
+	return n, nil
 }
 
 func size64(n int) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }

@@ -54,6 +54,32 @@ func TestSaveAndLoad(t *testing.T) {
 	}
 }
 
+// full is a disk that has space for so many bytes.
+type full int
+
+var errFull = errors.New("no space")
+
+func (f *full) Write(p []byte) (int, error) {
+	n := min(len(p), int(*f))
+	if *f -= full(n); n < len(p) {
+		return n, errFull
+	}
+	return n, nil
+}
+
+// TestSaveToAFullDisk checks that a state that does not fit is an error, with the number of bytes that were written.
+func TestSaveToAFullDisk(t *testing.T) {
+	t.Parallel()
+	st, file := saved(t)
+	for _, space := range []int{0, 1, 100, 4096, 4097, len(file) / 2, len(file) - 100, len(file) - 1, len(file)} {
+		left := full(space)
+		n, err := st.WriteTo(&left)
+		if n != int64(space) || errors.Is(err, errFull) != (space < len(file)) || err != nil != (space < len(file)) {
+			t.Errorf("%d bytes of %d fit: got %d bytes written and error %v", space, len(file), n, err)
+		}
+	}
+}
+
 // A file that is cut off or damaged anywhere is an error, never another state.
 func TestLoadDamaged(t *testing.T) {
 	t.Parallel()

@@ -135,10 +135,18 @@ func TestFieldsByCase(t *testing.T) {
 	if err := mustValue(t, map[string]int{"a": 1, "A": 2, "b": 3}).Decode(&both); err != nil || both.A != 2 || both.B != 3 {
 		t.Errorf("got %+v, %v, want 2 and 3", both, err)
 	}
-	table := state.Table{Columns: []state.Column{mustColumn("mean", []float64{1, 2})}}
-	rows, err := state.Rows[struct{ Mean float64 }](table)
-	if err != nil || len(rows) != 2 || rows[1].Mean != 2 {
-		t.Errorf("got %v, %v, want the column in its field", rows, err)
+	columns := map[string]state.Column{
+		"mean": mustColumn("mean", []float64{1, 2}), "Mean": mustColumn("Mean", []float64{3, 4}), "x": mustColumn("x", []float64{5, 6}),
+	}
+	for names, want := range map[string]float64{"mean": 2, "Mean": 4, "mean Mean": 4, "Mean mean": 4, "x": 0, "mean x": 2} {
+		var table state.Table
+		for name := range strings.FieldsSeq(names) {
+			table.Columns = append(table.Columns, columns[name])
+		}
+		rows, err := state.Rows[struct{ Mean float64 }](table)
+		if err != nil || len(rows) != 2 || rows[1].Mean != want {
+			t.Errorf("the columns %s: got %v, %v, want %v in the last row", names, rows, err, want)
+		}
 	}
 }
 

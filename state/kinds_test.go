@@ -184,8 +184,13 @@ func TestArrayOf(t *testing.T) {
 	if _, err := state.Elements[int8](b); err == nil {
 		t.Error("2^40 in an int8, want an error")
 	}
-	if _, err := state.ArrayOf([]int{1}, 2, -1); err == nil {
-		t.Error("a negative side, want an error")
+	for _, test := range []struct {
+		shape []int
+		want  bool
+	}{{nil, true}, {[]int{6}, true}, {[]int{2, 3}, true}, {[]int{1, 6, 1}, true}, {[]int{}, false}, {[]int{5}, false}, {[]int{7}, false}, {[]int{2, 2}, false}, {[]int{6, 0}, false}, {[]int{-2, -3}, false}, {[]int{math.MaxInt, 3}, false}} {
+		if _, err := state.ArrayOf(make([]int, 6), test.shape...); (err == nil) != test.want {
+			t.Errorf("6 numbers in the shape %v: got error %v, want them to fit: %v", test.shape, err, test.want)
+		}
 	}
 	missing := state.Array{Dtype: "<M8[s]", Shape: []int{2}, Data: []byte{0, 0, 0, 0, 0, 0, 0, 0x80, 1, 0, 0, 0, 0, 0, 0, 0}}
 	if x, err := state.Elements[*time.Time](missing); err != nil || x[0] != nil || x[1] == nil || x[1].Second() != 1 {
@@ -242,9 +247,30 @@ func TestImage(t *testing.T) {
 	if err := state.UnmarshalLimits(doc, new(any), state.Bounds{MaxPixels: 1}); !isLimit(err, "MaxPixels") {
 		t.Errorf("got %v, want a *state.LimitError of MaxPixels", err)
 	}
-	back.Width = 1 << 20
-	if _, err := state.Marshal(back); err == nil {
-		t.Error("an image that lies about its size, want an error")
+	for name, test := range map[string]struct {
+		image state.Image
+		want  bool
+	}{
+		"a PNG":          {back, true},
+		"wider":          {state.Image{Mode: "RGB", Width: 3, Height: 1, PNG: back.PNG}, false},
+		"much wider":     {state.Image{Mode: "RGB", Width: 1 << 20, Height: 1, PNG: back.PNG}, false},
+		"higher":         {state.Image{Mode: "RGB", Width: 2, Height: 2, PNG: back.PNG}, false},
+		"turned":         {state.Image{Mode: "RGB", Width: 1, Height: 2, PNG: back.PNG}, false},
+		"negative":       {state.Image{Mode: "RGB", Width: -2, Height: -1, PNG: back.PNG}, false},
+		"raw, too":       {state.Image{Mode: "RGB", Width: 2, Height: 1, PNG: back.PNG, Raw: make([]byte, 6)}, false},
+		"no PNG":         {state.Image{Mode: "RGB", Width: 2, Height: 1, PNG: back.PNG[1:]}, false},
+		"long mode":      {state.Image{Mode: strings.Repeat("x", 17), Width: 2, Height: 1, PNG: back.PNG}, false},
+		"raw":            {state.Image{Mode: "CMYK", Width: 2, Height: 1, Raw: make([]byte, 8)}, true},
+		"24 bits":        {state.Image{Mode: "HSV", Width: 2, Height: 1, Raw: make([]byte, 6)}, true},
+		"16 bits":        {state.Image{Mode: "I;16", Width: 2, Height: 1, Raw: make([]byte, 4)}, true},
+		"one byte less":  {state.Image{Mode: "CMYK", Width: 2, Height: 1, Raw: make([]byte, 7)}, false},
+		"one byte more":  {state.Image{Mode: "CMYK", Width: 2, Height: 1, Raw: make([]byte, 9)}, false},
+		"raw, as a PNG":  {state.Image{Mode: "RGB", Width: 2, Height: 1, Raw: make([]byte, 6)}, false},
+		"neither of two": {state.Image{Mode: "RGB", Width: 2, Height: 1}, false},
+	} {
+		if _, err := state.Marshal(test.image); (err == nil) != test.want {
+			t.Errorf("%s: got error %v, want it to be an image: %v", name, err, test.want)
+		}
 	}
 }
 

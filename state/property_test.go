@@ -178,6 +178,9 @@ func TestLabels(t *testing.T) {
 		if (back.Labels != nil) != test.kept {
 			t.Errorf("the labels of %v came back as %+v", test.table.Columns, back.Labels)
 		}
+		if back.Labels != nil && back.Labels.Name != nil {
+			t.Errorf("the labels of %v have the name %v, want none: Label contains it", test.table.Columns, back.Labels.Name)
+		}
 		for i, c := range test.table.Columns {
 			if got, want := mustValue(t, back.Columns[i].Name), mustValue(t, c.Name); !bytes.Equal(got.Bytes(), want.Bytes()) {
 				t.Errorf("column %d: the name %v came back as %v", i, want, got)

@@ -148,7 +148,10 @@ func TestQuestionsHaveOneAnswer(t *testing.T) {
 	ask(10)
 	k.parent = nil
 	ask(11)
-	if diff := cmp.Diff([]string{`7 "a" false`, `8 "" true`, `9 "" true`, `10 "" true`, `11 "" true`}, sent); diff != "" {
+	leaving := k.Attach(func(context.Context, Event) { k.clients = nil }) // closed before it learned of the question
+	k.parent = &Request{client: leaving, done: make(chan struct{})}
+	ask(12)
+	if diff := cmp.Diff([]string{`7 "a" false`, `8 "" true`, `9 "" true`, `10 "" true`, `11 "" true`, `12 "" true`}, sent); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if len(*events) != 2 {

@@ -18,6 +18,10 @@ import (
 
 func TestWarmFits(t *testing.T) {
 	t.Parallel()
+	two := []string{"PYTHONUTF8=1", "MPLCONFIGDIR=/m"}
+	if w := (&Warm{Environ: two}); !w.fits([]string{"MPLCONFIGDIR=/m", "A=1", "PYTHONUTF8=1"}) || w.fits(two[:1]) || w.fits(two[1:]) || w.fits(nil) {
+		t.Errorf("%q fits not the same variables in another order, or fits fewer ones", two)
+	}
 	w := &Warm{Environ: []string{"MPLCONFIGDIR=/m", "OTHER=1"}}
 	for _, tt := range []struct {
 		environ []string

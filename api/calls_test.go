@@ -1,0 +1,233 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/e2bctl/e2bctl/internal/must"
+	"github.com/e2bctl/e2bctl/internal/protocol"
+)
+
+// firstOf returns the error with which an iterator begins.
+func firstOf[T any](all func(yield func(T, error) bool)) (err error) {
+	for _, err = range all {
+		break
+	}
+	return err
+}
+
+// calls has every call of a client that sends a request.
+func calls(ctx context.Context, c *Client) map[string]func() error {
+	sandboxes, templates, content := c.Sandboxes, c.Templates, c.Volumes.Content(&Volume{ID: "v", Token: "token"})
+	hash := strings.Repeat("a", 64)
+	return map[string]func() error{
+		"Questions":     func() error { _, err := sandboxes.Questions(ctx, "a", nil); return err },
+		"Answer":        func() error { return sandboxes.Answer(ctx, "a", nil) },
+		"Create":        func() error { _, err := sandboxes.Create(ctx, &CreateParams{UniqueLabel: "label"}); return err },
+		"Get":           func() error { _, err := sandboxes.Get(ctx, "a"); return err },
+		"SetLifetime":   func() error { return sandboxes.SetLifetime(ctx, "a", time.Second) },
+		"Refresh":       func() error { return sandboxes.Refresh(ctx, "a", time.Second) },
+		"Kill":          func() error { return sandboxes.Kill(ctx, "a") },
+		"Pause":         func() error { return sandboxes.Pause(ctx, "a", nil) },
+		"Connect":       func() error { _, err := sandboxes.Connect(ctx, "a", nil); return err },
+		"Fork":          func() error { _, err := sandboxes.Fork(ctx, "a", nil); return err },
+		"Logs":          func() error { return firstOf(sandboxes.Logs(ctx, "a", nil)) },
+		"Metrics":       func() error { _, err := sandboxes.Metrics(ctx, "a", nil); return err },
+		"MetricsOf":     func() error { _, err := sandboxes.MetricsOf(ctx, []string{"a"}); return err },
+		"SetNetwork":    func() error { return sandboxes.SetNetwork(ctx, "a", nil) },
+		"List":          func() error { return firstOf(sandboxes.List(ctx, nil)) },
+		"NewSnapshot":   func() error { _, err := c.Snapshots.Create(ctx, "a", nil); return err },
+		"Snapshots":     func() error { return firstOf(c.Snapshots.List(ctx, nil)) },
+		"NewTemplate":   func() error { _, err := templates.Create(ctx, "a", nil); return err },
+		"StartBuild":    func() error { return templates.StartBuild(ctx, "a", "b", &StartBuildParams{FromImage: "i"}) },
+		"BuildStatus":   func() error { _, err := templates.BuildStatus(ctx, "a", "b", nil); return err },
+		"BuildLogs":     func() error { _, err := templates.BuildLogs(ctx, "a", "b", nil); return err },
+		"FileUpload":    func() error { _, err := templates.FileUpload(ctx, "a", hash); return err },
+		"Upload":        func() error { return templates.Upload(ctx, &FileUpload{URL: "http://files.test/x"}, http.NoBody, 0) },
+		"Architecture":  func() error { _, err := templates.Architecture(ctx); return err },
+		"Tags":          func() error { _, err := templates.Tags(ctx, "a"); return err },
+		"AssignTags":    func() error { _, err := templates.AssignTags(ctx, "a", nil); return err },
+		"RemoveTags":    func() error { return templates.RemoveTags(ctx, "a", nil) },
+		"Templates":     func() error { return firstOf(templates.List(ctx, nil)) },
+		"Resolve":       func() error { _, err := templates.Resolve(ctx, "a"); return err },
+		"GetTemplate":   func() error { _, err := templates.Get(ctx, "a", nil); return err },
+		"DropTemplate":  func() error { return templates.Delete(ctx, "a") },
+		"Update":        func() error { _, err := templates.Update(ctx, "a", nil); return err },
+		"Teams":         func() error { _, err := c.Teams.List(ctx); return err },
+		"Keys":          func() error { _, err := c.Keys.List(ctx); return err },
+		"NewKey":        func() error { _, err := c.Keys.Create(ctx, "a"); return err },
+		"Rename":        func() error { return c.Keys.Rename(ctx, "a", "b") },
+		"DropKey":       func() error { return c.Keys.Delete(ctx, "a") },
+		"NewSecret":     func() error { _, err := c.Secrets.Create(ctx, "a", nil); return err },
+		"UpdateSecret":  func() error { _, err := c.Secrets.Update(ctx, "a", nil); return err },
+		"GetSecret":     func() error { _, err := c.Secrets.Get(ctx, "a"); return err },
+		"Secrets":       func() error { return firstOf(c.Secrets.List(ctx, nil)) },
+		"DropSecret":    func() error { return c.Secrets.Delete(ctx, "a") },
+		"Volumes":       func() error { _, err := c.Volumes.List(ctx); return err },
+		"NewVolume":     func() error { _, err := c.Volumes.Create(ctx, "a"); return err },
+		"GetVolume":     func() error { _, err := c.Volumes.Get(ctx, "a"); return err },
+		"DropVolume":    func() error { return c.Volumes.Delete(ctx, "a") },
+		"ListDir":       func() error { _, err := content.List(ctx, "/", nil); return err },
+		"Stat":          func() error { _, err := content.Stat(ctx, "/a"); return err },
+		"SetAttributes": func() error { _, err := content.SetAttributes(ctx, "/a", nil); return err },
+		"Remove":        func() error { return content.Remove(ctx, "/a") },
+		"MakeDir":       func() error { _, err := content.MakeDir(ctx, "/a", nil); return err },
+		"Write":         func() error { _, err := content.Write(ctx, "/a", nil, nil); return err },
+		"Open": func() error {
+			body, err := content.Open(ctx, "/a")
+			if err == nil {
+				err = body.Close()
+			}
+			return err
+		},
+	}
+}
+
+// TestEveryCall checks for each call that it closes every answer, takes none but those of the statuses 200 to
+// 299, follows no redirect, and sends the client's own headers even if the program sets the same ones. The key
+// goes to the API alone.
+func TestEveryCall(t *testing.T) {
+	t.Parallel()
+	for name := range calls(t.Context(), &Client{Volumes: &VolumeService{}}) {
+		var status int
+		var closed []*int
+		var c *Client
+		c, err := NewClient(WithAPIKey(secret), WithMaxRetries(0), WithHeaders(func(_ context.Context, h http.Header) {
+			for _, name := range []string{protocol.HeaderAPIKey, protocol.HeaderUniqueLabel, "User-Agent", "Accept", "Content-Type", "Authorization"} {
+				h.Set(name, "the program's")
+			}
+		}), WithTransport(tripper(func(r *http.Request) (*http.Response, error) {
+			want := map[string]string{"User-Agent": c.UserAgent()}
+			switch {
+			case r.URL.Host == "files.test":
+			case strings.HasPrefix(r.URL.Path, volumeContentPath):
+				want["Authorization"] = "Bearer token"
+			default:
+				want[protocol.HeaderAPIKey], want["Accept"] = secret, "application/json"
+			}
+			if name == "Create" {
+				want[protocol.HeaderUniqueLabel] = "label"
+			}
+			for header, value := range want {
+				if got := r.Header.Get(header); got != value {
+					t.Errorf("%s: the header %s is %q, want %q", name, header, got, value)
+				}
+			}
+			if want[protocol.HeaderAPIKey] == "" && strings.Contains(fmt.Sprint(r.Header), secret) || r.URL.Host == "other.test" {
+				t.Errorf("%s: the key went to %s", name, r.URL)
+			}
+			closed = append(closed, new(int))
+			return &http.Response{
+				StatusCode: status, Header: http.Header{"Location": {"http://other.test/"}}, Request: r,
+				Body: counted{strings.NewReader(`{"code":1,"message":"no"}`), closed[len(closed)-1]},
+			}, nil
+		})))
+		must.Do(t, err)
+		for _, status = range []int{200, 201, 299, 300, 302, 307, 399, 400, 403, 500} {
+			closed = nil
+			if err := calls(t.Context(), c)[name](); status >= 300 && err == nil {
+				t.Errorf("%s, %d: no error", name, status)
+			}
+			if len(closed) == 0 || slices.ContainsFunc(closed, func(n *int) bool { return *n == 0 }) {
+				t.Errorf("%s, %d: of %d answers one was not closed", name, status, len(closed))
+			}
+		}
+	}
+}
+
+// TestListsBeginAtTheirToken checks that each iterator begins with the page that the caller names.
+func TestListsBeginAtTheirToken(t *testing.T) {
+	t.Parallel()
+	asked := ""
+	c := service(t, func(w http.ResponseWriter, r *http.Request) {
+		asked += r.URL.Path + "?" + r.URL.RawQuery + "\n"
+		_, _ = io.WriteString(w, "[]")
+	})
+	must.Do(t, firstOf(c.Sandboxes.List(t.Context(), &ListParams{PageSize: 7, NextToken: "n"})))
+	must.Do(t, firstOf(c.Snapshots.List(t.Context(), &SnapshotListParams{PageSize: 7, NextToken: "n"})))
+	must.Do(t, firstOf(c.Templates.List(t.Context(), &TemplateListParams{PageSize: 7, NextToken: "n"})))
+	must.Do(t, firstOf(c.Secrets.List(t.Context(), &SecretListParams{PageSize: 7, NextToken: "n"})))
+	const page = "?limit=7&nextToken=n\n"
+	if diff := cmp.Diff("/v2/sandboxes"+page+"/snapshots"+page+"/v2/templates"+page+"/secrets"+page, asked); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestAnswersWithoutAnID checks that nothing without a usable id counts as made.
+func TestAnswersWithoutAnID(t *testing.T) {
+	t.Parallel()
+	for id, want := range map[string]bool{"a": true, "": false, "a/b/c": false, "..": false, "a?b": false, strings.Repeat("a", 600): false} {
+		text, err := json.Marshal(map[string]string{"sandboxID": id, "snapshotID": id, "templateID": id, "buildID": id, "volumeID": id, "token": "t"})
+		must.Do(t, err)
+		c := service(t, func(w http.ResponseWriter, r *http.Request) {
+			answer := string(text)
+			if strings.HasSuffix(r.URL.Path, "/fork") {
+				answer = `[{"sandbox":` + answer + `}]`
+			}
+			_, _ = io.WriteString(w, answer)
+		})
+		all := calls(t.Context(), c)
+		all["Fork"] = func() error {
+			forks, err := c.Sandboxes.Fork(t.Context(), "a", nil)
+			must.Do(t, err)
+			return forks[0].Err
+		}
+		for _, name := range []string{"Create", "Connect", "Fork", "NewSnapshot", "NewTemplate", "NewVolume", "GetVolume"} {
+			if err := all[name](); (err == nil) != want {
+				t.Errorf("%s, id %.20q: got error %v, want it to be taken: %v", name, id, err, want)
+			}
+		}
+	}
+}
+
+// TestSizesAreBytes checks that each type that has sizes converts both of them.
+func TestSizesAreBytes(t *testing.T) {
+	t.Parallel()
+	var sandbox SandboxInfo
+	var template Template
+	var build TemplateBuild
+	var detail TemplateDetail
+	const text = `{"memoryMB":2,"diskSizeMB":3,"builds":[{"memoryMB":2,"diskSizeMB":3}]}`
+	for _, into := range []any{&sandbox, &template, &build, &detail} {
+		must.Do(t, json.Unmarshal([]byte(text), into))
+	}
+	for i, got := range [][2]int64{
+		{sandbox.MemoryBytes, sandbox.DiskBytes}, {template.MemoryBytes, template.DiskBytes}, {build.MemoryBytes, build.DiskBytes},
+		{detail.MemoryBytes, detail.DiskBytes}, {detail.Builds[0].MemoryBytes, detail.Builds[0].DiskBytes},
+	} {
+		if got != [2]int64{2 << 20, 3 << 20} {
+			t.Errorf("%d: got %v, want 2 MiB and 3 MiB", i, got)
+		}
+	}
+}
+
+// TestSecretsNeverShow prints each type that contains a secret in every way.
+func TestSecretsNeverShow(t *testing.T) {
+	t.Parallel()
+	const value = "never-shown"
+	for _, x := range []any{
+		SecretParams{Value: value}, &SecretParams{Value: value}, ImageRegistry{Password: value, AWSSecretAccessKey: value, GCPServiceAccount: value},
+		StartBuildParams{Registry: &ImageRegistry{Password: value}}, Egress{EgressProxy: &EgressProxyConfig{Password: value}}, EgressProxyConfig{Password: value},
+		Sandbox{AccessToken: value, TrafficToken: value}, SandboxInfo{AccessToken: value}, Volume{Token: value}, Team{APIKey: value}, APIKey{Key: value},
+	} {
+		var out bytes.Buffer
+		fmt.Fprintf(&out, "%v %+v %#v", x, x, x)
+		must.Do(t, json.NewEncoder(&out).Encode(x))
+		slog.New(slog.NewTextHandler(&out, nil)).InfoContext(t.Context(), "m", "x", x)
+		slog.New(slog.NewJSONHandler(&out, nil)).InfoContext(t.Context(), "m", "x", x)
+		if strings.Contains(out.String(), value) {
+			t.Errorf("%T shows its secret: %s", x, &out)
+		}
+	}
+}
