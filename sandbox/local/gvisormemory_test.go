@@ -106,7 +106,12 @@ func TestGVisorRestart(t *testing.T) {
 	must.Do(t, err)
 	defer again.Close()
 	goesOn(t, again)
-	goesOn(t, second.Create(t, sandbox.WithTemplate(snapshot.ID)))
+	copied := second.Create(t, sandbox.WithTemplate(snapshot.ID))
+	goesOn(t, copied)
+	// The second cloud has another port than the first.
+	if got := sandboxtest.Run(t, again, "curl -sS -o /dev/null -w '%{http_code}' http://"+copied.Host(49983)+"/health"); got != "204" {
+		t.Errorf("a restored sandbox asks another: got %q, want 204", got)
+	}
 
 	machines, err := filepath.Glob(filepath.Join(state, "files", other.ID()+"*", "memory", "machine.json"))
 	if err != nil || len(machines) != 1 {

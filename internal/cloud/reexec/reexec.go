@@ -85,12 +85,16 @@ func serve(ctx context.Context, g *inside.Guest) error {
 		logger.WarnContext(ctx, "the id of the default kernel could not be written", "error", err)
 	}
 
-	ended, err := listen(g, config.CloudPort, daemon, kernels, logger)
+	ended, err := listen(g, daemon, kernels, logger)
 	if err != nil {
 		return err
 	}
+	others := &relay{guest: g, ended: ended}
+	if err := others.listen(config.CloudPort); err != nil {
+		return err
+	}
 	go func() { ended <- child.Reap(ctx) }()
-	g.OnBecome(func(raw json.RawMessage) error { return become(raw, g, daemon) })
+	g.OnBecome(func(raw json.RawMessage) error { return become(ctx, raw, g, daemon, others, logger) })
 	if err := g.Ready(); err != nil {
 		return err
 	}
@@ -133,8 +137,8 @@ func newDaemon(ctx context.Context, o envd.Options, logger *slog.Logger) (*envd.
 }
 
 // listen serves the ports of the sandbox. Each server sends its first error to ended, which has
-// room for one error more.
-func listen(g *inside.Guest, cloudPort int, daemon *envd.Server, kernels *interpreter.Server, logger *slog.Logger) (ended chan error, err error) {
+// room for two errors more.
+func listen(g *inside.Guest, daemon *envd.Server, kernels *interpreter.Server, logger *slog.Logger) (ended chan error, err error) {
 	handlers := map[int]http.Handler{
 		protocol.PortEnvd:        daemon.Handler(),
 		protocol.PortInterpreter: kernels.Interpreter(),
@@ -155,26 +159,21 @@ func listen(g *inside.Guest, cloudPort int, daemon *envd.Server, kernels *interp
 		}
 		go func() { ended <- server.Serve(listener) }()
 	}
-	if g.Egress && cloudPort > 0 {
-		listener, err := g.Listen(cloudPort)
-		if err != nil {
-			return nil, err
-		}
-		relay := &network.Relay{Port: uint16(cloudPort), Dial: g.DialEgress}
-		go func() { ended <- relay.Serve(listener) }()
-	}
 	return ended, nil
 }
 
 // become gives a restored sandbox a new configuration. It affects processes that start later,
 // but not running processes.
-func become(raw json.RawMessage, g *inside.Guest, daemon *envd.Server) error {
+func become(ctx context.Context, raw json.RawMessage, g *inside.Guest, daemon *envd.Server, others *relay, logger *slog.Logger) error {
 	var config guest.Config
 	if err := json.Unmarshal(raw, &config); err != nil {
 		return fmt.Errorf("reexec: configuration of the sandbox: %w", err)
 	}
 	if err := daemon.Become(config.AccessToken, environment(&config, g.Egress, g.Temp, isFile), defaults(config.Envs)); err != nil {
 		return err
+	}
+	if err := others.listen(config.CloudPort); err != nil { // a program in the sandbox may have the port
+		logger.WarnContext(ctx, "programs may not reach other sandboxes by names below localhost", "error", err)
 	}
 	return mark(&config, g.Root, g.Run)
 }

@@ -18,7 +18,8 @@ import (
 
 // TestOptionsSent checks that each field of a sandbox's options either reaches a process or is
 // listed with the reason why that process does not receive it. A new field fails the test for
-// every process.
+// every process. The fields of [engine.SandboxOptions].Config are no matter of this test: only envd
+// receives them, all of them.
 func TestOptionsSent(t *testing.T) {
 	t.Parallel()
 	const server, later, earlier = "only the server needs it", "the second stage receives it", "the first stage has used it"
@@ -63,8 +64,11 @@ func TestOptionsSent(t *testing.T) {
 			if inServer[field.Name] != "" {
 				unsent = true
 			}
-			if isSent := slices.Contains(sent, field.Name); isSent == unsent {
-				t.Errorf("%s: the field %s of the options: sent %v, listed as not sent %v", process, field.Name, isSent, unsent)
+			switch isSent := slices.Contains(sent, field.Name); {
+			case isSent && unsent:
+				t.Errorf("%s: %s uses s.options.%s, but this test lists it as not sent: remove it from notSent or inServer", process, strings.Join(p.functions, " or "), field.Name)
+			case !isSent && !unsent:
+				t.Errorf("%s: no use of s.options.%s: if the process needs it, send it in %s; else list it in notSent of this test, with the reason", process, field.Name, p.functions[0])
 			}
 		}
 	}

@@ -42,7 +42,7 @@ type Server struct {
 	kills   func() int
 	slots   link.PortSlots // count the connections into the sandbox
 	asked   link.Dialling  // counts the connections out of the sandbox that are being made
-	carried chan struct{}  // has an element for each connection out of the sandbox
+	carried link.Slots     // count the connections out of the sandbox
 
 	entrance link.Entrance
 	access   *link.Access
@@ -62,7 +62,7 @@ const readyTimeout = 60 * time.Second
 func Open(ctx context.Context, conn io.ReadWriteCloser, o Options) (*Server, error) {
 	s := &Server{
 		lane: newFramed(conn).lane(), tell: o.Tell, kills: o.Kills,
-		slots: link.NewPortSlots(link.MaxStreams, link.MaxStreams), asked: link.NewDialling(), carried: make(chan struct{}, maxEgress),
+		slots: link.NewPortSlots(link.MaxStreams, link.MaxStreams), asked: link.NewDialling(), carried: link.NewSlots(maxEgress),
 	}
 	s.life, s.end = context.WithCancel(context.Background())
 	s.access = link.NewAccess(s.life, o.Egress)
@@ -348,13 +348,12 @@ func (s *Server) carry(inside *Conn, made func()) {
 		// If it does not arrive only the daemon is harmed.
 		_ = send(inside, answer{Error: clip.Text(err.Error(), maxText), Denied: link.IsDenied(err)})
 	}
-	select {
-	case s.carried <- struct{}{}:
-		defer func() { <-s.carried }()
-	default:
-		refuse(fmt.Errorf("%w: %d connections are open", engine.ErrTooMany, maxEgress))
+	leave, err := s.carried.Take()
+	if err != nil {
+		refuse(err)
 		return
 	}
+	defer leave()
 	if r.Host == "" || len(r.Host) > 255 || r.Port == 0 {
 		refuse(errors.New("not an address"))
 		return
