@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/e2bctl/e2bctl/cli/internal/cmd/version"
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
@@ -16,10 +17,19 @@ type helper struct {
 	err error // the error of writing help, which the library cannot return
 }
 
+// versionFlag is a flag of the root, which runs nothing itself: with this flag its help is the
+// version. The library's own text of it can be changed only by a template, and text/template
+// calls methods by their names: the linker would keep every method of the program.
+const versionFlag = "version"
+
 // serve makes h print the help of a command and of all below it.
 func (h *helper) serve(root *cobra.Command) {
 	describe := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		if isVersion, _ := root.Flags().GetBool(versionFlag); isVersion && cmd == root {
+			_, h.err = io.WriteString(h.io.Out, "e2bctl "+version.Line()+"\n")
+			return
+		}
 		text := cmd.Long
 		if !cmd.IsAdditionalHelpTopicCommand() {
 			var all strings.Builder

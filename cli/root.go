@@ -105,8 +105,7 @@ func newCmdRoot(f *cmdutil.Factory, args []string) *cobra.Command {
 		newCmdHelpTopic("output", "What goes to stdout and stderr", outputHelp),
 		newCmdHelpTopic("ci", "What scripts of CI systems need", ciHelp),
 	)
-	root.Version = version.Line()
-	root.SetVersionTemplate("e2bctl {{.Version}}\n")
+	root.Flags().Bool(versionFlag, false, "version for e2bctl")
 	refuseUnknownTopics(root)
 	return root
 }

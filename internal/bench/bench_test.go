@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -28,6 +29,21 @@ func TestMain(m *testing.M) {
 		return
 	}
 	goleak.VerifyTestMain(dockertest.Ending{M: m})
+}
+
+// TestUnusedMethodsAreNotLinked checks that the command calls no method by a name that the linker
+// does not know. With one such call, as text/template has it, the linker keeps all methods of the
+// program, and the command is 5 MB larger.
+func TestUnusedMethodsAreNotLinked(t *testing.T) {
+	t.Parallel()
+	program, err := os.ReadFile(dockertest.Program(t))
+	must.Do(t, err)
+	if !bytes.Contains(program, []byte("reflect.Value.MethodByName\x00")) {
+		t.Fatal("the program has no names of functions")
+	}
+	if unused := "reflect.(*Value).MethodByName\x00"; bytes.Contains(program, []byte(unused)) {
+		t.Errorf("the program contains %q: go build -ldflags=-dumpdep prints the caller with <ReflectMethod>", unused)
+	}
 }
 
 // Every row can be measured, and the table is written to the file.

@@ -3,10 +3,16 @@
 package main
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"os"
 	"os/exec"
+	"strings"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -24,6 +30,10 @@ func (b *bench) mcpRows() []row {
 		{
 			name: "`e2bctl mcp`: `run_python(\"" + adding + "\")`", runs: 200, measure: b.addingInMCP,
 			floor: b.inOne(onePlusOne), floorName: "`RunCode`",
+		},
+		{
+			name: "`e2bctl mcp --http`: from `initialize` to a result of Python in a new sandbox", runs: 10, measure: b.sessionsOverHTTP,
+			floor: b.created(b.pause, onePlusOne), floorName: "`New` and `RunCode`",
 		},
 	}
 }
@@ -58,4 +68,81 @@ func (b *bench) withMCP(ctx context.Context, do func(context.Context, *mcp.Clien
 	}
 	defer func() { err = errors.Join(err, session.Close()) }()
 	return do(ctx, session)
+}
+
+// sessionsOverHTTP measures sessions with one server that is warm.
+func (b *bench) sessionsOverHTTP(ctx context.Context, runs int) (r result, err error) {
+	server := exec.CommandContext(ctx, b.command, "mcp", "--local", "--http", "127.0.0.1:0")
+	said, err := server.StderrPipe()
+	if err != nil {
+		return r, err
+	}
+	if err := server.Start(); err != nil {
+		return r, err
+	}
+	defer func() {
+		_ = server.Process.Signal(os.Interrupt) // it may have ended
+		_, _ = io.Copy(io.Discard, said)
+		_ = server.Wait() // its status is that of the signal
+	}()
+	transport, err := transportOf(said)
+	if err != nil {
+		return r, err
+	}
+	one := func(ctx context.Context) (time.Duration, error) {
+		time.Sleep(b.pause) // until the next sandbox is warm
+		start := time.Now()
+		session, err := mcp.NewClient(&mcp.Implementation{Name: "bench", Version: "1"}, nil).Connect(ctx, transport, nil)
+		if err != nil {
+			return 0, err
+		}
+		err = addIn(ctx, session)
+		took := time.Since(start)
+		return took, errors.Join(err, session.Close())
+	}
+	// The server's cloud is warm when its Python has loaded. A server holds at most 20 sandboxes.
+	for range 5 {
+		if took, err := one(ctx); err != nil || took < warm {
+			break // an error comes again
+		}
+	}
+	return repeat(ctx, runs, one)
+}
+
+// warm is longer than the first result in a warm cloud takes, and shorter than Python takes to load.
+const warm = 200 * time.Millisecond
+
+// transportOf returns the way to the server that says on stderr where it is, and in which file its token is.
+func transportOf(stderr io.Reader) (*mcp.StreamableClientTransport, error) {
+	lines := bufio.NewScanner(stderr)
+	for lines.Scan() {
+		_, after, found := strings.Cut(lines.Text(), ": at ")
+		address, _, isAddress := strings.Cut(after, ", for clients")
+		_, path, isToken := strings.Cut(after, "the token is in ")
+		if !found || !isAddress || !isToken {
+			continue
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		var identity struct {
+			Token string `json:"token"`
+		}
+		if err := json.Unmarshal(content, &identity); err != nil {
+			return nil, err
+		}
+		return &mcp.StreamableClientTransport{Endpoint: address, HTTPClient: &http.Client{Transport: withToken(identity.Token)}}, nil
+	}
+	return nil, errors.Join(errors.New("e2bctl mcp --http ended"), lines.Err())
+}
+
+// withToken is a bearer token that is added to requests.
+type withToken string
+
+// RoundTrip implements [http.RoundTripper].
+func (token withToken) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+string(token))
+	return http.DefaultTransport.RoundTrip(r)
 }

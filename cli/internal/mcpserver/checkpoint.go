@@ -55,15 +55,12 @@ type restoreArguments struct {
 func (restoreArguments) sandbox() string { return "" }
 
 func restoreTool() tool {
-	declared := &sdk.Tool{
+	return toolOf(&sdk.Tool{
 		Name: "restore", Annotations: hints("Restore a checkpoint", false, false, false),
 		Description: "Make a new sandbox with the state of a checkpoint. Later calls of this session use it; the sandbox before stays, and can be named by its id.",
-	}
-	return tool{declared.Name, func(e *endpoint, server *sdk.Server) {
-		sdk.AddTool(server, declared, func(ctx context.Context, req *sdk.CallToolRequest, in restoreArguments) (*sdk.CallToolResult, any, error) {
-			return e.restore(ctx, req.Session, in.Checkpoint), nil, nil
-		})
-	}}
+	}, func(ctx context.Context, e *endpoint, req *sdk.CallToolRequest, in restoreArguments) (*sdk.CallToolResult, error) {
+		return e.restore(ctx, req.Session, in.Checkpoint), nil
+	})
 }
 
 func (e *endpoint) restore(ctx context.Context, session *sdk.ServerSession, id string) *sdk.CallToolResult {

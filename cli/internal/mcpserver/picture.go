@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"image"
 	"image/color"
-	"image/draw"
 	"image/jpeg"
 	"image/png"
 
@@ -55,9 +54,13 @@ func fitted(content []byte, mimeType string) ([]byte, string, error) {
 	if len(content) <= maxPicture && max(config.Width, config.Height) <= maxEdge {
 		return content, mimeType, nil
 	}
-	picture, _, err := image.Decode(bytes.NewReader(content))
+	decoded, _, err := image.Decode(bytes.NewReader(content))
 	if err != nil {
 		return nil, "", err
+	}
+	picture, ok := decoded.(image.RGBA64Image)
+	if !ok {
+		return nil, "", errNoPixels
 	}
 	for edge := maxEdge; ; edge /= 2 {
 		if shown, shownType, err := encoded(scaled(picture, edge)); err != nil || len(shown) <= maxPicture || edge < 64 {
@@ -66,25 +69,26 @@ func fitted(content []byte, mimeType string) ([]byte, string, error) {
 	}
 }
 
-var errTooManyPixels = pictureError("it has more than 16 million pixels, or none")
+const (
+	errTooManyPixels = pictureError("it has more than 16 million pixels, or none")
+	errNoPixels      = pictureError("its pixels cannot be read")
+)
 
 type pictureError string
 
 func (e pictureError) Error() string { return string(e) }
 
 // scaled returns the picture with no edge longer than edge.
-func scaled(picture image.Image, edge int) image.Image {
+func scaled(picture image.RGBA64Image, edge int) image.RGBA64Image {
 	size := picture.Bounds().Size()
 	longest := max(size.X, size.Y)
 	if longest <= edge {
 		return picture
 	}
-	large := image.NewRGBA(image.Rectangle{Max: size})
-	draw.Draw(large, large.Bounds(), picture, picture.Bounds().Min, draw.Src)
 	small := image.NewRGBA(image.Rect(0, 0, max(1, size.X*edge/longest), max(1, size.Y*edge/longest)))
 	for y := range small.Rect.Max.Y {
 		for x := range small.Rect.Max.X {
-			average(small, large, x, y)
+			average(small, picture, x, y)
 		}
 	}
 	return small
@@ -92,21 +96,23 @@ func scaled(picture image.Image, edge int) image.Image {
 
 // average sets a pixel to the mean of the area of the larger picture that it
 // covers. Pixels of the larger picture that it covers in part count in part.
-func average(small, large *image.RGBA, x, y int) {
-	from, to := large.Rect.Max, small.Rect.Max
+func average(small *image.RGBA, large image.RGBA64Image, x, y int) {
+	begin, from, to := large.Bounds().Min, large.Bounds().Size(), small.Rect.Max
 	var sum [4]int64
 	for v := y * from.Y / to.Y; v*to.Y < (y+1)*from.Y; v++ {
 		rows := shared(v, to.Y, y, from.Y)
 		for u := x * from.X / to.X; u*to.X < (x+1)*from.X; u++ {
 			weight := rows * shared(u, to.X, x, from.X)
-			for i, value := range large.Pix[large.PixOffset(u, v):][:len(sum)] {
+			c := large.RGBA64At(begin.X+u, begin.Y+v)
+			for i, value := range [...]uint16{c.R, c.G, c.B, c.A} {
 				sum[i] += weight * int64(value)
 			}
 		}
 	}
+	const per8Bit = 0xffff / 0xff
 	area := int64(from.X) * int64(from.Y)
 	for i, total := range sum {
-		small.Pix[small.PixOffset(x, y)+i] = uint8((total + area/2) / area)
+		small.Pix[small.PixOffset(x, y)+i] = uint8((total/per8Bit + area/2) / area)
 	}
 }
 
@@ -118,7 +124,7 @@ func shared(i, n, j, m int) int64 {
 
 // encoded returns the picture as PNG, which keeps the lines of
 // plots sharp. If that is too large, it returns a JPEG on white.
-func encoded(picture image.Image) ([]byte, string, error) {
+func encoded(picture image.RGBA64Image) ([]byte, string, error) {
 	var out bytes.Buffer
 	if err := png.Encode(&out, picture); err != nil {
 		return nil, "", err
@@ -127,9 +133,19 @@ func encoded(picture image.Image) ([]byte, string, error) {
 		return out.Bytes(), "image/png", nil
 	}
 	out.Reset()
-	page := image.NewRGBA(picture.Bounds())
-	draw.Draw(page, page.Bounds(), image.NewUniform(color.White), image.Point{}, draw.Src)
-	draw.Draw(page, page.Bounds(), picture, picture.Bounds().Min, draw.Over)
-	err := jpeg.Encode(&out, page, &jpeg.Options{Quality: 85})
+	err := jpeg.Encode(&out, onWhite(picture), &jpeg.Options{Quality: 85})
 	return out.Bytes(), "image/jpeg", err
+}
+
+// onWhite returns the picture on a white page.
+func onWhite(picture image.RGBA64Image) image.Image {
+	page := image.NewRGBA(picture.Bounds())
+	for y := page.Rect.Min.Y; y < page.Rect.Max.Y; y++ {
+		for x := page.Rect.Min.X; x < page.Rect.Max.X; x++ {
+			c := picture.RGBA64At(x, y)
+			white := 0xffff - c.A
+			page.SetRGBA64(x, y, color.RGBA64{R: c.R + white, G: c.G + white, B: c.B + white, A: 0xffff})
+		}
+	}
+	return page
 }

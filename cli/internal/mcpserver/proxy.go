@@ -208,15 +208,12 @@ type searchArguments struct {
 const searchName = "search_tools"
 
 func searchTool() tool {
-	declared := &sdk.Tool{
+	return toolOf(&sdk.Tool{
 		Name: searchName, Annotations: hints("Search functions", true, false, false),
 		Description: "Find Python functions that run_python can call, with their parameters: tools of other servers. Call several in one piece of code, and print only what you need.",
-	}
-	return tool{declared.Name, func(e *endpoint, server *sdk.Server) {
-		sdk.AddTool(server, declared, func(ctx context.Context, _ *sdk.CallToolRequest, in searchArguments) (*sdk.CallToolResult, any, error) {
-			return e.search(ctx, in.Query), nil, nil
-		})
-	}}
+	}, func(ctx context.Context, e *endpoint, _ *sdk.CallToolRequest, in searchArguments) (*sdk.CallToolResult, error) {
+		return e.search(ctx, in.Query), nil
+	})
 }
 
 func (e *endpoint) search(ctx context.Context, query string) *sdk.CallToolResult {
@@ -256,7 +253,11 @@ func ranked(tools []agent.Tool, query string) []agent.Tool {
 		}
 		return n
 	}
-	found := slices.DeleteFunc(slices.Clone(tools), func(t agent.Tool) bool { return score(t) == 0 })
-	slices.SortStableFunc(found, func(a, b agent.Tool) int { return score(b) - score(a) })
-	return found
+	byScore := make([][]agent.Tool, len(words)+1)
+	for _, t := range tools {
+		n := score(t)
+		byScore[n] = append(byScore[n], t)
+	}
+	slices.Reverse(byScore[1:])
+	return slices.Concat(byScore[1:]...)
 }

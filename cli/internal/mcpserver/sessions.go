@@ -1,10 +1,9 @@
 package mcpserver
 
 import (
-	"cmp"
+	"context"
 	"maps"
 	"net/http"
-	"slices"
 	"sync"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
@@ -16,26 +15,33 @@ const maxSessions = 100
 // sessionHeader names the session of a request, and the new one of an answer.
 const sessionHeader = "Mcp-Session-Id"
 
-// sessions bounds the sessions over HTTP. Many clients never end theirs. When the number
-// reaches the limit, the session that has been without a request for the longest time ends.
+// sessions bounds the sessions over HTTP. Many clients never end theirs. When a session is opened
+// beyond the limit, the one that has been unused for the longest time ends.
 type sessions struct {
 	server *sdk.Server
 	limit  int
 
 	mu      sync.Mutex
 	opening int // requests that may open a session
-	clock   int // counts requests
+	clock   int // counts uses that have ended
 	open    map[string]*sessionUse
 }
 
 // sessionUse records the use of one session.
 type sessionUse struct {
-	requests int // being served
-	last     int // time on the clock of the end of the last one
+	running int // requests and calls
+	last    int // time on the clock of the end of the last one
 }
 
 func newSessions(server *sdk.Server, limit int) *sessions {
-	return &sessions{server: server, limit: limit, open: map[string]*sessionUse{}}
+	s := &sessions{server: server, limit: limit, open: map[string]*sessionUse{}}
+	server.AddReceivingMiddleware(func(next sdk.MethodHandler) sdk.MethodHandler {
+		return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
+			defer s.use(req.GetSession().ID())() // a call can outlast its request: the client may have gone
+			return next(ctx, method, req)
+		}
+	})
+	return s
 }
 
 // handler passes requests to next. It refuses those
@@ -60,64 +66,89 @@ func (s *sessions) handler(next http.Handler) http.Handler {
 func (s *sessions) use(id string) (done func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	use := s.open[id]
+	use := s.known(id)
 	if use == nil {
-		return func() {} // unknown: the library refuses the request
+		return func() {} // the library refuses the request, or opens a session with it
 	}
-	use.requests++
+	use.running++
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		use.requests--
+		use.running--
 		s.clock++
 		use.last = s.clock
+		s.trim(s.limit)
 	}
 }
 
-// begin makes room for a session. It returns false if there is none.
+// known returns the use of a session, or nil if no session of that id is open.
+func (s *sessions) known(id string) *sessionUse {
+	if s.open[id] == nil && s.alive()[id] != nil {
+		s.trim(s.limit - 1)
+		s.clock++
+		s.open[id] = &sessionUse{last: s.clock}
+	}
+	return s.open[id]
+}
+
+// alive returns the sessions that have begun and not ended, by their ids.
+func (s *sessions) alive() map[string]*sdk.ServerSession {
+	alive := map[string]*sdk.ServerSession{}
+	for session := range s.server.Sessions() {
+		if session.InitializeParams() != nil {
+			alive[session.ID()] = session
+		}
+	}
+	return alive
+}
+
+// begin reports whether a request may open a session: it must not if all are in use.
 func (s *sessions) begin() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.open)+s.opening >= s.limit && !s.makeRoom() {
+	inUse := s.opening
+	for _, use := range s.open {
+		if use.running > 0 {
+			inUse++
+		}
+	}
+	if inUse >= s.limit {
 		return false
 	}
 	s.opening++
 	return true
 }
 
-// makeRoom forgets the sessions that have ended. If there are none,
-// it ends the one that has been unused for the longest time.
-func (s *sessions) makeRoom() bool {
-	alive := map[string]*sdk.ServerSession{}
-	for session := range s.server.Sessions() {
-		alive[session.ID()] = session
-	}
-	maps.DeleteFunc(s.open, func(id string, _ *sessionUse) bool { return alive[id] == nil })
-	if len(s.open)+s.opening < s.limit {
-		return true
-	}
-	var idle []string
-	for id, use := range s.open {
-		if use.requests == 0 {
-			idle = append(idle, id)
-		}
-	}
-	if len(idle) == 0 {
-		return false
-	}
-	oldest := slices.MinFunc(idle, func(a, b string) int { return cmp.Compare(s.open[a].last, s.open[b].last) })
-	delete(s.open, oldest)
-	go func() { _ = alive[oldest].Close() }() // it waits for a call whose client has gone, which ends with the server at the latest
-	return true
-}
-
-// opened records the end of a request that may have opened a session.
+// opened records the end of a request that may have opened the session of that id. A request
+// that was refused has opened none.
 func (s *sessions) opened(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.opening--
 	if id != "" {
-		s.clock++
-		s.open[id] = &sessionUse{last: s.clock}
+		s.known(id)
+	}
+}
+
+// trim forgets the sessions that have ended, and ends sessions that are not in
+// use until at most that many are open: first those unused for the longest time.
+func (s *sessions) trim(most int) {
+	if len(s.open) <= most {
+		return
+	}
+	alive := s.alive()
+	maps.DeleteFunc(s.open, func(id string, _ *sessionUse) bool { return alive[id] == nil })
+	for len(s.open) > most {
+		oldest := ""
+		for id, use := range s.open {
+			if use.running == 0 && (oldest == "" || use.last < s.open[oldest].last) {
+				oldest = id
+			}
+		}
+		if oldest == "" {
+			return
+		}
+		delete(s.open, oldest)
+		go func() { _ = alive[oldest].Close() }() // it waits for calls that have just begun
 	}
 }

@@ -2,10 +2,13 @@ package mcpserver
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
+	"github.com/google/jsonschema-go/jsonschema"
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
@@ -39,11 +42,37 @@ type call struct {
 
 // newTool returns a tool that runs in a sandbox. Its answer has the id of that sandbox.
 func newTool[In interface{ sandbox() string }](declared *sdk.Tool, run func(context.Context, *call, In) error) tool {
+	return toolOf(declared, func(ctx context.Context, e *endpoint, req *sdk.CallToolRequest, in In) (*sdk.CallToolResult, error) {
+		return e.answered(ctx, req, func(ctx context.Context, ask question) *sdk.CallToolResult {
+			return e.run(ctx, req, in.sandbox(), ask, func(ctx context.Context, c *call) error { return run(ctx, c, in) })
+		})
+	})
+}
+
+// toolOf returns a tool whose arguments have the fields of In.
+func toolOf[In any](declared *sdk.Tool, run func(context.Context, *endpoint, *sdk.CallToolRequest, In) (*sdk.CallToolResult, error)) tool {
+	return newRawTool(declared, reflect.TypeFor[In](), func(ctx context.Context, e *endpoint, req *sdk.CallToolRequest, arguments json.RawMessage) (*sdk.CallToolResult, error) {
+		var in In
+		if len(arguments) > 0 {
+			if err := json.Unmarshal(arguments, &in); err != nil {
+				return nil, err
+			}
+		}
+		return run(ctx, e, req, in)
+	})
+}
+
+// newRawTool returns a tool whose arguments are JSON that fits the type in. The library checks
+// them. Its AddTool is compiled for each type: this is the only use, with one type for all tools.
+func newRawTool(declared *sdk.Tool, in reflect.Type, run func(context.Context, *endpoint, *sdk.CallToolRequest, json.RawMessage) (*sdk.CallToolResult, error)) tool {
+	schema, err := jsonschema.ForType(in, &jsonschema.ForOptions{})
+	if err != nil {
+		panic(err) // unreachable: only types of this package are passed
+	}
+	declared.InputSchema = schema
 	return tool{declared.Name, func(e *endpoint, server *sdk.Server) {
-		sdk.AddTool(server, declared, func(ctx context.Context, req *sdk.CallToolRequest, in In) (*sdk.CallToolResult, any, error) {
-			result, err := e.answered(ctx, req, func(ctx context.Context, ask question) *sdk.CallToolResult {
-				return e.run(ctx, req, in.sandbox(), ask, func(ctx context.Context, c *call) error { return run(ctx, c, in) })
-			})
+		sdk.AddTool(server, declared, func(ctx context.Context, req *sdk.CallToolRequest, arguments json.RawMessage) (*sdk.CallToolResult, any, error) {
+			result, err := run(ctx, e, req, arguments)
 			return result, nil, err
 		})
 	}}

@@ -70,14 +70,14 @@ func writeError(w http.ResponseWriter, r *http.Request, e interface{ page() page
 	p := e.page()
 	kind := "application/json; charset=utf-8"
 	body, err := json.Marshal(e)
-	if wantsPage(r) {
-		kind = "text/html; charset=utf-8"
-		body, err = p.render()
-		w.Header().Set("Cache-Control", "no-store")
-		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
-	}
 	if err != nil {
 		panic(err) // unreachable: only types of this package are passed
+	}
+	if wantsPage(r) {
+		kind = "text/html; charset=utf-8"
+		body = p.render()
+		w.Header().Set("Cache-Control", "no-store")
+		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
 	}
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))

@@ -1,15 +1,13 @@
 package edge
 
 import (
-	"bytes"
 	"cmp"
 	_ "embed"
 	"fmt"
-	"html/template"
+	"html"
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 )
 
 // page is an error page for a browser.
@@ -43,12 +41,11 @@ var wordings = map[string]wording{
 	messageNoTLS:    {"", "", "Serve HTTPS on this port, or create the sandbox without the port in httpsPorts."},
 }
 
+// pageText is the page with placeholders in braces. It is no template of html/template: that
+// calls methods by their names, and the linker then keeps every method of the program.
+//
 //go:embed page.html
 var pageText string
-
-// pageTemplate parses the template on first use: every run of e2bctl initialises this package, and
-// few runs need the template.
-var pageTemplate = sync.OnceValue(func() *template.Template { return template.Must(template.New("page").Parse(pageText)) })
 
 // StatusText returns the name of the status code.
 func (p page) StatusText() string { return http.StatusText(p.Status) }
@@ -78,10 +75,23 @@ func (p page) Hint() string {
 	return wordings[p.Message].hint
 }
 
-func (p page) render() ([]byte, error) {
-	var b bytes.Buffer
-	err := pageTemplate().Execute(&b, p)
-	return b.Bytes(), err
+// render returns the page as HTML.
+func (p page) render() []byte {
+	var hint, about string
+	if text := p.Hint(); text != "" {
+		hint = "<p>" + html.EscapeString(text) + "</p>\n"
+	}
+	if p.Sandbox != "" {
+		about = " · sandbox " + p.Sandbox
+	}
+	if p.Port != nil {
+		about += " · port " + strconv.Itoa(*p.Port)
+	}
+	values := strings.NewReplacer(
+		"{title}", html.EscapeString(p.Title()), "{text}", html.EscapeString(p.Text()), "{hint}", hint,
+		"{status}", html.EscapeString(fmt.Sprintf("%d %s", p.Status, p.StatusText())), "{about}", html.EscapeString(about),
+	)
+	return []byte(values.Replace(pageText))
 }
 
 // wantsPage reports whether a request comes from a person who uses a browser. It returns false
