@@ -34,7 +34,7 @@ type Service struct {
 }
 
 // Check returns an error if a service cannot be started with these settings, and with this
-// isolation. The error says what to do.
+// isolation. The error contains the remedy.
 func (s *Service) Check(isolation engine.Isolation) error {
 	switch {
 	case s.CertFile == "" && s.KeyFile == "" && !s.BehindProxy:
