@@ -113,5 +113,6 @@ func run(ctx context.Context, ios *cmdutil.IOStreams, args []string) int {
 // isTraced reports whether a command gets a span: it works with sandboxes or the
 // service, and does not run a local cloud, whose span would last as long as the cloud.
 func isTraced(cmd *cobra.Command) bool {
-	return cmd.Name() != "version" && cmd.Parent() != nil && cmd.Parent().Name() != "local"
+	runs := cmd.Name() == "serve" || cmd.Parent() != nil && cmd.Parent().Name() == "local"
+	return cmd.Name() != "version" && cmd.Parent() != nil && !runs
 }

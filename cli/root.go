@@ -15,6 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/proc"
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/sandbox"
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/secret"
+	"github.com/e2bctl/e2bctl/cli/internal/cmd/serve"
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/snapshot"
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/template"
 	"github.com/e2bctl/e2bctl/cli/internal/cmd/version"
@@ -63,6 +64,7 @@ var commands = []struct {
 	{[]string{"volume"}, volume.NewCmdVolume},
 	{[]string{"secret"}, secret.NewCmdSecret},
 	{[]string{"local"}, local.NewCmdLocal},
+	{[]string{"serve"}, serve.NewCmdServe},
 	{[]string{"mcp"}, mcp.NewCmdMCP},
 	{[]string{"doctor"}, doctor.NewCmdDoctor},
 	{[]string{"version"}, version.NewCmdVersion},

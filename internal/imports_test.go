@@ -42,7 +42,7 @@ var imports = map[string]string{
 	"sandbox/template":    "api internal/clip internal/lazyregexp internal/shell",
 
 	"cli": "api cli/internal/cmd/apikey cli/internal/cmd/code cli/internal/cmd/doctor cli/internal/cmd/files cli/internal/cmd/local cli/internal/cmd/mcp cli/internal/cmd/network cli/internal/cmd/proc cli/internal/cmd/sandbox" +
-		" cli/internal/cmd/secret cli/internal/cmd/snapshot cli/internal/cmd/template cli/internal/cmd/version cli/internal/cmd/volume cli/internal/cmdutil cli/internal/localcloud sandbox",
+		" cli/internal/cmd/secret cli/internal/cmd/serve cli/internal/cmd/snapshot cli/internal/cmd/template cli/internal/cmd/version cli/internal/cmd/volume cli/internal/cmdutil cli/internal/localcloud sandbox",
 	"cli/e2bctl":                "cli",
 	"cli/manual":                "cli",
 	"cli/internal/cmd/apikey":   "api cli/internal/cmdutil",
@@ -55,6 +55,7 @@ var imports = map[string]string{
 	"cli/internal/cmd/proc":     "cli/internal/cmdutil sandbox internal/shell",
 	"cli/internal/cmd/sandbox":  "api cli/internal/ci cli/internal/cmdutil cli/internal/mirror cli/internal/transfer sandbox internal/shell",
 	"cli/internal/cmd/secret":   "cli/internal/cmdutil sandbox",
+	"cli/internal/cmd/serve":    "cli/internal/cmdutil cli/internal/localcloud sandbox/local internal/cloud internal/cloud/engine internal/privatedir",
 	"cli/internal/cmd/snapshot": "cli/internal/cmdutil sandbox",
 	"cli/internal/cmd/template": "api cli/internal/cmdutil sandbox/template",
 	"cli/internal/cmd/version":  "cli/internal/cmdutil",

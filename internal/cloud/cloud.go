@@ -2,6 +2,7 @@ package cloud
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -45,7 +46,7 @@ const (
 
 // Options configure a cloud. The zero value is usable.
 type Options struct {
-	Address      string            // loopback host:port to listen on; "": a free port on 127.0.0.1
+	Address      string            // host:port to listen on, without Service a loopback address; "": a free port on 127.0.0.1
 	Domain       string            // host name that resolves to this machine, without port; "": localhost
 	Authority    string            // private directory of the certificate authority; "": a new authority that ends with the cloud
 	SecretsKey   string            // key for sealing secrets, as in secrets.EnvKey; "": kept in a file of this user, if State is set
@@ -72,6 +73,7 @@ type Options struct {
 	Images       ImageSources      // sources of container images besides registries
 	Roots        *x509.CertPool    // trusted roots for the certificates of hosts with header rules; nil: the machine's roots
 	Logger       *slog.Logger      // nil: no log
+	Service      *Service          // nil: the cloud serves this machine only
 	// Ask decides whether a sandbox may reach a port of a host that the sandbox's rules allow
 	// without naming it. If Ask is nil, the sandbox may reach the port. Ask is not called for a
 	// sandbox whose own rules require questions.
@@ -101,6 +103,10 @@ type Cloud struct {
 	server    *http.Server
 	address   net.Addr
 	trust     localtls.Trust
+	keyFiles  *control.KeyFiles   // nil without a Service
+	tlsFiles  *localtls.Files      // nil: the authority of the cloud has its certificates
+	metrics   *metricsServer      // nil: there is none
+	limit     *connlimit.Listener // of the connections of clients
 	log       requestlog.Log
 	faults    faults
 	handlers  handlers
@@ -121,12 +127,12 @@ func Start(ctx context.Context, o Options) (*Cloud, error) {
 }
 
 // assemble creates the parts of the cloud that answer requests. It cannot fail.
-func (c *Cloud) assemble(authority *localtls.Authority) {
+func (c *Cloud) assemble(config *tls.Config) {
 	o := c.options
 	cache := builds.OpenCache(c.store, c.kept, o.Logger)
 	all := templates.Open(templates.Options{Store: c.store, Layers: c.kept, Logger: o.Logger})
 	c.sandboxes = lifecycle.New(lifecycle.Options{
-		MaxSandboxes: o.MaxSandboxes, MaxFrozenMemory: machineMemory() / 2, Store: c.store, Layers: c.kept, Launch: c.launch, Ended: c.telemetry.End, Logger: c.logger("lifecycle"),
+		MaxSandboxes: o.MaxSandboxes, Secure: o.Service != nil, TrafficTokens: o.Service.guardsCode(), MaxFrozenMemory: machineMemory() / 2, Store: c.store, Layers: c.kept, Launch: c.launch, Ended: c.telemetry.End, Logger: c.logger("lifecycle"),
 	})
 	c.kept.Sweep()
 	c.keeping.begin(c.collectImages)
@@ -139,17 +145,21 @@ func (c *Cloud) assemble(authority *localtls.Authority) {
 	c.secrets = secrets.New(secrets.Options{Store: c.store, Key: keyOfSecrets(o), Logger: o.Logger})
 	c.dialer.Unseal = func(p *network.EgressProxy) (string, error) { return c.secrets.Unseal(p.Sealed, p.SealedUnder()) }
 	api := control.New(control.Options{
-		Key: c.options.Key, Domain: c.Domain(), EnvdVersion: protocol.EnvdVersion,
+		Key: c.options.Key, KeyFiles: c.keyFiles, Secure: o.Service != nil, BehindProxy: o.Service.behindProxy(), Domain: c.Domain(), EnvdVersion: protocol.EnvdVersion,
 		Engine: o.Engine, Architecture: c.architecture(), Resources: resources(o.Limits), Of: map[engine.Name]control.Resources{engine.Docker: resources(o.Docker.Limits(o.Limits))}, NoDiskLimit: c.engines.noDiskLimit, Mounts: o.Mounts,
 		Sandboxes: c.sandboxes, Templates: all, Builds: c.builds, Volumes: c.volumes, Secrets: c.secrets, CheckProxy: c.dialer.CheckProxy,
 		Telemetry: c.telemetry, Store: c.store, Rate: o.Rate, Logger: o.Logger,
 	})
-	c.router = edge.New(edge.Options{API: c.faults.operationHandler(api.Operation, api), Domain: c.Domain(), Logger: c.logger("edge"), Wake: c.wake, Asleep: c.asleep, Ended: c.sandboxes.Ended})
-	c.peers = c.newPeers(authority)
+	c.router = edge.New(edge.Options{API: c.faults.operationHandler(api.Operation, api), Domain: c.Domain(), Hosts: o.Service.hosts(), Logger: c.logger("edge"), Wake: c.wake, Asleep: c.asleep, Ended: c.sandboxes.Ended})
+	c.peers = c.newPeers(config)
+	c.log.Each = c.metrics.counting(api.Operation)
 }
 
 // serve answers the requests on the listener until Close.
 func (c *Cloud) serve(ctx context.Context, listener net.Listener) {
+	c.life, c.endLife = context.WithCancel(context.WithoutCancel(ctx))
+	c.broken.done = make(chan struct{})
+	c.serveMetrics()
 	c.server = &http.Server{
 		Handler:           connlimit.Handler(c.handlers.counted(c.log.Handler(c.faults.handler(c.router)))),
 		ConnContext:       connlimit.ConnContext,
@@ -164,8 +174,6 @@ func (c *Cloud) serve(ctx context.Context, listener net.Listener) {
 	c.server.Protocols.SetHTTP2(true)
 	c.server.Protocols.SetUnencryptedHTTP2(true)
 	c.serving.Go(func() { _ = c.server.Serve(listener) }) // until Close
-	c.life, c.endLife = context.WithCancel(context.WithoutCancel(ctx))
-	c.broken.done = make(chan struct{})
 	c.renewing.Go(c.renewEngine)
 }
 
@@ -188,15 +196,24 @@ func (c *Cloud) shutDown(dir string) error {
 	c.keeping.close()
 	err = errors.Join(err, c.volumes.Close(), c.store.Close(), c.engines.close(), c.mounts.Close(), c.dist.Close())
 	c.renewing.Wait()
-	return errors.Join(err, c.removeInstance(dir))
+	return errors.Join(err, c.metrics.close(), c.removeInstance(dir))
 }
 
-// URL returns the http address of the API and the sandboxes. The same port also serves https.
-func (c *Cloud) URL() string { return "http://" + c.address.String() }
+// URL returns the http address of the API and the sandboxes. The same port also serves https. With
+// the files of a Service's certificate, the port serves only https, and URL returns that address.
+func (c *Cloud) URL() string {
+	if c.tlsFiles != nil {
+		return "https://" + c.address.String()
+	}
+	return "http://" + c.address.String()
+}
 
 // Domain returns the host name and port of sandboxes, for http and https. Port P of sandbox I
 // has the address P-I.Domain, and the API has the address api.Domain.
 func (c *Cloud) Domain() string {
+	if c.options.Service.hidesPort(c.options.Domain, c.address) {
+		return c.options.Domain
+	}
 	return net.JoinHostPort(c.options.Domain, strconv.Itoa(c.address.(*net.TCPAddr).Port))
 }
 

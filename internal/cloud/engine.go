@@ -35,8 +35,9 @@ func openDocker(ctx context.Context, c *Cloud, _ string) (engine.Engine, error) 
 type engines struct {
 	own    engine.Name
 	all    map[engine.Name]*lazyEngine
-	opened func(engine.Engine) // called for each opened engine; must return quickly
-	latest sync.Map            // maps each engine.Name to the engine.Engine of that name that was opened last
+	opened func(engine.Engine)       // called for each opened engine; must return quickly
+	check  func(engine.Report) error // returns an error if the cloud must not use an engine
+	latest sync.Map                  // maps each engine.Name to the engine.Engine of that name that was opened last
 }
 
 // lazyEngine is an engine that is opened when it is first needed. If it has ended by itself
@@ -52,7 +53,7 @@ type lazyEngine struct {
 }
 
 func newEngines(own engine.Name, openers map[engine.Name]opener, c *Cloud, dir string) *engines {
-	e := &engines{own: own, all: map[engine.Name]*lazyEngine{}, opened: c.keptBy}
+	e := &engines{own: own, all: map[engine.Name]*lazyEngine{}, opened: c.keptBy, check: c.options.Service.checkEngine}
 	for name, open := range openers {
 		e.all[name] = &lazyEngine{open: func(ctx context.Context) (engine.Engine, error) { return open(ctx, c, dir) }}
 	}
@@ -104,6 +105,9 @@ func (e *engines) open(ctx context.Context, name engine.Name) (engine.Engine, er
 	opened, err := l.open(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if err := e.check(opened.Report()); err != nil {
+		return nil, errors.Join(err, opened.Close())
 	}
 	l.engine = opened
 	e.latest.Store(name, opened)

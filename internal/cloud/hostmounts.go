@@ -21,6 +21,9 @@ func (c *Cloud) show(asked []mounts.Mount) (shown []engine.Mount, closeAll func(
 			m.File.Close()
 		}
 	}
+	if len(asked) > 0 && c.options.Service != nil {
+		return nil, closeAll, &lifecycle.RefusedError{Reason: "mounts: a server shows no directories of its machine: copy the files into the sandbox, or use a volume", Forbidden: true}
+	}
 	for _, m := range asked {
 		found, err := c.mounts.Find(m)
 		if err != nil {

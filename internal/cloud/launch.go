@@ -108,7 +108,7 @@ func (c *Cloud) openOnce(ctx context.Context, spec lifecycle.Spec, all []engine.
 		return nil, startError(err)
 	}
 	c.router.Add(edge.Sandbox{
-		ID: spec.ID, AccessToken: spec.AccessToken, TrafficToken: spec.TrafficToken, MaskHost: spec.MaskHost, HTTPSPorts: spec.HTTPSPorts,
+		ID: spec.ID, AccessToken: spec.AccessToken, TrafficToken: spec.TrafficToken, PublicPorts: spec.PublicPorts, MaskHost: spec.MaskHost, HTTPSPorts: spec.HTTPSPorts,
 		Dial: func(ctx context.Context, port int) (net.Conn, error) {
 			conn, err := sandbox.Dial(ctx, port)
 			return conn, edgeError(err)
@@ -201,7 +201,7 @@ func (c *Cloud) asleep(id string) []edge.Sandbox {
 	}
 	all := make([]edge.Sandbox, len(found))
 	for i, sb := range found {
-		all[i] = edge.Sandbox{ID: sb.ID, AccessToken: sb.AccessToken, TrafficToken: sb.TrafficToken}
+		all[i] = edge.Sandbox{ID: sb.ID, AccessToken: sb.AccessToken, TrafficToken: sb.TrafficToken, PublicPorts: sb.PublicPorts()}
 	}
 	return all
 }

@@ -3,6 +3,7 @@ package cloud
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -18,24 +19,32 @@ import (
 // attempts bounds the number of ports to try until one is free on both loopback addresses.
 const attempts = 20
 
-// listen listens on the only port of the cloud, for http and https. It accepts only connections
-// from this machine, because anyone who can connect can run programs here.
-func listen(ctx context.Context, o Options, authority *localtls.Authority) (*localtls.Listener, error) {
+// listen listens on the only port of the cloud, for http and https. Without a Service it accepts
+// only connections from this machine, because anyone who can connect can run programs here.
+func listen(ctx context.Context, o Options, config *tls.Config) (net.Listener, *connlimit.Listener, error) {
 	limit, err := connections()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	if o.Service != nil {
+		return o.Service.listen(ctx, o, limit, config)
 	}
 	first, second, err := loopback(ctx, cmp.Or(o.Address, "127.0.0.1:0"))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	all := []*connlimit.Listener{connlimit.New(first, connlimit.Options{
-		Max: limit, Patience: headerDeadline, Logger: o.Logger, Advice: "; a higher limit of open files (ulimit -n) allows more",
-	})}
+	all := []*connlimit.Listener{limited(first, limit, o)}
 	if second != nil {
 		all = append(all, all[0].Beside(second))
 	}
-	return localtls.Listen(authority.Config(), all...), nil
+	return localtls.Listen(config, all...), all[0], nil
+}
+
+// limited bounds the connections of a listener.
+func limited(inner *net.TCPListener, limit int, o Options) *connlimit.Listener {
+	return connlimit.New(inner, connlimit.Options{
+		Max: limit, Patience: headerDeadline, Logger: o.Logger, Advice: "; a higher limit of open files (ulimit -n) allows more",
+	})
 }
 
 // loopback listens on address. localhost means both 127.0.0.1 and ::1, so loopback also listens

@@ -58,8 +58,8 @@ func (c *peerConn) Read(p []byte) (int, error) {
 type peerKey struct{}
 
 // newPeers starts to serve connections. c must already have its router.
-func (c *Cloud) newPeers(authority *localtls.Authority) *peers {
-	p := &peers{tls: authority.Config(), conns: make(chan net.Conn)}
+func (c *Cloud) newPeers(config *tls.Config) *peers {
+	p := &peers{tls: config, conns: make(chan net.Conn)}
 	life, end := context.WithCancel(context.Background())
 	p.life = life
 	port := uint16(c.address.(*net.TCPAddr).Port)

@@ -3,6 +3,7 @@ package cloud
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -37,7 +38,7 @@ func start(ctx context.Context, o Options, openers map[engine.Name]opener) (*Clo
 		}
 	}
 	c, dir := s.Cloud, s.dir
-	c.assemble(s.authority)
+	c.assemble(s.config)
 	c.serve(ctx, s.listener)
 	c.close = sync.OnceValue(func() error { return c.shutDown(dir) })
 	return c, nil
@@ -47,11 +48,11 @@ func start(ctx context.Context, o Options, openers map[engine.Name]opener) (*Clo
 type starting struct {
 	*Cloud
 
-	openers   map[engine.Name]opener
-	dir       string // directory of the instance
-	authority *localtls.Authority
-	listener  net.Listener
-	undo      []func() error // undoes the completed steps, from the last to the first
+	openers  map[engine.Name]opener
+	dir      string      // of the instance
+	config   *tls.Config // of https
+	listener net.Listener
+	undo     []func() error // undoes the completed steps, from the last to the first
 }
 
 // steps returns the steps of a start that can fail, in order.
@@ -61,7 +62,9 @@ func (s *starting) steps() []func(context.Context) error {
 		s.openHostMounts,
 		s.makeInstanceDir,
 		s.openStore,
+		s.openService,
 		s.listen,
+		s.openMetrics,
 		s.openEngine,
 		s.openVolumes,
 		s.openLayers,
@@ -112,15 +115,21 @@ func (s *starting) openStore(ctx context.Context) (err error) {
 		return err
 	}
 	s.then(s.store.Close)
-	s.options.Key = cmp.Or(s.options.Key, keyOf(s.store))
+	if s.options.Service == nil { // otherwise the only keys are those of its files
+		s.options.Key = cmp.Or(s.options.Key, keyOf(s.store))
+	}
 	return nil
 }
 
 func (s *starting) listen(ctx context.Context) (err error) {
-	if s.authority, s.trust, err = newAuthority(s.options, s.dir); err != nil {
-		return err
+	if s.config == nil {
+		authority, trust, err := newAuthority(s.options, s.dir)
+		if err != nil {
+			return err
+		}
+		s.config, s.trust = authority.Config(), trust
 	}
-	if s.listener, err = listen(ctx, s.options, s.authority); err != nil {
+	if s.listener, s.limit, err = listen(ctx, s.options, s.config); err != nil {
 		return err
 	}
 	s.address = s.listener.Addr()
@@ -161,6 +170,9 @@ func (o *Options) complete(ctx context.Context) (err error) {
 		return err
 	}
 	o.Engine = cmp.Or(o.Engine, defaultEngine)
+	if err := o.completeService(); err != nil {
+		return err
+	}
 	o.Limits, err = limitsOf(ctx, *o)
 	return err
 }

@@ -112,6 +112,9 @@ func (f *Factory) Wide() bool { return f.flags.output == outputWide }
 // Quiet reports whether results are reduced to IDs and progress is left out.
 func (f *Factory) Quiet() bool { return f.flags.quiet }
 
+// Verbose reports whether requests are logged.
+func (f *Factory) Verbose() bool { return f.flags.verbose }
+
 // Progress returns the writer for progress: standard error, or one that discards it.
 func (f *Factory) Progress() io.Writer {
 	if f.Quiet() {

@@ -75,6 +75,20 @@ func (r *ResourceFlags) first() *pflag.Flag {
 // Engine returns the engine; "" if the flag is not set.
 func (r *ResourceFlags) Engine() string { return string(r.engine) }
 
+// Isolation returns the isolation; "" if the flag is not set.
+func (r *ResourceFlags) Isolation() string { return string(r.isolation) }
+
+// Limits returns the limits of each sandbox. A limit without a flag is zero.
+func (r *ResourceFlags) Limits() local.Resources {
+	return local.Resources{MemoryBytes: int64(r.memory), CPUs: float64(r.cpus), MaxProcesses: int(r.pids), DiskBytes: int64(r.disk)}
+}
+
+// Runsc returns the path of the gVisor program; "" if the flag is not set.
+func (r *ResourceFlags) Runsc() string { return string(r.runsc) }
+
+// PyodideDist returns the directory of the Pyodide distribution; "" if the flag is not set.
+func (r *ResourceFlags) PyodideDist() string { return string(r.dist) }
+
 // flags returns all of the flags.
 func (r *ResourceFlags) flags() *pflag.FlagSet {
 	set := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -86,9 +100,8 @@ func (r *ResourceFlags) flags() *pflag.FlagSet {
 
 // Options returns the options that start a local cloud with the flags.
 func (r *ResourceFlags) Options() []local.Option {
-	limits := local.Resources{MemoryBytes: int64(r.memory), CPUs: float64(r.cpus), MaxProcesses: int(r.pids), DiskBytes: int64(r.disk)}
 	options := []local.Option{
-		local.WithResources(limits), local.WithEngine(local.Engine(r.engine)), local.WithIsolation(local.Isolation(r.isolation)),
+		local.WithResources(r.Limits()), local.WithEngine(local.Engine(r.engine)), local.WithIsolation(local.Isolation(r.isolation)),
 		local.WithRunsc(string(r.runsc)), local.WithWasm(local.WasmParams{PyodideDist: string(r.dist)}),
 	}
 	if r.mounts != nil {

@@ -62,6 +62,16 @@ func New(inner *net.TCPListener, o Options) *Listener {
 // listener closes the connections of both.
 func (l *Listener) Beside(inner *net.TCPListener) *Listener { return &Listener{inner, l.limit} }
 
+// Count returns the number of open connections.
+func (l *Listener) Count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.conns)
+}
+
+// Max returns the largest number of open connections.
+func (l *Listener) Max() int { return l.options.Max }
+
 // conn is a connection of a client. Its fields are guarded by the mutex of its
 // listener.
 type conn struct {

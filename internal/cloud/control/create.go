@@ -55,7 +55,7 @@ func (s *Service) create(d dialect) handler {
 		if err := decode(w, r, &q, false); err != nil {
 			return err
 		}
-		q.Secure = q.Secure || d.secure
+		q.Secure = q.Secure || d.secure || s.options.Secure
 		lifetime, err := s.lifetime(q.Timeout, d)
 		if err != nil {
 			return err

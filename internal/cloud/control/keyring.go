@@ -55,19 +55,25 @@ type keyMask struct {
 }
 
 // keyring holds the keys of the only team. The store has all of them except the first key, with
-// which the cloud is started.
+// which the cloud is started. A server instead has the keys of its files, and no others.
 type keyring struct {
 	store  *store.Store
+	files  *KeyFiles // nil: the keys are those of the store, and the first one
 	logger *slog.Logger
 	limit  RateLimit
 
-	mu     sync.Mutex
-	byHash map[string]*apiKey
-	byID   map[string]*apiKey
+	mu      sync.Mutex
+	byHash  map[string]*apiKey
+	byID    map[string]*apiKey
+	version int // of files
 }
 
 func newKeyring(o Options) *keyring {
-	k := &keyring{store: o.Store, logger: o.Logger, limit: o.Rate, byHash: map[string]*apiKey{}, byID: map[string]*apiKey{}}
+	k := &keyring{store: o.Store, files: o.KeyFiles, logger: o.Logger, limit: o.Rate, byHash: map[string]*apiKey{}, byID: map[string]*apiKey{}}
+	if k.files != nil {
+		k.version = -1 // they have not been read
+		return k
+	}
 	ctx := context.Background()
 	all, err := o.Store.Records(store.Keys)
 	if err != nil {
@@ -100,12 +106,13 @@ func (k *keyring) use(value string) (*apiKey, bool) {
 	hash := hashOf(value) // so that the duration of the lookup does not reveal the value
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.refreshLocked()
 	key, ok := k.byHash[hash]
 	if !ok {
 		return nil, false
 	}
 	key.LastUsed = time.Now().UTC()
-	if key.ID != firstKeyID && key.LastUsed.Sub(key.noted) >= useNoted {
+	if k.files == nil && key.ID != firstKeyID && key.LastUsed.Sub(key.noted) >= useNoted {
 		key.noted = key.LastUsed
 		if err := k.save(key); err != nil {
 			k.logger.WarnContext(context.Background(), "the last use of an API key was not stored", "key", key.ID, "error", err)
@@ -118,6 +125,7 @@ func (k *keyring) use(value string) (*apiKey, bool) {
 func (k *keyring) list() []apiKey {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.refreshLocked()
 	keys := make([]apiKey, 0, len(k.byID))
 	for _, key := range k.byID {
 		keys = append(keys, *key)
@@ -235,6 +243,11 @@ func maskOf(value string) keyMask {
 func newUUID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
+	return uuidOf(b)
+}
+
+// uuidOf returns bytes in the form of a random UUID.
+func uuidOf(b [16]byte) string {
 	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }

@@ -41,6 +41,9 @@ type Resources struct {
 // Options configure a [Service].
 type Options struct {
 	Key         string    // the first API key; Store has the others
+	KeyFiles    *KeyFiles // has all API keys in place of Key and Store; nil: it does not
+	Secure      bool      // every sandbox has an access token, whatever its request says
+	BehindProxy bool      // X-Forwarded-Proto has the scheme that clients use
 	Domain      string    // reported to clients, which reach ports at <port>-<id>.<domain>; may be ""
 	EnvdVersion string    // version of envd in every sandbox, on which the behaviour of SDKs depends
 	Resources   Resources // resources of sandboxes whose engine is not in Of
@@ -134,6 +137,8 @@ func (s *Service) authenticate(r *http.Request) (*apiKey, error) {
 	}
 	key, ok := s.keys.use(value)
 	switch {
+	case !ok && s.options.KeyFiles != nil:
+		return nil, errorf(http.StatusUnauthorized, "Invalid API key: the files of API keys of this server do not have it")
 	case !ok:
 		return nil, errorf(http.StatusUnauthorized, "Invalid API key: it is not a key of this local cloud; e2bctl local env prints one")
 	case foreignTeam(r):

@@ -17,6 +17,7 @@ const (
 var (
 	errNoKey       = errorf(http.StatusNotFound, "no such API key")
 	errFirstKey    = errorf(http.StatusForbidden, "this is the API key that the local cloud was started with, which cannot be changed: start it with another one")
+	errKeysInFiles = errorf(http.StatusForbidden, "the API keys of this server are in files, which its operator changes: no request adds, renames or deletes one")
 	errTooManyKeys = errorf(http.StatusTooManyRequests, "there are %d API keys, which is the limit: delete one that is no longer needed", maxAPIKeys)
 )
 
@@ -63,6 +64,16 @@ func (s *Service) listKeys(w http.ResponseWriter, _ *http.Request) error {
 	}
 	writeJSON(w, http.StatusOK, answer)
 	return nil
+}
+
+// changingKeys returns a handler that refuses to change keys that are in files.
+func (s *Service) changingKeys(change handler) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if s.options.KeyFiles != nil {
+			return errKeysInFiles
+		}
+		return change(w, r)
+	}
 }
 
 func (s *Service) createKey(w http.ResponseWriter, r *http.Request) error {

@@ -40,7 +40,7 @@ func (s *Service) fileLink(w http.ResponseWriter, r *http.Request) error {
 	}
 	expires := strconv.FormatInt(time.Now().Add(uploadLifetime).Unix(), 10)
 	link := url.URL{Scheme: "http", Host: r.Host, Path: pathUploads + hash}
-	if r.TLS != nil {
+	if r.TLS != nil || s.options.BehindProxy && r.Header.Get("X-Forwarded-Proto") == "https" {
 		link.Scheme = "https"
 	}
 	link.RawQuery = url.Values{"expires": {expires}, "signature": {s.signUpload(hash, expires)}}.Encode()

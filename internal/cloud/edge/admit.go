@@ -43,7 +43,7 @@ func (u *upstream) classOf(r *http.Request, port int) class {
 	switch {
 	case !protocol.OwnPort(port):
 		return toPrograms
-	case port != protocol.PortEnvd && u.TrafficToken != "": // carry has checked the traffic token
+	case u.guards(port): // carry has checked the token
 		return ofOwner
 	case u.authorized(r):
 		return ofOwner

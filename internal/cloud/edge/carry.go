@@ -28,16 +28,9 @@ const (
 // carry forwards a request to the sandbox u, to the port of its route.
 func (rt *Router) carry(w http.ResponseWriter, r *http.Request, u *upstream, to route) {
 	port := to.port
-	if u.TrafficToken != "" && port != protocol.PortEnvd {
-		token := r.Header.Get(protocol.HeaderTraffic)
-		if token == "" {
-			writeError(w, r, sandboxError{SandboxID: u.ID, Message: messageTrafficMissing, Code: http.StatusForbidden})
-			return
-		}
-		if subtle.ConstantTimeCompare([]byte(token), []byte(u.TrafficToken)) != 1 {
-			writeError(w, r, sandboxError{SandboxID: u.ID, Message: messageTrafficInvalid, Code: http.StatusForbidden})
-			return
-		}
+	if message := u.locked(r, port); message != "" {
+		writeError(w, r, sandboxError{SandboxID: u.ID, Message: message, Code: http.StatusForbidden})
+		return
 	}
 	// Neither method is a request to a program: CONNECT asks for a tunnel, and TRACE makes the
 	// program repeat the tokens that it received.
@@ -82,6 +75,51 @@ func (rt *Router) carry(w http.ResponseWriter, r *http.Request, u *upstream, to 
 	defer close(served)
 	defer resetWhenAborted(w, r)
 	rt.proxy.ServeHTTP(&upgradable{w, target, served}, r.WithContext(context.WithValue(r.Context(), targetKey{}, target)))
+}
+
+// locked returns the message that refuses a request without the token for its port. It returns
+// "" if the request has the token, or needs none.
+func (u *upstream) locked(r *http.Request, port int) string {
+	if !u.guards(port) {
+		return ""
+	}
+	token := r.Header.Get(protocol.HeaderTraffic)
+	switch {
+	case sameToken(token, u.TrafficToken):
+		return ""
+	case u.PublicPorts && (isPreflight(r) || slices.ContainsFunc(accessTokens(r, port), func(token string) bool { return sameToken(token, u.AccessToken) })):
+		return ""
+	case u.PublicPorts:
+		return messageCodeLocked
+	case token == "":
+		return messageTrafficMissing
+	}
+	return messageTrafficInvalid
+}
+
+// guards reports whether requests to a port need the sandbox's traffic token, or a token in its
+// place.
+func (u *upstream) guards(port int) bool {
+	return u.TrafficToken != "" && port != protocol.PortEnvd && (!u.PublicPorts || protocol.OwnPort(port))
+}
+
+// accessTokens returns the values that a request presents as the sandbox's access token. Clients
+// of Jupyter have ways of their own to send a token.
+func accessTokens(r *http.Request, port int) []string {
+	given := []string{r.Header.Get(protocol.HeaderAccess)}
+	if port != protocol.PortJupyter {
+		return given
+	}
+	given = append(given, r.URL.Query().Get("token"))
+	if scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && (strings.EqualFold(scheme, "token") || strings.EqualFold(scheme, "bearer")) {
+		given = append(given, strings.TrimSpace(token))
+	}
+	return given
+}
+
+// sameToken compares in constant time. An empty want equals nothing.
+func sameToken(given, want string) bool {
+	return want != "" && subtle.ConstantTimeCompare([]byte(given), []byte(want)) == 1
 }
 
 // target is the destination of a forwarded request.

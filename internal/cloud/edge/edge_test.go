@@ -174,13 +174,13 @@ func TestRouting(t *testing.T) {
 		{"api on the domain", ask{host: "cloud.test", path: "/a"}, 200, textType, "api /a"},
 		{"api on api.domain", ask{host: "API.cloud.test.:4000", path: "/a"}, 200, textType, "api /a"},
 		{"foreign host", ask{host: "evil.example", path: "/sandboxes"}, 421, jsonType,
-			`{"code":421,"message":"this host is not served here: use localhost or an IP address"}`},
+			`{"code":421,"message":"this host is not served here: use localhost or an IP address; e2bctl serve --host NAME serves further names"}`},
 		{"foreign host with headers", ask{host: "evil.example", header: by(id, "3000")}, 421, jsonType,
-			`{"code":421,"message":"this host is not served here: use localhost or an IP address"}`},
+			`{"code":421,"message":"this host is not served here: use localhost or an IP address; e2bctl serve --host NAME serves further names"}`},
 		{"another domain's sandbox host with headers", ask{host: "sandbox.evil.example", header: by(id, "3000")}, 421, jsonType,
-			`{"code":421,"message":"this host is not served here: use localhost or an IP address"}`},
+			`{"code":421,"message":"this host is not served here: use localhost or an IP address; e2bctl serve --host NAME serves further names"}`},
 		{"another domain's sandbox host with a signature", ask{host: "sandbox.evil.example", path: "/files?path=/tmp/b.txt&signature=v1_x"}, 421, jsonType,
-			`{"code":421,"message":"this host is not served here: use localhost or an IP address"}`},
+			`{"code":421,"message":"this host is not served here: use localhost or an IP address; e2bctl serve --host NAME serves further names"}`},
 		{"any method", ask{method: "PATCH", path: "/", header: by(id, "3000")}, 200, textType, "user 127.0.0.1"},
 	}
 	for _, tt := range tests {

@@ -14,6 +14,7 @@ const (
 	messageNoPorts        = "The sandbox runs code without processes, so nothing listens on its ports"
 	messageReserved       = "This endpoint is reserved for the E2B control plane and is not reachable through the sandbox URL"
 	messageTrafficMissing = "Sandbox is secured with traffic access token. Token header 'e2b-traffic-access-token' is missing"
+	messageCodeLocked     = "The ports that run code need a token of the sandbox here: send 'X-Access-Token' or 'e2b-traffic-access-token', whose values the answer to create and connect has; clients too old for both need a server with --public-code"
 	messageTrafficInvalid = "Sandbox is secured with traffic access token. Provided token in header 'e2b-traffic-access-token' is invalid"
 	messageTooMany        = "The sandbox has too many open connections"
 	messageBroken         = "The connection to the sandbox broke before it answered. Try again in a moment."
@@ -27,7 +28,7 @@ const (
 	messageWorker         = "A signed URL is no script of a service worker, which would serve the pages of every sandbox at this address"
 	messagePeerHost       = "The request is for another host than the connection: connect to the host itself"
 	messagePeerOwn        = "The sandbox has no access token, so other sandboxes cannot reach this port of it: create it with secure"
-	messageHost           = "this host is not served here: use localhost or an IP address"
+	messageHost           = "this host is not served here: use localhost or an IP address; e2bctl serve --host NAME serves further names"
 )
 
 // sandboxError is the answer to a request that cannot be forwarded. The order of its fields is

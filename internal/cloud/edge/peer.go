@@ -24,7 +24,7 @@ func (rt *Router) IsPublicName(host string) bool {
 // ServePeer does not serve the own ports of a sandbox without an access token. These ports can
 // start programs, and every other sandbox could use them.
 func (rt *Router) ServePeer(w http.ResponseWriter, r *http.Request, name string, port uint16) {
-	to := find(r, rt.domain)
+	to := find(r, rt.domain, rt.options.Hosts...)
 	if r.URL.Host != "" || !isAt(r, name, port) || to.kind != forSandbox || to.port == int(port) {
 		writeError(w, r, misdirected{Code: http.StatusMisdirectedRequest, Message: messagePeerHost})
 		return

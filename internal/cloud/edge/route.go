@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -33,18 +34,19 @@ type route struct {
 
 // find returns the route of a request, by Host and headers only. Therefore a web page on
 // another domain that resolves to this machine cannot reach the API.
-func find(r *http.Request, domain string) route {
+func find(r *http.Request, domain string, hosts ...string) route {
 	// An opaque target has no path to check, but the server that receives it would find one.
 	if r.URL.Opaque != "" {
 		return route{kind: refused, status: http.StatusBadRequest, reason: "Invalid request target"}
 	}
 	host := hostname(r.Host)
-	if host == "localhost" || isIP(host) || domain != "" && host == "sandbox."+domain {
+	shared := host == "localhost" || isIP(host) || slices.Contains(hosts, host)
+	if shared || domain != "" && host == "sandbox."+domain {
 		if to, ok := findShared(r); ok {
 			return to
 		}
 	}
-	if host == "localhost" || isIP(host) || domain != "" && (host == domain || host == "api."+domain) {
+	if shared || domain != "" && (host == domain || host == "api."+domain) {
 		return route{kind: forAPI}
 	}
 	label, rest, dotted := strings.Cut(host, ".")

@@ -24,6 +24,7 @@ var reserved = []string{"/init", "/upgrade", "/freeze", "/unfreeze", "/collapse"
 type Options struct {
 	API    http.Handler // serves requests that name no sandbox
 	Domain string       // host of the API besides localhost and IP addresses, without port; may be ""
+	Hosts  []string     // further hosts of the API and of the shared address, in lower case and without port
 	Logger *slog.Logger // nil: no log
 	// Wake resumes a paused sandbox for a request. It returns when requests can be forwarded.
 	// Its errors are (by errors.Is) ErrAsleep, ErrBusy, ErrLimit or the error of the request's
@@ -148,7 +149,7 @@ func (rt *Router) asleep(id string) []Sandbox {
 
 // ServeHTTP answers a request to the API or to a sandbox.
 func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	to := find(r, rt.domain)
+	to := find(r, rt.domain, rt.options.Hosts...)
 	w = to.rules.enforce(w)
 	switch to.kind {
 	case forPreflight:

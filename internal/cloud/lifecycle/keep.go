@@ -209,7 +209,7 @@ func (r *Registry) load(entry store.Record) (k *kept, memory bool, err error) {
 		return nil, false, err
 	}
 	s.Request.Template.Engine = cmp.Or(s.Request.Template.Engine, engine.Room) // records without an engine are older than the other engines
-	sb := newSandbox(s.Request, entry.ID, r.store.Seed())
+	sb := r.newSandbox(s.Request, entry.ID)
 	sb.State, sb.StartedAt, sb.EndAt, sb.Memory = Paused, s.StartedAt, s.PausedAt, s.SavedMemory
 	switch {
 	case s.Version < 1 || s.Version > savedVersion:

@@ -35,7 +35,10 @@ type Options struct {
 	// it is reached, a requested pause is refused. A pause at the end of a lifetime fails, so
 	// that the sandbox lives for some more minutes and then ends.
 	MaxKept int
-	Logger  *slog.Logger // nil: no log
+	// Secure gives every sandbox an access token, whatever its request says. TrafficTokens gives
+	// every sandbox a traffic token, even if its ports are public.
+	Secure, TrafficTokens bool
+	Logger                *slog.Logger // nil: no log
 
 	// Store keeps the data for resuming paused sandboxes: records, files and saved memory. The
 	// caller closes it after the registry.
@@ -151,6 +154,13 @@ func New(o Options) *Registry {
 // MaxLifetime returns the longest possible lifetime of a sandbox.
 func (r *Registry) MaxLifetime() time.Duration { return r.options.MaxLifetime }
 
+// Count returns the number of sandboxes that run, and of all others.
+func (r *Registry) Count() (running, paused int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.up), len(r.down)
+}
+
 // MaxSandboxes returns the maximum number of sandboxes that run at the same time.
 func (r *Registry) MaxSandboxes() int { return r.options.MaxSandboxes }
 
@@ -164,7 +174,7 @@ func (r *Registry) Create(ctx context.Context, q Request) (Sandbox, error) {
 		return Sandbox{}, err
 	}
 	q.Layers = base.IDs
-	rec := &record{Sandbox: newSandbox(q, newID(), r.store.Seed()), base: base, asks: new(network.Asks)}
+	rec := &record{Sandbox: r.newSandbox(q, newID()), base: base, asks: new(network.Asks)}
 	if err := r.launch(ctx, rec); err != nil {
 		base.Release()
 		return Sandbox{}, err

@@ -127,6 +127,9 @@ type Sandbox struct {
 // does, although its processes stop for a moment.
 func (sb *Sandbox) Runs() bool { return sb.State == Running || sb.State == Snapshotting }
 
+// PublicPorts reports whether ports of programs require no token, although there may be one.
+func (sb *Sandbox) PublicPorts() bool { return !sb.Network.Private() }
+
 // Wakes reports whether a request resumes the sandbox, which is paused or about to run.
 func (sb *Sandbox) Wakes() bool { return sb.AutoResume && sb.Memory && !sb.Unresponsive }
 
@@ -136,6 +139,7 @@ type Spec struct {
 	Template     Template
 	AccessToken  string            // token of envd; "": the sandbox is not secured
 	TrafficToken string            // required on every port except envd's; "": ports are public
+	PublicPorts  bool              // TrafficToken is required only on the ports of the interpreter, unless the access token is sent
 	MaskHost     string            // Host header for the sandbox's servers; "": unchanged; ${PORT} is replaced by the port
 	HTTPSPorts   []int             // ports whose servers use TLS
 	Envs         map[string]string // environment that was set at creation
@@ -192,12 +196,13 @@ type Instance interface {
 
 // newSandbox returns the record of a requested sandbox. The tokens of the sandbox are derived
 // from its id and the seed, so they are the same as long as the seed does not change.
-func newSandbox(q Request, id string, seed []byte) Sandbox {
-	sb := Sandbox{ID: id, Request: q}
+func (r *Registry) newSandbox(q Request, id string) Sandbox {
+	q.Secure = q.Secure || r.options.Secure
+	sb, seed := Sandbox{ID: id, Request: q}, r.store.Seed()
 	if q.Secure {
 		sb.AccessToken = token(seed, id)
 	}
-	if q.Network.Private() {
+	if q.Network.Private() || r.options.TrafficTokens {
 		sb.TrafficToken = token(seed, "traffic:"+id)
 	}
 	return sb
@@ -214,7 +219,7 @@ func (rec *record) spec(files, memory string) (Spec, error) {
 		}
 	}
 	spec := Spec{
-		ID: sb.ID, Template: sb.Template, AccessToken: sb.AccessToken, TrafficToken: sb.TrafficToken,
+		ID: sb.ID, Template: sb.Template, AccessToken: sb.AccessToken, TrafficToken: sb.TrafficToken, PublicPorts: sb.PublicPorts(),
 		Envs: sb.Envs, Metadata: sb.Metadata, Egress: egress, Layers: rec.base.Layers, Files: files, Memory: memory, Volumes: sb.Volumes, Mounts: sb.Mounts,
 		Headers: sb.Headers, Asks: rec.asks, AutoPause: sb.AutoPause, KeepMemory: sb.KeepMemory,
 	}

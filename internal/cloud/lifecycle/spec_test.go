@@ -33,13 +33,13 @@ func TestSpecIsWhole(t *testing.T) {
 		ID: sb.ID, Template: asked.Template, AccessToken: sb.AccessToken, TrafficToken: sb.TrafficToken, MaskHost: "mask.test", HTTPSPorts: []int{443},
 		Envs: asked.Envs, Metadata: asked.Metadata, Volumes: asked.Volumes, Mounts: asked.Mounts, Headers: true, AutoPause: true, KeepMemory: true,
 	}
-	var empty []string
+	var empty []string // PublicPorts is false, because the traffic is private
 	for i, v := 0, reflect.ValueOf(want); i < v.NumField(); i++ {
 		if v.Field(i).IsZero() {
 			empty = append(empty, v.Type().Field(i).Name)
 		}
 	}
-	if diff := cmp.Diff([]string{"Egress", "Asks", "Layers", "Files", "Memory"}, empty); diff != "" {
+	if diff := cmp.Diff([]string{"PublicPorts", "Egress", "Asks", "Layers", "Files", "Memory"}, empty); diff != "" {
 		t.Errorf("the fields that are not compared (-want +got):\n%s", diff)
 	}
 	check := func(what string, got lifecycle.Spec) {

@@ -37,6 +37,17 @@ func CheckDomain(domain string) error {
 	return nil
 }
 
+// CheckHost returns an error if host is not a host name in lower case, without port. It may have
+// one label, as the names of services in a cluster do.
+func CheckHost(host string) error {
+	for label := range strings.SplitSeq(host, ".") {
+		if !isLabel(label) {
+			return fmt.Errorf("the host %.100q is not a host name in lower case without a port, such as e2b or e2b.example.com", host)
+		}
+	}
+	return nil
+}
+
 // isLabel reports whether s is one label of a host name in lower case.
 func isLabel(s string) bool {
 	letter := func(c rune) bool { return c == '-' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' }

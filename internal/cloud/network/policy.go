@@ -11,6 +11,9 @@ import (
 // keep their package mirrors there. [Rules] restrict a single sandbox.
 type Policy struct {
 	DenyPrivate bool // deny private, shared and unique local addresses
+	// NeverPrivate denies these addresses even to a sandbox whose own rules allow them. It is
+	// used together with DenyPrivate.
+	NeverPrivate bool
 }
 
 // Names of the rules in a [DeniedError].
@@ -105,6 +108,8 @@ func (p Policy) check(a netip.Addr, rules *Rules, named bool, own []netip.Addr) 
 	}
 	for _, form := range forms(a) {
 		switch {
+		case p.NeverPrivate && isPrivate(form):
+			return rulePrivate
 		case rules.allows(form):
 		case p.DenyPrivate && isPrivate(form):
 			return rulePrivate

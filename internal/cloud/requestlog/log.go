@@ -36,6 +36,10 @@ type Entry struct {
 // Log is a bounded list of entries. The zero value is ready to use. It is safe for concurrent
 // use.
 type Log struct {
+	// Each is called for each request that was answered. nil: it is not called. It must be set
+	// before the first request.
+	Each func(*http.Request, Entry)
+
 	mu      sync.Mutex
 	entries []Entry
 	first   int // index of the oldest entry once the list is full
@@ -113,10 +117,14 @@ func (l *Log) Handler(next http.Handler) http.Handler {
 		defer func() {
 			n.mu.Lock()
 			defer n.mu.Unlock()
-			l.add(Entry{
+			e := Entry{
 				Time: start, Method: bounded(r.Method), Path: bounded(r.URL.Path), Status: rw.status,
 				Duration: time.Since(start), Sandbox: n.sandbox, Port: n.port, Ignored: n.ignored,
-			})
+			}
+			l.add(e)
+			if l.Each != nil {
+				l.Each(r, e)
+			}
 		}()
 		next.ServeHTTP(rw, r.WithContext(context.WithValue(r.Context(), noteKey{}, n)))
 	})
