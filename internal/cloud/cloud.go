@@ -104,7 +104,7 @@ type Cloud struct {
 	address   net.Addr
 	trust     localtls.Trust
 	keyFiles  *control.KeyFiles   // nil without a Service
-	tlsFiles  *localtls.Files      // nil: the authority of the cloud has its certificates
+	tlsFiles  *localtls.Files     // nil: the authority of the cloud has its certificates
 	metrics   *metricsServer      // nil: there is none
 	limit     *connlimit.Listener // of the connections of clients
 	log       requestlog.Log
