@@ -144,7 +144,8 @@ func (c *VolumeContent) MakeDir(ctx context.Context, path string, p *VolumeWrite
 }
 
 // Write creates a file with the bytes of r, and sends them while it reads. It does not close r.
-// A nil r creates an empty file. ctx limits the whole call.
+// A nil r creates an empty file. ctx limits the whole call, even while a Read of r blocks. That
+// Read then continues, and r is not read again.
 func (c *VolumeContent) Write(ctx context.Context, path string, r io.Reader, p *VolumeWriteParams) (*VolumeEntry, error) {
 	switch body := r.(type) {
 	case nil:

@@ -68,7 +68,7 @@ func (sb *Sandbox) explained(ctx context.Context, err error) error {
 	answer := sb.probe(ctx)
 	switch _, known := errors.AsType[*GoneError](answer); {
 	case known:
-		return lostIn(sb.epitaph(ctx, &GoneError{ID: sb.ID(), State: GoneKilled, Reason: "it ended during the call", At: time.Now(), cause: err}), err)
+		return lostIn(sb.epitaph(ctx, &GoneError{ID: sb.ID(), State: GoneKilled, Reason: endedDuringCall, At: time.Now(), cause: err}), err)
 	case errors.Is(answer, ErrGone):
 		return fmt.Errorf("%w: %w", err, translated(answer))
 	case lost && answer != nil:
@@ -76,6 +76,8 @@ func (sb *Sandbox) explained(ctx context.Context, err error) error {
 	}
 	return err
 }
+
+const endedDuringCall = "it ended during the call"
 
 // lostIn returns the error of a call that failed with err because of gone. A command or kernel
 // whose connection was lost still exists if the sandbox is only paused.
@@ -171,6 +173,16 @@ func (sb *Sandbox) health(ctx context.Context) (status int, err error) {
 		return 0, err
 	}
 	return response.StatusCode, response.Body.Close()
+}
+
+// ended asks the control plane, which resumes nothing, about the sandbox. The error is a
+// [*GoneError] if the sandbox has ended or is paused.
+func (sb *Sandbox) ended(ctx context.Context) error {
+	info, err := sb.client.api.Sandboxes.Get(ctx, sb.ID())
+	if errors.Is(err, api.ErrNotFound) || err == nil && info.State == api.StatePaused {
+		return sb.epitaph(ctx, &GoneError{ID: sb.ID(), State: GoneKilled, Reason: endedDuringCall, At: time.Now()})
+	}
+	return err
 }
 
 // missing converts the control plane's 404 for a sandbox to a [*GoneError]. The service may

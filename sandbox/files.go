@@ -169,8 +169,12 @@ func (f *Files) WriteText(ctx context.Context, path, text string, p *FileParams)
 }
 
 // WriteFrom is like Write, but streams the bytes of r; a nil r writes an empty file. An error
-// of r is returned, and ends the upload with the effect that Write describes. After WriteFrom
-// has returned, it does not read r again, but one Read may still be in progress.
+// of r is returned, and ends the upload with the effect that Write describes.
+//
+// While a Read of r blocks, WriteFrom asks the service every few seconds about the sandbox. It
+// returns [ErrGone] when the sandbox has ended or is paused. It does not wait for the Read that is
+// then in progress, or when ctx ends: that Read, and a goroutine of the upload, continue until the
+// Read returns. WriteFrom never begins another Read after it has returned.
 func (f *Files) WriteFrom(ctx context.Context, path string, r io.Reader, p *FileParams) error {
 	p = cmp.Or(p, &FileParams{})
 	progress := newProgress(p.Progress)
@@ -213,12 +217,17 @@ func (f *Files) write(ctx context.Context, path string, r io.Reader, p *FilePara
 		return err
 	}
 	defer end()
+	var attending sync.WaitGroup
+	defer attending.Wait()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if r == nil {
 		r = strings.NewReader("")
 	}
 	s := &source{r: r, idle: newIdleTimer(p.IdleTimeout, cancel), progress: progress}
+	if lengthOf(r) < 0 { // other readers never block
+		attending.Go(func() { s.attend(ctx, cmp.Or(p.IdleTimeout, DefaultIdleTimeout), f.sb.ended, cancel) })
+	}
 	err = f.upload(ctx, path, s, p)
 	if own := s.end(); own != nil && ctx.Err() == nil {
 		return f.pathError("write", path, own) // for the transport, the caller's error is a broken connection

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/e2bctl/e2bctl/api"
 )
 
 // ErrIdle means that no byte of a file moved for [FileParams.IdleTimeout]. It also matches
@@ -131,19 +133,27 @@ type source struct {
 	idle     *idleTimer
 	progress *progress
 
-	mu     sync.Mutex
-	ended  bool
-	failed error // the error of r
+	mu      sync.Mutex
+	ended   bool
+	reads   int   // the number of reads of r so far
+	reading bool  // the last of them is in progress
+	failed  error // the error of r
 }
 
 var errUploadEnded = errors.New("the upload has ended")
 
 func (s *source) Read(p []byte) (int, error) {
-	if !s.going(s.idle.rest) {
+	going := s.going(func() {
+		s.idle.rest()
+		s.reads++
+		s.reading = true
+	})
+	if !going {
 		return 0, errUploadEnded
 	}
 	n, err := s.r.Read(p)
-	going := s.going(func() {
+	going = s.going(func() {
+		s.reading = false
 		s.idle.arm()
 		s.progress.add(n)
 		if err != nil && !errors.Is(err, io.EOF) {
@@ -176,6 +186,55 @@ func (s *source) end() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.failed
+}
+
+// askInterval is the time between two questions about the destination of an upload whose reader is
+// silent.
+const askInterval = 2 * time.Second
+
+// attend asks about the destination of the upload every askInterval while one Read of r lasts,
+// because the transport notices nothing until that Read returns. The upload ends when the
+// destination no longer exists. It also ends when the service has not answered for the time
+// limit; a negative limit is none.
+func (s *source) attend(ctx context.Context, limit time.Duration, ask func(context.Context) error, cancel context.CancelCauseFunc) {
+	tick := time.NewTicker(askInterval)
+	defer tick.Stop()
+	var answered time.Time
+	for last := 0; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if read := s.silent(); read == 0 || read != last {
+			last, answered = read, time.Now()
+			continue
+		}
+		asked, end := context.WithTimeout(ctx, stateTimeout)
+		err := ask(asked)
+		end()
+		e, ok := errors.AsType[*api.Error](err)
+		switch {
+		case errors.Is(err, ErrGone), errors.Is(err, api.ErrNotFound), errors.Is(err, api.ErrNothingListens):
+			cancel(uncancelled(err))
+			return
+		case !ok || e.StatusCode != 0:
+			answered = time.Now()
+		case limit >= 0 && time.Since(answered) >= limit:
+			cancel(uncancelled(err))
+			return
+		}
+	}
+}
+
+// silent returns the number of the Read of r that is in progress, or 0.
+func (s *source) silent() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.reading {
+		return 0
+	}
+	return s.reads
 }
 
 // lengthOf returns the number of bytes that r will return, or -1 if it is unknown.

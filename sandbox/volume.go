@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"sync"
 	"syscall"
 	"time"
 
@@ -123,10 +124,35 @@ func (v *Volume) Write(ctx context.Context, path string, data []byte, p *VolumeF
 	return v.WriteFrom(ctx, path, bytes.NewReader(data), p)
 }
 
-// WriteFrom is like Write, but streams the bytes of r; a nil r writes an empty file.
+// WriteFrom is like Write, but streams the bytes of r; a nil r writes an empty file. It treats a
+// Read of r that blocks as [Files.WriteFrom] does: it notices when the volume is deleted, and does
+// not wait for the Read.
 func (v *Volume) WriteFrom(ctx context.Context, path string, r io.Reader, p *VolumeFileParams) error {
-	_, err := v.content.Write(ctx, path, r, p.write())
+	if r == nil || lengthOf(r) >= 0 {
+		_, err := v.content.Write(ctx, path, r, p.write())
+		return v.failed("write", path, err)
+	}
+	var attending sync.WaitGroup
+	defer attending.Wait()
+	life, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	s := &source{r: r, idle: newIdleTimer(-1, cancel), progress: newProgress(nil)}
+	attending.Go(func() { s.attend(life, DefaultIdleTimeout, v.exists, cancel) })
+	_, err := v.content.Write(life, path, s, p.write())
+	switch own := s.end(); {
+	case ctx.Err() != nil:
+	case life.Err() != nil:
+		err = context.Cause(life)
+	case own != nil:
+		err = own
+	}
 	return v.failed("write", path, err)
+}
+
+// exists asks the service about the volume.
+func (v *Volume) exists(ctx context.Context) error {
+	_, err := v.content.Stat(ctx, "/")
+	return err
 }
 
 // MakeDir creates a directory. An existing directory is an error only with p.Exclusive.

@@ -53,12 +53,16 @@ func (e *SlowError) Temporary() bool { return false }
 // Do sends a request with send. If the answer does not arrive within the limits, Do, or a
 // Read of the body, returns a [*SlowError], and the request is ended. As with
 // any request, the body must be closed.
+//
+// Do returns when the request's context ends, even while a Read of the request's body
+// blocks. Only that Read and one goroutine then continue, until the Read returns. The
+// body is not read again.
 func Do(send func(*http.Request) (*http.Response, error), r *http.Request, limits Limits) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	if limits.Head > 0 {
 		defer after(limits.Head, cancel, "it did not begin to answer").Stop()
 	}
-	response, err := send(r.WithContext(ctx))
+	response, err := sendUntil(ctx, send, r.WithContext(ctx))
 	if err != nil {
 		err = orSlow(ctx, err)
 		cancel(nil)
@@ -71,6 +75,49 @@ func Do(send func(*http.Request) (*http.Response, error), r *http.Request, limit
 	}
 	response.Body = b
 	return response, nil
+}
+
+// sendUntil sends a request, and returns when ctx ends. send alone may not return then: net/http
+// waits for the Read of a request's body that is in progress.
+func sendUntil(ctx context.Context, send func(*http.Request) (*http.Response, error), r *http.Request) (*http.Response, error) {
+	if r.Body == nil || r.Body == http.NoBody || r.GetBody != nil { // a body in memory never blocks
+		return send(r)
+	}
+	r.Body = sentBody{r.Body, ctx}
+	type answer struct {
+		response *http.Response
+		err      error
+	}
+	answers := make(chan answer)
+	go func() {
+		response, err := send(r)
+		select {
+		case answers <- answer{response, err}:
+		case <-ctx.Done():
+			if err == nil {
+				_ = response.Body.Close()
+			}
+		}
+	}()
+	select {
+	case a := <-answers:
+		return a.response, a.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// sentBody is the body of a request. It is not read after the request has ended.
+type sentBody struct {
+	io.ReadCloser
+	ctx context.Context //nolint:containedctx // the context of the request
+}
+
+func (b sentBody) Read(p []byte) (int, error) {
+	if b.ctx.Err() != nil {
+		return 0, context.Cause(b.ctx)
+	}
+	return b.ReadCloser.Read(p)
 }
 
 // after ends a request that is not complete within limit.

@@ -133,3 +133,27 @@ func TestSlowReader(t *testing.T) {
 		}
 	})
 }
+
+// TestDoDoesNotWaitForItsBody checks that a request ends with its context while its body is silent,
+// and that the body is not read afterwards.
+func TestDoDoesNotWaitForItsBody(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		transport := pipetest.Serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		body, speak := io.Pipe()
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://service/", body)
+		must.Do(t, err)
+		start := time.Now()
+		if _, err := Do(transport.RoundTrip, r, Limits{}); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != 5*time.Second {
+			t.Errorf("got %v after %v, want context.DeadlineExceeded after 5s", err, time.Since(start))
+		}
+		must.Do(t, second(speak.Write([]byte("late")))) // the read in progress takes it
+		if _, err := speak.Write([]byte("too late")); !errors.Is(err, io.ErrClosedPipe) {
+			t.Errorf("got %v for a write after the request's end, want that its body is closed", err)
+		}
+	})
+}
+
+func second[T any](_ T, err error) error { return err }

@@ -118,14 +118,19 @@ func (c *Copy) directory(ctx context.Context, source string, from Store, target 
 // machine's disk.
 func (c *Copy) stream(ctx context.Context, from *sandboxStore, source string, to *sandboxStore, target string) error {
 	r, w := io.Pipe()
+	reading, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
 	read := make(chan error, 1)
 	go func() {
-		err := from.readTar(ctx, source, w)
+		err := from.readTar(reading, source, w)
 		w.CloseWithError(err)
 		read <- err
 	}()
 	err := to.writeTar(ctx, target, r, c)
 	r.CloseWithError(err)
+	if err != nil {
+		stop(err) // a source that sends nothing does not notice that its pipe is closed
+	}
 	// If both failed because reading did, the second error contains the first.
 	if readErr := <-read; readErr != nil && (err == nil || errors.Is(err, readErr)) {
 		return readErr
