@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -12,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -63,7 +65,47 @@ func (b *bench) turnover(atOnce int) measurement {
 
 // listed measures a list of all sandboxes, page by page. These sandboxes run nothing:
 // a machine cannot run as many.
-func (b *bench) listed(ctx context.Context, runs int) (_ result, err error) {
+func (b *bench) listed(ctx context.Context, runs int) (result, error) {
+	return b.withMany(ctx, func(key, url string) (r result, err error) {
+		client, err := api.NewClient(api.WithAPIKey(api.Key(key)), api.WithBaseURL(url))
+		if err != nil {
+			return result{}, err
+		}
+		defer func() { err = errors.Join(err, client.Close()) }()
+		return repeat(ctx, runs, whole(func(ctx context.Context) error {
+			n := 0
+			for _, err := range client.Sandboxes.List(ctx, nil) {
+				if err != nil {
+					return err
+				}
+				n++
+			}
+			return b.allListed(n)
+		}))
+	})
+}
+
+// listedByCommand is like listed, but measures e2bctl ls.
+func (b *bench) listedByCommand(ctx context.Context, runs int) (result, error) {
+	return b.withMany(ctx, func(key, url string) (result, error) {
+		return calls(func(ctx context.Context) error {
+			cmd := exec.CommandContext(ctx, b.command, "ls", "--no-headers")
+			cmd.Env = append(os.Environ(), "E2B_API_KEY="+key, "E2B_API_URL="+url)
+			out, err := cmd.Output()
+			return errors.Join(err, b.allListed(bytes.Count(out, []byte("\n"))))
+		})(ctx, runs)
+	})
+}
+
+func (b *bench) allListed(n int) error {
+	if n != b.records {
+		return fmt.Errorf("%d of %d sandboxes were listed", n, b.records)
+	}
+	return nil
+}
+
+// withMany measures calls of a service that has many sandboxes, all without processes.
+func (b *bench) withMany(ctx context.Context, measure func(key, url string) (result, error)) (_ result, err error) {
 	fakes, kept := &lifecycletest.Fakes{}, store.Temporary(filepath.Join(os.TempDir(), "e2bctl-bench-unused"))
 	registry := lifecycle.New(lifecycle.Options{MaxSandboxes: b.records, Launch: fakes.Launch, Store: kept})
 	defer func() { err = errors.Join(err, registry.Close()) }()
@@ -75,24 +117,7 @@ func (b *bench) listed(ctx context.Context, runs int) (_ result, err error) {
 	const key = "e2b_0123456789abcdef"
 	server := httptest.NewServer(control.New(control.Options{Key: key, Sandboxes: registry, Store: kept}))
 	defer server.Close()
-	client, err := api.NewClient(api.WithAPIKey(key), api.WithBaseURL(server.URL))
-	if err != nil {
-		return result{}, err
-	}
-	defer func() { err = errors.Join(err, client.Close()) }()
-	return repeat(ctx, runs, whole(func(ctx context.Context) error {
-		n := 0
-		for _, err := range client.Sandboxes.List(ctx, nil) {
-			if err != nil {
-				return err
-			}
-			n++
-		}
-		if n != b.records {
-			return fmt.Errorf("%d of %d sandboxes were listed", n, b.records)
-		}
-		return nil
-	}))
+	return measure(key, server.URL)
 }
 
 // byHTTPS measures with a client that reaches the cloud by its domain, like a client

@@ -29,7 +29,7 @@ import (
 )
 
 func main() {
-	command := flag.String("e2bctl", "", "`path` of the e2bctl to measure, and to run in gVisor; without it, that row is left out, and gVisor runs this program")
+	command := flag.String("e2bctl", "", "`path` of the e2bctl to measure, and to run in gVisor; without it, the rows of the command are left out, and gVisor runs this program")
 	scale := flag.Float64("scale", 1, "`times` as many runs")
 	wasm := flag.Bool("wasm", false, "measure sandboxes of WebAssembly, too, which \"e2bctl local setup --engine wasm\" prepares")
 	gvisor := flag.Bool("gvisor", false, "measure sandboxes of gVisor, too, which \"e2bctl local setup --engine gvisor\" prepares")

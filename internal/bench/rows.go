@@ -44,10 +44,6 @@ func (b *bench) rows() []row {
 		})
 	}
 	if b.command != "" {
-		rows = append(rows, row{
-			name: "`e2bctl version`", runs: 50, measure: calls(bare(b.command, "version")),
-			floor: calls(bare("/bin/true")), floorName: "`/bin/true`", elsewhere: "267 ms [7]",
-		})
 		rows = slices.Concat(rows, b.commandRows(), b.mcpRows())
 	}
 	// These come last, because the memory that they leave in pools would count
