@@ -319,7 +319,7 @@ func TestQuestionsOfNewcomers(t *testing.T) {
 	for _, question := range []string{
 		"mount a host directory", "an image or a Dockerfile of my own", "JavaScript", "one sandbox from several processes",
 		"100 sandboxes at once", "in a web page as it comes", "proxy, also one that opens TLS", "keep a sandbox", "memory",
-		"timeouts", "what isolates", "LangChain", "GitHub Actions", "left behind", "a cell hangs", "logs",
+		"timeouts", "which protections hold", "LangChain", "GitHub Actions", "left behind", "a cell hangs", "logs",
 		"which versions", "without Go", "upgrade", "Kubernetes",
 	} {
 		answered := slices.ContainsFunc(rows, func(row string) bool {
