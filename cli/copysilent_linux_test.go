@@ -23,9 +23,8 @@ func TestCopyOfASilentStdin(t *testing.T) {
 	client, err := sandbox.NewClient(ending.Option())
 	must.Do(t, err)
 	defer client.Close()
-	if _, err := client.Volumes.Create(t.Context(), "v"); err != nil {
-		t.Fatal(err)
-	}
+	_, err = client.Volumes.Create(t.Context(), "v")
+	must.Do(t, err)
 	t.Run("ends", func(t *testing.T) {
 		for name, test := range map[string]struct {
 			cloud  *sandboxtest.Cloud

@@ -61,8 +61,9 @@ func fold(text string, width int) string {
 			isLong = isLong || utf8.RuneCountInString(lines[count]) > width
 			count++
 		}
+		fits := !isLong && (term == 0 || width-term >= minDescription) // a flag looks like those beside it
 		switch {
-		case !isLong || inExamples || indent > 0 && term == 0:
+		case fits || inExamples || indent > 0 && term == 0:
 			out.WriteString(strings.Join(lines[:count], "\n") + "\n")
 		case term == 0:
 			fill(&out, "", strings.Fields(strings.Join(lines[:count], " ")), 0, width)

@@ -70,7 +70,8 @@ Flags:
         how many copies, 1 to 100
       --a-long-name-of-a-flag string
         what it does
-  -q                short
+  -q
+        short
 `
 	if diff := cmp.Diff(want, fold(help, 34)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -53,7 +53,8 @@ remote command. Progress, hints and errors go to stderr. -q prints IDs only and
 no progress. -o says how results are written:
 
   table   the default, for people
-  wide    the table with more columns in ls and template ls, the same elsewhere
+  wide    the table with more columns in ls and template ls, and with all columns and
+          whole names of files; the same elsewhere
   json    one document with the API's camelCase names
   jsonl   JSON without line breaks inside, each element of a list on its own line
   name    the IDs of what the result is about; commands without any refuse it

@@ -19,6 +19,9 @@ type List struct {
 	// LongNames says that the last column has names without a limit. The middle of those that
 	// do not fit a terminal is left out, unless -o wide asks for all.
 	LongNames bool
+	// Spare are the names of columns that a narrow terminal leaves out to make room for the last
+	// column, the first one first, unless -o wide asks for all.
+	Spare []string
 }
 
 // WriteList writes a list in the form that the flags ask for. On a terminal, an empty list is a
@@ -38,5 +41,8 @@ func (f *Factory) WriteList(l List) error {
 		fmt.Fprintf(f.IO.Err, "No %s.\n", l.Kind)
 		return nil
 	}
-	return writeTable(f.IO.Out, f.IO.OutWidth, l.Header, l.Rows, l.LongNames && !f.Wide())
+	if f.Wide() {
+		return WriteTable(f.IO.Out, f.IO.OutWidth, l.Header, l.Rows)
+	}
+	return writeTable(f.IO.Out, f.IO.OutWidth, l.Header, l.Rows, l.LongNames, l.Spare)
 }

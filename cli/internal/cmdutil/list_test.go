@@ -45,3 +45,22 @@ func TestLongNamesOfAList(t *testing.T) {
 		t.Errorf("got %q, want at most 11 columns", got)
 	}
 }
+
+// A narrow terminal leaves spare columns out, and keeps one line for each row.
+func TestSpareColumnsOfAList(t *testing.T) {
+	t.Parallel()
+	l := List{
+		Kind: "files", Header: []string{"MODE", "OWNER", "GROUP", "NAME"}, Spare: []string{"GROUP", "OWNER"}, LongNames: true,
+		Rows: [][]string{{"-rw-r--r--", "root", "staff", "a-name-of-23-characters"}},
+	}
+	for width, want := range map[int]string{
+		50: "MODE         OWNER   GROUP   NAME\n-rw-r--r--   root    staff   a-name-of-…characters\n",
+		43: "MODE         OWNER   NAME\n-rw-r--r--   root    a-name-of-2…characters\n",
+		36: "MODE         NAME\n-rw-r--r--   a-name-of-23-characters\n",
+		0:  "MODE         OWNER   GROUP   NAME\n-rw-r--r--   root    staff   a-name-of-23-characters\n",
+	} {
+		if got, _ := writeList(t, width, l); got != want {
+			t.Errorf("%d columns: got\n%s\nwant\n%s", width, got, want)
+		}
+	}
+}

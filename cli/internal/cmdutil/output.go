@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -66,12 +67,13 @@ func (a activeEscaper) Write(document []byte) (int, error) {
 // Words stay whole, so that IDs can be copied. If that is not enough, each row becomes a block
 // of lines, one for each column. With a width of 0, and with --no-headers, each row is one line.
 func WriteTable(w io.Writer, width int, header []string, rows [][]string) error {
-	return writeTable(w, width, header, rows, false)
+	return writeTable(w, width, header, rows, false, nil)
 }
 
 // writeTable is [WriteTable]. With shorten, long words of the last column lose their middle, if
-// that is enough.
-func writeTable(w io.Writer, width int, header []string, rows [][]string, shorten bool) error {
+// that is enough. Before that, the columns that spare names are left out, one after the other,
+// until the last column has room.
+func writeTable(w io.Writer, width int, header []string, rows [][]string, shorten bool, spare []string) error {
 	cells := make([][]string, len(rows))
 	for i, row := range rows {
 		cells[i] = make([]string, len(row))
@@ -85,16 +87,17 @@ func writeTable(w io.Writer, width int, header []string, rows [][]string, shorte
 		}
 		return writeRows(w, math.MaxInt, cells)
 	}
-	last, room := len(header)-1, width
-	for column := range last {
-		room -= widest(header[column:column+1], cells, column) + tablePadding
-	}
 	if width == 0 {
 		return writeRows(w, math.MaxInt, append([][]string{header}, cells...))
 	}
+	room := roomOfLast(width, header, cells)
+	for room < idColumns && len(spare) > 0 {
+		header, cells = without(slices.Index(header, spare[0]), header, cells)
+		room, spare = roomOfLast(width, header, cells), spare[1:]
+	}
 	if shorten && room >= idColumns {
 		for _, row := range cells {
-			row[last] = shortened(row[last], room)
+			row[len(row)-1] = shortened(row[len(row)-1], room)
 		}
 	}
 	// A word that would not fit a block either does not count.
@@ -104,39 +107,53 @@ func writeTable(w io.Writer, width int, header []string, rows [][]string, shorte
 	return writeRows(w, room, append([][]string{header}, cells...))
 }
 
+// roomOfLast returns how many of width columns are left for the last column of a table.
+func roomOfLast(width int, header []string, cells [][]string) int {
+	for column := range len(header) - 1 {
+		width -= widest(header[column:column+1], cells, column) + tablePadding
+	}
+	return width
+}
+
+// without returns a table without one of its columns.
+func without(column int, header []string, cells [][]string) ([]string, [][]string) {
+	fewer := make([][]string, len(cells))
+	for i, row := range cells {
+		fewer[i] = slices.Concat(row[:column], row[column+1:])
+	}
+	return slices.Concat(header[:column], header[column+1:]), fewer
+}
+
 // idColumns is the width of the shortest IDs on a terminal.
 const idColumns = 20
 
-// writeBlocks writes each row as lines with a column's name and its cell. If an ID has room only
-// without the name beside it, each name has a line of its own.
+// writeBlocks writes each row as lines with a column's name and its cell. If an ID has no room
+// beside the name, it is below it, as are all cells of the table with words that have no room.
 func writeBlocks(w io.Writer, width int, header []string, cells [][]string) error {
-	beside := width - widest(header, nil, 0) - tablePadding
-	longest := 0
+	names := widest(header, nil, 0)
+	beside, longest := width-names-tablePadding, 0
 	for _, row := range cells {
 		for _, cell := range row {
 			longest = max(longest, longestWord([]string{cell}, nil, width))
 		}
 	}
-	isStacked := longest >= idColumns && longest > beside
+	isNarrow := longest >= idColumns && longest > beside
+	var blocks strings.Builder
 	for i, row := range cells {
 		if i > 0 {
-			if _, err := fmt.Fprintln(w); err != nil {
-				return err
-			}
+			blocks.WriteString("\n")
 		}
-		room, block := beside, make([][]string, 0, 2*len(row))
 		for column, cell := range row {
-			if isStacked {
-				room, block = width, append(block, []string{header[column]}, []string{cell})
-			} else {
-				block = append(block, []string{header[column], cell})
+			name, indent, room := header[column], names+tablePadding, beside
+			if isNarrow && longestWord([]string{cell}, nil, width) > beside {
+				name, indent, room = name+"\n", 0, width
 			}
-		}
-		if err := writeRows(w, room, block); err != nil {
-			return err
+			name += strings.Repeat(" ", max(0, indent-columns(name)))
+			blocks.WriteString(name + strings.Join(linesOf(cell, room), "\n"+strings.Repeat(" ", indent)) + "\n")
 		}
 	}
-	return nil
+	_, err := io.WriteString(w, blocks.String())
+	return err
 }
 
 // writeRows writes rows whose last cells are broken to fit room.
@@ -190,7 +207,7 @@ func columns(text string) (n int) {
 func longestWord(header []string, cells [][]string, limit int) (longest int) {
 	last := len(header) - 1
 	for _, row := range append([][]string{header}, cells...) {
-		for word := range strings.FieldsSeq(row[last]) {
+		for _, word := range wordsOf(row[last]) {
 			if n := columns(word); n <= limit {
 				longest = max(longest, n)
 			}
@@ -231,7 +248,7 @@ func linesOf(text string, width int) (lines []string) {
 		return []string{text}
 	}
 	line := ""
-	for word := range strings.FieldsSeq(text) {
+	for _, word := range wordsOf(text) {
 		switch {
 		case line == "":
 			line = word
@@ -242,6 +259,19 @@ func linesOf(text string, width int) (lines []string) {
 		}
 	}
 	return append(lines, line)
+}
+
+// wordsOf returns the parts of a text between which a line may end. A size stays whole, such as
+// 2048 MiB.
+func wordsOf(text string) (words []string) {
+	for word := range strings.FieldsSeq(text) {
+		if strings.HasSuffix(word, "iB") && len(words) > 0 {
+			words[len(words)-1] += " " + word
+			continue
+		}
+		words = append(words, word)
+	}
+	return words
 }
 
 func cellText(s string) string {

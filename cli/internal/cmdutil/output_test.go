@@ -105,6 +105,19 @@ func TestWriteTableOfBlocks(t *testing.T) {
 	}
 }
 
+// A number stays on the line of its unit.
+func TestWriteTableOfSizes(t *testing.T) {
+	t.Parallel()
+	want := "CPU    MEMORY\n1.0%   7 of\n       2048 MiB\n"
+	if got := table(t, 17, []string{"CPU", "MEMORY"}, [][]string{{"1.0%", "7 of 2048 MiB"}}); got != want {
+		t.Errorf("got\n%s, want\n%s", got, want)
+	}
+	want = "KEPT    layers\nCOUNT   1\nSIZE    668 KiB\n"
+	if got := table(t, 20, []string{"KEPT", "COUNT", "SIZE"}, [][]string{{"layers", "1", "668 KiB"}}); got != want {
+		t.Errorf("got\n%s, want\n%s", got, want)
+	}
+}
+
 func table(t *testing.T, width int, header []string, rows [][]string) string {
 	t.Helper()
 	var out strings.Builder
@@ -112,12 +125,13 @@ func table(t *testing.T, width int, header []string, rows [][]string) string {
 	return out.String()
 }
 
-// A terminal of 20 columns has room for an ID, below the name of its column.
+// A terminal of 20 columns has room for an ID, below the name of its column. Other cells stay
+// beside theirs.
 func TestNarrowTable(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
 	err := WriteTable(&out, 20, []string{"ID", "METADATA"}, [][]string{{"i0000000000000000001", "a=1, b=two words"}})
-	if want := "ID\ni0000000000000000001\nMETADATA\na=1, b=two words\n"; err != nil || out.String() != want {
+	if want := "ID\ni0000000000000000001\nMETADATA   a=1,\n           b=two\n           words\n"; err != nil || out.String() != want {
 		t.Errorf("got %q (%v), want %q", &out, err, want)
 	}
 }

@@ -112,6 +112,7 @@ func writeFiles(f *cmdutil.Factory, found []sandbox.FileInfo, levels bool) error
 	}
 	return f.WriteList(cmdutil.List{
 		Kind: "files", Views: views, Names: paths, Header: []string{"MODE", "OWNER", "GROUP", "SIZE", "MODIFIED", "NAME"}, Rows: rows, LongNames: true,
+		Spare: []string{"GROUP", "OWNER"},
 	})
 }
 

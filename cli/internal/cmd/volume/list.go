@@ -85,6 +85,7 @@ func writeEntries(f *cmdutil.Factory, entries []sandbox.VolumeEntry) error {
 	}
 	return f.WriteList(cmdutil.List{
 		Kind: "files", Views: views, Names: paths, Header: []string{"MODE", "UID", "GID", "SIZE", "MODIFIED", "NAME"}, Rows: rows, LongNames: true,
+		Spare: []string{"GID", "UID"},
 	})
 }
 
