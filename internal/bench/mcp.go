@@ -90,7 +90,11 @@ func (b *bench) sessionsOverHTTP(ctx context.Context, runs int) (r result, err e
 		return r, err
 	}
 	one := func(ctx context.Context) (time.Duration, error) {
-		time.Sleep(b.pause) // until the next sandbox is warm
+		select {
+		case <-time.After(b.pause): // the next sandbox is warm
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
 		start := time.Now()
 		session, err := mcp.NewClient(&mcp.Implementation{Name: "bench", Version: "1"}, nil).Connect(ctx, transport, nil)
 		if err != nil {

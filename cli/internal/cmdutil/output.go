@@ -127,11 +127,17 @@ func without(column int, header []string, cells [][]string) ([]string, [][]strin
 // idColumns is the width of the shortest IDs on a terminal.
 const idColumns = 20
 
-// writeBlocks writes each row as lines with a column's name and its cell. A cell with an ID that
-// has no room beside the name is below it.
+// writeBlocks writes each row as lines with a column's name and its cell. If some ID has no room
+// beside the name of its column, each cell with a word that has no room is below its name.
 func writeBlocks(w io.Writer, width int, header []string, cells [][]string) error {
 	names := widest(header, nil, 0)
-	beside := width - names - tablePadding
+	beside, longest := width-names-tablePadding, 0
+	for _, row := range cells {
+		for _, cell := range row {
+			longest = max(longest, longestWord([]string{cell}, nil, width))
+		}
+	}
+	isNarrow := longest >= idColumns && longest > beside
 	var blocks strings.Builder
 	for i, row := range cells {
 		if i > 0 {
@@ -139,7 +145,7 @@ func writeBlocks(w io.Writer, width int, header []string, cells [][]string) erro
 		}
 		for column, cell := range row {
 			name, indent, room := header[column], names+tablePadding, beside
-			if longest := longestWord([]string{cell}, nil, width); longest >= idColumns && longest > beside {
+			if isNarrow && longestWord([]string{cell}, nil, width) > beside {
 				name, indent, room = name+"\n", 0, width
 			}
 			name += strings.Repeat(" ", max(0, indent-columns(name)))
