@@ -91,7 +91,7 @@ func (g *Git) withCredentials(ctx context.Context, op string, c *GitCredentials,
 	return err
 }
 
-// check returns an error for credentials that git's protocol cannot represent.
+// check returns an error for credentials that git's credential protocol cannot represent.
 func (c GitCredentials) check() error {
 	if strings.ContainsAny(c.Username+string(c.Password), "\x00\n\r") {
 		return errors.New("credentials must not have line ends or null bytes")

@@ -26,7 +26,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// launch starts a sandbox, and runs its template's commands.
+// launch starts a sandbox. Unless saved memory contains its template's commands, it runs them.
 func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Instance, error) {
 	c.telemetry.Open(spec.ID) // not in open, because sandboxes of builds use the logs of builds
 	all, err := c.shownTo(ctx, spec)

@@ -52,8 +52,8 @@ func TestToolboxConverts(t *testing.T) {
 	}
 	for arguments, want := range map[string]string{
 		`{"data":"%"}`:                    "TypeError: send: wrong arguments: data: read base64: illegal base64",
-		`{"wait":"1h"}`:                   `TypeError: send: wrong arguments: wait: "1h" is no duration`,
-		`{"wait":"PTx"}`:                  `TypeError: send: wrong arguments: wait: "PTx" is no duration`,
+		`{"wait":"1h"}`:                   `TypeError: send: wrong arguments: wait: "1h" is not a duration`,
+		`{"wait":"PTx"}`:                  `TypeError: send: wrong arguments: wait: "PTx" is not a duration`,
 		`{"tags":["x","x"]}`:              `TypeError: send: wrong arguments: state: ["tags"]: a set that has "x" twice`,
 		`{"at":"now"}`:                    `TypeError: send: wrong arguments: ["at"]`,
 		`{"parts":[{"blobs":{"a":"%"}}]}`: `TypeError: send: wrong arguments: parts: [0]: blobs: a: read base64`,

@@ -173,8 +173,8 @@ func ignoringEINTR(call func() error) error {
 // reserve is subtracted from a user's limit of processes and threads to get the limit of a child.
 const reserve = 32
 
-// leaveRoom lowers a child's limit of processes and threads. It ignores errors: processes of
-// other users are counted separately.
+// leaveRoom lowers a child's limit by reserve, or by a quarter if that is less, to keep the rest
+// for this process. It ignores errors: processes of other users are counted separately.
 func leaveRoom(pid int) {
 	var l unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NPROC, &l) != nil || l.Max == unix.RLIM_INFINITY {

@@ -78,7 +78,7 @@ type Server struct {
 }
 
 // New returns a server without processes. It returns an error if o is not valid. [Server.Close]
-// ends all processes that the server starts later.
+// ends all processes and streams that the server starts later.
 func New(o Options) (*Server, error) {
 	users, err := newUsers(o.Users, o.DefaultUser, o.AnyUser, o.OneUser)
 	if err != nil {

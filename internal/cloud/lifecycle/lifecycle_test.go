@@ -31,7 +31,7 @@ func create(t *testing.T, r *lifecycle.Registry, lifetime time.Duration) lifecyc
 	return sb
 }
 
-// TestExpiry checks that a sandbox ends in real time when its lifetime is over, without any
+// TestExpiry checks that the evictor ends a sandbox when its lifetime is over, without any
 // request.
 func TestExpiry(t *testing.T) {
 	t.Parallel()

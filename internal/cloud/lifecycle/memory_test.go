@@ -253,8 +253,8 @@ func TestSavedMemoryWhileFrozen(t *testing.T) {
 	}
 }
 
-// TestSavedMemoryBeyondLimit checks that saved memory is kept only in the store if the limit of
-// frozen sandboxes is reached.
+// TestSavedMemoryBeyondLimit checks that saved memory is kept only in the store if it would exceed
+// MaxFrozenMemory.
 func TestSavedMemoryBeyondLimit(t *testing.T) {
 	t.Parallel()
 	for name, pause := range map[string]func(t *testing.T, v *server, id string){"asked for": pauseFull, "by its timeout": expire} {

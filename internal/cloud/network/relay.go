@@ -58,7 +58,7 @@ func (r *Relay) relay(ctx context.Context, conn net.Conn) {
 	}
 }
 
-// listenAny is like [listen], for a port with both HTTP and TLS. It never returns nil.
+// listenAny is like [listen], for a port with both HTTP and TLS. Its *said is never nil.
 func listenAny(ctx context.Context, conn net.Conn) (*said, error) {
 	first := make([]byte, 1)
 	stop, err := listenFor(ctx, conn)

@@ -244,7 +244,7 @@ func TestSweepTells(t *testing.T) {
 }
 
 // TestSurveyOfForeignNames checks that names that no store creates are left out. If a directory is
-// being replaced, only the new directory counts.
+// being replaced, its size counts together with the size of the new directory.
 func TestSurveyOfForeignNames(t *testing.T) {
 	t.Parallel()
 	s := open(t, t.TempDir())

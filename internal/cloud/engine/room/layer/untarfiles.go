@@ -71,7 +71,7 @@ func removeAll(dir *os.File, name string) error {
 	}
 }
 
-// opaque makes a directory hide the layers below.
+// opaque makes a directory hide the content of the same directory in the layers below.
 func (u *untar) opaque(names []string) error {
 	if err := u.enter(names); err != nil {
 		return err
