@@ -174,8 +174,8 @@ func (s *served) create(path, body string) boxAnswer {
 func TestServiceAttacker(t *testing.T) {
 	t.Parallel()
 	s := startService(t, nil)
-	box := s.create("/sandboxes", `{"templateID":"base","secure":false}`)
-	private := s.create("/v2/sandboxes", `{"templateID":"base","network":{"allowPublicTraffic":false}}`)
+	box := s.create("/sandboxes", `{"templateID":"base","timeout":300,"secure":false}`)
+	private := s.create("/v2/sandboxes", `{"templateID":"base","timeout":300,"network":{"allowPublicTraffic":false}}`)
 	keyed := func(rest ...string) []string { return append([]string{"X-Api-Key", s.key}, rest...) }
 	to := func(id, port string, rest ...string) []string {
 		return append([]string{"E2b-Sandbox-Id", id, "E2b-Sandbox-Port", port}, rest...)
@@ -239,7 +239,7 @@ func TestServiceAttacker(t *testing.T) {
 func TestServiceSandboxes(t *testing.T) {
 	t.Parallel()
 	s := startService(t, nil)
-	box := s.create("/sandboxes", `{"templateID":"base","secure":false,"network":{"allowOut":["10.0.0.0/8","192.168.1.1","private.test"],"denyOut":["0.0.0.0/0"]}}`)
+	box := s.create("/sandboxes", `{"templateID":"base","timeout":300,"secure":false,"network":{"allowOut":["10.0.0.0/8","192.168.1.1","private.test"],"denyOut":["0.0.0.0/0"]}}`)
 	options := s.fake.boxes[box.SandboxID].options
 	if token := options.Config.AccessToken; token == "" || token != box.EnvdAccessToken || box.TrafficAccessToken == "" {
 		t.Errorf("got the access token %q inside and %+v in the answer, want one and the same, and a traffic token", token, box)
@@ -258,7 +258,7 @@ func TestServiceSandboxes(t *testing.T) {
 func TestPublicCode(t *testing.T) {
 	t.Parallel()
 	s := startService(t, func(o *Service) { o.PublicCode = true })
-	box := s.create("/sandboxes", `{"templateID":"base"}`)
+	box := s.create("/sandboxes", `{"templateID":"base","timeout":300}`)
 	if box.EnvdAccessToken == "" || box.TrafficAccessToken != "" {
 		t.Errorf("got %+v, want only an access token", box)
 	}
@@ -481,7 +481,7 @@ func TestServiceWeakEngine(t *testing.T) {
 func TestServiceMetrics(t *testing.T) {
 	t.Parallel()
 	s := startService(t, nil)
-	box := s.create("/v2/sandboxes", `{"templateID":"base"}`)
+	box := s.create("/v2/sandboxes", `{"templateID":"base","timeout":300}`)
 	s.ask(asking{"GET", "/health", "", []string{"E2b-Sandbox-Id", box.SandboxID, "E2b-Sandbox-Port", "49983"}})
 	s.ask(asking{"GET", "/x", "", []string{"E2b-Sandbox-Id", box.SandboxID, "E2b-Sandbox-Port", "3000"}})
 	s.ask(asking{"GET", "/nowhere/" + box.SandboxID, "", nil})

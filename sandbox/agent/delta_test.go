@@ -9,36 +9,37 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// TestLargeChanges changes values of more than 64 MiB. Neither a value's length nor the
-// identity of most of its parts shows the change.
+// TestLargeChanges changes values without a kept copy, because they have more than 64 KiB, and
+// two that need more than one exchange, because they have more than 64 MiB. Neither a value's length
+// nor the identity of most of its parts shows the change.
 func TestLargeChanges(t *testing.T) {
 	t.Parallel()
 	h := newPythonHost(t, "plain")
 	var rs runs
 	st := state.New()
 	r := h.begin(t, &rs, Params{})
-	mustExec(t, r, "import collections, dataclasses\n_s = 'x' * (1 << 20)\n@dataclasses.dataclass\nclass D:\n    rows: list\nclass L(list):\n    pass")
-	const frame = "x = pandas.DataFrame({'a': numpy.arange(9 << 20, dtype=float), 'b': 0.0}, index=pandas.RangeIndex(9 << 20))"
+	mustExec(t, r, "import collections, dataclasses\n_s = 'x' * (1 << 14)\n@dataclasses.dataclass\nclass D:\n    rows: list\nclass L(list):\n    pass")
+	const frame = "x = pandas.DataFrame({'a': numpy.arange(9 << 14, dtype=float), 'b': 0.0}, index=pandas.RangeIndex(9 << 14))"
 	for _, test := range []struct {
 		name, make, change string
 		libraries          bool
 	}{
 		{"a part deep in a list", "x = [[_s, [i]] for i in range(70)]", "x[33][1][0] = -1", false},
 		{"every row of a list of rows", "x = [[_s, 0] for i in range(70)]", "for _row in x: _row[1] = 1", false},
-		{"a float among equal ones", "x = [0.0] * (9 << 20)", "x[3] = -0.0", false},
+		{"a float among equal ones", "x = [0.0] * (9 << 14)", "x[3] = -0.0", false},
 		{"a type that is equal", "x = [_s] * 70 + [1]", "x[-1] = True", false},
 		{"a key", "x = {'k%d' % i: _s for i in range(70)}", "x['new'] = x.pop('k0')", false},
 		{"the order of keys", "x = {'k%d' % i: _s for i in range(70)}", "x['k3'] = x.pop('k3')", false},
 		{"a part of a tuple", "x = tuple([_s, i] for i in range(70))", "x[3][1] = 0", false},
 		{"an item of a set", "x = {_s + str(i) for i in range(70)}", "x.pop(); x.add('y')", false},
 		{"a byte of a bytearray", "x = bytearray(70 << 20)", "x[3] = 1", false},
-		{"other bytes in the same place", "x = bytes(70 << 20)", "del x\nx = b'y' * (70 << 20)", false},
+		{"other bytes in the same place", "x = bytes(70 << 14)", "del x\nx = b'y' * (70 << 14)", false},
 		{"a field of a dataclass", "x = D([[_s, i] for i in range(70)])", "x.rows[3][1] = 0", false},
 		{"a part of a subclass", "x = L([_s, i] for i in range(70))", "x[3][1] = 0", false},
 		{"a part of a deque", "x = collections.deque([_s, i] for i in range(70))", "x[3][1] = 0", false},
 		{"an element of an array", "x = numpy.zeros(9 << 20)", "x[3] = 1", true},
-		{"an array in a list", "x = [numpy.zeros(9 << 20)]", "x[0][3] = 1", true},
-		{"the dtype of an array in a list", "x = [numpy.zeros(9 << 20)]", "x[0] = x[0].view('<i8')", true},
+		{"an array in a list", "x = [numpy.zeros(9 << 14)]", "x[0][3] = 1", true},
+		{"the dtype of an array in a list", "x = [numpy.zeros(9 << 14)]", "x[0] = x[0].view('<i8')", true},
 		{"a part of an array of objects", "x = numpy.array([[_s, i] for i in range(70)], dtype=object)", "x[3, 1] = 0", true},
 		{"the index of a table", frame, "x.index = x.index + 1000", true},
 		{"the name of an index", frame, "x.index.name = 'n'", true},
@@ -46,7 +47,7 @@ func TestLargeChanges(t *testing.T) {
 		{"the name of a column", frame, "x.columns = ['a', 'c']", true},
 		{"the name of the columns", frame, "x.columns.name = 'n'", true},
 		{"a cell of a table", frame, "x.loc[5, 'b'] = 1", true},
-		{"a value of a series", "x = pandas.Series(numpy.zeros(9 << 20))", "x[5] = 1", true},
+		{"a value of a series", "x = pandas.Series(numpy.zeros(9 << 14))", "x[5] = 1", true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if test.libraries {
