@@ -265,7 +265,8 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// TestErrorsOfPorts checks that clients can distinguish the supervisor's errors about a port.
+// TestErrorsOfPorts checks that each error of the supervisor about a port becomes the edge's error
+// with the same meaning for the client, and still wraps the original error.
 func TestErrorsOfPorts(t *testing.T) {
 	t.Parallel()
 	for from, to := range map[error]error{engine.ErrPortClosed: edge.ErrPortClosed, engine.ErrGone: edge.ErrGone, engine.ErrTooMany: edge.ErrTooMany} {

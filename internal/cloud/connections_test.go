@@ -21,7 +21,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
-// limitVariable makes TestIdleConnections serve with this maximum number of open files.
+// limitVariable names an environment variable. If it is set, TestIdleConnections acts as the
+// server, and its value is the maximum number of files that this server may open.
 const limitVariable = "E2BCTL_TEST_OPEN_FILES"
 
 // serveWithFewFiles runs the server of TestIdleConnections, in a separate process.

@@ -183,8 +183,8 @@ func TestFeaturesArchitecture(t *testing.T) {
 	}
 }
 
-// TestEngineOfPaused checks that a sandbox keeps its engine, even if a later cloud has another
-// engine of its own.
+// TestEngineOfPaused checks that a sandbox of the cloud's own engine keeps this engine, even if a
+// later cloud has another engine of its own.
 func TestEngineOfPaused(t *testing.T) {
 	t.Parallel()
 	e, state := newTwoEngines(), t.TempDir()

@@ -9,8 +9,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// TestHeaderRules checks that only a sandbox with header rules gets an authority. If it cannot have
-// one, the rules are refused by name.
+// TestHeaderRules checks that each sandbox with header rules gets its own authority, and that other
+// sandboxes get none. If a sandbox cannot have an authority, the rules are refused by name.
 func TestHeaderRules(t *testing.T) {
 	t.Parallel()
 	c, fake := startFake(t, Options{})

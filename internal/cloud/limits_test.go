@@ -10,8 +10,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// TestTooSmallLimits checks the error for a client that creates a sandbox if nothing can start
-// within the limits: it is an error of the request, and not of the server.
+// TestTooSmallLimits checks that a client that creates a sandbox learns from the error that nothing
+// can start within the limits. It is an error of the request, and not of the server.
 func TestTooSmallLimits(t *testing.T) {
 	t.Parallel()
 	e := newTwoEngines()

@@ -11,8 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestUseKeeps checks that recently used steps and archives stay longest, and that reading a result
-// counts as use.
+// TestUseKeeps checks that recently used steps and archives stay longest, and that reading a step
+// or an archive counts as use.
 func TestUseKeeps(t *testing.T) {
 	t.Parallel()
 	w := newWorld()

@@ -30,7 +30,7 @@ type Options struct {
 	Max      int           // maximum number of connections at the same time
 	Patience time.Duration // maximum time until a request on a new connection is admitted
 	Logger   *slog.Logger
-	Advice   string // end of the warning of too many connections, which names the remedy; may be empty
+	Advice   string // end of the warning of too many connections: how to allow more; may be empty
 }
 
 // Listener is a listener for one [http.Server]. The server's ConnContext must be

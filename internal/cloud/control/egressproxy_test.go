@@ -13,7 +13,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestEgressProxy checks that no answer contains the password and the certificates of a proxy. The
+// TestEgressProxy checks that no answer contains the password or the certificates of a proxy. The
 // record has the password sealed for this proxy. An update without a proxy removes the proxy.
 func TestEgressProxy(t *testing.T) {
 	t.Parallel()

@@ -51,7 +51,7 @@ func TestIdempotency(t *testing.T) {
 	}
 }
 
-// TestIdempotencyOfSealed checks that two requests with the same password count as the same
+// TestIdempotencyOfSealed checks that a repeated request with a password counts as the same
 // request, although the password is sealed differently each time.
 func TestIdempotencyOfSealed(t *testing.T) {
 	t.Parallel()

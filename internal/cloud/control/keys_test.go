@@ -240,7 +240,8 @@ func TestRateLimit(t *testing.T) {
 	})
 }
 
-// TestDamagedKeys checks that a key that another version stored is not changed.
+// TestDamagedKeys checks that a stored key that is damaged, or is from another version, is neither
+// listed nor deleted.
 func TestDamagedKeys(t *testing.T) {
 	t.Parallel()
 	st := store.Temporary(t.TempDir())

@@ -188,7 +188,7 @@ func TestNetworkUpdate(t *testing.T) {
 	}
 }
 
-// late is a body that calls a function before its first read.
+// late is a body that calls a function before each read.
 type late struct {
 	io.Reader
 	before func()
@@ -200,7 +200,7 @@ func (l *late) Read(p []byte) (int, error) {
 }
 
 // TestNetworkUpdateOfWhatEnds checks that a request about a sandbox that ends while the request
-// arrives is answered as if the sandbox did not exist.
+// arrives is answered with status 404 and the reason for the end.
 func TestNetworkUpdateOfWhatEnds(t *testing.T) {
 	t.Parallel()
 	s := start(t)

@@ -28,8 +28,10 @@ func answerOfSnapshot(t templates.Template, tag string, memory bool) snapshotAns
 
 func (s *Service) snapshot(w http.ResponseWriter, r *http.Request) error {
 	var q struct {
-		Name   string `json:"name"`
-		Memory *bool  `json:"memory"` // true: the mode full of clients; false: their mode filesystem; nil: not requested
+		Name string `json:"name"`
+		// Memory is true for the mode full of clients, and false for their mode filesystem. If it
+		// is nil, the memory is saved if possible.
+		Memory *bool `json:"memory"`
 	}
 	if err := decode(w, r, &q, false); err != nil {
 		return err

@@ -388,8 +388,8 @@ func TestVary(t *testing.T) {
 	}
 }
 
-// TestTargetWithoutPath checks that a request target without a path is refused for every
-// destination, because it would evade every list of paths.
+// TestTargetWithoutPath checks that a request target that leads to a path, but has none itself, is
+// refused for every destination, because it would evade every list of paths.
 func TestTargetWithoutPath(t *testing.T) {
 	t.Parallel()
 	c := start(t)

@@ -153,8 +153,9 @@ type targetKey struct{}
 
 func targetOf(ctx context.Context) *target { return ctx.Value(targetKey{}).(*target) }
 
-// rewrite prepares the outgoing request. It changes the client's request as little as possible: it
-// restores the query and the forwarding headers, which ReverseProxy removes.
+// rewrite prepares the outgoing request. It changes only the details below. It restores the
+// client's query and forwarding headers, because ReverseProxy removes invalid parameters of the
+// query and all forwarding headers.
 func rewrite(r *httputil.ProxyRequest) {
 	to := targetOf(r.In.Context())
 	port := strconv.Itoa(to.port)

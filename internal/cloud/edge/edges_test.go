@@ -155,8 +155,8 @@ func TestEdgesOfExpirations(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreForgotten checks that a spell forgets a connection that was closed, and that a
-// connection that is opened after the spell is closed at once.
+// TestConnectionsAreForgotten checks that a connection that was closed is neither open nor held by
+// its spell, and that a connection that is opened after the spell is closed at once.
 func TestConnectionsAreForgotten(t *testing.T) {
 	t.Parallel()
 	var open opened
@@ -277,7 +277,7 @@ func TestWakeOfGoneClient(t *testing.T) {
 }
 
 // TestDialEndsWithSandbox checks that the wait for a server that does not listen yet ends with the
-// sandbox, and that the answer names the reason.
+// sandbox, and that the error reports the end of the sandbox.
 func TestDialEndsWithSandbox(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -463,7 +463,7 @@ func TestPauseWhileDialling(t *testing.T) {
 	}
 }
 
-// sign returns the signature of an operation, with an expiration.
+// sign returns the signature of an operation, with an expiration unless that is empty.
 func sign(operation, expiration string) string {
 	if expiration != "" {
 		operation += ":" + expiration

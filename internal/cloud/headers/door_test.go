@@ -364,8 +364,8 @@ func TestNotSent(t *testing.T) {
 	}
 }
 
-// TestChangedSecret checks that updating or deleting a secret affects the next request of an open
-// connection.
+// TestChangedSecret checks that the next request of an open connection has the new value of an
+// updated secret, and that it is refused if the secret was deleted.
 func TestChangedSecret(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Header.Get("Authorization")) })
@@ -684,8 +684,8 @@ func TestCloseWaits(t *testing.T) {
 	})
 }
 
-// TestWaitForOthersEnds checks that a request that waits for others to end is not sent after its
-// client has gone away.
+// TestWaitForOthersEnds checks that a request no longer waits for others to end when its client has
+// gone away, and that it is not sent.
 func TestWaitForOthersEnds(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t, func(http.ResponseWriter, *http.Request) { t.Error("a request was sent") })

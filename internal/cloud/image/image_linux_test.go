@@ -200,7 +200,7 @@ func tarOf(t testing.TB, files ...string) []byte {
 	return b.Bytes()
 }
 
-// compressed is a layer with compressed content.
+// compressed is a layer with content in any compression, or in none.
 type compressed struct {
 	v1.Layer
 	diffID v1.Hash

@@ -295,8 +295,8 @@ func TestReasonsAreForgotten(t *testing.T) {
 	})
 }
 
-// TestNetworkAfterResume checks that a resumed sandbox has the network rules with which it was
-// created.
+// TestNetworkAfterResume checks that a resumed sandbox has the internet access with which it was
+// created, even if an update of its network allowed more.
 func TestNetworkAfterResume(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -112,7 +112,7 @@ func TestDeathAfterAFailure(t *testing.T) {
 }
 
 // TestDeathOfPauseWithoutRoom checks the reason for the end of a sandbox that cannot be kept for
-// lack of room and cannot continue: the lack of room.
+// lack of room and cannot continue: it names both.
 func TestDeathOfPauseWithoutRoom(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, func(o *lifecycle.Options) { o.MaxKept = 1 })

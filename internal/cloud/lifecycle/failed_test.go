@@ -16,7 +16,7 @@ import (
 )
 
 // TestFailedKeepsNothing checks that a failed operation takes no place, no memory and no files.
-// There is only room for one sandbox, so the same operation succeeds afterwards only if nothing is
+// There is only room for one sandbox, so a resume and a pause succeed afterwards only if nothing is
 // left.
 func TestFailedKeepsNothing(t *testing.T) {
 	t.Parallel()

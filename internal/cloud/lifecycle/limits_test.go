@@ -7,8 +7,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 )
 
-// TestLimits checks that each limit allows exactly its number of sandboxes, and refuses the next
-// one.
+// TestLimits checks that each limit allows exactly its number of sandboxes, or of bytes of their
+// memory, and refuses one more.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

@@ -112,7 +112,7 @@ func (n *Network) Private() bool {
 // never change.
 type Sandbox struct {
 	ID           string
-	Request                // the request that created the sandbox, with the latest requested Network
+	Request                // request of the creation, with the latest requested Network and AutoPause
 	AccessToken  string    // "": envd requires none
 	TrafficToken string    // "": ports require none
 	State        State     // never Killing

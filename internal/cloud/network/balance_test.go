@@ -105,8 +105,8 @@ func serveProxy(t testing.TB, p *Proxy) string {
 	return server.Listener.Addr().String()
 }
 
-// TestTunnelsAreBounded checks that a proxy has at most 256 tunnels. When one has ended in any way,
-// there is room for another.
+// TestTunnelsAreBounded checks that a proxy has at most 256 tunnels and plain HTTP requests at the
+// same time. When one has ended in any way, there is room for another.
 func TestTunnelsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

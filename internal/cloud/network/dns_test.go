@@ -63,7 +63,7 @@ func ask(t testing.TB, e *Egress, name string, typ dnsmessage.Type) []string {
 	return addresses
 }
 
-// broken is a resolver whose lookups always fail.
+// broken is a resolver that cannot be reached. Its error does not mean that a name does not exist.
 type broken struct{}
 
 func (broken) LookupNetIP(ctx context.Context, _, host string) ([]netip.Addr, error) {

@@ -28,7 +28,8 @@
 // questions about the name for which the address stands, and about each address of this name. If
 // the program allows a name, the name is looked up, and its addresses must pass all other rules.
 // For a connection to any other address, the program is asked about the address, even if a client
-// looked it up from a name that the rules allow.
+// looked it up from a name that the rules allow. At ports 80 and 443, the name that the connection
+// shows decides instead, if it shows one.
 //
 // The public name of a sandbox's port, such as 8080-i1a2b3.localhost, leads to that sandbox
 // through [Peers]. The rules for names apply. The connection is made in memory, because no

@@ -24,8 +24,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/patience"
 )
 
-// TestNetworksByTheirEdges checks the first and the last address of each network that has its own
-// rule, and the addresses before and after it.
+// TestNetworksByTheirEdges checks that each network that has its own rule is subject to it from its
+// first address to its last, and that the addresses before and after it are not.
 func TestNetworksByTheirEdges(t *testing.T) {
 	t.Parallel()
 	const open = ""
