@@ -21,6 +21,9 @@ STRESSFLAGS ?=
 # make vet vets the tests. Under load Go's ten minutes are too few for a package.
 GOTEST := go test -vet=off -timeout=30m -p $(PARALLEL)
 BENCHFLAGS ?=
+# KUBERNETES is the engine of pods, a module of its own.
+KUBERNETES := internal/cloud/engine/kubernetes
+
 # STILTED matches words that readers stumble over, in comments and pages.
 STILTED := \b(is|are) (what|who|whom|where|when|why)\b|\btells (whether|that)\b|\bany more\b|\bto be had\b|\bso many of\b|\bof which\b|\bthat it is of\b|\b(says?|knows?|gives?|has|have|holds?|sees?|shows?|do|does|gets?|makes?|reads?|takes?|needs?|keeps?|with|of|from|in|for|to|by|at|about|and) what\b
 # What make release builds, and where to. CARRIED is where Go finds what it puts into them.
@@ -100,6 +103,7 @@ words: ## look for stilted English in comments and pages, committed or not
 lint: words $(BIN)/lint ## run the linters of internal/tools/lint, go vet's among them, and look for stilted English
 	go vet -vettool=$(BIN)/lint -every-package ./...
 	cd internal/tools && go vet -vettool=../../$(BIN)/lint -every-package ./... && go test -count=1 -vet=off ./lint
+	cd $(KUBERNETES) && go vet -vettool=$(CURDIR)/$(BIN)/lint -every-package ./... && go test -count=1 -vet=off ./...
 
 .PHONY: generate
 generate: ## write internal/gen from internal/proto, and the example's wheel
@@ -138,6 +142,11 @@ deps-engines: build ## and what make check-engines needs beside that: Docker, We
 	@if [ "$$(id -u)" != 0 ]; then echo "not root: the tests of engines do not run"; exit; fi; \
 	.ci/deps engines || { [ -z "$${CI:-}" ] && echo "going on without what is missing: tests that need it are skipped"; }
 
+.PHONY: deps-kubernetes
+deps-kubernetes: build ## and what make check-kubernetes needs beside that: etcd, containerd, and Kubernetes that go builds, in 15 minutes of processor time
+	@if [ "$$(id -u)" != 0 ]; then echo "not root: the tests with a cluster do not run"; exit; fi; \
+	.ci/deps kubernetes || { [ -z "$${CI:-}" ] && echo "going on without what is missing: tests that need it are skipped"; }
+
 .PHONY: demo
 demo: setup ## build everything and do a real job in a local sandbox
 	go run ./examples/quickstart -local -out examples/quickstart/out
@@ -168,7 +177,12 @@ stress: deps ## repeat each test that has processes or sockets ten times on a bu
 .PHONY: check-engines
 check-engines: deps-engines ## test the engines that take a daemon, which root starts, packages of npm, or a runsc that go builds
 	@if [ "$$(id -u)" != 0 ]; then echo "not root: the tests of engines do not run"; exit; fi; \
-	.ci/engines-tests $(GOTEST) $(TESTFLAGS)
+	.ci/engines-tests engines $(GOTEST) $(TESTFLAGS)
+
+.PHONY: check-kubernetes
+check-kubernetes: deps-kubernetes ## run the tests with a Kubernetes cluster, which root starts
+	@if [ "$$(id -u)" != 0 ]; then echo "not root: the tests with a cluster do not run"; exit; fi; \
+	.ci/engines-tests kubernetes $(GOTEST) $(TESTFLAGS)
 
 .PHONY: cover
 cover: deps ## measure what the tests of each package cover; summary in .tmp/cover.txt, profile in .tmp/cover.out

@@ -57,12 +57,14 @@ func newCheckout(t *testing.T) checkout {
 			t.Skip(err)
 		}
 	}
-	engines, err := os.ReadFile("../.ci/engines")
-	must.Do(t, err)
 	parent := t.TempDir()
 	r := checkout{parent, filepath.Join(parent, "repository")}
 	r.write(t, "../make", "#!/bin/sh\necho \"made $*\"\n")
-	r.write(t, ".ci/engines", string(engines))
+	for _, script := range []string{".ci/engines", ".ci/kubernetes", ".ci/unless-green"} {
+		text, err := os.ReadFile("../" + script)
+		must.Do(t, err)
+		r.write(t, script, string(text))
+	}
 	r.write(t, ".ci/engines-tests", "#!/bin/sh\necho ./tested\n")
 	r.write(t, "go.mod", "module example.com/m\n\ngo 1.26\n")
 	r.write(t, "go.sum", "")
@@ -127,4 +129,22 @@ func TestEnginesAreDue(t *testing.T) {
 	shallow := filepath.Join(r.parent, "shallow")
 	r.command(t, r.parent, "git", "clone", "-q", "--depth=1", "file://"+r.dir, shallow)
 	r.due(t, shallow, "no clone with all its history", true)
+}
+
+// .ci/kubernetes does the same for the tests with a cluster, with a trailer of their own.
+func TestKubernetesIsDue(t *testing.T) {
+	t.Parallel()
+	r := newCheckout(t)
+	r.commit(t, "Test\n\nEngines: green")
+	const due, done = "made check-kubernetes", "the tests of kubernetes do not run: nothing that they cover changed"
+	for _, want := range []string{due, done} {
+		if said := r.command(t, r.dir, ".ci/kubernetes"); !strings.Contains(said, want) {
+			t.Errorf(".ci/kubernetes said %q; want %q", said, want)
+		}
+		r.commit(t, "Test\n\nKubernetes: green")
+	}
+	r.write(t, "cli/e2bctl/main.go", "package main\n\nfunc main() { println() }\n")
+	if said := r.command(t, r.dir, ".ci/kubernetes"); !strings.Contains(said, done) {
+		t.Errorf(".ci/kubernetes said %q after a change of a program that its tests do not build; want %q", said, done)
+	}
 }

@@ -103,7 +103,7 @@ var imports = map[string]string{
 	"internal/readme":      "",
 	"internal/realservice": "internal/cloud/envd internal/jupyter internal/pinned internal/protocol",
 	"internal/testdeps": "internal/cloud/gvisorenv internal/cloud/kernel/kerneltest internal/cloud/pyenv internal/cloud/wasmenv internal/e2e internal/interop" +
-		" internal/pinned internal/realservice",
+		" internal/cloud/engine/kubetest internal/pinned internal/realservice",
 
 	"internal/archive":                          "",
 	"internal/boundjson":                        "",
@@ -149,9 +149,11 @@ var imports = map[string]string{
 	"internal/cloud/engine/docker/dockertest": "internal/cloud/engine/enginetest internal/must internal/patience",
 	"internal/cloud/engine/enginetest":        "",
 	"internal/cloud/engine/guest":             "",
-	"internal/cloud/engine/guest/login":       "internal/shell",
-	"internal/cloud/engine/link":              "internal/cloud/engine internal/protocol",
-	"internal/cloud/engine/refusetest":        "",
+	"internal/cloud/engine/kubetest": "internal/clip internal/cloud/child internal/cloud/engine/docker/dockertest internal/cloud/engine/guest internal/cloud/engine/link internal/cloud/engine/room/cgroup" +
+		" internal/cloud/hostprogram internal/cloud/linuxprogram internal/cloud/setupdir internal/must internal/patience internal/pinned internal/privatedir",
+	"internal/cloud/engine/guest/login": "internal/shell",
+	"internal/cloud/engine/link":        "internal/cloud/engine internal/protocol",
+	"internal/cloud/engine/refusetest":  "",
 	"internal/cloud/engine/room": "internal/cloud/engine internal/cloud/engine/guest internal/cloud/engine/link internal/cloud/engine/room/capability" +
 		" internal/cloud/engine/room/cgroup internal/cloud/engine/room/counter internal/cloud/engine/room/hello" +
 		" internal/cloud/engine/room/halt internal/cloud/engine/room/holder internal/cloud/engine/room/instance internal/cloud/engine/room/landlock" +

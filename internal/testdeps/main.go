@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/kubetest"
 	"github.com/e2bctl/e2bctl/internal/cloud/gvisorenv"
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel/kerneltest"
 	"github.com/e2bctl/e2bctl/internal/cloud/pyenv"
@@ -30,10 +31,12 @@ func sets() []pinned.Set {
 }
 
 func main() {
-	engines := flag.Bool("engines", false, "prepare also what only the tests of engines need")
+	var more extra
+	flag.BoolVar(&more.engines, "engines", false, "prepare also what only the tests of engines need")
+	flag.BoolVar(&more.kubernetes, "kubernetes", false, "prepare also what only the tests with a Kubernetes cluster need")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := prepare(ctx, os.Stderr, *engines)
+	err := prepare(ctx, os.Stderr, more)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -41,8 +44,11 @@ func main() {
 	}
 }
 
+// extra selects what only some tests need.
+type extra struct{ engines, kubernetes bool }
+
 // prepare fetches as much as it can, and returns all that went wrong.
-func prepare(ctx context.Context, output io.Writer, engines bool) error {
+func prepare(ctx context.Context, output io.Writer, more extra) error {
 	_, missing := pyenv.Ensure(ctx, output)
 	all := sets()
 	failed := make([]error, len(all))
@@ -56,10 +62,13 @@ func prepare(ctx context.Context, output io.Writer, engines bool) error {
 	}
 	_ = group.Wait() // the errors are in failed
 	err := errors.Join(missing, errors.Join(failed...))
-	if engines {
+	if more.engines {
 		_, wasm := wasmenv.Setup(ctx, output, "")
 		_, gvisor := gvisorenv.Setup(ctx, output, "")
 		err = errors.Join(err, wasm, gvisor)
+	}
+	if more.kubernetes {
+		err = errors.Join(err, kubetest.Setup(ctx, output))
 	}
 	return err
 }

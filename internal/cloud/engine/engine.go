@@ -2,11 +2,13 @@
 // connections to and from them. An engine lists its shortcomings in its [Promises].
 //
 // The engines are the packages below it: room isolates with namespaces, docker with
-// containers, and gvisor and wasm run a kernel in user space and WebAssembly in a room.
+// containers, kubernetes with pods, and gvisor and wasm run a kernel in user space and WebAssembly
+// in a room.
 // link has the code that they share for connections and the freeze, and tunnel carries
 // the connections of a container over one stream. guest describes a sandbox
 // for both the server and the sandbox itself. For tests, enginetest decides whether those
-// of an engine run, and refusetest makes the kernel refuse calls.
+// of an engine run, refusetest makes the kernel refuse calls, and kubetest
+// gives them a Kubernetes cluster.
 package engine
 
 import (

@@ -13,9 +13,11 @@ const (
 	Wasm Name = "wasm"
 	// GVisor runs each sandbox in a kernel in user space, in a room: package gvisor.
 	GVisor Name = "gvisor"
+	// Kubernetes runs each sandbox in a pod of a cluster: package kubernetes.
+	Kubernetes Name = "kubernetes"
 )
 
-// Names lists all engines.
+// Names lists the engines that users can choose.
 var Names = []Name{Room, Docker, Wasm, GVisor}
 
 // Feature is a feature that an engine may offer its sandboxes.

@@ -8,8 +8,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestDenialsAfterAnAnswerNameTheirRule checks an allowed name with an address that another rule
-// denies: the denial names that rule, and not the rule that turns off the internet.
+// TestDenialsAfterAnAnswerNameTheirRule checks a name that a program allows, with an address that
+// another rule denies. The denial names that rule, and not the rule that turns off the internet.
 func TestDenialsAfterAnAnswerNameTheirRule(t *testing.T) {
 	t.Parallel()
 	for _, internet := range []bool{true, false} {

@@ -34,7 +34,7 @@ func greets(ctx context.Context, name string) func(net.Conn) {
 
 // TestAskHoldsForTheName checks that an answer about a name does not allow the addresses of the
 // name. For a connection that shows no name, the program is asked about the address, even if a rule
-// allows the name. At ports where no connection shows a name, the answer about the name is enough.
+// allows the name. The answer about the name is enough only at ports where no connection shows one.
 func TestAskHoldsForTheName(t *testing.T) {
 	t.Parallel()
 	const name, address = "public.test", "203.0.113.5"

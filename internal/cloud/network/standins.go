@@ -55,8 +55,8 @@ func (s *standIns) name(a netip.Addr) string {
 	return s.names[a.Unmap()]
 }
 
-// nthStandIn returns the n-th address to give out. An address is given to another name only after
-// all other addresses were given out.
+// nthStandIn returns the n-th address of standInNetwork to give out, counted from 0. An address is
+// given to another name only after all other addresses were given out.
 func nthStandIn(n uint32) netip.Addr {
 	n = (n + 1) % standInCount
 	a := standInNetwork.Addr().As4()

@@ -21,7 +21,7 @@ const (
 	keptUnused = 30 * 24 * time.Hour
 	noteEvery  = 24 * time.Hour
 	making     = "making-"      // prefix of the name of an incomplete directory
-	abandoned  = 24 * time.Hour // age at which an incomplete directory belongs to no running process
+	abandoned  = 24 * time.Hour // an older incomplete directory belongs to no running process
 	lockName   = "lock"
 )
 

@@ -148,7 +148,8 @@ func leftover(t *testing.T) (string, content) {
 	return dir, content{"sandboxes kept": "kept"}
 }
 
-// contentAfter returns the content of the store after the first steps, beginning with before.
+// contentAfter returns the content of the store after the first steps, beginning with before. done
+// is the number of these steps.
 func contentAfter(before content, done int) content {
 	c := maps.Clone(before)
 	for _, step := range steps[:min(done, len(steps))] {

@@ -82,7 +82,7 @@ func wantRecords(t *testing.T, s *Store, table Table, want ...Record) {
 	}
 }
 
-// wantFiles checks the files of records, of directories that are being filled, and in trash.
+// wantFiles checks which directories exist: those of records, incomplete ones and those in trash.
 func wantFiles(t *testing.T, s *Store, want ...string) {
 	t.Helper()
 	s.Wait()

@@ -276,8 +276,8 @@ func TestWriteReplaces(t *testing.T) {
 	wantNothingLeft(t, c)
 }
 
-// TestWriteIsRefusedFirst checks that a write that cannot succeed is refused before its content is
-// read.
+// TestWriteIsRefusedFirst checks that a write that cannot succeed is refused before any of its
+// content is read.
 func TestWriteIsRefusedFirst(t *testing.T) {
 	t.Parallel()
 	c, _ := opened(t)

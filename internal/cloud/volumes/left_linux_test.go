@@ -89,7 +89,7 @@ func TestEdgesOfTokens(t *testing.T) {
 	})
 }
 
-// TestLevelsOfLists checks that a list has the requested number of levels, for every number. A path
+// TestLevelsOfLists checks that a list has the requested number of levels, and at least one. A path
 // to anything except a directory has the same error, except a path that leads nowhere.
 func TestLevelsOfLists(t *testing.T) {
 	t.Parallel()
@@ -110,8 +110,8 @@ func TestLevelsOfLists(t *testing.T) {
 	}
 }
 
-// TestReplacedKeepsAttributes checks that a file that replaces another with force keeps its mode
-// and owner, unless others are requested.
+// TestReplacedKeepsAttributes checks that a file that is replaced with force keeps the mode and
+// owner that it had, unless others are requested.
 func TestReplacedKeepsAttributes(t *testing.T) {
 	t.Parallel()
 	c, _ := opened(t)

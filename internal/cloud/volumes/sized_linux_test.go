@@ -41,8 +41,8 @@ func sized(t *testing.T, s *store.Store, size int64) *Registry {
 	return r
 }
 
-// lacksForSizes returns an error that names the part of this machine that volumes with a size lack.
-// It does not use the tested code.
+// lacksForSizes returns an error that names the part that this machine lacks for volumes with a
+// size. It does not use the tested code.
 func lacksForSizes() error {
 	if os.Geteuid() != 0 {
 		return errors.New("this user is not root")
@@ -329,7 +329,7 @@ func TestSizeRefused(t *testing.T) {
 	}
 }
 
-// TestStartOfSized checks that a start deletes leftover files only in volumes without a size. In
+// TestStartOfSized checks that a start looks for leftover files only in volumes without a size. In
 // other volumes they are deleted when the volume is mounted.
 func TestStartOfSized(t *testing.T) {
 	t.Parallel()

@@ -9,8 +9,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// TestSurvey checks that a survey counts all volumes, the volumes with a size, and their space on
-// the disk, even while a process has them open.
+// TestSurvey checks that a survey counts all volumes and the space that they take on the disk, even
+// while a process has them open. It counts the volumes with a size separately.
 func TestSurvey(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -32,11 +32,13 @@ type Stage int
 
 // The stages. Without any, this process was not re-executed.
 const (
-	None      Stage = iota
-	First           // the process takes any role except that of an envd
-	Second          // the process becomes the envd of a sandbox
-	Contained       // the process becomes the envd of a container, as its first process: see package tunnel
-	Removing        // the process removes files of a container, and ends
+	None       Stage = iota
+	First            // the process takes any role except that of an envd
+	Second           // the process becomes the envd of a sandbox
+	Contained        // the process becomes the envd of a container, as its first process: see package tunnel
+	Pod              // the same in a pod, where servers connect to it
+	Removing         // the process removes files of a container, and ends
+	Installing       // the process prepares a pod, and ends
 )
 
 var (
@@ -59,8 +61,12 @@ func stageOf(args []string) Stage {
 	switch {
 	case len(args) == 2 && isProgram(args[0]) && args[1] == guest.ProgramArgument && os.Getpid() == 1:
 		return Contained
+	case len(args) == 4 && isProgram(args[0]) && args[1] == guest.PodArgument && os.Getpid() == 1:
+		return Pod
 	case len(args) == 2 && isProgram(args[0]) && args[1] == guest.RemoveArgument:
 		return Removing
+	case len(args) >= 3 && isProgram(args[0]) && args[1] == guest.InstallArgument && os.Getpid() == 1:
+		return Installing
 	case len(args) == 0 || args[0] != Argv0 || !isControl(ControlFD):
 		return None
 	case len(args) > 1 && args[1] == SecondStage:

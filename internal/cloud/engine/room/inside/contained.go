@@ -37,8 +37,13 @@ func runContained(ctx context.Context, serve func(context.Context, *Guest) error
 	if err := errors.Join(restrictEnvd(), endureSignals()); err != nil {
 		return err
 	}
-	b := &bridge{link: tunnel.NewLink(stdio{})}
-	server, err := b.link.Join()
+	link := tunnel.NewLink(stdio{})
+	return newBridge(link.Join, (*tunnel.Guest).Superseded).run(ctx, serve)
+}
+
+// run waits for the first server, and serves envd to it and to those that take over from it.
+func (b *bridge) run(ctx context.Context, serve func(context.Context, *Guest) error) error {
+	server, err := b.join()
 	if err != nil {
 		return fmt.Errorf("talk to the server: %w", err)
 	}
@@ -141,10 +146,18 @@ func bridgeEnds() (bridge, envd *wire.Conn, err error) {
 
 // bridge plays the server of a room for envd, and relays the messages between both.
 type bridge struct {
-	link   *tunnel.Link
+	// join waits for the next server, and lost reports whether there may be one after a server whose
+	// tunnel has ended.
+	join   func() (*tunnel.Guest, error)
+	lost   func(*tunnel.Guest) bool
+	ready  chan struct{} // closed when envd is ready
 	server atomic.Pointer[tunnel.Guest]
 	envd   *wire.Conn
 	killed atomic.Int64 // the number of killed processes in the server's last answer
+}
+
+func newBridge(join func() (*tunnel.Guest, error), lost func(*tunnel.Guest) bool) *bridge {
+	return &bridge{join: join, lost: lost, ready: make(chan struct{})}
 }
 
 // killsTimeout bounds how long the start or the end of a process waits for [bridge.kills].
@@ -168,8 +181,8 @@ func (b *bridge) arrivals(ctx context.Context, g *Guest) error {
 	for {
 		server := b.server.Load()
 		conn, err := server.Accept()
-		if err != nil && server.Superseded() {
-			if err = b.rejoin(g); err == nil {
+		if err != nil && b.lost(server) {
+			if err = b.rejoin(ctx, g); err == nil {
 				continue
 			}
 		}
@@ -180,9 +193,15 @@ func (b *bridge) arrivals(ctx context.Context, g *Guest) error {
 	}
 }
 
-// rejoin turns the restored sandbox into the one that its new server expects.
-func (b *bridge) rejoin(g *Guest) error {
-	server, err := b.link.Join()
+// rejoin waits for the next server, and turns the sandbox into the one that it expects: a restored
+// sandbox has another id.
+func (b *bridge) rejoin(ctx context.Context, g *Guest) error {
+	select {
+	case <-b.ready:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	server, err := b.join()
 	if err != nil {
 		return err
 	}
@@ -194,9 +213,18 @@ func (b *bridge) rejoin(g *Guest) error {
 		err = g.becomes(server.Hello.Config)
 	}
 	if err != nil {
-		return fmt.Errorf("go on as another sandbox: %w", err)
+		return fmt.Errorf("go on with another server: %w", err)
 	}
-	return server.Ready()
+	return b.tell(server, server.Ready())
+}
+
+// tell returns the error of a message to a server, or nil if there may be a server after it.
+// Messages sent in that moment are lost.
+func (b *bridge) tell(server *tunnel.Guest, err error) error {
+	if err != nil && b.lost(server) {
+		return nil
+	}
+	return err
 }
 
 // arrive hands one connection to envd. The first byte that is sent back over it is envd's answer.
@@ -235,11 +263,10 @@ func (b *bridge) requests(ctx context.Context) error {
 		server := b.server.Load()
 		switch m.Kind {
 		case wire.KindReady:
-			err = server.Ready()
+			err = b.tell(server, server.Ready())
+			close(b.ready) // envd sends it once
 		case wire.KindLog:
-			if err = server.Log(m.Spec); err != nil && server.Superseded() {
-				err = nil // messages sent in that moment are lost
-			}
+			err = b.tell(server, server.Log(m.Spec))
 		case wire.KindEgress:
 			go b.leave(ctx, m)
 		default: // a container has no zygote

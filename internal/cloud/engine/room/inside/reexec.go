@@ -24,11 +24,14 @@ var envd *wire.Conn
 // waits for its role in [Serve], and so does the first process of a container.
 func init() {
 	stage, sent := hello.Said()
-	if stage == hello.None || stage == hello.Contained {
+	if stage == hello.None || stage == hello.Contained || stage == hello.Pod {
 		return
 	}
-	if stage == hello.Removing {
+	switch stage {
+	case hello.Removing:
 		exit(removeNamed(os.Stdin))
+	case hello.Installing:
+		exit(install(os.Args[2], os.Args[3:]))
 	}
 	c, err := connect(sent)
 	switch {
@@ -58,8 +61,11 @@ func init() {
 // serve has the sandbox to itself until it returns or the server ends; when it returns, the sandbox
 // ends. It must call [Guest.Ready] once its ports listen.
 func Serve(serve func(context.Context, *Guest) error) {
-	if stage, _ := hello.Said(); stage == hello.Contained {
+	switch stage, _ := hello.Said(); stage {
+	case hello.Contained:
 		exit(runContained(context.Background(), serve))
+	case hello.Pod:
+		exit(runPod(context.Background(), serve))
 	}
 	c := envd
 	if c == nil {

@@ -1,0 +1,21 @@
+// Package kubernetes is the engine that runs each sandbox in a pod of a cluster. The SIG's
+// agent-sandbox must be installed there: the engine makes its Sandbox objects, and its controller
+// makes and removes the pods.
+//
+// envd is the first process of the pod. It listens on a port of the pod's loopback interface, which
+// the server reaches through the API server's port-forward alone: no Service and no pod address is
+// needed, and the server may be outside of the cluster. envd answers a server only after this has
+// proved itself with a key whose public half stands in the pod's template (package tunnel). The
+// configuration, the token and the variables of a sandbox travel after that, so the cluster's API
+// never has them. If the connection breaks, envd and all processes run on, and the server connects
+// again.
+//
+// A pod that is deleted from outside comes back under the same name, without its files. So a sandbox
+// is one pod, by its UID; a pod with another UID is a sandbox that has ended.
+//
+// A sandbox ends with the engine. In case the server dies, each Sandbox object has a time of
+// shutdown in the near future, which the engine moves on as long as it lives.
+//
+// The package is a module of its own, so that the programs of those who import the SDK neither link
+// nor choose versions for the client of Kubernetes.
+package kubernetes

@@ -1,0 +1,204 @@
+package kubernetes
+
+import (
+	"cmp"
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+)
+
+// DefaultImage is the image of sandboxes that do not name one.
+const DefaultImage = "python:3.12-slim"
+
+// Options configure [Open].
+type Options struct {
+	Config    *rest.Config // address and credentials of the API server
+	Namespace string       // namespace of the sandboxes; "": "default"
+	Image     string       // image of sandboxes that do not name one; "": DefaultImage
+	// ProgramImage is the image with this version's program for pods at [guest.Program], which an init
+	// container copies into each pod.
+	ProgramImage string
+	RuntimeClass string   // runtime class of the pods; "": the cluster's default
+	Denied       []string // networks that pods cannot reach, beside those that are not the internet
+	// TrustNetworkPolicy leaves the network of pods to the cluster: nothing in a pod closes it. It is
+	// for namespaces whose pods cannot have NET_ADMIN, not even in an init container.
+	TrustNetworkPolicy bool
+	Logger             *slog.Logger // receives the log; nil: no log
+}
+
+// Engine runs sandboxes in pods.
+type Engine struct {
+	options  Options
+	config   *rest.Config
+	client   dynamic.Interface
+	instance string // label of this engine's objects
+	key      ed25519.PrivateKey
+	watch    *watch
+
+	life context.Context //nolint:containedctx // it ends with the engine, not with a call
+	end  context.CancelFunc
+
+	mu        sync.Mutex
+	closed    bool
+	sandboxes map[string]*sandbox // by the name of the object
+	leftovers map[string]struct{} // objects that could not be removed
+	starting  sync.WaitGroup
+	working   sync.WaitGroup
+
+	done  chan struct{}
+	close func() error
+}
+
+var _ engine.Engine = (*Engine)(nil)
+
+// openTimeout bounds the first requests to the API server.
+const openTimeout = 20 * time.Second
+
+// Bounds of the client's requests: those of a list and of a create at once are many.
+const (
+	requestsPerSecond = 200
+	requestBurst      = 400
+)
+
+// Open connects to the API server and looks for agent-sandbox. ctx bounds only the start.
+func Open(ctx context.Context, o Options) (*Engine, error) {
+	if o.Config == nil || o.ProgramImage == "" {
+		return nil, errors.New("kubernetes: Config and ProgramImage must be set")
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	o.Namespace, o.Image = cmp.Or(o.Namespace, "default"), cmp.Or(o.Image, DefaultImage)
+	ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, fmt.Errorf("no answer within %v", openTimeout))
+	defer cancel()
+	e := &Engine{options: o, config: rest.CopyConfig(o.Config), sandboxes: map[string]*sandbox{}, leftovers: map[string]struct{}{}, done: make(chan struct{})}
+	e.config.QPS, e.config.Burst = requestsPerSecond, requestBurst
+	e.config.UserAgent = "e2bctl"
+	if err := e.connect(ctx); err != nil {
+		return nil, fmt.Errorf("kubernetes: %s: %w", o.Config.Host, err)
+	}
+	e.life, e.end = context.WithCancel(context.Background())
+	e.watch = newWatch(e)
+	e.working.Go(e.renewLeases)
+	e.close = sync.OnceValue(e.shutDown)
+	return e, nil
+}
+
+// connect makes the client and the key, and checks that the namespace has Sandbox objects.
+func (e *Engine) connect(ctx context.Context) (err error) {
+	if e.client, err = dynamic.NewForConfig(e.config); err != nil {
+		return err
+	}
+	if _, e.key, err = ed25519.GenerateKey(nil); err != nil {
+		return err
+	}
+	random := make([]byte, 8)
+	if _, err := rand.Read(random); err != nil {
+		return err
+	}
+	e.instance = hex.EncodeToString(random)
+	_, err = e.client.Resource(sandboxes).Namespace(e.options.Namespace).List(ctx, metav1.ListOptions{Limit: 1})
+	switch {
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("the cluster has no %s: install agent-sandbox 0.5: %w", sandboxes.GroupResource(), err)
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("list sandboxes of the namespace %s: ask for a role that may: %w", e.options.Namespace, err)
+	}
+	return err
+}
+
+// NewSandbox makes a Sandbox object and returns when the envd of its pod is ready. ctx bounds only
+// the start.
+func (e *Engine) NewSandbox(ctx context.Context, o engine.SandboxOptions) (engine.Sandbox, error) {
+	s, err := e.newSandbox(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("kubernetes: start sandbox %.63s: %w", o.ID, err)
+	}
+	return s, nil
+}
+
+// CheckLayers returns an error: pods do not share layers of this engine.
+func (e *Engine) CheckLayers(context.Context, string) error {
+	return fmt.Errorf("kubernetes: %w", e.promises().Check(engine.SharedLayers))
+}
+
+// Merge returns an error: pods do not share layers of this engine.
+func (e *Engine) Merge(ctx context.Context, _ []string, dir string) error {
+	return e.CheckLayers(ctx, dir)
+}
+
+// UnpackTar returns an error: the nodes of the cluster have the images.
+func (e *Engine) UnpackTar(context.Context, []string, io.Reader, string) error {
+	return fmt.Errorf("kubernetes: %w", engine.Lackf(engine.Images, "they are not layers of this server: the nodes of the cluster fetch them"))
+}
+
+// Done returns a channel that is closed by Close: an API server that does not answer may come back.
+func (e *Engine) Done() <-chan struct{} { return e.done }
+
+// Err returns nil: the engine ends only by Close.
+func (e *Engine) Err() error { return nil }
+
+// Close ends all sandboxes and the engine, and removes their objects.
+func (e *Engine) Close() error { return e.close() }
+
+func (e *Engine) shutDown() error {
+	e.mu.Lock()
+	e.closed = true
+	e.mu.Unlock()
+	e.end()
+	e.starting.Wait()
+	errs := make(chan error)
+	var closing sync.WaitGroup
+	e.mu.Lock()
+	for _, s := range e.sandboxes {
+		closing.Go(func() { errs <- s.Close() })
+	}
+	e.mu.Unlock()
+	go func() {
+		closing.Wait()
+		close(errs)
+	}()
+	var err error
+	for closed := range errs {
+		err = errors.Join(err, closed)
+	}
+	e.working.Wait()
+	e.watch.wait()
+	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
+	defer cancel()
+	err = errors.Join(err, e.removeLeftovers(ctx))
+	close(e.done)
+	return err
+}
+
+// begin counts a sandbox as starting until the returned function is called. The returned context
+// ends with the engine.
+func (e *Engine) begin(ctx context.Context) (context.Context, func(), error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil, nil, engine.ErrClosed
+	}
+	e.starting.Add(1)
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(e.life, func() { cancel(engine.ErrClosed) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+		e.starting.Done()
+	}, nil
+}

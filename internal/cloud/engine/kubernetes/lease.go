@@ -1,0 +1,51 @@
+package kubernetes
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// A sandbox outlives a server that dies by leaseTime at most.
+const (
+	leaseTime    = 10 * time.Minute
+	leaseRenewal = 3 * time.Minute
+)
+
+// renewLeases moves the time of shutdown of all sandboxes on, until the engine ends.
+func (e *Engine) renewLeases() {
+	tick := time.NewTicker(leaseRenewal)
+	defer tick.Stop()
+	for {
+		select {
+		case <-e.life.Done():
+			return
+		case <-tick.C:
+		}
+		e.mu.Lock()
+		names := make([]string, 0, len(e.sandboxes))
+		for name := range e.sandboxes {
+			names = append(names, name)
+		}
+		e.mu.Unlock()
+		for _, name := range names {
+			if err := e.renew(e.life, name); err != nil && !apierrors.IsNotFound(err) && e.life.Err() == nil {
+				e.options.Logger.WarnContext(e.life, "the time of a sandbox's shutdown could not be moved on", "object", name, "error", err)
+			}
+		}
+	}
+}
+
+// renew moves the time of shutdown of one sandbox on.
+func (e *Engine) renew(ctx context.Context, name string) error {
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"shutdownTime": metav1.NewTime(time.Now().Add(leaseTime))}})
+	if err != nil {
+		return err
+	}
+	_, err = e.client.Resource(sandboxes).Namespace(e.options.Namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
+}

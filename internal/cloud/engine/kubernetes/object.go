@@ -1,0 +1,49 @@
+package kubernetes
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// The kinds of objects that the engine uses. Those of agent-sandbox are of its version 0.5.
+var (
+	sandboxes = schema.GroupVersionResource{Group: "agents.x-k8s.io", Version: "v1beta1", Resource: "sandboxes"}
+	pods      = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+	events    = schema.GroupVersionResource{Version: "v1", Resource: "events"}
+)
+
+// object is agent-sandbox's Sandbox, as far as the engine uses it.
+type object struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              objectSpec   `json:"spec"`
+	Status            objectStatus `json:"status,omitempty,omitzero"`
+}
+
+type objectSpec struct {
+	PodTemplate    podTemplate  `json:"podTemplate"`
+	ShutdownTime   *metav1.Time `json:"shutdownTime,omitempty"`
+	ShutdownPolicy string       `json:"shutdownPolicy,omitempty"`
+}
+
+type podTemplate struct {
+	ObjectMeta podMetadata    `json:"metadata"`
+	Spec       corev1.PodSpec `json:"spec"`
+}
+
+type podMetadata struct {
+	Labels      map[string]string `json:"labels,omitempty"`
+	Annotations map[string]string `json:"annotations,omitempty"`
+}
+
+type objectStatus struct {
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// decode returns the typed form of an object of the dynamic client.
+func decode[T any](content map[string]any) (*T, error) {
+	t := new(T)
+	return t, runtime.DefaultUnstructuredConverter.FromUnstructured(content, t)
+}

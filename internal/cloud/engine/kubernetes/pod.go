@@ -1,0 +1,132 @@
+package kubernetes
+
+import (
+	"crypto/ed25519"
+	"encoding/base64"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+)
+
+// Labels of the engine's objects and their pods.
+const (
+	labelSandbox  = "e2bctl/sandbox"  // id of the sandbox
+	labelInstance = "e2bctl/instance" // random name of the engine that made it
+)
+
+const (
+	// port is the port on which envd listens in a pod, on the loopback interface.
+	port = 49980
+	// container is the name of the sandbox's container, and installer that of the one which brings the
+	// program and closes the network.
+	container = "sandbox"
+	installer = "install"
+	// programVolume holds the program of the first process.
+	programVolume = "program"
+	installDir    = "/install"
+)
+
+// capabilities are those of the sandbox's root, which package managers need. Pod Security's level
+// "baseline" permits them.
+var capabilities = []corev1.Capability{
+	"CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "NET_BIND_SERVICE", "SYS_CHROOT",
+}
+
+// nameOf returns the name of a sandbox's object and pod.
+func nameOf(id string) (string, error) {
+	name := "sandbox-" + id
+	if wrong := validation.IsDNS1123Label(name); len(wrong) > 0 {
+		return "", fmt.Errorf("the id cannot be a part of a pod's name: %s", strings.Join(wrong, "; "))
+	}
+	return name, nil
+}
+
+// object returns the object of a sandbox.
+func (e *Engine) object(o engine.SandboxOptions, name string) *object {
+	labels := map[string]string{labelSandbox: o.ID, labelInstance: e.instance}
+	end := metav1.NewTime(time.Now().Add(leaseTime))
+	return &object{
+		TypeMeta:   metav1.TypeMeta{APIVersion: sandboxes.GroupVersion().String(), Kind: "Sandbox"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: e.options.Namespace, Labels: labels},
+		Spec: objectSpec{
+			PodTemplate:    podTemplate{ObjectMeta: podMetadata{Labels: labels}, Spec: e.pod(o)},
+			ShutdownTime:   &end,
+			ShutdownPolicy: "Delete",
+		},
+	}
+}
+
+// pod returns the specification of a sandbox's pod.
+func (e *Engine) pod(o engine.SandboxOptions) corev1.PodSpec {
+	no, yes, grace := false, true, int64(1) // envd takes no notice of SIGTERM
+	spec := corev1.PodSpec{
+		Hostname: o.ID, RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: &grace,
+		AutomountServiceAccountToken: &no, EnableServiceLinks: &no,
+		SecurityContext: &corev1.PodSecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
+		Volumes:         []corev1.Volume{{Name: programVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}},
+		InitContainers: []corev1.Container{{
+			Name: installer, Image: e.options.ProgramImage, ImagePullPolicy: corev1.PullIfNotPresent,
+			Command:      append([]string{guest.Program, guest.InstallArgument, installDir + guest.Program}, e.deniedNetworks()...),
+			VolumeMounts: []corev1.VolumeMount{{Name: programVolume, MountPath: installDir}},
+			SecurityContext: &corev1.SecurityContext{
+				AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes,
+				Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: e.installerCapabilities()},
+			},
+			Resources: corev1.ResourceRequirements{Limits: resources(1, 64<<20, 0), Requests: resources(0.01, 16<<20, 0)},
+		}},
+		Containers: []corev1.Container{{
+			Name: container, Image: e.image(o), ImagePullPolicy: corev1.PullIfNotPresent,
+			Command: []string{guest.Program, guest.PodArgument, strconv.Itoa(port), base64.StdEncoding.EncodeToString(e.key.Public().(ed25519.PublicKey))},
+			Env: []corev1.EnvVar{{Name: guest.PodUIDVariable, ValueFrom: &corev1.EnvVarSource{
+				FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.uid"},
+			}}},
+			VolumeMounts:    []corev1.VolumeMount{{Name: programVolume, MountPath: guest.Program, SubPath: strings.TrimPrefix(guest.Program, "/"), ReadOnly: true}},
+			SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: &no, Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}, Add: capabilities}},
+			Resources:       sandboxResources(o.Limits.WithDefaults()),
+		}},
+	}
+	if e.options.RuntimeClass != "" {
+		spec.RuntimeClassName = &e.options.RuntimeClass
+	}
+	return spec
+}
+
+// image returns the image of a sandbox.
+func (e *Engine) image(o engine.SandboxOptions) string {
+	if o.Image == nil {
+		return e.options.Image
+	}
+	if name, _, tagged := strings.Cut(o.Image.Reference, "@"); o.Image.Digest != "" && !tagged {
+		return name + "@" + o.Image.Digest
+	}
+	return o.Image.Reference
+}
+
+// sandboxResources returns the limits of a sandbox, and the amounts that the scheduler keeps free for
+// it: all of its memory, which cannot be taken back, and a tenth of its processors.
+func sandboxResources(l engine.Limits) corev1.ResourceRequirements {
+	requests := resources(l.CPUs/10, l.MemoryBytes, 0)
+	requests[corev1.ResourceEphemeralStorage] = resource.Quantity{} // without it, the limit would be kept free
+	return corev1.ResourceRequirements{Limits: resources(l.CPUs, l.MemoryBytes, l.DiskBytes), Requests: requests}
+}
+
+// resources returns a list of resources; 0 means that it has none of that kind.
+func resources(cpus float64, memory, disk int64) corev1.ResourceList {
+	list := corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(max(int64(cpus*1000), 1), resource.DecimalSI)}
+	if memory > 0 {
+		list[corev1.ResourceMemory] = *resource.NewQuantity(memory, resource.BinarySI)
+	}
+	if disk > 0 {
+		list[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(disk, resource.BinarySI)
+	}
+	return list
+}

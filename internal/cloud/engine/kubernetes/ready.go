@@ -1,0 +1,182 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"github.com/e2bctl/e2bctl/internal/clip"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+)
+
+// eventPause is the pause between two looks at the events of a pod that does not run yet.
+const eventPause = 2 * time.Second
+
+// awaitPod waits until the container of a sandbox's pod runs. If it never will, the error has the
+// cluster's reason.
+func (e *Engine) awaitPod(ctx context.Context, name string) (*corev1.Pod, error) {
+	look := time.NewTicker(eventPause)
+	defer look.Stop()
+	for {
+		pod, changed := e.watch.pod(name)
+		switch {
+		case pod == nil:
+		case running(pod):
+			return pod, nil
+		case pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded:
+			return nil, ended(pod)
+		default:
+			if err := stuck(pod); err != nil {
+				return nil, err
+			}
+		}
+		select {
+		case <-changed:
+		case <-look.C:
+			if err := e.refused(ctx, name); err != nil {
+				return nil, err
+			}
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// running reports whether the container of the sandbox runs.
+func running(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
+		return c.Name == container && c.State.Running != nil
+	})
+}
+
+// hopeless are the kubelet's reasons for a container that waits in vain, for example for an image that
+// does not exist.
+var hopeless = []string{"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError", "CreateContainerError", "RunContainerError", "CrashLoopBackOff"}
+
+// stuck returns why a container of the pod will not start, and nil if it may.
+func stuck(pod *corev1.Pod) error {
+	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if w := c.State.Waiting; w != nil && slices.Contains(hopeless, w.Reason) {
+			return fmt.Errorf("its container %q of the image %s does not start: %s: %s", c.Name, c.Image, w.Reason, clip.Text(w.Message, maxReason))
+		}
+		if t := c.State.Terminated; t != nil && c.Name == installer && t.ExitCode != 0 {
+			return fmt.Errorf("its network could not be closed, or its program not installed: %s", terminated(t))
+		}
+	}
+	return nil
+}
+
+// maxReason bounds the text of a reason from the cluster, in bytes.
+const maxReason = 1 << 10
+
+// ended returns why the processes of a pod have ended.
+func ended(pod *corev1.Pod) error {
+	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		t := c.State.Terminated
+		if t == nil || t.ExitCode == 0 && c.Name == installer {
+			continue
+		}
+		if t.Reason == "OOMKilled" {
+			return engine.ErrOutOfMemory
+		}
+		return fmt.Errorf("its container %q ended: %s", c.Name, terminated(t))
+	}
+	if pod.Status.Reason != "" { // evicted
+		return fmt.Errorf("its pod ended: %s: %s", pod.Status.Reason, clip.Text(pod.Status.Message, maxReason))
+	}
+	return fmt.Errorf("its pod ended: %s", pod.Status.Phase)
+}
+
+func terminated(t *corev1.ContainerStateTerminated) string {
+	text := fmt.Sprintf("status %d, %s", t.ExitCode, t.Reason)
+	if t.Message != "" {
+		text += ": " + clip.Text(strings.Join(strings.Fields(t.Message), " "), maxReason)
+	}
+	return text
+}
+
+// refusals are the reasons of events which say that a pod will not run where it should.
+var refusals = []string{"FailedCreatePodSandBox", "FailedMount", failedScheduling}
+
+const (
+	failedScheduling = "FailedScheduling"
+	scaledUp         = "TriggeredScaleUp" // of the cluster's autoscaler: a node will come
+)
+
+// refused returns why a pod that does not run yet will not do so: the error of the controller that
+// makes it, or the newest event which says so. It returns nil if there is hope.
+func (e *Engine) refused(ctx context.Context, name string) error {
+	if err := e.notMade(ctx, name); err != nil {
+		return err
+	}
+	return newest(e.eventsOf(ctx, name), refusals)
+}
+
+// whyNotReady returns the newest warning about a sandbox's pod, and nil if there is none.
+func (e *Engine) whyNotReady(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, eventPause)
+	defer cancel()
+	return newest(e.eventsOf(ctx, name), nil)
+}
+
+// notMade returns the error of the controller that should make the pod. It is nil if there is none,
+// or if the object cannot be read at the moment.
+func (e *Engine) notMade(ctx context.Context, name string) error {
+	content, err := e.client.Resource(sandboxes).Namespace(e.options.Namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil //nolint:nilerr // the next look may succeed, and ctx bounds all of them
+	}
+	o, err := decode[object](content.Object)
+	if err != nil {
+		return fmt.Errorf("read the object %s: %w", name, err)
+	}
+	for _, c := range o.Status.Conditions {
+		if c.Type == "Ready" && c.Reason == "ReconcilerError" {
+			return errors.New("agent-sandbox cannot make its pod: " + clip.Text(c.Message, maxReason))
+		}
+	}
+	return nil
+}
+
+// eventsOf returns the events about the objects of that name. It returns none if the role of the
+// engine cannot list events: then only the context of a start bounds the wait for a pod.
+func (e *Engine) eventsOf(ctx context.Context, name string) (all []*corev1.Event) {
+	list, err := e.client.Resource(events).Namespace(e.options.Namespace).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector("involvedObject.name", name).String(),
+	})
+	if err != nil {
+		return nil
+	}
+	for _, item := range list.Items {
+		if event, err := decode[corev1.Event](item.Object); err == nil {
+			all = append(all, event)
+		}
+	}
+	return all
+}
+
+// newest returns the newest warning with one of the reasons as an error; nil reasons are all.
+func newest(all []*corev1.Event, reasons []string) error {
+	if slices.ContainsFunc(all, func(e *corev1.Event) bool { return e.Reason == scaledUp }) {
+		reasons = slices.DeleteFunc(slices.Clone(reasons), func(r string) bool { return r == failedScheduling })
+	}
+	var found *corev1.Event
+	for _, event := range all {
+		switch {
+		case event.Type != corev1.EventTypeWarning || reasons != nil && !slices.Contains(reasons, event.Reason):
+		case found == nil || found.LastTimestamp.Before(&event.LastTimestamp):
+			found = event
+		}
+	}
+	if found == nil {
+		return nil
+	}
+	return fmt.Errorf("the cluster says: %s: %s", found.Reason, clip.Text(found.Message, maxReason))
+}

@@ -1,0 +1,52 @@
+package kubernetes
+
+import (
+	"fmt"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+)
+
+// Report describes what the cluster provides.
+func (e *Engine) Report() engine.Report {
+	r := engine.Report{
+		Engine: engine.Kubernetes, Promises: e.promises(), Isolation: engine.Full, IDs: 1,
+		Memory: "limit of the pod", CPU: "limit of the pod", Processes: "not enforced: " + noProcessLimit, Disk: "ephemeral storage of the pod: " + noDiskLimit,
+		Pause:  "none: " + noPause,
+		Egress: "the pod's own network, without private networks",
+	}
+	if e.options.TrustNetworkPolicy {
+		r.Egress = "the pod's own network, as the cluster's policies leave it"
+	}
+	r.Notes = append(r.Notes, fmt.Sprintf("sandboxes are pods of the namespace %s of the cluster at %s", e.options.Namespace, e.config.Host))
+	return r
+}
+
+const (
+	noPause        = "a pod that is suspended loses its memory"
+	noProcessLimit = "the kubelets limit the processes of a pod, if they are told to"
+	noDiskLimit    = "the kubelet ends a pod that writes more"
+	noRules        = "pods have the network of the cluster, not the server's"
+)
+
+// promises returns the promises that a pod keeps, and a reason for each one that it does not.
+func (e *Engine) promises() engine.Promises {
+	return engine.Promises{
+		engine.Commands:     "",
+		engine.Terminals:    "",
+		engine.Ports:        "",
+		engine.TwoUsers:     "all processes of a pod have the user of its image",
+		engine.AllEgress:    noRules,
+		engine.MemoryLimit:  "",
+		engine.CPULimit:     "",
+		engine.ProcessLimit: noProcessLimit,
+		engine.DiskLimit:    noDiskLimit,
+		engine.Pauses:       noPause,
+		engine.SavedFiles:   "the files of a pod are on its node",
+		engine.SavedMemory:  "a cluster does not write the memory of processes to files",
+		engine.SharedLayers: "a pod stands on its image only",
+		engine.Volumes:      "volumes belong to the server's machine, and pods run on others",
+		engine.HeaderRules:  noRules,
+		engine.Mounts:       "directories belong to the server's machine, and pods run on others",
+		engine.Images:       "",
+	}
+}

@@ -1,0 +1,336 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/tunnel"
+)
+
+// sandbox is one pod.
+type sandbox struct {
+	engine *Engine
+	id     string
+	name   string    // of the object and the pod
+	uid    types.UID // of the pod
+	hello  tunnel.Hello
+	tell   func(line []byte)
+
+	mu     sync.Mutex
+	tunnel *tunnel.Server // the newest
+	joined chan struct{}  // closed when tunnel is replaced
+
+	reason atomic.Pointer[error]
+	done   chan struct{}
+	life   context.Context //nolint:containedctx // it ends with the sandbox, not with a call
+	end    context.CancelFunc
+	close  func() error
+}
+
+func (e *Engine) newSandbox(ctx context.Context, o engine.SandboxOptions) (_ *sandbox, err error) {
+	ctx, end, err := e.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	if err := errors.Join(o.Limits.WithDefaults().Check(), e.promises().CheckOptions(o)); err != nil {
+		return nil, err
+	}
+	if err := e.removeLeftovers(ctx); err != nil {
+		return nil, err
+	}
+	name, err := nameOf(o.ID)
+	if err != nil {
+		return nil, err
+	}
+	config, err := o.EncodeConfig()
+	if err != nil {
+		return nil, err
+	}
+	s := &sandbox{
+		engine: e, id: o.ID, name: name, hello: tunnel.Hello{ID: o.ID, Config: config}, tell: o.Tell,
+		joined: make(chan struct{}), done: make(chan struct{}),
+	}
+	s.life, s.end = context.WithCancel(context.Background())
+	s.close = sync.OnceValue(s.shutDown)
+	if err := e.create(ctx, o, name); err != nil {
+		s.end()
+		return nil, err
+	}
+	if err := s.start(ctx); err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = errors.Join(cause, e.whyNotReady(context.WithoutCancel(ctx), name))
+		}
+		return nil, errors.Join(err, s.Close())
+	}
+	e.mu.Lock()
+	e.sandboxes[name] = s
+	e.mu.Unlock()
+	e.working.Go(s.follow)
+	return s, nil
+}
+
+// create makes the object of a sandbox.
+func (e *Engine) create(ctx context.Context, o engine.SandboxOptions, name string) error {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(e.object(o, name))
+	if err != nil {
+		return err
+	}
+	_, err = e.client.Resource(sandboxes).Namespace(e.options.Namespace).Create(ctx, &unstructured.Unstructured{Object: content}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("create the object %s: %w", name, err)
+	}
+	return nil
+}
+
+// start waits for the pod, and connects to its envd.
+func (s *sandbox) start(ctx context.Context) error {
+	pod, err := s.engine.awaitPod(ctx, s.name)
+	if err != nil {
+		return err
+	}
+	s.uid = pod.UID
+	t, err := s.join(ctx)
+	if err != nil {
+		return err
+	}
+	s.tunnel = t
+	return nil
+}
+
+// rejoinPause is the pause between two attempts to connect.
+const rejoinPause = 50 * time.Millisecond
+
+// join connects to the envd of the pod. It tries again until ctx ends or the pod does, as envd
+// starts a moment after its container.
+func (s *sandbox) join(ctx context.Context) (*tunnel.Server, error) {
+	var last error
+	for {
+		t, err := s.tryJoin(ctx)
+		if err == nil {
+			return t, nil
+		}
+		last = err
+		pod, changed := s.engine.watch.pod(s.name)
+		if why := s.endOf(pod); why != nil {
+			return nil, fmt.Errorf("%w: %w", why, last)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(context.Cause(ctx), last)
+		case <-changed:
+		case <-time.After(rejoinPause):
+		}
+	}
+}
+
+func (s *sandbox) tryJoin(ctx context.Context) (*tunnel.Server, error) {
+	conn, err := s.engine.forward(ctx, s.name, port)
+	if err != nil {
+		return nil, err
+	}
+	if err := tunnel.Prove(ctx, conn, s.engine.key, string(s.uid)); err != nil {
+		return nil, err
+	}
+	return tunnel.Open(ctx, conn, tunnel.Options{Hello: s.hello, Tell: s.tell})
+}
+
+// follow connects again when the connection to envd breaks, until the sandbox ends.
+func (s *sandbox) follow() {
+	defer s.engine.watch.forget(s.name)
+	for {
+		pod, changed := s.engine.watch.pod(s.name)
+		if why := s.endOf(pod); why != nil {
+			s.fail(why)
+			_ = s.close() // what cannot be removed is removed later
+			return
+		}
+		select {
+		case <-s.life.Done():
+			return
+		case <-changed:
+		case <-s.tunnel.Done():
+			t, err := s.join(s.life)
+			if err != nil {
+				continue // the pod says why
+			}
+			s.replace(t)
+		}
+	}
+}
+
+// replace makes t the tunnel of the sandbox.
+func (s *sandbox) replace(t *tunnel.Server) {
+	s.mu.Lock()
+	old := s.tunnel
+	s.tunnel = t
+	close(s.joined)
+	s.joined = make(chan struct{})
+	over := s.life.Err() != nil
+	s.mu.Unlock()
+	old.Close()
+	if over {
+		t.Close()
+	}
+}
+
+// endOf returns why the sandbox has ended, given the present pod of its name; nil means that it
+// runs.
+func (s *sandbox) endOf(pod *corev1.Pod) error {
+	switch {
+	case pod == nil || pod.DeletionTimestamp != nil:
+		return errors.New("its pod was deleted")
+	case pod.UID != s.uid:
+		return errors.New("its pod was deleted, and the one that took its place has none of its files")
+	case pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded:
+		return ended(pod)
+	}
+	return nil
+}
+
+// fail records the first reason for the end.
+func (s *sandbox) fail(err error) {
+	if s.reason.CompareAndSwap(nil, &err) {
+		close(s.done)
+	}
+}
+
+// Done returns a channel that is closed when the reason for the sandbox's end is known.
+func (s *sandbox) Done() <-chan struct{} { return s.done }
+
+// Err returns why the sandbox ended, and nil before its end.
+func (s *sandbox) Err() error {
+	if reason := s.reason.Load(); reason != nil {
+		return *reason
+	}
+	return nil
+}
+
+// Close ends the sandbox and removes its object, and with it the pod.
+func (s *sandbox) Close() error {
+	s.fail(engine.ErrClosed)
+	return s.close()
+}
+
+func (s *sandbox) shutDown() error {
+	s.end()
+	s.mu.Lock()
+	t := s.tunnel
+	s.mu.Unlock()
+	if t != nil {
+		t.Close()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
+	defer cancel()
+	err := s.engine.remove(ctx, s.name)
+	s.engine.mu.Lock()
+	delete(s.engine.sandboxes, s.name)
+	s.engine.watch.forget(s.name)
+	if err != nil {
+		s.engine.leftovers[s.name] = struct{}{}
+	}
+	s.engine.mu.Unlock()
+	return err
+}
+
+// removeTimeout bounds the removal of objects.
+const removeTimeout = 30 * time.Second
+
+// remove removes the object of a sandbox. The controller removes its pod after that.
+func (e *Engine) remove(ctx context.Context, name string) error {
+	err := e.client.Resource(sandboxes).Namespace(e.options.Namespace).Delete(ctx, name, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("kubernetes: remove the object %s: %w", name, err)
+	}
+	return nil
+}
+
+// removeLeftovers removes the objects that could not be removed before.
+func (e *Engine) removeLeftovers(ctx context.Context) error {
+	e.mu.Lock()
+	names := make([]string, 0, len(e.leftovers))
+	for name := range e.leftovers {
+		names = append(names, name)
+	}
+	e.mu.Unlock()
+	for _, name := range names {
+		if err := e.remove(ctx, name); err != nil {
+			return err
+		}
+		e.mu.Lock()
+		delete(e.leftovers, name)
+		e.mu.Unlock()
+	}
+	return nil
+}
+
+// Dial connects to a port inside. While the connection to envd is being made again, it waits.
+func (s *sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
+	for {
+		s.mu.Lock()
+		t, joined := s.tunnel, s.joined
+		s.mu.Unlock()
+		conn, err := t.Dial(ctx, port)
+		if err == nil {
+			return conn, nil
+		}
+		if !errors.Is(err, engine.ErrGone) {
+			return nil, fmt.Errorf("kubernetes: dial port %d of sandbox %s: %w", port, s.id, err)
+		}
+		select {
+		case <-joined:
+		case <-s.done:
+			return nil, fmt.Errorf("kubernetes: dial port %d of sandbox %s: %w", port, s.id, engine.ErrGone)
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// SetEgress does nothing: a pod has no egress of the server's.
+func (s *sandbox) SetEgress(engine.Egress) {}
+
+// Freeze returns an error: see [engine.Pauses].
+func (s *sandbox) Freeze(context.Context) error { return s.lacks(engine.Pauses) }
+
+// Hold returns an error: see [engine.Pauses].
+func (s *sandbox) Hold(context.Context) error { return s.lacks(engine.Pauses) }
+
+// Thaw returns an error: see [engine.Pauses].
+func (s *sandbox) Thaw(context.Context) error { return s.lacks(engine.Pauses) }
+
+// Save returns an error: see [engine.SavedFiles].
+func (s *sandbox) Save(context.Context, string) error { return s.lacks(engine.SavedFiles) }
+
+// SaveLayer returns an error: see [engine.SharedLayers].
+func (s *sandbox) SaveLayer(context.Context, string) (func() error, error) {
+	return nil, s.lacks(engine.SharedLayers)
+}
+
+// SaveMemory returns an error that matches [errors.ErrUnsupported].
+func (s *sandbox) SaveMemory(context.Context, string) error {
+	return fmt.Errorf("%w: %w", errors.ErrUnsupported, s.lacks(engine.SavedMemory))
+}
+
+func (s *sandbox) lacks(f engine.Feature) error {
+	return fmt.Errorf("kubernetes: %w", s.engine.promises().Check(f))
+}
+
+// Memory returns 0: only the cluster's metrics know it.
+func (s *sandbox) Memory() int64 { return 0 }
+
+// Usage returns false: only the cluster's metrics know it.
+func (s *sandbox) Usage() (engine.Usage, bool) { return engine.Usage{}, false }

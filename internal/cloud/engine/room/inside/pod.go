@@ -1,0 +1,83 @@
+//go:build linux
+
+package inside
+
+import (
+	"context"
+	"crypto/ed25519"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
+	"github.com/e2bctl/e2bctl/internal/cloud/engine/tunnel"
+)
+
+// runPod is the envd of a pod: its first process, like that of a container. Servers connect to it
+// through a forwarded port. It outlives them: when one is gone it waits for the next, with all
+// processes running on.
+func runPod(ctx context.Context, serve func(context.Context, *Guest) error) error {
+	if err := errors.Join(restrictEnvd(), endureSignals()); err != nil {
+		return err
+	}
+	listener, err := listenForServers(ctx, os.Args[2], os.Args[3])
+	if err != nil {
+		return err
+	}
+	join := func() (*tunnel.Guest, error) { return joinNext(listener) }
+	return newBridge(join, func(*tunnel.Guest) bool { return true }).run(ctx, serve)
+}
+
+// listenForServers listens on a port of the loopback interface for servers that have the private
+// half of key.
+func listenForServers(ctx context.Context, port, key string) (*tunnel.Listener, error) {
+	public, err := base64.StdEncoding.DecodeString(key)
+	if err != nil || len(public) != ed25519.PublicKeySize {
+		return nil, fmt.Errorf("the key of the servers, %.60q, is no public key in base64", key)
+	}
+	uid := os.Getenv(guest.PodUIDVariable)
+	if uid == "" {
+		return nil, fmt.Errorf("the variable %s is not set: it must have the pod's UID", guest.PodUIDVariable)
+	}
+	if err := forgetCluster(); err != nil {
+		return nil, err
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp4", net.JoinHostPort("127.0.0.1", port))
+	if err != nil {
+		return nil, err
+	}
+	return tunnel.Listen(l, public, uid), nil
+}
+
+// forgetCluster removes the variables that are not for the programs of the sandbox: the pod's UID, and
+// those by which the kubelet tells every pod the address of the API server.
+func forgetCluster() error {
+	for _, variable := range os.Environ() {
+		name, _, _ := strings.Cut(variable, "=")
+		if name != guest.PodUIDVariable && !strings.HasPrefix(name, "KUBERNETES_SERVICE_") && !strings.HasPrefix(name, "KUBERNETES_PORT") {
+			continue
+		}
+		if err := os.Unsetenv(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// joinNext waits for a server that proves itself and sends its hello. A server that is gone before
+// that is skipped.
+func joinNext(l *tunnel.Listener) (*tunnel.Guest, error) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if server, err := tunnel.NewLink(conn).Join(); err == nil {
+			return server, nil
+		}
+		_ = conn.Close()
+	}
+}

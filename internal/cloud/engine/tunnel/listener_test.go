@@ -1,0 +1,165 @@
+package tunnel
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"io"
+	"net"
+	"testing"
+
+	"github.com/e2bctl/e2bctl/internal/must"
+)
+
+const podUID = "8d6a1b52-6f0e-4c11-9a57-0d0f6f4b2c11"
+
+// listening returns a listener of a sandbox, the key of its servers, and its address.
+func listening(t *testing.T) (*Listener, ed25519.PrivateKey, string) {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(nil)
+	must.Do(t, err)
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp4", "127.0.0.1:0")
+	must.Do(t, err)
+	s := Listen(l, public, podUID)
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return s, private, l.Addr().String()
+}
+
+func dial(t *testing.T, address string) net.Conn {
+	t.Helper()
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp4", address)
+	must.Do(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// prove connects to the address and proves to be the server.
+func prove(t *testing.T, address string, key ed25519.PrivateKey) net.Conn {
+	t.Helper()
+	conn := dial(t, address)
+	must.Do(t, Prove(t.Context(), conn, key, podUID))
+	return conn
+}
+
+// TestUnproved checks that the listener sends nothing but a challenge to a client that is no
+// server, and that a server is accepted after all of them.
+func TestUnproved(t *testing.T) {
+	t.Parallel()
+	s, key, address := listening(t)
+	_, foreign, err := ed25519.GenerateKey(nil)
+	must.Do(t, err)
+	for name, answer := range map[string]func(challenge []byte) []byte{
+		"another key":            func(c []byte) []byte { return ed25519.Sign(foreign, proved(podUID, c)) },
+		"another sandbox":        func(c []byte) []byte { return ed25519.Sign(key, proved("other", c)) },
+		"no purpose":             func(c []byte) []byte { return ed25519.Sign(key, c) },
+		"zero bytes":             func([]byte) []byte { return make([]byte, ed25519.SignatureSize) },
+		"half a proof":           func(c []byte) []byte { return ed25519.Sign(key, proved(podUID, c))[:32] },
+		"an old proof":           func([]byte) []byte { return ed25519.Sign(key, proved(podUID, make([]byte, challengeSize))) },
+		"the challenge and more": func(c []byte) []byte { return append(c, c...) },
+	} {
+		conn := dial(t, address)
+		challenge := make([]byte, challengeSize)
+		_, err := io.ReadFull(conn, challenge)
+		must.Do(t, err)
+		_, err = conn.Write(answer(challenge))
+		must.Do(t, err)
+		must.Do(t, conn.(*net.TCPConn).CloseWrite())
+		if rest, _ := io.ReadAll(conn); len(rest) > 0 { // an error is a reset, which is an end too
+			t.Errorf("%s: it answered %q", name, rest)
+		}
+	}
+	ours := prove(t, address, key)
+	theirs, err := s.Accept()
+	must.Do(t, err)
+	defer theirs.Close()
+	_, err = ours.Write([]byte("hello"))
+	must.Do(t, err)
+	got := make([]byte, 5)
+	if _, err := io.ReadFull(theirs, got); err != nil || string(got) != "hello" {
+		t.Errorf("read %q, %v", got, err)
+	}
+}
+
+// TestManyUnproved checks that silent clients neither keep a server out for ever nor grow without
+// bound.
+func TestManyUnproved(t *testing.T) {
+	t.Parallel()
+	s, key, address := listening(t)
+	silent := make([]net.Conn, maxUnproved)
+	for i := range silent {
+		silent[i] = dial(t, address)
+		_, err := io.ReadFull(silent[i], make([]byte, challengeSize))
+		must.Do(t, err)
+	}
+	more := dial(t, address)
+	if got, _ := io.ReadAll(more); len(got) > 0 {
+		t.Errorf("one more client was sent %d bytes", len(got))
+	}
+	must.Do(t, silent[0].Close())
+	for { // until the listener has seen that it is closed
+		conn := dial(t, address)
+		if Prove(t.Context(), conn, key, podUID) == nil {
+			break
+		}
+	}
+	theirs, err := s.Accept()
+	must.Do(t, err)
+	must.Do(t, theirs.Close())
+}
+
+// TestTakesOver checks that a server closes the connection of the server before it, accepted or
+// not.
+func TestTakesOver(t *testing.T) {
+	t.Parallel()
+	s, key, address := listening(t)
+	first := prove(t, address, key)
+	accepted, err := s.Accept()
+	must.Do(t, err)
+	second := prove(t, address, key)
+	for name, conn := range map[string]net.Conn{"the server's end": first, "the daemon's end": accepted} {
+		if _, err := conn.Read(make([]byte, 1)); err == nil {
+			t.Errorf("%s was not closed", name)
+		}
+	}
+	third := prove(t, address, key)
+	if _, err := second.Read(make([]byte, 1)); err == nil {
+		t.Error("the second server was not closed")
+	}
+	theirs, err := s.Accept()
+	must.Do(t, err)
+	_, err = theirs.Write([]byte("3"))
+	must.Do(t, err)
+	got := make([]byte, 1)
+	if _, err := third.Read(got); err != nil || got[0] != '3' {
+		t.Errorf("the third server read %q, %v", got, err)
+	}
+	must.Do(t, s.Close())
+	if _, err := third.Read(got); err == nil {
+		t.Error("the last server was not closed")
+	}
+	if _, err := s.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("accept after close: %v", err)
+	}
+}
+
+// TestProveEnds checks that a proof ends with its context, and closes the connection.
+func TestProveEnds(t *testing.T) {
+	t.Parallel()
+	_, key, err := ed25519.GenerateKey(nil)
+	must.Do(t, err)
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cause := errors.New("enough")
+	cancel(cause)
+	if err := Prove(ctx, ours, key, podUID); !errors.Is(err, cause) {
+		t.Errorf("got %v", err)
+	}
+	if _, err := theirs.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("the connection was not closed: %v", err)
+	}
+}
