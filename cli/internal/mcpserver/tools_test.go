@@ -3,7 +3,9 @@ package mcpserver
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"image"
+	"os"
 	"strings"
 	"testing"
 
@@ -178,10 +180,14 @@ func TestNoOutputSchema(t *testing.T) {
 // However much code prints, the answer fits a client, and the server's memory does not grow with it.
 func TestMuchOutput(t *testing.T) {
 	t.Parallel()
+	megabytes := 50
+	if os.Getenv("SOAK") != "" {
+		megabytes = 1000
+	}
 	c := serve(t, nil).connect(t, roundTrips, nil)
 	for name, arguments := range map[string]args{
-		"bash":       {"command": "echo first; yes | head -c 50000000; echo last"},
-		"run_python": {"code": "print('first')\nfor i in range(50): print('y' * 1000000)\nprint('last')"},
+		"bash":       {"command": fmt.Sprintf("echo first; yes | head -c %d; echo last", megabytes*1_000_000)},
+		"run_python": {"code": fmt.Sprintf("print('first')\nfor i in range(%d): print('y' * 1000000)\nprint('last')", megabytes)},
 	} {
 		a := c.works(t, name, arguments)
 		if len(a.text) > maxText+200 || !strings.HasPrefix(a.text, "first\n") || !strings.HasSuffix(a.text, "last") {
