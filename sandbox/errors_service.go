@@ -15,7 +15,7 @@ var (
 	ErrUnauthorized = api.ErrUnauthorized
 	// ErrForbidden means that the key may not do this.
 	ErrForbidden = api.ErrForbidden
-	// ErrConflict means that the object's state does not allow this now.
+	// ErrConflict means that the object's state does not allow the call now.
 	ErrConflict = api.ErrConflict
 	// ErrRateLimited means too many requests or too many sandboxes.
 	ErrRateLimited = api.ErrRateLimited

@@ -175,8 +175,8 @@ func (sb *Sandbox) health(ctx context.Context) (status int, err error) {
 	return response.StatusCode, response.Body.Close()
 }
 
-// ended asks the control plane, which resumes nothing, about the sandbox. The error is a
-// [*GoneError] if the sandbox has ended or is paused.
+// ended asks the control plane about the sandbox, because this does not resume it. The error is
+// a [*GoneError] if the sandbox has ended or is paused.
 func (sb *Sandbox) ended(ctx context.Context) error {
 	info, err := sb.client.api.Sandboxes.Get(ctx, sb.ID())
 	if errors.Is(err, api.ErrNotFound) || err == nil && info.State == api.StatePaused {

@@ -227,7 +227,7 @@ func (s *source) attend(ctx context.Context, limit time.Duration, ask func(conte
 	}
 }
 
-// silent returns the number of the Read of r that is in progress, or 0.
+// silent returns the number of the call of r.Read that is in progress, or 0 if there is none.
 func (s *source) silent() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -66,8 +66,8 @@ type GitCloneParams struct {
 	GitParams
 	// Path is the directory to create; empty means the repository's name.
 	Path string
-	// Branch is the only branch to clone; empty means all branches, and checks out the default
-	// one.
+	// Branch is the only branch to clone. Empty means to clone all branches and to check out the
+	// default one.
 	Branch string
 	// Depth limits the number of commits to fetch from the history. Zero means all.
 	Depth int

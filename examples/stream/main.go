@@ -46,7 +46,7 @@ func main() {
 	}
 }
 
-// serve serves until ctx ends. That is not an error. It closes listener.
+// serve serves until ctx ends. The end of ctx is not an error. serve closes listener.
 func serve(ctx context.Context, listener net.Listener, here bool) (err error) {
 	defer func() { _ = listener.Close() }() // a started server has already closed it
 	var options []sandbox.ClientOption

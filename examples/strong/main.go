@@ -2,15 +2,15 @@
 // that counts. It pauses the sandbox and resumes it, makes two others from a snapshot, forks it
 // to try three ways from one point on, and resumes it in another cloud after the first one has
 // ended. The sandboxes are those of gVisor, a kernel in user space. The program also shows
-// which facts about this machine's kernel hostile code sees.
+// which facts about this machine's kernel are visible to hostile code.
 //
 //	CGO_ENABLED=0 go run ./examples/strong
 //	strong -runsc PATH                           with a gVisor of your own
 //
 // The first run prepares the machine, as "e2bctl local setup --engine gvisor" does: the go
 // command builds runsc, the program of gVisor, which takes some minutes. This program becomes
-// the daemon of the sandboxes, inside gVisor, so it is built without C. Their Python needs
-// pandas, like the one of "e2bctl local setup".
+// the daemon of the sandboxes, inside gVisor, so it is built without C. The Python of the
+// sandboxes needs pandas, which the Python of "e2bctl local setup" has.
 package main
 
 import (

@@ -113,8 +113,8 @@ func (u *Unpacker) entry(tr *tar.Reader, header *tar.Header) error {
 	return nil
 }
 
-// count counts one file, directory or link. Directories that are only parts of names
-// are counted, too, because a single name can contain thousands of them.
+// count counts one file, directory or link. Directories without an entry, which are only
+// parts of names, are counted, too, because a single name can contain thousands of them.
 func (u *Unpacker) count() error {
 	if u.files++; u.MaxFiles >= 0 && u.files > u.MaxFiles {
 		return fmt.Errorf("%w: it has more than %d files, directories and links, which MaxFiles allows", ErrTooLarge, u.MaxFiles)

@@ -87,7 +87,7 @@ func (b *bench) startRows() []row {
 	}
 }
 
-// callRows measure calls of one sandbox.
+// callRows returns the rows that measure calls of one sandbox.
 func (b *bench) callRows() []row {
 	return []row{
 		{

@@ -19,7 +19,7 @@ const (
 // Ids without numbers show only repeated ones.
 type sequence struct {
 	next     map[string]int    // the next number, by the part of the id before the number
-	missing  map[string]intSet // the numbers below next that have not come since begin, by the same part
+	missing  map[string]intSet // by that part, too: lower numbers that have not come since the last begin
 	unproven bool              // messages may be missing without a trace
 
 	// recent are ids without numbers; when it is full, it is a ring. A resumed

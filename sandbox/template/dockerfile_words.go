@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// literalDollar stands for a dollar sign that does not begin a variable, in words and values,
-// until they are sent. It is a code point that does not occur in texts.
+// literalDollar stands for a dollar sign that does not begin a variable. It does so in words and
+// values until these are sent. It is a code point that does not occur in texts.
 const literalDollar = "\ufdd0"
 
 // maxValue limits the bytes of a variable's value, because a program cannot receive a longer

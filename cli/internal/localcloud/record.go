@@ -27,7 +27,7 @@ type Record struct {
 	State     string   `json:"stateDir,omitempty"` // the state directory; "": none
 	Engine    string   `json:"engine"`
 	Isolation string   `json:"isolation"`
-	Env       []string `json:"env"` // the variables as KEY=VALUE with which any E2B SDK uses the cloud
+	Env       []string `json:"env"` // variables with which any E2B SDK uses the cloud, as KEY=VALUE
 	// PID is the process of the cloud, in the namespace of that process.
 	PID   int       `json:"pid"`
 	Since time.Time `json:"since"` // the time at which the cloud was ready, in UTC

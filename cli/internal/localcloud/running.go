@@ -53,8 +53,8 @@ func LogFile(state string) (path string, ended func() bool, err error) {
 
 // NoLogError means that there is no log file.
 type NoLogError struct {
-	// the URL of the local cloud in the foreground, which has no log; "": none has run in the
-	// background
+	// the URL of the local cloud that runs in the foreground and has no log; "": no local cloud
+	// has run in the background
 	URL string
 }
 

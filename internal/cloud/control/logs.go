@@ -27,7 +27,7 @@ type sandboxEntry struct {
 	Fields    map[string]string `json:"fields"`
 }
 
-// logLine is a log entry of the first generation. Line is a JSON object as text.
+// logLine is a log entry in the first generation of the API. Line is a JSON object as text.
 type logLine struct {
 	Timestamp time.Time `json:"timestamp"`
 	Line      string    `json:"line"`

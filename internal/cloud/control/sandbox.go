@@ -47,7 +47,7 @@ type detail struct {
 	Network             *networkRequest `json:"network,omitempty"`
 	Lifecycle           onTimeout       `json:"lifecycle"`
 	PauseMode           string          `json:"pauseMode,omitempty"` // "full" or "filesystem" for a paused sandbox
-	Engine              string          `json:"engine,omitempty"`    // not a field of the service, like Mounts
+	Engine              string          `json:"engine,omitempty"`    // the service has no fields Engine and Mounts
 	Mounts              []hostMount     `json:"mounts,omitempty"`
 }
 

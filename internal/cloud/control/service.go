@@ -55,7 +55,7 @@ type Options struct {
 	Architecture string
 	Sandboxes    *lifecycle.Registry
 	Templates    *templates.Registry
-	Builds       *builds.Builder // must use Templates
+	Builds       *builds.Builder // must use the registry Templates
 	Volumes      *volumes.Registry
 	Secrets      *secrets.Registry
 	// CheckProxy returns an error if sandboxes must not reach the proxy of rules. nil: proxies

@@ -54,8 +54,8 @@ func accountWith(field int, text, passwd, group string) *User {
 
 // AsInFiles returns the account with the user's name from the sandbox's own account files. An
 // image may have such an account, with other ids or another home. If there is no such account,
-// AsInFiles returns user. If user has no credential, the account has no credential either, and
-// the ids of user.
+// AsInFiles returns user. If user has no credential, the returned account has none either, and
+// it has the ids of user.
 func AsInFiles(user User) User {
 	found := account(user.Name, passwdFile, groupFile)
 	if found == nil {

@@ -63,8 +63,8 @@ func writeError(w http.ResponseWriter, status int, message string) {
 	}{status, message})
 }
 
-// writeAnswer answers on a plain route. The type has no character set, unlike that of errors,
-// because some clients compare the whole type.
+// writeAnswer answers on a plain route, which belongs to no Connect service. The content type
+// has no character set, unlike that of errors, because some clients compare all of it.
 func writeAnswer(w http.ResponseWriter, v any) { writeJSON(w, http.StatusOK, "application/json", v) }
 
 func writeJSON(w http.ResponseWriter, status int, contentType string, v any) {

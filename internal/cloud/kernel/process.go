@@ -51,8 +51,8 @@ type process struct {
 	// starved returns an error if the process was killed because memory ran out.
 	starved func(*os.ProcessState) error
 	err     error // how the process ended; valid when done is closed
-	// reason is the error for the request of the process, if this package ended the process. It
-	// is zero if the process died. Guarded by kernel.mu.
+	// reason is the error for the request that runs in the process, if this package ended the
+	// process. It is zero if the process died. Guarded by kernel.mu.
 	reason jupyter.ErrorContent
 	over   bool // the kernel has handled the end of the process; guarded by kernel.mu
 	// replaced means that clients are not informed of the end. Guarded by kernel.mu.

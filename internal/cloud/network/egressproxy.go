@@ -31,8 +31,8 @@ type EgressProxy struct {
 	CACert string `json:",omitempty"`
 }
 
-// SealedUnder returns the value to which Sealed is bound. It identifies the proxy that may
-// receive the password.
+// SealedUnder returns the value to which Sealed, the sealed password, is bound. This value
+// identifies the proxy that may receive the password.
 func (p *EgressProxy) SealedUnder() string {
 	return fmt.Sprintf("egressProxy %q %q %v %q %q", p.Address, p.Username, p.TLS, p.ServerName, p.CACert)
 }

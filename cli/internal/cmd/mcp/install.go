@@ -208,7 +208,8 @@ func printEntry(opts *installOptions, file string, s server) error {
 	return err
 }
 
-// install asks, and changes the file. It returns errChanged if the file changed after it was read.
+// install asks the user, and changes the file. It returns errChanged if the file changed after it
+// was read.
 func install(ctx context.Context, opts *installOptions, file string, s server) (backup string, isChanged bool, err error) {
 	config, err := readConfig(file)
 	if err != nil {

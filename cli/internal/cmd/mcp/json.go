@@ -135,7 +135,7 @@ func memberOf(object hujson.Value, name string) (hujson.Value, bool) {
 	return hujson.Value{}, false
 }
 
-// sameJSON reports whether a value of a file means the same as a server.
+// sameJSON reports whether there, a value in a file, means the same as the JSON of s.
 func sameJSON(there hujson.Value, s jsonServer) bool {
 	there = there.Clone()
 	there.Standardize()

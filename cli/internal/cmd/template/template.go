@@ -28,8 +28,8 @@ func command(f *cmdutil.Factory, cmd *cobra.Command, run func(ctx context.Contex
 	})
 }
 
-// newCmdMigrate returns a hidden command for one that the official CLI has and this
-// one lacks.
+// newCmdMigrate returns a hidden command for a command that the official CLI has and this
+// CLI lacks.
 func newCmdMigrate() *cobra.Command {
 	return &cobra.Command{
 		Use:                "migrate",

@@ -127,7 +127,7 @@ func (s *sandbox) isOurs(name string) bool {
 	return false
 }
 
-// filter copies the entries of an archive that were written.
+// filter copies those entries of an archive whose paths are in written.
 func filter(to io.Writer, from io.Reader, written map[string]bool, limit int64) error {
 	out, in := tar.NewWriter(to), tar.NewReader(from)
 	for {

@@ -23,8 +23,8 @@ type Config struct {
 	CPUs        int      `json:"cpus,omitempty"`
 	Proxy       bool     `json:"proxy,omitempty"`     // programs get the proxy's environment variables
 	Authority   bool     `json:"authority,omitempty"` // AuthorityDir has a certificate
-	// CloudPort is the port for connections to other sandboxes by their names, which are relayed to
-	// the server; 0 means no such port.
+	// CloudPort is the port for connections to other sandboxes by their names. The connections are
+	// relayed to the server; 0 means no such port.
 	CloudPort int `json:"cloudPort,omitempty"`
 	// Wasm configures Python in WebAssembly; nil means that commands and kernels are processes.
 	Wasm *Wasm `json:"wasm,omitempty"`

@@ -41,7 +41,7 @@ type private struct {
 // unshown are the files of the trees to hide. It is immutable.
 type unshown struct {
 	list []byte    // paths in the format that inside.readPrivate reads
-	made time.Time // start of the oldest full search among its surveys
+	made time.Time // start of the oldest full search among the surveys that list comes from
 	err  error     // reason why no sandbox may start
 }
 

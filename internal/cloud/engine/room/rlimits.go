@@ -21,8 +21,8 @@ const (
 	maxLockedMemory  = 64 << 10 // in bytes
 	minOpenFiles     = 256      // with fewer, common programs do not work
 	leastOpenFiles   = 64       // with fewer, neither envd nor a kernel can serve anybody
-	// gvisorProcesses is more than the number of gVisor's processes that open files of the machine:
-	// a few hold the files of all programs in the sandbox.
+	// gvisorProcesses is above the number of processes of gVisor that open files of the machine.
+	// They are few, and hold the files of all programs in the sandbox open.
 	gvisorProcesses = 64
 )
 

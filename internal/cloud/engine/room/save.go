@@ -158,8 +158,8 @@ func (s *Sandbox) savedLayout() string {
 	return s.room.layout()
 }
 
-// layout identifies the layout of saved files: they can be restored only with the same ids and the
-// same directories.
+// layout identifies the layout of saved files. They can be restored only in sandboxes with the same
+// ids and the same directories.
 func (r *Room) layout() string {
 	switch {
 	case r.level != engine.Full:

@@ -68,7 +68,7 @@ type lane struct {
 	left  uint32 // bytes left of the data frame that is being read
 	still bool   // guest: it holds turn until the server sends frameGoOn or frameServer
 
-	parked chan struct{} // receives once the guest has sent frameParked
+	parked chan struct{} // receives a value when the guest has sent frameParked
 	end    sync.Once
 	ended  chan struct{} // closed when reading has ended
 	reason error         // reason for the end; only read after ended

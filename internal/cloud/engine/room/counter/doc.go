@@ -7,10 +7,10 @@
 // maximum, so the share of one sandbox has to be set on a level where only that sandbox is counted:
 //
 //   - with a range of ids, the namespace of each sandbox is made by a different
-//     user (see spawn.Placement). The maximum of the room's namespace then applies
-//     to each sandbox separately, however many users it becomes inside. The room's
-//     namespace is also made by a user of its own, so nothing here counts for the
-//     host's root;
+//     user (see spawn.Placement). In the room's namespace each sandbox then counts
+//     as that one user, however many users its processes become inside, and the
+//     maximum applies to each sandbox separately. The room's namespace is also made
+//     by a user of its own, so nothing here counts for the host's root;
 //   - with a single id, everything in a sandbox is one user of the room's
 //     namespace. The maximum of the sandbox's own namespace applies to that
 //     sandbox, and the maximum of the room's namespace to all sandboxes together.

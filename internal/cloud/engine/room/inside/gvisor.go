@@ -243,8 +243,8 @@ func (p *runscProcess) command(ctx context.Context, dir *os.File, args ...string
 	return nil
 }
 
-// preferAsVictim makes the kernel kill this process rather than the sandbox when memory runs out
-// for both. Errors are ignored.
+// preferAsVictim makes the kernel kill the process pid rather than the sandbox when memory runs
+// out for both. Errors are ignored.
 func preferAsVictim(pid int) {
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("1000"), 0)
 }

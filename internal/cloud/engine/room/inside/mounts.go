@@ -161,8 +161,8 @@ var (
 		"kcore", "keys", "timer_list", "sched_debug", "latency_stats", "sysrq-trigger", "kmsg",
 		"acpi", "scsi", "asound", "bus", "driver",
 	}
-	// sys comes last because boot_id is mounted below it: in a warm sandbox mounts are listed
-	// in the order of the tree.
+	// sys comes last because boot_id is mounted below it. A warm sandbox lists mounts in the
+	// order of the tree, and any other one in the order of mounting: so both lists are equal.
 	procReadOnly = []string{"fs", "irq", "tty", "sys"}
 )
 

@@ -241,7 +241,7 @@ func writeAt(fd int, p []byte, at int64) error {
 	return nil
 }
 
-// special makes a file that cannot be opened.
+// special makes a symbolic link or a FIFO, whose attributes are set without opening it.
 func (u *untar) special(name string, h *tar.Header, create func() error) error {
 	if _, err := u.anew(name, create); err != nil {
 		return err

@@ -279,8 +279,8 @@ func (s *saver) attributes(r *record, fd int) error {
 	return nil
 }
 
-// keeps returns the name of an attribute in a record, and whether the file keeps it at every
-// place.
+// keeps returns the name that an attribute of a file has in a record. kept reports whether the
+// file keeps the attribute wherever it is restored.
 func (s *saver) keeps(name string) (to string, kept bool) {
 	switch rest, overlay := strings.CutPrefix(name, overlayAttr); {
 	case overlay && !s.of.Overlay:

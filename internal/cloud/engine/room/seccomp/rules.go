@@ -9,7 +9,7 @@ import "golang.org/x/sys/unix"
 
 // Rules of calls that are refused.
 var (
-	// Namespaces and mounts are the sandbox's walls: these calls make, enter, change or list them.
+	// These calls make, enter, change or list namespaces and mounts, which isolate the sandbox.
 	nesting = refuse(unix.EPERM)
 	// These calls are new or seldom used parts of kernels, and many of them have been used for
 	// attacks on kernels. Few programs need them.
