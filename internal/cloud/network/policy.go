@@ -97,6 +97,23 @@ var (
 	sixToFour = netip.MustParsePrefix("2002::/16") // the IPv4 address is in bytes 2 to 5
 )
 
+// NotInternet returns the networks that a Policy with DenyPrivate denies as a whole, for an engine
+// whose sandboxes have a network of their own: private, link-local and multicast ones, those of
+// metadata services, and those of IPv6 that lead to IPv4. Loopback is not among them.
+func NotInternet() []netip.Prefix {
+	networks := []netip.Prefix{
+		thisNetwork, sixToFour,
+		netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12"), netip.MustParsePrefix("192.168.0.0/16"), netip.MustParsePrefix("fc00::/7"),
+		netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10"),
+		netip.MustParsePrefix("224.0.0.0/4"), netip.MustParsePrefix("ff00::/8"),
+	}
+	networks = append(append(networks, private...), embeddings...)
+	for _, address := range metadata {
+		networks = append(networks, netip.PrefixFrom(address, address.BitLen()))
+	}
+	return networks
+}
+
 // check returns the rule that denies an address. It returns "" if no rule denies it. named
 // means that the sandbox's rules allow the name from which the address was looked up. own
 // contains the addresses of this machine. Addresses that are never reachable are checked first.

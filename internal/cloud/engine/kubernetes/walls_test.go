@@ -75,6 +75,7 @@ func TestWalls(t *testing.T) {
 		"kubelet":               {"10.77.0.1", "10250"},
 		"service of the API":    {"10.79.0.1", "443"},
 		"metadata of the node":  {"169.254.169.254", "80"},
+		"metadata of Azure":     {"168.63.129.16", "80"}, // not a private address
 		"neighbour":             {neighbour.Status.PodIP, "49983"},
 		"envd of the neighbour": {neighbour.Status.PodIP, "49980"},
 	} {
