@@ -92,6 +92,30 @@ func TestSandboxes(t *testing.T) {
 		if _, err := s.Dial(t.Context(), 9); !errors.Is(err, engine.ErrPortClosed) {
 			t.Errorf("a closed port: %v", err)
 		}
+		const size = 256 << 20
+		begin := time.Now()
+		if got := len(run(t, s, fmt.Sprintf("head -c %d /dev/zero", size))); got != size {
+			t.Errorf("a command wrote %d bytes, want %d", got, size)
+		}
+		t.Logf("256 MiB of output after %.1f s", time.Since(begin).Seconds())
+		for range 2 {
+			must.Do(t, s.Close())
+		}
+		if _, err := s.Dial(t.Context(), protocol.PortEnvd); !errors.Is(err, engine.ErrGone) {
+			t.Errorf("dial after Close: %v", err)
+		}
+	})
+	t.Run("cancelled", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			for pod, changed := e.watch.pod("sandbox-seven"); pod == nil; pod, changed = e.watch.pod("sandbox-seven") {
+				<-changed
+			}
+			cancel()
+		}()
+		_, err := e.NewSandbox(ctx, engine.SandboxOptions{ID: "seven"})
+		must.Is(t, err, context.Canceled)
+		c.AwaitGone(t, "/api/v1/namespaces/"+c.Namespace+"/pods/sandbox-seven")
 	})
 	t.Run("connects again", func(t *testing.T) {
 		s := start(t, e, "two").(*sandbox)

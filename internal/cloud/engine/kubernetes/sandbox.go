@@ -66,19 +66,23 @@ func (e *Engine) newSandbox(ctx context.Context, o engine.SandboxOptions) (_ *sa
 	}
 	s.life, s.end = context.WithCancel(context.Background())
 	s.close = sync.OnceValue(s.shutDown)
-	if err := e.create(ctx, o, name); err != nil {
+	err = e.create(ctx, o, name)
+	if apierrors.ReasonForError(err) != metav1.StatusReasonUnknown { // the API server refused it
 		s.end()
 		return nil, err
 	}
-	if err := s.start(ctx); err != nil {
+	e.mu.Lock()
+	e.sandboxes[name] = s // its time of shutdown is moved on from now on
+	e.mu.Unlock()
+	if err == nil {
+		err = s.start(ctx)
+	}
+	if err != nil {
 		if cause := context.Cause(ctx); cause != nil {
 			err = errors.Join(cause, e.whyNotReady(context.WithoutCancel(ctx), name))
 		}
 		return nil, errors.Join(err, s.Close())
 	}
-	e.mu.Lock()
-	e.sandboxes[name] = s
-	e.mu.Unlock()
 	e.working.Go(s.follow)
 	return s, nil
 }

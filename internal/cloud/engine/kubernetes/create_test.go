@@ -1,0 +1,74 @@
+package kubernetes
+
+import (
+	"context"
+	"crypto/ed25519"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"testing"
+
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/must"
+)
+
+// TestCreateWithoutAnswer checks that an object is removed if nobody knows whether it was made, and
+// that an object of the same name is not touched.
+func TestCreateWithoutAnswer(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		answer func(w http.ResponseWriter)
+		want   []string // methods of the requests
+	}{
+		"the connection breaks": {func(w http.ResponseWriter) {
+			conn, _, err := w.(http.Hijacker).Hijack()
+			if err == nil {
+				conn.Close()
+			}
+		}, []string{"POST", "DELETE"}},
+		"it exists": {func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusConflict)
+			_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"AlreadyExists","message":"it exists","code":409}`)
+		}, []string{"POST"}},
+	} {
+		var mu sync.Mutex
+		var got []string
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			defer mu.Unlock()
+			got = append(got, r.Method)
+			if r.Method == http.MethodPost {
+				tt.answer(w)
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Success"}`)
+		}))
+		defer server.Close()
+		e := &Engine{
+			options: Options{Namespace: "agents"}, config: &rest.Config{Host: server.URL},
+			sandboxes: map[string]*sandbox{}, leftovers: map[string]struct{}{}, watch: &watch{},
+		}
+		var err error
+		e.life, e.end = context.WithCancel(t.Context())
+		defer e.end()
+		e.client, err = dynamic.NewForConfig(e.config)
+		must.Do(t, err)
+		_, e.key, err = ed25519.GenerateKey(nil)
+		must.Do(t, err)
+		if s, err := e.newSandbox(t.Context(), engine.SandboxOptions{ID: "one"}); err == nil {
+			t.Errorf("%s: made %v", name, s)
+		}
+		mu.Lock()
+		if !slices.Equal(got, tt.want) || len(e.sandboxes)+len(e.leftovers) > 0 {
+			t.Errorf("%s: requests %v, want %v; kept %v, %v", name, got, tt.want, e.sandboxes, e.leftovers)
+		}
+		mu.Unlock()
+	}
+}
