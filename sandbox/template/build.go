@@ -70,12 +70,13 @@ type Built struct {
 //
 // The name is "name" or "name:tag"; an existing template gets a new build. If a step fails, the
 // error is a [*BuildError]. Services cannot stop a build: if ctx ends while it runs, Build
-// returns the build and an error, the build continues, and [Wait] can wait for it. Any other
-// error comes from [api.TemplateService] or from reading the files, and nothing was started.
+// returns the build and an error, the build continues, and [Wait] can wait for it. Build also
+// returns both if the request that starts the build gets no answer, since the build may run. Any
+// other error comes from [api.TemplateService] or from reading the files, and nothing was started.
 func Build(ctx context.Context, templates *api.TemplateService, name string, d Definition, p *BuildParams) (*Built, error) {
 	built, err := Start(ctx, templates, name, d, p)
 	if err != nil {
-		return nil, err
+		return built, err
 	}
 	params := &WaitParams{}
 	if p != nil {
@@ -92,7 +93,7 @@ func Start(ctx context.Context, templates *api.TemplateService, name string, d D
 	}
 	built, err := start(ctx, templates, name, d, p)
 	if err != nil {
-		return nil, fmt.Errorf("template: build %q: %w", name, err)
+		return built, fmt.Errorf("template: build %q: %w", name, err)
 	}
 	return built, nil
 }
@@ -145,12 +146,17 @@ func start(ctx context.Context, templates *api.TemplateService, name string, d D
 	for _, s := range files.stages {
 		request.Stages = append(request.Stages, api.BuildStage{Name: s.name, FromImage: s.image, Steps: wire(s.steps)})
 	}
-	if err := templates.StartBuild(ctx, build.TemplateID, build.BuildID, request); err != nil {
+	built := &Built{
+		TemplateID: build.TemplateID, BuildID: build.BuildID, Name: name, Names: build.Names, Tags: build.Tags, steps: files.steps, stages: files.stages,
+	}
+	err = templates.StartBuild(ctx, build.TemplateID, build.BuildID, request)
+	if answer, ok := errors.AsType[*api.Error](err); ok && answer.StatusCode == 0 {
+		return built, fmt.Errorf("build %s of template %s may run all the same: %w", build.BuildID, build.TemplateID, err)
+	}
+	if err != nil {
 		return nil, err
 	}
-	return &Built{
-		TemplateID: build.TemplateID, BuildID: build.BuildID, Name: name, Names: build.Names, Tags: build.Tags, steps: files.steps, stages: files.stages,
-	}, nil
+	return built, nil
 }
 
 // wire converts steps to the form of the API.

@@ -33,6 +33,7 @@ type fake struct {
 	has          map[string]bool  // hashes
 	fail         map[string]int   // statuses of calls, by the method and the route
 	away         map[string]int   // calls that are answered with 503 before they are served
+	lost         bool             // the start of a build is served, and its answer does not arrive
 
 	mu       sync.Mutex
 	asked    []string
@@ -80,6 +81,9 @@ func (f *fake) RoundTrip(r *http.Request) (*http.Response, error) {
 	routes.ServeHTTP(w, r)
 	if r.Body != nil {
 		_ = r.Body.Close()
+	}
+	if f.lost && strings.HasPrefix(r.URL.Path, "/v2/") {
+		return nil, io.ErrUnexpectedEOF
 	}
 	return w.Result(), nil
 }
@@ -281,6 +285,27 @@ func TestBuildSurvivesAnOutage(t *testing.T) {
 				t.Errorf("away %v: it took %v, want two minutes at most", test.away, passed)
 			}
 		})
+	}
+}
+
+// TestLostStart checks that a build that may run is returned although the start had no answer, so
+// that the caller can look for it.
+func TestLostStart(t *testing.T) {
+	t.Parallel()
+	f := &fake{states: []api.BuildState{{Status: api.BuildReady}}, lost: true}
+	built, err := Build(t.Context(), f.templates(t), "a", FromBase(), nil)
+	must.Is(t, err, io.ErrUnexpectedEOF)
+	if built == nil || built.BuildID != "b" || built.TemplateID != "t" || !strings.Contains(err.Error(), "build b of template t may run") {
+		t.Fatalf("got %v and %v, want build b of t, and an error that says that it may run", built, err)
+	}
+	if len(f.started) == 0 {
+		t.Error("the service did not get the request")
+	}
+	must.Do(t, Wait(t.Context(), f.templates(t), built, nil))
+
+	f = &fake{fail: map[string]int{"POST /v2/templates/t/builds/b": http.StatusBadRequest}}
+	if built, err := Build(t.Context(), f.templates(t), "a", FromBase(), nil); built != nil || err == nil {
+		t.Errorf("a start that was refused: got %v and %v, want an error alone", built, err)
 	}
 }
 

@@ -238,7 +238,7 @@ func buildRun(ctx context.Context, opts *buildOptions) (err error) {
 	if err != nil {
 		shown.failed(err)
 		if built != nil && ctx.Err() != nil {
-			fmt.Fprintf(opts.IO.Err, "The build goes on: e2bctl template logs -f %s %s follows it.\n", cmdutil.Printable(built.TemplateID), cmdutil.Printable(built.BuildID))
+			fmt.Fprintf(opts.IO.Err, "The build is not stopped: e2bctl template logs -f %s %s follows it.\n", cmdutil.Printable(built.TemplateID), cmdutil.Printable(built.BuildID))
 		}
 		return err
 	}
@@ -252,7 +252,8 @@ func buildRun(ctx context.Context, opts *buildOptions) (err error) {
 	return err
 }
 
-// build starts the build and, without --detach, waits for its end. built is nil if it did not start.
+// build starts the build and, without --detach, waits for its end. built is nil if it did not
+// start.
 func (o *buildOptions) build(ctx context.Context, conn *cmdutil.Connection, d template.Definition, shown *progress) (built *template.Built, err error) {
 	if !shown.silent && !shown.json {
 		defer o.Group("template build " + o.Name)()
@@ -262,7 +263,7 @@ func (o *buildOptions) build(ctx context.Context, conn *cmdutil.Connection, d te
 		Engine: api.Engine(o.Engine), NoCache: o.NoCache, Dir: o.Dir, IgnoreFile: o.ignoreFile, Log: shown.show,
 	})
 	if err != nil {
-		return nil, err
+		return built, err
 	}
 	if o.Detach {
 		return built, nil
