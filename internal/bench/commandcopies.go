@@ -41,7 +41,7 @@ func (b *bench) commandRows() []row {
 		},
 		{
 			name: "`e2bctl cp`: " + large.megabytes("uploaded to a file"), runs: 2,
-			measure: large.withRoom((*bench).fileCopy), floor: large.upload, floorName: overHTTP + ", to nowhere",
+			measure: large.withRoom((*bench).fileCopy), floor: large.uploadToFile, floorName: overHTTP + ", to a file in memory",
 		},
 		{
 			name: "`e2bctl cp -r` of " + count(b.records, "small files"), runs: 2,

@@ -9,6 +9,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 
 	"github.com/e2bctl/e2bctl/sandbox"
 )
@@ -94,6 +96,41 @@ func (b *bench) upload(ctx context.Context, runs int) (result, error) {
 		_, err := fetch(ctx, server.Client(), http.MethodPost, server.URL, zeros(b.bulk))
 		return err
 	}))(ctx, runs)
+}
+
+// uploadToFile is the floor of a copy: a file of bulk bytes goes over the loopback into another one,
+// which lies in memory like the files of a sandbox.
+func (b *bench) uploadToFile(ctx context.Context, runs int) (result, error) {
+	return withSource(b.oneFile, func(_, source string) (_ result, err error) {
+		dir, err := os.MkdirTemp("/dev/shm", "bench-")
+		if err != nil {
+			return result{}, err
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if err := writeFile(filepath.Join(dir, "copy"), r.Body); err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+			}
+		}))
+		defer server.Close()
+		return moving(b.bulk, calls(func(ctx context.Context) error {
+			file, err := os.Open(source)
+			if err != nil {
+				return err
+			}
+			_, err = fetch(ctx, server.Client(), http.MethodPost, server.URL, file)
+			return errors.Join(err, os.Remove(filepath.Join(dir, "copy")))
+		}))(ctx, runs)
+	})
+}
+
+func writeFile(name string, from io.Reader) error {
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(file, from)
+	return errors.Join(err, file.Close())
 }
 
 func (b *bench) complete(n int64) error {

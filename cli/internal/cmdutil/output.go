@@ -167,9 +167,11 @@ func writeRows(w io.Writer, room int, rows [][]string) error {
 	var table strings.Builder
 	for _, row := range rows {
 		for column, width := range widths {
-			table.WriteString(row[column] + strings.Repeat(" ", width-columns(row[column])))
+			table.WriteString(row[column])
+			table.WriteString(strings.Repeat(" ", width-columns(row[column])))
 		}
-		table.WriteString(strings.Join(linesOf(row[len(widths)], room), indent) + "\n")
+		table.WriteString(strings.Join(linesOf(row[len(widths)], room), indent))
+		table.WriteByte('\n')
 	}
 	_, err := io.WriteString(w, table.String())
 	return err
@@ -190,6 +192,10 @@ func widest(names []string, cells [][]string, column int) (n int) {
 // columns returns how many columns of a terminal a text takes.
 func columns(text string) (n int) {
 	for _, r := range text {
+		if r < utf8.RuneSelf {
+			n++
+			continue
+		}
 		kind := width.LookupRune(r).Kind()
 		switch {
 		case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf): // it is combined with the character before it
@@ -286,6 +292,9 @@ func cellText(s string) string {
 // including ANSI escapes, and the marks that reorder text. Newlines stay, tabs become spaces, and
 // invalid UTF-8 becomes U+FFFD.
 func Printable(s string) string {
+	if isPlain(s) {
+		return s
+	}
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r == '\n':
@@ -299,6 +308,16 @@ func Printable(s string) string {
 		}
 		return r
 	}, s)
+}
+
+// isPlain reports whether s is printable ASCII and newlines, as nearly all texts are.
+func isPlain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c != '\n' && (c < ' ' || c >= 0x7f) {
+			return false
+		}
+	}
+	return true
 }
 
 // IsActive reports whether a terminal may act on r instead of showing it.
