@@ -180,7 +180,7 @@ func (r *Room) serve() {
 		s := r.sandboxes[m.ID]
 		r.mu.Unlock()
 		if s == nil {
-			wire.CloseAll(files)
+			files.Close()
 			continue
 		}
 		s.roomSaid(m, files, nil)

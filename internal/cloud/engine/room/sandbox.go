@@ -108,12 +108,13 @@ func (r *Room) NewSandbox(ctx context.Context, o engine.SandboxOptions) (*Sandbo
 }
 
 // roomSaid handles the room's message about this sandbox.
-func (s *Sandbox) roomSaid(m wire.Message, files []*os.File, ended error) {
+func (s *Sandbox) roomSaid(m wire.Message, files *wire.Files, ended error) {
+	defer files.Close()
 	switch {
-	case m.Kind == wire.KindSpawned && len(files) == 1:
-		s.spawned <- spawned{pidfd: files[0]}
+	case m.Kind == wire.KindSpawned:
+		pidfd, err := files.Take(wire.FilePidfd)
+		s.spawned <- spawned{pidfd: pidfd, err: err}
 	case m.Kind == wire.KindNamed:
-		wire.CloseAll(files)
 		var err error
 		if m.Error != "" {
 			err = errors.New(m.Error)
@@ -125,15 +126,12 @@ func (s *Sandbox) roomSaid(m wire.Message, files []*os.File, ended error) {
 	case m.Kind == wire.KindSockets:
 		s.giveSockets(m, files)
 	case m.Kind == wire.KindFailed:
-		wire.CloseAll(files)
 		s.spawned <- spawned{err: errors.New(m.Error)}
 		s.gone()
 	case m.Kind == wire.KindEnding:
-		wire.CloseAll(files)
 		s.dies(m.Status)
 		s.group.StopForks()
 	case m.Kind == wire.KindExited:
-		wire.CloseAll(files)
 		select {
 		case <-s.exited:
 			return // the room has ended

@@ -146,7 +146,10 @@ func (s *Sandbox) runSaver(ctx context.Context, to *os.File) error {
 		return err
 	}
 	defer h.end()
-	_, err = h.run(ctx, wire.RoleSaver, spec, from, to)
+	var files wire.Files
+	files.Lend(wire.FileFiles, from)
+	files.Lend(wire.FileTo, to)
+	_, err = h.run(ctx, wire.RoleSaver, spec, &files)
 	return err
 }
 

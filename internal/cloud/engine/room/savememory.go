@@ -50,7 +50,7 @@ func (s *Sandbox) saveMemory(ctx context.Context, dir string) (err error) {
 		return err
 	}
 	defer to.Close()
-	err = s.ask(ctx, wire.KindSaveMemory, saveMemoryTimeout, to)
+	err = s.ask(ctx, wire.KindSaveMemory, saveMemoryTimeout, wire.Lent(wire.FileMemory, to))
 	if err == nil {
 		err = closeMemory(dir)
 	}
@@ -64,12 +64,12 @@ func (s *Sandbox) saveMemory(ctx context.Context, dir string) (err error) {
 // then.
 func (s *Sandbox) stopInGVisor(ctx context.Context) (thaw func() error, err error) {
 	thaw = func() error {
-		if err := s.ask(context.Background(), wire.KindGoOn, holdTimeout); err != nil {
+		if err := s.ask(context.Background(), wire.KindGoOn, holdTimeout, nil); err != nil {
 			return s.lose(err)
 		}
 		return nil
 	}
-	if err := s.ask(ctx, wire.KindStop, holdTimeout); err != nil {
+	if err := s.ask(ctx, wire.KindStop, holdTimeout, nil); err != nil {
 		return nil, err
 	}
 	return thaw, nil
@@ -84,10 +84,10 @@ func (s *Sandbox) lose(err error) error {
 
 // ask sends a request to the process that runs gVisor, and waits for its answer. When ctx ends it
 // gives the request up, and still waits. If that takes too long the sandbox ends.
-func (s *Sandbox) ask(ctx context.Context, kind wire.Kind, within time.Duration, files ...*os.File) error {
+func (s *Sandbox) ask(ctx context.Context, kind wire.Kind, within time.Duration, files *wire.Files) error {
 	s.pause.asked++
 	id := s.pause.asked
-	if err := s.envd.Send(wire.Message{Kind: kind, ID: id}, files...); err != nil {
+	if err := s.envd.SendFiles(wire.Message{Kind: kind, ID: id}, files); err != nil {
 		return err
 	}
 	defer context.AfterFunc(ctx, func() {

@@ -223,9 +223,10 @@ func (r *Room) startRoom(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = conn.Handshake(ctx, wire.RoleRoom, spec, home...)
-	wire.CloseAll(home)
-	if err != nil {
+	var files wire.Files
+	files.AddList(wire.FileGroup, home)
+	defer files.Close()
+	if err := conn.Handshake(ctx, wire.RoleRoom, spec, &files); err != nil {
 		return err
 	}
 	if err := conn.AwaitReady(ctx, 10*time.Second); err != nil {

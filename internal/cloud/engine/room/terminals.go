@@ -67,8 +67,11 @@ func (s *Sandbox) giveTerminal(id uint64) error {
 	if err != nil {
 		return s.refuse(id, err)
 	}
+	var files wire.Files
+	files.Add(wire.FileTerminal, controller)
+	files.Add(wire.FileTTY, tty)
+	defer files.Close()
 	// If envd does not read the answer, only envd is harmed.
-	_ = s.envd.Send(wire.Message{Kind: wire.KindTerminal, ID: id}, controller, tty)
-	wire.CloseAll([]*os.File{controller, tty})
+	_ = s.envd.SendFiles(wire.Message{Kind: wire.KindTerminal, ID: id}, &files)
 	return nil
 }

@@ -72,7 +72,7 @@ func layerPipe() (read, write *os.File, err error) {
 	return read, write, err
 }
 
-// feed is like runLayers, but the last file is a pipe, which carries the bytes of a reader.
+// feed is like runLayers with a pipe that carries the tar, which it reads from a reader.
 func (r *Room) feed(ctx context.Context, dir string, spec wire.LayersSpec, from io.Reader) error {
 	read, write, err := layerPipe()
 	if err != nil {
@@ -84,7 +84,7 @@ func (r *Room) feed(ctx context.Context, dir string, spec wire.LayersSpec, from 
 		write.Close()
 		fed <- err
 	}()
-	_, err = r.runLayers(ctx, dir, spec, read)
+	_, err = r.runLayers(ctx, dir, spec, wire.Lent(wire.FileTar, read))
 	read.Close()
 	failed := <-fed
 	switch {

@@ -119,7 +119,7 @@ func (r *Room) liveZygote(ctx context.Context) error {
 	r.next++
 	number := r.next
 	r.mu.Unlock()
-	err = r.control.Send(wire.Message{Kind: wire.KindSpawn, ID: number, Role: wire.RoleZygote}, fd3)
+	err = r.control.SendFiles(wire.Message{Kind: wire.KindSpawn, ID: number, Role: wire.RoleZygote}, wire.Lent(wire.FileControl, fd3))
 	fd3.Close()
 	if err != nil {
 		return fmt.Errorf("ask the room: %w", err)
@@ -131,12 +131,13 @@ func (r *Room) liveZygote(ctx context.Context) error {
 		},
 		Config: *r.options.Zygote,
 	}
-	mounts, err := r.zygoteTrees(&spec)
-	if err != nil {
+	var files wire.Files
+	defer files.Close()
+	if err := r.addZygoteTrees(&spec, &files); err != nil {
 		return err
 	}
-	err = conn.Handshake(ctx, wire.RoleZygote, spec, mounts...)
-	wire.CloseAll(mounts)
+	err = conn.Handshake(ctx, wire.RoleZygote, spec, &files)
+	files.Close()
 	if err != nil {
 		return err
 	}
@@ -152,32 +153,32 @@ func (r *Room) liveZygote(ctx context.Context) error {
 	return err
 }
 
-// zygoteTrees makes mounts of the trees that only the server can reach, with the room's root in
+// addZygoteTrees adds mounts of the trees that only the server can reach, with the room's root in
 // place of the host's, and the list of files to hide in them.
-func (r *Room) zygoteTrees(spec *wire.ZygoteSpec) (mounts []*os.File, err error) {
+func (r *Room) addZygoteTrees(spec *wire.ZygoteSpec, files *wire.Files) error {
 	if !r.ranged() {
-		return nil, nil
+		return nil
 	}
 	ids, err := openUserNamespace(r.room.Cmd.Process.Pid)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer ids.Close()
 	for i, path := range r.trees {
 		tree, _, err := mapTree(path, ids)
 		if err != nil {
-			wire.CloseAll(mounts)
-			return nil, err
+			return err
 		}
-		mounts, spec.Mounted[i] = append(mounts, tree), true
+		files.Add(wire.FileTree.Numbered(i), tree)
+		spec.Mounted[i] = true
 	}
 	list, err := memoryFile(r.private.result.Load().list)
 	if err != nil {
-		wire.CloseAll(mounts)
-		return nil, err
+		return err
 	}
+	files.Add(wire.FilePrivate, list)
 	spec.Private = true
-	return append(mounts, list), nil
+	return nil
 }
 
 // tell signals the reader of a channel with a buffer of one.
@@ -196,7 +197,7 @@ func (z *zygote) set(conn *wire.Conn) {
 
 // fork orders a kernel, needed now or ahead of its use. Its socket shows whether the kernel was
 // made: if not, the other end is closed.
-func (z *zygote) fork(ahead bool, order wire.KernelOrder, files ...*os.File) error {
+func (z *zygote) fork(ahead bool, order wire.KernelOrder, files *wire.Files) error {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	if z.control == nil {
@@ -209,7 +210,7 @@ func (z *zygote) fork(ahead bool, order wire.KernelOrder, files ...*os.File) err
 	if ahead {
 		patience = aheadPatience
 	}
-	err := z.control.SendWithin(patience, wire.Message{Kind: wire.KindKernel, Spec: wire.Encode(order)}, files...)
+	err := z.control.SendWithin(patience, wire.Message{Kind: wire.KindKernel, Spec: wire.Encode(order)}, files)
 	if ahead && errors.Is(err, os.ErrDeadlineExceeded) {
 		return fmt.Errorf("order a kernel: %w", err) // its time was too short to judge the zygote
 	}
@@ -245,7 +246,7 @@ func (s *Sandbox) giveKernel(id uint64) error {
 		}
 	}
 	// If envd does not read the answer, only envd is harmed.
-	_ = s.envd.Send(wire.Message{Kind: wire.KindKernel, ID: id}, kernel)
+	_ = s.envd.SendFiles(wire.Message{Kind: wire.KindKernel, ID: id}, wire.Lent(wire.FileKernel, kernel))
 	kernel.Close()
 	return nil
 }
@@ -266,26 +267,31 @@ func (s *Sandbox) orderKernel(ahead bool) (_ *os.File, err error) {
 	if err != nil {
 		return nil, err
 	}
-	files := []*os.File{theirs, s.pidfd}
+	var files wire.Files
 	defer func() {
-		wire.CloseAll(append(files[:1], files[2:]...))
+		files.Close()
 		if err != nil {
 			ours.Close()
 		}
 	}()
+	files.Add(wire.FileKernel, theirs)
+	files.Lend(wire.FilePidfd, s.pidfd)
 	if s.group != nil {
 		groups, err := s.group.Open()
 		if err != nil {
 			return nil, err
 		}
-		files = append(files, groups...)
+		files.AddList(wire.FileGroup, groups)
 	}
 	ranged := s.room.ranged()
 	order := wire.KernelOrder{
 		Ranged: ranged, Owner: s.owner(), CPUs: int(math.Ceil(s.limits.CPUs)), Limits: limits, Processors: append([]int{}, s.cpus...),
 		Keep: capability.Kept(ranged), Filter: hex.EncodeToString(seccomp.Program()),
 	}
-	return ours, s.pause.order(func(joined *os.File) error { return s.room.zygote.fork(ahead, order, append(files, joined)...) })
+	return ours, s.pause.order(func(joined *os.File) error {
+		files.Lend(wire.FileJoined, joined)
+		return s.room.zygote.fork(ahead, order, &files)
+	})
 }
 
 // owner returns the user of the room that made the sandbox's user namespace.

@@ -22,11 +22,11 @@ import (
 const HandshakeTimeout = 10 * time.Second
 
 // Handshake waits for the hello of the child and assigns it its role.
-func (c *Conn) Handshake(ctx context.Context, r Role, spec any, files ...*os.File) error {
+func (c *Conn) Handshake(ctx context.Context, r Role, spec any, files *Files) error {
 	if err := c.AwaitHello(ctx); err != nil {
 		return err
 	}
-	return c.Assign(ctx, r, spec, files...)
+	return c.Assign(ctx, r, spec, files)
 }
 
 // AwaitHello waits until the child has started.
@@ -37,8 +37,8 @@ func (c *Conn) AwaitHello(ctx context.Context) error {
 }
 
 // Assign assigns its role to a child that said hello.
-func (c *Conn) Assign(ctx context.Context, r Role, spec any, files ...*os.File) error {
-	return link.CauseOf(ctx, c.Send(Message{Kind: KindRole, Protocol: hello.Version, Role: r, Spec: Encode(spec)}, files...))
+func (c *Conn) Assign(ctx context.Context, r Role, spec any, files *Files) error {
+	return link.CauseOf(ctx, c.SendFiles(Message{Kind: KindRole, Protocol: hello.Version, Role: r, Spec: Encode(spec)}, files))
 }
 
 // AwaitReady waits until the child reports that it is ready.

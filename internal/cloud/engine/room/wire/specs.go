@@ -26,9 +26,9 @@ type InitSpec struct {
 	Ranged  bool              `json:"ranged"`
 	Path    string            `json:"path"`             // PATH of login shells
 	Trees   []string          `json:"trees"`            // host directories to show
-	Mounted []bool            `json:"mounted"`          // reports for each of Trees, in order, whether it comes with a mount
-	Devices bool              `json:"devices"`          // a mount with the sandbox's own devices follows those of Trees
-	Private bool              `json:"private"`          // the last file lists the files of Trees to hide
+	Mounted []bool            `json:"mounted"`          // reports for each of Trees, in order, whether its mount is passed
+	Devices bool              `json:"devices"`          // a mount with the sandbox's own devices is passed
+	Private bool              `json:"private"`          // a list of the files of Trees to hide is passed
 	Links   map[string]string `json:"links"`            // symbolic links at the root, as on the host
 	Disk    int64             `json:"disk"`             // size of the disk in bytes
 	Root    *place.Root       `json:"root,omitempty"`   // root directory of a sandbox without namespaces
@@ -38,21 +38,20 @@ type InitSpec struct {
 	Processors []int `json:"processors,omitempty"`
 	// Counters are the maxima of the sandbox's own user namespace.
 	Counters counter.Maxima `json:"counters,omitempty"`
-	// Saved is the layout of the saved files to begin with. They are the last file of all. Empty
-	// means none.
+	// Saved is the layout of the saved files to begin with, which are passed. Empty means none.
 	Saved      string     `json:"saved,omitempty"`
 	EgressPath EgressPath `json:"egressPath,omitempty"` // the way out of the network namespace
 	Volumes    []Volume   `json:"volumes,omitempty"`
 	// Authority is the PEM certificate of an authority for programs to trust.
 	Authority []byte `json:"authority,omitempty"`
-	// Mounter starts a mounter, which can replace the file system later. Its control socket is the
-	// last file of all.
+	// Mounter starts a mounter, which can replace the file system later. Its control socket is
+	// passed.
 	Mounter bool `json:"mounter,omitempty"`
 	// Late makes the mounter enter the root, for itself and the first process, after the second
 	// stage has been executed. The mounter does nothing else: it does not replace the file system.
 	// Mounter is set, too.
 	Late bool `json:"late,omitempty"`
-	// Layers are the layers below the sandbox, lowest first. Their mounts follow those of Trees.
+	// Layers are the layers below the sandbox, lowest first.
 	Layers []Layer `json:"layers,omitempty"`
 	// Image means that the root is a container image, whose layers are in Layers, without
 	// anything of the host.
@@ -61,7 +60,7 @@ type InitSpec struct {
 	// root is the root of gVisor's sandbox, and not of any process here.
 	GVisor bool `json:"gvisor,omitempty"`
 	// Program is the path of the program that gVisor's sandbox sees. Empty means that its mount is
-	// the last file of all.
+	// passed.
 	Program string `json:"program,omitempty"`
 }
 
@@ -88,7 +87,7 @@ const VolumeAttributes = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 // Volume is a directory of the host in a sandbox.
 type Volume struct {
 	// Dir is the path of the volume on the host. Empty means that a descriptor of its mount was
-	// passed, after the descriptors of the layers.
+	// passed.
 	Dir  string `json:"dir,omitempty"`
 	Path string `json:"path"` // path of the volume in the sandbox
 	// ReadOnly and Opened are for a directory that is not a volume. ReadOnly forbids all changes
@@ -127,12 +126,11 @@ type EnvdSpec struct {
 	Ranged   bool        `json:"ranged"`
 	Egress   bool        `json:"egress"`
 	Root     *place.Root `json:"root,omitempty"` // root directory of a sandbox without namespaces
-	// GVisor makes envd a process of gVisor, whose program is the last file. Network means that
-	// its traffic to any address reaches the egress path.
+	// GVisor makes envd a process of gVisor, whose program is passed. Network means that its traffic
+	// to any address reaches the egress path.
 	GVisor  bool `json:"gvisor,omitempty"`
 	Network bool `json:"network,omitempty"`
-	// Restored means that gVisor's sandbox continues from saved memory. The directory of the memory
-	// is the file before gVisor's program.
+	// Restored means that gVisor's sandbox continues from saved memory, whose directory is passed.
 	Restored bool `json:"restored,omitempty"`
 }
 
@@ -141,9 +139,6 @@ type EnvdSpec struct {
 type MeminfoSpec struct {
 	Total int64 `json:"total"` // bytes that the text shows
 }
-
-// MeminfoFiles is the number of the files of a MeminfoSpec that the first stage of a sandbox makes.
-const MeminfoFiles = 2
 
 // ZygoteSpec gives the zygote the file system and isolation of a sandbox.
 type ZygoteSpec struct {
@@ -176,13 +171,13 @@ type SaveSpec struct {
 // LayersSpec configures the process that makes layers: a directory and a task.
 type LayersSpec struct {
 	Ranged bool `json:"ranged"`
-	// Dir is the path of the directory. Empty means that a mount of it is the first file.
+	// Dir is the path of the directory. Empty means that a mount of it is passed.
 	Dir string `json:"dir,omitempty"`
-	// Layout is the layout of the saved files to unpack, which are the last file.
+	// Layout is the layout of the saved files to unpack, which are passed.
 	Layout string `json:"layout,omitempty"`
 	// Merge lists merges of trees.
 	Merge []MergeSpec `json:"merge,omitempty"`
-	// Tar configures the unpacking of a layer of a container image, a tar that is the last file.
+	// Tar configures the unpacking of a layer of a container image, a tar that is passed.
 	Tar *TarSpec `json:"tar,omitempty"`
 }
 

@@ -70,7 +70,7 @@ const (
 	RoleZygote  Role = "zygote"
 	RoleSaver   Role = "saver"
 	RoleLayers  Role = "layers"
-	RoleMounter Role = "mounter" // gets an InitSpec, and the files of the sandbox as the first file, or only an authority
+	RoleMounter Role = "mounter" // gets an InitSpec, and the files of the sandbox, or only an authority
 	RoleEnterer Role = "enterer" // gets an EnterSpec
 )
 
@@ -91,6 +91,7 @@ type Message struct {
 	Hidden   []string        `json:"hidden,omitempty"` // trees that the sandbox's id cannot enter
 	Trees    []string        `json:"trees,omitempty"`  // trees of saved files or layers
 	Error    string          `json:"error,omitempty"`
+	Files    []FileName      `json:"files,omitempty"` // names of the descriptors, in their order
 }
 
 // Encode returns the JSON of one of the specs of this package, or of another value of strings and
