@@ -124,10 +124,10 @@ func openParts(spec *wire.InitSpec, passed *wire.Files) (_ *parts, err error) {
 			p.close()
 		}
 	}()
-	if p.saved, err = takeIf(spec.Saved != "", passed, wire.FileSaved); err != nil {
+	if p.saved, err = passed.TakeWhen(spec.Saved != "", wire.FileSaved); err != nil {
 		return nil, err
 	}
-	list, err := takeIf(spec.Private, passed, wire.FilePrivate)
+	list, err := passed.TakeWhen(spec.Private, wire.FilePrivate)
 	if err != nil {
 		return nil, err
 	}
@@ -136,7 +136,7 @@ func openParts(spec *wire.InitSpec, passed *wire.Files) (_ *parts, err error) {
 			return nil, err
 		}
 	}
-	if p.made, err = takeIf(spec.Devices, passed, wire.FileDevices); err != nil {
+	if p.made, err = passed.TakeWhen(spec.Devices, wire.FileDevices); err != nil {
 		return nil, err
 	}
 	if p.trees, err = openTrees(spec, passed); err != nil {

@@ -161,7 +161,7 @@ func startRunsc(ctx context.Context, spec *wire.EnvdSpec, files *wire.Files) (*r
 	if err != nil {
 		return nil, err
 	}
-	memory, err := takeIf(spec.Restored, files, wire.FileMemory)
+	memory, err := files.TakeWhen(spec.Restored, wire.FileMemory)
 	if err != nil {
 		return nil, err
 	}

@@ -41,7 +41,7 @@ func runInit(c *wire.Conn, raw json.RawMessage, files *wire.Files) error {
 	if err != nil {
 		return err
 	}
-	mounter, err := takeIf(spec.Mounter, files, wire.FileMounter)
+	mounter, err := files.TakeWhen(spec.Mounter, wire.FileMounter)
 	if err != nil {
 		return err
 	}
@@ -96,14 +96,6 @@ func awaitGo(c *wire.Conn, ready wire.Message, files *wire.Files) error {
 	}
 	_, _, err := c.Expect(wire.KindGo, 0)
 	return err
-}
-
-// takeIf takes a file if it was announced, and returns nil otherwise.
-func takeIf(announced bool, files *wire.Files, name wire.FileName) (*os.File, error) {
-	if !announced {
-		return nil, nil
-	}
-	return files.Take(name)
 }
 
 func loopbackUp() error {

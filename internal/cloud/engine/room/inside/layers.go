@@ -30,7 +30,7 @@ func runLayers(c *wire.Conn, raw json.RawMessage, files *wire.Files) error {
 	if err != nil {
 		return err
 	}
-	from, err := takeIf(spec.Layout != "", files, wire.FileSaved)
+	from, err := files.TakeWhen(spec.Layout != "", wire.FileSaved)
 	if err == nil && spec.Tar != nil {
 		from, err = files.Take(wire.FileTar)
 	}

@@ -108,7 +108,7 @@ func readSaved(from *os.File, work, disk string, o saved.Options) error {
 
 // restoreInPlace fills the directory of a sandbox without namespaces with saved files.
 func restoreInPlace(spec *wire.InitSpec, passed *wire.Files) error {
-	from, err := takeIf(spec.Saved != "", passed, wire.FileSaved)
+	from, err := passed.TakeWhen(spec.Saved != "", wire.FileSaved)
 	if err == nil {
 		err = passed.End()
 	}

@@ -19,7 +19,7 @@ import (
 func openVolumes(volumes []wire.Volume, passed *wire.Files) ([]*os.File, error) {
 	opened := make([]*os.File, len(volumes))
 	for i, v := range volumes {
-		same, err := takeIf(v.Dir == "" || v.Opened, passed, wire.FileVolume.Numbered(i))
+		same, err := passed.TakeWhen(v.Dir == "" || v.Opened, wire.FileVolume.Numbered(i))
 		if err != nil {
 			return opened, fmt.Errorf("the directory for %s: %w", v.Path, err)
 		}

@@ -116,6 +116,14 @@ func (f *Files) TakeIf(name FileName) *os.File {
 	return nil
 }
 
+// TakeWhen works like Take if the file was announced, and returns nil otherwise.
+func (f *Files) TakeWhen(announced bool, name FileName) (*os.File, error) {
+	if !announced {
+		return nil, nil
+	}
+	return f.Take(name)
+}
+
 // TakeAt returns a file of a list by its number, like Take.
 func (f *Files) TakeAt(name FileName, i int) (*os.File, error) { return f.Take(name.Numbered(i)) }
 
