@@ -10,13 +10,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A sandbox outlives a server that dies by leaseTime at most.
+// If the server dies, a sandbox outlives it by at most leaseTime. The engine renews the lease every
+// leaseRenewal.
 const (
 	leaseTime    = 10 * time.Minute
 	leaseRenewal = 3 * time.Minute
 )
 
-// renewLeases moves the time of shutdown of all sandboxes on, until the engine ends.
+// renewLeases moves the shutdown time of all sandboxes forward, again and again until the engine
+// ends.
 func (e *Engine) renewLeases() {
 	tick := time.NewTicker(leaseRenewal)
 	defer tick.Stop()
@@ -40,7 +42,7 @@ func (e *Engine) renewLeases() {
 	}
 }
 
-// renew moves the time of shutdown of one sandbox on.
+// renew moves the shutdown time of one sandbox forward.
 func (e *Engine) renew(ctx context.Context, name string) error {
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"shutdownTime": metav1.NewTime(time.Now().Add(leaseTime))}})
 	if err != nil {

@@ -11,12 +11,12 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// watch follows the pods of the engine's sandboxes, through one watch of the API. It goes on after
-// every error, as the API server may come back.
+// watch follows the pods of the engine's sandboxes, through one watch of the API. It continues
+// after every error, because the API server may become reachable again.
 type watch struct {
 	mu      sync.Mutex
 	pods    map[string]*corev1.Pod   // by name
-	changed map[string]chan struct{} // closed at the next change of the pod of that name
+	changed map[string]chan struct{} // by the name of the pod: closed at the next change of that pod
 	running sync.WaitGroup
 }
 
@@ -68,8 +68,8 @@ func (w *watch) see(o any, deleted bool) {
 	}
 }
 
-// pod returns the pod of a name, which is nil if there is none, and a channel that is closed at its
-// next change.
+// pod returns the pod called name, or nil if there is none. It also returns a channel that is
+// closed at the next change of the pod.
 func (w *watch) pod(name string) (*corev1.Pod, <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -81,12 +81,12 @@ func (w *watch) pod(name string) (*corev1.Pod, <-chan struct{}) {
 	return w.pods[name], changed
 }
 
-// forget drops the channel of a pod that nobody waits for any longer.
+// forget removes the channel of a pod for which nobody waits any longer.
 func (w *watch) forget(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.changed, name)
 }
 
-// wait waits until the watch has ended, which it does with the engine.
+// wait waits until the watch has ended. The watch ends with the engine.
 func (w *watch) wait() { w.running.Wait() }

@@ -13,7 +13,8 @@ import (
 // fields that it takes from the sandbox's options, and its process receives nothing else of them.
 // TestOptionsSent has a reason for each field that a process does not receive.
 
-// initSpec returns the specification of the first stage, without the parts that come with files.
+// initSpec returns the specification of the first stage, without the parts that depend on the files
+// that are sent with it.
 func (s *Sandbox) initSpec() wire.InitSpec {
 	trees, links := s.ofHost()
 	return wire.InitSpec{
@@ -34,7 +35,7 @@ func (s *Sandbox) initSpec() wire.InitSpec {
 	}
 }
 
-// authoritySpec returns the specification of a mounter that shows an authority in a warm sandbox.
+// authoritySpec returns the specification of a mounter that mounts an authority in a warm sandbox.
 func (s *Sandbox) authoritySpec() wire.InitSpec {
 	return wire.InitSpec{Authority: s.options.Authority, Trees: s.room.trees}
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// mountVolumes makes a mount of each volume for the sandbox whose first process is pid. The
-// server makes them because only it may enter their directories, and because files of low ids
-// must belong to the same ids of the sandbox. If a sandbox has a single id there is nothing to
-// map: its first process finds the directories.
+// mountVolumes makes a mount of each volume for the sandbox whose first process is pid. The server
+// makes the mounts because only the server may enter the directories of volumes, and because files
+// of low ids must belong to the same ids of the sandbox. If a sandbox has a single id, no ids are
+// mapped, and the sandbox's first process finds the directories.
 func (s *Sandbox) mountVolumes(pid int, files *wire.Files) (volumes []wire.Volume, err error) {
 	if len(s.options.Volumes) == 0 {
 		return nil, nil

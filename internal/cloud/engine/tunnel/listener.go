@@ -9,24 +9,24 @@ import (
 	"time"
 )
 
-// maxUnproved bounds the connections whose other end has not proved yet that it is the server. More
-// are closed at once.
+// maxUnproved bounds the number of connections whose other end has not yet proved that it is the
+// server. Further connections are closed at once.
 const maxUnproved = 32
 
-// Listener accepts the servers of one sandbox, one after the other: each takes over from the one
-// before, whose connection is closed. It is safe for concurrent use, but only one goroutine may
-// call Accept.
+// Listener accepts the servers of one sandbox, one after the other. Each server takes over from the
+// server before it, and the Listener closes the connection of that earlier server. A Listener is
+// safe for concurrent use, but only one goroutine may call Accept.
 type Listener struct {
 	listener net.Listener
 	key      ed25519.PublicKey
 	identity string
 
-	unproved chan struct{} // has an element for each connection that is not proved yet
+	unproved chan struct{} // has an element for each connection whose proof is still missing
 	work     sync.WaitGroup
 	life     context.Context //nolint:containedctx // it ends with the listener, not with a call
 	end      context.CancelFunc
 
-	next  chan net.Conn // the newest server that Accept did not return yet
+	next  chan net.Conn // the newest server that Accept has not returned yet
 	close func() error
 
 	mu      sync.Mutex
@@ -43,7 +43,8 @@ func Listen(l net.Listener, key ed25519.PublicKey, identity string) *Listener {
 	return s
 }
 
-// acceptPause is the pause after an error of accepting, which is most likely a lack of descriptors.
+// acceptPause is the pause after an error of accepting. The most likely error is a lack of
+// descriptors.
 const acceptPause = 100 * time.Millisecond
 
 func (s *Listener) serve() {
@@ -68,7 +69,8 @@ func (s *Listener) serve() {
 	}
 }
 
-// admit waits for the proof of a connection, and makes the server at its other end the newest one.
+// admit waits for the proof of a connection. It then makes the server at the other end the newest
+// server.
 func (s *Listener) admit(conn net.Conn) {
 	err := verify(s.life, conn, s.key, s.identity)
 	<-s.unproved
@@ -89,8 +91,8 @@ func (s *Listener) admit(conn net.Conn) {
 	s.next <- conn // only here, and with s.mu
 }
 
-// Accept waits for the next server that proves itself. The caller closes the connection. After
-// Close it returns [net.ErrClosed].
+// Accept waits for the next server that proves itself, and returns its connection. The caller must
+// close the connection. After Close, Accept returns [net.ErrClosed].
 func (s *Listener) Accept() (net.Conn, error) {
 	select {
 	case conn := <-s.next:

@@ -19,12 +19,12 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/hello"
 )
 
-// Conn is one end of a control socket, the control connection. Several
-// goroutines may send, but only one may receive.
+// Conn is one end of a control socket, also called the control connection. Several goroutines may
+// send, but only one may receive.
 type Conn struct {
 	conn *net.UnixConn
 	buf  []byte
-	mu   sync.Mutex // held by one send at a time, so that a deadline applies to one send
+	mu   sync.Mutex // locked by one send at a time, so that a deadline applies to one send
 }
 
 // NewConn takes over f, a connected SOCK_SEQPACKET socket.
@@ -125,7 +125,8 @@ func (c *Conn) Receive(limit int) (Message, *Files, error) {
 	return m, &Files{names: m.Files, files: got}, nil
 }
 
-// Expect receives until a message of kind want arrives; a failed message becomes its error.
+// Expect receives a message, which must be of kind want. If a message of kind [KindFailed] arrives
+// instead, Expect returns its error.
 func (c *Conn) Expect(want Kind, limit int) (Message, *Files, error) {
 	m, got, err := c.Receive(limit)
 	switch {
@@ -147,7 +148,7 @@ func (c *Conn) Expect(want Kind, limit int) (Message, *Files, error) {
 	return m, got, nil
 }
 
-// ErrPeerEnded means that the process at the other end is gone.
+// ErrPeerEnded means that the process at the other end has ended.
 var ErrPeerEnded = errors.New("the process ended")
 
 func parseRights(oob []byte) ([]*os.File, error) {
@@ -171,16 +172,17 @@ func parseRights(oob []byte) ([]*os.File, error) {
 	return files, nil
 }
 
-// End tells the other end that nothing more will be sent. It fails only if the other end is gone.
+// End informs the other end that no more messages will be sent. It fails only if the process at the
+// other end has ended.
 func (c *Conn) End() { _ = c.conn.CloseWrite() }
 
-// Close closes the connection; nothing can be done about an error.
+// Close closes the connection. It ignores an error, because nothing can be done about it.
 func (c *Conn) Close() { _ = c.conn.Close() }
 
-// CloseFD closes a descriptor to which nothing was written.
+// CloseFD closes a descriptor to which nothing was written, so that an error does not matter.
 func CloseFD(fd int) { _ = unix.Close(fd) }
 
-// CloseAll closes files to which nothing was written.
+// CloseAll closes files to which nothing was written, so that errors do not matter.
 func CloseAll(files []*os.File) {
 	for _, f := range files {
 		f.Close()
