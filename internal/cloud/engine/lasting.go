@@ -49,8 +49,9 @@ type Record struct {
 	Metadata  map[string]string // for the same people
 	StartedAt time.Time
 	EndAt     time.Time
-	// RemoveAt is when the engine ends the sandbox, if no server did so before; it is not before EndAt.
-	RemoveAt time.Time
+	// Linger is how long after EndAt the engine ends the sandbox if no server did so before, in whole
+	// seconds.
+	Linger time.Duration
 	// Sealed has the rest, which only servers with the same secret can read. It includes tokens and
 	// variables.
 	Sealed []byte
@@ -59,5 +60,5 @@ type Record struct {
 // Equal reports whether two records are the same.
 func (r *Record) Equal(other Record) bool {
 	return r.Template == other.Template && maps.Equal(r.Metadata, other.Metadata) &&
-		r.StartedAt.Equal(other.StartedAt) && r.EndAt.Equal(other.EndAt) && r.RemoveAt.Equal(other.RemoveAt) && bytes.Equal(r.Sealed, other.Sealed)
+		r.StartedAt.Equal(other.StartedAt) && r.EndAt.Equal(other.EndAt) && r.Linger == other.Linger && bytes.Equal(r.Sealed, other.Sealed)
 }

@@ -54,9 +54,9 @@ func (rec *record) outlives() Lasting {
 // engineRecord returns the record of a sandbox as the engine keeps it.
 func (sb *Sandbox) engineRecord(o *once) (engine.Record, error) {
 	sealed, err := json.Marshal(carried{carriedVersion, sb.Request, sb.AccessToken, sb.TrafficToken, o})
-	r := engine.Record{Template: sb.Template.Alias, Metadata: sb.Metadata, StartedAt: sb.StartedAt, EndAt: sb.EndAt, RemoveAt: sb.EndAt, Sealed: sealed}
+	r := engine.Record{Template: sb.Template.Alias, Metadata: sb.Metadata, StartedAt: sb.StartedAt, EndAt: sb.EndAt, Sealed: sealed}
 	if sb.AutoPause {
-		r.RemoveAt = r.EndAt.Add(lingering)
+		r.Linger = lingering
 	}
 	return r, err
 }
@@ -94,9 +94,13 @@ func (r *Registry) Adopt(id string, kept engine.Record, open func(Spec) (Lasting
 	}
 	r.mu.Lock()
 	_, known := r.records[id]
+	over := r.closed
 	r.mu.Unlock()
-	if known {
+	switch {
+	case known:
 		return nil
+	case over:
+		return ErrClosed
 	}
 	instance, err := open(spec)
 	if err != nil {

@@ -10,13 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A sandbox outlives a server that dies by leaseTime at most.
+// A sandbox without a record outlives a server that dies by leaseTime at most.
 const (
 	leaseTime    = 10 * time.Minute
 	leaseRenewal = 3 * time.Minute
 )
 
-// renewLeases moves the time of shutdown of all sandboxes on, until the engine ends.
+// renewLeases moves the time of shutdown of all sandboxes without a record on, until the engine ends.
 func (e *Engine) renewLeases() {
 	tick := time.NewTicker(leaseRenewal)
 	defer tick.Stop()
@@ -28,8 +28,10 @@ func (e *Engine) renewLeases() {
 		}
 		e.mu.Lock()
 		names := make([]string, 0, len(e.sandboxes))
-		for name := range e.sandboxes {
-			names = append(names, name)
+		for name, s := range e.sandboxes {
+			if !s.isKept() {
+				names = append(names, name)
+			}
 		}
 		e.mu.Unlock()
 		for _, name := range names {

@@ -20,7 +20,7 @@ import (
 // Labels of the engine's objects and their pods.
 const (
 	labelSandbox  = "e2bctl/sandbox"  // id of the sandbox
-	labelInstance = "e2bctl/instance" // random name of the engine that made it
+	labelInstance = "e2bctl/instance" // name of the engine that made it, the same for all with its secret
 )
 
 const (
@@ -52,7 +52,7 @@ func nameOf(id string) (string, error) {
 
 // object returns the object of a sandbox.
 func (e *Engine) object(o engine.SandboxOptions, name string) *object {
-	labels := map[string]string{labelSandbox: o.ID, labelInstance: e.instance}
+	labels := map[string]string{labelSandbox: o.ID, labelInstance: e.keys.instance}
 	end := metav1.NewTime(time.Now().Add(leaseTime))
 	return &object{
 		TypeMeta:   metav1.TypeMeta{APIVersion: sandboxes.GroupVersion().String(), Kind: "Sandbox"},
@@ -85,7 +85,7 @@ func (e *Engine) pod(o engine.SandboxOptions) corev1.PodSpec {
 		}},
 		Containers: []corev1.Container{{
 			Name: container, Image: e.image(o), ImagePullPolicy: corev1.PullIfNotPresent,
-			Command: []string{guest.Program, guest.PodArgument, strconv.Itoa(port), base64.StdEncoding.EncodeToString(e.key.Public().(ed25519.PublicKey))},
+			Command: []string{guest.Program, guest.PodArgument, strconv.Itoa(port), base64.StdEncoding.EncodeToString(e.keys.proof.Public().(ed25519.PublicKey))},
 			Env: []corev1.EnvVar{{Name: guest.PodUIDVariable, ValueFrom: &corev1.EnvVarSource{
 				FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.uid"},
 			}}},
