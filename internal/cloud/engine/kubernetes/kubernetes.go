@@ -38,6 +38,8 @@ type Options struct {
 	// Secret makes sandboxes outlive the engine: every engine with the same secret and namespace can
 	// adopt them. It has at least 32 bytes. Without one, sandboxes end with the engine.
 	Secret []byte
+
+	lease time.Duration // for tests; 0: leaseTime
 }
 
 // Engine runs sandboxes in pods.
@@ -84,6 +86,7 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	o.Namespace, o.Image = cmp.Or(o.Namespace, "default"), cmp.Or(o.Image, DefaultImage)
+	o.lease = cmp.Or(o.lease, leaseTime)
 	ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, fmt.Errorf("no answer within %v", openTimeout))
 	defer cancel()
 	e := &Engine{options: o, config: rest.CopyConfig(o.Config), sandboxes: map[string]*sandbox{}, leftovers: map[string]struct{}{}, removed: map[string]struct{}{}, joining: make(chan struct{}, maxJoining), done: make(chan struct{})}

@@ -10,15 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A sandbox without a record outlives a server that dies by leaseTime at most.
-const (
-	leaseTime    = 10 * time.Minute
-	leaseRenewal = 3 * time.Minute
-)
+// leaseTime is how long a sandbox without a record outlives a server that dies, at most.
+const leaseTime = 10 * time.Minute
 
 // renewLeases moves the time of shutdown of all sandboxes without a record on, until the engine ends.
 func (e *Engine) renewLeases() {
-	tick := time.NewTicker(leaseRenewal)
+	tick := time.NewTicker(e.options.lease * 3 / 10)
 	defer tick.Stop()
 	for {
 		select {
@@ -44,7 +41,7 @@ func (e *Engine) renewLeases() {
 
 // renew moves the time of shutdown of one sandbox on.
 func (e *Engine) renew(ctx context.Context, name string) error {
-	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"shutdownTime": metav1.NewTime(time.Now().Add(leaseTime))}})
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"shutdownTime": metav1.NewTime(time.Now().Add(e.options.lease))}})
 	if err != nil {
 		return err
 	}

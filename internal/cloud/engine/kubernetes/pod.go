@@ -53,7 +53,7 @@ func nameOf(id string) (string, error) {
 // object returns the object of a sandbox.
 func (e *Engine) object(o engine.SandboxOptions, name string) *object {
 	labels := map[string]string{labelSandbox: o.ID, labelInstance: e.keys.instance}
-	end := metav1.NewTime(time.Now().Add(leaseTime))
+	end := metav1.NewTime(time.Now().Add(e.options.lease))
 	return &object{
 		TypeMeta:   metav1.TypeMeta{APIVersion: sandboxes.GroupVersion().String(), Kind: "Sandbox"},
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: e.options.Namespace, Labels: labels},
