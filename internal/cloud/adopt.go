@@ -3,6 +3,7 @@ package cloud
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
@@ -59,7 +60,13 @@ func (r *reachable) instance() lifecycle.Instance {
 }
 
 // Keep stores the record of the sandbox.
-func (l *lasting) Keep(ctx context.Context, r engine.Record) error { return l.kept.Keep(ctx, r) }
+func (l *lasting) Keep(ctx context.Context, r engine.Record) error {
+	err := l.kept.Keep(ctx, r)
+	if errors.Is(err, engine.ErrTooLarge) {
+		return &lifecycle.RefusedError{Reason: fmt.Sprintf("envVars and metadata are too large together: %v", err)}
+	}
+	return err
+}
 
 // Kept returns the stored record, and a channel that is closed when another server changes it.
 func (l *lasting) Kept() (engine.Record, <-chan struct{}) { return l.kept.Kept() }

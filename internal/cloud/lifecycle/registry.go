@@ -186,7 +186,9 @@ func (r *Registry) create(ctx context.Context, q Request, o *once) (Sandbox, err
 		return Sandbox{}, err
 	}
 	base.Copied()
-	err = r.begin(ctx, rec)
+	if err = r.begin(ctx, rec); err != nil {
+		err = &LaunchError{Err: err}
+	}
 	if gone := ctx.Err(); gone != nil { // no client would know of this sandbox
 		err = gone
 	}

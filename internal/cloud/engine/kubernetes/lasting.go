@@ -9,7 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
@@ -80,6 +80,9 @@ func newer(version, known string) bool {
 // maxJoining bounds how many adopted sandboxes are connected at the same time.
 const maxJoining = 16
 
+// syncPause is the pause between two looks at whether the first lists are there.
+const syncPause = 5 * time.Millisecond
+
 // Adopt calls found for each sandbox that another server with the same secret made. See
 // [engine.Adopter].
 func (e *Engine) Adopt(ctx context.Context, found func(engine.Found)) error {
@@ -90,7 +93,10 @@ func (e *Engine) Adopt(ctx context.Context, found func(engine.Found)) error {
 	defer cancel()
 	stop := context.AfterFunc(e.life, cancel)
 	defer stop()
-	if !cache.WaitForCacheSync(ctx.Done(), e.watch.pods.synced, e.watch.objects.synced) {
+	err := wait.PollUntilContextCancel(ctx, syncPause, true, func(context.Context) (bool, error) {
+		return e.watch.pods.synced() && e.watch.objects.synced(), nil
+	})
+	if err != nil {
 		return fmt.Errorf("kubernetes: list the sandboxes of the namespace %s: %w", e.options.Namespace, context.Cause(ctx))
 	}
 	e.consider(found)
