@@ -13,8 +13,24 @@
 // A pod that is deleted from outside comes back under the same name, without its files. So a sandbox
 // is one pod, by its UID; a pod with another UID is a sandbox that has ended.
 //
-// A sandbox ends with the engine. In case the server dies, each Sandbox object has a time of
-// shutdown in the near future, which the engine moves on as long as it lives.
+// Without [Options].Secret, a sandbox ends with the engine. In case the server dies, each Sandbox
+// object has a time of shutdown in the near future, which the engine moves on as long as it lives.
+//
+// With a secret, sandboxes outlive the engine, and every engine with the same secret and namespace
+// serves them, also at the same time. All keys are derived from the secret: the engines know their
+// objects by a label, prove themselves to the same pods, and open the sealed part of the records. The
+// record of a sandbox stands in annotations of its object, as soon as the sandbox can be used. They
+// have the UID of the pod, the start and the end, and for people the template and the metadata.
+// Everything else, with variables and tokens, is sealed for that sandbox in that pod. The time of
+// shutdown is then the real end, so it passes without a server, too. An engine that finds an object
+// does this:
+//
+//   - with a record: it adopts the sandbox. If the pod is gone, the sandbox ends with this reason, and
+//     the object is removed.
+//   - without a record: nothing. Another server creates that sandbox, or died meanwhile. Then the time
+//     of shutdown is near, and the controller removes the object.
+//   - with a record that it cannot open: nothing, except a warning. The time of shutdown ends it.
+//   - with the label of another secret: it does not see the object.
 //
 // The package is a module of its own, so that the programs of those who import the SDK neither link
 // nor choose versions for the client of Kubernetes.

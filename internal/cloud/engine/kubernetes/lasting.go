@@ -71,8 +71,8 @@ func (s *sandbox) see(o *object) {
 	s.changed = make(chan struct{})
 }
 
-// newer reports whether a version of an object is newer than the one that is known. All API servers
-// have numbers for versions, of which a longer one is higher.
+// newer reports whether a version of an object is newer than the one that is known. API servers
+// number the versions of all objects upwards.
 func newer(version, known string) bool {
 	return len(version) > len(known) || len(version) == len(known) && version > known
 }

@@ -14,6 +14,7 @@ import (
 const leaseTime = 10 * time.Minute
 
 // renewLeases moves the time of shutdown of all sandboxes without a record on, until the engine ends.
+// It also removes objects that could not be removed before.
 func (e *Engine) renewLeases() {
 	tick := time.NewTicker(e.options.lease * 3 / 10)
 	defer tick.Stop()
@@ -22,6 +23,9 @@ func (e *Engine) renewLeases() {
 		case <-e.life.Done():
 			return
 		case <-tick.C:
+		}
+		if err := e.removeLeftovers(e.life); err != nil && e.life.Err() == nil {
+			e.options.Logger.WarnContext(e.life, "an ended sandbox could not be removed", "error", err)
 		}
 		e.mu.Lock()
 		names := make([]string, 0, len(e.sandboxes))
