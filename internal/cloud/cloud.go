@@ -156,8 +156,7 @@ func (c *Cloud) assemble(config *tls.Config) {
 }
 
 // serve answers the requests on the listener until Close.
-func (c *Cloud) serve(ctx context.Context, listener net.Listener) {
-	c.life, c.endLife = context.WithCancel(context.WithoutCancel(ctx))
+func (c *Cloud) serve(listener net.Listener) {
 	c.broken.done = make(chan struct{})
 	c.serveMetrics()
 	c.server = &http.Server{

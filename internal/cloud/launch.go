@@ -43,7 +43,7 @@ func (c *Cloud) launch(ctx context.Context, spec lifecycle.Spec) (lifecycle.Inst
 			return nil, errors.Join(err, r.Close())
 		}
 	}
-	return r, nil
+	return r.instance(), nil
 }
 
 // open starts a sandbox and makes its ports reachable. all are the mounts that the sandbox did
@@ -67,11 +67,7 @@ func (c *Cloud) openOnce(ctx context.Context, spec lifecycle.Spec, all []engine.
 	if err := checkSpec(report, spec, len(all) > 0); err != nil {
 		return nil, err
 	}
-	// Denials may be added as long as the sandbox lives.
-	denials := &network.Denials{
-		Tell:        func(d network.Denial) { c.tellDenial(context.WithoutCancel(ctx), spec.ID, d) },
-		TellFailure: func(err error) { c.tellFailure(context.WithoutCancel(ctx), spec.ID, err) },
-	}
+	denials := c.newDenials(ctx, spec.ID)
 	egress := c.egress(spec.ID, spec.Egress, denials, spec.Asks)
 	spec.Egress = egress.Rules
 	c.python.NoteUse() // noted for each sandbox, because a cloud may run for months
@@ -108,6 +104,13 @@ func (c *Cloud) openOnce(ctx context.Context, spec lifecycle.Spec, all []engine.
 		}
 		return nil, startError(err)
 	}
+	r := c.reach(spec, sandbox, report)
+	r.denials, r.door, r.release = denials, door, release
+	return r, nil
+}
+
+// reach makes the ports of a sandbox reachable.
+func (c *Cloud) reach(spec lifecycle.Spec, sandbox engine.Sandbox, report engine.Report) *reachable {
 	c.router.Add(edge.Sandbox{
 		ID: spec.ID, AccessToken: spec.AccessToken, TrafficToken: spec.TrafficToken, PublicPorts: spec.PublicPorts, MaskHost: spec.MaskHost, HTTPSPorts: spec.HTTPSPorts,
 		Dial: func(ctx context.Context, port int) (net.Conn, error) {
@@ -116,7 +119,16 @@ func (c *Cloud) openOnce(ctx context.Context, spec lifecycle.Spec, all []engine.
 		},
 	})
 	c.telemetry.Run(spec.ID, sandbox.Usage)
-	return &reachable{Sandbox: sandbox, cloud: c, engine: report, id: spec.ID, denials: denials, asks: spec.Asks, door: door, release: release}, nil
+	return &reachable{Sandbox: sandbox, cloud: c, engine: report, id: spec.ID, asks: spec.Asks}
+}
+
+// newDenials returns the denials of a sandbox, which may be added as long as it lives.
+func (c *Cloud) newDenials(ctx context.Context, id string) *network.Denials {
+	ctx = context.WithoutCancel(ctx)
+	return &network.Denials{
+		Tell:        func(d network.Denial) { c.tellDenial(ctx, id, d) },
+		TellFailure: func(err error) { c.tellFailure(ctx, id, err) },
+	}
 }
 
 // newDoor returns the door that adds headers to the requests of a sandbox, and the certificate
@@ -299,10 +311,14 @@ type reachable struct {
 	release func()        // releases the volumes of the sandbox
 }
 
-func (r *reachable) Close() error {
+// Close ends the sandbox.
+func (r *reachable) Close() error { return r.leave(r.Sandbox.Close) }
+
+// leave makes the sandbox unreachable, and ends it for this cloud.
+func (r *reachable) leave(end func() error) error {
 	r.cloud.router.Remove(r.id)
 	r.cloud.telemetry.Rest(r.id)
-	err := r.Sandbox.Close()
+	err := end()
 	if r.door != nil {
 		r.door.Close()
 	}

@@ -39,8 +39,13 @@ func start(ctx context.Context, o Options, openers map[engine.Name]opener) (*Clo
 	}
 	c, dir := s.Cloud, s.dir
 	c.assemble(s.config)
-	c.serve(ctx, s.listener)
+	c.life, c.endLife = context.WithCancel(context.WithoutCancel(ctx))
 	c.close = sync.OnceValue(func() error { return c.shutDown(dir) })
+	err := c.adopt(ctx) // before the first request, which may be about one of them
+	c.serve(s.listener)
+	if err != nil {
+		return nil, fmt.Errorf("cloud: sandboxes of the engine: %w", errors.Join(err, c.close()))
+	}
 	return c, nil
 }
 

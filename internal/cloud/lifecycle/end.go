@@ -13,6 +13,9 @@ import (
 // watchLocked ends a sandbox when its instance ends by itself.
 func (r *Registry) watchLocked(rec *record) {
 	instance := rec.instance
+	if l := rec.outlives(); l != nil {
+		r.work.Go(func() { r.follow(rec, l) })
+	}
 	r.work.Go(func() {
 		<-instance.Done()
 		r.mu.Lock()
@@ -42,6 +45,9 @@ func (r *Registry) noticeLocked(rec *record, failed error) *NotFoundError {
 		}
 	}
 	e := death(why)
+	if rec.outlives() != nil && !r.nowLocked().Before(rec.EndAt) { // another server or the engine was faster
+		e = expired
+	}
 	gone := &NotFoundError{ID: rec.ID, Reason: e.reason, EndedAt: r.nowLocked(), How: e.how}
 	if rec.kept != nil {
 		gone.How += ", and is paused as it was at its latest pause"
@@ -172,7 +178,7 @@ const (
 	closers       = 2
 )
 
-// Close ends every sandbox and waits until all have ended. If the store is durable, it first
+// Close ends every sandbox, except those that are [Lasting], and waits until all have ended. If the store is durable, it first
 // pauses sandboxes with AutoPause, so that the next registry has them. These pauses copy the
 // files, and the memory if the engine can save it, and take a minute at most. Afterwards,
 // Create returns [ErrClosed]. Close is idempotent.
@@ -238,7 +244,7 @@ func (r *Registry) save(ctx context.Context, rec *record, free chan struct{}) {
 		return
 	}
 	r.mu.Lock()
-	if rec.State == Running {
+	if rec.State == Running && rec.outlives() == nil {
 		deadline, _ := ctx.Deadline()
 		r.pauseLocked(rec, pause{
 			PauseOptions: PauseOptions{DropMemory: !rec.KeepMemory}, unasked: true, ending: true,
@@ -249,13 +255,18 @@ func (r *Registry) save(ctx context.Context, rec *record, free chan struct{}) {
 	r.settle(ctx, rec)
 }
 
-// shut ends a sandbox because the registry is closed. The files of the sandbox are kept.
+// shut ends a sandbox because the registry is closed, or leaves it if it can outlive the registry.
+// The files of the sandbox are kept.
 func (r *Registry) shut(rec *record) {
 	r.mu.Lock()
-	ending := rec.State == Killing
+	ending, lasting := rec.State == Killing, rec.outlives()
 	r.setLocked(rec, Killing)
 	r.mu.Unlock()
-	if !ending && rec.instance != nil {
+	switch {
+	case ending || rec.instance == nil:
+	case lasting != nil && lasting.Err() == nil:
+		r.release(rec, lasting)
+	default:
 		r.discard(rec, closed)
 	}
 }

@@ -68,7 +68,7 @@ func (r *Registry) CreateOnce(ctx context.Context, key string, q Request) (Sandb
 }
 
 func (r *Registry) attempt(ctx context.Context, key string, a *attempt, q Request) (Sandbox, error) {
-	sb, err := r.Create(ctx, q)
+	sb, err := r.create(ctx, q, &once{key, a.request})
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer close(a.done)
@@ -77,10 +77,15 @@ func (r *Registry) attempt(ctx context.Context, key string, a *attempt, q Reques
 		return Sandbox{}, err
 	}
 	a.sb = &sb
-	if len(r.attempts.order) == maxKeys {
-		delete(r.attempts.byKey, r.attempts.order[0])
-		r.attempts.order = r.attempts.order[1:]
-	}
-	r.attempts.order = append(r.attempts.order, key)
+	r.attempts.rememberLocked(key)
 	return sb, nil
+}
+
+// rememberLocked keeps the key of a successful request in place of the oldest one.
+func (a *attempts) rememberLocked(key string) {
+	if len(a.order) == maxKeys {
+		delete(a.byKey, a.order[0])
+		a.order = a.order[1:]
+	}
+	a.order = append(a.order, key)
 }

@@ -18,9 +18,11 @@ func (r *Registry) Extend(id string, lifetime time.Duration) error {
 }
 
 func (r *Registry) move(id string, lifetime time.Duration, onlyLater bool) error {
-	return r.handle(context.Background(), id, onLifetime, func(rec *record) (*transition, error) {
-		r.moveLocked(rec, lifetime, onlyLater)
-		return nil, nil
+	return r.recorded(context.Background(), id, func() error {
+		return r.handle(context.Background(), id, onLifetime, func(rec *record) (*transition, error) {
+			r.moveLocked(rec, lifetime, onlyLater)
+			return nil, nil
+		})
 	})
 }
 

@@ -98,7 +98,9 @@ type record struct {
 	kept       *kept       // saved files and memory of the latest pause; nil: none
 	base       layers.Base // layers of the sandbox; set before other goroutines can access the record
 	asks       *network.Asks
-	outdated   bool // the network rules of the instance differ from those of Request
+	once       *once      // request that made the sandbox; nil: one without an idempotency key
+	storing    sync.Mutex // held while the record of an instance that is Lasting is stored; before Registry.mu
+	outdated   bool       // the network rules of the instance differ from those of Request
 
 	list     *[]*record       // list that contains the record, up or down; nil: none
 	position ordered.Position // position in that list
@@ -170,23 +172,34 @@ func (r *Registry) MaxSandboxes() int { return r.options.MaxSandboxes }
 // [layers.ErrGone]. If ctx ends, Create returns the error of ctx, and nothing of the sandbox is
 // left.
 func (r *Registry) Create(ctx context.Context, q Request) (Sandbox, error) {
+	return r.create(ctx, q, nil)
+}
+
+func (r *Registry) create(ctx context.Context, q Request, o *once) (Sandbox, error) {
 	base, err := r.layers.Use(q.Layers...)
 	if err != nil {
 		return Sandbox{}, err
 	}
 	q.Layers = base.IDs
-	rec := &record{Sandbox: r.newSandbox(q, newID()), base: base, asks: new(network.Asks)}
+	rec := &record{Sandbox: r.newSandbox(q, newID()), base: base, once: o, asks: new(network.Asks)}
 	if err := r.launch(ctx, rec); err != nil {
 		base.Release()
 		return Sandbox{}, err
 	}
 	base.Copied()
-	// If the client has gone, no client would know of this sandbox.
-	if err := ctx.Err(); err != nil {
+	if err = r.begin(ctx, rec); err != nil {
+		err = &LaunchError{Err: err}
+	}
+	if gone := ctx.Err(); gone != nil { // no client would know of this sandbox
+		err = gone
+	}
+	if err != nil {
 		r.discard(rec, abandoned)
 		return Sandbox{}, err
 	}
-	r.noteRunning(rec.ID)
+	if rec.outlives() == nil {
+		r.noteRunning(rec.ID)
+	}
 	if !r.add(rec) {
 		r.discard(rec, closed)
 		return Sandbox{}, ErrClosed
@@ -261,6 +274,10 @@ func (r *Registry) Kill(id string) error {
 // changing. It returns a [*RefusedError] if asked has headers and the sandbox was created without
 // them.
 func (r *Registry) SetEgress(id string, asked Network, rules *network.Rules) error {
+	return r.recorded(context.Background(), id, func() error { return r.setEgress(id, asked, rules) })
+}
+
+func (r *Registry) setEgress(id string, asked Network, rules *network.Rules) error {
 	return r.handle(context.Background(), id, onNetwork, func(rec *record) (*transition, error) {
 		if len(asked.Headers) > 0 && !rec.Headers {
 			return nil, &RefusedError{Reason: "rules need a certificate authority that programs in the sandbox trust from their start, and this one was made without rules: create a sandbox with network.rules"}
@@ -332,7 +349,9 @@ func (r *Registry) add(rec *record) bool {
 	if r.closed {
 		return false
 	}
-	r.beginLifeLocked(rec, rec.Lifetime)
+	if rec.StartedAt.IsZero() {
+		r.beginLifeLocked(rec, rec.Lifetime)
+	}
 	r.watchLocked(rec)
 	r.records[rec.ID] = rec
 	r.setLocked(rec, Running)

@@ -33,7 +33,10 @@ func (r *Registry) Connect(ctx context.Context, id string, o ResumeOptions) (sb 
 	if err != nil {
 		return Sandbox{}, false, err
 	}
-	sb, err = r.connected(id, o.Lifetime)
+	err = r.recorded(ctx, id, func() error {
+		sb, err = r.connected(id, o.Lifetime)
+		return err
+	})
 	return sb, resumed, err
 }
 

@@ -2,7 +2,6 @@ package kubernetes
 
 import (
 	"context"
-	"crypto/ed25519"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -53,14 +52,14 @@ func TestCreateWithoutAnswer(t *testing.T) {
 		defer server.Close()
 		e := &Engine{
 			options: Options{Namespace: "agents"}, config: &rest.Config{Host: server.URL},
-			sandboxes: map[string]*sandbox{}, leftovers: map[string]struct{}{}, watch: &watch{},
+			sandboxes: map[string]*sandbox{}, leftovers: map[string]struct{}{}, removed: map[string]struct{}{}, watch: &watch{},
 		}
 		var err error
 		e.life, e.end = context.WithCancel(t.Context())
 		defer e.end()
 		e.client, err = dynamic.NewForConfig(e.config)
 		must.Do(t, err)
-		_, e.key, err = ed25519.GenerateKey(nil)
+		e.keys, err = newKeys(nil, "agents")
 		must.Do(t, err)
 		if s, err := e.newSandbox(t.Context(), engine.SandboxOptions{ID: "one"}); err == nil {
 			t.Errorf("%s: made %v", name, s)

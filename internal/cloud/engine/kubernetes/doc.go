@@ -1,23 +1,37 @@
-// Package kubernetes is the engine that runs each sandbox in a pod of a Kubernetes cluster. The
-// project agent-sandbox of a Kubernetes SIG must be installed in the cluster. The engine creates
-// Sandbox objects of agent-sandbox, and the controller of agent-sandbox creates and removes the
-// pods.
+// Package kubernetes is the engine that runs each sandbox in a pod of a cluster. The SIG's
+// agent-sandbox must be installed there: the engine makes its Sandbox objects, and its controller
+// makes and removes the pods.
 //
-// envd is the first process of the pod. It listens on a port of the pod's loopback interface. The
-// server of the local cloud reaches this port only through the API server's port-forward. It needs
-// no Service and no pod address, and may be outside of the cluster. The server must first
-// authenticate itself to envd with a key; the pod's template contains the public half of the key
-// (package tunnel). Only then does the server send the configuration, the token and the variables
-// of the sandbox, so the cluster's API never receives them. If the connection breaks, envd and all
-// processes continue to run, and the server connects again.
+// envd is the first process of the pod. It listens on a port of the pod's loopback interface, which
+// the server reaches through the API server's port-forward alone: no Service and no pod address is
+// needed, and the server may be outside of the cluster. envd answers a server only after this has
+// proved itself with a key whose public half stands in the pod's template (package tunnel). The
+// configuration, the token and the variables of a sandbox travel after that, so the cluster's API
+// never has them. If the connection breaks, envd and all processes run on, and the server connects
+// again.
 //
-// If something other than the engine deletes a pod, a new pod without its files appears under the
-// same name. A sandbox is therefore identified by the UID of its pod: if the pod of its name has
-// another UID, the sandbox has ended.
+// A pod that is deleted from outside comes back under the same name, without its files. So a sandbox
+// is one pod, by its UID; a pod with another UID is a sandbox that has ended.
 //
-// A sandbox ends with the engine. Each Sandbox object has a shutdown time in the near future, in
-// case the server dies. As long as the engine runs, it moves this time forward.
+// Without [Options].Secret, a sandbox ends with the engine. In case the server dies, each Sandbox
+// object has a time of shutdown in the near future, which the engine moves on as long as it lives.
 //
-// The package is a separate module, so that programs that import the SDK do not link the Kubernetes
-// client and need not select its versions.
+// With a secret, sandboxes outlive the engine, and every engine with the same secret and namespace
+// serves them, also at the same time. All keys are derived from the secret: the engines know their
+// objects by a label, prove themselves to the same pods, and open the sealed part of the records. The
+// record of a sandbox stands in annotations of its object, as soon as the sandbox can be used. They
+// have the UID of the pod, the start and the end, and for people the template and the metadata.
+// Everything else, with variables and tokens, is sealed for that sandbox in that pod. The time of
+// shutdown is then the real end, so it passes without a server, too. An engine that finds an object
+// does this:
+//
+//   - with a record: it adopts the sandbox. If the pod is gone, the sandbox ends with this reason, and
+//     the object is removed.
+//   - without a record: nothing. Another server creates that sandbox, or died meanwhile. Then the time
+//     of shutdown is near, and the controller removes the object.
+//   - with a record that it cannot open: nothing, except a warning. The time of shutdown ends it.
+//   - with the label of another secret: it does not see the object.
+//
+// The package is a module of its own, so that the programs of those who import the SDK neither link
+// nor choose versions for the client of Kubernetes.
 package kubernetes

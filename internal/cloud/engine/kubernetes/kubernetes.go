@@ -3,9 +3,6 @@ package kubernetes
 import (
 	"cmp"
 	"context"
-	"crypto/ed25519"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -39,16 +36,20 @@ type Options struct {
 	// capability NET_ADMIN, even in an init container.
 	TrustNetworkPolicy bool
 	Logger             *slog.Logger // receives the log; nil: no log
+	// Secret makes sandboxes outlive the engine: every engine with the same secret and namespace can
+	// adopt them. It has at least 32 bytes. Without one, sandboxes end with the engine.
+	Secret []byte
+
+	lease time.Duration // for tests; 0: leaseTime
 }
 
 // Engine runs sandboxes in pods.
 type Engine struct {
-	options  Options
-	config   *rest.Config
-	client   dynamic.Interface
-	instance string // label of this engine's objects
-	key      ed25519.PrivateKey
-	watch    *watch
+	options Options
+	config  *rest.Config
+	client  dynamic.Interface
+	keys    keys
+	watch   *watch
 
 	life context.Context //nolint:containedctx // it ends with the engine, not with a call
 	end  context.CancelFunc
@@ -57,6 +58,8 @@ type Engine struct {
 	closed    bool
 	sandboxes map[string]*sandbox // by the name of the object
 	leftovers map[string]struct{} // names of the objects that could not be removed
+	removed   map[string]struct{} // objects that were removed and that the watch still has
+	joining   chan struct{}       // has an element for each adopted sandbox that is being connected
 	starting  sync.WaitGroup
 	working   sync.WaitGroup
 
@@ -86,9 +89,10 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	o.Namespace, o.Image = cmp.Or(o.Namespace, "default"), cmp.Or(o.Image, DefaultImage)
+	o.lease = cmp.Or(o.lease, leaseTime)
 	ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, fmt.Errorf("no answer within %v", openTimeout))
 	defer cancel()
-	e := &Engine{options: o, config: rest.CopyConfig(o.Config), sandboxes: map[string]*sandbox{}, leftovers: map[string]struct{}{}, done: make(chan struct{})}
+	e := &Engine{options: o, config: rest.CopyConfig(o.Config), sandboxes: map[string]*sandbox{}, leftovers: map[string]struct{}{}, removed: map[string]struct{}{}, joining: make(chan struct{}, maxJoining), done: make(chan struct{})}
 	e.config.QPS, e.config.Burst = requestsPerSecond, requestBurst
 	e.config.UserAgent = "e2bctl"
 	if err := e.connect(ctx); err != nil {
@@ -101,19 +105,17 @@ func Open(ctx context.Context, o Options) (*Engine, error) {
 	return e, nil
 }
 
-// connect makes the client and the key, and checks that the namespace has Sandbox objects.
+// lasts reports whether sandboxes outlive the engine.
+func (e *Engine) lasts() bool { return len(e.options.Secret) > 0 }
+
+// connect makes the client and the keys, and checks that the namespace has Sandbox objects.
 func (e *Engine) connect(ctx context.Context) (err error) {
 	if e.client, err = dynamic.NewForConfig(e.config); err != nil {
 		return err
 	}
-	if _, e.key, err = ed25519.GenerateKey(nil); err != nil {
+	if e.keys, err = newKeys(e.options.Secret, e.options.Namespace); err != nil {
 		return err
 	}
-	random := make([]byte, 8)
-	if _, err := rand.Read(random); err != nil {
-		return err
-	}
-	e.instance = hex.EncodeToString(random)
 	_, err = e.client.Resource(sandboxes).Namespace(e.options.Namespace).List(ctx, metav1.ListOptions{Limit: 1})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -130,6 +132,9 @@ func (e *Engine) NewSandbox(ctx context.Context, o engine.SandboxOptions) (engin
 	s, err := e.newSandbox(ctx, o)
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes: start sandbox %.63s: %w", o.ID, err)
+	}
+	if e.lasts() {
+		return lasting{s}, nil
 	}
 	return s, nil
 }
@@ -157,7 +162,8 @@ func (e *Engine) Done() <-chan struct{} { return e.done }
 // Err returns nil, because only Close ends the engine.
 func (e *Engine) Err() error { return nil }
 
-// Close ends all sandboxes and the engine, and removes their objects.
+// Close ends the engine and all sandboxes, with their objects. With a secret, it leaves those that have
+// a record, as [engine.Lasting].Leave does.
 func (e *Engine) Close() error { return e.close() }
 
 func (e *Engine) shutDown() error {
@@ -170,7 +176,7 @@ func (e *Engine) shutDown() error {
 	var closing sync.WaitGroup
 	e.mu.Lock()
 	for _, s := range e.sandboxes {
-		closing.Go(func() { errs <- s.Close() })
+		closing.Go(func() { errs <- s.leave() })
 	}
 	e.mu.Unlock()
 	go func() {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -25,7 +26,11 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if !runChild(os.Stderr) {
+		goleak.VerifyTestMain(m)
+	}
+}
 
 // open opens an engine on the cluster.
 func open(t *testing.T, c *kubetest.Cluster, change func(*Options)) *Engine {

@@ -10,17 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// If the server dies, a sandbox outlives it by at most leaseTime. The engine renews the lease every
-// leaseRenewal.
-const (
-	leaseTime    = 10 * time.Minute
-	leaseRenewal = 3 * time.Minute
-)
+// leaseTime is how long a sandbox without a record outlives a server that dies, at most.
+const leaseTime = 10 * time.Minute
 
-// renewLeases moves the shutdown time of all sandboxes forward, again and again until the engine
-// ends.
+// renewLeases moves the time of shutdown of all sandboxes without a record on, until the engine ends.
+// It also removes objects that could not be removed before.
 func (e *Engine) renewLeases() {
-	tick := time.NewTicker(leaseRenewal)
+	tick := time.NewTicker(e.options.lease * 3 / 10)
 	defer tick.Stop()
 	for {
 		select {
@@ -28,10 +24,15 @@ func (e *Engine) renewLeases() {
 			return
 		case <-tick.C:
 		}
+		if err := e.removeLeftovers(e.life); err != nil && e.life.Err() == nil {
+			e.options.Logger.WarnContext(e.life, "an ended sandbox could not be removed", "error", err)
+		}
 		e.mu.Lock()
 		names := make([]string, 0, len(e.sandboxes))
-		for name := range e.sandboxes {
-			names = append(names, name)
+		for name, s := range e.sandboxes {
+			if !s.isKept() {
+				names = append(names, name)
+			}
 		}
 		e.mu.Unlock()
 		for _, name := range names {
@@ -44,7 +45,7 @@ func (e *Engine) renewLeases() {
 
 // renew moves the shutdown time of one sandbox forward.
 func (e *Engine) renew(ctx context.Context, name string) error {
-	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"shutdownTime": metav1.NewTime(time.Now().Add(leaseTime))}})
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"shutdownTime": metav1.NewTime(time.Now().Add(e.options.lease))}})
 	if err != nil {
 		return err
 	}

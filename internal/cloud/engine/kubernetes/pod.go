@@ -20,7 +20,7 @@ import (
 // These are the labels of the engine's objects and of their pods.
 const (
 	labelSandbox  = "e2bctl/sandbox"  // id of the sandbox
-	labelInstance = "e2bctl/instance" // random name of the engine that created the object
+	labelInstance = "e2bctl/instance" // name of the engine that made it, the same for all with its secret
 )
 
 const (
@@ -52,8 +52,8 @@ func nameOf(id string) (string, error) {
 
 // object returns the object of a sandbox.
 func (e *Engine) object(o engine.SandboxOptions, name string) *object {
-	labels := map[string]string{labelSandbox: o.ID, labelInstance: e.instance}
-	end := metav1.NewTime(time.Now().Add(leaseTime))
+	labels := map[string]string{labelSandbox: o.ID, labelInstance: e.keys.instance}
+	end := metav1.NewTime(time.Now().Add(e.options.lease))
 	return &object{
 		TypeMeta:   metav1.TypeMeta{APIVersion: sandboxes.GroupVersion().String(), Kind: "Sandbox"},
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: e.options.Namespace, Labels: labels},
@@ -85,7 +85,7 @@ func (e *Engine) pod(o engine.SandboxOptions) corev1.PodSpec {
 		}},
 		Containers: []corev1.Container{{
 			Name: container, Image: e.image(o), ImagePullPolicy: corev1.PullIfNotPresent,
-			Command: []string{guest.Program, guest.PodArgument, strconv.Itoa(port), base64.StdEncoding.EncodeToString(e.key.Public().(ed25519.PublicKey))},
+			Command: []string{guest.Program, guest.PodArgument, strconv.Itoa(port), base64.StdEncoding.EncodeToString(e.keys.proof.Public().(ed25519.PublicKey))},
 			Env: []corev1.EnvVar{{Name: guest.PodUIDVariable, ValueFrom: &corev1.EnvVarSource{
 				FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.uid"},
 			}}},

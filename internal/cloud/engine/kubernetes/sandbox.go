@@ -30,8 +30,14 @@ type sandbox struct {
 	tell   func(line []byte)
 
 	mu     sync.Mutex
-	tunnel *tunnel.Server // the newest tunnel
+	tunnel *tunnel.Server // the newest tunnel; nil: an adopted sandbox was not connected yet
 	joined chan struct{}  // closed when tunnel is replaced
+	// The record in the object, if kept is set, and the version of the object with it.
+	record  engine.Record
+	version string
+	kept    bool
+	changed chan struct{} // closed when another server changes the record
+	left    bool          // close leaves the object, if it has a record
 
 	reason atomic.Pointer[error]
 	done   chan struct{}
@@ -56,16 +62,10 @@ func (e *Engine) newSandbox(ctx context.Context, o engine.SandboxOptions) (_ *sa
 	if err != nil {
 		return nil, err
 	}
-	config, err := o.EncodeConfig()
+	s, err := e.unconnected(o, name)
 	if err != nil {
 		return nil, err
 	}
-	s := &sandbox{
-		engine: e, id: o.ID, name: name, hello: tunnel.Hello{ID: o.ID, Config: config}, tell: o.Tell,
-		joined: make(chan struct{}), done: make(chan struct{}),
-	}
-	s.life, s.end = context.WithCancel(context.Background())
-	s.close = sync.OnceValue(s.shutDown)
 	err = e.create(ctx, o, name)
 	if apierrors.ReasonForError(err) != metav1.StatusReasonUnknown { // the API server refused it
 		s.end()
@@ -84,6 +84,21 @@ func (e *Engine) newSandbox(ctx context.Context, o engine.SandboxOptions) (_ *sa
 		return nil, errors.Join(err, s.Close())
 	}
 	e.working.Go(s.follow)
+	return s, nil
+}
+
+// unconnected returns a sandbox without a connection.
+func (e *Engine) unconnected(o engine.SandboxOptions, name string) (*sandbox, error) {
+	config, err := o.EncodeConfig()
+	if err != nil {
+		return nil, err
+	}
+	s := &sandbox{
+		engine: e, id: o.ID, name: name, hello: tunnel.Hello{ID: o.ID, Config: config}, tell: o.Tell,
+		joined: make(chan struct{}), changed: make(chan struct{}), done: make(chan struct{}),
+	}
+	s.life, s.end = context.WithCancel(context.Background())
+	s.close = sync.OnceValue(s.shutDown)
 	return s, nil
 }
 
@@ -146,7 +161,7 @@ func (s *sandbox) tryJoin(ctx context.Context) (*tunnel.Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := tunnel.Prove(ctx, conn, s.engine.key, string(s.uid)); err != nil {
+	if err := tunnel.Prove(ctx, conn, s.engine.keys.proof, string(s.uid)); err != nil {
 		return nil, err
 	}
 	return tunnel.Open(ctx, conn, tunnel.Options{Hello: s.hello, Tell: s.tell})
@@ -166,14 +181,47 @@ func (s *sandbox) follow() {
 		case <-s.life.Done():
 			return
 		case <-changed:
-		case <-s.tunnel.Done():
-			t, err := s.join(s.life)
+		case <-s.lost():
+			t, err := s.joinInTurn()
 			if err != nil {
 				continue // the pod says why
 			}
 			s.replace(t)
 		}
 	}
+}
+
+// always is closed.
+var always = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+// lost returns a channel that is closed when there is no connection to envd.
+func (s *sandbox) lost() <-chan struct{} {
+	if s.tunnel == nil {
+		return always
+	}
+	return s.tunnel.Done()
+}
+
+// turnTimeout bounds how long a sandbox that cannot be connected keeps others waiting.
+const turnTimeout = 10 * time.Second
+
+// joinInTurn connects to envd again. The first connections of adopted sandboxes wait for their turn.
+func (s *sandbox) joinInTurn() (*tunnel.Server, error) {
+	if s.tunnel == nil {
+		select {
+		case s.engine.joining <- struct{}{}:
+			defer func() { <-s.engine.joining }()
+		case <-s.life.Done():
+			return nil, context.Cause(s.life)
+		}
+	}
+	ctx, cancel := context.WithTimeoutCause(s.life, turnTimeout, errors.New("its turn to connect is over"))
+	defer cancel()
+	return s.join(ctx)
 }
 
 // replace makes t the tunnel of the sandbox.
@@ -185,11 +233,16 @@ func (s *sandbox) replace(t *tunnel.Server) {
 	s.joined = make(chan struct{})
 	over := s.life.Err() != nil
 	s.mu.Unlock()
-	old.Close()
+	if old != nil {
+		old.Close()
+	}
 	if over {
 		t.Close()
 	}
 }
+
+// errReplaced is the end of a sandbox whose pod came back empty.
+var errReplaced = errors.New("its pod was deleted, and the one that took its place has none of its files")
 
 // endOf returns the reason why the sandbox has ended, or nil if it runs. pod is the pod that has
 // the name of the sandbox now.
@@ -198,7 +251,7 @@ func (s *sandbox) endOf(pod *corev1.Pod) error {
 	case pod == nil || pod.DeletionTimestamp != nil:
 		return errors.New("its pod was deleted")
 	case pod.UID != s.uid:
-		return errors.New("its pod was deleted, and the one that took its place has none of its files")
+		return errReplaced
 	case pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded:
 		return ended(pod)
 	}
@@ -229,25 +282,59 @@ func (s *sandbox) Close() error {
 	return s.close()
 }
 
+// isKept reports whether the sandbox has a record, and so outlives the engine.
+func (s *sandbox) isKept() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.kept
+}
+
+// leave ends the sandbox for this engine. If it has a record, its object and its pod stay.
+func (s *sandbox) leave() error {
+	s.mu.Lock()
+	s.left = true
+	s.mu.Unlock()
+	return s.Close()
+}
+
 func (s *sandbox) shutDown() error {
 	s.end()
 	s.mu.Lock()
-	t := s.tunnel
+	t, stays := s.tunnel, s.left && s.kept
 	s.mu.Unlock()
 	if t != nil {
 		t.Close()
 	}
+	if stays {
+		s.engine.mu.Lock()
+		delete(s.engine.sandboxes, s.name)
+		s.engine.mu.Unlock()
+		s.engine.watch.forget(s.name)
+		return nil
+	}
+	s.engine.mark(s.name)
 	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
 	defer cancel()
 	err := s.engine.remove(ctx, s.name)
 	s.engine.mu.Lock()
 	delete(s.engine.sandboxes, s.name)
-	s.engine.watch.forget(s.name)
 	if err != nil {
 		s.engine.leftovers[s.name] = struct{}{}
 	}
 	s.engine.mu.Unlock()
+	s.engine.watch.forget(s.name)
 	return err
+}
+
+// mark notes that an object is about to be removed, so that the sandbox is not adopted again while
+// the watch still has it.
+func (e *Engine) mark(name string) {
+	if e.watch.objects.look(name) == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.removed[name] = struct{}{}
 }
 
 // removeTimeout limits the time to remove objects.
@@ -288,12 +375,14 @@ func (s *sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
 		s.mu.Lock()
 		t, joined := s.tunnel, s.joined
 		s.mu.Unlock()
-		conn, err := t.Dial(ctx, port)
-		if err == nil {
-			return conn, nil
-		}
-		if !errors.Is(err, engine.ErrGone) {
-			return nil, fmt.Errorf("kubernetes: dial port %d of sandbox %s: %w", port, s.id, err)
+		if t != nil {
+			conn, err := t.Dial(ctx, port)
+			if err == nil {
+				return conn, nil
+			}
+			if !errors.Is(err, engine.ErrGone) {
+				return nil, fmt.Errorf("kubernetes: dial port %d of sandbox %s: %w", port, s.id, err)
+			}
 		}
 		select {
 		case <-joined:

@@ -7,43 +7,74 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
 )
 
-// watch follows the pods of the engine's sandboxes, through one watch of the API. It continues
-// after every error, because the API server may become reachable again.
+// watch follows the pods of the engine's sandboxes, and their objects if sandboxes outlive the engine.
 type watch struct {
-	mu      sync.Mutex
-	pods    map[string]*corev1.Pod   // by name
-	changed map[string]chan struct{} // by the name of the pod: closed at the next change of that pod
+	pods    watched[corev1.Pod]
+	objects watched[object]
 	running sync.WaitGroup
 }
 
 func newWatch(e *Engine) *watch {
-	w := &watch{pods: map[string]*corev1.Pod{}, changed: map[string]chan struct{}{}}
-	informer := dynamicinformer.NewFilteredDynamicInformer(e.client, pods, e.options.Namespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
-		o.LabelSelector = labelInstance + "=" + e.instance
+	w := &watch{}
+	w.pods.run(e, pods, &w.running)
+	if e.lasts() {
+		w.objects.news = make(chan struct{}, 1)
+		w.objects.run(e, sandboxes, &w.running)
+	}
+	return w
+}
+
+// pod returns the pod called name, or nil if there is none. It also returns a channel that is
+// closed at the next change of the pod.
+func (w *watch) pod(name string) (*corev1.Pod, <-chan struct{}) { return w.pods.get(name) }
+
+// forget removes the channel of a pod for which nobody waits any longer.
+func (w *watch) forget(name string) { w.pods.forget(name) }
+
+// wait waits until the watch has ended. The watch ends with the engine.
+func (w *watch) wait() { w.running.Wait() }
+
+// watched has the objects of one kind that belong to the engine, through one watch of the API. It goes
+// on after every error, as the API server may come back.
+type watched[T any] struct {
+	synced cache.InformerSynced // reports whether all that were there at the start have been seen
+	news   chan struct{}        // receives after a change; nil: nobody takes the changes
+
+	mu      sync.Mutex
+	all     map[string]*T            // by name
+	changed map[string]chan struct{} // closed at the next change of the object of that name
+	pending map[string]struct{}      // names of objects that changed since the last take
+}
+
+// run starts the watch, which ends with the engine.
+func (w *watched[T]) run(e *Engine, kind schema.GroupVersionResource, running *sync.WaitGroup) {
+	informer := dynamicinformer.NewFilteredDynamicInformer(e.client, kind, e.options.Namespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
+		o.LabelSelector = labelInstance + "=" + e.keys.instance
 	}).Informer()
-	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	handler, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { w.see(o, false) },
 		UpdateFunc: func(_, o any) { w.see(o, false) },
 		DeleteFunc: func(o any) { w.see(o, true) },
 	})
 	if err == nil {
+		w.synced = handler.HasSynced
 		err = informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, _ *cache.Reflector, err error) {
-			e.options.Logger.WarnContext(ctx, "the pods of the cluster cannot be watched at the moment", "error", err)
+			e.options.Logger.WarnContext(ctx, "the "+kind.Resource+" of the cluster cannot be watched at the moment", "error", err)
 		})
 	}
 	if err != nil {
 		panic(err) // only an informer that runs already has one
 	}
-	w.running.Go(func() { informer.RunWithContext(e.life) })
-	return w
+	running.Go(func() { informer.RunWithContext(e.life) })
 }
 
-// see takes in a change of a pod.
-func (w *watch) see(o any, deleted bool) {
+// see takes in a change of an object.
+func (w *watched[T]) see(o any, deleted bool) {
 	if last, unknown := o.(cache.DeletedFinalStateUnknown); unknown {
 		o = last.Obj
 	}
@@ -51,42 +82,71 @@ func (w *watch) see(o any, deleted bool) {
 	if !ok {
 		return
 	}
-	pod, err := decode[corev1.Pod](content.Object)
+	t, err := decode[T](content.Object)
 	if err != nil {
-		return // it is not one of ours: the API server checks pods
+		return // it is not one of ours: the API server checks pods, and the definition of their kind checks Sandboxes
 	}
+	name := content.GetName()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if deleted {
-		delete(w.pods, pod.Name)
-	} else {
-		w.pods[pod.Name] = pod
+	if w.all == nil {
+		w.all = map[string]*T{}
 	}
-	if changed, waiting := w.changed[pod.Name]; waiting {
+	if w.all[name] = t; deleted {
+		delete(w.all, name)
+	}
+	if changed, waiting := w.changed[name]; waiting {
 		close(changed)
-		delete(w.changed, pod.Name)
+		delete(w.changed, name)
+	}
+	if w.news == nil {
+		return
+	}
+	if w.pending == nil {
+		w.pending = map[string]struct{}{}
+	}
+	w.pending[name] = struct{}{}
+	select {
+	case w.news <- struct{}{}:
+	default:
 	}
 }
 
-// pod returns the pod called name, or nil if there is none. It also returns a channel that is
-// closed at the next change of the pod.
-func (w *watch) pod(name string) (*corev1.Pod, <-chan struct{}) {
+// take returns the names of the objects that have changed since the last call.
+func (w *watched[T]) take() map[string]struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	names := w.pending
+	w.pending = nil
+	return names
+}
+
+// look returns the object of a name, which is nil if there is none.
+func (w *watched[T]) look(name string) *T {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.all[name]
+}
+
+// get returns the object of a name, which is nil if there is none, and a channel that is closed at its
+// next change.
+func (w *watched[T]) get(name string) (*T, <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	changed, waiting := w.changed[name]
 	if !waiting {
 		changed = make(chan struct{})
+		if w.changed == nil {
+			w.changed = map[string]chan struct{}{}
+		}
 		w.changed[name] = changed
 	}
-	return w.pods[name], changed
+	return w.all[name], changed
 }
 
-// forget removes the channel of a pod for which nobody waits any longer.
-func (w *watch) forget(name string) {
+// forget drops the channel of an object that nobody waits for any longer.
+func (w *watched[T]) forget(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.changed, name)
 }
-
-// wait waits until the watch has ended. The watch ends with the engine.
-func (w *watch) wait() { w.running.Wait() }

@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 	"time"
 )
@@ -13,9 +14,12 @@ import (
 // server. Further connections are closed at once.
 const maxUnproved = 32
 
-// Listener accepts the servers of one sandbox, one after the other. Each server takes over from the
-// server before it, and the Listener closes the connection of that earlier server. A Listener is
-// safe for concurrent use, but only one goroutine may call Accept.
+// maxServers bounds the servers of a sandbox. One more takes the place of the oldest, whose connection
+// is closed: most likely it is one that has broken.
+const maxServers = 16
+
+// Listener accepts the servers of one sandbox. It is safe for concurrent use, but only one goroutine may
+// call Accept.
 type Listener struct {
 	listener net.Listener
 	key      ed25519.PublicKey
@@ -26,17 +30,17 @@ type Listener struct {
 	life     context.Context //nolint:containedctx // it ends with the listener, not with a call
 	end      context.CancelFunc
 
-	next  chan net.Conn // the newest server that Accept has not returned yet
+	next  chan net.Conn // servers that Accept did not return yet
 	close func() error
 
 	mu      sync.Mutex
-	current net.Conn // the newest server
+	servers []net.Conn // the newest servers, the oldest first
 }
 
 // Listen makes a Listener of l, which it takes over. A server proves itself with the private half
 // of key and the sandbox's identity, see [Prove].
 func Listen(l net.Listener, key ed25519.PublicKey, identity string) *Listener {
-	s := &Listener{listener: l, key: key, identity: identity, unproved: make(chan struct{}, maxUnproved), next: make(chan net.Conn, 1)}
+	s := &Listener{listener: l, key: key, identity: identity, unproved: make(chan struct{}, maxUnproved), next: make(chan net.Conn, maxServers)}
 	s.life, s.end = context.WithCancel(context.Background())
 	s.close = sync.OnceValue(s.shutDown)
 	s.work.Go(s.serve)
@@ -69,8 +73,7 @@ func (s *Listener) serve() {
 	}
 }
 
-// admit waits for the proof of a connection. It then makes the server at the other end the newest
-// server.
+// admit waits for the proof of a connection, which is then one of a server.
 func (s *Listener) admit(conn net.Conn) {
 	err := verify(s.life, conn, s.key, s.identity)
 	<-s.unproved
@@ -80,13 +83,13 @@ func (s *Listener) admit(conn net.Conn) {
 		_ = conn.Close()
 		return
 	}
-	if s.current != nil {
-		_ = s.current.Close()
+	if len(s.servers) == maxServers {
+		_ = s.servers[0].Close()
+		s.servers = slices.Delete(s.servers, 0, 1)
 	}
-	s.current = conn
-	select {
-	case <-s.next: // it is closed
-	default:
+	s.servers = append(s.servers, conn)
+	if len(s.next) == maxServers {
+		<-s.next // the oldest, which is closed
 	}
 	s.next <- conn // only here, and with s.mu
 }
@@ -102,7 +105,7 @@ func (s *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close ends the listener and the connection of the newest server. It is idempotent.
+// Close ends the listener and the connections of its servers. It is idempotent.
 func (s *Listener) Close() error { return s.close() }
 
 func (s *Listener) shutDown() error {
@@ -111,8 +114,8 @@ func (s *Listener) shutDown() error {
 	s.work.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.current != nil {
-		_ = s.current.Close()
+	for _, server := range s.servers {
+		_ = server.Close()
 	}
 	return err
 }

@@ -111,35 +111,42 @@ func TestManyUnproved(t *testing.T) {
 	must.Do(t, theirs.Close())
 }
 
-// TestTakesOver checks that a server closes the connection of the server before it, accepted or
-// not.
-func TestTakesOver(t *testing.T) {
+// TestServers checks that servers are connected at the same time, and that one more than the bound
+// takes the place of the oldest, accepted or not.
+func TestServers(t *testing.T) {
 	t.Parallel()
 	s, key, address := listening(t)
-	first := prove(t, address, key)
+	var ours []net.Conn
+	for range maxServers {
+		ours = append(ours, prove(t, address, key))
+	}
 	accepted, err := s.Accept()
 	must.Do(t, err)
-	second := prove(t, address, key)
-	for name, conn := range map[string]net.Conn{"the server's end": first, "the daemon's end": accepted} {
-		if _, err := conn.Read(make([]byte, 1)); err == nil {
-			t.Errorf("%s was not closed", name)
+	got := make([]byte, 1)
+	for range 2 { // the first is accepted, and the second never will be
+		ours = append(ours, prove(t, address, key))
+		if _, err := ours[0].Read(got); err == nil {
+			t.Error("the oldest server was not closed")
+		}
+		ours = ours[1:]
+	}
+	if _, err := accepted.Read(got); err == nil {
+		t.Error("the daemon's end of the oldest server was not closed")
+	}
+	for i, conn := range ours {
+		theirs, err := s.Accept()
+		must.Do(t, err)
+		_, err = theirs.Write([]byte{byte(i)})
+		must.Do(t, err)
+		if _, err := conn.Read(got); err != nil || got[0] != byte(i) {
+			t.Errorf("server %d read %q, %v", i, got, err)
 		}
 	}
-	third := prove(t, address, key)
-	if _, err := second.Read(make([]byte, 1)); err == nil {
-		t.Error("the second server was not closed")
-	}
-	theirs, err := s.Accept()
-	must.Do(t, err)
-	_, err = theirs.Write([]byte("3"))
-	must.Do(t, err)
-	got := make([]byte, 1)
-	if _, err := third.Read(got); err != nil || got[0] != '3' {
-		t.Errorf("the third server read %q, %v", got, err)
-	}
 	must.Do(t, s.Close())
-	if _, err := third.Read(got); err == nil {
-		t.Error("the last server was not closed")
+	for _, conn := range ours {
+		if _, err := conn.Read(got); err == nil {
+			t.Error("a server was not closed")
+		}
 	}
 	if _, err := s.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("accept after close: %v", err)

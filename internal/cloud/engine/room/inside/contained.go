@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -150,10 +151,14 @@ type bridge struct {
 	// tunnel has ended.
 	join   func() (*tunnel.Guest, error)
 	lost   func(*tunnel.Guest) bool
-	ready  chan struct{} // closed when envd is ready
-	server atomic.Pointer[tunnel.Guest]
+	ready  chan struct{}                // closed when envd is ready
+	many   bool                         // servers are connected at the same time; otherwise one after the other
+	server atomic.Pointer[tunnel.Guest] // the newest one that is connected
 	envd   *wire.Conn
 	killed atomic.Int64 // the number of killed processes in the server's last answer
+
+	mu      sync.Mutex
+	servers []*tunnel.Guest // those that are connected, the newest last; used if many is set
 }
 
 func newBridge(join func() (*tunnel.Guest, error), lost func(*tunnel.Guest) bool) *bridge {
@@ -176,20 +181,44 @@ func (b *bridge) kills(ctx context.Context) int {
 	return n
 }
 
-// arrivals hands the connections of the server to envd until the server is gone.
+// arrivals hands the connections of servers to envd until no server can come any longer.
 func (b *bridge) arrivals(ctx context.Context, g *Guest) error {
 	for {
 		server := b.server.Load()
-		conn, err := server.Accept()
-		if err != nil && b.lost(server) {
-			if err = b.rejoin(ctx, g); err == nil {
-				continue
-			}
+		if b.many {
+			go b.attend(ctx, g, server)
+		} else if err := b.arrivalsFrom(ctx, g, server); !b.lost(server) {
+			return err
 		}
+		if err := b.rejoin(ctx, g); err != nil {
+			return err
+		}
+	}
+}
+
+// arrivalsFrom hands the connections of one server to envd until that is gone.
+func (b *bridge) arrivalsFrom(ctx context.Context, g *Guest, server *tunnel.Guest) error {
+	for {
+		conn, err := server.Accept()
 		if err != nil {
 			return err
 		}
 		go b.arrive(ctx, g, conn)
+	}
+}
+
+// attend serves one of several servers until it is gone. Messages of envd then go to the newest of the
+// others.
+func (b *bridge) attend(ctx context.Context, g *Guest, server *tunnel.Guest) {
+	b.mu.Lock()
+	b.servers = append(b.servers, server)
+	b.mu.Unlock()
+	_ = b.arrivalsFrom(ctx, g, server)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.servers = slices.DeleteFunc(b.servers, func(other *tunnel.Guest) bool { return other == server })
+	if n := len(b.servers); n > 0 {
+		b.server.CompareAndSwap(server, b.servers[n-1])
 	}
 }
 

@@ -17,8 +17,8 @@ import (
 )
 
 // runPod is the envd of a pod: its first process, like that of a container. Servers connect to it
-// through a forwarded port. It outlives them: when one is gone it waits for the next, with all
-// processes running on.
+// through a forwarded port, several at the same time. It outlives them: without one it waits for the
+// next, with all processes running on.
 func runPod(ctx context.Context, serve func(context.Context, *Guest) error) error {
 	if err := errors.Join(restrictEnvd(), endureSignals()); err != nil {
 		return err
@@ -27,8 +27,9 @@ func runPod(ctx context.Context, serve func(context.Context, *Guest) error) erro
 	if err != nil {
 		return err
 	}
-	join := func() (*tunnel.Guest, error) { return joinNext(listener) }
-	return newBridge(join, func(*tunnel.Guest) bool { return true }).run(ctx, serve)
+	b := newBridge(joinNext(ctx, listener), func(*tunnel.Guest) bool { return true })
+	b.many = true
+	return b.run(ctx, serve)
 }
 
 // listenForServers listens on a port of the loopback interface for servers that have the private
@@ -67,17 +68,38 @@ func forgetCluster() error {
 	return nil
 }
 
-// joinNext waits for a server that proves itself and sends its hello. A server that is gone before
-// that is skipped.
-func joinNext(l *tunnel.Listener) (*tunnel.Guest, error) {
-	for {
-		conn, err := l.Accept()
-		if err != nil {
-			return nil, err
+// joinNext returns a function that waits for the next server which proves itself and sends its hello.
+// A server that is gone before that is skipped, and one that is slow keeps no other waiting.
+func joinNext(ctx context.Context, l *tunnel.Listener) func() (*tunnel.Guest, error) {
+	joined, failed := make(chan *tunnel.Guest), make(chan error, 1)
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				failed <- err
+				return
+			}
+			go func() {
+				server, err := tunnel.NewLink(conn).Join()
+				if err != nil {
+					_ = conn.Close()
+					return
+				}
+				select {
+				case joined <- server:
+				case <-ctx.Done():
+				}
+			}()
 		}
-		if server, err := tunnel.NewLink(conn).Join(); err == nil {
+	}()
+	return func() (*tunnel.Guest, error) {
+		select {
+		case server := <-joined:
 			return server, nil
+		case err := <-failed:
+			return nil, err
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
 		}
-		_ = conn.Close()
 	}
 }

@@ -1,0 +1,223 @@
+package lifecycle
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/network"
+)
+
+// Lasting is an [Instance] that can outlive the registry. The registry stores the record with it, and
+// leaves it running in [Registry.Close].
+type Lasting interface {
+	Instance
+	// Keep, Kept and Leave are those of [engine.Lasting].
+	Keep(ctx context.Context, r engine.Record) error
+	Kept() (engine.Record, <-chan struct{})
+	Leave() error
+}
+
+// lingering is how long the engine lets a sandbox with AutoPause run after the end of its lifetime,
+// because only a server can pause it.
+const lingering = 24 * time.Hour
+
+// carriedVersion is the version of the format of carried.
+const carriedVersion = 1
+
+// carried is the part of a record that the engine seals. Its field names, and those of [Request],
+// [Template] and [Network], are part of the format.
+type carried struct {
+	Version      int
+	Request      Request
+	AccessToken  string `json:",omitempty"`
+	TrafficToken string `json:",omitempty"`
+	Once         *once  `json:",omitempty"`
+}
+
+// once identifies the create request that made a sandbox, so that a repeated one finds the sandbox.
+type once struct {
+	Key     string
+	Request [sha256.Size]byte
+}
+
+// outlives returns the instance of a record if it can outlive the registry, and otherwise nil.
+func (rec *record) outlives() Lasting {
+	l, _ := rec.instance.(Lasting)
+	return l
+}
+
+// engineRecord returns the record of a sandbox as the engine keeps it.
+func (sb *Sandbox) engineRecord(o *once) (engine.Record, error) {
+	sealed, err := json.Marshal(carried{carriedVersion, sb.Request, sb.AccessToken, sb.TrafficToken, o})
+	r := engine.Record{Template: sb.Template.Alias, Metadata: sb.Metadata, StartedAt: sb.StartedAt, EndAt: sb.EndAt, Sealed: sealed}
+	if sb.AutoPause {
+		r.Linger = lingering
+	}
+	return r, err
+}
+
+// sandboxOf returns the running sandbox of a record that the engine has kept.
+func sandboxOf(id string, r engine.Record) (Sandbox, *once, error) {
+	var c carried
+	if err := json.Unmarshal(r.Sealed, &c); err != nil {
+		return Sandbox{}, nil, err
+	}
+	switch {
+	case c.Version < 1 || c.Version > carriedVersion:
+		return Sandbox{}, nil, fmt.Errorf("its version is %d, and this program knows up to %d", c.Version, carriedVersion)
+	case !validID(id) || c.Request.Template.ID == "":
+		return Sandbox{}, nil, errors.New("it has no id or no template")
+	}
+	return Sandbox{
+		ID: id, Request: c.Request, AccessToken: c.AccessToken, TrafficToken: c.TrafficToken,
+		State: Running, StartedAt: r.StartedAt, EndAt: r.EndAt,
+	}, c.Once, nil
+}
+
+// Adopt records a running sandbox that another server made, from the record that the engine has kept.
+// open returns its instance. The sandbox counts even if there are more than [Options].MaxSandboxes.
+// If the sandbox has a record already, nothing happens. After an error, the sandbox is as it was.
+func (r *Registry) Adopt(id string, kept engine.Record, open func(Spec) (Lasting, error)) error {
+	sb, o, err := sandboxOf(id, kept)
+	if err != nil {
+		return err
+	}
+	rec := &record{Sandbox: sb, once: o, asks: new(network.Asks)}
+	spec, err := rec.spec("", "")
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	_, known := r.records[id]
+	over := r.closed
+	r.mu.Unlock()
+	switch {
+	case known:
+		return nil
+	case over:
+		return ErrClosed
+	}
+	instance, err := open(spec)
+	if err != nil {
+		return err
+	}
+	rec.instance = instance
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return errors.Join(ErrClosed, instance.Leave())
+	}
+	r.places++
+	rec.placed = true
+	r.records[id] = rec
+	r.watchLocked(rec)
+	r.setLocked(rec, Running)
+	if o != nil && r.attempts.byKey[o.Key] == nil {
+		a := &attempt{request: o.Request, done: make(chan struct{}), sb: &sb}
+		close(a.done)
+		r.attempts.byKey[o.Key] = a
+		r.attempts.rememberLocked(o.Key)
+	}
+	r.options.Logger.InfoContext(context.Background(), "sandbox of another server adopted", "sandbox", id, "template", sb.Template.Alias)
+	return nil
+}
+
+// begin begins the life of a sandbox that can outlive the registry, and stores its record. Other
+// sandboxes begin theirs in add.
+func (r *Registry) begin(ctx context.Context, rec *record) error {
+	if rec.outlives() == nil {
+		return nil
+	}
+	r.mu.Lock()
+	r.beginLifeLocked(rec, rec.Lifetime)
+	r.mu.Unlock()
+	return r.storeRecord(ctx, rec)
+}
+
+// recorded changes the record of a sandbox. If the sandbox can outlive the registry, recorded then
+// stores the record. Changes of the same sandbox by other servers wait until it returns.
+func (r *Registry) recorded(ctx context.Context, id string, change func() error) error {
+	r.mu.Lock()
+	rec := r.records[id]
+	lasting := rec != nil && rec.outlives() != nil
+	r.mu.Unlock()
+	if !lasting {
+		return change()
+	}
+	rec.storing.Lock()
+	defer rec.storing.Unlock()
+	if err := change(); err != nil {
+		return err
+	}
+	err := r.storeRecord(ctx, rec)
+	if errors.Is(err, engine.ErrGone) {
+		return &NotFoundError{ID: id}
+	}
+	return err
+}
+
+// storeRecord stores the record of a sandbox with its instance, if it has changed.
+func (r *Registry) storeRecord(ctx context.Context, rec *record) error {
+	sb, lasting := r.snapshot(rec), rec.outlives() // no other instance ever takes its place
+	kept, err := sb.engineRecord(rec.once)
+	if stored, _ := lasting.Kept(); err == nil && !stored.Equal(kept) {
+		err = lasting.Keep(ctx, kept)
+	}
+	if err != nil {
+		return fmt.Errorf("lifecycle: the record of sandbox %s cannot be stored: %w", sb.ID, err)
+	}
+	return nil
+}
+
+// follow takes over the changes that other servers make to the record of a sandbox, until the
+// instance ends.
+func (r *Registry) follow(rec *record, instance Lasting) {
+	for {
+		_, changed := instance.Kept()
+		r.takeOver(rec, instance)
+		select {
+		case <-changed:
+		case <-instance.Done():
+			return
+		}
+	}
+}
+
+// takeOver makes the record of a sandbox equal to the stored one. Requests that change the record here
+// wait, or it waits for them. A record that cannot be read changes nothing.
+func (r *Registry) takeOver(rec *record, instance Lasting) {
+	rec.storing.Lock()
+	defer rec.storing.Unlock()
+	kept, _ := instance.Kept()
+	if kept.StartedAt.IsZero() {
+		return // it is being created
+	}
+	sb, _, err := sandboxOf(rec.ID, kept)
+	if err != nil {
+		r.options.Logger.WarnContext(context.Background(), "the record of a sandbox cannot be read", "sandbox", rec.ID, "error", err)
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if own, err := rec.engineRecord(rec.once); rec.State == Running && err == nil && !own.Equal(kept) {
+		rec.becomeLocked(sb)
+		r.wakeEvictor()
+	}
+}
+
+// release lets a sandbox go on without this registry.
+func (r *Registry) release(rec *record, instance Lasting) {
+	if err := instance.Leave(); err != nil {
+		r.options.Logger.ErrorContext(context.Background(), "sandbox not left cleanly", "sandbox", rec.ID, "error", err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.records, rec.ID)
+	r.placeLocked(rec)
+	r.leaveLocked(rec)
+}

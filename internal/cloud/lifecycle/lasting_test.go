@@ -1,0 +1,224 @@
+package lifecycle_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/e2bctl/e2bctl/internal/cloud/engine"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
+	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle/lifecycletest"
+	"github.com/e2bctl/e2bctl/internal/cloud/store"
+	"github.com/e2bctl/e2bctl/internal/must"
+)
+
+// cluster keeps the records of sandboxes that outlive registries.
+type cluster struct {
+	mu      sync.Mutex
+	fail    error // of Keep
+	records map[string]engine.Record
+	boxes   []*box
+}
+
+// box is the view of one registry of a sandbox of the cluster.
+type box struct {
+	*lifecycletest.Fake
+
+	id      string
+	cluster *cluster
+	changed chan struct{}
+}
+
+func (c *cluster) see(id string, i lifecycle.Instance) *box {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b := &box{i.(*lifecycletest.Fake), id, c, make(chan struct{})}
+	c.boxes = append(c.boxes, b)
+	return b
+}
+
+func (b *box) Keep(_ context.Context, r engine.Record) error {
+	b.cluster.mu.Lock()
+	defer b.cluster.mu.Unlock()
+	if b.cluster.fail != nil {
+		return b.cluster.fail
+	}
+	b.cluster.records[b.id] = r
+	for _, other := range b.cluster.boxes {
+		if other != b && other.id == b.id {
+			close(other.changed)
+			other.changed = make(chan struct{})
+		}
+	}
+	return nil
+}
+
+func (b *box) Kept() (engine.Record, <-chan struct{}) {
+	b.cluster.mu.Lock()
+	defer b.cluster.mu.Unlock()
+	return b.cluster.records[b.id], b.changed
+}
+
+func (b *box) Leave() error { return b.Fake.Close() }
+
+func (b *box) Close() error {
+	b.cluster.mu.Lock()
+	delete(b.cluster.records, b.id)
+	var others []*box
+	for _, other := range b.cluster.boxes {
+		if other != b && other.id == b.id {
+			others = append(others, other)
+		}
+	}
+	b.cluster.mu.Unlock()
+	for _, other := range others {
+		other.Die(errors.New("its pod was deleted"))
+	}
+	return b.Fake.Close()
+}
+
+// registry returns a registry whose sandboxes are those of the cluster.
+func (c *cluster) registry(t *testing.T) *lifecycle.Registry {
+	t.Helper()
+	f := &lifecycletest.Fakes{}
+	launch := func(ctx context.Context, spec lifecycle.Spec) (lifecycle.Instance, error) {
+		i, err := f.Launch(ctx, spec)
+		if err != nil {
+			return nil, err
+		}
+		return c.see(spec.ID, i), nil
+	}
+	r := lifecycle.New(lifecycle.Options{Store: store.Temporary(t.TempDir()), Launch: launch, MaxSandboxes: 1})
+	c.adopt(t, r, launch)
+	return r
+}
+
+func (c *cluster) adopt(t *testing.T, r *lifecycle.Registry, launch func(context.Context, lifecycle.Spec) (lifecycle.Instance, error)) {
+	t.Helper()
+	c.mu.Lock()
+	all := make(map[string]engine.Record, len(c.records))
+	for id, record := range c.records {
+		all[id] = record
+	}
+	c.mu.Unlock()
+	for id, record := range all {
+		for range 2 { // the second time nothing happens
+			must.Do(t, r.Adopt(id, record, func(spec lifecycle.Spec) (lifecycle.Lasting, error) {
+				i, err := launch(t.Context(), spec)
+				if err != nil {
+					return nil, err
+				}
+				return i.(lifecycle.Lasting), nil
+			}))
+		}
+	}
+}
+
+// TestLasting checks that the next registry has the sandboxes of the one before, and finds the sandbox
+// of a repeated request.
+func TestLasting(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{records: map[string]engine.Record{}}
+		r := c.registry(t)
+		q := lifecycle.Request{Template: base, Lifetime: time.Hour, Secure: true, Metadata: map[string]string{"a": "b"}, Envs: map[string]string{"V": "secret"}}
+		sb, err := r.CreateOnce(t.Context(), "key", q)
+		must.Do(t, err)
+		must.Do(t, r.SetLifetime(sb.ID, 2*time.Hour))
+		sb, err = r.Get(sb.ID)
+		must.Do(t, err)
+		must.Do(t, r.Close())
+		if len(c.records) != 1 {
+			t.Fatalf("after Close, there are the records %v", c.records)
+		}
+
+		r = c.registry(t)
+		defer end(t, r)
+		got, err := r.Get(sb.ID)
+		must.Do(t, err)
+		if got.AccessToken != sb.AccessToken || got.AccessToken == "" || !got.EndAt.Equal(sb.EndAt) || !got.StartedAt.Equal(sb.StartedAt) || got.Envs["V"] != "secret" || got.Metadata["a"] != "b" {
+			t.Errorf("got %+v, want %+v", got, sb)
+		}
+		again, err := r.CreateOnce(t.Context(), "key", q)
+		if err != nil || again.ID != sb.ID {
+			t.Errorf("the repeated request made %q, %v", again.ID, err)
+		}
+		q.Metadata = nil
+		_, err = r.CreateOnce(t.Context(), "key", q)
+		must.Is(t, err, lifecycle.ErrKeyReused)
+		if _, err := r.Create(t.Context(), q); !isLimit(err) {
+			t.Errorf("the adopted sandbox has no place: %v", err)
+		}
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		if _, err := r.Get(sb.ID); reasonOf(err) != lifecycle.Expired || len(c.records) > 0 {
+			t.Errorf("after its lifetime: %v, and the records %v", err, c.records)
+		}
+	})
+}
+
+func reasonOf(err error) lifecycle.Reason {
+	if gone, ok := errors.AsType[*lifecycle.NotFoundError](err); ok {
+		return gone.Reason
+	}
+	return ""
+}
+
+// TestTwoRegistries checks that a registry takes over the changes of another one.
+func TestTwoRegistries(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := &cluster{records: map[string]engine.Record{}}
+		a := c.registry(t)
+		defer end(t, a)
+		sb := create(t, a, time.Hour)
+		b := c.registry(t)
+		defer end(t, b)
+		must.Do(t, b.SetLifetime(sb.ID, 2*time.Hour))
+		time.Sleep(90 * time.Minute)
+		synctest.Wait()
+		for name, r := range map[string]*lifecycle.Registry{"the one that made it": a, "the other": b} {
+			if got, err := r.Get(sb.ID); err != nil || !got.EndAt.Equal(sb.EndAt.Add(time.Hour)) {
+				t.Errorf("%s: got %+v, %v", name, got, err)
+			}
+		}
+		must.Do(t, b.Kill(sb.ID))
+		synctest.Wait()
+		if _, err := a.Get(sb.ID); reasonOf(err) != lifecycle.Died {
+			t.Errorf("after the other has killed it: %v", err)
+		}
+	})
+}
+
+// TestRecordIsNotStored checks that nobody gets a sandbox whose record is not stored, and that a change
+// which is not stored is reported.
+func TestRecordIsNotStored(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		failure := errors.New("the API server is gone")
+		c := &cluster{records: map[string]engine.Record{}, fail: failure}
+		r := c.registry(t)
+		defer end(t, r)
+		_, err := r.Create(t.Context(), lifecycle.Request{Template: base, Lifetime: time.Hour})
+		must.Is(t, err, failure)
+		if running, _ := r.Count(); running != 0 || c.boxes[0].Err() == nil {
+			t.Errorf("%d sandboxes run", running)
+		}
+		c.fail = nil
+		sb := create(t, r, time.Hour)
+		c.fail = failure
+		must.Is(t, r.SetLifetime(sb.ID, 2*time.Hour), failure)
+		c.fail = errors.Join(engine.ErrGone)
+		if err := r.Extend(sb.ID, 3*time.Hour); !isNotFound(err) {
+			t.Errorf("a sandbox whose object is gone: %v", err)
+		}
+	})
+}
+
+func isNotFound(err error) bool {
+	_, ok := errors.AsType[*lifecycle.NotFoundError](err)
+	return ok
+}
