@@ -22,18 +22,19 @@ type Question struct {
 // QuestionsParams selects questions about one sandbox. The zero value selects all open
 // questions.
 type QuestionsParams struct {
-	// After is the id of the latest question that the caller has received. The service then
-	// knows that the caller has received all questions up to this one.
+	// After is the id of the latest question that the caller has received. It confirms to the service
+	// that the caller has received all questions up to that id.
 	After int64
 }
 
 // Questions returns the open questions about a sandbox whose network has [Egress].Ask, oldest
-// first. If there are none it waits for about 20 seconds, and may then return none. The sandbox
-// may be paused. It returns [ErrNotFound] if there is no such sandbox.
+// first. If no question is open, Questions waits for one for about 20 seconds, and returns an empty
+// list if none came. The sandbox may be paused. It returns [ErrNotFound] if there is no such
+// sandbox.
 //
-// The service answers a question with no if nobody answers it within 30 seconds. It also
-// answers with no if for 5 seconds no program answers the question or asks for later ones. A
-// program therefore keeps calling Questions while it decides about earlier questions.
+// If nobody answers a question within 30 seconds, the service answers it with no. It also does so
+// if for 5 seconds no program answers the question or calls Questions. A program therefore keeps
+// calling Questions while it decides about earlier questions.
 func (s *SandboxService) Questions(ctx context.Context, id string, p *QuestionsParams) ([]Question, error) {
 	if p == nil {
 		p = &QuestionsParams{}
@@ -60,8 +61,8 @@ type AnswerParams struct {
 	Allow bool `json:"allow"`
 }
 
-// Answer answers a question about a sandbox. The answer is valid until the sandbox ends. Answer
-// returns [ErrConflict] if the question is no longer open.
+// Answer answers a question about a sandbox. The service applies the answer until the sandbox ends.
+// Answer returns [ErrConflict] if the question is no longer open.
 func (s *SandboxService) Answer(ctx context.Context, id string, p *AnswerParams) error {
 	path, err := asksPath(id)
 	if err != nil {

@@ -19,7 +19,8 @@ import (
 // TemplateCreateParams has the tags of a build and the resources of its sandboxes. The zero value
 // means the service's defaults.
 type TemplateCreateParams struct {
-	// Tags are the tags of the build, in addition to a tag in the name; none means "default".
+	// Tags are the tags of the build, in addition to a tag in the name; if no tag is set at all, the
+	// service uses the tag "default".
 	Tags []string
 	// CPUs and MemoryBytes are the resources of each sandbox; 0 means the service's default.
 	// MemoryBytes is rounded up to whole MiB.
@@ -44,7 +45,7 @@ type templateRequest struct {
 	Engine        Engine   `json:"engine,omitempty"`
 }
 
-// NewBuild is a build that Create has registered and StartBuild can start.
+// NewBuild is a build that Create has registered with the service. StartBuild starts it.
 type NewBuild struct {
 	TemplateID string `json:"templateID"`
 	BuildID    string `json:"buildID"`
@@ -59,12 +60,12 @@ type NewBuild struct {
 }
 
 // Create asks for a build of the template "name" or "name:tag". It creates a missing template.
-// Earlier builds stay, and new sandboxes use them until this one is ready. The error is
-// [ErrInvalidArgument] when the name, a tag or a size is refused, [ErrForbidden] when the name
-// is another team's, [ErrConflict] when it is the id of a template, and [ErrRateLimited] when
-// too many builds run.
+// Earlier builds of the template remain, and new sandboxes use them until the new build is ready.
+// The error is [ErrInvalidArgument] when the name, a tag or a size is refused, [ErrForbidden] when
+// the name belongs to another team, [ErrConflict] when the name is the id of a template, and
+// [ErrRateLimited] when too many builds run.
 //
-// It is retried only when provably nothing was sent, or when the service answers 429.
+// Create is retried only when provably nothing was sent, or when the service answers 429.
 func (s *TemplateService) Create(ctx context.Context, name string, p *TemplateCreateParams) (*NewBuild, error) {
 	if p == nil {
 		p = &TemplateCreateParams{}
@@ -88,14 +89,12 @@ func (s *TemplateService) Create(ctx context.Context, name string, p *TemplateCr
 	return build, nil
 }
 
-// BuildStep is one step of a build. The service runs it in a sandbox, or uses the cached result
-// of the same steps.
+// BuildStep is one step of a build. The service runs it in a sandbox, or uses the result that it
+// cached when it ran the same steps before.
 type BuildStep struct {
 	// Type is COPY, RUN, ENV, WORKDIR or USER.
 	Type string `json:"type"`
-	// Args are the arguments of the type. COPY has a source, a destination, an owner and a
-	// mode, and the last two may be empty. RUN has a command and may have a user. ENV has names
-	// and values in turn, WORKDIR a path, USER a name. The arguments depend on the type:
+	// Args are the arguments of the step. They depend on the type:
 	//   - COPY: a source, a destination, an owner and a mode; the last two may be empty
 	//   - RUN: a command and, optionally, a user
 	//   - ENV: names, each followed by its value
@@ -104,8 +103,9 @@ type BuildStep struct {
 	Args []string `json:"args"`
 	// FilesHash names the archive with the files of COPY; see FileUpload.
 	FilesHash string `json:"filesHash,omitempty"`
-	// FromStage makes COPY take files from that stage of StartBuildParams.Stages, instead of
-	// from an archive. If COPY names no owner, the files keep their owner.
+	// FromStage makes COPY take files from the stage with this name in StartBuildParams.Stages,
+	// instead of from an archive. If COPY names no owner, the files keep the owner that they have in
+	// the stage.
 	FromStage string `json:"fromStage,omitempty"`
 	// Force runs this step and all later ones, even if their results are cached.
 	Force bool `json:"force"`
@@ -127,7 +127,7 @@ type ImageRegistry struct {
 
 var errLogin = fmt.Errorf("api: the login to a registry wants Username and Password, or AWSAccessKeyID, AWSSecretAccessKey and AWSRegion, or GCPServiceAccount: %w", ErrInvalidArgument)
 
-// wire returns the registry in the form of the API.
+// wire returns the login as the map that the API expects.
 func (r *ImageRegistry) wire() (map[string]string, error) {
 	if r == nil {
 		return nil, nil
@@ -200,12 +200,12 @@ type startBuildRequest struct {
 	ReadyCmd          string            `json:"readyCmd,omitempty"`
 }
 
-// StartBuild starts a build that Create asked for. It cancels running builds of the same
-// template and tag. The service finds most mistakes in the steps, image or template later, and
-// BuildStatus reports them. The error is [ErrInvalidArgument] when the build was started
-// before, and [ErrNotFound] when there is no such build.
+// StartBuild starts a build that Create has registered. It cancels running builds of the same
+// template and tag. The service finds most mistakes in the steps, image or template only after
+// StartBuild has returned, and BuildStatus reports them. The error is [ErrInvalidArgument] when the
+// build was started before, and [ErrNotFound] when there is no such build.
 //
-// It is retried only when provably nothing was sent, or when the service answers 429.
+// StartBuild is retried only when provably nothing was sent, or when the service answers 429.
 func (s *TemplateService) StartBuild(ctx context.Context, templateID, buildID string, p *StartBuildParams) error {
 	path, err := buildPath(templateID, buildID, "")
 	if err != nil {
@@ -234,8 +234,8 @@ func (s *TemplateService) StartBuild(ctx context.Context, templateID, buildID st
 const defaultArchitecture = "amd64"
 
 // Architecture returns the architecture of the images that templates begin with, as a value of
-// GOARCH. A local cloud returns the architecture of its machine. If Docker is its default
-// engine, it returns that of the Docker daemon's machine. If the service does not report an
+// GOARCH. A local cloud returns the architecture of its machine. If the cloud's default engine is
+// Docker, that machine is the one with the Docker daemon. If the service does not report an
 // architecture, the result is "amd64".
 func (s *TemplateService) Architecture(ctx context.Context) (string, error) {
 	features, err := s.client.features(ctx)
@@ -264,8 +264,8 @@ const (
 	BuildLogError BuildLogLevel = "error"
 )
 
-// BuildLogEntry is a line of a build's log. Programs of the build write the text, which may
-// contain control characters.
+// BuildLogEntry is a line of a build's log. The text comes from programs that the build runs, and
+// may contain control characters.
 type BuildLogEntry struct {
 	Time    time.Time     `json:"timestamp"`
 	Level   BuildLogLevel `json:"level"`
@@ -277,7 +277,8 @@ type BuildLogEntry struct {
 // BuildFailure is the reason for the failure of a build.
 type BuildFailure struct {
 	Message string `json:"message"`
-	// Step is "base", the number of a step counted from "1", or "finalize"; often empty.
+	// Step is "base", "finalize", or the number of a build step, where "1" is the first step; often
+	// empty.
 	Step string `json:"step"`
 	// Logs are log lines about the failure; often none.
 	Logs []BuildLogEntry `json:"logEntries"`
@@ -296,7 +297,7 @@ type BuildState struct {
 
 // BuildStatusParams selects a part of the log. The zero value selects its beginning.
 type BuildStatusParams struct {
-	// LogsOffset is the number of lines to skip, normally the lines already received.
+	// LogsOffset is the number of lines to skip, normally the number of lines already received.
 	LogsOffset int
 	// MaxLines limits the returned lines, 1 to 100. Zero means the service's default, 100.
 	MaxLines int
@@ -380,8 +381,8 @@ func setLevel(query url.Values, level BuildLogLevel) {
 	}
 }
 
-// buildPath returns the path of a route of a build. A path of the first generation of the API
-// has no prefix.
+// buildPath returns the path of a route of a build. The path is that of the first generation of the
+// API: it has no version prefix.
 func buildPath(templateID, buildID, route string) (string, error) {
 	path, err := objectPath("/templates/", "template", templateID, "/builds/")
 	if err != nil {
@@ -390,7 +391,7 @@ func buildPath(templateID, buildID, route string) (string, error) {
 	return objectPath(path, "build", buildID, route)
 }
 
-// isHash reports whether s is a SHA-256 in hexadecimal digits.
+// isHash reports whether s is a SHA-256 hash in lower-case hexadecimal digits.
 func isHash(s string) bool {
 	return len(s) == 64 && strings.Trim(s, "0123456789abcdef") == ""
 }

@@ -42,19 +42,19 @@ const (
 // Client calls one control plane with one key. It is safe for concurrent use;
 // Close frees its connections.
 type Client struct {
-	// Sandboxes has the calls about sandboxes.
+	// Sandboxes makes the calls about sandboxes.
 	Sandboxes *SandboxService
-	// Snapshots has the calls about snapshots of sandboxes.
+	// Snapshots makes the calls about snapshots of sandboxes.
 	Snapshots *SnapshotService
-	// Templates has the calls about templates.
+	// Templates makes the calls about templates.
 	Templates *TemplateService
-	// Teams has the calls about teams.
+	// Teams makes the calls about teams.
 	Teams *TeamService
-	// Keys has the calls about the team's API keys.
+	// Keys makes the calls about the team's API keys.
 	Keys *KeyService
-	// Volumes has the calls about volumes.
+	// Volumes makes the calls about volumes.
 	Volumes *VolumeService
-	// Secrets has the calls about secrets.
+	// Secrets makes the calls about secrets.
 	Secrets *SecretService
 
 	resty     *resty.Client
@@ -68,10 +68,10 @@ type Client struct {
 	baseURL                   *url.URL
 	domain, sandboxURL, agent string
 	headers                   func(ctx context.Context, h http.Header)
-	volumeURL                 string // the address for files of volumes; "": it is derived from the domain
+	volumeURL                 string // the address for files in volumes; "" means that it is derived from the domain
 
-	// legacy reports that the service has only the first generation of a route. It is set when
-	// the service shows that.
+	// legacy means that the service has only the first generation of the API's routes. It is set when
+	// a call to a newer route shows that.
 	legacy atomic.Bool
 }
 
@@ -148,8 +148,8 @@ func NewClient(opts ...Option) (*Client, error) {
 	return c, nil
 }
 
-// bounded sends the requests of a client and limits the time of their answers, which are all
-// short.
+// bounded sends the requests of a client and limits how long each answer may take. All answers of
+// the API are short.
 type bounded struct{ transport http.RoundTripper }
 
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -307,8 +307,8 @@ func (c *Client) attempt(ctx context.Context, r call, body []byte, out any) (ans
 	return head, nil
 }
 
-// withoutURL removes the wrapping error. Its text repeats the method and the address, including
-// the query.
+// withoutURL returns the cause inside a *url.Error. The text of the *url.Error would repeat the
+// method and the address, including the query.
 func withoutURL(err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		return u.Err

@@ -25,12 +25,12 @@
 // [ErrUnauthorized] and so on; [ErrRetryable] means that the same call can succeed later.
 // StatusCode is 0 when no answer came.
 //
-// The client gives up on a service that takes more than 75 seconds to begin an answer, pauses
-// for 20 seconds within one, or does not complete it within a minute. The error is then
-// [ErrTimeout], and the call is not repeated. An earlier deadline of the context takes
-// precedence. Pause, Fork and a new snapshot wait for the files and the memory of the sandbox
-// to be saved: their answer may take until the deadline of the context, or 15 minutes if it has
-// none.
+// The client gives up on a service that takes more than 75 seconds to begin an answer, pauses for
+// 20 seconds within one, or does not complete the answer within a minute. The error is then
+// [ErrTimeout], and the client does not repeat the call. An earlier deadline of the context takes
+// precedence. Pause, Fork and a new snapshot wait until the service has saved the files and the
+// memory of the sandbox. Their answer may take until the deadline of the context, or 15 minutes if
+// the context has none.
 //
 // Idempotent calls are retried up to three times, with backoff or after the time in
 // Retry-After. Calls that create something, and Pause, are retried only in two cases: when

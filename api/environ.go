@@ -20,7 +20,8 @@ const (
 
 const defaultDomain = "e2b.app"
 
-// fromEnv sets the settings that have no value yet.
+// fromEnv takes the settings that have no value yet from the environment, and then from the
+// settings file.
 func (s *settings) fromEnv() error {
 	variables := []struct {
 		name string

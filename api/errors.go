@@ -18,8 +18,8 @@ import (
 // These are classes of errors, for use with errors.Is. An [*Error] matches the classes that
 // belong to its status.
 var (
-	// ErrNotFound means that the object does not exist or belongs to another team (404). For an
-	// object that the body of a request names, the status is 400.
+	// ErrNotFound means that the object does not exist or belongs to another team (404). If the
+	// missing object was named in the body of the request, the status is 400.
 	ErrNotFound = errors.New("not found")
 	// ErrUnauthorized means that the key is missing, malformed or unknown (401).
 	ErrUnauthorized = errors.New("unauthorized")
@@ -77,7 +77,7 @@ type Error struct {
 	// EndedAt is the time when the sandbox ended; zero if the service does not report it.
 	EndedAt time.Time
 
-	waitNamed    bool   // the service sent a RetryAfter, even if it is 0
+	waitNamed    bool   // the service sent the header Retry-After; RetryAfter may still be 0
 	advice       string // the service's header Should-Retry, in lower case; often empty
 	routeMissing bool
 	conflict     bool // the answer has the meaning of 409, whatever its status
@@ -98,8 +98,8 @@ const (
 	EndServerGone  EndReason = "server_gone"   // the server or machine of the sandbox ended
 )
 
-// These are the codes of an error for a missing volume or secret that a request for a sandbox
-// names. A local cloud sends them with status 400, as E2B's service does.
+// These are the values of [Error].Code when a request for a sandbox names a volume or secret that
+// does not exist. A local cloud sends them with status 400, as E2B's service does.
 const (
 	CodeVolumeNotFound = "volume_not_found"
 	CodeSecretNotFound = "secret_not_found"
@@ -141,18 +141,18 @@ func ResponseError(method, path string, status int, header http.Header, body []b
 	return e
 }
 
-// maxMessage limits the service's message in an error, in bytes. The limit is generous, because
-// the advice is at the end of a message.
+// maxMessage limits the service's message in an error, in bytes. The limit is generous, because a
+// message often ends with advice for the user.
 const maxMessage = 2 << 10
 
-// answerBody is the body of an error answer. The service's code is the status as a number; the
-// code of envd's RPCs is a name.
+// answerBody is the body of an error answer. Code is a number, the status, in an answer of the
+// service. In an answer of an RPC of envd it is a name.
 type answerBody struct {
 	Code      json.RawMessage `json:"code"`
 	Message   string          `json:"message"`
 	ErrorCode string          `json:"error_code"`
-	// like endedAt, it counts only in answers of our own services: others may give the field
-	// another meaning
+	// Reason and EndedAt count only in answers of our own services: others may give these fields
+	// another meaning.
 	Reason  any `json:"reason"`
 	EndedAt any `json:"endedAt"`
 }
@@ -190,8 +190,9 @@ func (e *Error) refusedHere() bool {
 // Unwrap returns the cause of a call that got no answer, and nil otherwise.
 func (e *Error) Unwrap() error { return e.cause }
 
-// RouteMissing reports whether the service lacks the route itself, not only the object in it.
-// The service is then an older version or another implementation.
+// RouteMissing reports whether the service does not have the route at all. The service is then an
+// older version or another implementation. RouteMissing returns false if only the object in the
+// path is missing.
 func (e *Error) RouteMissing() bool { return e.routeMissing }
 
 // Is reports whether target is a class of this package that e belongs to.
@@ -225,7 +226,7 @@ var classes = map[int]error{
 }
 
 // conflictOf marks an error of status 400 as a conflict with the present state. Use it only for
-// calls that the service answers with 400 for this reason alone.
+// calls for which a conflict is the only possible reason of status 400.
 func conflictOf(err error) error {
 	if e, ok := errors.AsType[*Error](err); ok && e.StatusCode == http.StatusBadRequest {
 		e.conflict = true
@@ -233,8 +234,8 @@ func conflictOf(err error) error {
 	return err
 }
 
-// missingOf marks an error of status 400 as a missing object. Use it only for calls that the
-// service answers with 400 for this reason alone.
+// missingOf marks an error of status 400 as a missing object. Use it only for calls for which a
+// missing object is the only possible reason of status 400.
 func missingOf(err error) error {
 	if e, ok := errors.AsType[*Error](err); ok && e.StatusCode == http.StatusBadRequest {
 		e.missing = true

@@ -23,10 +23,10 @@ type FileUpload struct {
 	Headers map[string]string `json:"headers"`
 }
 
-// FileUpload returns the address for the archive with the hash of BuildStep.FilesHash. The hash
-// is a SHA-256 in hexadecimal digits. The client computes it from the files and the way they
-// are copied, and the service trusts it. The error is [ErrNotFound] when there is no such
-// template.
+// FileUpload returns the address for the archive of a COPY step. hash is the step's
+// BuildStep.FilesHash, a SHA-256 in hexadecimal digits. The client computes it from the files and
+// the arguments of COPY, and the service does not check it. The error is [ErrNotFound] when there
+// is no such template.
 func (s *TemplateService) FileUpload(ctx context.Context, templateID, hash string) (*FileUpload, error) {
 	path, err := objectPath("/templates/", "template", templateID, "/files/")
 	if err != nil {
@@ -43,8 +43,8 @@ func (s *TemplateService) FileUpload(ctx context.Context, templateID, hash strin
 }
 
 // Upload sends an archive, tar or tar.gz, of exactly size bytes to the address that FileUpload
-// returned. It sends the archive while reading it, without the API key, and does not close it.
-// ctx limits the whole call, which is never retried.
+// returned. It reads the archive while it sends it. It does not send the API key and does not close
+// the archive. ctx limits the whole call. The call is never retried.
 func (s *TemplateService) Upload(ctx context.Context, to *FileUpload, archive io.Reader, size int64) error {
 	at, err := url.Parse(to.URL)
 	if err != nil || at.Host == "" || at.Scheme != "https" && at.Scheme != "http" {

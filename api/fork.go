@@ -14,8 +14,8 @@ import (
 // ForkParams sets how to fork a sandbox. The zero value makes one copy that lives for
 // [DefaultLifetime].
 type ForkParams struct {
-	// Count is the number of copies, 1 to 100. Zero means 1. The service may have a lower limit
-	// of running sandboxes.
+	// Count is the number of copies, 1 to 100. Zero means 1. The service's limit of running sandboxes
+	// may be lower than 100.
 	Count int
 	// Lifetime is the lifetime of the copies, rounded up to whole seconds. Zero means
 	// [DefaultLifetime].
@@ -27,7 +27,7 @@ type forkRequest struct {
 	Count   int   `json:"count,omitempty"`
 }
 
-// ForkResult is one copy of a sandbox, or the error why there is no copy.
+// ForkResult is one copy of a sandbox, or the error that prevented the copy.
 type ForkResult struct {
 	// Sandbox is the copy; nil when Err is set.
 	Sandbox *Sandbox
@@ -51,13 +51,13 @@ type forkError struct {
 	ErrorCode string `json:"error_code"`
 }
 
-// Fork makes copies of a running sandbox, all of the same moment. The sandbox continues to run.
-// The result has an entry for each copy that the service tried to make. A returned error
-// applies to all copies: [ErrConflict] when the sandbox is paused or changes its state,
-// [ErrInvalidArgument] when Count exceeds the limit of running sandboxes, [ErrUnavailable] when
-// the service cannot fork it now.
+// Fork makes copies of a running sandbox, all with its state at the same moment. The sandbox
+// continues to run. The result has an entry for each copy that the service tried to make. A
+// returned error applies to all copies: [ErrConflict] when the sandbox is paused or changes its
+// state, [ErrInvalidArgument] when Count exceeds the limit of running sandboxes, [ErrUnavailable]
+// when the service cannot fork the sandbox now.
 //
-// Like Create, it is retried only when provably nothing was sent, or when the service answers
+// Like Create, Fork is retried only when provably nothing was sent, or when the service answers
 // 429. If the answer is lost, copies may exist until their lifetime ends.
 func (s *SandboxService) Fork(ctx context.Context, id string, p *ForkParams) ([]ForkResult, error) {
 	path, err := sandboxPath(id, "/fork")

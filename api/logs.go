@@ -54,8 +54,8 @@ type LogParams struct {
 const (
 	// maxLogPage is the largest page of a log, and the service's default.
 	maxLogPage = 1000
-	// followEvery is the interval between requests for new entries of a followed log.
-	// aliveEvery is the least interval between checks whether its sandbox has ended.
+	// followEvery is the interval between requests for new entries of a followed log. aliveEvery is
+	// the least interval between checks whether the sandbox of that log has ended.
 	followEvery = 500 * time.Millisecond
 	aliveEvery  = 2 * time.Second
 )
@@ -94,7 +94,7 @@ type logReader struct {
 	params  LogParams
 	tailed  bool
 	from    time.Time // the start of the next page, in whole milliseconds; zero: the beginning of the log
-	came    int       // the number of entries of that millisecond that were returned already
+	came    int       // the number of entries with exactly the time from that were returned already
 	after   time.Time // the time of the last entry returned; if it is not zero, it replaces came
 	ended   bool      // no entries will follow: the sandbox has ended, or Follow is not set
 	asked   time.Time // the time at which the sandbox was last checked for its end
@@ -121,8 +121,8 @@ func (l *logReader) next(ctx context.Context) ([]LogEntry, error) {
 	}
 }
 
-// wait waits for new entries and finds out whether there can be any. It also waits once after
-// the end of the sandbox, because the service may write about the end.
+// wait waits for new entries. It sets ended if the sandbox has ended. After the end it still waits
+// once, because the service may write an entry about the end.
 func (l *logReader) wait(ctx context.Context) error {
 	if time.Since(l.asked) >= aliveEvery {
 		l.asked = time.Now()

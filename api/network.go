@@ -21,8 +21,8 @@ type Egress struct {
 	// if AllowOut has names. Names in AllowOut resolve even without DNSServers.
 	DNSServers []string `json:"dnsServers,omitempty"`
 	// Rules change the HTTPS requests to a host. The key is the host's name: "example.com", or
-	// "*.example.com" for all names below it. A rule does not allow the host. Each host has at
-	// most one rule.
+	// "*.example.com" for all names below it. A rule alone does not allow the sandbox to reach the
+	// host. Each host has at most one rule.
 	Rules map[string][]NetworkRule `json:"rules,omitempty"`
 	// EgressProxy is the proxy through which connections leave. Nil means no proxy.
 	EgressProxy *EgressProxyConfig `json:"egressProxy,omitempty"`
@@ -33,9 +33,9 @@ type Egress struct {
 	Ask bool `json:"ask,omitempty"`
 }
 
-// EgressProxyConfig is a proxy that the connections of a sandbox go through, after the rules of
-// its [Egress] have allowed them. Programs in the sandbox do not see it. If the proxy fails,
-// the connection fails: none bypasses the proxy. DNS queries do not go through it.
+// EgressProxyConfig is a proxy that the connections of a sandbox go through, after the rules of its
+// [Egress] have allowed them. Programs in the sandbox do not notice the proxy. If the proxy fails,
+// the connection fails: no connection bypasses the proxy. DNS queries do not go through it.
 type EgressProxyConfig struct {
 	// Address is the host and port of a SOCKS5 proxy, "proxy.example.com:1080". The local
 	// cloud also takes an HTTP proxy, "http://proxy.example.com:8080".
@@ -50,7 +50,7 @@ type EgressProxyConfig struct {
 
 // EgressProxyTLS configures TLS to a proxy. The proxy's certificate is always verified.
 type EgressProxyTLS struct {
-	// Enabled turns TLS on. The other fields need it.
+	// Enabled turns TLS on. The other fields require Enabled.
 	Enabled bool `json:"enabled"`
 	// ServerName is the name in the proxy's certificate. The default is the host of its address.
 	ServerName string `json:"serverName,omitempty"`
@@ -84,8 +84,8 @@ type networkRequest struct {
 	AllowInternetAccess *bool `json:"allow_internet_access,omitempty"`
 }
 
-// egressRequest is an [Egress] in the form of a request. It contains the password of the proxy,
-// which the encoding of [Key] hides.
+// egressRequest is an [Egress] in the form of a request. It contains the proxy's password as a
+// plain string, because a [Key] would be encoded as "[redacted]".
 type egressRequest struct {
 	Egress
 	EgressProxy *egressProxyRequest `json:"egressProxy,omitempty"`

@@ -35,7 +35,7 @@ type setting struct {
 	from  source
 }
 
-// source is the origin of a setting; a greater source is more trusted.
+// source is the origin of a setting; a source with a greater value is more trusted.
 type source int
 
 const (
@@ -69,8 +69,8 @@ func WithSandboxURL(url string) Option {
 	return func(s *settings) error { return s.sandboxURL.set(url) }
 }
 
-// WithVolumeURL sets the address of the files in volumes. The default is the address of the API,
-// or depends on the volume's domain.
+// WithVolumeURL sets the address of the files in volumes. The default is the address of the API or
+// an address under the volume's domain.
 func WithVolumeURL(url string) Option {
 	return func(s *settings) error { return s.volumeURL.set(url) }
 }
@@ -151,18 +151,18 @@ func WithHeaders(add func(ctx context.Context, h http.Header)) Option {
 }
 
 // FromEnv fills in settings that the program's options leave unset: first from the environment
-// (E2B_API_KEY, E2B_API_URL, E2B_DOMAIN, E2B_SANDBOX_URL, E2B_VOLUME_API_URL), then from the
-// file .env of the working directory. An empty variable counts as unset. The error is
-// [ErrUntrustedAddress] if an address is from .env and the key is not: otherwise any directory
-// with a .env could direct the user's key to a foreign server. [Client.Sources] returns the
+// (E2B_API_KEY, E2B_API_URL, E2B_DOMAIN, E2B_SANDBOX_URL, E2B_VOLUME_API_URL), then from the file
+// .env of the working directory. An empty variable counts as unset. The error is
+// [ErrUntrustedAddress] if .env sets an address but the key comes from elsewhere: otherwise the
+// .env of any directory could send the user's key to a foreign server. [Client.Sources] returns the
 // source of each setting.
 func FromEnv() Option {
 	return func(s *settings) error { s.env = true; return nil }
 }
 
-// WithEnvFile names the file that [FromEnv] reads instead of .env; it must exist. It is trusted
-// like the environment: a key from elsewhere may be sent to an address of the file. An empty path
-// means no file.
+// WithEnvFile names the file that [FromEnv] reads instead of .env; it must exist. The file is
+// trusted like the environment: a key from another source may be sent to an address that the file
+// sets. An empty path means no file.
 func WithEnvFile(path string) Option {
 	return func(s *settings) error {
 		s.envFile, s.envFileNamed = path, true

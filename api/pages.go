@@ -48,7 +48,8 @@ func list[T any](ctx context.Context, c *Client, what string, r call) ([]T, answ
 	return items, head, err
 }
 
-// values returns the items of a list. A null item is an error; what names the item in it.
+// values returns the items of a list. A null item is an error. The argument what names an item in
+// the error's text.
 func values[T any](what string, list []*T) ([]T, error) {
 	if list == nil {
 		return nil, nil

@@ -62,8 +62,8 @@ func (s *SandboxService) Pause(ctx context.Context, id string, p *PauseParams) e
 	return err
 }
 
-// keepsMemory returns the value of the request field "memory" for the mode of a pause or
-// snapshot. It returns nil when the service decides.
+// keepsMemory returns the value of the request field "memory" for the mode of a pause or snapshot.
+// It returns nil for an empty mode, which leaves the choice to the service.
 func keepsMemory(what, mode string) (*bool, error) {
 	switch mode {
 	case "":

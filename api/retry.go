@@ -80,9 +80,9 @@ func retryAfter(h http.Header) (wait time.Duration, ok bool) {
 	return 0, false
 }
 
-// notSent reports whether provably no byte of a request was sent, because no connection was
-// made. It returns false for all other errors, including those of foreign transports, because
-// they leave it open.
+// notSent reports whether provably no byte of a request was sent, because no connection was made.
+// It returns false for all other errors, including those of foreign transports, because such errors
+// do not show whether bytes were sent.
 func notSent(err error) bool {
 	if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
 		return true

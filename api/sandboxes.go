@@ -31,8 +31,8 @@ type Sandbox struct {
 	Alias string `json:"alias"`
 	// EnvdVersion is the version of envd, the daemon inside the sandbox.
 	EnvdVersion string `json:"envdVersion"`
-	// AccessToken is envd's token; empty when the sandbox is not secured. No other port
-	// requires it, not even the port of the code interpreter (49999).
+	// AccessToken is envd's token; empty when the sandbox is not secured. Only envd requires it. No
+	// other port does, not even the port of the code interpreter (49999).
 	AccessToken Key `json:"envdAccessToken"`
 	// TrafficToken is the token for all other ports; empty when they are public.
 	TrafficToken Key `json:"trafficAccessToken"`
@@ -89,7 +89,7 @@ type SandboxInfo struct {
 	// with its memory. Only [ConnectParams].Reboot resumes such a sandbox.
 	EnvdUnresponsiveAtPause bool `json:"envdUnresponsiveAtPause"`
 
-	// PauseMode is the state that the pause kept. Only Get sets it, and only for a sandbox
+	// PauseMode is the part of the state that the pause kept. Only Get sets it, and only for a sandbox
 	// whose pause is complete. Older services do not set it.
 	PauseMode PauseMode `json:"pauseMode"`
 	// Lifecycle describes the end of the lifetime. Only Get sets it; nil when the service does
@@ -126,8 +126,8 @@ type CreateParams struct {
 	// AutoPause pauses the sandbox at the end of its lifetime instead of killing it; nil means
 	// the service's default, false.
 	AutoPause *bool
-	// AutoPauseMemory makes that pause keep the memory; nil means the service's default, true.
-	// It needs AutoPause.
+	// AutoPauseMemory makes the pause of AutoPause keep the memory; nil means the service's default,
+	// true. It needs AutoPause.
 	AutoPauseMemory *bool
 	// AutoResume makes any request to the paused sandbox resume it; nil means the service's
 	// default, false. It needs AutoPause, and a pause that keeps the memory.
@@ -246,8 +246,8 @@ func (s *SandboxService) Get(ctx context.Context, id string) (*SandboxInfo, erro
 	return info, nil
 }
 
-// SetLifetime ends a sandbox's lifetime after d from now, which may be earlier than before. d
-// is rounded up to whole seconds and must be positive.
+// SetLifetime makes a sandbox's lifetime end d from now. It can shorten the lifetime. d is
+// rounded up to whole seconds and must be positive.
 func (s *SandboxService) SetLifetime(ctx context.Context, id string, d time.Duration) error {
 	return s.post(ctx, id, "/timeout", "timeout", d)
 }
@@ -364,8 +364,8 @@ func metadataFilter(metadata map[string]string) string {
 	return strings.Join(pairs, "&")
 }
 
-// generations calls the newest generation of a route. It calls the first generation if the
-// service has only that.
+// generations calls the newest generation of a route. If the service does not have it, generations
+// calls the first generation, and remembers that for later calls.
 func (c *Client) generations(do func(prefix string) (answer, error)) (answer, error) {
 	if c.legacy.Load() {
 		return do("")

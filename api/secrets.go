@@ -12,9 +12,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// SecretService makes the calls about secrets. A secret is a value that the service puts into
-// requests of sandboxes, according to the [NetworkRule] of an [Egress]. Nobody can read it
-// back. It is safe for concurrent use.
+// SecretService makes the calls about secrets. It is safe for concurrent use. A secret is a value
+// that the service puts into requests of sandboxes, according to the [NetworkRule] of an [Egress].
+// No call returns the value.
 type SecretService struct{ client *Client }
 
 // Secret describes a secret, without its value.

@@ -16,11 +16,11 @@ type SnapshotService struct{ client *Client }
 // Snapshot is the state of a sandbox at one moment. Any number of new sandboxes can start from
 // it: pass its ID as the Template of [CreateParams].
 type Snapshot struct {
-	// ID is the id of the template that the service made for the snapshot, with the tag. The ID
+	// ID is the id of the template that the service made for the snapshot, followed by the tag. The ID
 	// of a named snapshot contains the name.
 	ID string `json:"snapshotID"`
-	// Names are the names of that template, with the team in front; empty for a snapshot
-	// without a name.
+	// Names are the names of the template in ID, with the team in front; empty for a snapshot without
+	// a name.
 	Names []string `json:"names"`
 	// Memory reports whether the snapshot has the memory of the sandbox, so that the processes
 	// continue in its copies. False means that it has only the files. Nil means that the

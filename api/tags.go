@@ -32,9 +32,9 @@ func (s *TemplateService) Tags(ctx context.Context, reference string) ([]Templat
 	return tags, err
 }
 
-// AssignTags makes tags of a template point to the build that target names, such as "name:v1".
-// It creates missing tags and moves existing ones. The error is [ErrNotFound] when there is no
-// such target.
+// AssignTags makes tags of a template point to the build that target names, such as "name:v1". It
+// creates missing tags and moves existing ones. The error is [ErrNotFound] when target does not
+// exist.
 func (s *TemplateService) AssignTags(ctx context.Context, target string, tags []string) (*AssignedTags, error) {
 	request := struct {
 		Target string   `json:"target"`
@@ -47,8 +47,8 @@ func (s *TemplateService) AssignTags(ctx context.Context, target string, tags []
 	return assigned, nil
 }
 
-// RemoveTags removes tags of a template; name has no tag. The builds stay. The tag "default"
-// cannot be removed.
+// RemoveTags removes tags of a template. The argument name contains no tag. The builds remain. The
+// tag "default" cannot be removed.
 func (s *TemplateService) RemoveTags(ctx context.Context, name string, tags []string) error {
 	request := struct {
 		Name string   `json:"name"`

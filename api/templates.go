@@ -100,9 +100,8 @@ type TemplatePage struct {
 	NextToken string
 }
 
-// List iterates over the team's templates, and fetches each page when it is needed. It yields
-// an error at most once, as the last item. The iterator may be used again. List does not change
-// p.
+// List iterates over the team's templates, and fetches each page when it is needed. It yields an
+// error at most once, as the last item. The iterator may be used again. List does not modify p.
 func (s *TemplateService) List(ctx context.Context, p *TemplateListParams) iter.Seq2[Template, error] {
 	var params TemplateListParams
 	if p != nil {
@@ -142,8 +141,9 @@ type TemplateName struct {
 	Public bool `json:"public"`
 }
 
-// Resolve returns the template with the given name. The error is [ErrNotFound] if there is none
-// or it lacks the tag in the name, and [ErrForbidden] if it belongs to another team.
+// Resolve returns the template with the given name. The error is [ErrNotFound] if there is no such
+// template or the template does not have the tag in the name. It is [ErrForbidden] if the template
+// belongs to another team.
 func (s *TemplateService) Resolve(ctx context.Context, name string) (*TemplateName, error) {
 	path, err := referencePath("/templates/aliases/", "template", name, "")
 	if err != nil {

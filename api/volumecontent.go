@@ -58,7 +58,7 @@ type VolumeContent struct {
 	volume *Volume
 }
 
-// Content returns the calls about the files of a volume. v.Token must be set.
+// Content returns the object that makes the calls about the files of a volume. v.Token must be set.
 func (s *VolumeService) Content(v *Volume) *VolumeContent { return &VolumeContent{s.client, v} }
 
 // VolumeListParams sets the depth of a list. The zero value lists one level.
@@ -117,8 +117,9 @@ func (c *VolumeContent) Remove(ctx context.Context, path string) error {
 type VolumeWriteParams struct {
 	// Mode, UID and GID are the mode, the owner and the group; nil means the service's default.
 	Mode, UID, GID *uint32
-	// Force creates missing parent directories, replaces an existing file, and accepts an
-	// existing directory. Without it these cases return [ErrNotFound] or [ErrConflict].
+	// Force creates missing parent directories, replaces an existing file, and accepts an existing
+	// directory. Without Force, a missing parent directory is [ErrNotFound], and an existing file or
+	// directory is [ErrConflict].
 	Force bool
 }
 
@@ -143,9 +144,9 @@ func (c *VolumeContent) MakeDir(ctx context.Context, path string, p *VolumeWrite
 	return c.entry(ctx, http.MethodPost, "/dir", path, p.query(), nil)
 }
 
-// Write creates a file with the bytes of r, and sends them while it reads. It does not close r.
-// A nil r creates an empty file. ctx limits the whole call, even while a Read of r blocks. That
-// Read then continues, and r is not read again.
+// Write creates a file with the bytes of r. It sends them while it reads r. It does not close r. A
+// nil r creates an empty file. ctx limits the whole call: Write returns when ctx ends, even while a
+// Read of r blocks. That Read then continues, and Write does not call Read again.
 func (c *VolumeContent) Write(ctx context.Context, path string, r io.Reader, p *VolumeWriteParams) (*VolumeEntry, error) {
 	switch body := r.(type) {
 	case nil:
@@ -156,7 +157,8 @@ func (c *VolumeContent) Write(ctx context.Context, path string, r io.Reader, p *
 	return c.entry(ctx, http.MethodPut, "/file", path, p.query(), r)
 }
 
-// Open opens a file for reading. The caller must close it. ctx also limits the reading.
+// Open opens a file for reading. The caller must close it. ctx limits the call and also the reading
+// from the result.
 func (c *VolumeContent) Open(ctx context.Context, path string) (io.ReadCloser, error) {
 	response, err := c.send(ctx, http.MethodGet, "/file", path, nil, nil, httpwait.Limits{Head: headTimeout, Stream: true})
 	if err != nil {
@@ -253,7 +255,8 @@ func (c *VolumeContent) send(ctx context.Context, method, route, path string, qu
 	return nil, contentError(method, at, response, text)
 }
 
-// contentError returns the error for an answer. The code in the answer of this API is a word.
+// contentError returns the error for an answer. The field code in an error answer of the volume API
+// is a word, not a number.
 func contentError(method, path string, response *http.Response, text []byte) *Error {
 	e := ResponseError(method, path, response.StatusCode, response.Header, text)
 	var code string
@@ -263,8 +266,9 @@ func contentError(method, path string, response *http.Response, text []byte) *Er
 	return e
 }
 
-// contentURL returns the address of a volume's files. If the API's address was set explicitly,
-// it is the same address. Otherwise it depends on the volume's domain, as in E2B's own SDKs.
+// contentURL returns the address of a volume's files. That is the client's volume URL if one was
+// set. Otherwise it is the API's address if that address was set explicitly or v.Domain is empty.
+// Otherwise it is https://api. followed by v.Domain, as in E2B's own SDKs.
 func (c *Client) contentURL(v *Volume) (string, error) {
 	switch {
 	case c.volumeURL != "":

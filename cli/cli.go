@@ -1,8 +1,8 @@
-// Package cli implements the command e2bctl. Every command is an options struct, a
-// constructor and a run function in a file of its family's package in internal/cmd,
-// and root.go puts them together. Commands get their dependencies from a
-// [cmdutil.Factory] and read and write through [cmdutil.IOStreams]. Only exit.go knows
-// exit statuses, and nothing here ends the process. Package manual describes the commands in pages.
+// Package cli implements the command e2bctl. Each command has an options struct, a constructor and
+// a run function. They are in one file of the package under internal/cmd for the command's family.
+// root.go assembles the commands. Commands get their dependencies from a [cmdutil.Factory] and read
+// and write through [cmdutil.IOStreams]. Only exit.go maps errors to exit statuses, and nothing in
+// this package ends the process. Package manual describes the commands in pages.
 package cli
 
 import (
@@ -21,9 +21,9 @@ import (
 // runners kill the process some seconds after their first signal.
 const cleanupGrace = 5 * time.Second
 
-// hurriedGrace limits the clean-up after a second signal. timeout and some shells send
-// the same signal twice in a row, to the process and to its group: programs in a
-// sandbox must be stopped all the same.
+// hurriedGrace limits the clean-up after a second signal. It is not 0, because the program timeout
+// and some shells send the same signal twice in a row, once to the process and once to its process
+// group. Programs in a sandbox must be stopped in that case, too.
 const hurriedGrace = 2 * time.Second
 
 // Main runs e2bctl with the arguments, streams and signals of this process and
@@ -60,9 +60,9 @@ func Main() int {
 	}
 }
 
-// Run runs e2bctl with the given arguments (without the program's name) and streams, and
-// returns its exit status. No stream counts as a terminal. A nil stdin is empty.
-// Cancelling ctx stops the command, which then still cleans up.
+// Run runs e2bctl with the given arguments (without the program's name) and streams, and returns
+// its exit status. Run treats no stream as a terminal. A nil stdin is empty. Cancelling ctx stops
+// the command, which then still cleans up.
 func Run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, args []string) int {
 	return run(ctx, cmdutil.NewIOStreams(stdin, stdout, stderr), args)
 }
@@ -110,8 +110,9 @@ func run(ctx context.Context, ios *cmdutil.IOStreams, args []string) int {
 	return status
 }
 
-// isTraced reports whether a command gets a span: it works with sandboxes or the
-// service, and does not run a local cloud, whose span would last as long as the cloud.
+// isTraced reports whether a command gets a span. A command does if it works with sandboxes or the
+// service. Commands that run a local cloud get none, because their span would last as long as the
+// cloud.
 func isTraced(cmd *cobra.Command) bool {
 	runs := cmd.Name() == "serve" || cmd.Parent() != nil && cmd.Parent().Name() == "local"
 	return cmd.Name() != "version" && cmd.Parent() != nil && !runs

@@ -15,13 +15,14 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// completionLimit bounds the wait after the tab key.
+// completionLimit bounds the time that a completion takes after the tab key was pressed.
 const completionLimit = 2 * time.Second
 
-// live lists the choices for a word of the command line, each with a description after a tab.
+// live lists the choices for a word of the command line. A choice may be followed by a tab
+// character and a description.
 type live func(context.Context, *cmdutil.Connection) ([]string, error)
 
-// part lists items of a sandbox, such as its contexts, in the form of live.
+// part lists items of a sandbox, such as its contexts, in the same form as live.
 type part func(context.Context, *sandbox.Sandbox) ([]string, error)
 
 // liveArgument describes the completion of a command's arguments.
@@ -29,11 +30,11 @@ type liveArgument struct {
 	list     live
 	isMany   bool // every argument has the same choices
 	ofPath   bool // the choice is followed by a colon and a path
-	of       part // lists the choices for the arguments after a sandbox; nil: there are no such arguments, or they are sandboxes
+	of       part // lists the choices for the arguments after a sandbox; nil if no arguments follow it, or only more sandboxes do
 	andFiles bool // files of this machine are choices, too
 }
 
-// liveArguments returns how the arguments of a command are completed.
+// liveArguments describes the completion of the arguments of a command.
 func liveArguments(command string) (liveArgument, bool) {
 	switch command {
 	case "info", "exec", "connect", "fork", "logs", "metrics", "port-forward", "proc ls", "code repl", "open", "wait", "timeout", "network get", "snapshot create", "snapshot ls":
@@ -72,8 +73,8 @@ func liveArguments(command string) (liveArgument, bool) {
 	return liveArgument{}, false
 }
 
-// addLiveCompletion lets shells complete names that the service knows, and the values of flags. Call it only for
-// a completion, because it takes time.
+// addLiveCompletion lets shells complete the names of objects of the service, and the values of
+// flags. Call it only when a shell asks for a completion, because it takes time.
 func addLiveCompletion(f *cmdutil.Factory, root *cobra.Command) {
 	complete := func(cmd *cobra.Command, flag string, choose cobra.CompletionFunc) {
 		_, has := cmd.GetFlagCompletionFunc(flag)
@@ -169,7 +170,8 @@ func sandboxes(states ...api.SandboxState) live {
 	}
 }
 
-// listIn returns a list of the items of a running sandbox. It leaves a paused sandbox alone.
+// listIn returns a list of the items of a running sandbox. The list is empty for a paused sandbox,
+// which is not resumed.
 func (p part) listIn(id string) live {
 	return func(ctx context.Context, conn *cmdutil.Connection) (choices []string, err error) {
 		info, err := conn.Info(ctx, id)

@@ -40,7 +40,7 @@ const (
 	exitRemoteOwn     = 125
 	exitRemoteKilled  = 137
 
-	exitSignalled = 128 // the number of the signal is added to it
+	exitSignalled = 128 // the status is this plus the number of the signal
 )
 
 const exitCodesHelp = `  0     success; an empty list is success
@@ -99,7 +99,7 @@ func ownExitCode(e *cmdutil.OwnError) int {
 	return exitRemoteKilled
 }
 
-// exitCode is the only place where errors become exit statuses.
+// exitCode returns the exit status for an error. No other function maps errors to exit statuses.
 func exitCode(err error) int {
 	if err == nil {
 		return exitOK
@@ -130,8 +130,8 @@ const listThem = "Run e2bctl ls" + cmdutil.OnLocal + " to list the sandboxes."
 
 const whereIsTheKey = "Check the key: e2bctl doctor shows where it comes from."
 
-// ofSandbox reports whether the answer comes from a sandbox, and not from the service. Whoever
-// reaches a sandbox has a valid key.
+// ofSandbox reports whether the answer comes from a sandbox, and not from the service. An answer of
+// a sandbox shows that the key is valid.
 func ofSandbox(e *api.Error) bool {
 	for _, path := range []string{"/process.", "/filesystem.", "/files", "/execute", "/contexts", "/api/"} {
 		if strings.HasPrefix(e.Path, path) {
@@ -151,7 +151,7 @@ func ofSandboxes(err error) bool {
 }
 
 // isUnknownUser reports whether a sandbox refused the user for a command. The daemon in the sandbox
-// answers an unknown user with the status for a wrong key.
+// answers a request with an unknown user with the status that otherwise means a wrong key.
 func isUnknownUser(err error) bool {
 	e, ok := errors.AsType[*api.Error](err)
 	return ok && errors.Is(e, api.ErrUnauthorized) && ofSandbox(e) && strings.Contains(e.Message, "user")
@@ -190,8 +190,8 @@ func ofVolume(err error) bool {
 	return ok
 }
 
-// whereFilesAre returns a hint about a missing file: the directory in which paths
-// without a leading slash begin.
+// whereFilesAre returns a hint about a missing file. It names the directory to which paths without
+// a leading slash are relative.
 func whereFilesAre(err error) string {
 	failed, ok := errors.AsType[*fs.PathError](err)
 	if !ok || !errors.Is(err, fs.ErrNotExist) {
@@ -268,8 +268,8 @@ func classify(err error) class {
 	return class{code: "failed", exit: exitFailed}
 }
 
-// whereToLook returns a hint for an error that something does not exist: the command that lists
-// such things.
+// whereToLook returns a hint for an error that something does not exist: the command that lists the
+// objects of this kind.
 func whereToLook(err error) string {
 	switch {
 	case !errors.Is(err, api.ErrNotFound):
@@ -290,7 +290,7 @@ func whereToLook(err error) string {
 	return whereFilesAre(err)
 }
 
-// isNetwork reports whether no service answered.
+// isNetwork reports whether err means that no service answered.
 func isNetwork(err error) bool {
 	if e, ok := errors.AsType[*api.Error](err); ok {
 		return e.StatusCode == 0

@@ -10,11 +10,11 @@ import (
 	"golang.org/x/term"
 )
 
-// firstProcess runs this program again as a child if this process is the first one of a
-// container, and returns the child's status. The first process becomes the parent of all
-// processes that lose theirs, such as background processes of `docker exec`. It has to wait for
-// these; no other part of e2bctl can, as it could take the status of a process for which
-// another part waits.
+// firstProcess runs this program again as a child if this process is the first one of a container,
+// and returns the child's status. The first process of a container becomes the parent of every
+// process whose parent has ended, such as a background process of `docker exec`. It has to wait for
+// these processes. No other part of e2bctl can wait for them, because it could take the status of a
+// process that another part of e2bctl waits for.
 func firstProcess() (status int, isFirst bool) {
 	if os.Getpid() != 1 {
 		return 0, false

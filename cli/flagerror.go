@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// insteadOfFlag returns the replacement for a flag that the related commands have and cmd
-// cannot have, or "" for all others.
+// insteadOfFlag returns a replacement for a flag that commands related to cmd have but cmd cannot
+// have. It returns "" for all other flags.
 func insteadOfFlag(cmd *cobra.Command, name string) string {
 	isUser, isDir := name == "u" || name == "user", name == "w" || name == "workdir"
 	switch path := cmd.CommandPath(); {
@@ -27,8 +27,8 @@ func insteadOfFlag(cmd *cobra.Command, name string) string {
 	return ""
 }
 
-// flagError rewrites a mistake in a flag in the words of the command: the library names Go's
-// functions, and reports flags that were meant for a script.
+// flagError replaces the flag library's text of an error by one for users of cmd. The library's
+// text names Go functions. The library also reports unknown flags that the user meant for a script.
 func flagError(cmd *cobra.Command, err error) error {
 	if invalid, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		value := invalid.GetValue()
@@ -51,7 +51,7 @@ func flagError(cmd *cobra.Command, err error) error {
 }
 
 // wanted returns an error that names the values that the flag accepts. The errors of e2bctl's own
-// flag types name them already, and are returned as they are.
+// flag types already name the values, and are returned unchanged.
 func wanted(invalid *pflag.InvalidValueError) error {
 	if _, ok := errors.AsType[*strconv.NumError](invalid); !ok {
 		return invalid.Unwrap()

@@ -17,12 +17,13 @@ type helper struct {
 	err error // the error of writing help, which the library cannot return
 }
 
-// versionFlag is a flag of the root, which runs nothing itself: with this flag its help is the
-// version. The library's own text of it can be changed only by a template, and text/template
-// calls methods by their names: the linker would keep every method of the program.
+// versionFlag is a flag of the root command, which has no run function: with this flag, the help of
+// the root command is the version. It replaces the version flag of the library, whose text only a
+// template can change. text/template calls methods by name, so the linker would keep every method
+// of the program.
 const versionFlag = "version"
 
-// serve makes h print the help of a command and of all below it.
+// serve makes h print the help of root and of all commands below it.
 func (h *helper) serve(root *cobra.Command) {
 	describe := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
@@ -41,16 +42,16 @@ func (h *helper) serve(root *cobra.Command) {
 	})
 }
 
-// A description has minDescription columns beside its term, or is below it,
-// indented by belowTerm.
+// A description is beside its term if at least minDescription columns are left there. Otherwise it
+// is below the term, indented by belowTerm columns.
 const (
 	minDescription = 24
 	belowTerm      = 8
 )
 
-// fold breaks the lines of a help text that are longer than width columns; 0 means no bound.
-// Paragraphs are filled anew, and descriptions stay beside their terms. Other indented lines stay
-// as they are, because they are commands to copy.
+// fold breaks the lines of a help text that are longer than width columns; 0 means no bound. It
+// breaks paragraphs anew, and keeps descriptions beside their terms. Other indented lines stay as
+// they are, because they are commands to copy.
 func fold(text string, width int) string {
 	if width <= 0 {
 		return text
@@ -91,8 +92,8 @@ func fold(text string, width int) string {
 	return out.String()
 }
 
-// termWidth returns the column in which the description of a term begins, such as a flag, or 0
-// for a line without a term.
+// termWidth returns the column in which the description of a term, such as a flag, begins. It
+// returns 0 for a line without a term.
 func termWidth(line string, indent int) int {
 	gap := strings.Index(line[indent:], "  ")
 	if indent == 0 || gap < 0 {
@@ -102,7 +103,8 @@ func termWidth(line string, indent int) int {
 	return len(line) - len(described)
 }
 
-// fill writes words in lines of width columns, the first after begin, and the others indented.
+// fill writes words in lines of width columns. The first line begins with begin, and the
+// other lines are indented by indent.
 func fill(out *strings.Builder, begin string, words []string, indent, width int) {
 	line, used := begin, utf8.RuneCountInString(begin)
 	isEmpty := true

@@ -126,9 +126,8 @@ func newCmdHelpTopic(name, short, text string) *cobra.Command {
 	return &cobra.Command{Use: name, Short: short, Long: text}
 }
 
-// refuseUnknownTopics makes help fail for an unknown topic. cobra's help would
-// show the root's help and succeed: scripts and people must see that as a
-// mistake.
+// refuseUnknownTopics makes the command help fail for an unknown topic. cobra's command would print
+// the root's help and succeed, but scripts and people must notice the mistake.
 func refuseUnknownTopics(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	for _, cmd := range root.Commands() {

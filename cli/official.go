@@ -10,8 +10,8 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
-// newCmdOfficial returns a hidden command with a name of the official CLI, or of similar
-// ones, which names the replacement here.
+// newCmdOfficial returns a hidden command whose name comes from E2B's official CLI or a similar
+// CLI. Its error names the e2bctl command to use instead.
 func newCmdOfficial(name string, aliases ...string) *cobra.Command {
 	return &cobra.Command{
 		Use:                name,
@@ -43,8 +43,8 @@ func newCmdOfficialAuth(*cmdutil.Factory) *cobra.Command {
 func newCmdCopying(*cmdutil.Factory) *cobra.Command { return newCmdOfficial("upload", "download") }
 
 // hereOf returns the e2bctl command that replaces the command "sandbox VERB" of the official CLI,
-// or "" if there is none. verb may be an alias of the official CLI. Flags that both commands have
-// mean the same.
+// or "" if there is none. verb may be an alias of the official CLI. A flag that both commands have
+// has the same meaning in both.
 func hereOf(verb string) string {
 	switch verb {
 	case "create", "cr", "spawn", "sp":
@@ -75,8 +75,8 @@ func hereOf(verb string) string {
 	return ""
 }
 
-// translate returns a command line of the official CLI in the words of this one: sandbox list is
-// ls. Other command lines stay as they are.
+// translate converts a command line of the official CLI to the equivalent command line of e2bctl:
+// "sandbox list" becomes "ls". It returns other command lines unchanged.
 func translate(args []string) []string {
 	at := firstWord(args)
 	if at+1 >= len(args) || args[at] != "sandbox" && args[at] != "sbx" {

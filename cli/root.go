@@ -30,7 +30,7 @@ const rootExample = `  e2bctl run --local --upload .:app -w app --download app/r
   e2bctl code run --local -c 'import sys; sys.version'
   eval "$(e2bctl local up --background)"`
 
-// commands are the commands at the top, each by its name and aliases.
+// commands contains the top-level commands, each with its names: the name and then the aliases.
 var commands = []struct {
 	names []string
 	build func(*cmdutil.Factory) *cobra.Command
@@ -73,9 +73,9 @@ var commands = []struct {
 	{[]string{"upload", "download"}, newCmdCopying},
 }
 
-// newCmdRoot returns the command for a command line. If the first word names a command, only
-// that command is built: describing all others would take most of the time of a short command.
-// Help, completion and mistakes need them all.
+// newCmdRoot returns the command for a command line. If the first word names a command, only that
+// command is built, because building all of them would take most of the time of a short command.
+// Help, completion and error messages need all commands.
 func newCmdRoot(f *cmdutil.Factory, args []string) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "e2bctl",
@@ -123,8 +123,8 @@ func addCompletion(root *cobra.Command, args []string) {
 	}
 }
 
-// onStart makes every command call begin once its command line was understood: flags, their
-// groups and arguments are all checked before RunE. A command whose begin fails does not run.
+// onStart makes every command call begin before it runs, at the beginning of RunE. By then flags,
+// groups of flags and arguments have been checked. A command whose begin fails does not run.
 func onStart(cmd *cobra.Command, begin func(*cobra.Command) error) {
 	if run := cmd.RunE; run != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {

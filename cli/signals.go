@@ -12,19 +12,19 @@ type signalError struct{ signal syscall.Signal }
 
 func (e *signalError) Error() string { return "stopped by signal: " + e.signal.String() }
 
-// interrupts are the signals that tell the process to stop.
+// interrupts reports the signals that ask the process to stop.
 type interrupts struct {
-	first, second <-chan struct{} // first is closed at the first signal to stop, second at the second one
+	first, second <-chan struct{} // first is closed at the first signal to stop, and second is closed at the second signal.
 }
 
-// notifyContext returns a context that the first INT, TERM or HUP cancels, with a
-// *signalError as its cause. told reports the first two signals. A third one has
-// its default effect and ends the process at once. The signals stay caught until then, so that one
-// which arrives while the process exits does not change its status.
+// notifyContext returns a context that the first INT, TERM or HUP cancels, with a *signalError as
+// its cause. told reports the first two signals. A third signal has its default effect and ends the
+// process at once. Until then the signals remain caught, so that a signal during the exit of the
+// process does not change the exit status.
 //
-// SIGPIPE is caught, so that the write of `e2bctl run … | head` fails with EPIPE
-// and e2bctl can still kill its sandbox. It is not ignored, because children
-// inherit ignored signals, and the processes of a local sandbox are our children.
+// SIGPIPE is caught, so that the write of `e2bctl run … | head` fails with EPIPE and e2bctl can
+// still kill its sandbox. It is not ignored, because child processes inherit ignored signals, and
+// the processes of a local sandbox are children of e2bctl.
 func notifyContext(parent context.Context) (ctx context.Context, told interrupts) {
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 2)

@@ -21,12 +21,12 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// hosted lists the domains that use one host for all sandboxes.
+// hosted lists the domains of services that use one host for all their sandboxes.
 var hosted = []string{"e2b.app", "e2b.dev", "e2b.pro", "e2b-staging.dev"}
 
-// Host returns the public host name of a port of the sandbox, without a scheme. It depends only
-// on the domain. If a sandbox URL is set, send requests to that URL instead, with the headers
-// E2b-Sandbox-Id and E2b-Sandbox-Port.
+// Host returns the public host name of a port of the sandbox, without a scheme. Of the settings, it
+// uses only the domain. If a sandbox URL is set, send requests to that URL instead, with the
+// headers E2b-Sandbox-Id and E2b-Sandbox-Port.
 func (sb *Sandbox) Host(port int) string {
 	return hostOf(sb.ID(), sb.domain(), port)
 }
@@ -40,8 +40,8 @@ func (sb *Sandbox) domain() string {
 	return sb.client.api.Domain()
 }
 
-// baseURL returns the address for requests to a port. If one host serves all sandboxes, all
-// their requests share one pool of connections.
+// baseURL returns the address for requests to a port. If one host serves all sandboxes, the
+// requests to all sandboxes share one pool of connections.
 func (sb *Sandbox) baseURL(port int) string {
 	if url := sb.client.api.SandboxURL(); url != "" {
 		return url
@@ -52,8 +52,8 @@ func (sb *Sandbox) baseURL(port int) string {
 	return "https://" + sb.Host(port)
 }
 
-// portClient sends requests to one port of the sandbox: it adds the headers that
-// route and authorize them, and recognizes the answers of the service's router.
+// portClient sends requests to one port of the sandbox. It adds the headers that route and
+// authorize these requests, and recognizes answers of the service's router.
 type portClient struct {
 	sb   *Sandbox
 	port int
@@ -73,18 +73,18 @@ func (p portClient) header(h http.Header) {
 	}
 }
 
-// restHead limits the wait for the beginning of an answer that is read completely. A server
-// inside may have to start a kernel first, on a busy machine.
+// restHead bounds the wait for the beginning of an answer that is read completely. The server
+// inside the sandbox may first have to start a kernel, on a busy machine.
 const restHead = 5 * time.Minute
 
-// Do sends a request whose answer may have any length. The error is a [*GoneError] if the
-// sandbox has ended, and a [*portClosedError] if nothing listens on the port. Any other answer
-// is returned to the caller.
+// Do sends a request whose answer may have any length. If the sandbox has ended, the error is a
+// [*GoneError]. If no program listens on the port, the error is a [*portClosedError]. Do returns
+// any other answer to the caller.
 func (p portClient) Do(r *http.Request) (*http.Response, error) {
 	return p.do(r, httpwait.Limits{Stream: true})
 }
 
-// do is like Do, with limits on the time of the answer.
+// do is like Do, but bounds the time that the answer may take.
 func (p portClient) do(r *http.Request, limits httpwait.Limits) (*http.Response, error) {
 	// Close is killing the sandbox, so no request is useful; a request would resume a paused
 	// one.
@@ -159,12 +159,12 @@ func (p portClient) request(ctx context.Context, method, path string, body io.Re
 	return r, nil
 }
 
-// plain asks for uncompressed answers. A daemon that may use gzip compresses every message,
-// even a tiny one. The compression would cost both sides more than the rest of the call.
+// plain makes requests ask for uncompressed answers. A daemon that may use gzip compresses every
+// message, even a tiny one. The compression would cost both sides more than the rest of the call.
 var plain = connect.WithAcceptCompression("gzip", nil, nil)
 
-// rpcClient sends the requests of the Connect protocol. Connect keeps only a code of a foreign
-// answer, such as that of a proxy; rpcClient keeps the whole answer.
+// rpcClient sends the requests of the Connect protocol. If another server answers, such as a proxy,
+// Connect keeps only a code from the answer. rpcClient keeps the whole answer.
 type rpcClient struct{ portClient }
 
 func (c rpcClient) Do(r *http.Request) (*http.Response, error) {

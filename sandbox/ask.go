@@ -18,23 +18,25 @@ const (
 	askAgain = time.Second
 )
 
-// WithAsk sets a function that is called before the sandbox reaches a host that neither
-// AllowOut nor DenyOut of [Network] names. ask receives the host's name or address, and the
-// port. It returns whether the sandbox may reach them. A sandbox created with WithAsk denies
-// [AllTraffic] otherwise. With [Connect], ask is called if the sandbox was created with WithAsk,
-// or if this handle sets its rules with [Sandbox.SetNetwork].
+// WithAsk sets a function that is called before the sandbox reaches a host that neither AllowOut
+// nor DenyOut of [Network] names. ask receives the name or address of the host, and the port. It
+// returns whether the sandbox may reach this port of the host. Apart from the hosts that ask or
+// AllowOut permits, a sandbox that was created with WithAsk denies [AllTraffic]. With [Connect],
+// ask is called if the sandbox was created with WithAsk, or if this handle sets the sandbox's rules
+// with [Sandbox.SetNetwork].
 //
-// An answer is valid for this host and port, and for the sandbox's life. The host is denied if
-// there is no answer within 30 seconds, if ask panics, or if no handle with WithAsk is open.
-// The ctx of ask ends after the 30 seconds or when the handle is closed. Closing does not wait
-// for ask. Up to 32 questions are asked at the same time.
+// An answer is valid for the host and the port, as long as the sandbox lives. The host is denied if
+// there is no answer within 30 seconds, if ask panics, or if no handle with WithAsk is open. The
+// ctx of ask ends after these 30 seconds, or when the handle is closed. Closing does not wait for
+// ask. Up to 32 questions are asked at the same time.
 //
-// ask is called when a program connects; names are looked up only after it has permitted them.
-// Until then, a name resolves to an address of 198.18.0.0/15 inside, which stands for the name.
-// A program that does not wait long enough must try again. Copies of [Sandbox.Fork] ask again.
+// ask is called when a program connects. A name is looked up only after ask has permitted it. Until
+// then, the name resolves inside the sandbox to an address of 198.18.0.0/15, which stands for the
+// name. A program that does not wait long enough for the answer must try again. For a copy of the
+// sandbox by [Sandbox.Fork], ask is called again.
 //
-// Only the local cloud asks. For other services the error is [errors.ErrUnsupported], and
-// nothing is created, changed or resumed.
+// Only the local cloud supports WithAsk. For other services, the error is [errors.ErrUnsupported],
+// and nothing is created, changed or resumed.
 func WithAsk(ask func(ctx context.Context, host string, port int) bool) HandleOption {
 	return handleOption(func(c *config) error { c.ask = ask; return nil })
 }
@@ -45,7 +47,7 @@ type asker struct {
 	ask func(ctx context.Context, host string, port int) bool
 }
 
-// start answers questions while the handle is open.
+// start begins to answer questions in the background, until the handle is closed.
 func (a *asker) start() {
 	ctx, end, err := a.sb.begin(context.Background())
 	if err != nil {
@@ -88,7 +90,8 @@ func (a *asker) serve(ctx context.Context) {
 	}
 }
 
-// answer answers a question. If the function of [WithAsk] ends its goroutine, the answer is no.
+// answer answers a question with the function of [WithAsk]. If this function ends its goroutine,
+// the answer is no.
 func (a *asker) answer(ctx context.Context, q api.Question) {
 	allow := false
 	defer func() {

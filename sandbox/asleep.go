@@ -8,10 +8,11 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// asleep records the pauses of a handle's sandbox that the handle knows about.
+// asleep records those pauses of a sandbox that its handle requested or noticed.
 //
-// During a pause that this handle requested, the calls that the pause interrupted wait. The
-// program wanted the pause, so only a new call, or Resume, may end it.
+// During a pause that this handle requested, the calls that the pause interrupted wait. They do not
+// resume the sandbox, because the program wanted the pause. Only a new call, or Resume, may end
+// this pause.
 type asleep struct {
 	mu    sync.Mutex
 	over  chan struct{} // closed at the end of a pause that this handle requested; nil without such a pause
@@ -19,7 +20,8 @@ type asleep struct {
 	runs  chan struct{} // closed when a request shows that the sandbox runs; nil if nobody waits for that
 }
 
-// begin begins a pause. The caller passes to settle whether the sandbox was paused.
+// begin records the beginning of a pause that this handle requests. The caller must call settle
+// with true if the sandbox was paused, and otherwise with false.
 func (a *asleep) begin() (settle func(paused bool)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -37,8 +39,8 @@ func (a *asleep) begin() (settle func(paused bool)) {
 	}
 }
 
-// end ends the pause that this handle requested, so that waiting calls continue. Without such a
-// pause it does nothing.
+// end records the end of the pause that this handle requested, so that waiting calls continue. If
+// there is no such pause, it does nothing.
 func (a *asleep) end() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -55,8 +57,8 @@ func (a *asleep) own() bool {
 	return a.taken
 }
 
-// awake returns a channel that is closed when the sandbox is known to run: when a request that
-// begins after this call is answered, or by Resume.
+// awake returns a channel that is closed when the sandbox is known to run. This is so when a
+// request that begins after the call of awake is answered, or after Resume.
 func (a *asleep) awake() <-chan struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -67,7 +69,7 @@ func (a *asleep) awake() <-chan struct{} {
 }
 
 // asking records the beginning of a request. The returned function records that the sandbox has
-// answered, which shows that it runs.
+// answered the request. The answer shows that the sandbox runs.
 func (a *asleep) asking() (answered func()) {
 	a.mu.Lock()
 	taken, runs := a.taken, a.runs
@@ -82,7 +84,7 @@ func (a *asleep) asking() (answered func()) {
 	}
 }
 
-// seen closes the channel, unless it was closed before.
+// seen closes the channel runs, unless it was already closed.
 func (a *asleep) seen(runs chan struct{}) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -92,8 +94,8 @@ func (a *asleep) seen(runs chan struct{}) {
 	}
 }
 
-// wait waits until the pause that this handle requested is over. It returns false if there is no
-// such pause.
+// wait waits until the pause that this handle requested is over. If there is no such pause, it
+// returns false.
 func (a *asleep) wait(ctx context.Context) bool {
 	a.mu.Lock()
 	over := a.over
@@ -111,9 +113,9 @@ func (a *asleep) wait(ctx context.Context) bool {
 // stateTimeout limits the time of a request for the sandbox's state.
 const stateTimeout = 5 * time.Second
 
-// pauseSince asks the control plane whether the sandbox was paused after begun (was), and
-// whether it is paused now (is). It recognizes a pause after begun by a new start time, because
-// a resume counts as a start.
+// pauseSince asks the control plane about pauses. was reports whether the sandbox was paused after
+// begun. is reports whether it is paused now. pauseSince recognizes a pause after begun by a new
+// start time, because a resume counts as a start.
 func (sb *Sandbox) pauseSince(ctx context.Context, begun time.Time) (was, is bool) {
 	ctx, cancel := context.WithTimeout(ctx, stateTimeout)
 	defer cancel()

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// audience counts the callers that wait for a process. A paused sandbox is not resumed while
-// there are none. A nil audience always has a caller.
+// audience counts the callers that wait for a process. While no caller waits, a paused sandbox is
+// not resumed. A nil audience always counts as having a caller.
 type audience struct {
 	mu   sync.Mutex
 	size int
@@ -15,7 +15,7 @@ type audience struct {
 
 func newAudience() *audience { return &audience{come: make(chan struct{})} }
 
-// join adds the caller to the audience until it calls leave.
+// join adds the caller to the audience. The caller stays in the audience until it calls leave.
 func (a *audience) join() (leave func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

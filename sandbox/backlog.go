@@ -8,13 +8,13 @@ import (
 const (
 	// maxBacklog limits the bytes of output that wait for their consumer.
 	maxBacklog = 256 << 10
-	// entryCost is the number of bytes that each entry counts in addition to its own.
+	// entryCost is the number of bytes that are counted for each entry in addition to its own bytes.
 	entryCost = 128
 )
 
-// backlog is a bounded queue between a stream's reader and its consumer. A full queue makes the
-// reader wait while there is a consumer. Without a consumer the queue drops its oldest entries
-// and counts their bytes.
+// backlog is a bounded queue between the reader of a stream and the consumer of its entries. If the
+// queue is full and there is a consumer, the reader waits. If it is full and there is no consumer,
+// the queue drops its oldest entries and counts their bytes.
 type backlog[T any] struct {
 	room, news chan struct{} // room wakes the reader that pushes entries; news wakes the consumer
 
@@ -70,8 +70,9 @@ func (b *backlog[T]) first() entry[T] {
 	return e
 }
 
-// pop removes and returns the oldest value, if there is one. If bytes were dropped before it,
-// pop first returns their number alone, and the value at the next call.
+// pop removes the oldest value and returns it. If there is none, ok is false. If bytes were dropped
+// before the value, pop returns only the number of these bytes. It then returns the value at the
+// next call.
 func (b *backlog[T]) pop() (value T, ok bool, dropped int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -83,8 +84,8 @@ func (b *backlog[T]) pop() (value T, ok bool, dropped int64) {
 	return value, true, 0
 }
 
-// take makes the caller the consumer, and returns true. If there is a consumer already, it only
-// returns false. give ends the role.
+// take makes the caller the consumer, and returns true. If there already is a consumer, it returns
+// false and does nothing else. The caller stays the consumer until it calls give.
 func (b *backlog[T]) take() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -54,8 +54,8 @@ type Client struct {
 	hurryOnce sync.Once
 }
 
-// NewClient returns a new client. Settings without an option come from the environment and from
-// .env, as [api.FromEnv] describes.
+// NewClient returns a new client. A setting for which there is no option comes from the environment
+// or from the file .env, as [api.FromEnv] describes.
 func NewClient(opts ...ClientOption) (*Client, error) {
 	c, err := newConfig(sandboxConfig{template: DefaultTemplate}, opts)
 	if err != nil {
@@ -84,9 +84,9 @@ func NewClient(opts ...ClientOption) (*Client, error) {
 // API returns the control plane client that this client uses; Close closes it.
 func (c *Client) API() *api.Client { return c.api }
 
-// Create starts a sandbox. ctx limits only the call, not the life of the sandbox. If Create
-// fails, no sandbox remains: when ctx ends during a creation, the sandbox is killed as soon as
-// the service answers, and Close waits for that.
+// Create starts a sandbox. ctx limits only the call, and not the life of the sandbox. If Create
+// fails, no sandbox remains. When ctx ends during a creation, the sandbox is killed as soon as the
+// service answers. [Client.Close] waits for this.
 func (c *Client) Create(ctx context.Context, opts ...CreateOption) (*Sandbox, error) {
 	cfg, err := configure(c, "Create", opts)
 	if err != nil {
@@ -131,10 +131,11 @@ func (c *sandboxConfig) createParams() *api.CreateParams {
 	return p
 }
 
-// Connect returns a handle to an existing sandbox. It resumes a paused sandbox; [WithReboot]
-// makes that a new start. It never shortens the sandbox's lifetime; [WithExpiry] sets the
-// minimum. Closing the handle leaves the sandbox running. If the sandbox pauses at the end of
-// its lifetime, the handle extends the lifetime only with Expiry.Renew.
+// Connect returns a handle to an existing sandbox. It resumes a paused sandbox. With [WithReboot],
+// it starts a paused sandbox anew instead. Connect never shortens the sandbox's lifetime.
+// [WithExpiry] sets the minimum of the lifetime. Closing the handle leaves the sandbox running. If
+// the sandbox pauses at the end of its lifetime, the handle extends the lifetime only if
+// Expiry.Renew is set.
 func (c *Client) Connect(ctx context.Context, id string, opts ...ConnectOption) (*Sandbox, error) {
 	cfg, err := configure(c, "Connect", opts)
 	if err == nil {
@@ -170,8 +171,8 @@ func (c *Client) connect(ctx context.Context, id string, cfg sandboxConfig) (*Sa
 	return newSandbox(c, sb, cfg, false), nil
 }
 
-// Info describes a sandbox without connecting to it, and therefore without resuming it. The
-// error is [ErrGone] if there is no such sandbox.
+// Info describes a sandbox. It does not connect to the sandbox, and therefore does not resume it.
+// If there is no such sandbox, the error is [ErrGone].
 func (c *Client) Info(ctx context.Context, id string) (*Info, error) {
 	info, err := c.api.Sandboxes.Get(ctx, id)
 	if err != nil {
@@ -180,8 +181,8 @@ func (c *Client) Info(ctx context.Context, id string) (*Info, error) {
 	return new(infoOf(*info)), nil
 }
 
-// Kill ends a sandbox, running or paused. Any program may have created the sandbox. The error
-// is [ErrGone] if there is no such sandbox.
+// Kill ends a running or paused sandbox. Any program may have created the sandbox. If there is no
+// such sandbox, the error is [ErrGone].
 func (c *Client) Kill(ctx context.Context, id string) error {
 	if err := c.api.Sandboxes.Kill(ctx, id); err != nil {
 		return fmt.Errorf("sandbox: kill: %w", missing(id, err))
@@ -215,9 +216,9 @@ type ReapParams struct {
 	OlderThan time.Duration
 }
 
-// Reap kills the sandboxes that p selects, running or paused, and returns their ids. After an
-// error it continues. It returns all errors joined, together with the ids of the killed
-// sandboxes.
+// Reap kills the running and paused sandboxes that p selects, and returns their ids. If a sandbox
+// cannot be killed, Reap continues with the others. It then returns all errors joined, together
+// with the ids of the killed sandboxes.
 func (c *Client) Reap(ctx context.Context, p *ReapParams) ([]string, error) {
 	if p == nil || len(p.Metadata) == 0 {
 		return nil, errors.New("sandbox: reap: ReapParams.Metadata must name at least one label")
@@ -244,11 +245,11 @@ func (c *Client) Reap(ctx context.Context, p *ReapParams) ([]string, error) {
 	return killed, errors.Join(failed...)
 }
 
-// Close frees the client's resources. First it waits for abandoned creations and kills their
-// sandboxes. If the service does not answer such a creation within 2 seconds, Close stops
-// waiting; a sandbox that the service still creates ends with its lifetime. Close takes at most
-// 10 seconds in all. It does not close sandboxes: close them first. It may be called more than
-// once and on nil.
+// Close frees the client's resources. First it waits for creations whose call was given up, and
+// kills their sandboxes. If the service does not answer such a creation within 2 seconds, Close
+// stops waiting. If the service still creates the sandbox, the sandbox ends with its lifetime.
+// Close takes at most 10 seconds in all. It does not close sandboxes: close them first. Close may
+// be called more than once, and on a nil Client.
 func (c *Client) Close() error {
 	if c == nil {
 		return nil

@@ -16,20 +16,20 @@ import (
 
 // RunCodeParams sets how to run code. The zero value runs it as Python in the default context.
 type RunCodeParams struct {
-	// Stdout and Stderr receive the code's output as it arrives; nil means no writer. They are
-	// called on the caller's goroutine. An error that they return interrupts the code.
+	// Stdout and Stderr receive the code's output as it arrives. Nil means no writer. Their Write
+	// methods are called in the caller's goroutine. If Write returns an error, the code is
+	// interrupted.
 	Stdout, Stderr io.Writer
-	// OnResult is called with each result as it arrives, and again when the code updates the
-	// result. It is called on the caller's goroutine and may be nil. StreamCode reports more
-	// events.
+	// OnResult is called with each result as it arrives, and again when the code updates the result.
+	// It is called in the caller's goroutine. It may be nil. StreamCode reports more events.
 	OnResult func(Result)
-	// Stdin answers a request of the code for input. If Stdin is nil, the code cannot ask for
-	// input. If Stdin returns [io.EOF], the code sees the end of a file. Any other error
-	// interrupts the code and is returned by the call.
+	// Stdin answers a request of the code for input. If Stdin is nil, the code cannot ask for input.
+	// If Stdin returns [io.EOF], the code receives the end of a file. If Stdin returns another error,
+	// the code is interrupted, and the call returns this error.
 	//
-	// Over HTTP the code runs, but a request for input fails with [ErrNeedsWebsocket]. A
-	// request for input may be lost when the connection is cut. If the code is silent for five
-	// minutes after a cut, it is therefore interrupted, and the error is [ErrKernelLost].
+	// Over HTTP the code runs, but a request for input fails with [ErrNeedsWebsocket]. When the
+	// connection is cut, a request for input may be lost. Therefore, if the code is silent for five
+	// minutes after a cut, it is interrupted, and the error is [ErrKernelLost].
 	Stdin func(ctx context.Context, prompt string, password bool) (string, error)
 	// Envs are environment variables for this call only, in UTF-8.
 	Envs map[string]string
@@ -37,9 +37,9 @@ type RunCodeParams struct {
 	// Contexts.Create returned. Empty means the default context of the language. Language must
 	// be empty if Context is set.
 	Context ContextID
-	// Language is the language of the code, such as "bash", in upper or lower case. The short
-	// names "js" and "ts" are accepted. Empty means Python. The error is [ErrUnknownLanguage]
-	// if the sandbox has no kernel for the language.
+	// Language is the language of the code, such as "bash", in upper or lower case. The short names
+	// "js" and "ts" are accepted. Empty means Python. If the sandbox has no kernel for the language,
+	// the error is [ErrUnknownLanguage].
 	Language string
 	// Silent runs the code without a result and without increasing the execution count. It
 	// needs the websocket.
@@ -48,7 +48,7 @@ type RunCodeParams struct {
 	// count. It needs the websocket.
 	NoHistory bool
 	// MaxOutputBytes limits the bytes of each stream that the [Execution] keeps. Zero means
-	// [DefaultMaxOutputBytes]; a negative number keeps none.
+	// [DefaultMaxOutputBytes]. A negative number means that no output is kept.
 	MaxOutputBytes int64
 }
 
@@ -65,7 +65,7 @@ func (p *RunCodeParams) check() error {
 	return nil
 }
 
-// normalLanguage returns the service's name of a language.
+// normalLanguage returns the name that the service uses for a language.
 func normalLanguage(name string) string {
 	switch name = strings.ToLower(strings.TrimSpace(name)); name {
 	case "js":
@@ -76,31 +76,34 @@ func normalLanguage(name string) string {
 	return name
 }
 
-// RunCode runs code in a context of the sandbox and waits for its end. The code sees the
-// variables of earlier code in the context. Code is never run twice. Calls for the same context
-// run one after another. Code runs as root, in the home directory of "user";
-// [CommandParams].User describes the effect on its files.
+// RunCode runs code in a context of the sandbox and waits for the code's end. The code can use the
+// variables of earlier code in the context. Code is never run twice. Calls for the same context run
+// one after another. Code runs as root, in the home directory of "user". [CommandParams].User
+// describes the effect on the files of the code.
 //
-// An exception is an [*ExecutionError], and the returned execution is complete. With any other
-// error the execution contains the output until then, or is nil if the code did not start.
+// If the code ends with an exception, the error is an [*ExecutionError], and the returned execution
+// is complete. With any other error, the execution contains the output until the error. It is nil
+// if the code did not start.
 //
-// When ctx ends, RunCode interrupts the code and returns an [*InterruptedError] within 100 ms.
-// If the code stops within that time, the Error of the execution has its traceback; over HTTP
-// there is none. If the interrupt has no effect, the kernel is restarted. If the restart fails,
-// the kernel is ended, and the next call for the context returns [ErrKernelRestarted].
+// When ctx ends, RunCode interrupts the code and returns an [*InterruptedError] within 100 ms. If
+// the code stops within this time, the Error of the execution contains the traceback of the code.
+// Over HTTP, there is no traceback. If the interrupt has no effect, the kernel is restarted. If the
+// restart fails, the kernel is ended. The next call for the context then returns
+// [ErrKernelRestarted].
 //
-// A pause of the sandbox suspends the code; it continues after the resume. The call waits and
-// resumes the sandbox, if requests may resume it. If this handle paused the sandbox, the call
-// does not resume it. Over HTTP the call returns [ErrKernelLost] instead.
+// A pause of the sandbox suspends the code. The code continues when the sandbox is resumed. The
+// call waits, and resumes the sandbox if requests may resume it. If this handle paused the sandbox,
+// the call does not resume it. Over HTTP, a pause makes the call return [ErrKernelLost] instead.
 func (sb *Sandbox) RunCode(ctx context.Context, code string, p *RunCodeParams) (*Execution, error) {
 	return sb.runCode(ctx, code, p, nil)
 }
 
-// StreamCode runs code like [Sandbox.RunCode], but yields the events of the run in order. The
-// code runs during the loop over the events, and waits for a slow loop. Each new loop runs the
-// code again. Running other code of the same context inside the loop deadlocks. The last pair
-// contains an [EndEvent] and the error that RunCode would return, or nil and an error if the
-// code did not start. Leaving the loop early interrupts the code, like the end of ctx.
+// StreamCode runs code like [Sandbox.RunCode], but yields the events of the run in order. The code
+// runs during the loop over the events, and waits for a slow loop. Each new loop runs the code
+// again. If the body of the loop runs other code in the same context, there is a deadlock. The last
+// pair contains an [EndEvent] and the error that RunCode would return. If the code did not start,
+// the last pair contains nil and an error. If the caller leaves the loop early, the code is
+// interrupted, as at the end of ctx.
 //
 //	for event, err := range sb.StreamCode(ctx, code, nil) {
 //		if err != nil {
@@ -233,11 +236,11 @@ func (r *codeRunner) run(ctx context.Context, code string, p *RunCodeParams, c *
 	return true, nil
 }
 
-// execute runs a request on the kernel of a context over its websocket; an empty id means the
-// default context. It passes every message on iopub to the handler and returns the reply,
-// without checking the reply's status. It waits until earlier calls of RunCode and execute have
-// ended. When ctx ends it interrupts the code and returns at once. It returns an error if the
-// [CodeTransport] is not the websocket.
+// execute runs a request on the kernel of a context, over the kernel's websocket. An empty
+// contextID means the default context. execute passes every message on iopub to the handler, and
+// returns the reply. It does not check the status of the reply. It waits until earlier calls of
+// RunCode and execute have ended. When ctx ends, it interrupts the code and returns at once. If the
+// [CodeTransport] is not the websocket, it returns an error.
 func (sb *Sandbox) execute(ctx context.Context, contextID string, request jupyter.ExecuteRequest, handler kernelconn.Handler) (jupyter.ExecuteReply, error) {
 	ctx, end, err := sb.begin(ctx)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/chart"
 )
 
-// These limit the number and the bytes of the results that an execution keeps. Further results
-// are only counted.
+// Bounds of the number and the bytes of the results that an execution keeps. Further results are
+// only counted.
 const (
 	maxResults     = 10_000
 	maxResultBytes = 256 << 20
@@ -26,17 +26,18 @@ type collector struct {
 	event     func(CodeEvent) error // receives the events; nil: nobody does
 	execution Execution
 	logs      logs
-	clear     bool // the next output removes the results first
+	clear     bool // the results are removed when the next output arrives
 	main      bool // the results include the value of the last expression
 	size      int
-	// updates has the latest content of each named display in the results.
+	// updates contains the latest content of each display in the results that has a name, keyed by
+	// name.
 	updates map[string]displayUpdate
 }
 
 // displayUpdate is the latest content of all displays with one name.
 type displayUpdate struct {
 	data map[string]json.RawMessage // the new content; nil: the displays keep their first content
-	upTo int                        // the number of results, from the first, that the update applies to
+	upTo int                        // the update applies to this number of results, counted from the first
 }
 
 func newCollector(p *RunCodeParams) *collector {
@@ -187,8 +188,8 @@ func (c *collector) stream(name string, text []byte) error {
 	return c.event(OutputEvent{Output{Stream: stream, Text: string(text), Time: now}})
 }
 
-// isNull reports whether a representation is missing. Code may display None as a
-// representation.
+// isNull reports whether a representation of a result is null. Such a representation counts as
+// missing. It occurs because code may display None as a representation.
 func isNull(_ string, value json.RawMessage) bool { return string(value) == "null" }
 
 func (c *collector) result(r Result) error {
@@ -220,8 +221,8 @@ func (c *collector) result(r Result) error {
 	return c.emit(DisplayEvent{r})
 }
 
-// update replaces the content of the results with r's name. If the display belongs to an
-// earlier execution, update only reports the event.
+// update replaces the content of all results that have the name of r. If the display with this name
+// belongs to an earlier execution, update only reports the event.
 func (c *collector) update(r Result) error {
 	maps.DeleteFunc(r.Data, isNull)
 	if old, known := c.updates[r.DisplayID]; known {
@@ -238,7 +239,8 @@ func (c *collector) update(r Result) error {
 	return c.emit(UpdateEvent{r})
 }
 
-// size returns the size of a result in bytes, with an allowance for each of its types.
+// size returns the size of a result in bytes. It adds an allowance for each MIME type of the
+// result.
 func (r Result) size() int {
 	n := 0
 	for mime, value := range r.Data {
@@ -260,7 +262,7 @@ type line struct {
 	Position       int                        `json:"position"`
 }
 
-// fields maps the names that /execute uses to MIME types.
+// fields maps the names of representations in answers of /execute to MIME types.
 var fields = map[string]string{
 	"text": "text/plain", "html": "text/html", "markdown": "text/markdown", "svg": "image/svg+xml",
 	"png": "image/png", "jpeg": "image/jpeg", "pdf": "application/pdf", "latex": "text/latex",

@@ -2,10 +2,10 @@ package sandbox
 
 import "time"
 
-// CodeEvent is one event of running code. [Sandbox.StreamCode] yields the events in order. Each
-// is one of [OutputEvent], [ResultEvent], [DisplayEvent], [UpdateEvent], [ClearEvent],
-// [ErrorEvent], [StatusEvent], [InputEvent] and, as the last one, [EndEvent]. Later versions
-// may add types: a switch should ignore unknown types.
+// CodeEvent is one event of running code. [Sandbox.StreamCode] yields the events in order. The
+// types of events are [OutputEvent], [ResultEvent], [DisplayEvent], [UpdateEvent], [ClearEvent],
+// [ErrorEvent], [StatusEvent], [InputEvent] and, for the last event, [EndEvent]. Later versions may
+// add types, so a switch should ignore unknown types.
 type CodeEvent interface{ codeEvent() }
 
 // OutputEvent is a piece of the code's output.
@@ -17,12 +17,12 @@ type ResultEvent struct{ Result }
 // DisplayEvent is a value that the code displayed.
 type DisplayEvent struct{ Result }
 
-// UpdateEvent replaces a value that code of the context displayed earlier. Its DisplayID names
-// the value.
+// UpdateEvent replaces a value that code in the context displayed earlier. Its DisplayID identifies
+// this value.
 type UpdateEvent struct{ Result }
 
-// ClearEvent removes the results and displays so far. With Wait they stay until the next output
-// replaces them.
+// ClearEvent removes all results and displays so far. If Wait is set, they stay until the next
+// output replaces them.
 type ClearEvent struct{ Wait bool }
 
 // ErrorEvent is the exception that ended the code.
@@ -58,7 +58,7 @@ func (EndEvent) codeEvent()     {}
 // CodeState is the state of a request to run code.
 type CodeState string
 
-// These are the states, in their order.
+// These are the states of a request, in the order in which they occur.
 const (
 	// CodeQueued means that other code of the context runs first.
 	CodeQueued CodeState = "queued"

@@ -1,5 +1,5 @@
-// Manual writes the manual of e2bctl, a page for each command. It is a program of its own so that e2bctl does
-// not link the code that writes pages.
+// Manual writes the manual of e2bctl, a page for each command. It is a separate program, so that
+// e2bctl does not contain the code that writes pages.
 //
 //	go run ./cli/manual -markdown cli/manual   # the pages in the repository: make manual
 //	go run ./cli/manual -man DIR               # for man, in section 1
@@ -28,7 +28,8 @@ func main() {
 	}
 }
 
-// write writes the pages whose directories are given.
+// write writes the pages in Markdown and for man, each to its directory. It skips a format if its
+// directory is "", and returns an error if both are.
 func write(markdown, man string) error {
 	if markdown == "" && man == "" {
 		return errors.New("want -markdown DIR, -man DIR or both")
@@ -63,7 +64,7 @@ func writeMarkdown(dir string) error {
 	return doc.GenMarkdownTree(described(), dir)
 }
 
-// described returns the commands without the date of the day on each page.
+// described returns the commands, set up so that the pages do not contain the current date.
 func described() *cobra.Command {
 	root := cli.Commands()
 	root.DisableAutoGenTag = true

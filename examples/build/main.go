@@ -1,11 +1,10 @@
-// Command build tests and builds a Python project in a sandbox, and downloads the
-// result. If strangers wrote the project, do not do this on your own machine.
+// Command build tests and builds a Python project in a sandbox, and downloads the result. If
+// strangers wrote the project, do not test or build it on your own machine.
 //
 //	build -local -o dist path/to/project
 //
-// The project has a program in src and its tests in tests; the program becomes one
-// file that runs by itself. Without -local, E2B_API_KEY and the other E2B_ variables
-// name the service to use.
+// The project has a program in src and its tests in tests; the program becomes one file that runs by
+// itself. Without -local, E2B_API_KEY and the other E2B_ variables name the service to use.
 package main
 
 import (
@@ -96,7 +95,7 @@ func build(ctx context.Context, w io.Writer, here bool, project, out string) (er
 	}, options...)
 }
 
-// unwanted leaves out files that no build needs.
+// unwanted reports whether to leave out a file, because no build needs it.
 func unwanted(name string, _ fs.DirEntry) bool {
 	switch filepath.Base(name) {
 	case ".git", ".venv", "__pycache__", "dist":

@@ -18,13 +18,13 @@ import (
 // documents contains the files in a directory of this machine that code may read. The files
 // stay on this machine; the sandbox receives only documents that code requests by name.
 type documents struct {
-	root  *os.Root // no name and no link leads out of it
+	root  *os.Root // the directory; no name and no link leads out of it
 	names []string
 }
 
 const (
 	maxDocuments = 1000
-	maxDocument  = 1 << 20 // the most bytes of a document
+	maxDocument  = 1 << 20 // the largest size of a document, in bytes
 )
 
 // openDocuments lists the directory once. Files that are not in this list, such as hidden

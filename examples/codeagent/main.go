@@ -6,11 +6,11 @@
 //	codeagent -local -model NAME 'What is the 100th Fibonacci number?'
 //	codeagent -local -model NAME -dir data 'Which month of sales.csv was the best?'
 //
-// Without a model it solves a task of its own, with scripted answers.
-// The model can be at any endpoint that speaks OpenAI's chat completions protocol:
-// OPENAI_BASE_URL and OPENAI_MODEL are the defaults of -url and -model. The key comes
-// only from the environment, where no list of processes shows it. Without -local,
-// E2B_API_KEY and the other E2B_ variables name the service to use.
+// Without a model it solves a task of its own, with scripted answers. The model can be at any
+// endpoint that speaks OpenAI's chat completions protocol: OPENAI_BASE_URL and OPENAI_MODEL are the
+// defaults of -url and -model. The key comes only from the environment, so that no list of
+// processes shows it. Without -local, E2B_API_KEY and the other E2B_ variables name the service to
+// use.
 //
 // The loop is package loop, in the directory below.
 package main
@@ -144,7 +144,8 @@ func (j job) run(ctx context.Context, w io.Writer, model *loop.Model) (err error
 	}, options...)
 }
 
-// show prints each step with the model's view of its result.
+// show returns a function that prints each step, with the result in the form that the model
+// receives.
 func show(w io.Writer) func(context.Context, int, string) (context.Context, func(*agent.Step, error)) {
 	return func(ctx context.Context, n int, code string) (context.Context, func(*agent.Step, error)) {
 		fmt.Fprintf(w, "--- step %d\n%s\n", n, code)

@@ -1,17 +1,17 @@
-// Command dockerexecutor runs a model's code in containers of your own Docker or Podman, as
-// the "Docker executor" of agent frameworks does, with the limits that their documentation
-// names: it reads them back inside, solves a task, and shows that a container does not
-// outlive a step that fails. Then a team of agents that is in a container with all its code,
-// built from the Dockerfile in the directory team, solves the same task.
+// Command dockerexecutor runs a model's code in containers of your own Docker or Podman, as the
+// "Docker executor" of agent frameworks does, with the limits that the documentation of these
+// frameworks names. It reads the limits inside a container, solves a task, and shows that a
+// container does not outlive a step that fails. Then a team of agents solves the same task. The
+// team runs with all of its code in a container, built from the Dockerfile in the directory team.
 //
 //	CGO_ENABLED=0 go run ./examples/dockerexecutor
 //	export OPENAI_API_KEY=…
 //	dockerexecutor -image python:3.10 -model NAME 'Which primes are there below 100?'
 //
-// The daemon is the one that the docker command uses; DOCKER_HOST names another. This
-// program becomes the first process of the containers, so it is built without C.
-// Model, key and tools stay outside: a container receives only code. So it is with the team:
-// its agents call a function of this program when they ask the model.
+// The daemon is the one that the docker command uses; DOCKER_HOST selects another one. This program
+// is also the first process of the containers, so it is built without C. Model, key and tools
+// remain outside of the containers: a container receives only code. This also applies to the team:
+// its agents call a function of this program to ask the model.
 //
 // Without a model it solves a task of its own, with scripted answers.
 // The model can be at any endpoint that speaks OpenAI's chat completions protocol:
@@ -96,7 +96,7 @@ func run(ctx context.Context, w io.Writer, model *loop.Model, image, task string
 //go:embed inside.py
 var inside string
 
-// readBack compares the limits inside with the configured ones.
+// readBack reads the limits inside the container and compares them with the configured limits.
 func readBack(ctx context.Context, w io.Writer, sb *sandbox.Sandbox) error {
 	execution, err := sb.RunCode(ctx, inside, nil)
 	if err != nil {
@@ -127,8 +127,8 @@ func readBack(ctx context.Context, w io.Writer, sb *sandbox.Sandbox) error {
 
 const fibonacci = "Could you give me the 118th number of the Fibonacci sequence? The first and the second are 1."
 
-// answers contains the answers for the task fibonacci, for the agent of this program and for
-// those of the team. The second step uses variables of the first.
+// answers contains the scripted answers to the task fibonacci, both for the agent of this program
+// and for the agents of the team. The second step uses variables of the first step.
 var answers = loop.Script{
 	"You solve tasks by": {
 		"a, b = 0, 1\nfor _ in range(118):\n    a, b = b, a + b\nprint(a)",
@@ -159,7 +159,8 @@ func solve(ctx context.Context, w io.Writer, sb *sandbox.Sandbox, model *loop.Mo
 	return nil
 }
 
-// show prints each step with the model's view of its result.
+// show returns a function that prints each step, with the result in the form that the model
+// receives.
 func show(w io.Writer) func(context.Context, int, string) (context.Context, func(*agent.Step, error)) {
 	return func(ctx context.Context, n int, code string) (context.Context, func(*agent.Step, error)) {
 		fmt.Fprintf(w, "--- step %d\n%s\n", n, code)

@@ -18,13 +18,13 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// teamFiles contains a Dockerfile, and the code of the agents that it installs.
+// teamFiles contains a Dockerfile, and the code of the agents, which the Dockerfile installs.
 //
 //go:embed team
 var teamFiles embed.FS
 
-// team builds an image with a whole team of agents, and makes the team solve a task in a
-// container without a network. The key stays in this program, which asks the model for them.
+// team builds an image with a whole team of agents, and makes the team solve a task in a container
+// without a network. The key remains in this program, which asks the model on behalf of the team.
 func team(ctx context.Context, w io.Writer, model *loop.Model, task string, more ...local.Option) (err error) {
 	params := container
 	params.User, params.NetworkDisabled = "", false // the Dockerfile sets the user and installs packages

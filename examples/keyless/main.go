@@ -1,6 +1,6 @@
-// Command keyless runs an unmodified program with a key that the program never sees. The
-// key is put into its requests when they leave the sandbox, and only into requests to
-// one host, which is the only host that the program can reach.
+// Command keyless runs an unmodified program with a key that the program never sees. The service
+// adds the key to the program's requests when they leave the sandbox. It does so only for requests
+// to one host, which is the only host that the program can reach.
 //
 //	API_KEY=… keyless -local -host api.github.com curl -sS https://api.github.com/user
 //

@@ -1,5 +1,5 @@
-// Command many runs the lines of standard input as Python, each in a sandbox of its own, up to
-// a number of them at the same time, and prints the result of each as it ends.
+// Command many runs the lines of standard input as Python, each in a sandbox of its own, and prints
+// each result when the line has ended. It runs several lines at the same time, up to a limit.
 //
 //	seq 100 | sed 's/$/ ** 2/' | many -local -at-once 10
 //
@@ -104,8 +104,9 @@ func run(ctx context.Context, client *sandbox.Client, line string) (_ string, er
 	return strings.TrimSpace(execution.Stdout + execution.Text()), nil
 }
 
-// create creates a sandbox. If the account or the machine has no room for another one, it waits
-// for the time that the service asks for, or a second, and tries again.
+// create creates a sandbox. If the account or the machine has no room for another one, it waits and
+// tries again. It waits for the time that the service requests, or for a second if the service
+// requests none.
 func create(ctx context.Context, client *sandbox.Client) (*sandbox.Sandbox, error) {
 	for {
 		sb, err := client.Create(ctx)

@@ -1,5 +1,6 @@
-// Command mcp uses both ends of the Model Context Protocol. It serves tools of an agent to
-// any client, and it lets code in a sandbox call the tools of any server as Python functions.
+// Command mcp shows both sides of the Model Context Protocol, server and client. It serves tools of
+// an agent to any client, and it lets code in a sandbox call the tools of any server as Python
+// functions.
 //
 //	mcp -local
 //	mcp -local -allow list_issues -code 'server_list_issues(owner="golang", repo="go")' -- github-mcp-server stdio
@@ -29,7 +30,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// snippet composes two tools of the shop: a model would have read each list and each price.
+// snippet combines two tools of the shop. Without code, a model would have to read each list and
+// each price.
 const snippet = `{fruit: server_price(fruit=fruit) for fruit in server_find(word="berry")}`
 
 const usage = `Usage: mcp [flags] [COMMAND [ARGUMENT...]]
@@ -44,7 +46,7 @@ calls the tools of this example's own server.
 type options struct {
 	here        bool
 	code, allow string
-	command     []string // of the server; none: this example's own
+	command     []string // the command that starts the server; if empty, the example's own server is used
 }
 
 func main() {
@@ -122,7 +124,7 @@ func connect(ctx context.Context, command []string) (*mcp.ClientSession, error) 
 	return mcp.NewClient(&mcp.Implementation{Name: "example", Version: "1"}, nil).Connect(ctx, server, nil)
 }
 
-// work runs the code in a sandbox, and prints its observation, which a model would read.
+// work runs the code in a sandbox, and prints the observation that a model would receive.
 func work(ctx context.Context, w io.Writer, sb *sandbox.Sandbox, tools []agent.Tool, code string) (err error) {
 	run, err := agent.Begin(ctx, sb, &agent.Params{Tools: tools})
 	if err != nil {

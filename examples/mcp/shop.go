@@ -9,7 +9,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
 
-// fruit describes one kind of the stock.
+// fruit describes one kind of fruit in the stock of the shop.
 type fruit struct {
 	name  string
 	price float64
@@ -23,7 +23,7 @@ type order struct {
 	Fruit string `json:"fruit" doc:"its name, in the singular"`
 }
 
-// shop returns tools of an agent. They know nothing of the protocol.
+// shop returns tools of an agent. The tools do not depend on the protocol.
 func shop() []agent.Tool {
 	stock := []fruit{{"blueberry", 0.1}, {"fig", 0.8}, {"strawberry", 0.25}}
 	return []agent.Tool{

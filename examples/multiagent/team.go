@@ -24,16 +24,16 @@ const (
 // budget is the budget of each call of an agent by the manager.
 var budget = agent.Budget{MaxDepth: -1, MaxCalls: 10, Timeout: 5 * time.Minute, MaxTokens: 50_000}
 
-// team is a manager and the agents that it calls. Every agent's loop runs in this
-// process, which alone has the model's key; their code runs in sandboxes.
+// team is a manager and the agents that it calls. The loops of all agents run in this process,
+// which alone has the model's key. The code of the agents runs in sandboxes.
 type team struct {
 	model *loop.Model
 	log   *log.Logger
 	// shared is the sandbox of the manager and the programmer: they have separate
 	// variables, but the same files.
 	shared *sandbox.Sandbox
-	// apart is the checker's own sandbox, so that no file or variable of the others can mislead
-	// it.
+	// apart is the checker's own sandbox, so that no file or variable of the other agents can mislead
+	// the checker.
 	apart *sandbox.Sandbox
 }
 
@@ -54,8 +54,8 @@ func (t *team) solve(ctx context.Context, task string) (state.Value, error) {
 	return result.Answer, err
 }
 
-// managed makes an agent callable. The agent keeps its variables between calls, so calls wait
-// for each other.
+// managed returns a tool by which the manager calls an agent. The agent keeps its variables between
+// calls, so a call waits until earlier calls have ended.
 func (t *team) managed(name, doc, role string, sb *sandbox.Sandbox, id sandbox.ContextID) agent.Tool {
 	a := t.member(role)
 	a.Run.Context = id

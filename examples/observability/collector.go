@@ -20,7 +20,7 @@ type collector struct {
 	spans []sdktrace.ReadOnlySpan
 }
 
-// ExportSpans takes spans that have ended.
+// ExportSpans stores spans that have ended.
 func (c *collector) ExportSpans(_ context.Context, spans []sdktrace.ReadOnlySpan) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

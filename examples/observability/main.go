@@ -1,11 +1,12 @@
 // Command observability shows where a job in a sandbox spends its time. It reports its work as
-// spans of OpenTelemetry, to a collector in this process, which prints them as a tree. The
-// trace continues in the sandbox: the command there receives the context of its span.
+// spans of OpenTelemetry, to a collector in this process, which prints them as a tree. The trace
+// continues in the sandbox: the command in the sandbox receives the context of its span.
 //
 //	observability -local
 //
 // To send the spans to your own collector, pass the exporter of otlptracehttp.New(ctx) to
-// sdktrace.WithBatcher instead, and set OTEL_EXPORTER_OTLP_ENDPOINT to its address.
+// sdktrace.WithBatcher in place of this program's collector, and set OTEL_EXPORTER_OTLP_ENDPOINT to
+// its address.
 package main
 
 import (

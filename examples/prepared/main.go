@@ -1,6 +1,6 @@
-// Command prepared builds a template of a Python project once, and runs each file of its
-// tests in a sandbox of its own, all at the same time. The next time only the changed
-// parts are built.
+// Command prepared builds a template of a Python project once, and runs each of the project's test
+// files in a sandbox of its own, all at the same time. The next time it builds only the changed
+// parts.
 //
 //	prepared -local path/to/project
 //

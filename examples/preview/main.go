@@ -1,6 +1,6 @@
-// Command preview shows a stranger's web program in the browser, without running it
-// on this machine: it copies a directory into a sandbox, starts a server there, and
-// passes requests on.
+// Command preview shows a stranger's web program in the browser, without running it on this
+// machine: it copies a directory into a sandbox, starts a server there, and passes the browser's
+// requests on to that server.
 //
 //	preview -local path/to/site
 //	preview -local -port 3000 path/to/app node server.js
@@ -103,8 +103,8 @@ func preview(ctx context.Context, listener net.Listener, here bool, dir, command
 	return err
 }
 
-// relay passes requests on to a port of the sandbox. The port is closed until its server has
-// started.
+// relay passes requests on to a port of the sandbox. Until the server in the sandbox has started,
+// nothing listens on the port.
 func relay(sb *sandbox.Sandbox, port int) http.Handler {
 	return &httputil.ReverseProxy{
 		Transport: sb.Transport(port),

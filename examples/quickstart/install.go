@@ -8,7 +8,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// wheel is built by wheels/build.go.
+// wheel is the name of the wheel that wheels/build.go builds.
 const wheel = "quickstart_numbers-1.0-py3-none-any.whl"
 
 // install installs a package from the index. If the index cannot be reached, it installs the

@@ -30,7 +30,7 @@ import (
 //go:embed snippets/*.py wheels/*.whl
 var files embed.FS
 
-// summary is the content of the Python variable summary after the snippet of that name.
+// summary is the content of the Python variable summary after the snippet called summary has run.
 type summary struct {
 	Packages     int     `py:"packages"`
 	Lines        int     `py:"lines"`

@@ -28,7 +28,7 @@ func (s *steps) note(format string, arguments ...any) {
 // output returns a writer for the sandbox's output.
 func (s *steps) output() io.Writer { return &indented{w: s.w, start: true} }
 
-// indented writes each line after a bar below the steps.
+// indented writes each line of the sandbox's output with a bar before it, below the printed step.
 type indented struct {
 	w     io.Writer
 	start bool // the next byte is at the start of a line

@@ -11,8 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// load reads a file written by save. If it does not exist, load returns the
-// beginning.
+// load reads a file written by save. If the file does not exist, load returns the state before the
+// first epoch.
 func load(file string) (*state.State, error) {
 	f, err := os.Open(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -25,8 +25,8 @@ func load(file string) (*state.State, error) {
 	return state.Load(bufio.NewReader(f), state.Bounds{})
 }
 
-// save replaces the file as a whole. Even if this program is killed, the file is complete and
-// contains the state of one save.
+// save replaces the file atomically. Even if this program is killed during save, the file is
+// complete, and contains the state of one save.
 func save(file string, st *state.State) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+"-*")
 	if err != nil {

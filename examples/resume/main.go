@@ -1,5 +1,5 @@
-// Command resume works in a sandbox that may end at any time. Every few epochs it saves the
-// state of its run to a file. With that file another process can continue in another sandbox.
+// Command resume works in a sandbox that may end at any time. Every few epochs it saves the state
+// of its run to a file. With that file, another process can continue the work in another sandbox.
 //
 //	resume -local -epochs 30 -state run.state
 //	resume -local -epochs 60 -state run.state      does 30 more
@@ -61,7 +61,7 @@ func resume(ctx context.Context, here bool, file string, goal int) (err error) {
 	}, options...)
 }
 
-// fit runs epochs in groups of ten until their number reaches goal, and saves after
+// fit runs epochs in groups of ten until the total number of epochs reaches goal, and saves after
 // each group.
 func fit(ctx context.Context, w io.Writer, sb *sandbox.Sandbox, st *state.State, goal int, save func() error) (err error) {
 	if err := st.Set("goal", goal); err != nil {

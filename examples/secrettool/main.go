@@ -1,15 +1,14 @@
-// Command secrettool lets a model's code work on the issues of a repository
-// without giving it the token: the code runs in a sandbox and calls two functions
-// of this program, and only this program has the token.
+// Command secrettool lets a model's code work on the issues of a repository without giving the code
+// the token: the code runs in a sandbox and calls two functions of this program, and only this
+// program has the token.
 //
 //	secrettool -local
 //	GITHUB_TOKEN=… secrettool -local owner/repository
 //	secrettool -api https://issues.example.com owner/repository step1.py step2.py
 //
-// Without a repository and a token the issues are made up: this process serves them.
-// Without files it runs the snippets of this example. Before a comment is written
-// it asks at the terminal. The sandbox has no network at all: the tools are the
-// only way out.
+// Without a repository and a token the issues are made up: this process serves them. Without files
+// it runs the snippets of this example. Before it writes a comment, it asks the user at the
+// terminal. The sandbox has no network at all: the tools are the only way out.
 package main
 
 import (
@@ -141,11 +140,11 @@ func work(ctx context.Context, w io.Writer, sb *sandbox.Sandbox, issues *tracker
 	return errors.New("the code gave no final answer")
 }
 
-// approval asks a question. It returns nil if the answer is yes, and otherwise an error with
+// approval asks a question. It returns nil if the answer is yes. Otherwise it returns an error with
 // the reason.
 type approval func(ctx context.Context, question string) error
 
-// ask returns an approval by the person at the terminal, one question at a time.
+// ask returns an approval that asks the person at the terminal. It asks one question at a time.
 func ask(in io.Reader, out io.Writer) approval {
 	var asking sync.Mutex
 	lines := bufio.NewReader(in)

@@ -15,8 +15,9 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
 
-// tracker gives access to the issues of one repository. The code in the sandbox can choose
-// neither the repository nor other operations, because the token permits more than that.
+// tracker gives access to the issues of one repository. The code in the sandbox can choose neither
+// another repository nor other operations. This restriction is necessary because the token permits
+// both.
 type tracker struct {
 	repository *url.URL // the URL of the repository in the API
 	token      string
@@ -103,10 +104,10 @@ func (t *tracker) comment(ctx context.Context, c newComment) (struct{}, error) {
 	return struct{}{}, t.call(ctx, http.MethodPost, t.repository.JoinPath("issues", fmt.Sprint(c.Number), "comments"), body, nil)
 }
 
-// maxAnswer limits the bytes of an answer. A page of issues needs less.
+// maxAnswer limits the bytes of an answer. A page of issues is smaller.
 const maxAnswer = 16 << 20
 
-// call makes one call of the API. The code may see its errors.
+// call makes one call of the API. The code in the sandbox may receive its errors.
 func (t *tracker) call(ctx context.Context, method string, where *url.URL, body []byte, answer any) error {
 	request, err := http.NewRequestWithContext(ctx, method, where.String(), bytes.NewReader(body))
 	if err != nil {

@@ -1,11 +1,11 @@
 //go:build unix
 
-// Command shell connects this terminal to a shell in a sandbox: its keys, its size,
-// its colours. The sandbox is a new one, which is removed when the shell ends, or
-// with -id an existing one.
+// Command shell connects this terminal to a shell in a sandbox, with the keys, the size and the
+// colours of the terminal. It creates a sandbox and removes it when the shell ends. With -id it
+// uses an existing sandbox instead.
 //
-// With -local it starts a local cloud, which ends with the shell; otherwise
-// E2B_API_KEY and the other E2B_ variables name the service to use.
+// With -local it starts a local cloud, which ends with the shell. Otherwise E2B_API_KEY and the
+// other E2B_ variables name the service to use.
 package main
 
 import (
@@ -88,8 +88,7 @@ func open(ctx context.Context, here bool, id string, tty *os.File) (err error) {
 	return terminal.Wait(ctx)
 }
 
-// follow passes every new size of tty to the terminal, until the returned function is
-// called.
+// follow passes every new size of tty to the sandbox's terminal, until stop is called.
 func follow(ctx context.Context, tty *os.File, terminal *sandbox.Terminal) (stop func()) {
 	changed := make(chan os.Signal, 1)
 	signal.Notify(changed, syscall.SIGWINCH)

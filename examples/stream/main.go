@@ -1,5 +1,5 @@
-// Command stream runs Python from a page in the browser, in a sandbox of its own for each
-// run, and shows the output on the page as it comes, by server-sent events.
+// Command stream serves a page on which the user enters Python. It runs the code in a new sandbox
+// for each run. It sends the output to the page as it arrives, by server-sent events.
 //
 //	stream -local
 //
@@ -140,8 +140,8 @@ type events struct {
 	w  http.ResponseWriter
 }
 
-// send sends one event. Its data is JSON, which has no line breaks; a line break would end the
-// data.
+// send sends one event. The data of the event is JSON on one line, because a line break would end
+// the data.
 func (e *events) send(kind string, data any) {
 	text, err := json.Marshal(data)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // attacks is code that reads facts about this machine's kernel and tries its weak parts. The
-// answers come from gVisor.
+// answers come from gVisor's kernel instead.
 var attacks = []struct{ what, code, want string }{
 	{"which kernel is it?", "open('/proc/version').read().strip()", "Linux version"},
 	{"its log", "import subprocess\nsubprocess.run('dmesg', capture_output=True, text=True).stdout.splitlines()[0]", "Starting gVisor"},
@@ -20,8 +20,8 @@ var attacks = []struct{ what, code, want string }{
 	{"programs in the kernel", "libc.syscall(321, 0, None, 0), os.strerror(ctypes.get_errno())", "Operation not permitted"},
 }
 
-// hostile runs the attacks, as root of the sandbox, and checks that the kernel is not the one
-// of this machine.
+// hostile runs the attacks, as root of the sandbox, and checks that the sandbox's kernel is not
+// this machine's kernel.
 func hostile(ctx context.Context, w io.Writer, _ *sandbox.Client, source *watched) error {
 	ours, err := os.ReadFile("/proc/version")
 	if err != nil {

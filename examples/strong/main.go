@@ -1,16 +1,16 @@
-// Command strong keeps the memory of a sandbox: a table, a half-trained model, and a process
-// that counts. It pauses the sandbox and resumes it, makes two others from a snapshot, forks it
-// to try three ways from one point on, and resumes it in another cloud after the first one has
-// ended. The sandboxes are those of gVisor, a kernel in user space. The program also shows
-// which facts about this machine's kernel are visible to hostile code.
+// Command strong keeps the memory of a sandbox: a table, a half-trained model, and a process that
+// counts. It pauses the sandbox and resumes it, creates two other sandboxes from a snapshot, and
+// forks it to continue from one moment in three ways. Finally it resumes the sandbox in another
+// cloud after the first cloud has ended. The sandboxes run on gVisor, a kernel in user space. The
+// program also shows the facts about this machine's kernel that hostile code can read.
 //
 //	CGO_ENABLED=0 go run ./examples/strong
 //	strong -runsc PATH                           with a gVisor of your own
 //
-// The first run prepares the machine, as "e2bctl local setup --engine gvisor" does: the go
-// command builds runsc, the program of gVisor, which takes some minutes. This program becomes
-// the daemon of the sandboxes, inside gVisor, so it is built without C. The Python of the
-// sandboxes needs pandas, which the Python of "e2bctl local setup" has.
+// The first run prepares the machine, as "e2bctl local setup --engine gvisor" does: the go command
+// builds runsc, the program of gVisor, which takes some minutes. This program becomes the daemon of
+// the sandboxes, inside gVisor, so it is built without C. The Python of the sandboxes needs pandas.
+// The Python that "e2bctl local setup" installs includes it.
 package main
 
 import (
@@ -45,7 +45,8 @@ func main() {
 	}
 }
 
-// run starts a cloud, and then a second one that finds the sandbox that the first one kept.
+// run starts a cloud, and after its end a second cloud, which finds the sandbox that the first
+// cloud kept.
 func run(ctx context.Context, w io.Writer, more ...local.Option) (err error) {
 	state, err := os.MkdirTemp("", "strong-")
 	if err != nil {
@@ -79,7 +80,8 @@ func with(ctx context.Context, options []local.Option, do func(*sandbox.Client) 
 	return do(client)
 }
 
-// firstCloud runs all parts but the last, and leaves a paused sandbox.
+// firstCloud runs all parts of the example except the last, and leaves a paused sandbox for
+// [secondCloud].
 func firstCloud(ctx context.Context, w io.Writer, client *sandbox.Client) (_ *watched, err error) {
 	took := clock()
 	sb, err := client.Create(ctx)
@@ -122,7 +124,7 @@ func secondCloud(ctx context.Context, w io.Writer, client *sandbox.Client, sourc
 	return sb.Kill(ctx)
 }
 
-// pause pauses the sandbox for a moment.
+// pause pauses the sandbox and resumes it soon after.
 func pause(ctx context.Context, w io.Writer, _ *sandbox.Client, source *watched) error {
 	took := clock()
 	if err := source.Pause(ctx, nil); err != nil {

@@ -22,14 +22,15 @@ var (
 // port is the port of the counter in a sandbox.
 const port = 3000
 
-// watched is a sandbox with the last known values of its memory.
+// watched is a sandbox with the values that its memory contained at the last check.
 type watched struct {
 	*sandbox.Sandbox
 	variables
 	counter
 }
 
-// variables contains the variables of the code. KernelPID is the id of its process.
+// variables contains the variables of the code. KernelPID is the id of the process that runs the
+// code.
 type variables struct {
 	KernelPID int     `json:"kernel"`
 	Points    int     `json:"points"`
@@ -48,7 +49,7 @@ func (s *watched) String() string {
 		s.Points, s.Steps, s.Error, s.KernelPID, s.Count, s.CounterPID)
 }
 
-// prepare creates a state in a sandbox that exists only in memory.
+// prepare creates, in a sandbox, a state that exists only in memory.
 func prepare(ctx context.Context, sb *sandbox.Sandbox) (*watched, error) {
 	if err := sb.Files.WriteText(ctx, "counter.py", counterProgram, nil); err != nil {
 		return nil, err
@@ -107,7 +108,7 @@ func (s *watched) ask(ctx context.Context) (c counter, err error) {
 }
 
 // goesOn checks that the sandbox continued from its last known state. The variables must have the
-// same values. The counter must be the same process, and must have counted one more question.
+// same values. The counter must be the same process, and must have counted one more request.
 func (s *watched) goesOn(ctx context.Context) error {
 	v, err := s.evaluate(ctx, "state()")
 	if err != nil {

@@ -1,7 +1,7 @@
-// Command tutorial solves three tasks step by step, as an agent does, with prepared
-// snippets in place of a model's answers: sales figures, statistics of a text, and a
-// binary search. In each of them the first step fails, the message gives the reason, and
-// the next step corrects it.
+// Command tutorial solves three tasks step by step, as an agent does, with prepared snippets in
+// place of a model's answers. The tasks are sales figures, statistics of a text, and a binary
+// search. In each task the first step fails, the error message gives the reason, and the next step
+// corrects the mistake.
 //
 //	tutorial -local            in a local cloud, started in this process
 //	tutorial                   on the service named by the E2B_ variables (E2B_API_KEY …)

@@ -26,7 +26,8 @@ type task struct {
 	maxSteps int
 }
 
-// Data analysis needs steps to look, to compute and to format.
+// sales is a task of data analysis. It needs steps to look at the data, to compute, and to format
+// the result.
 var sales = task{
 	name:   "sales",
 	prompt: "Find mean, median, deviation and growth of the monthly sales, and the best month with its share of the year.",
@@ -43,7 +44,7 @@ type salesFigures struct {
 	Mean      float64 `py:"mean"`
 	Median    float64 `py:"median"`
 	Deviation float64 `py:"deviation"`
-	Growth    float64 `py:"growth"` // the growth of the last month over the first; 1 is 100%
+	Growth    float64 `py:"growth"` // the growth from the first to the last month; 1 means 100%
 	Best      string  `py:"best"`
 	Share     float64 `py:"share"`
 }
@@ -66,7 +67,8 @@ type textStatistics struct {
 	Frequent  []string `py:"frequent"`
 }
 
-// The zero guard allows the modules and calls of plain algorithms.
+// search is a task that needs no special guard: the zero guard allows the modules and calls that
+// plain algorithms need.
 var search = task{
 	name:     "search",
 	prompt:   "Write a binary search, and find the index of target in numbers and how many comparisons it took.",
@@ -89,7 +91,8 @@ func odd(n int) []int {
 	return list
 }
 
-// snippets returns a model's answers to the task and the observations.
+// snippets returns the code that a model would answer to the task and to the observations of its
+// steps.
 func (t task) snippets() ([]string, error) {
 	names, err := fs.Glob(files, "snippets/"+t.name+"-*.py")
 	if err != nil {

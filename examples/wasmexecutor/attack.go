@@ -12,8 +12,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/agent"
 )
 
-// attacks lists attempts of hostile code with the expected results, by name. No guard is set: a
-// guard helps a model, but these attempts must fail because of the isolation.
+// attacks lists attempts of hostile code, each with a name and the expected result. No guard is set
+// for them. A guard helps a model, but these attempts must fail because of the isolation alone.
 var attacks = []struct {
 	what, code string
 	want       string
@@ -28,8 +28,8 @@ var attacks = []struct {
 	{what: "all memory", code: "hoard = []\nwhile True: hoard.append(bytearray(1 << 20))", want: "MemoryError"},
 }
 
-// attack runs hostile code. It checks that every attempt has a result and that the variables
-// survive.
+// attack runs hostile code. It checks that every attempt has its expected result, and that the
+// variables of the sandbox survive.
 func attack(ctx context.Context, w io.Writer, sb *sandbox.Sandbox) error {
 	if _, err := sb.RunCode(ctx, "mine = 'untouched'", nil); err != nil {
 		return err
@@ -53,8 +53,8 @@ func attack(ctx context.Context, w io.Writer, sb *sandbox.Sandbox) error {
 	return nil
 }
 
-// try runs code as a step of an agent, and returns the observation for a model. A step that
-// takes too long is interrupted.
+// try runs code as a step of an agent, and returns the observation that a model would receive. A
+// step that takes too long is interrupted.
 func try(ctx context.Context, sb *sandbox.Sandbox, code string, timeout time.Duration) (_ string, err error) {
 	run, err := agent.Begin(ctx, sb, &agent.Params{Limits: agent.Limits{StepTimeout: timeout}})
 	if err != nil {

@@ -1,14 +1,14 @@
-// Command wasmexecutor runs a model's code as Python in WebAssembly, as the "WebAssembly
-// executor" of agent frameworks did: it solves a task with a tool that stays in this program,
-// under a guard that refuses an import, and then attacks the sandbox and shows that it holds.
+// Command wasmexecutor runs a model's code as Python in WebAssembly, as the "WebAssembly executor"
+// of agent frameworks did. It solves a task with a tool that runs in this program, under a guard
+// that refuses an import. It then attacks the sandbox, and shows that the attacks fail.
 //
 //	go run ./examples/wasmexecutor
 //	go run ./examples/wasmexecutor -from DIR                     without a network
 //	export OPENAI_API_KEY=…
 //	wasmexecutor -model NAME 'Which primes are there below 100?'
 //
-// The first run prepares the machine, as "e2bctl local setup --engine wasm" does: npm fetches
-// Deno and Pyodide. Model, key and tools stay outside: a sandbox receives only code.
+// The first run prepares the machine, as "e2bctl local setup --engine wasm" does: npm fetches Deno
+// and Pyodide. Model, key and tools remain outside of the sandbox, which receives only code.
 //
 // Without a model it solves a task of its own, with scripted answers.
 // The model can be at any endpoint that speaks OpenAI's chat completions protocol:
@@ -70,15 +70,15 @@ func run(ctx context.Context, w io.Writer, model *loop.Model, task string) (err 
 
 const fibonacci = "Could you give me the 100th number of the Fibonacci sequence? The first and the second are 1. Compare what you write with the numbers that known gives."
 
-// answers contains the answers for the task fibonacci. The guard refuses the first step. The
-// third step uses the function of the second.
+// answers contains the answers for the task fibonacci. The guard refuses the first step. The third
+// step uses the function that the second step defines.
 var answers = loop.Script{"": {
 	"import numpy as np\nnp.linalg.matrix_power([[1, 1], [1, 0]], 100)",
 	"def fibonacci(n):\n    a, b = 0, 1\n    for _ in range(n):\n        a, b = b, a + b\n    return a\n\n[n for n in (1, 2, 10, 90) if fibonacci(n) != known(n)]",
 	"final_answer(fibonacci(100))",
 }}
 
-// known is a tool. It runs in this program, whoever calls it.
+// known is a tool that code in the sandbox can call. It always runs in this program.
 var known = agent.MustTool("known", "Gives the nth number of the Fibonacci sequence, for n from 1 to 90.",
 	func(_ context.Context, in struct {
 		N int `py:"n"`
@@ -113,7 +113,8 @@ func solve(ctx context.Context, w io.Writer, sb *sandbox.Sandbox, model *loop.Mo
 	return nil
 }
 
-// show prints each step with the model's view of its result.
+// show returns a function that prints each step, with the result in the form that the model
+// receives.
 func show(w io.Writer) func(context.Context, int, string) (context.Context, func(*agent.Step, error)) {
 	return func(ctx context.Context, n int, code string) (context.Context, func(*agent.Step, error)) {
 		fmt.Fprintf(w, "--- step %d\n%s\n", n, code)

@@ -1,7 +1,7 @@
-// Command wholeagent runs a whole agent in a sandbox: the loop, the agents that it calls,
-// and everything that they execute. To keep the key out of the sandbox, use a run with
-// tools. Here the key is in the sandbox, for an agent that exists already or that must not
-// run on this machine at all. See sandbox.Sandbox.RunProgram for the risks.
+// Command wholeagent runs a whole agent in a sandbox: the loop, the agents that it calls, and
+// everything that they execute. The model's key is then in the sandbox, too. That is for an agent
+// that exists already, or that must not run on this machine at all. To keep the key out of the
+// sandbox, use a run with tools instead. See sandbox.Sandbox.RunProgram for the risks.
 //
 //	wholeagent -local
 //	export OPENAI_API_KEY=… OPENAI_MODEL=…
@@ -37,8 +37,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// agent contains an agent that needs only the standard library, and a second one that it may
-// call.
+// agent contains an agent that needs only the standard library, and a second agent that the first
+// one may call.
 //
 //go:embed agent
 var agent embed.FS
@@ -89,8 +89,8 @@ func wholeagent(ctx context.Context, here bool, packages []string, p *sandbox.Pr
 	}, options...)
 }
 
-// complete adds the parts that every agent needs: the variables and, without a directory, the
-// files of this example.
+// complete adds to p the parts that every agent needs: the variables for the model and, without
+// -dir, the files of this example.
 func complete(p *sandbox.ProgramParams) error {
 	p.Envs = map[string]string{"OPENAI_BASE_URL": cmp.Or(os.Getenv("OPENAI_BASE_URL"), "https://api.openai.com/v1")}
 	for _, name := range []string{"OPENAI_API_KEY", "OPENAI_MODEL"} {
@@ -112,8 +112,8 @@ func addAgent(p *sandbox.ProgramParams) error {
 
 const fibonacci = "What is the 20th Fibonacci number? The first and the second are 1."
 
-// answers contains a model's answers to the task fibonacci, as the manager and as the helper.
-// The second answer asks the helper.
+// answers contains a model's answers to the task fibonacci, both as the manager and as the helper.
+// The second answer calls the helper.
 var answers = []string{
 	"print(fibonacci(20))",
 	"n = helper('Compute the 20th Fibonacci number. The first and the second are 1.')\nprint(n)",
@@ -134,8 +134,8 @@ func script(p *sandbox.ProgramParams) error {
 	return addAgent(p)
 }
 
-// run runs the agent in a network that reaches only its model. Packages are installed
-// before that, from the index.
+// run runs the agent with a network that reaches only its model. Before that, it installs the
+// packages from the index.
 func run(ctx context.Context, sb *sandbox.Sandbox, packages []string, p *sandbox.ProgramParams) error {
 	model, err := url.Parse(p.Envs["OPENAI_BASE_URL"])
 	if err != nil {
@@ -157,7 +157,7 @@ func run(ctx context.Context, sb *sandbox.Sandbox, packages []string, p *sandbox
 	return err
 }
 
-// unwanted leaves out files that no agent needs.
+// unwanted reports whether to leave out a file, because no agent needs it.
 func unwanted(name string, _ fs.DirEntry) bool {
 	switch path.Base(name) {
 	case ".git", ".venv", ".env", "__pycache__":

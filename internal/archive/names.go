@@ -13,20 +13,22 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// ErrSameName means that two names of an archive are one name on the target's file system, so
-// that the second would replace the first.
+// ErrSameName means that the target's file system treats two names of an archive as the same name,
+// so that the second file would replace the first.
 var ErrSameName = errors.New("the file system of the target does not tell it from another name of the archive")
 
-// names finds different names of one archive that the target's file system takes for the same name, as on macOS
-// or Windows. Such names differ only in case or, except on Windows, in the encoding of accents.
+// names finds different names in one archive that the target's file system treats as the same name,
+// as is common on macOS and Windows. Such names differ only in case or, except on Windows, in the
+// encoding of accents.
 type names struct {
 	seed maphash.Seed
 	seen map[uint64]uint64 // maps the hash of a folded name to the hash of its spelling
-	// the file system was tested; if it tells the names apart, seen is nil from then on
+	// the file system was tested; if it distinguishes such names, seen is nil from then on
 	decided bool
 }
 
-// check returns an error if name, or a directory on its way, was seen in another spelling.
+// check returns an error if the archive contained name, or a directory in its path, in another
+// spelling before.
 func (n *names) check(name string) error {
 	if n.decided && n.seen == nil {
 		return nil
@@ -52,8 +54,8 @@ func (n *names) check(name string) error {
 	return nil
 }
 
-// learn finds out, with a name that was just written, whether the file system tells such names
-// apart.
+// learn tests whether the file system distinguishes such names. It uses the file called name, which
+// was just written.
 func (n *names) learn(root *os.Root, name string) {
 	if n.decided {
 		return
@@ -73,8 +75,8 @@ func (n *names) learn(root *os.Root, name string) {
 	}
 }
 
-// fold returns a form that is equal for all names that are the same on such a file system. Windows distinguishes
-// encodings of accents, so fold keeps them there.
+// fold returns a form of a name. Names that such a file system treats as the same have the same
+// form. On Windows, fold keeps the encodings of accents, because Windows distinguishes them.
 func fold(name string) string {
 	name = strings.ToLower(strings.ToUpper(name))
 	if runtime.GOOS == "windows" {

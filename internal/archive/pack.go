@@ -14,19 +14,19 @@ import (
 	"strings"
 )
 
-// Packer writes a directory as a tar stream: directories, files and symbolic
-// links, with modes and times but without owners, which mean nothing in a sandbox.
+// Packer writes a directory as a tar stream: directories, files and symbolic links, with modes and
+// times. It omits owners, because the owners of this machine have no meaning in a sandbox.
 type Packer struct {
 	Root    *os.Root
 	Exclude func(name string, entry fs.DirEntry) bool // reports whether to leave an entry out; may be nil
-	// is called for entries that are no directory, file or symbolic link
+	// called for entries that are neither directory, file nor symbolic link
 	Skipped func(name, why string)
 
 	tar *Writer
 
-	// closed are the parent directories of the last entry that do not allow writing. They
-	// are written after their contents: otherwise tar could not write into them if it
-	// runs as root without root's rights, as in some sandboxes.
+	// closed are the parent directories of the last entry that do not allow writing. They are written
+	// after their contents. Otherwise tar could not write into them where it runs as root without
+	// root's privileges, as in some sandboxes.
 	closed []*tar.Header
 }
 
@@ -59,8 +59,8 @@ func (p *Packer) Pack(ctx context.Context, w io.Writer) error {
 	return errors.Join(p.leave(""), p.tar.Close())
 }
 
-// leave writes the directories in p.closed that do not contain name. None of them contains an empty
-// name.
+// leave writes the directories in p.closed that do not contain name. If name is empty, it writes
+// all of them.
 func (p *Packer) leave(name string) error {
 	for len(p.closed) > 0 {
 		last := p.closed[len(p.closed)-1]

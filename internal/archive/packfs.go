@@ -8,10 +8,10 @@ import (
 	"io/fs"
 )
 
-// PackFS writes a file system to w as a tar stream. Modes are those of os.CopyFS: everybody
-// may read and write each file, and execute it if anybody could. The umask of the program
-// that unpacks it applies. Times and owners are left out. A device, a socket or a pipe is
-// the error [fs.ErrInvalid].
+// PackFS writes a file system to w as a tar stream. Modes are those of os.CopyFS: everybody may
+// read and write each file, and may execute it if anybody could in fsys. The umask of the program
+// that unpacks the stream applies to these modes. PackFS omits times and owners. For a device, a
+// socket or a pipe it returns the error [fs.ErrInvalid].
 func PackFS(ctx context.Context, fsys fs.FS, w io.Writer) error {
 	archive := NewWriter(w)
 	err := fs.WalkDir(fsys, ".", func(name string, entry fs.DirEntry, err error) error {
@@ -41,8 +41,8 @@ func PackFS(ctx context.Context, fsys fs.FS, w io.Writer) error {
 	return archive.Close()
 }
 
-// writeHeader begins an entry. It adds the name to the error, because tar's error does not
-// have it.
+// writeHeader begins an entry. It adds the name to the error, because the error of archive/tar does
+// not contain it.
 func writeHeader(archive *Writer, name string, header *tar.Header) error {
 	if err := archive.WriteHeader(header); err != nil {
 		return &fs.PathError{Op: "copy", Path: name, Err: err}

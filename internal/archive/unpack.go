@@ -17,41 +17,45 @@ import (
 )
 
 const (
-	// maxArchiveName bounds a path in an archive, as the system bounds its own paths.
+	// maxArchiveName bounds a path in an archive, in bytes. It is the same bound as that of the
+	// system's paths.
 	maxArchiveName = 4096
-	// maxOpenDirs bounds how many directories are held open.
+	// maxOpenDirs bounds the number of directories that are open at the same time.
 	maxOpenDirs = 64
 )
 
-// ErrTooLarge means that the archive is over one of the limits.
+// ErrTooLarge means that the archive exceeds one of the limits.
 var ErrTooLarge = errors.New("the download is too large")
 
-// Unpacker writes a tar stream below Root. A sandbox made the stream, which may
-// therefore contain anything. Nothing is written outside of Root: names that leave it
-// are an error; links that lead out of it are skipped, as are devices and the like.
-// Anything in the way of an entry is replaced, including a link in the way of a
-// directory: links are never followed. Modes lose their setuid and setgid bits.
+// Unpacker writes a tar stream below Root. A sandbox made the stream, which may therefore contain
+// anything. Nothing is written outside of Root. A name that leads out of Root is an error. Links
+// that lead out of Root are skipped, and so are devices and other special files. Anything in the
+// way of an entry is replaced, including a link in the way of a directory, because links are never
+// followed. Setuid and setgid bits are removed from modes.
 type Unpacker struct {
 	Root     *os.Root
-	MaxBytes int64                  // the most bytes of all files together; less than 0: no limit
+	MaxBytes int64                  // the largest total size of all files, in bytes; less than 0: no limit
 	MaxFiles int64                  // the most files of all kinds; less than 0: no limit
 	Skipped  func(name, why string) // is called for entries that are not written
 
 	bytes, files int64
 	names        names
-	// path are the parent directories of the last entry. The next entry is likely near
-	// it, and going there from the root takes a call for every part of its name.
+	// path are the parent directories of the last entry. They are kept open because the next entry is
+	// likely near them, and opening its directory from the root takes a call for every part of the
+	// name.
 	path []pathDir
 }
 
-// pathDir is a directory on the way to an entry.
+// pathDir is a directory in the path of an entry.
 type pathDir struct {
 	name string // the path of the directory from root
-	// the open directory; nil until an entry is put in, and while maxOpenDirs below it are open
+	// the open directory; nil before the first entry is written in it, and while maxOpenDirs
+	// directories below it are open
 	open *os.Root
 
-	// The mode and the time of a directory with an entry of its own are set after its content is written: its
-	// mode could prevent writing into it, and writing would change its time.
+	// If the archive contains an entry for the directory, the directory's mode and time are set after
+	// its content was written. The mode could prevent writing into the directory, and writing would
+	// change the time.
 	listed  bool
 	mode    fs.FileMode
 	modTime time.Time
@@ -113,8 +117,8 @@ func (u *Unpacker) entry(tr *tar.Reader, header *tar.Header) error {
 	return nil
 }
 
-// count counts one file, directory or link. Directories without an entry, which are only
-// parts of names, are counted, too, because a single name can contain thousands of them.
+// count counts one file, directory or link. It is also called for directories that have no entry of
+// their own and are only parts of names, because a single name can contain thousands of them.
 func (u *Unpacker) count() error {
 	if u.files++; u.MaxFiles >= 0 && u.files > u.MaxFiles {
 		return fmt.Errorf("%w: it has more than %d files, directories and links, which MaxFiles allows", ErrTooLarge, u.MaxFiles)
@@ -153,7 +157,8 @@ func (u *Unpacker) write(tr *tar.Reader, name string, header *tar.Header) error 
 	return nil
 }
 
-// leave finishes the directories that neither are dir nor contain it. "." is in none.
+// leave finishes all directories of the path except dir and the directories that contain dir. For
+// the dir "." it finishes all of them.
 func (u *Unpacker) leave(dir string) error {
 	for len(u.path) > 0 {
 		i := len(u.path) - 1
@@ -178,7 +183,7 @@ func (u *Unpacker) leave(dir string) error {
 	return nil
 }
 
-// enter returns the directory dir, and makes missing ones. dir is the last directory of
+// enter opens the directory dir, and creates missing directories. dir must be the last directory of
 // the path, or below it.
 func (u *Unpacker) enter(dir string) (*os.Root, error) {
 	parent, err := u.openAt(len(u.path) - 1)
@@ -207,8 +212,9 @@ func (u *Unpacker) enter(dir string) (*os.Root, error) {
 	return parent, nil
 }
 
-// openAt opens the directory at index i of the path (-1 means root). It also opens as many of the directories above
-// it as may be open, because these are needed next on the way up.
+// openAt opens the directory at index i of the path (-1 means root). It also opens the directories
+// above that one, as many as maxOpenDirs allows, because they are needed when the path is left
+// again.
 func (u *Unpacker) openAt(i int) (*os.Root, error) {
 	first := i
 	for first >= 0 && u.path[first].open == nil {
@@ -247,9 +253,9 @@ func (u *Unpacker) symlink(parent *os.Root, name string, header *tar.Header) err
 	return replace(parent, base, func() error { return parent.Symlink(target, base) })
 }
 
-// LeadsOut reports whether a link in dir may lead out of root. No part of dir is a link, so LeadsOut can count
-// the steps upwards at the beginning of target. It cannot count steps that follow a name: the name may be a link
-// that leads elsewhere.
+// LeadsOut reports whether a link in dir may lead out of root. No part of dir is a link, so
+// LeadsOut can count the steps upwards at the beginning of target. After a name in target, it
+// cannot count further steps, because that name may be a link to another directory.
 func LeadsOut(dir, target string) bool {
 	if filepath.IsAbs(target) || !filepath.IsLocal(filepath.Join(dir, target)) {
 		return true
@@ -266,8 +272,8 @@ func countUp(target string) (n int) {
 	return n
 }
 
-// hardLink gives a file another name. A hard link to a symbolic link would lead
-// elsewhere, so a new symbolic link is made instead.
+// hardLink gives a file another name. For a symbolic link it creates a new symbolic link instead,
+// because a hard link to a symbolic link would lead to another target.
 func (u *Unpacker) hardLink(parent *os.Root, name string, header *tar.Header) error {
 	target := filepath.FromSlash(path.Clean(header.Linkname))
 	info, err := u.Root.Lstat(target)
@@ -318,7 +324,7 @@ func writeFile(parent *os.Root, base string, r io.Reader, mode fs.FileMode, modT
 	return parent.Chtimes(base, modTime, modTime)
 }
 
-// replace runs create. If something is in its way, replace removes that and runs create
+// replace calls create. If that fails because base exists, replace removes base and calls create
 // once more.
 func replace(parent *os.Root, base string, create func() error) error {
 	err := create()

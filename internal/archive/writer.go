@@ -7,12 +7,12 @@ import (
 	"io"
 )
 
-// gathered is the size of the buffers that join the small reads and writes of archive/tar: a
-// pipe hands each over from one goroutine to another, which takes longer than a small file.
+// gathered is the size of the buffers that join the small reads and writes of archive/tar: a pipe
+// passes each of them from one goroutine to another, and that takes longer than the work for a
+// small file.
 const gathered = 1 << 16
 
-// Writer is a [tar.Writer] that gathers small writes. Without Close the end of the stream is
-// missing.
+// Writer is a [tar.Writer] that gathers small writes. The stream is complete only after Close.
 type Writer struct {
 	*tar.Writer
 
@@ -25,5 +25,5 @@ func NewWriter(w io.Writer) *Writer {
 	return &Writer{tar.NewWriter(buffer), buffer}
 }
 
-// Close writes the end of the stream. It does not close the writer below.
+// Close writes the end of the stream. It does not close the underlying writer.
 func (w *Writer) Close() error { return errors.Join(w.Writer.Close(), w.buffer.Flush()) }

@@ -36,8 +36,8 @@ func execEcho(ctx context.Context, sb *sandbox.Sandbox) error {
 	return err
 }
 
-// echoRow is the row of a command of a user with a .bashrc. A shell in the sandbox expands the
-// text bashrc.
+// echoRow returns the row for a command of a user who has a .bashrc. A shell in the sandbox expands
+// the text bashrc to the content of that file.
 func (b *bench) echoRow(what, bashrc string) row {
 	return row{
 		name: "`Commands.Run(\"echo\")` with " + what, runs: 100,
@@ -56,8 +56,8 @@ func (b *bench) echoRow(what, bashrc string) row {
 	}
 }
 
-// daemon is a service with one sandbox, in which every command prints hello at
-// once without being run.
+// daemon is a fake service with one sandbox. For every command it sends the output hello at once,
+// and runs nothing.
 type daemon struct {
 	processconnect.UnimplementedProcessHandler
 }
@@ -75,8 +75,8 @@ func (daemon) Start(_ context.Context, _ *connect.Request[process.StartRequest],
 	return nil
 }
 
-// clientEcho measures the cost of a command apart from running it. The other side is in this
-// process, so the figure includes its share.
+// clientEcho measures the client's cost of a command, without the cost of running it. The service
+// is in this process, so the result includes the cost of the service's side.
 func clientEcho(ctx context.Context, runs int) (_ result, err error) {
 	mux := http.NewServeMux()
 	mux.Handle(processconnect.NewProcessHandler(daemon{}))
@@ -104,7 +104,7 @@ func plainEcho(ctx context.Context, runs int) (result, error) {
 	})(ctx, runs)
 }
 
-// waiting is a command that prints a line when it runs.
+// waiting is a command that prints a line when it starts, and then sleeps.
 const waiting = "echo; exec sleep 1000"
 
 func (b *bench) cancelled(ctx context.Context, runs int) (r result, err error) {

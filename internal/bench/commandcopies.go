@@ -17,7 +17,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// commandRows are the rows of the command. Each copy goes to a new place.
+// commandRows returns the rows about e2bctl. Each copy has a new destination.
 func (b *bench) commandRows() []row {
 	large, tar := *b, copyOnHost(smallFiles(b.records))
 	large.bulk *= 4 // so much that the start of the command does not count
@@ -58,7 +58,7 @@ func (b *bench) commandRows() []row {
 	}
 }
 
-// inCloud returns e2bctl as a process that uses the cloud.
+// inCloud returns a command that runs e2bctl with the given arguments in the benchmark's cloud.
 func (b *bench) inCloud(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, b.command, args...)
 	cmd.Env = append(os.Environ(), b.cloud.Env()...)
@@ -99,7 +99,7 @@ func smallFiles(n int) func(dir string) (string, error) {
 	}
 }
 
-// withSource measures copies of the files that prepare makes in a directory.
+// withSource measures copies of the files that prepare creates in a temporary directory.
 func withSource(prepare func(dir string) (string, error), measure func(dir, source string) (result, error)) (r result, err error) {
 	dir, err := os.MkdirTemp("", "bench-")
 	if err != nil {
@@ -134,8 +134,8 @@ func (b *bench) withRoom(measure func(*bench) measurement) measurement {
 
 func (b *bench) fileCopy() measurement { return b.commandCopy(b.oneFile, "cp") }
 
-// commandCopy measures e2bctl with args, which copies the files that prepare makes, and the most
-// memory that it has.
+// commandCopy measures a run of e2bctl with args that copies the files that prepare creates. It
+// measures the time and the largest memory of that process.
 func (b *bench) commandCopy(prepare func(dir string) (string, error), args ...string) measurement {
 	return func(ctx context.Context, runs int) (result, error) {
 		return withSource(prepare, func(_, source string) (r result, err error) {
@@ -163,8 +163,9 @@ func (b *bench) commandCopy(prepare func(dir string) (string, error), args ...st
 	}
 }
 
-// peakOf runs a process and returns the most memory that it had shortly before its end. The usage
-// that the kernel keeps for its parent also counts the memory of the parent.
+// peakOf runs a process and returns its peak memory, read shortly before its end. It does not use
+// the peak that the kernel reports to the parent at the end, because that also includes memory of
+// the parent.
 func peakOf(cmd *exec.Cmd) (most int64, err error) {
 	var stderr strings.Builder
 	cmd.Stderr = &stderr

@@ -45,8 +45,8 @@ func (b *bench) controlRows() []row {
 	}
 }
 
-// turnover measures the time that one sandbox costs when a crowd of sandboxes is
-// created and killed, atOnce of them at a time.
+// turnover creates and kills a crowd of sandboxes, atOnce of them at the same time. It measures the
+// time per sandbox.
 func (b *bench) turnover(atOnce int) measurement {
 	return func(ctx context.Context, runs int) (result, error) {
 		r, err := repeat(ctx, runs, func(ctx context.Context) (time.Duration, error) {
@@ -63,8 +63,8 @@ func (b *bench) turnover(atOnce int) measurement {
 	}
 }
 
-// listed measures a list of all sandboxes, page by page. These sandboxes run nothing:
-// a machine cannot run as many.
+// listed measures a list of all sandboxes, page by page. The sandboxes have no processes, because
+// one machine cannot run that many.
 func (b *bench) listed(ctx context.Context, runs int) (result, error) {
 	return b.withMany(ctx, func(key, url string) (r result, err error) {
 		client, err := api.NewClient(api.WithAPIKey(api.Key(key)), api.WithBaseURL(url))
@@ -104,7 +104,7 @@ func (b *bench) allListed(n int) error {
 	return nil
 }
 
-// withMany measures calls of a service that has many sandboxes, all without processes.
+// withMany calls measure with a service that has many sandboxes without processes.
 func (b *bench) withMany(ctx context.Context, measure func(key, url string) (result, error)) (_ result, err error) {
 	fakes, kept := &lifecycletest.Fakes{}, store.Temporary(filepath.Join(os.TempDir(), "e2bctl-bench-unused"))
 	registry := lifecycle.New(lifecycle.Options{MaxSandboxes: b.records, Launch: fakes.Launch, Store: kept})
@@ -120,8 +120,8 @@ func (b *bench) withMany(ctx context.Context, measure func(key, url string) (res
 	return measure(key, server.URL)
 }
 
-// byHTTPS measures with a client that reaches the cloud by its domain, like a client
-// of the hosted service.
+// byHTTPS measures with a client that reaches the cloud by its domain, as a client of the hosted
+// service does.
 func (b *bench) byHTTPS(measure func(*bench, call) measurement, do call) measurement {
 	return func(ctx context.Context, runs int) (_ result, err error) {
 		transport, err := trusting(b.cloud)

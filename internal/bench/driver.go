@@ -20,8 +20,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// driver is the program that runs in kernels, with the Python of sandboxes, but on the host. It is used over its
-// socket, and shows the cost of code without a sandbox.
+// driver is the program that executes code in kernels. Here it runs on the host, with the Python of
+// sandboxes, and is controlled over its socket. It shows the cost of code without a sandbox.
 type driver struct {
 	cmd       *exec.Cmd
 	directory string
@@ -82,8 +82,8 @@ func (d *driver) run(code string) (reply []byte, err error) {
 	return d.until("reply")
 }
 
-// until reads lines up to the first line of a kind, and returns that line. None of the cells here
-// prints a line that is longer than the buffer.
+// until reads lines up to the first line of a kind, and returns that line. None of the cells in
+// this benchmark prints a line that is longer than the buffer.
 func (d *driver) until(kind string) ([]byte, error) {
 	for want := []byte(`{"type":"` + kind + `"`); ; {
 		line, err := d.lines.ReadSlice('\n')
@@ -116,7 +116,7 @@ func driverStart(code string) measurement {
 	}
 }
 
-// driverRuns measures calls of do with a running driver.
+// driverRuns starts a driver and measures calls of do with it.
 func driverRuns(do func(*driver) error) measurement {
 	return func(ctx context.Context, runs int) (_ result, err error) {
 		d, err := startDriver(ctx)
@@ -141,7 +141,8 @@ func (d *driver) succeed(code string) error {
 	return err
 }
 
-// errors alternates cells that fail and cells that run.
+// errors runs the given number of pairs of cells. In each pair, the first cell fails and the second
+// one succeeds.
 func (d *driver) errors(pairs int) error {
 	for range pairs {
 		if _, err := d.run(failing); err != nil {

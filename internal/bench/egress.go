@@ -20,7 +20,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// outside is an address reserved for documentation; the proxy connects it to
+// outside is an address that is reserved for documentation. The proxy connects requests for it to
 // the origin.
 const outside = "http://203.0.113.1"
 
@@ -58,8 +58,9 @@ func (b *bench) outFromHost(path string, bytes int64) measurement {
 	}
 }
 
-// getAgain is the work of this program as the client of [bench.out]: it fetches url, with a new
-// connection each time, and prints how long each fetch took.
+// getAgain is the main function of this program when it runs as the client of [bench.out]. It
+// fetches url several times, each time with a new connection, and prints the duration of each
+// fetch.
 func getAgain(ctx context.Context, w io.Writer, url, through string, runs int) error {
 	transport := &http.Transport{DisableKeepAlives: true}
 	if through != "" {
@@ -117,7 +118,7 @@ func dialThrough(ctx context.Context, proxy, address string) (net.Conn, error) {
 	return conn, nil
 }
 
-// leadTo returns a proxy that connects every request to one address.
+// leadTo returns an HTTP proxy that connects every request to the given address.
 func leadTo(address string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		far, err := (&net.Dialer{}).DialContext(r.Context(), "tcp", address)

@@ -12,7 +12,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/template"
 )
 
-// chain is the number of a template's layers, and of a build's steps, in the rows.
+// chain is the number of layers of a template in the rows, and also the number of steps of a build.
 const chain = 20
 
 // forkRows are the rows about forks and templates of sandboxes.
@@ -42,8 +42,8 @@ func (b *bench) forkRows() []row {
 	}
 }
 
-// forked measures a fork of a sandbox with written files to its first command; with
-// several forks, to the first command of the last.
+// forked measures n forks of a sandbox with written files. The time ends with the first command in
+// the fork, or in the last fork if there are several.
 func (b *bench) forked(n, files int, size int64) measurement {
 	return func(ctx context.Context, runs int) (r result, err error) {
 		err = keeping(ctx, func(client *sandbox.Client) error {
@@ -75,8 +75,7 @@ func (b *bench) forked(n, files int, size int64) measurement {
 	}
 }
 
-// built measures the build of a template with steps that did not change since the last
-// time.
+// built measures the build of a template with steps that did not change since the last build.
 func (b *bench) built(anew bool) measurement {
 	return func(ctx context.Context, runs int) (r result, err error) {
 		definition := template.FromBase()
@@ -94,8 +93,8 @@ func (b *bench) built(anew bool) measurement {
 	}
 }
 
-// layered measures the first sandbox of a template at the end of a chain of templates, each made from the one
-// before.
+// layered measures the first sandbox of the last template in a chain of templates. Each template in
+// the chain was made from the one before it.
 func (b *bench) layered(ctx context.Context, runs int) (r result, err error) {
 	err = keeping(ctx, func(client *sandbox.Client) error {
 		at := func(n int) string { return fmt.Sprintf("layer%d", n) }

@@ -29,8 +29,8 @@ func (b *bench) gvisorRows() []row {
 	}
 }
 
-// inGVisor measures in a cloud of gVisor that has a state directory. The program that it puts
-// into sandboxes is e2bctl, if there is one, because this program may need libraries.
+// inGVisor measures in a cloud of gVisor that has a state directory. The daemon of the sandboxes is
+// then the program e2bctl if its path was given, because this program may need shared libraries.
 func (b *bench) inGVisor(measure func(*bench) measurement) measurement {
 	options := []local.Option{local.WithEngine(local.EngineGVisor)}
 	if b.command != "" {
@@ -72,8 +72,8 @@ func (b *bench) checkpointed() measurement {
 	}
 }
 
-// restored measures a sandbox that continues from memory on the disk, to its first cell,
-// which needs that memory.
+// restored measures a sandbox that continues from memory on the disk. The time ends with its first
+// cell, which needs that memory.
 func (b *bench) restored() measurement {
 	return func(ctx context.Context, runs int) (r result, err error) {
 		err = b.withPandas(ctx, func(sb *sandbox.Sandbox) error {

@@ -35,8 +35,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/template"
 )
 
-// imageRows are about container images. The image has the bash of this machine, which is
-// also the shell of commands without an image.
+// imageRows returns the rows about container images. The image contains the bash of this machine,
+// which is also the shell of sandboxes without an image.
 func (b *bench) imageRows() []row {
 	of := sync.OnceValues(func() (string, error) { return b.buildImage(context.Background()) })
 	packed := sync.OnceValues(func() (string, error) { return b.packPython(context.Background()) })
@@ -57,7 +57,7 @@ func (b *bench) imageRows() []row {
 	}
 }
 
-// buildImage builds a template of an image, and returns its name.
+// buildImage builds a template from an image, and returns the template's name.
 func (b *bench) buildImage(ctx context.Context) (string, error) {
 	files, err := bashFiles(ctx)
 	if err != nil {
@@ -112,7 +112,7 @@ func bashFiles(ctx context.Context) ([]byte, error) {
 	return layer.Bytes(), w.Close()
 }
 
-// createOf creates a sandbox of a template; nil means the built-in one.
+// createOf creates a sandbox of a template. A nil template means the built-in template.
 func (b *bench) createOf(ctx context.Context, template func() (string, error)) (*sandbox.Sandbox, error) {
 	if template == nil {
 		return b.client.Create(ctx)
@@ -144,8 +144,7 @@ func (b *bench) createdOf(template func() (string, error)) measurement {
 // imageCrowd returns the number of sandboxes of one image whose memory is measured.
 func (b *bench) imageCrowd() int { return max(1, b.crowd/5) }
 
-// memoryOf measures how much more memory is in use for each of several sandboxes of a
-// template.
+// memoryOf measures the additional memory for each of several sandboxes of a template.
 func (b *bench) memoryOf(template func() (string, error)) measurement {
 	return func(ctx context.Context, _ int) (result, error) {
 		count := b.imageCrowd()
@@ -170,7 +169,8 @@ func (b *bench) memoryOf(template func() (string, error)) measurement {
 	}
 }
 
-// unpacks unpacks a packed layer into a directory.
+// unpacks is a function that unpacks a packed layer into a directory and returns the time that this
+// took.
 type unpacks func(ctx context.Context, dir, packed string) (time.Duration, error)
 
 // unpacked measures how long a packed layer takes to be unpacked.
@@ -197,7 +197,7 @@ func tarUnpacks(ctx context.Context, dir, packed string) (time.Duration, error) 
 	return time.Since(start), err
 }
 
-// roomUnpacks unpacks a layer as pulling an image does.
+// roomUnpacks unpacks a layer in the same way as the pull of an image does.
 func roomUnpacks(ctx context.Context, dir, packed string) (_ time.Duration, err error) {
 	own, to := filepath.Join(dir, "room"), filepath.Join(dir, "layer")
 	if err := errors.Join(os.Mkdir(own, 0o700), os.Mkdir(to, 0o700)); err != nil {
@@ -249,7 +249,8 @@ func (b *bench) packPython(ctx context.Context) (string, error) {
 	return name, errors.Join(err, w.Close(), packed.Close())
 }
 
-// pack adds the files of a directory, until it has added *left bytes.
+// pack adds the files of a directory to w until it has added *left bytes. It subtracts the added
+// bytes from *left.
 func pack(w *tar.Writer, dir string, left *int64) error {
 	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if *left <= 0 {

@@ -1,10 +1,10 @@
 //go:build linux
 
-// Command bench measures the times for which users wait, and prints a table.
-// Beside each number is its floor, if there is one: the cost of the same thing
-// without this project, measured in the same run.
+// Command bench measures the times for which users wait, and prints a table. Beside each number is
+// its floor, if there is one. The floor is the cost of the same work without this project, measured
+// in the same run.
 //
-// With -readme the table replaces the one in that file.
+// With -readme the table replaces the table in the given file.
 package main
 
 import (
@@ -82,14 +82,14 @@ type bench struct {
 	sizes
 	cloud   *local.Cloud
 	client  *sandbox.Client
-	option  sandbox.ClientOption   // for that cloud, for rows with a client of their own
-	kind    []sandbox.CreateOption // the options of sandboxes, if they are not the cloud's usual ones
+	option  sandbox.ClientOption   // selects that cloud, for rows that create their own client
+	kind    []sandbox.CreateOption // the options for sandboxes, if they differ from the cloud's defaults
 	engines []local.Engine         // engines to measure besides the default one
-	egress  string                 // the egress in Report
+	egress  string                 // the field Egress of the cloud's Report
 	origin  string                 // address of a server outside of the sandboxes
 	proxy   string                 // address of a proxy that connects everything to origin
 	command string                 // path of e2bctl; "": there is none
-	images  string                 // directory from which images may be read; "" if no sandbox can begin with an image
+	images  string                 // directory from which images may be read; "" if no sandbox can start from an image
 }
 
 // run starts a local cloud and measures the rows one after the other, so that they
@@ -149,7 +149,7 @@ func run(ctx context.Context, w io.Writer, readme, command, only string, sizes s
 	return errors.Join(append(failed, ctx.Err())...)
 }
 
-// machine describes the time, the machine and its load.
+// machine returns a description of the time of the run, the machine and its load.
 func machine() string {
 	var system unix.Utsname
 	var info unix.Sysinfo_t
@@ -164,7 +164,7 @@ func machine() string {
 // The lines of the README that enclose the table.
 const begin, end = "<!-- numbers -->\n", "<!-- end of numbers -->\n"
 
-// replace writes the table into a file.
+// replace replaces the table between the lines begin and end in a file.
 func replace(path, table string) error {
 	content, err := os.ReadFile(path)
 	if err != nil {

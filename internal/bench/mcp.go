@@ -18,7 +18,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// mcpRows measure `e2bctl mcp` as a client of an agent sees it.
+// mcpRows returns the rows that measure `e2bctl mcp` from the side of an agent's client.
 func (b *bench) mcpRows() []row {
 	return []row{
 		{
@@ -46,7 +46,7 @@ func (b *bench) addingInMCP(ctx context.Context, runs int) (r result, err error)
 	return r, err
 }
 
-// addIn has a server run a cell whose value must be 2.
+// addIn makes a server run a cell, and returns an error unless the value is 2.
 func addIn(ctx context.Context, session *mcp.ClientSession) error {
 	result, err := session.CallTool(ctx, &mcp.CallToolParams{Name: "run_python", Arguments: map[string]any{"code": adding}})
 	if err != nil {
@@ -58,7 +58,7 @@ func addIn(ctx context.Context, session *mcp.ClientSession) error {
 	return nil
 }
 
-// withMCP calls do with a session of a new `e2bctl mcp`, and ends that.
+// withMCP starts `e2bctl mcp`, calls do with a session of it, and ends the process.
 func (b *bench) withMCP(ctx context.Context, do func(context.Context, *mcp.ClientSession) error) (err error) {
 	server := exec.CommandContext(ctx, b.command, "mcp", "--local", "--quiet")
 	client := mcp.NewClient(&mcp.Implementation{Name: "bench", Version: "1"}, nil)
@@ -70,7 +70,7 @@ func (b *bench) withMCP(ctx context.Context, do func(context.Context, *mcp.Clien
 	return do(ctx, session)
 }
 
-// sessionsOverHTTP measures sessions with one server that is warm.
+// sessionsOverHTTP measures sessions over HTTP with one server whose cloud is warm.
 func (b *bench) sessionsOverHTTP(ctx context.Context, runs int) (r result, err error) {
 	server := exec.CommandContext(ctx, b.command, "mcp", "--local", "--http", "127.0.0.1:0")
 	said, err := server.StderrPipe()
@@ -113,10 +113,12 @@ func (b *bench) sessionsOverHTTP(ctx context.Context, runs int) (r result, err e
 	return repeat(ctx, runs, one)
 }
 
-// warm is longer than the first result in a warm cloud takes, and shorter than Python takes to load.
+// warm is a duration. The first result in a warm cloud takes less time, and loading Python takes
+// more.
 const warm = 200 * time.Millisecond
 
-// transportOf returns the way to the server that says on stderr where it is, and in which file its token is.
+// transportOf returns the transport to a server. It reads from stderr the address of the server,
+// and the path of the file with the token, as the server prints them.
 func transportOf(stderr io.Reader) (*mcp.StreamableClientTransport, error) {
 	lines := bufio.NewScanner(stderr)
 	for lines.Scan() {

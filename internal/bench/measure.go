@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// measurement runs something a number of times.
+// measurement is a function that runs an operation the given number of times and returns the
+// result.
 type measurement func(ctx context.Context, runs int) (result, error)
 
 // result is the result of a measurement.
@@ -27,7 +28,7 @@ func (r result) median() time.Duration { return r.percentile(50) }
 
 func (r result) percentile(p int) time.Duration { return r.took[min(len(r.took)*p/100, len(r.took)-1)] }
 
-// value is the number to compare: less is better.
+// value returns the number by which results are compared. A smaller number is better.
 func (r result) value() float64 {
 	if r.size > 0 {
 		return float64(r.size)
@@ -60,8 +61,8 @@ func format(d time.Duration) string {
 	return fmt.Sprintf("%.2f s", d.Seconds())
 }
 
-// repeat runs timed once, uncounted, to warm up, and then runs times. timed
-// returns the part of a run's time that counts.
+// repeat calls timed once to warm up, which is not counted, and then the given number of times.
+// timed returns the part of its duration that counts.
 func repeat(ctx context.Context, runs int, timed func(context.Context) (time.Duration, error)) (result, error) {
 	if _, err := timed(ctx); err != nil {
 		return result{}, err
@@ -77,7 +78,7 @@ func repeat(ctx context.Context, runs int, timed func(context.Context) (time.Dur
 	return result{took: took}, nil
 }
 
-// whole counts all of a call's time.
+// whole returns a function for [repeat] that counts the whole duration of call.
 func whole(call func(context.Context) error) func(context.Context) (time.Duration, error) {
 	return func(ctx context.Context) (time.Duration, error) {
 		start := time.Now()
@@ -91,8 +92,8 @@ func calls(call func(context.Context) error) measurement {
 	return func(ctx context.Context, runs int) (result, error) { return repeat(ctx, runs, whole(call)) }
 }
 
-// moving sets how many bytes each run moves, and measures the most memory that
-// this process, which is both client and server, needs for it.
+// moving returns a measurement in which each run moves n bytes. It also measures the peak memory of
+// this process, which is both client and server.
 func moving(n int64, measure measurement) measurement {
 	return func(ctx context.Context, runs int) (result, error) {
 		if err := resetPeak(); err != nil {
@@ -109,8 +110,8 @@ func moving(n int64, measure measurement) measurement {
 	}
 }
 
-// rounds is the number of parts in which a row and its floor are measured, in
-// turns: if the machine is slow for a while, it is slow for both.
+// rounds is the number of parts in which a row and its floor are measured, alternately. If the
+// machine is slow for a while, both are affected.
 const rounds = 5
 
 // inTurns measures a row and its floor; the floor may be nil.
@@ -137,7 +138,7 @@ func (row row) inTurns(ctx context.Context, runs int) (got, bare result, err err
 	return got, bare, nil
 }
 
-// with returns r with the runs of another result of the same measurement added.
+// with returns r together with the runs of other, another result of the same measurement.
 func (r result) with(other result) result {
 	other.took = append(slices.Clone(r.took), other.took...)
 	slices.Sort(other.took)

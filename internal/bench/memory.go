@@ -25,10 +25,10 @@ func resetPeak() error {
 // peak returns the largest resident memory that a process has had, in bytes.
 func peak(pid string) (int64, error) { return procField(pid, "status", "VmHWM") }
 
-// usage returns the memory that belongs only to the process, and its share of
-// all its memory, for which shared pages count in part. If this user may not
-// read these, both are the number of bytes in pages that do not belong to a
-// file.
+// usage returns two sizes of a process's memory in bytes. own is the memory that only the process
+// uses. share also includes shared pages, each divided by the number of processes that share it. If
+// this user may not read these values, both results are the size of the pages that do not belong to
+// a file.
 func usage(pid string) (own, share int64, err error) {
 	share, err = procField(pid, "smaps_rollup", "Pss")
 	if errors.Is(err, fs.ErrPermission) {
@@ -58,9 +58,9 @@ func procField(pid, file, name string) (int64, error) {
 	return kilobytes << 10, err
 }
 
-// family returns the processes that this one started, directly or through
-// others, and the first processes of sandboxes among them: pid 1 in a namespace
-// of the room.
+// family returns the ids of processes. all contains the processes that this process started,
+// directly or through other processes. daemons contains those of them that are the first process of
+// a sandbox: pid 1 in a namespace of the room engine.
 func family() (all, daemons []string, err error) {
 	statuses, err := filepath.Glob("/proc/[0-9]*/status")
 	if err != nil {
@@ -110,8 +110,8 @@ func envdPeak() (most int64, err error) {
 	return most, err
 }
 
-// inAll returns the memory that this process and all processes that it started
-// use together.
+// inAll returns the memory that this process and all processes that it started use together, in
+// bytes.
 func inAll() (sum int64, err error) {
 	all, _, err := family()
 	if err != nil {

@@ -36,8 +36,8 @@ func (b *bench) pauseRows() []row {
 	}
 }
 
-// frozen measures a pause that keeps the memory, together with the resumption. It also reports
-// how long the first cell takes after that.
+// frozen measures a pause that keeps the memory, together with the resumption. It also reports the
+// duration of the first cell after the resumption.
 func (b *bench) frozen(size int64) measurement {
 	return func(ctx context.Context, runs int) (r result, err error) {
 		err = b.with(ctx, func(sb *sandbox.Sandbox) error {
@@ -62,8 +62,8 @@ func (b *bench) frozen(size int64) measurement {
 	}
 }
 
-// keeping calls do with the client of a cloud that has a state directory, which is gone
-// afterwards.
+// keeping starts a cloud with a state directory, calls do with a client of the cloud, and then ends
+// the cloud and removes the directory.
 func keeping(ctx context.Context, do func(*sandbox.Client) error, more ...local.Option) (err error) {
 	state, err := os.MkdirTemp("", "e2bctl-bench-")
 	if err != nil {
@@ -83,7 +83,7 @@ func keeping(ctx context.Context, do func(*sandbox.Client) error, more ...local.
 	return do(client)
 }
 
-// write is a command that writes a number of files, size bytes in all.
+// write returns a command line that writes the given number of files, with size bytes in total.
 func write(files int, size int64) string {
 	return fmt.Sprintf("mkdir -p saved && cd saved && head -c %d /dev/zero | split -a 6 -b %d - part-", size, max(1, size/int64(files)))
 }
@@ -110,7 +110,7 @@ func (b *bench) saved(files int, size int64) measurement {
 	}
 }
 
-// copied measures the floor of saved: copying the same files.
+// copied measures the floor of [bench.saved]: a copy of the same files.
 func copied(files int, size int64) measurement {
 	return func(ctx context.Context, runs int) (_ result, err error) {
 		dir, err := os.MkdirTemp("", "e2bctl-bench-")
@@ -140,7 +140,7 @@ func copied(files int, size int64) measurement {
 	}
 }
 
-// kept measures the memory of a cloud with many paused sandboxes and a crowd that runs.
+// kept measures the memory of a cloud with many paused sandboxes and a crowd of running sandboxes.
 func (b *bench) kept(ctx context.Context, _ int) (r result, err error) {
 	// The Python from which a cloud starts kernels loads pandas in the background. Until that
 	// is done, it has less memory, in both clouds.

@@ -18,8 +18,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// serve runs this program as the server of a row, in a sandbox or on the host. It prints the
-// address on which it listens.
+// serve is the main function of this program when it runs as the server of a row, in a sandbox or
+// on the host. It prints the address on which it listens.
 func serve(ctx context.Context, w io.Writer, address string) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
@@ -34,7 +34,7 @@ func serve(ctx context.Context, w io.Writer, address string) error {
 	return nil
 }
 
-// bring copies this program into a sandbox, as ./bench.
+// bring copies the executable of this program into a sandbox, to the path ./bench.
 func bring(ctx context.Context, sb *sandbox.Sandbox) error {
 	path, err := os.Executable()
 	if err != nil {
@@ -52,7 +52,7 @@ func bring(ctx context.Context, sb *sandbox.Sandbox) error {
 	return err
 }
 
-// serverPort and serverAddress are those of the server in a sandbox.
+// serverPort and serverAddress are the port and the address of the server in a sandbox.
 const (
 	serverPort    = 8000
 	serverAddress = "127.0.0.1:8000"
@@ -92,7 +92,8 @@ func (b *bench) port(ctx context.Context, runs int) (r result, err error) {
 	return r, err
 }
 
-// forwarded measures connections through a forwarding, with one request on each.
+// forwarded measures connections through [sandbox.Sandbox.Forward], with one request per
+// connection.
 func (b *bench) forwarded(ctx context.Context, runs int) (r result, err error) {
 	err = b.withServer(ctx, func(sb *sandbox.Sandbox) error {
 		forwarding, err := sb.Forward(ctx, "127.0.0.1:0", serverPort, nil)
@@ -105,7 +106,7 @@ func (b *bench) forwarded(ctx context.Context, runs int) (r result, err error) {
 	return r, err
 }
 
-// dialled measures the same through [sandbox.Sandbox.Dial].
+// dialled measures connections through [sandbox.Sandbox.Dial], with one request per connection.
 func (b *bench) dialled(ctx context.Context, runs int) (r result, err error) {
 	err = b.withServer(ctx, func(sb *sandbox.Sandbox) (err error) {
 		transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return sb.Dial(ctx, serverPort) }}

@@ -16,7 +16,8 @@ type row struct {
 	// floor may be nil; floorName describes it.
 	floor     measurement
 	floorName string
-	// elsewhere is the figure of another project; the README has its name and date.
+	// elsewhere is the corresponding figure of another project. The README contains the name of that
+	// project and the date of the figure.
 	elsewhere string
 }
 
@@ -150,8 +151,8 @@ func (b *bench) transferRows() []row {
 	}
 }
 
-// eventRows returns the rows about events that cross the border of a sandbox. Each row measures the
-// time until the other side has noticed or answered an event.
+// eventRows returns the rows about events that travel into a sandbox or out of it. Each row
+// measures the time until the receiver has noticed or answered an event.
 func (b *bench) eventRows() []row {
 	return []row{
 		{

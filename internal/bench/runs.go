@@ -67,7 +67,7 @@ func (b *bench) runRows() []row {
 	}
 }
 
-// begun begins a run, calls do with it, and closes it.
+// begun begins a run of code, calls do with the run, and closes it.
 func begun(ctx context.Context, sb *sandbox.Sandbox, p *agent.Params, do func(*agent.Run) error) error {
 	r, err := agent.Begin(ctx, sb, p)
 	if err != nil {
@@ -76,7 +76,7 @@ func begun(ctx context.Context, sb *sandbox.Sandbox, p *agent.Params, do func(*a
 	return errors.Join(do(r), r.Close())
 }
 
-// step runs code that must not fail.
+// step runs code as a step of a run. An exception in the code is an error.
 func step(ctx context.Context, r *agent.Run, code string) (*agent.Step, error) {
 	s, err := r.Exec(ctx, code)
 	if err == nil && s.Error != nil {
@@ -87,8 +87,8 @@ func step(ctx context.Context, r *agent.Run, code string) (*agent.Step, error) {
 
 var add = agent.MustTool("add", "", func(_ context.Context, in struct{ A, B int }) (int, error) { return in.A + in.B, nil })
 
-// toolCalls measures one tool call, while code makes many of them from several
-// threads at once.
+// toolCalls measures one tool call while code makes many tool calls from several threads at the
+// same time.
 func (b *bench) toolCalls(threads int) measurement {
 	const calls = 200 // per thread
 	code := fmt.Sprintf("for i in range(%d): add(i, 1)", calls)
@@ -156,7 +156,7 @@ func floats(size int64) []float64 {
 	return list
 }
 
-// stateUp measures Begin with a variable that the sandbox does not have.
+// stateUp measures [agent.Begin] with a state variable that the sandbox does not have yet.
 func (b *bench) stateUp(size int64) measurement {
 	return func(ctx context.Context, runs int) (r result, err error) {
 		list := floats(size)
@@ -180,7 +180,7 @@ func (b *bench) stateUp(size int64) measurement {
 	}
 }
 
-// stateDown measures Pull of a value that code made.
+// stateDown measures [agent.Run.Pull] of a value that code in the sandbox made.
 func (b *bench) stateDown(size int64) measurement {
 	return func(ctx context.Context, runs int) (r result, err error) {
 		err = b.with(ctx, func(sb *sandbox.Sandbox) error {
@@ -213,14 +213,14 @@ func stateOf(name string, v any) (*state.State, error) {
 	return st, st.Set(name, v)
 }
 
-// setAgain and setOne change a state for begunAgain. setAgain sets the variable to the value that
-// it already has.
+// setAgain and setOne are the changes of a state for [bench.begunAgain]. setAgain sets the variable
+// to the value that it already has.
 func setAgain(st *state.State, list []float64, _ int) error { return st.Set("x", list) }
 
 func setOne(st *state.State, _ []float64, i int) error { return st.Set("v500", i) }
 
-// begunAgain measures Begin with a state and packages that the sandbox already
-// has, after a change. It counts the sent bytes.
+// begunAgain measures [agent.Begin] after change has changed the state. The sandbox already has the
+// state before the change, and the packages. begunAgain also counts the bytes that are sent.
 func (b *bench) begunAgain(size int64, change func(st *state.State, list []float64, i int) error, packages ...string) measurement {
 	return func(ctx context.Context, runs int) (r result, err error) {
 		var sent atomic.Int64
@@ -290,7 +290,7 @@ func (c countedConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// hashed measures how long a hash of size bytes takes.
+// hashed measures the computation of a hash of size bytes.
 func hashed(size int64) measurement {
 	return func(ctx context.Context, runs int) (result, error) {
 		data := make([]byte, size)
@@ -298,7 +298,7 @@ func hashed(size int64) measurement {
 	}
 }
 
-// computeWith runs code that computes, in a run with this guard.
+// computeWith returns a call that runs a computation in a run with the guard g.
 func computeWith(g *agent.Guard) call {
 	const code = `import math
 def sieve(n):

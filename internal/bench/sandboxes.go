@@ -20,7 +20,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// call is something done in a sandbox.
+// call is a function that performs one measured operation in a sandbox.
 type call func(context.Context, *sandbox.Sandbox) error
 
 func runTrue(ctx context.Context, sb *sandbox.Sandbox) error {
@@ -28,8 +28,8 @@ func runTrue(ctx context.Context, sb *sandbox.Sandbox) error {
 	return err
 }
 
-// created measures the time from the request for a sandbox to the end of its
-// first call. Closing it does not count, and neither does the pause before.
+// created measures the time from the request for a sandbox to the end of its first call. It counts
+// neither the pause before the request nor closing the sandbox.
 func (b *bench) created(pause time.Duration, do call) measurement {
 	return func(ctx context.Context, runs int) (result, error) {
 		return repeat(ctx, runs, func(ctx context.Context) (time.Duration, error) {
@@ -70,9 +70,9 @@ func (b *bench) with(ctx context.Context, do func(*sandbox.Sandbox) error) error
 	return errors.Join(do(sb), sb.Close())
 }
 
-// crowded measures the time until a call has been made in each of many
-// sandboxes, while all of them exist. It creates atOnce of them at a time.
-// Closing them does not count.
+// crowded measures the time until a call has been made in each of many sandboxes. All of the
+// sandboxes exist at the end of that time. crowded creates atOnce of them at the same time. It does
+// not count closing them.
 func (b *bench) crowded(atOnce int, do call) measurement {
 	return func(ctx context.Context, runs int) (result, error) {
 		var r result
@@ -128,8 +128,8 @@ func closeAll(sandboxes []*sandbox.Sandbox) error {
 	return errors.Join(each(len(sandboxes), len(sandboxes), func(i int) error { return sandboxes[i].Close() })...)
 }
 
-// stormed measures commands that all run at once, spread over sandboxes;
-// creating the sandboxes does not count.
+// stormed measures commands that all run at the same time, distributed over several sandboxes. It
+// does not count creating the sandboxes.
 func (b *bench) stormed(ctx context.Context, _ int) (r result, err error) {
 	sandboxes := make([]*sandbox.Sandbox, max(1, b.crowd/2))
 	defer func() { err = errors.Join(err, closeAll(sandboxes)) }()
@@ -142,13 +142,13 @@ func (b *bench) stormed(ctx context.Context, _ int) (r result, err error) {
 	return b.storms(func(i int) error { return echo(ctx, sandboxes[i%len(sandboxes)]) })
 }
 
-// stormOnHost measures the same number of processes on the host.
+// stormOnHost is the floor of [bench.stormed]: the same number of processes on the host.
 func (b *bench) stormOnHost(ctx context.Context, _ int) (result, error) {
 	run := bare("/bin/bash", "-c", "echo hello")
 	return b.storms(func(int) error { return run(ctx) })
 }
 
-// storms measures many calls, all at once, until the last has ended.
+// storms makes many calls at the same time, and measures the time until the last call has ended.
 func (b *bench) storms(do func(i int) error) (result, error) {
 	took := make([]time.Duration, b.storm)
 	start := time.Now()
@@ -161,7 +161,7 @@ func (b *bench) storms(do func(i int) error) (result, error) {
 	return result{took: []time.Duration{all}, notes: []string{"half of them in " + format(took[b.storm/2]), failed}}, nil
 }
 
-// each calls do for 0 to n-1, atOnce of them at a time, and returns the errors.
+// each calls do for 0 to n-1 and returns the errors. It makes atOnce calls at the same time.
 func each(atOnce, n int, do func(i int) error) []error {
 	var group errgroup.Group
 	var mu sync.Mutex
@@ -181,7 +181,7 @@ func each(atOnce, n int, do func(i int) error) []error {
 	return errs
 }
 
-// tally counts failures and names the first one.
+// tally returns a text with the number of failures, and prints the first failure to stderr.
 func tally(errs []error) string {
 	if len(errs) > 0 {
 		fmt.Fprintln(os.Stderr, "bench: the first of", len(errs), "failures:", errs[0])
@@ -197,13 +197,13 @@ func count(n int, what string) string {
 	return digits + " " + what
 }
 
-// bare runs a program on the host.
+// bare returns a function that runs a program on the host, without a sandbox.
 func bare(name string, arguments ...string) func(context.Context) error {
 	return func(ctx context.Context) error { return exec.CommandContext(ctx, name, arguments...).Run() }
 }
 
-// namespaces runs a program in new namespaces of all the kinds that a sandbox
-// has, without any other preparation.
+// namespaces runs a program in new namespaces of all kinds that a sandbox uses, without any other
+// preparation.
 var namespaces = calls(func(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, "/bin/true")
 	cmd.SysProcAttr = &syscall.SysProcAttr{

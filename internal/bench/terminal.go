@@ -15,8 +15,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// reader echoes each character typed in a terminal at once, after it has
-// reported that it is ready.
+// reader is a command for a terminal. It prints the line ready. From then on, the terminal echoes
+// each typed character at once.
 const (
 	reader = "stty raw; echo ready; exec cat >/dev/null"
 	ready  = "ready\n"

@@ -18,8 +18,8 @@ import (
 // megabytes returns the name of a row about throughput.
 func (b *bench) megabytes(what string) string { return fmt.Sprintf("%d MiB %s", b.bulk>>20, what) }
 
-// transfer measures calls that move much data, and the memory that both ends
-// need.
+// transfer measures calls that move much data, and the memory that the client and the sandbox need
+// for them.
 func (b *bench) transfer(do call) measurement {
 	return moving(b.bulk, func(ctx context.Context, runs int) (r result, err error) {
 		err = b.with(ctx, func(sb *sandbox.Sandbox) (err error) {
@@ -46,7 +46,7 @@ func (b *bench) uploadFile(ctx context.Context, sb *sandbox.Sandbox) error {
 	return sb.Files.WriteFrom(ctx, "bulk", zeros(b.bulk), nil)
 }
 
-// withFile creates the file bulk before the first call.
+// withFile returns a call that creates the file bulk before the first call of do.
 func (b *bench) withFile(do call) call {
 	made := ""
 	return func(ctx context.Context, sb *sandbox.Sandbox) error {
@@ -79,7 +79,8 @@ func (b *bench) signedDownload(ctx context.Context, sb *sandbox.Sandbox) error {
 	return errors.Join(err, b.complete(n))
 }
 
-// download and upload are their floors: bulk bytes over the loopback.
+// download and upload are the floors of the transfers: they move bulk bytes over the loopback
+// interface.
 func (b *bench) download(ctx context.Context, runs int) (result, error) {
 	server := httptest.NewServer(answers(b.bulk))
 	defer server.Close()

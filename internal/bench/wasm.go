@@ -48,8 +48,8 @@ func (b *bench) wasmRows() []row {
 	}
 }
 
-// interrupted measures the time from giving up an endless cell to the end of the next one,
-// which the kernel begins when it has interrupted the first.
+// interrupted measures the time from the cancellation of an endless cell to the end of the next
+// cell. The kernel begins the next cell when it has interrupted the endless one.
 func (b *bench) interrupted(ctx context.Context, runs int) (r result, err error) {
 	err = b.with(ctx, func(sb *sandbox.Sandbox) (err error) {
 		r, err = repeat(ctx, runs, func(ctx context.Context) (time.Duration, error) {
@@ -71,7 +71,7 @@ func (b *bench) interrupted(ctx context.Context, runs int) (r result, err error)
 	return r, err
 }
 
-// whenPrinted calls a function at each output.
+// whenPrinted is a writer that calls the function at each Write.
 type whenPrinted func()
 
 func (f whenPrinted) Write(p []byte) (int, error) {

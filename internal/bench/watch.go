@@ -18,7 +18,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// watched measures the time from writing a file until a watch reports it.
+// watched measures the time from writing a file until a watcher reports the file.
 func (b *bench) watched(ctx context.Context, runs int) (r result, err error) {
 	err = b.with(ctx, func(sb *sandbox.Sandbox) error {
 		if err := sb.Files.MakeDir(ctx, "watched", nil); err != nil {
@@ -44,8 +44,8 @@ func (b *bench) watched(ctx context.Context, runs int) (r result, err error) {
 	return r, err
 }
 
-// synced measures the time from writing a file here until `e2bctl sync --watch` has it in a sandbox, and a watch there
-// reports it.
+// synced measures the time from writing a file on the host until `e2bctl sync --watch` has copied
+// it to a sandbox and a watcher in that sandbox has reported it.
 func (b *bench) synced(ctx context.Context, runs int) (r result, err error) {
 	dir, err := os.MkdirTemp("", "bench-")
 	if err != nil {
@@ -82,7 +82,8 @@ func (b *bench) synced(ctx context.Context, runs int) (r result, err error) {
 	return r, err
 }
 
-// startSync starts `e2bctl sync --watch`, and returns when it watches. end ends it.
+// startSync starts `e2bctl sync --watch`, and returns when that process watches dir. end ends the
+// process.
 func (b *bench) startSync(ctx context.Context, dir, to string) (end func() error, err error) {
 	cmd := exec.CommandContext(ctx, b.command, "sync", "--watch", dir, to)
 	cmd.Env = append(os.Environ(), b.cloud.Env()...)
@@ -129,7 +130,8 @@ func watchOnHost(ctx context.Context, runs int) (_ result, err error) {
 		})
 }
 
-// watches writes one new file per run; next returns the name in the next event.
+// watches calls write with a new file name in each run, and measures the time until next returns
+// that name. next returns the name in the next event.
 func watches(ctx context.Context, runs int, write func(name string) error, next func() (string, error)) (result, error) {
 	n := 0
 	return calls(func(context.Context) error {

@@ -1,6 +1,6 @@
-// Package boundjson reads JSON that comes from untrusted sources. Three bytes of it
-// ("{},") can become a struct of hundreds, so limiting its size does not limit the
-// memory that it takes.
+// Package boundjson reads JSON that comes from untrusted sources. Three bytes of JSON ("{},") can
+// become a struct of hundreds of bytes. A limit on the size of the JSON therefore does not limit
+// the memory for the decoded values.
 package boundjson
 
 import (
@@ -14,10 +14,11 @@ type TooManyError struct{ Max int }
 
 func (e *TooManyError) Error() string { return fmt.Sprintf("the JSON has more than %d values", e.Max) }
 
-// Unmarshal works like [json.Unmarshal] for a document of at most the given number of values. If there are more,
-// it decodes nothing and returns a [*TooManyError]. It counts the document and the values nested in it down to
-// depth, where depth 1 means the elements of an array or the members of an object. Values nested deeper than the
-// type of to, where a [json.RawMessage] keeps the text, cost nothing.
+// Unmarshal works like [json.Unmarshal] for a document of at most the given number of values. If
+// the document has more, Unmarshal decodes nothing and returns a [*TooManyError]. It counts the
+// document and the values nested in it down to depth, where depth 1 means the elements of an array
+// or the members of an object. Values nested deeper than the type of to cost nothing: a
+// [json.RawMessage] keeps their text.
 func Unmarshal(data []byte, to any, values, depth int) error {
 	if exceeds(data, values, depth) {
 		return &TooManyError{values}
@@ -25,8 +26,10 @@ func Unmarshal(data []byte, to any, values, depth int) error {
 	return json.Unmarshal(data, to)
 }
 
-// exceeds counts the characters that begin a value: brackets, braces and commas. An empty container counts as if
-// it had a value. Invalid JSON is found later.
+// exceeds reports whether a document has more values than the limit. It counts the characters after
+// which a value begins: opening brackets and braces, and commas. It therefore counts one value in
+// an empty array or object. It does not check whether the JSON is valid, because the decoder does
+// that later.
 func exceeds(data []byte, values, depth int) bool {
 	n, level := 1, 0
 	for i := 0; i < len(data); i++ {

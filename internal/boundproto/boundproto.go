@@ -1,5 +1,5 @@
-// Package boundproto reads Protocol Buffers that come from untrusted sources: two bytes
-// can hold a message that takes hundreds when it is decoded.
+// Package boundproto reads Protocol Buffers that come from untrusted sources: two bytes can encode
+// a message that takes hundreds of bytes when it is decoded.
 package boundproto
 
 import (
@@ -11,13 +11,14 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// Limit makes a client of Connect refuse an answer with more than a number of
-// messages, including the ones inside others.
+// Limit makes a client of Connect refuse an answer with more messages than the given number.
+// Messages inside other messages are counted, too.
 func Limit(messages int) connect.ClientOption {
 	return connect.WithCodec(codec{messages})
 }
 
-// codec is the binary form of Protocol Buffers.
+// codec is a [connect.Codec] for the binary form of Protocol Buffers that limits the number of
+// messages.
 type codec struct{ messages int }
 
 func (codec) Name() string { return "proto" }
@@ -30,7 +31,8 @@ func (codec) Marshal(message any) ([]byte, error) {
 	return proto.Marshal(m)
 }
 
-// MarshalAppend saves Connect from copying the message.
+// MarshalAppend appends the encoded message to a slice. With this method, Connect need not copy the
+// message.
 func (codec) MarshalAppend(to []byte, message any) ([]byte, error) {
 	m, err := protoMessage(message)
 	if err != nil {
@@ -58,9 +60,9 @@ func protoMessage(message any) (proto.Message, error) {
 	return m, nil
 }
 
-// spend counts the messages and other repeated values in a message and returns
-// left minus that count, which is negative if there are too many. Malformed data
-// is found later.
+// spend counts the messages and other repeated values in a message and returns left minus that
+// count, which is negative if there are too many. It ignores malformed data, because the decoder
+// finds that later.
 func spend(data []byte, message protoreflect.MessageDescriptor, left int) int {
 	for len(data) > 0 && left >= 0 {
 		number, kind, n := protowire.ConsumeTag(data)

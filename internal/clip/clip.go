@@ -1,5 +1,5 @@
-// Package clip shortens text that comes from elsewhere, so that it fits into a
-// message or a log.
+// Package clip shortens text from untrusted or foreign sources, so that it fits into a message or a
+// log.
 package clip
 
 import (
@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Text returns s, or its first limit bytes with an ellipsis if it is longer.
-// It cuts between characters. Bytes that are not UTF-8 become U+FFFD.
+// Text returns s, or its first limit bytes with an ellipsis if it is longer. It does not cut a
+// character into parts. Bytes that are not UTF-8 become U+FFFD.
 func Text(s string, limit int) string {
 	if len(s) > limit {
 		s = WithoutCutRune(s[:limit]) + "…"
@@ -17,8 +17,8 @@ func Text(s string, limit int) string {
 	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
-// Line is [Text] for one line of a terminal: it removes space around it and replaces
-// each control character by a space.
+// Line is like [Text], but returns text for one line of a terminal: it removes white space at both
+// ends of s and replaces each control character by a space.
 func Line(s string, limit int) string {
 	return Text(strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -47,8 +47,8 @@ func WithoutCutRune[T string | []byte](s T) T {
 	return s
 }
 
-// WithoutRestOfRune returns s without the rest of an earlier character at its
-// beginning.
+// WithoutRestOfRune returns s without bytes at its beginning that belong to an incomplete
+// character.
 func WithoutRestOfRune[T string | []byte](s T) T {
 	for i := 0; i < utf8.UTFMax-1 && len(s) > 0 && !utf8.RuneStart(s[0]); i++ {
 		s = s[1:]

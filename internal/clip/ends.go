@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// Ends keeps the head and the tail of a sequence and counts the rest. It is
-// not safe for concurrent use.
+// Ends keeps the head and the tail of a sequence and counts the items between them. It is not safe
+// for concurrent use.
 type Ends[T any] struct {
 	half  int // half of the limit: the maximum length of head, and of tail
 	head  []T
 	tail  []T // a ring buffer once it is full
-	next  int // where the next item goes in the ring
+	next  int // the index in the ring buffer for the next item
 	total int64
 }
 
@@ -37,10 +37,10 @@ func (e *Ends[T]) Add(p ...T) {
 	}
 }
 
-// Head returns the kept beginning.
+// Head returns the kept items at the beginning of the sequence.
 func (e *Ends[T]) Head() []T { return e.head }
 
-// Tail returns the kept end, in order; it does not overlap the head.
+// Tail returns the kept items at the end of the sequence, in order. None of them is also in Head.
 func (e *Ends[T]) Tail() []T {
 	return append(append(make([]T, 0, len(e.tail)), e.tail[e.next:]...), e.tail[:e.next]...)
 }

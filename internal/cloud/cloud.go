@@ -74,9 +74,9 @@ type Options struct {
 	Roots        *x509.CertPool    // trusted roots for the certificates of hosts with header rules; nil: the machine's roots
 	Logger       *slog.Logger      // nil: no log
 	Service      *Service          // nil: the cloud serves this machine only
-	// Ask decides whether a sandbox may reach a port of a host that the sandbox's rules allow
-	// without naming it. If Ask is nil, the sandbox may reach the port. Ask is not called for a
-	// sandbox whose own rules require questions.
+	// Ask decides whether a sandbox may reach a port of a host. It is called for a host that the
+	// sandbox's rules allow but do not name. If Ask is nil, the sandbox may reach the port. Ask is
+	// not called for a sandbox whose own rules require questions.
 	Ask func(ctx context.Context, id, host string, port int) bool
 }
 
@@ -106,7 +106,7 @@ type Cloud struct {
 	keyFiles  *control.KeyFiles   // nil without a Service
 	tlsFiles  *localtls.Files     // nil: the authority of the cloud has its certificates
 	metrics   *metricsServer      // nil: there is none
-	limit     *connlimit.Listener // of the connections of clients
+	limit     *connlimit.Listener // bounds the connections of clients
 	log       requestlog.Log
 	faults    faults
 	handlers  handlers
@@ -198,8 +198,9 @@ func (c *Cloud) shutDown(dir string) error {
 	return errors.Join(err, c.metrics.close(), c.removeInstance(dir))
 }
 
-// URL returns the http address of the API and the sandboxes. The same port also serves https. With
-// the files of a Service's certificate, the port serves only https, and URL returns that address.
+// URL returns the http address of the API and the sandboxes. The same port also serves https. If
+// the certificate comes from files of a Service, the port serves only https, and URL returns the
+// https address.
 func (c *Cloud) URL() string {
 	if c.tlsFiles != nil {
 		return "https://" + c.address.String()

@@ -40,8 +40,8 @@ type engines struct {
 	latest sync.Map                  // maps each engine.Name to the engine.Engine of that name that was opened last
 }
 
-// lazyEngine is an engine that is opened when it is first needed. If it has ended by itself
-// since, it is opened again.
+// lazyEngine is an engine that is opened when it is first needed. If the engine has ended by itself
+// after that, the next use opens it again.
 type lazyEngine struct {
 	open func(context.Context) (engine.Engine, error)
 
@@ -61,7 +61,7 @@ func newEngines(own engine.Name, openers map[engine.Name]opener, c *Cloud, dir s
 }
 
 // get returns an engine, and opens it if necessary. "" means the cloud's own engine. If the
-// machine cannot have the engine, get returns an error for the client, and the next call tries
+// machine cannot run the engine, get returns an error for the client, and the next call tries
 // again.
 func (e *engines) get(ctx context.Context, name engine.Name) (engine.Engine, error) {
 	name = cmp.Or(name, e.own)

@@ -16,8 +16,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 )
 
-// lowestRelayed is the lowest port of a cloud for which sandboxes have a relay. Servers of
-// programs inside use lower ports.
+// lowestRelayed is the lowest port of a cloud for which sandboxes have a relay. Lower ports are for
+// the servers that programs in a sandbox start.
 const lowestRelayed = 1024
 
 // maxPeerStreams bounds the number of concurrent requests on an HTTP/2 connection from a

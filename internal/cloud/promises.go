@@ -9,8 +9,8 @@ import (
 )
 
 // check returns an error if an engine does not promise a feature. It must be called before the
-// feature is used. The error is a [*lifecycle.RefusedError]. Its text calls the feature by the
-// parameter what, a name that clients know.
+// feature is used. The error is a [*lifecycle.RefusedError]. what is the feature's name in the text
+// of the error. Clients know this name.
 func check(by engine.Report, f engine.Feature, what string) error {
 	why := by.Promises[f]
 	if why == "" {
@@ -19,8 +19,8 @@ func check(by engine.Report, f engine.Feature, what string) error {
 	return &lifecycle.RefusedError{Reason: fmt.Sprintf("not supported by the %s engine: %s: %s", by.Engine, what, why)}
 }
 
-// partOf returns the part of a request for a sandbox that needs the feature, by the name that
-// clients know.
+// partOf returns the part of a create request that needs the feature f, by the name that clients
+// know.
 func partOf(f engine.Feature) string {
 	switch f {
 	case engine.Images:
@@ -73,8 +73,8 @@ func checkSpec(by engine.Report, spec lifecycle.Spec, mounted bool) error {
 // Check returns an error if the sandbox's engine does not promise a feature.
 func (r *reachable) Check(f engine.Feature) error { return check(r.engine, f, string(f)) }
 
-// EngineReport describes the features of an engine, and opens it if necessary. The error names
-// the features that this machine lacks for the engine.
+// EngineReport describes the features of an engine. It opens the engine if necessary. The error
+// names the features that the engine needs and this machine lacks.
 func (c *Cloud) EngineReport(name engine.Name) (engine.Report, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), openDeadline)
 	defer cancel()

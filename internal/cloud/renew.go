@@ -8,7 +8,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 )
 
-// broken records that a cloud can no longer have sandboxes.
+// broken records that a cloud can no longer run sandboxes.
 type broken struct {
 	done chan struct{}
 	err  error // set before done is closed
@@ -21,8 +21,8 @@ func (c *Cloud) ownEngine() engine.Engine {
 	return latest.(engine.Engine)
 }
 
-// renewEngine opens the cloud's own engine again whenever it ends by itself. It stops when that
-// fails or happens too often.
+// renewEngine opens the cloud's own engine again whenever the engine ends by itself. It stops when
+// opening the engine fails, or when the engine ends too often.
 func (c *Cloud) renewEngine() {
 	for {
 		own := c.ownEngine()
@@ -45,13 +45,13 @@ func (c *Cloud) renewEngine() {
 	}
 }
 
-// Done returns a channel that is closed when the cloud can no longer have sandboxes, because
-// something outside kills their supervisor again and again. The caller must still close the
-// cloud.
+// Done returns a channel that is closed when the cloud can no longer run sandboxes. The reason is
+// that a process outside the cloud kills the supervisor of the sandboxes again and again. The
+// caller must still close the cloud.
 func (c *Cloud) Done() <-chan struct{} { return c.broken.done }
 
-// Err returns the error why the cloud can no longer have sandboxes. It returns nil until Done
-// is closed.
+// Err returns the reason why the cloud can no longer run sandboxes. It returns nil until the
+// channel of Done is closed.
 func (c *Cloud) Err() error {
 	select {
 	case <-c.broken.done:

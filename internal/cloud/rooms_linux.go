@@ -54,7 +54,7 @@ func openRoom(ctx context.Context, c *Cloud, dir string) (engine.Engine, error) 
 	return roomEngine{r, func() {}}, nil
 }
 
-// openWasm opens a room whose sandboxes have the files of engine.Wasm.
+// openWasm opens a room for the engine engine.Wasm. Its sandboxes have the files of this engine.
 func openWasm(ctx context.Context, c *Cloud, dir string) (engine.Engine, error) {
 	env, err := wasmenv.Find()
 	if err != nil {
@@ -105,8 +105,8 @@ func openGVisor(ctx context.Context, c *Cloud, dir string) (engine.Engine, error
 	return gvisor.New(ctx, roomEngine{r, program.NoteUse}, gvisor.Options{Runsc: program, Binary: c.options.Binary, Programs: c.programs()})
 }
 
-// programs returns the programs that processes of a room execute besides envd: the Python of
-// kernels, and the dynamic loaders, which change with their libraries.
+// programs returns the programs that processes of a room execute besides envd. These are the Python
+// of kernels, and the dynamic loaders. A loader changes when its libraries change.
 func (c *Cloud) programs() []string {
 	loaders := []string{"/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1"}
 	if c.python.Level == pyenv.Absent {
@@ -115,8 +115,8 @@ func (c *Cloud) programs() []string {
 	return append(loaders, c.python.Python)
 }
 
-// startRoom starts the room of an engine. Its directory is removed by its keeper. The first
-// room uses the cloud's directory, and each other room a new one.
+// startRoom starts the room of an engine. The keeper of the room removes the room's directory. The
+// first room uses the cloud's directory. Each other room uses a new directory.
 func (c *Cloud) startRoom(ctx context.Context, name engine.Name, dir string, o room.Options) (_ *room.Room, err error) {
 	first := c.options.Engine
 	if first == engine.Docker { // containers need no directory

@@ -13,12 +13,12 @@ import (
 // defaultEngine is the engine of a cloud that does not set Options.Engine.
 const defaultEngine = engine.Docker
 
-// imagePath is the PATH of sandboxes in a room whose image does not set one. Here, there are no
-// rooms.
+// imagePath is the PATH of sandboxes in a room whose image does not set PATH. It is not used on
+// this system, because there are no rooms.
 const imagePath = ""
 
-// openers maps each engine that this system supports to the function that opens it. Rooms need
-// Linux.
+// openers maps each engine to the function that opens it. This system supports no rooms, because
+// they need Linux.
 var openers = map[engine.Name]opener{
 	engine.Room:   openNone,
 	engine.Docker: openDocker,
@@ -30,13 +30,14 @@ func openNone(context.Context, *Cloud, string) (engine.Engine, error) {
 	return nil, fmt.Errorf("%w: use the engine %s", engine.ErrLinuxOnly, engine.Docker)
 }
 
-// findPython returns an absent Python: containers have their own.
+// findPython returns an absent Python, because containers use the Python of their image.
 func findPython(context.Context) (*pyenv.Env, error) { return &pyenv.Env{Level: pyenv.Absent}, nil }
 
 // searchPath returns "": only sandboxes in a room use the programs of this machine.
 func searchPath(*pyenv.Env) string { return "" }
 
-// machineBounds returns no bounds: no engine runs directly on this machine.
+// machineBounds returns no bounds, because no engine on this system runs sandboxes directly on the
+// machine.
 func machineBounds() (engine.Bounds, error) { return engine.Bounds{}, nil }
 
 // machineMemory returns 0: containers use the memory of another, possibly virtual, machine.

@@ -14,18 +14,18 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/localtls"
 )
 
-// Service configures a cloud that serves other machines, as one team: every key can use and end
-// every sandbox. Whoever can connect needs a key or a token of a sandbox. Sandboxes are isolated
-// fully, have an access token, and reach neither private networks nor directories of this
-// machine, whatever a request says.
+// Service configures a cloud that serves other machines. All its clients are one team: with any
+// key, a client can use and end every sandbox. A client needs a key, or a token of a sandbox.
+// Sandboxes are isolated fully and have an access token. They reach neither private networks nor
+// directories of this machine. No request can change these rules.
 type Service struct {
 	// CertFile and KeyFile are the PEM files of the certificate for TLS. They are read again when
-	// they change. Both are "" if a proxy in front of the cloud ends TLS, which BehindProxy
-	// confirms.
+	// they change. Both are "" if a proxy in front of the cloud ends TLS. BehindProxy must then be
+	// set.
 	CertFile, KeyFile string
 	BehindProxy       bool
 	KeyFiles          []string // the files with the API keys, which are read again when they change
-	Hosts             []string // host names besides localhost, Options.Domain and those below it
+	Hosts             []string // host names besides localhost, Options.Domain and the names below Options.Domain
 	// PublicCode lets everybody who knows the id of a sandbox run code in it, for clients that
 	// send no token to the ports that run code.
 	PublicCode bool
@@ -86,7 +86,7 @@ func (s *Service) guardsCode() bool { return s != nil && !s.PublicCode }
 // behindProxy reports whether a proxy ends TLS. s may be nil.
 func (s *Service) behindProxy() bool { return s != nil && s.BehindProxy }
 
-// hosts returns the further hosts of the API, in the form of the router. s may be nil.
+// hosts returns the additional hosts of the API, in the form that the router needs. s may be nil.
 func (s *Service) hosts() []string {
 	if s == nil {
 		return nil
@@ -94,7 +94,8 @@ func (s *Service) hosts() []string {
 	return s.Hosts
 }
 
-// hidesPort reports whether clients reach the domain at the default port of https. s may be nil.
+// hidesPort reports whether clients reach the domain at the default port of https, so that its URLs
+// need no port. s may be nil.
 func (s *Service) hidesPort(domain string, at net.Addr) bool {
 	switch {
 	case s == nil:
@@ -107,7 +108,8 @@ func (s *Service) hidesPort(domain string, at net.Addr) bool {
 
 const portHTTPS = 443
 
-// openService opens the files of a service.
+// openService opens the files of a service: the API keys, and the certificate unless a proxy ends
+// TLS.
 func (s *starting) openService(context.Context) (err error) {
 	o := s.options.Service
 	if o == nil {
@@ -123,7 +125,7 @@ func (s *starting) openService(context.Context) (err error) {
 	return nil
 }
 
-// listen listens on the address of a service: for https only, or for http behind a proxy.
+// listen listens on the address of a service. It accepts only https, or only http behind a proxy.
 func (s *Service) listen(ctx context.Context, o Options, limit int, config *tls.Config) (net.Listener, *connlimit.Listener, error) {
 	inner, err := listenTCP(ctx, cmp.Or(o.Address, "127.0.0.1:0"))
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/volumes"
 )
 
-// start starts a cloud in steps, in the order of starting.steps. If one fails, those before it are
-// undone.
+// start starts a cloud in the steps of starting.steps. If a step fails, start undoes the completed
+// steps.
 func start(ctx context.Context, o Options, openers map[engine.Name]opener) (*Cloud, error) {
 	if err := o.complete(ctx); err != nil {
 		return nil, fmt.Errorf("cloud: %w", err)
@@ -54,8 +54,8 @@ type starting struct {
 	*Cloud
 
 	openers  map[engine.Name]opener
-	dir      string      // of the instance
-	config   *tls.Config // of https
+	dir      string      // directory of the instance
+	config   *tls.Config // configuration of https
 	listener net.Listener
 	undo     []func() error // undoes the completed steps, from the last to the first
 }
@@ -84,7 +84,7 @@ func (s *starting) end() (err error) {
 	return err
 }
 
-// then appends a function to those that undo the completed steps.
+// then appends a function to s.undo. The function undoes a completed step.
 func (s *starting) then(undo func() error) { s.undo = append(s.undo, undo) }
 
 func (s *starting) findPython(ctx context.Context) (err error) {
@@ -182,8 +182,8 @@ func (o *Options) complete(ctx context.Context) (err error) {
 	return err
 }
 
-// avoidHidden replaces the Python environment by the Python of the machine if sandboxes cannot
-// enter the environment's directories.
+// avoidHidden replaces the Python environment by the Python of the machine if hidden is not empty.
+// hidden lists the environment's directories that sandboxes cannot enter.
 func (c *Cloud) avoidHidden(ctx context.Context, hidden []string) (err error) {
 	if len(hidden) == 0 {
 		return nil
@@ -198,7 +198,7 @@ func (c *Cloud) avoidHidden(ctx context.Context, hidden []string) (err error) {
 	return nil
 }
 
-// remedyOf returns the remedy for trees that sandboxes cannot enter.
+// remedyOf returns the remedy for the directories in hidden, which sandboxes cannot enter.
 func remedyOf(hidden []string) string {
 	return fmt.Sprintf("sandboxes here run as an id that cannot enter %s: run as an ordinary user, or set XDG_CACHE_HOME to a directory open to all and run `e2bctl local setup`", strings.Join(hidden, ", "))
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/lifecycle"
 )
 
-// Bounds of the time for a template's start and ready command in its sandboxes.
+// Bounds for waiting until a template's ready command succeeds in a sandbox: the deadline, and the
+// interval between two runs of the command.
 const (
 	readyDeadline    = 30 * time.Second
 	minReadyInterval = 20 * time.Millisecond
@@ -18,8 +19,8 @@ const (
 )
 
 // begin runs the start command of the sandbox's template. It waits until the ready command
-// succeeds, or until the deadline. The sandbox is used even if the commands fail, since
-// otherwise a sandbox that broke them could not be resumed.
+// succeeds, or until the deadline. If these commands fail, the sandbox is still used. Otherwise, a
+// sandbox whose code broke the commands could not be resumed.
 func (r *reachable) begin(ctx context.Context, spec lifecycle.Spec) error {
 	if spec.Template.Start == "" {
 		return nil

@@ -23,8 +23,9 @@ func openStore(ctx context.Context, state, instance string) (*store.Store, error
 	return store.Open(ctx, state)
 }
 
-// keyOf returns the API key that belongs to a store, so that clients can still use it after a
-// restart. The key has the format of the service's keys, which old clients check.
+// keyOf returns the API key of the cloud. The key is derived from the store's seed, so that clients
+// can use the same key after a restart. It has the format of the keys of E2B's service, because old
+// clients check this format.
 func keyOf(s *store.Store) string {
 	hash := hmac.New(sha256.New, s.Seed())
 	hash.Write([]byte("API key"))
@@ -35,9 +36,9 @@ func keyOf(s *store.Store) string {
 // records in that directory.
 func (c *Cloud) StateNotes() []string { return c.store.Notes() }
 
-// newInstanceDir creates the directory of a cloud's instance below parent, which must belong to
-// the user. If parent is "", it uses e2bctl's own directory. If the cloud crashes, the next
-// cloud with the same parent removes the directory.
+// newInstanceDir creates the directory of a cloud's instance in the directory parent. parent must
+// belong to the user. If parent is "", newInstanceDir uses e2bctl's own directory. If the cloud
+// crashes, the next cloud with the same parent removes the instance's directory.
 func newInstanceDir(parent string) (string, error) {
 	if parent == "" {
 		var err error
@@ -58,9 +59,9 @@ func newInstanceDir(parent string) (string, error) {
 	return dir, nil
 }
 
-// removeInstance removes the directory of the instance once it is no longer used. The keeper
-// may be unable to remove a part of it. That part, and the file that names it, stay for the
-// next cloud to remove.
+// removeInstance removes the directory of the instance once the directory is no longer used. The
+// keeper may be unable to remove a part of the directory. The next cloud then removes this part,
+// and the file that names it.
 func (c *Cloud) removeInstance(dir string) error {
 	if c.keeper != nil {
 		return c.keeper.Close()

@@ -11,11 +11,11 @@ var pins embed.FS
 
 // The packages that the tests need from a package index.
 var (
-	// headerClients are clients of HTTP, in Python.
+	// headerClients are HTTP clients in Python.
 	headerClients = pinned.Python("headers", pinned.Folder(pins, "testdata/headers"))
 	// kernelWheels are the kernels of Jupyter that tests install in sandboxes.
 	kernelWheels = pinned.Wheels("kernel-wheels", pinned.Folder(pins, "testdata/kernels"))
 )
 
-// Sets are all of these sets, for make deps.
+// Sets lists all sets of packages, for make deps.
 var Sets = []pinned.Set{headerClients, kernelWheels}

@@ -1,5 +1,5 @@
-// Package exampletest lets the examples of the public packages run as tests: an
-// example has no testing.T to skip itself with, and no service of its own.
+// Package exampletest lets the examples of the public packages run as tests. It skips examples and
+// provides a service for them. An example cannot do this, because it has no testing.T.
 package exampletest
 
 import (
@@ -14,9 +14,9 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/sandboxtest"
 )
 
-// Check skips the examples of a package where this machine cannot have a cloud, as
-// sandboxtest.New does for a test, and with -short. A package calls it from a test
-// named TestExamples: it runs before the examples, and -run Example names it too.
+// Check skips the examples of a package if this machine cannot run a cloud, as sandboxtest.New skips
+// a test. Check also skips the examples if the flag -short is set. A package calls Check from a test
+// that is called TestExamples. This test runs before the examples, and -run Example also selects it.
 func Check(t *testing.T) {
 	t.Cleanup(func() {
 		if t.Skipped() {
@@ -29,7 +29,7 @@ func Check(t *testing.T) {
 	sandboxtest.New(t, local.WithWarm(0))
 }
 
-// skipExamples adds the examples to the names in the flag -skip.
+// skipExamples adds the names of all examples to the pattern in the flag -skip.
 func skipExamples(t *testing.T) {
 	skip := flag.Lookup("test.skip").Value
 	pattern := "^Example"
@@ -41,9 +41,9 @@ func skipExamples(t *testing.T) {
 	}
 }
 
-// StartCloud starts a cloud in this process and sets the variables that name it,
-// so that programs find their service. The returned function ends the cloud and
-// restores the variables.
+// StartCloud starts a cloud in this process. It sets the environment variables that name the cloud,
+// so that programs use it as their service. The returned function ends the cloud and restores the
+// variables.
 func StartCloud() (end func()) {
 	cloud, err := local.Start(context.Background())
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package httpwait bounds the time that the answer to an HTTP request may take.
-// Otherwise a peer that sends a byte now and then could hold its caller forever.
+// Package httpwait bounds the time that the answer to an HTTP request may take. Without a bound, a
+// peer that sends a byte now and then could block the caller forever.
 package httpwait
 
 import (
@@ -11,33 +11,33 @@ import (
 	"time"
 )
 
-// How long the body of an answer may take if it is not a stream.
+// Bounds of the time that the body of an answer may take if it is not a stream.
 const (
-	// Idle is the longest time in which nothing of the body arrives.
+	// Idle is the longest time for which no part of the body arrives.
 	Idle = 20 * time.Second
-	// Body is the time from the answer's head to its end.
+	// Body is the longest time from the head of the answer to the end of its body.
 	Body = time.Minute
 )
 
-// Limits say how long an answer may take.
+// Limits bound the time that an answer may take.
 type Limits struct {
-	// Head bounds the time from the request to the head of the answer, including
-	// sending the request; 0 means that only the request's context bounds it.
+	// Head bounds the time from the start of sending the request to the head of the answer. 0 means
+	// that only the request's context bounds this time.
 	Head time.Duration
 	// Stream means that the body of a 2xx answer may take any time. All other
 	// bodies are bounded by [Idle] and [Body].
 	Stream bool
 }
 
-// SlowError reports an answer that did not arrive in time. It is a net.Error that timed
-// out, but not [context.DeadlineExceeded], because the caller set no deadline.
+// SlowError reports an answer that did not arrive in time. It is a net.Error whose Timeout returns
+// true. It does not match [context.DeadlineExceeded], because the caller set no deadline.
 type SlowError struct {
 	what  string
 	limit time.Duration
 }
 
-// NewSlowError returns the error that something did not happen within limit. what is
-// a clause in the past tense, such as "it did not answer".
+// NewSlowError returns an error for a peer that was too slow. what is a clause in the past tense,
+// such as "it did not answer". limit is the time within which the peer should have acted.
 func NewSlowError(what string, limit time.Duration) *SlowError { return &SlowError{what, limit} }
 
 func (e *SlowError) Error() string {
@@ -50,13 +50,13 @@ func (e *SlowError) Timeout() bool { return true }
 // Temporary returns false: another attempt would take just as long.
 func (e *SlowError) Temporary() bool { return false }
 
-// Do sends a request with send. If the answer does not arrive within the limits, Do, or a
-// Read of the body, returns a [*SlowError], and the request is ended. As with
-// any request, the body must be closed.
+// Do sends a request with send. If the answer does not arrive within the limits, the request is
+// cancelled, and Do or a Read of the answer's body returns a [*SlowError]. The caller must close
+// the answer's body.
 //
-// Do returns when the request's context ends, even while a Read of the request's body
-// blocks. Only that Read and one goroutine then continue, until the Read returns. The
-// body is not read again.
+// When the request's context ends, Do returns, even while a Read of the request's body blocks. Then
+// only this Read and one goroutine continue, until the Read returns. The request's body is not read
+// again.
 func Do(send func(*http.Request) (*http.Response, error), r *http.Request, limits Limits) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	if limits.Head > 0 {
@@ -77,8 +77,8 @@ func Do(send func(*http.Request) (*http.Response, error), r *http.Request, limit
 	return response, nil
 }
 
-// sendUntil sends a request, and returns when ctx ends. send alone may not return then: net/http
-// waits for the Read of a request's body that is in progress.
+// sendUntil sends a request with send. It returns when ctx ends. send alone might not return at
+// that time, because net/http waits for a Read of the request's body that is in progress.
 func sendUntil(ctx context.Context, send func(*http.Request) (*http.Response, error), r *http.Request) (*http.Response, error) {
 	if r.Body == nil || r.Body == http.NoBody || r.GetBody != nil { // a body in memory never blocks
 		return send(r)
@@ -120,12 +120,14 @@ func (b sentBody) Read(p []byte) (int, error) {
 	return b.ReadCloser.Read(p)
 }
 
-// after ends a request that is not complete within limit.
+// after returns a timer that cancels a request after limit, with a [*SlowError]. what is the text
+// for [NewSlowError].
 func after(limit time.Duration, cancel context.CancelCauseFunc, what string) *time.Timer {
 	return time.AfterFunc(limit, func() { cancel(&SlowError{what, limit}) })
 }
 
-// orSlow returns the reason why the request was ended here, or else err.
+// orSlow returns the [*SlowError] with which this package cancelled the request. If this package
+// did not cancel it, orSlow returns err.
 func orSlow(ctx context.Context, err error) error {
 	if slow, ok := errors.AsType[*SlowError](context.Cause(ctx)); ok {
 		return slow

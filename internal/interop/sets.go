@@ -12,8 +12,8 @@ import (
 //go:embed js/*/package.json js/*/package-lock.json python/*/requirements.txt
 var pins embed.FS
 
-// The packages that the tests need: the official SDKs by generation, and the libraries
-// that build on one.
+// The packages that the tests need: the official SDKs, keyed by generation, and libraries that use
+// these SDKs.
 var (
 	jsSets = map[string]pinned.Set{
 		"newest": pinned.NPM("js-newest", pinned.Folder(pins, "js/newest")),
@@ -25,9 +25,10 @@ var (
 		"others":        pinned.Python("python-others", pinned.Folder(pins, "python/others")),
 		"openai-agents": pinned.Python("python-openai-agents", pinned.Folder(pins, "python/openai-agents")),
 	}
-	// Node is the Node that the newest JavaScript needs, which is newer than Debian's.
+	// Node is the Node.js that the newest JavaScript SDK needs. It is newer than Debian's Node.js.
 	Node = pinned.NPM("node", pinned.Folder(pins, "js/node"))
-	// MCP has the inspector and the conformance tests of the Model Context Protocol, for the tests of e2bctl mcp.
+	// MCP contains the inspector and the conformance tests of the Model Context Protocol, for the
+	// tests of e2bctl mcp.
 	MCP = pinned.NPM("mcp", pinned.Folder(pins, "js/mcp"))
 )
 
@@ -43,6 +44,6 @@ func Sets() []pinned.Set {
 	return sets
 }
 
-// hasNode reports whether the pinned Node runs on this machine. On others the tests use
-// the machine's Node.
+// hasNode reports whether the pinned Node.js runs on this machine. If not, the tests use the
+// machine's own Node.js.
 func hasNode() bool { return runtime.GOOS+"/"+runtime.GOARCH == "linux/amd64" }

@@ -16,10 +16,9 @@ import (
 
 const (
 	pingInterval = 15 * time.Second
-	// silence limits the time that a peer leaves pings unanswered while Receive waits.
+	// silence bounds the time for which a peer may leave pings unanswered while Receive waits.
 	silence = 45 * time.Second
-	// writeTimeout bounds one write: a peer that accepts nothing for that long is
-	// lost.
+	// writeTimeout bounds one write. A peer that accepts nothing for this time counts as lost.
 	writeTimeout = time.Minute
 	// MaxMessage is the largest size of a message from the peer.
 	MaxMessage = 128 << 20
@@ -43,7 +42,8 @@ type Conn struct {
 
 // DialError reports that the server refused to open a websocket.
 type DialError struct {
-	// StatusCode and Header are those of the answer; Body is its beginning.
+	// StatusCode and Header are the status and the header of the answer. Body is the beginning of
+	// the answer's body.
 	StatusCode int
 	Header     http.Header
 	Body       []byte
@@ -56,9 +56,8 @@ func (e *DialError) Error() string {
 // ErrTooBig means that the peer does not accept messages of this size.
 var ErrTooBig = errors.New("jupyter: the peer ended the connection over a message that is too big")
 
-// Dial opens a websocket at url ("ws://host/api/kernels/{id}/channels"). ctx
-// bounds only the dialling. If the server answers with anything but a websocket,
-// the error is a [*DialError].
+// Dial opens a websocket at url ("ws://host/api/kernels/{id}/channels"). ctx bounds only the
+// dialling. If the server answers but does not open a websocket, the error is a [*DialError].
 func Dial(ctx context.Context, dialer *websocket.Dialer, url string, header http.Header) (*Conn, error) {
 	d := *dialer
 	d.Subprotocols = []string{SubprotocolV1}
@@ -86,9 +85,9 @@ func Dial(ctx context.Context, dialer *websocket.Dialer, url string, header http
 	return c, nil
 }
 
-// OrDeadline returns err, an error of dialling. If it is a timeout and the deadline of ctx has
-// passed, OrDeadline returns the error of ctx instead. The connection has the same deadline as
-// ctx and times out a moment before it.
+// OrDeadline returns err, an error of dialling. If err is a timeout and the deadline of ctx has
+// passed, OrDeadline returns the error of ctx instead. This is necessary because the connection has
+// the same deadline as ctx, and times out a moment before ctx ends.
 func OrDeadline(ctx context.Context, err error) error {
 	deadline, limited := ctx.Deadline()
 	// Connecting and reading time out with errors of different types.
@@ -99,8 +98,8 @@ func OrDeadline(ctx context.Context, err error) error {
 	return context.Cause(ctx)
 }
 
-// ping keeps proxies from cutting a silent connection, and detects that the
-// peer is lost.
+// ping sends pings, so that proxies do not cut a silent connection, and so that the loss of the
+// peer is detected.
 func (c *Conn) ping() {
 	ticker := time.NewTicker(pingInterval)
 	defer ticker.Stop()
@@ -141,8 +140,8 @@ func (c *Conn) Send(m *Message) error {
 	return nil
 }
 
-// Receive waits for the next message. After an error it returns the same error
-// again. Close makes it return.
+// Receive waits for the next message. After an error, later calls return the same error. Close ends
+// a waiting Receive.
 func (c *Conn) Receive() (*Message, error) {
 	if c.failed != nil {
 		return nil, c.failed
@@ -171,8 +170,8 @@ func (c *Conn) Receive() (*Message, error) {
 // keptBuffer is the largest size of a buffer that is kept for the next message.
 const keptBuffer = 1 << 20
 
-// receive reads a frame into newly allocated memory. It is first gathered in a
-// buffer that has grown to the usual size.
+// receive reads a frame, and returns it in newly allocated memory. It first collects the frame in a
+// buffer that is kept, because this buffer has already grown to the usual size.
 func (c *Conn) receive() (kind int, frame []byte, err error) {
 	// If Receive was not called for a while, the pongs have not been seen either.
 	_ = c.socket.SetReadDeadline(time.Now().Add(silence))

@@ -7,18 +7,18 @@ import (
 	"fmt"
 )
 
-// SubprotocolV1 is the websocket subprotocol of the second framing. A client
-// offers it; a server that knows it selects it.
+// SubprotocolV1 is the websocket subprotocol of the second framing. A client offers this
+// subprotocol. A server that supports it selects it.
 const SubprotocolV1 = "v1.kernel.websocket.jupyter.org"
 
-// maxParts bounds the number of offsets in a frame of the peer. It is far more than any
-// real message has, and costs little memory.
+// maxParts bounds the number of offsets in a frame of the peer. No real message has nearly as many,
+// and this many cost little memory.
 const maxParts = 1024
 
 var errFrame = errors.New("jupyter: malformed frame")
 
-// object is the JSON form of a message: the whole of a text frame in the
-// default framing, and the first part of a binary one.
+// object is the JSON form of a message. In the default framing, it is a whole text frame, or the
+// first part of a binary frame.
 type object struct {
 	Header   Header          `json:"header"`
 	Parent   json.RawMessage `json:"parent_header"`
@@ -58,8 +58,8 @@ func Marshal(m *Message) (frame []byte, isBinary bool, err error) {
 	return frame, true, nil
 }
 
-// Unmarshal reads a frame of the default framing. The message refers to the frame's
-// memory. A frame without a channel, as older clients send it, is for the shell.
+// Unmarshal reads a frame of the default framing. The message refers to the frame's memory. Older
+// clients send frames without a channel. Such a frame is for the shell channel.
 func Unmarshal(frame []byte, isBinary bool) (*Message, error) {
 	var buffers [][]byte
 	if isBinary {
@@ -140,9 +140,9 @@ func MarshalV1(m *Message) ([]byte, error) {
 	return frame, nil
 }
 
-// UnmarshalV1 reads a frame of [SubprotocolV1]. The message refers to the
-// frame's memory. It does not check that Metadata and Content are JSON; the code that
-// reads them does.
+// UnmarshalV1 reads a frame of [SubprotocolV1]. The message refers to the frame's memory.
+// UnmarshalV1 does not check that Metadata and Content are JSON. The code that reads these fields
+// checks it.
 func UnmarshalV1(frame []byte) (*Message, error) {
 	if len(frame) < 8 {
 		return nil, fmt.Errorf("%w: %d bytes", errFrame, len(frame))

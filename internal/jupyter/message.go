@@ -46,8 +46,8 @@ type Header struct {
 // Date is the time of a message, in ISO 8601. Some clients leave it out.
 type Date string
 
-// UnmarshalJSON treats anything that is not a string as left out: Jupyter's own gateway
-// client sends seconds.
+// UnmarshalJSON treats a value that is not a string as a missing date, and returns no error. This
+// is necessary because Jupyter's own gateway client sends seconds.
 func (d *Date) UnmarshalJSON(data []byte) error {
 	*d = ""
 	if data[0] != '"' {
@@ -60,8 +60,8 @@ func (d *Date) UnmarshalJSON(data []byte) error {
 type Message struct {
 	Channel string
 	Header  Header
-	// Parent is the header of the request that this message answers; it is
-	// zero for a request, and for messages that a server sends unasked.
+	// Parent is the header of the request that this message answers. It is zero for a request, and
+	// for a message that a server sends without a request.
 	Parent   Header
 	Metadata json.RawMessage
 	Content  json.RawMessage
@@ -69,8 +69,8 @@ type Message struct {
 	Buffers [][]byte
 }
 
-// NewID returns a random identifier in the form of a UUID, as message, session
-// and kernel ids are.
+// NewID returns a random identifier in the form of a UUID. Ids of messages, sessions and kernels
+// have this form.
 func NewID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
@@ -144,8 +144,8 @@ type StatusContent struct {
 	// ExecutionState is "busy", "idle" or "starting"; a server also sends
 	// "restarting" and "dead".
 	ExecutionState string `json:"execution_state"`
-	// Reason says why a kernel died, if that is known. It is an addition of the local
-	// cloud.
+	// Reason is the reason why a kernel died, or "" if it is unknown. Jupyter's protocol does not have
+	// this field. The local cloud adds it.
 	Reason string `json:"reason,omitempty"`
 }
 
@@ -185,8 +185,8 @@ type InputReply struct {
 	Value string `json:"value"`
 }
 
-// Encode is json.Marshal for content whose types can always be encoded. It panics on an
-// error, which is a mistake in this program.
+// Encode calls json.Marshal. The type of content must be one that can always be encoded. If
+// json.Marshal fails, Encode panics, because this is a mistake in this program.
 func Encode(content any) json.RawMessage {
 	data, err := json.Marshal(content)
 	if err != nil {
@@ -195,13 +195,12 @@ func Encode(content any) json.RawMessage {
 	return data
 }
 
-// MaxMembers bounds the members of a kernel's content, and the members of those, such
-// as lines of a traceback or MIME types. Deeper values are not counted, because they
-// stay JSON.
+// MaxMembers bounds the number of members of a kernel's content, together with the members of these
+// members. Examples are the lines of a traceback, or MIME types. Deeper values are not counted,
+// because they stay JSON.
 const MaxMembers = 100_000
 
-// Status returns the content of a status message. It is zero if the message is
-// malformed.
+// Status returns the content of a status message. If the message is malformed, the result is zero.
 func (m *Message) Status() StatusContent {
 	var status StatusContent
 	if json.Unmarshal(m.Content, &status) != nil {

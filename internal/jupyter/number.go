@@ -24,8 +24,8 @@ func (n *Number) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// ParseNumber reads the JSON of a [Number]. For a string that is not a number it returns
-// the text.
+// ParseNumber reads the JSON of a [Number]. If the JSON is a string that is not a number, text is
+// this string.
 func ParseNumber(data []byte) (number float64, text string, err error) {
 	switch {
 	case string(data) == "null":
@@ -48,8 +48,8 @@ func ParseNumber(data []byte) (number float64, text string, err error) {
 	return 0, text, nil
 }
 
-// UnmarshalJSON is json.Unmarshal, but a []float64 accepts the JSON of a [Number]: null
-// among numbers means a missing number and must not become 0.
+// UnmarshalJSON is like json.Unmarshal, but it reads each element of a []float64 as a [Number].
+// This is necessary because null among numbers means a missing number, and must not become 0.
 func UnmarshalJSON(data json.RawMessage, to any) error {
 	floats, ok := to.(*[]float64)
 	if !ok {

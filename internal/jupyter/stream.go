@@ -8,10 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// ParseStream reads the content of stream; text may refer to its memory. Nearly all
-// messages of a busy kernel are output of code, and encoding/json would look at each
-// byte several times. An object of two strings, as kernels write it, is read here in
-// one pass; encoding/json reads anything else. The result is the same.
+// ParseStream reads the content of a stream message. text may refer to the memory of content.
+// Nearly all messages of a busy kernel are output of code, and encoding/json would read each byte
+// several times. Kernels write an object of two strings. ParseStream reads such an object in one
+// pass, and uses encoding/json for anything else. The result is the same as that of encoding/json.
 func ParseStream(content []byte) (name string, text []byte, err error) {
 	if name, text, ok := parsePlainStream(content); ok {
 		return name, text, nil
@@ -65,7 +65,7 @@ func cutToken(data []byte, token byte) (rest []byte, ok bool) {
 	return data[1:], true
 }
 
-// plain marks the bytes that are unescaped in a JSON string.
+// plain is true for each byte that stands for itself in a JSON string, without an escape.
 var plain = func() (table [256]bool) {
 	for c := ' '; c < utf8.RuneSelf; c++ {
 		table[c] = c != '"' && c != '\\'
@@ -106,8 +106,8 @@ func cutString(data []byte) (value, rest []byte, ok bool) {
 	}
 }
 
-// plainPrefix returns how many bytes at the beginning are plain. It checks eight at a
-// time, because the speed of large output depends on it.
+// plainPrefix returns the number of plain bytes at the beginning of data. It checks eight bytes at
+// a time, because the speed of large output depends on this function.
 func plainPrefix(data []byte) int {
 	n := 0
 	for len(data)-n >= 8 && isPlain(binary.LittleEndian.Uint64(data[n:])) {
@@ -119,15 +119,17 @@ func plainPrefix(data []byte) int {
 	return n
 }
 
-// isPlain reports whether all eight bytes are plain. Subtracting a number from each
-// byte sets the highest bit of those bytes that are smaller and do not have it set.
+// isPlain reports whether all eight bytes are plain. It subtracts a number from each byte. This
+// sets the highest bit of those bytes that are smaller than the number and did not have the bit
+// set.
 func isPlain(bytes uint64) bool {
 	const each, high = 0x0101010101010101, 0x8080808080808080
 	quote, backslash := bytes^'"'*each, bytes^'\\'*each
 	return (bytes|(bytes-' '*each)|(quote-each)|(backslash-each))&high == 0
 }
 
-// unescape reads one escape, and also the other half of a surrogate pair.
+// unescape reads one escape. If the escape is the first half of a surrogate pair, unescape also
+// reads the other half.
 func unescape(value, data []byte) (_, rest []byte, ok bool) {
 	if len(data) < 2 {
 		return nil, nil, false

@@ -12,18 +12,18 @@ import (
 // Question is a request to a kernel that runs no code, such as complete, inspect and
 // is_complete of Jupyter's protocol.
 type Question struct {
-	// Context and Language are as in [Call].
+	// Context and Language have the same meaning as in [Call].
 	Context, Language string
-	// Kind is the type of the request, without the _request at its end.
+	// Kind is the type of the request, without the suffix _request.
 	Kind string
 	// Content is encoded as JSON.
 	Content any
 }
 
-// Ask asks a kernel when its turn comes, and decodes the content of the answer into reply.
-// When ctx ends Ask gives up without an interrupt: the kernel loses nothing, and answers
-// later requests when it is done. If the context has lost its variables, Ask does not
-// report it: the next [Kernels.Execute] does.
+// Ask waits for its turn, sends a question to a kernel, and decodes the content of the answer into
+// reply. When ctx ends, Ask returns without an interrupt. The kernel then loses nothing, and
+// answers later requests when it has finished this one. If the context has lost its variables, Ask
+// does not report this. The next [Kernels.Execute] reports it.
 func (ks *Kernels) Ask(ctx context.Context, q Question, reply any) error {
 	var a answer
 	err := ks.overOpen(ctx, q.Context, q.Language, func(k *Kernel) (err error) {

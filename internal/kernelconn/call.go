@@ -19,18 +19,18 @@ type Call struct {
 	// Envs are environment variables for this call only. The language must be Python.
 	Envs    map[string]string
 	Handler Handler
-	// IgnoreLoss runs the code even if the context has lost its variables since the
-	// last call, instead of returning that as an error.
+	// IgnoreLoss means that the code runs even if the context has lost its variables since the last
+	// call. Without IgnoreLoss, the call then returns an error.
 	IgnoreLoss bool
 }
 
-// maxAttempts limits the connections that are tried for code that was not sent yet.
+// maxAttempts bounds the number of connections over which a call tries to send its code.
 const maxAttempts = 3
 
-// Execute runs a request when its turn comes. It waits for other calls of this handle.
-// When ctx ends it returns at once, while the code is interrupted. It does not check the
-// status of the reply. If the kernel drops the request without running it, as it does
-// with requests that wait behind another client's failure, the request is sent once more.
+// Execute waits for other calls of this handle, and then runs a request. When ctx ends, Execute
+// returns at once, while the code is interrupted. Execute does not check the status of the reply. A
+// kernel drops requests that wait while another client's code fails. If the kernel drops the
+// request without running it, Execute sends the request once more.
 func (ks *Kernels) Execute(ctx context.Context, c Call) (reply jupyter.ExecuteReply, err error) {
 	err = ks.overOpen(ctx, c.Context, c.Language, func(k *Kernel) error {
 		reply, err = k.execute(ctx, c)
@@ -39,8 +39,8 @@ func (ks *Kernels) Execute(ctx context.Context, c Call) (reply jupyter.ExecuteRe
 	return reply, err
 }
 
-// overOpen makes a call over the connection to a kernel. If that had already ended, it
-// makes the call over another connection.
+// overOpen makes a call over the connection to a kernel. If this connection had already ended
+// before the call, overOpen makes the call over another connection.
 func (ks *Kernels) overOpen(ctx context.Context, id, language string, call func(*Kernel) error) error {
 	for attempt := 1; ; attempt++ {
 		k, err := ks.Open(ctx, id, language)
@@ -67,7 +67,7 @@ func (k *Kernel) execute(ctx context.Context, c Call) (jupyter.ExecuteReply, err
 	return a.reply, err
 }
 
-// ExecuteIfFree runs a request unless another execution is under way.
+// ExecuteIfFree runs a request. If another execution is in progress, it returns an error instead.
 func (k *Kernel) ExecuteIfFree(ctx context.Context, code jupyter.ExecuteRequest) (jupyter.ExecuteReply, error) {
 	select {
 	case k.turn <- struct{}{}:
@@ -83,10 +83,10 @@ func (k *Kernel) ExecuteIfFree(ctx context.Context, code jupyter.ExecuteRequest)
 type request struct {
 	kind     string // the type of the message, without _request at its end
 	content  any
-	runsCode bool // the user's code, which has to be stopped when the request is given up
+	runsCode bool // the request runs the user's code, which must be stopped when the request is given up
 }
 
-// codeRequest returns the request to run code, which may ask for input if h answers.
+// codeRequest returns the request to run code. The code may ask for input if h can answer.
 func codeRequest(code jupyter.ExecuteRequest, h Handler) request {
 	code.AllowStdin = h.Input != nil
 	if code.UserExpressions == nil {
@@ -95,15 +95,16 @@ func codeRequest(code jupyter.ExecuteRequest, h Handler) request {
 	return request{"execute", code, true}
 }
 
-// answer is the kernel's answer to a request at the time when the caller stopped waiting. Later messages of an
-// execution that was given up are handled while it is stopped.
+// answer is the kernel's answer to a request, as far as it had arrived when the caller stopped
+// waiting. If the execution was given up, later messages are handled while the execution is
+// stopped.
 type answer struct {
 	reply   jupyter.ExecuteReply
 	content json.RawMessage
 }
 
-// runInTurn makes a request for the holder of the turn, and gives the turn back. Without
-// an error the answer is complete.
+// runInTurn makes a request. The caller must hold the turn, and runInTurn gives the turn back. If
+// there is no error, the answer is complete.
 func (k *Kernel) runInTurn(ctx context.Context, r request, h Handler, envs map[string]string) (answer, error) {
 	// This is deferred because a handler may panic.
 	defer k.settle(ctx, len(envs) > 0)
@@ -122,8 +123,8 @@ func (k *Kernel) runInTurn(ctx context.Context, r request, h Handler, envs map[s
 	return answer{e.reply, e.content}, err
 }
 
-// once makes a request. The execution is nil if the request was not sent. Otherwise the
-// execution is over, unless it still runs.
+// once makes a request. If the request was not sent, e is nil. Otherwise e is the execution, which
+// may still run.
 func (k *Kernel) once(ctx context.Context, r request, h Handler) (e *execution, err error) {
 	if e, err = k.send(r); err != nil {
 		return nil, err

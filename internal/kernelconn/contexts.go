@@ -18,8 +18,8 @@ import (
 const (
 	// DefaultLanguage is the language of code for which none is named.
 	DefaultLanguage = "python"
-	// DefaultContext is the name by which the service also knows the first context of that
-	// language.
+	// DefaultContext is another name for the first context of [DefaultLanguage]. The service accepts
+	// it, too.
 	DefaultContext = "default"
 )
 
@@ -35,8 +35,8 @@ func ValidID(id string) bool {
 	return id != "" && len(id) <= 128 && url.PathEscape(id) == id && id != "." && id != ".."
 }
 
-// Contexts asks the interpreter for its contexts, without those that are dead or have
-// an id that cannot be used.
+// Contexts asks the interpreter for its contexts. It leaves out contexts that are dead, and
+// contexts with an id that cannot be used.
 func (ks *Kernels) Contexts(ctx context.Context) ([]Context, error) {
 	var contexts []Context
 	if err := ks.json(ctx, protocol.PortInterpreter, http.MethodGet, "/contexts", nil, &contexts); err != nil {
@@ -59,7 +59,7 @@ func unknownLanguage(err error) error {
 	return err
 }
 
-// Create creates a context that is no language's default.
+// Create creates a context that is not the default context of any language.
 func (ks *Kernels) Create(ctx context.Context, wanted Context) (*Context, error) {
 	made, err := ks.create(ctx, wanted)
 	if err != nil {
@@ -71,7 +71,7 @@ func (ks *Kernels) Create(ctx context.Context, wanted Context) (*Context, error)
 	return made, nil
 }
 
-// create creates a context and remembers its language.
+// create creates a context and records the context's language in ks.languages.
 func (ks *Kernels) create(ctx context.Context, wanted Context) (*Context, error) {
 	var made Context
 	if err := ks.json(ctx, protocol.PortInterpreter, http.MethodPost, "/contexts", wanted, &made); err != nil {
@@ -89,8 +89,9 @@ func (ks *Kernels) create(ctx context.Context, wanted Context) (*Context, error)
 	return &made, nil
 }
 
-// lookup returns the context to use: the named one, or the first one of the language,
-// which is created if there is none.
+// lookup returns the id of the context that a call must use. If id is not empty, this is the named
+// context, or its replacement. Otherwise it is the first context of the language. If the language
+// has no context, lookup creates one.
 func (ks *Kernels) lookup(ctx context.Context, id, language string) (string, error) {
 	if id == DefaultContext {
 		id = ""
@@ -152,15 +153,14 @@ func (ks *Kernels) Named(id string) string {
 	return ks.current(id)
 }
 
-// Restart replaces the kernel of a context with a fresh one. The id is a result of
-// Named.
+// Restart replaces the kernel of a context with a fresh kernel. id must be a result of Named.
 func (ks *Kernels) Restart(ctx context.Context, id string) error { return ks.end(ctx, id, false) }
 
-// Remove ends a context. The id is a result of Named.
+// Remove ends a context. id must be a result of Named.
 func (ks *Kernels) Remove(ctx context.Context, id string) error { return ks.end(ctx, id, true) }
 
-// end ends the kernel of a context and the connection to it. Another kernel takes the place of the
-// first, unless removal is set.
+// end ends the kernel of a context and the connection to this kernel. If removal is set, it also
+// removes the context. Otherwise another kernel replaces the first.
 func (ks *Kernels) end(ctx context.Context, id string, removal bool) error {
 	method, path := http.MethodPost, "/contexts/"+id+"/restart"
 	if removal {

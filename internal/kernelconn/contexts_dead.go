@@ -13,27 +13,27 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// maxDead bounds how many dead contexts are remembered: the sandbox decides how
-// many there are.
+// maxDead bounds the number of dead contexts that are recorded. A bound is necessary because code
+// in the sandbox can cause any number of dead contexts.
 const maxDead = 1 << 10
 
-// deadContext is a context whose kernel died so often in a row that Jupyter gave
-// it up. The service's interpreter does not notice: it still lists the context,
-// and never answers code that is sent there. So each handle has to replace the
-// context with a new one.
+// deadContext is a context whose kernel died so often in a row that Jupyter does not start the
+// kernel again. The service's interpreter does not notice this. It still lists the context, but
+// never answers code that is sent to this context. So each handle has to replace the context with a
+// new one.
 type deadContext struct {
 	Context
-	standard bool   // the context was the default of its language; its heir is the next default
+	standard bool   // the context was the default of its language; the next default replaces it
 	heir     string // the id of the context that replaces this one; empty until a replacement is needed
 }
 
-// errDead is the error for a context that died before this handle used it: its
-// language and directory are unknown, so it cannot be replaced.
+// errDead is the error for a context that died before this handle used it. The context cannot be
+// replaced, because its language and its directory are unknown.
 var errDead = fmt.Errorf("its kernel died too often and was given up: create another context: %w", api.ErrNotFound)
 
-// bury finds out why a context has no kernel. It records the dead contexts, and
-// forgets those that the interpreter no longer lists. found is false if no kernel
-// server listens on the port.
+// bury finds the contexts that have no kernel. It records these contexts as dead, and forgets the
+// contexts that the interpreter no longer lists. If no kernel server listens on the port, found is
+// false.
 func (ks *Kernels) bury(ctx context.Context) (found bool, err error) {
 	// The order matters: a context that is created in the meantime must not look
 	// dead.
@@ -68,8 +68,9 @@ func (ks *Kernels) bury(ctx context.Context) (found bool, err error) {
 	return true, nil
 }
 
-// heirOf returns the context to use in place of the requested one or, without an
-// id, in place of the default context of a language. The caller holds ks.mu.
+// heirOf returns the id and the language of the context that replaces the requested context. An
+// empty id means the default context of the language. If nothing replaces the context, heirOf
+// returns its parameters. The caller holds ks.mu.
 func (ks *Kernels) heirOf(id, language string) (heir, ofLanguage string) {
 	dead, ok := ks.dead[id]
 	switch {
@@ -81,8 +82,8 @@ func (ks *Kernels) heirOf(id, language string) (heir, ofLanguage string) {
 	return id, language
 }
 
-// current returns the id of the context that replaced the given one, or id itself
-// if none did. The caller holds ks.mu.
+// current returns the id of the context that replaced the context with the given id. If no context
+// replaced it, current returns id. The caller holds ks.mu.
 func (ks *Kernels) current(id string) string {
 	heir, language := ks.heirOf(id, "")
 	return cmp.Or(heir, ks.defaults[language], id)
@@ -125,7 +126,7 @@ func (ks *Kernels) replace(ctx context.Context, id string) (heir string, err err
 	return made.ID, nil
 }
 
-// names returns all ids under which code reaches a context: its own, and those of
+// names returns all ids with which a call reaches a context: the context's own id, and the ids of
 // the dead contexts that it replaced.
 func (ks *Kernels) names(id string) []string {
 	ks.mu.Lock()
@@ -139,8 +140,8 @@ func (ks *Kernels) names(id string) []string {
 	return names
 }
 
-// endDead restarts or removes a dead context, after the interpreter failed to do so with the error
-// failed. If the context is not dead, endDead returns failed.
+// endDead restarts or removes a dead context after the interpreter failed to do this. failed is the
+// error of the interpreter. If the context is not dead, endDead returns failed.
 func (ks *Kernels) endDead(ctx context.Context, id string, removal bool, failed error) error {
 	if answer, ok := errors.AsType[*api.Error](failed); !ok || answer.StatusCode < http.StatusInternalServerError {
 		return failed

@@ -1,14 +1,13 @@
 // Package kernelconn connects a client to the kernels of one sandbox.
 //
-// [Kernels] knows the contexts of the sandbox: the default of each language, the
-// contexts that lost their variables since the last call, and the dead ones with their
-// replacements. It opens a connection to a kernel at the first call that needs one. A
-// [Kernel] is that connection. It carries one call at a time: [Kernels.Execute] waits
-// for its turn, sets the environment, sends the code and follows the messages until the
-// end, over another websocket if the first is cut. Code that is given up is interrupted,
-// and if that has no effect its kernel is replaced.
+// [Kernels] records the contexts of the sandbox: the default context of each language, the contexts
+// that lost their variables since the last call, and the dead contexts with their replacements. It
+// opens a connection to a kernel at the first call that needs this kernel. A [Kernel] is such a
+// connection. It is used by one call at a time. [Kernels.Execute] waits for its turn, sets the
+// environment, sends the code, and reads the messages until the execution ends. If the websocket is
+// cut, it continues over another one. If the caller gives up, the code is interrupted. If the
+// interrupt has no effect, the kernel is replaced.
 //
-// If the sandbox has no websocket, [Kernels.ExecuteOverHTTP] sends the code to the
-// interpreter instead. All requests go through a [Server], which knows the address of
-// the sandbox.
+// If the sandbox offers no websocket, [Kernels.ExecuteOverHTTP] sends the code to the interpreter
+// instead. All requests go through a [Server], which contains the address of the sandbox.
 package kernelconn

@@ -8,18 +8,18 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// Package sandbox exports most of these under names of its own, and documents their
+// Errors of calls. Package sandbox exports most of them under other names, and documents their
 // meaning for its callers.
 var (
 	// ErrNotSent means that the code did not leave this machine.
 	ErrNotSent = errors.New("the code was not sent")
-	// ErrSameContext is returned by a call that needs a context whose code is waiting
-	// for that very call.
+	// ErrSameContext is returned by a call that needs a context, while the code of this context is
+	// waiting for the same call to return.
 	ErrSameContext = errors.New("the code of this context waits for the tool that makes this call: use another context or sandbox")
 	// ErrDied means that the kernel ended in the middle of a call.
 	ErrDied = errors.New("kernel died: its variables are lost, the next call finds a fresh one")
-	// ErrRestarted means that the context got a fresh kernel between two calls. The
-	// code was not sent.
+	// ErrRestarted means that the kernel of the context was replaced by a fresh kernel between two
+	// calls. The code was not sent.
 	ErrRestarted = errors.New("the context has a fresh kernel: its variables are lost, and the code was not run")
 	// ErrLost means that the connection broke in the middle of a call.
 	ErrLost = errors.New("connection to the kernel lost: the code may have run, and output may be missing")
@@ -33,14 +33,14 @@ var (
 	errTooBig = fmt.Errorf("%w: it is larger than what the kernel's server takes in one message: upload it as a file and run that: %w", ErrNotSent, api.ErrInvalidArgument)
 )
 
-// InterruptedError is returned by a call if ctx or the limit of its code ended while
-// the code ran.
+// InterruptedError is returned by a call if its ctx ended, or the limit of its code was reached,
+// while the code ran.
 type InterruptedError struct {
 	// Context is the context in which the code ran.
 	Context string
-	// Ran is the time that the code ran; 0 if it was not seen to start.
+	// Ran is the time for which the code ran. It is 0 if no message reported the start of the code.
 	Ran time.Duration
-	// Cause is the cause of the context that ended.
+	// Cause is the cause (see [context.Cause]) of the Go context that ended.
 	Cause error
 	// Starting reports that the kernel has sent nothing to this handle yet.
 	Starting bool

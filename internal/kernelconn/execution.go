@@ -15,20 +15,21 @@ import (
 )
 
 const (
-	// otherHalf limits the time between a reply and the idle status, in either order: they travel
-	// on different sockets behind the server.
+	// otherHalf bounds the time between a reply and the idle status. The two may arrive in either
+	// order, because they use different sockets behind the server.
 	otherHalf = 10 * time.Second
 	// causeTimeout bounds the wait for the message in which a dead kernel gives the reason for its
 	// end.
 	causeTimeout = 250 * time.Millisecond
-	// maxSilences limits the silences in a row after a cut for code that may ask for
-	// input: its question may have been lost, and then it would wait forever.
+	// maxSilences bounds the number of silences in a row after a cut, for code that may ask for
+	// input. The bound is necessary because the cut may have lost the code's question. The code would
+	// then wait forever.
 	maxSilences = 10
 	// maxReplyDepth limits the nesting of values in a reply.
 	maxReplyDepth = 16
 )
 
-// execution is a request in progress, whether it runs code or not.
+// execution is a request in progress. It may be a request that runs no code.
 type execution struct {
 	id       string
 	answer   string // the type of the reply
@@ -37,14 +38,14 @@ type execution struct {
 	messages chan *jupyter.Message // a nil message means that the websocket has ended
 	left     chan struct{}         // closed when messages are no longer read
 
-	// resumed means that the websocket is not the one over which the request was sent. If barrier
-	// is not empty, it is the id of the barrier request, which was sent after the websocket was
-	// cut. Kernel.mu guards both.
+	// resumed means that the request was sent over an earlier websocket than the current one. barrier
+	// is the id of the barrier request, which is sent after the websocket was cut. It is empty if no
+	// barrier was sent. Kernel.mu guards both fields.
 	resumed bool
 	barrier string
 	paused  bool // a pause of the sandbox cut the websocket over which the request was sent
 
-	unsent bool // the request never reached the kernel: a pause had cut the websocket before
+	unsent bool // the request never reached the kernel, because a pause had already cut the websocket
 
 	content             json.RawMessage // the content of the reply
 	reply               jupyter.ExecuteReply
@@ -63,9 +64,9 @@ type execution struct {
 	interruptedAt time.Time
 }
 
-// concerns reports whether a message is for an execution: its own messages, messages
-// about the end of its kernel, the answers to its barrier, and questions of threads
-// that earlier code left behind.
+// concerns reports whether the execution must handle a message. It must handle the messages about
+// the execution itself, messages about the end of its kernel, and the answers to its barrier. It
+// must also handle questions of threads that earlier code left behind.
 func (e *execution) concerns(m *jupyter.Message) bool {
 	return m.Parent.MsgID == e.id || e.barrier != "" && m.Parent.MsgID == e.barrier || fateOf(m).deadly() || asks(m)
 }
@@ -73,7 +74,8 @@ func (e *execution) concerns(m *jupyter.Message) bool {
 // asks reports whether a message is a request for input.
 func asks(m *jupyter.Message) bool { return m.Header.MsgType == "input_request" }
 
-// give passes on a message, unless messages are no longer read.
+// give passes a message to the reader of the execution. It returns false if messages are no longer
+// read.
 func (e *execution) give(m *jupyter.Message) bool {
 	select {
 	case e.messages <- m:
@@ -173,7 +175,7 @@ func (k *Kernel) follow(ctx context.Context, e *execution, h Handler) error {
 	}
 }
 
-// tell passes a message of the kernel to the handler.
+// tell passes a message of the kernel to the handler. tell also passes a request for input to q.
 func (k *Kernel) tell(ctx context.Context, m *jupyter.Message, h Handler, q *questions) error {
 	if h.Message != nil && (m.Channel == jupyter.IOPub || asks(m)) {
 		if err := h.Message(m); err != nil {
@@ -198,20 +200,22 @@ func (k *Kernel) interrupted(ctx context.Context, e *execution) *InterruptedErro
 	return err
 }
 
-// dismissed ends a request that runs no code and whose caller no longer waits.
+// dismissed marks an execution as over because its caller no longer waits. It returns the error for
+// the caller. The request must be one that runs no code.
 func (e *execution) dismissed(ctx context.Context) error {
 	e.over = true
 	return fmt.Errorf("the kernel has not answered: %w", context.Cause(ctx))
 }
 
-// lost returns the error of an execution whose outcome is unknown. why is the reason.
+// lost marks an execution as over because its outcome is unknown. It returns the error, with the
+// reason why.
 func (e *execution) lost(why string) error {
 	e.over = true
 	return fmt.Errorf("%w: %s", ErrLost, why)
 }
 
-// note reads from a message how far the execution has come. It is over when both the reply and the
-// idle status have arrived, in any order.
+// note updates the execution from a message. The execution is over when both the reply and the idle
+// status have arrived, in any order.
 func (k *Kernel) note(e *execution, m *jupyter.Message) error {
 	var status jupyter.StatusContent
 	if m.Header.MsgType == "status" {
@@ -241,12 +245,12 @@ func (k *Kernel) note(e *execution, m *jupyter.Message) error {
 	return nil
 }
 
-// noteBarrier handles an answer to the barrier, a request that was sent after the execution. On
-// each channel the kernel answers in order. So a message of the execution is lost if it did not
-// arrive before the barrier's answer on the same channel. Then noteBarrier returns an error, with
-// one exception. If the kernel has sent nothing about the execution, and no message is missing, it
-// never received the request: the sandbox was paused before this program noticed. Then the
-// execution counts as not sent.
+// noteBarrier handles an answer to the barrier. The barrier is a request that was sent after the
+// request of the execution. On each channel, the kernel answers requests in order. So a message of
+// the execution is lost if it did not arrive before the barrier's answer on the same channel. Then
+// noteBarrier returns an error, with one exception. If the kernel has sent nothing about the
+// execution, and no message is missing, the kernel never received the request: the sandbox was
+// paused before this program noticed the pause. Then the execution counts as not sent.
 func (k *Kernel) noteBarrier(e *execution, m *jupyter.Message, state string) error {
 	switch {
 	case m.Header.MsgType == "kernel_info_reply":
@@ -266,8 +270,8 @@ func (k *Kernel) noteBarrier(e *execution, m *jupyter.Message, state string) err
 	return nil
 }
 
-// doubt asks the server about a kernel that has been silent for long. The pings have shown that the
-// websocket is alive.
+// doubt is called after each period of Timings.Silence. If no message was heard in this period, it
+// asks the server for the state of the kernel. The pings have shown that the websocket is alive.
 func (k *Kernel) doubt(ctx context.Context, e *execution, heard bool) error {
 	if heard {
 		e.suspected, e.silences = false, 0

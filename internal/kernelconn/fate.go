@@ -11,8 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// afterInterrupt limits the wait for the kernel to report that it is shutting down,
-// after another client interrupted the code.
+// afterInterrupt bounds the wait, after another client interrupted the code, for a message that the
+// kernel is shutting down.
 const afterInterrupt = 500 * time.Millisecond
 
 // fate is the information in a message about the end of the kernel's process.
@@ -26,14 +26,14 @@ type fate struct {
 	byClient bool
 }
 
-// deadly reports whether the variables of the kernel are lost, and with them all
-// executions, regardless of the client.
+// deadly reports whether the variables of the kernel are lost. Then all executions of the kernel
+// are lost, too, whichever client started them.
 func (f fate) deadly() bool { return f.restarted || f.ended }
 
-// fateOf reads a message. A server reports "restarting" or "dead" when a process
-// ended by itself. When a client asks for the end the server reports nothing, and
-// interrupts the code first, which looks like any other KeyboardInterrupt. But
-// kernels tell all clients that they were asked to shut down.
+// fateOf returns the fate in a message. If a kernel's process ended by itself, the server reports
+// "restarting" or "dead". If a client requested the end, the server reports nothing. It interrupts
+// the code first, and this interrupt looks like any other KeyboardInterrupt. But in this case the
+// kernel sends a shutdown_reply to all clients.
 func fateOf(m *jupyter.Message) fate {
 	switch {
 	case m.Header.MsgType == "status":
@@ -52,7 +52,7 @@ func fateOf(m *jupyter.Message) fate {
 	return fate{}
 }
 
-// died returns ErrDied with the reason why, if it is known.
+// died returns [ErrDied], with the reason in why. If why is empty, the reason is unknown.
 func died(why string) error {
 	// Every message of the server begins with this.
 	if why = strings.TrimPrefix(strings.TrimPrefix(why, "Context was restarted"), ": "); why == "" {
@@ -61,7 +61,8 @@ func died(why string) error {
 	return fmt.Errorf("%w: %s", ErrDied, clip.Text(why, 256))
 }
 
-// withCause adds to an error the reason that a dead kernel sent.
+// withCause waits up to causeTimeout for the message in which a dead kernel gives the reason for
+// its end. It returns an error with this reason, or else err.
 func (e *execution) withCause(err error) error {
 	if e.explained {
 		return err
@@ -112,7 +113,7 @@ func (k *Kernel) afterwards(ctx context.Context, e *execution) error {
 	}
 }
 
-// wasInterrupted reports whether the kernel's answer is the one that interrupted code gives.
+// wasInterrupted reports whether the kernel's answer looks like the answer for interrupted code.
 func (e *execution) wasInterrupted() bool {
 	aborted := e.reply.Status == "aborted" || e.reply.Status == "abort"
 	return e.reply.Name == "KeyboardInterrupt" || aborted && e.ran

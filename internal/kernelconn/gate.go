@@ -5,8 +5,9 @@ import (
 	"fmt"
 )
 
-// shut closes the gate of a context: until open is called, no code starts there,
-// over any connection. A kernel that is about to end would lose the code.
+// shut closes the gate of a context. Until open is called, no code starts in this context over any
+// connection. Otherwise the kernel, which is about to end, would lose the code. If the gate is
+// already closed, shut waits until it is open.
 func (ks *Kernels) shut(ctx context.Context, id string) (open func(), err error) {
 	for {
 		ks.mu.Lock()

@@ -21,8 +21,8 @@ import (
 // ErrEnd is returned by HTTPCall.Line for the line that ends an execution.
 var ErrEnd = errors.New("the end of the execution")
 
-// HTTPCall is a request to run code through the interpreter's /execute, which needs
-// no websocket.
+// HTTPCall is a request to run code through the interpreter's endpoint /execute. It needs no
+// websocket.
 type HTTPCall struct {
 	Code string
 	// Context is the id of the context. Empty means the default context of the
@@ -30,12 +30,12 @@ type HTTPCall struct {
 	Context, Language string
 	// Envs are environment variables for this call only.
 	Envs map[string]string
-	// Queued is called with the number of calls of this handle that run first, if there
-	// are any. May be nil.
+	// Queued is called with the number of calls of this handle that run before this one, if there are
+	// any. It may be nil.
 	Queued func(position int) error
-	// Line receives the lines of the answer. It returns [ErrEnd] for the line that ends
-	// the execution. Any other error interrupts the code and is returned. If Line is
-	// nil, the call only looks for errors about the kernel.
+	// Line receives the lines of the answer. It must return [ErrEnd] for the line that ends the
+	// execution. If it returns another error, the code is interrupted, and the call returns this
+	// error. If Line is nil, the call only looks for errors about the kernel.
 	Line func(line []byte) error
 }
 
@@ -46,9 +46,8 @@ type executeRequest struct {
 	EnvVars   map[string]string `json:"env_vars,omitempty"`
 }
 
-// ExecuteOverHTTP runs code with one request when its turn comes. When ctx ends the
-// request ends, and the interpreter interrupts the code. started reports that the code
-// may have run.
+// ExecuteOverHTTP waits for its turn, and runs code with one request. When ctx ends, the request
+// ends, and the interpreter interrupts the code. started reports that the code may have run.
 func (ks *Kernels) ExecuteOverHTTP(ctx context.Context, c HTTPCall) (started bool, err error) {
 	turn, err := ks.takeRequestTurn(ctx, c)
 	if err != nil {
@@ -61,8 +60,8 @@ func (ks *Kernels) ExecuteOverHTTP(ctx context.Context, c HTTPCall) (started boo
 	return ks.request(ctx, turn, c)
 }
 
-// request makes the request. If the request ends before its answer does, it records
-// that in the turn.
+// request makes the HTTP request for c. If the request ends before its answer is complete, request
+// records the time of the cut in turn.
 func (ks *Kernels) request(ctx context.Context, turn *requestTurn, c HTTPCall) (started bool, err error) {
 	body, err := json.Marshal(executeRequest{c.Code, c.Context, c.Language, c.Envs})
 	if err != nil {
@@ -151,8 +150,8 @@ func wholeLines(data []byte, atEOF bool) (advance int, token []byte, err error) 
 	return bufio.ScanLines(data, atEOF)
 }
 
-// LineError returns the error that a line of type "error" reports about the kernel; nil
-// if it reports an exception of the code.
+// LineError returns the error about the kernel that a line of type "error" reports. If the line
+// reports an exception of the code, LineError returns nil.
 func LineError(name, value, traceback string) error {
 	switch {
 	case traceback == "" && name == "ContextRestarting":

@@ -15,8 +15,8 @@ import (
 // sends one request at a time to each context, and after a cut it checks that the
 // context runs code again before it sends any.
 
-// beginAttempts limits the attempts, after a cut, to find out whether the interpreter runs
-// code again. Each attempt that is given up is interrupted as well.
+// beginAttempts bounds the number of attempts, after a cut, to find out whether the interpreter
+// runs code again. If an attempt takes too long, it is interrupted, too.
 const beginAttempts = 3
 
 // requestTurn is the turn of the requests for one context. Kernels.mu guards users;
@@ -25,7 +25,7 @@ type requestTurn struct {
 	key   string
 	users int           // the number of requests that hold the turn or wait for it
 	held  chan struct{} // full while a request is under way
-	cut   time.Time     // the time at which the last request ended before its answer did; zero once that is settled
+	cut   time.Time     // the time at which the last request ended before its answer was complete; zero once the interpreter runs code again
 }
 
 // takeRequestTurn waits for the turn of a request.
@@ -79,8 +79,8 @@ func (ks *Kernels) leaveRequestTurn(turn *requestTurn) {
 	}
 }
 
-// settleRequests waits, if the last request of the context was cut, until the
-// interpreter runs code there again.
+// settleRequests waits until the interpreter runs code in the context again, if the last request
+// for the context was cut. Otherwise it does nothing.
 func (ks *Kernels) settleRequests(ctx context.Context, turn *requestTurn, c HTTPCall) error {
 	nothing := HTTPCall{Context: c.Context, Language: c.Language}
 	for attempt := 1; !turn.cut.IsZero(); attempt++ {

@@ -20,19 +20,19 @@ type inputAnswer struct {
 	err   error
 }
 
-// questions are the requests for input of one execution. A kernel asks one at a
-// time: when it asks again it has given up the question before. So the handler is
-// called once at a time, too, even if hostile code asks all the time.
+// questions are the requests for input of one execution. A kernel asks one question at a time. When
+// it asks again, it has given up the previous question. So there is at most one call of the handler
+// at a time, even if hostile code asks all the time.
 type questions struct {
 	input   func(ctx context.Context, prompt string, password bool) (string, error)
-	answers chan inputAnswer // receives the answers of the handler; has space for the one that may come
+	answers chan inputAnswer // receives the answers of the handler; buffered for the one answer that may come
 
 	cancel context.CancelFunc // cancels the call of the handler that has not returned; nil if there is none
 	next   *jupyter.Message   // the question that was asked while that call ran
 }
 
 // newQuestions returns questions that the function input answers. If input is nil, the answer to
-// each is the end of the input.
+// each question is endOfInput.
 func newQuestions(input func(context.Context, string, bool) (string, error)) *questions {
 	if input == nil {
 		input = func(context.Context, string, bool) (string, error) { return "", io.EOF }
@@ -40,8 +40,8 @@ func newQuestions(input func(context.Context, string, bool) (string, error)) *qu
 	return &questions{input: input, answers: make(chan inputAnswer, 1)}
 }
 
-// ask calls the handler with m. If the handler has not answered the previous question yet, ask
-// cancels that call, and m waits for the call's end.
+// ask calls the handler with m. If the call for the previous question has not returned, ask cancels
+// this call. The handler is then called with m when the previous call has ended.
 func (q *questions) ask(ctx context.Context, m *jupyter.Message) {
 	if q.cancel != nil {
 		q.cancel()
@@ -59,8 +59,8 @@ func (q *questions) ask(ctx context.Context, m *jupyter.Message) {
 	}()
 }
 
-// answered records that an answer was taken. It reports whether the answer came
-// too late: then the handler has been asked the next question.
+// answered records that the answer of the handler was received. late means that the kernel had
+// already asked the next question. Then answered calls the handler with that question.
 func (q *questions) answered(ctx context.Context) (late bool) {
 	m := q.next
 	q.drop()
@@ -95,10 +95,10 @@ func (k *Kernel) answer(a inputAnswer) error {
 	return nil
 }
 
-// turnDown answers a question without a handler, from a thread that its cell left
-// behind: unanswered, it would block the next code that asks for input forever.
-// Other messages, and nil, need no answer. The connection's reader notices an
-// error of the connection.
+// turnDown answers a question for which there is no handler. Such a question comes from a thread
+// that outlives its cell. If it got no answer, it would block the next code that asks for input
+// forever. If m is another message or nil, turnDown does nothing. It ignores an error of the
+// connection, because the connection's reader notices this error.
 func (k *Kernel) turnDown(m *jupyter.Message) {
 	if m != nil && asks(m) {
 		_ = k.answer(inputAnswer{to: m.Header, err: io.EOF})

@@ -9,9 +9,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// cut interrupts an execution because bounded, the context that limits it, has ended, and
-// then receives its messages for a while. The caller's own context may have ended, too, or
-// may end meanwhile. If the execution is not over after that, settle ends it.
+// cut interrupts an execution because bounded, the Go context that limits it, has ended. Then cut
+// receives the messages of the execution for a while. caller is the caller's own context. It may
+// have ended, too, or may end meanwhile. If the execution is not over when cut returns, settle ends
+// it later.
 func (k *Kernel) cut(caller, bounded context.Context, e *execution, h Handler) error {
 	if !e.runsCode {
 		return e.dismissed(bounded)
@@ -64,8 +65,8 @@ func (k *Kernel) cut(caller, bounded context.Context, e *execution, h Handler) e
 	}
 }
 
-// interruptAside sends the first interrupt while the caller continues. settle waits for the
-// server's answer: a late interrupt would hit the next code.
+// interruptAside sends the first interrupt in the background. settle waits for the server's answer
+// to it, because a late interrupt would hit the next code.
 func (k *Kernel) interruptAside(ctx context.Context, e *execution) {
 	sent := make(chan struct{})
 	e.interrupts, e.interruptedAt, k.interruptSent = 1, time.Now(), sent
@@ -78,8 +79,8 @@ func (k *Kernel) interruptAside(ctx context.Context, e *execution) {
 	})
 }
 
-// settled reports whether the server has answered the interrupt that
-// interruptAside sent, or none was sent.
+// settled reports whether the server has answered the interrupt of interruptAside. It returns true
+// if no such interrupt was sent.
 func (k *Kernel) settled() bool {
 	if k.interruptSent == nil {
 		return true
@@ -93,8 +94,8 @@ func (k *Kernel) settled() bool {
 	}
 }
 
-// noteDeath records the loss of the variables if a message that came while code was being
-// interrupted reports the death of the kernel.
+// noteDeath records that the variables are lost if m reports the death of the kernel. m is a
+// message that came while code was being interrupted.
 func (k *Kernel) noteDeath(m *jupyter.Message) {
 	fate := fateOf(m)
 	if !fate.deadly() {

@@ -16,17 +16,17 @@ import (
 const (
 	// username is the name of the user in the header of messages.
 	username = "e2b"
-	// queue limits the messages of an execution that wait for their reader. When that
-	// many wait, the connection waits too, and with it the kernel.
+	// queue bounds the number of messages of an execution that wait for their reader. When so many
+	// messages wait, the connection is not read, and so the kernel waits, too.
 	queue = 64
 )
 
-// Kernel is the connection to the kernel of one context. It carries one execution
-// at a time, so that an interrupt never hits another one of ours. If it is cut
-// during an execution, it continues over another websocket of the same session.
+// Kernel is the connection to the kernel of one context. It has one execution at a time, so that an
+// interrupt never hits another execution of this program. If its websocket is cut during an
+// execution, the connection continues over another websocket of the same session.
 type Kernel struct {
 	kernels  *Kernels
-	id       string // the id of the kernel, which is also the context's
+	id       string // the id of the kernel, and also of its context
 	language string // the language of the kernel's code
 	session  string
 	turn     chan struct{} // held by the running call
@@ -34,14 +34,13 @@ type Kernel struct {
 	primed   atomic.Bool   // the sandbox's environment is set, or being set
 	heard    atomic.Bool   // the kernel has sent something
 	reading  sync.WaitGroup
-	done     chan struct{} // closed when there is no websocket and will be none
+	done     chan struct{} // closed when there is no websocket, and none will be opened again
 
-	// interruptSent is closed when the server has answered the last interrupt that
-	// was sent without waiting; nil without such an interrupt. It belongs to the
-	// holder of the turn.
+	// interruptSent is closed when the server has answered the last interrupt of interruptAside. It is
+	// nil if there was no such interrupt. Only the holder of the turn uses it.
 	interruptSent <-chan struct{}
-	// unproven is set until messages on iopub are known to arrive. It belongs to
-	// the holder of the turn.
+	// unproven is set until it is certain that messages on iopub arrive. Only the holder of the turn
+	// uses it.
 	unproven bool
 
 	// life ends when close is called.
@@ -50,18 +49,18 @@ type Kernel struct {
 
 	mu      sync.Mutex
 	conn    *jupyter.Conn
-	made    time.Time // the time at which conn was made; it belongs to the holder of the turn
+	made    time.Time // the time at which conn was opened; only the holder of the turn uses it
 	broken  bool      // the websocket conn has ended
 	tooBig  bool      // conn ended because a message was too big for the server
 	current *execution
 	seen    sequence
 	used    bool // the kernel may have variables that this handle's code set
-	doomed  bool // stop replaces the kernel, reports that to the next call, and hangs up
+	doomed  bool // stop is replacing the kernel; it reports this to the next call, and closes the websocket
 	spent   bool // the kernel has ended, and the websocket is about to end
 }
 
-// newKernel makes a connection of a websocket. fresh means that its kernel
-// replaced one that ended.
+// newKernel returns a Kernel that uses the websocket conn. fresh means that the kernel replaced a
+// kernel that had ended.
 func newKernel(kernels *Kernels, id, language, session string, conn *jupyter.Conn, fresh bool) *Kernel {
 	k := &Kernel{
 		kernels: kernels, id: id, language: language, session: session, conn: conn, made: time.Now(), unproven: fresh,
@@ -72,14 +71,13 @@ func newKernel(kernels *Kernels, id, language, session string, conn *jupyter.Con
 	return k
 }
 
-// ID returns the id of the kernel, which is also that of its context.
+// ID returns the id of the kernel. The context of the kernel has the same id.
 func (k *Kernel) ID() string { return k.id }
 
 // Language returns the language of the kernel's code.
 func (k *Kernel) Language() string { return k.language }
 
-// Done returns a channel that is closed when the connection has ended and will not
-// be made again.
+// Done returns a channel that is closed when the connection has ended and will not be opened again.
 func (k *Kernel) Done() <-chan struct{} { return k.done }
 
 // receive passes messages to their execution until the websocket ends. Then it passes nil.
@@ -112,7 +110,7 @@ func (k *Kernel) receive(conn *jupyter.Conn) {
 	}
 }
 
-// send starts an execution.
+// send sends a request, and returns its execution.
 func (k *Kernel) send(r request) (*execution, error) {
 	content, err := json.Marshal(r.content)
 	if err != nil {
@@ -142,8 +140,8 @@ func (k *Kernel) send(r request) (*execution, error) {
 	return e, nil
 }
 
-// hand passes a message to an execution. A message that arrives while the
-// execution ends may remain unread.
+// hand passes a message to an execution. If the execution ends at the same time, the message may
+// remain unread.
 func (k *Kernel) hand(e *execution, m *jupyter.Message) {
 	if !e.give(m) {
 		k.unread(m)
@@ -156,8 +154,8 @@ func (k *Kernel) hand(e *execution, m *jupyter.Message) {
 	}
 }
 
-// leave stops receive from passing messages to an execution. A question that is
-// still open comes from a thread that outlives its cell, because no handler can
+// leave stops receive from passing messages to an execution. It turns down a question that is still
+// open: the question is treated as one of a thread that outlives its cell, because no handler can
 // answer it from now on.
 func (k *Kernel) leave(e *execution) {
 	close(e.left)
@@ -221,8 +219,8 @@ func (k *Kernel) unfinished() *execution {
 	return k.current
 }
 
-// write sends a message that belongs to the execution in progress. A websocket
-// that fails to send is useless from then on: receive notices that it has ended.
+// write sends a message that belongs to the execution in progress. If sending fails, the websocket
+// can no longer be used, and receive notices that it has ended.
 func (k *Kernel) write(channel, kind string, parent jupyter.Header, content json.RawMessage) (ok bool) {
 	k.mu.Lock()
 	conn := k.conn
@@ -234,10 +232,9 @@ func (k *Kernel) write(channel, kind string, parent jupyter.Header, content json
 	return err == nil
 }
 
-// hangUp ends the websocket, which receive then notices. If its kernel ended, the
-// next call needs another websocket: the server would still accept code for a
-// kernel that is gone, and this websocket may miss the first messages of a fresh
-// one.
+// hangUp ends the websocket. receive then notices the end. If the kernel ended, the next call needs
+// another websocket, because over this one, the server would still accept code for a kernel that no
+// longer exists. This websocket may also miss the first messages of a fresh kernel.
 func (k *Kernel) hangUp() {
 	k.mu.Lock()
 	conn := k.conn

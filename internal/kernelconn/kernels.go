@@ -23,8 +23,8 @@ type Options struct {
 	// Envs is the sandbox's environment; nil means that it is unknown and must be
 	// requested from envd.
 	Envs map[string]string
-	// Background calls do with a context that outlives the call of ctx. It cancels that
-	// context when the time for the work is up.
+	// Background calls do with a Go context that outlives the call of ctx. It cancels the new context
+	// when the time for the work is over.
 	Background func(ctx context.Context, do func(context.Context))
 }
 
@@ -33,25 +33,25 @@ type Timings struct {
 	// Silence is the time without a message of the kernel after which the server is
 	// asked whether the kernel is still busy.
 	Silence time.Duration
-	// AnswerAgain is the time after a cut until an answer that may not have reached
-	// the code is sent again: by then the server has sent the messages it kept.
+	// AnswerAgain is the time after a cut until an answer that may not have reached the code is sent
+	// again. Within this time, the server sends the messages that it kept during the cut.
 	AnswerAgain time.Duration
-	// InterruptPause is the time for an interrupt to take effect before it is repeated.
+	// InterruptPause is the time after which an interrupt without effect is repeated.
 	InterruptPause time.Duration
-	// CancelGrace and LimitGrace limit the wait for the reaction to an interrupt,
-	// the traceback with the position of the code. CancelGrace is for a caller whose ctx
-	// has ended, because its call returns within 100 ms. LimitGrace is for code that is
-	// over its limit.
+	// CancelGrace and LimitGrace bound the wait for the reaction to an interrupt. The reaction is the
+	// traceback with the position of the code. CancelGrace applies if the caller's ctx has ended,
+	// because the call must return within 100 ms. LimitGrace applies if the code has exceeded its
+	// limit.
 	CancelGrace, LimitGrace time.Duration
-	// InterruptOvertake is the time for the interrupt to arrive after a request over
-	// HTTP was cut.
+	// InterruptOvertake is the time that the interrupt may take to arrive after a request over HTTP
+	// was cut.
 	InterruptOvertake time.Duration
-	// BeginPatience limits the time that the interpreter may take to run an empty request after a
-	// request over HTTP was cut. It may take five seconds to notice the cut.
+	// BeginPatience bounds the time that the interpreter may take to run an empty request after a
+	// request over HTTP was cut. The interpreter may take five seconds to notice the cut.
 	BeginPatience time.Duration
 }
 
-// Kernels are the contexts of a sandbox as its handle knows them, and the
+// Kernels contains the contexts of a sandbox that this handle has used or found, and the
 // connections to their kernels.
 type Kernels struct {
 	Timings Timings // change it only before the first call
@@ -65,7 +65,7 @@ type Kernels struct {
 	languages map[string]string   // the language, by the id of the context
 	beside    map[string]struct{} // the contexts that were created on request and are no language's default
 	dead      map[string]deadContext
-	// by the id of the context: its kernel ended, and no connection has been opened since
+	// contexts, by id, whose kernel ended and to which no connection has been opened since
 	replaced map[string]bool
 	// the gates of the contexts that are being ended, by the id of the context
 	ending   map[string]chan struct{}
@@ -90,13 +90,13 @@ func New(o Options) *Kernels {
 	}
 }
 
-// maxLookups limits the contexts without a kernel that are tried for a call: the known one
-// may be gone, and the next may be dead.
+// maxLookups bounds the number of contexts without a kernel that are tried for a call. More than
+// one may be tried, because the recorded context may no longer exist, and the next may be dead.
 const maxLookups = 3
 
-// Disconnect ends the unused connections after their other side has ended. Until this
-// program notices that, a call would send its code to nobody, and could not tell that it
-// did not run.
+// Disconnect ends the unused connections. It is called after the other side of the connections has
+// ended. Until this program noticed that end by itself, a call would send its code to a peer that
+// no longer exists, and could not know that the code did not run.
 func (ks *Kernels) Disconnect() {
 	ks.mu.Lock()
 	open := slices.Collect(maps.Values(ks.open))
@@ -118,9 +118,9 @@ func (ks *Kernels) exclusively(ctx context.Context) (release func(), err error) 
 	}
 }
 
-// Open returns the connection to a context's kernel, and opens it if there is
-// none. It waits while the context is being ended. A default context without a
-// kernel is replaced.
+// Open returns the connection to a context's kernel. If there is no connection, Open opens one. It
+// waits while the context is being ended. If a default context has no kernel, Open replaces the
+// context.
 func (ks *Kernels) Open(ctx context.Context, id, language string) (*Kernel, error) {
 	for {
 		k, ending, err := ks.openUnlessEnding(ctx, id, language)
@@ -133,8 +133,8 @@ func (ks *Kernels) Open(ctx context.Context, id, language string) (*Kernel, erro
 	}
 }
 
-// openUnlessEnding does the work of Open, but does not wait. If the context is being ended, it
-// returns no kernel, and the id of the context as ending.
+// openUnlessEnding does the work of Open, but does not wait while the context is being ended. In
+// this case k is nil, and ending is the id of the context.
 func (ks *Kernels) openUnlessEnding(ctx context.Context, id, language string) (k *Kernel, ending string, err error) {
 	release, err := ks.exclusively(ctx)
 	if err != nil {
@@ -181,8 +181,8 @@ func (ks *Kernels) openUnlessEnding(ctx context.Context, id, language string) (k
 	return nil, "", fmt.Errorf("the sandbox has lost the kernels of %d contexts, one after the other: %w", maxLookups, api.ErrRetryable)
 }
 
-// add records a new connection. It returns nil if the context was ended meanwhile,
-// or is being ended: the connection may then lead to the kernel that ends.
+// add records a new connection. It returns nil if the context was ended meanwhile, or is being
+// ended, because the connection may then lead to the kernel that ends.
 func (ks *Kernels) add(id, session string, conn *jupyter.Conn) *Kernel {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
@@ -196,8 +196,8 @@ func (ks *Kernels) add(id, session string, conn *jupyter.Conn) *Kernel {
 	return k
 }
 
-// Opened returns the connection to the default context of a language; nil if there
-// is none.
+// Opened returns the connection to the default context of a language. If there is no such
+// connection, it returns nil.
 func (ks *Kernels) Opened(language string) *Kernel {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()

@@ -2,8 +2,8 @@ package kernelconn
 
 import "fmt"
 
-// lose records that a context has lost its variables while there was no call that
-// could report it.
+// lose records that a context has lost its variables. At the time of the loss, there was no call
+// that could report it. why is the reason.
 func (ks *Kernels) lose(id, why string) {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
@@ -17,8 +17,8 @@ func (ks *Kernels) noteEnd(id string) {
 	ks.replaced[id] = true
 }
 
-// lossOf returns the key of a context in ks.lost. For a default context it is the
-// language, because another context may replace it. The caller holds ks.mu.
+// lossOf returns the key of a context in ks.lost. For the default context of a language, the key is
+// the language, because another context may replace the default context. The caller holds ks.mu.
 func (ks *Kernels) lossOf(id string) string {
 	if language := ks.languages[id]; ks.defaults[language] == id {
 		return language
@@ -26,8 +26,8 @@ func (ks *Kernels) lossOf(id string) string {
 	return id
 }
 
-// Loss returns, once, the error of a context that lost its variables between two
-// calls.
+// Loss returns an error if a context lost its variables between two calls. It returns this error
+// only once for each loss.
 func (ks *Kernels) Loss(id string) error {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()

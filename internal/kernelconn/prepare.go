@@ -14,14 +14,15 @@ import (
 )
 
 const (
-	// provePatience limits the time between the two halves of a kernel's answer to an
-	// empty request. proveAttempts limits the times that the request is sent.
+	// provePatience bounds the time between the two parts of a kernel's answer to an empty request.
+	// proveAttempts bounds the number of times that the request is sent.
 	provePatience = time.Second
 	proveAttempts = 10
 )
 
-// prepare sets the environment of the sandbox, once, and the environment of the call. It
-// may have to wait for other clients' code, and reports only that to the handler.
+// prepare sets the environment variables of the call. If the kernel does not have the environment
+// variables of the sandbox yet, prepare sets them, too. It may have to wait for other clients' code.
+// It reports only this wait to the handler.
 func (k *Kernel) prepare(ctx context.Context, envs map[string]string, h Handler) (err error) {
 	var steps []string
 	defer func() {
@@ -69,9 +70,9 @@ func (k *Kernel) prepare(ctx context.Context, envs map[string]string, h Handler)
 	return nil
 }
 
-// prove checks that the kernel's messages on iopub arrive. When a kernel is restarted the
-// server opens the channels of a websocket at once, but the kernel drops its messages
-// there until it has learned of the channels.
+// prove checks that the kernel's messages on iopub arrive. When a kernel is restarted, the server
+// opens the channels of a websocket at once. But until the kernel has learned of these channels, it
+// drops its messages on iopub.
 func (k *Kernel) prove(ctx context.Context) error {
 	for attempt := 1; k.unproven; attempt++ {
 		_, err := k.once(ctx, silently(""), Handler{patience: provePatience})
@@ -89,18 +90,19 @@ func (k *Kernel) prove(ctx context.Context) error {
 // Environment variables are sent to a Python kernel as data inside a silent execution that
 // leaves no name behind.
 
-// completeEnvs sets the missing variables: the kernel of a remote service does not have
-// the sandbox's environment until a client sets it.
+// completeEnvs returns code that sets those environment variables that are missing. This is
+// necessary because the kernel of a remote service does not have the sandbox's environment until a
+// client sets it.
 func completeEnvs(envs map[string]string) string {
 	return withEnvs(envs, "for k, v in new.items(): os.environ.setdefault(k, v)")
 }
 
-// replaceEnvs sets variables and remembers their previous values.
+// replaceEnvs returns code that sets environment variables and saves their previous values.
 func replaceEnvs(envs map[string]string) string {
 	return withEnvs(envs, "sys._e2bctl_env = {k: os.environ.get(k) for k in new}", "os.environ.update(new)")
 }
 
-// restoreEnvs undoes replaceEnvs.
+// restoreEnvs is code that undoes the code of replaceEnvs.
 var restoreEnvs = python("import os, sys",
 	"for k, v in sys.__dict__.pop('_e2bctl_env', {}).items():",
 	"    if v is None: os.environ.pop(k, None)",
@@ -112,13 +114,13 @@ func withEnvs(envs map[string]string, lines ...string) string {
 	return python(append([]string{"import base64, json, os, sys", load}, lines...)...)
 }
 
-// python returns code that runs lines in a namespace of its own.
+// python returns Python code that runs lines in a separate namespace.
 func python(lines ...string) string {
 	text := base64.StdEncoding.EncodeToString([]byte(strings.Join(lines, "\n")))
 	return "exec(__import__('base64').b64decode('" + text + "').decode(), {})"
 }
 
-// silently returns a request that leaves no trace in the kernel's history and its execution count.
+// silently returns a request to run code without changing the kernel's history or execution count.
 func silently(code string) request {
 	return codeRequest(jupyter.ExecuteRequest{Code: code, Silent: true}, Handler{})
 }

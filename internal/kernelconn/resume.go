@@ -15,12 +15,13 @@ import (
 // execution.
 const resumeTime = 5 * time.Second
 
-// wakeTime replaces resumeTime for a sandbox that was paused: the service takes up to
-// a minute to resume it.
+// wakeTime is used instead of resumeTime for a sandbox that was paused. The service takes up to a
+// minute to resume such a sandbox.
 const wakeTime = 70 * time.Second
 
 // resume continues an execution over another websocket. If no websocket can be opened, the
-// execution is over, unless ctx has ended: then it was only given up.
+// execution is over. But if ctx has ended, the caller has only given up, and the execution is not
+// over.
 func (k *Kernel) resume(ctx context.Context, e *execution) error {
 	err := k.reconnect(ctx, e)
 	switch {
@@ -37,9 +38,9 @@ func (k *Kernel) resume(ctx context.Context, e *execution) error {
 	return err
 }
 
-// reconnect opens another websocket in place of one that was cut during an
-// execution, and sends a barrier request through the same queue: a kernel that
-// answers the barrier has finished with the execution.
+// reconnect opens another websocket in place of the websocket that was cut during an execution.
+// Then it sends a barrier request, which enters the same queue as the request of the execution.
+// When the kernel answers the barrier, it has finished the execution.
 func (k *Kernel) reconnect(ctx context.Context, e *execution) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -101,8 +102,7 @@ func (k *Kernel) continueOver(conn *jupyter.Conn, e *execution, paused bool) err
 	return nil
 }
 
-// complete reports whether no message of the kernel was missed during an
-// execution.
+// complete reports whether all messages that the kernel sent during an execution have arrived.
 func (k *Kernel) complete(e *execution) bool {
 	k.mu.Lock()
 	resumed := e.resumed

@@ -7,23 +7,24 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// These are the limits of the memory for ids that another program numbers.
+// Bounds of the memory for the ids of messages. They are necessary because another program chooses
+// the ids.
 const (
 	maxNumberings = 8
 	maxMissing    = 1 << 12
 	maxRecent     = 1 << 12
 )
 
-// sequence finds out whether messages are missing. Kernels number their messages in
-// the ids, as in "session_process_17", which shows missing and repeated messages.
-// Ids without numbers show only repeated ones.
+// sequence detects missing and repeated messages. For this it uses the numbers in the ids: kernels
+// number their messages, as in "session_process_17". If the ids contain no numbers, it detects only
+// repeated messages.
 type sequence struct {
 	next     map[string]int    // the next number, by the part of the id before the number
-	missing  map[string]intSet // by that part, too: lower numbers that have not come since the last begin
-	unproven bool              // messages may be missing without a trace
+	missing  map[string]intSet // by the same part: lower numbers that have not arrived since the last call of begin
+	unproven bool              // a message may be missing without being noticed
 
-	// recent are ids without numbers; when it is full, it is a ring. A resumed
-	// connection sends repeated messages before new ones.
+	// recent contains ids without numbers. When it is full, it is used as a ring. A resumed connection
+	// sends repeated messages before new messages.
 	recent    []uint64
 	at        int
 	repeating bool
@@ -38,8 +39,8 @@ func (s *sequence) begin() {
 	s.missing, s.unproven = nil, false
 }
 
-// note is called with every id. A resumed connection may repeat a message: such a
-// message is not fresh.
+// note records the id of a message. It must be called for every message. If a resumed connection
+// repeats a message, fresh is false.
 func (s *sequence) note(id string, resumed bool) (fresh bool) {
 	prefix, n, ok := jupyter.SplitID(id)
 	if !ok {
@@ -97,7 +98,7 @@ func (s *sequence) noteUnnumbered(id string) (fresh bool) {
 // resume is called when another connection takes over.
 func (s *sequence) resume() { s.repeating = true }
 
-// complete reports whether nothing is missing since begin.
+// complete reports whether no message is missing since the last call of begin.
 func (s *sequence) complete() bool {
 	for _, missing := range s.missing {
 		if len(missing) > 0 {

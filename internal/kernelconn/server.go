@@ -17,21 +17,22 @@ import (
 
 // Server carries requests to the services inside a sandbox.
 type Server interface {
-	// Do makes a request to a port, with a body of JSON unless body is nil. If stream is
-	// false the answer must arrive completely, and so in a limited time.
+	// Do makes a request to a port, with the JSON in body. If body is nil, the request has no body.
+	// If stream is false, the whole answer must arrive within a limited time.
 	Do(ctx context.Context, port int, method, path string, body []byte, stream bool) (*http.Response, error)
 	// Dial opens the websocket at a path of the kernels' server.
 	Dial(ctx context.Context, path string) (*jupyter.Conn, error)
 	// Gone reports whether an error of Dial means that the sandbox no longer exists.
 	Gone(err error) bool
-	// Settle is called when a connection was cut. It waits while this program itself keeps
-	// the sandbox paused. Then it reports whether the sandbox is paused, or was paused
-	// since the connection was made: the next Dial may take as long as a resume.
+	// Settle is called when a connection was cut. It waits while this program itself keeps the
+	// sandbox paused. Then it reports whether the sandbox is paused, or was paused since made, the
+	// time when the connection was opened. If so, the next Dial may take as long as resuming a
+	// sandbox.
 	Settle(ctx context.Context, made time.Time) (paused bool)
 }
 
-// json makes a request with a JSON answer, which must have the status 200 and is decoded
-// into out. If out is nil, any answer with a status below 300 is accepted.
+// json makes a request, and decodes the JSON answer into out. The answer must have the status 200.
+// If out is nil, json accepts any answer with a status below 300.
 func (ks *Kernels) json(ctx context.Context, port int, method, path string, in, out any) error {
 	var body []byte
 	if in != nil {
@@ -67,13 +68,14 @@ func (ks *Kernels) dial(ctx context.Context, id, session string) (*jupyter.Conn,
 	return ks.options.Server.Dial(ctx, "/api/kernels/"+id+"/channels?session_id="+session)
 }
 
-// control asks the kernels' server to do something with a kernel.
+// control sends the kernels' server a request about a kernel. verb is the end of the request's
+// path, such as /interrupt.
 func (ks *Kernels) control(ctx context.Context, method, id, verb string) error {
 	return ks.json(ctx, protocol.PortJupyter, method, "/api/kernels/"+id+verb, nil, nil)
 }
 
-// kill ends the kernel of a context when nothing else could end it. The next call notices
-// that it is gone, and uses its replacement.
+// kill ends the kernel of a context when nothing else could end it. The next call notices that the
+// kernel no longer exists, and uses its replacement. why is the reason.
 func (ks *Kernels) kill(ctx context.Context, id, why string) error {
 	if err := ks.control(ctx, http.MethodDelete, id, ""); err != nil {
 		return err
@@ -82,8 +84,9 @@ func (ks *Kernels) kill(ctx context.Context, id, why string) error {
 	return nil
 }
 
-// environment returns the environment of the sandbox. A handle that did not create the
-// sandbox asks envd. The kernel already has the variables that the service itself sets.
+// environment returns the environment variables of the sandbox. A handle that did not create the
+// sandbox requests them from envd. It then leaves out the variables that the service itself sets,
+// because the kernel already has them.
 func (ks *Kernels) environment(ctx context.Context) map[string]string {
 	if ks.options.Envs != nil {
 		return ks.options.Envs
@@ -101,8 +104,8 @@ func (ks *Kernels) environment(ctx context.Context) map[string]string {
 	return envs
 }
 
-// state asks the server for the last known state of the kernel, such as "busy" or "idle".
-// A kernel that does not exist is "dead"; empty means that the server gave no state.
+// state asks the server for the last known state of the kernel, such as "busy" or "idle". If the
+// kernel does not exist, the state is "dead". If the server gives no state, the result is "".
 func (k *Kernel) state(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, otherHalf)
 	defer cancel()

@@ -10,16 +10,17 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// An interrupt may arrive while Python does not check for interrupts. So it is repeated. If that
-// has no effect the kernel is restarted, and at last it is ended.
+// An interrupt may arrive while Python does not check for interrupts. So the interrupt is repeated,
+// up to interruptTries times. If no interrupt has an effect, the kernel is restarted, within
+// restartTime. If this fails, the kernel is ended, within killTime.
 const (
 	interruptTries = 3
 	restartTime    = 20 * time.Second
 	killTime       = 5 * time.Second
 )
 
-// stop interrupts an execution that was given up and follows it to its end. It
-// takes as long as necessary, until the handle is closed.
+// stop interrupts an execution that was given up, and reads its messages until the execution is
+// over. It takes as long as necessary, but not longer than until the handle is closed.
 func (k *Kernel) stop(ctx context.Context, e *execution) {
 	ctx = context.WithoutCancel(ctx)
 	heeded := k.interruptUntilOver(ctx, e)
@@ -132,8 +133,9 @@ func (k *Kernel) logStep(ctx context.Context, level slog.Level, step string, err
 	k.kernels.options.Logger.Log(ctx, level, step, about...)
 }
 
-// Interrupt interrupts the running code, regardless of its client. It uses a request, which works
-// for every kernel, or, with servers that lack it, a message, which works for most.
+// Interrupt interrupts the running code, whichever client started it. It uses an HTTP request,
+// which works for every kernel. If the server does not support this request, Interrupt sends a
+// message to the kernel, which works for most kernels.
 func (k *Kernel) Interrupt(ctx context.Context) error {
 	if e := k.unfinished(); e != nil {
 		e.interrupting.Store(true)

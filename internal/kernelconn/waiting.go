@@ -2,7 +2,7 @@ package kernelconn
 
 import "context"
 
-// waiting is a context of a sandbox. Its code is waiting for the result of a tool.
+// waiting identifies a context of a sandbox whose code is waiting for the result of a tool.
 type waiting struct {
 	outer            *waiting
 	sandbox, context string
@@ -10,15 +10,15 @@ type waiting struct {
 
 type waitingKey struct{}
 
-// WithWaiting records in the context of a tool's call the code that is waiting for
-// the tool.
+// WithWaiting returns a Go context for the call of a tool. It records the sandbox and the context
+// whose code is waiting for this call.
 func WithWaiting(ctx context.Context, sandboxID, contextID string) context.Context {
 	outer, _ := ctx.Value(waitingKey{}).(*waiting)
 	return context.WithValue(ctx, waitingKey{}, &waiting{outer, sandboxID, contextID})
 }
 
-// CheckNotWaiting returns [ErrSameContext] if the code of the context is waiting
-// for the caller.
+// CheckNotWaiting returns [ErrSameContext] if the code in the context with the id contextID is
+// waiting for the caller, according to ctx.
 func CheckNotWaiting(ctx context.Context, sandboxID, contextID string) error {
 	w, _ := ctx.Value(waitingKey{}).(*waiting)
 	for ; w != nil; w = w.outer {

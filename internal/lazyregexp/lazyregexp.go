@@ -1,6 +1,7 @@
-// Package lazyregexp compiles regular expressions when they are first used. A package's variables are
-// initialised at every start of a process, and the local cloud starts this binary again for each sandbox.
-// Compiling all expressions at the start took longer than everything else that runs before main.
+// Package lazyregexp compiles regular expressions when they are first used. Package variables are
+// initialised at every start of a process, and the local cloud starts its own binary again for each
+// sandbox. Compiling all expressions at the start took longer than everything else that runs before
+// main.
 package lazyregexp
 
 import (
@@ -8,8 +9,8 @@ import (
 	"sync"
 )
 
-// New returns a function that returns the compiled expression. Its first call panics if
-// the expression is invalid. It is safe for concurrent use.
+// New returns a function that returns the compiled expression. If the expression is invalid, the
+// first call of this function panics. The function is safe for concurrent use.
 func New(expression string) func() *regexp.Regexp {
 	return (&lazy{text: expression}).compiled
 }

@@ -3,8 +3,8 @@ package memtest
 
 import "runtime"
 
-// Allocated returns how many bytes are allocated while f runs. All other goroutines count, too, so
-// the test must not run in parallel with others.
+// Allocated returns the number of bytes that are allocated while f runs. The allocations of all
+// other goroutines count, too. So the test must not run in parallel with other tests.
 func Allocated(f func()) int {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

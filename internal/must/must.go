@@ -1,5 +1,5 @@
-// Package must ends a test whose preparation failed. Use it where the error alone explains the failure. A test
-// of the result of a call writes a message of its own.
+// Package must ends a test whose preparation failed. Use it if the error alone explains the
+// failure. If a test checks the result of a call, write a message for this check instead.
 package must
 
 import (
@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Do ends the test at once with err as its message, unless err is nil. Call it from the
-// goroutine of the test alone, as [testing.T.FailNow] demands.
+// Do ends the test at once, with err as its message. If err is nil, it does nothing. Call it only
+// from the goroutine of the test, as [testing.T.FailNow] requires.
 func Do(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -16,8 +16,8 @@ func Do(t testing.TB, err error) {
 	}
 }
 
-// Is ends the test at once unless [errors.Is] finds target in err. Call it from the goroutine of
-// the test alone.
+// Is ends the test at once if [errors.Is] does not find target in err. Call it only from the
+// goroutine of the test.
 func Is(t testing.TB, err, target error) {
 	t.Helper()
 	if !errors.Is(err, target) {

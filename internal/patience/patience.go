@@ -1,5 +1,6 @@
-// Package patience contains the waits of tests: until a condition holds, with a
-// limit that only ends a hang. No test passes or fails because a machine is busy.
+// Package patience contains functions with which tests wait for a condition. The limit of the wait
+// only ends a test that hangs. With these functions, no test passes or fails because a machine is
+// busy.
 package patience
 
 import (
@@ -9,8 +10,9 @@ import (
 	"time"
 )
 
-// Limit is the longest time that a test waits for something that must happen: a
-// minute, and five with CI set, where nobody watches and the machine is shared.
+// Limit is the longest time that a test waits for an event that must happen. It is one minute. If
+// the variable CI is set, it is five minutes, because nobody watches the test and the machine is
+// shared.
 var Limit = limit(os.Getenv("CI"))
 
 func limit(ci string) time.Duration {
@@ -27,9 +29,9 @@ const (
 	longPause  = 50 * time.Millisecond
 )
 
-// Until returns when ok reports true, and fails the test if it does not within
-// Limit. It calls ok again and again, from the goroutine of the caller. what names
-// the condition in the failure, as in "the sandbox is gone".
+// Until calls ok again and again until ok returns true. If ok does not return true within Limit,
+// the test fails. Until calls ok in the goroutine of the caller. what describes the condition in
+// the failure, such as "the sandbox is gone".
 func Until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	end := time.Now().Add(Limit)
@@ -41,8 +43,8 @@ func Until(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// Receive returns a value from c, and fails the test if none comes within Limit.
-// From a closed channel it returns the zero value.
+// Receive returns a value from c. If no value arrives within Limit, the test fails. From a closed
+// channel, Receive returns the zero value.
 func Receive[T any](t testing.TB, what string, c <-chan T) T {
 	t.Helper()
 	timer := time.NewTimer(Limit)
@@ -56,17 +58,16 @@ func Receive[T any](t testing.TB, what string, c <-chan T) T {
 	return value
 }
 
-// Soon runs f until one run takes less than bound, five times at most, and fails
-// the test if none does. It is for code that must not wait for a timer of its own.
-// bound is a small part of that timer's time: a run that waits for it is never
-// below bound, while a busy machine delays only some runs. f must prepare each run
-// anew.
+// Soon runs f until one run takes less than bound, but at most five times. If no run does, the test
+// fails. Soon is for a test that code does not wait for one of its own timers. bound must be a
+// small part of the timer's duration. Then a run that waits for the timer always takes longer than
+// bound, while a busy machine delays only some of the runs. f must prepare each run anew.
 func Soon(t testing.TB, what string, bound time.Duration, f func()) {
 	t.Helper()
 	SoonAfter(t, what, bound, func() func() { return f })
 }
 
-// Context returns a context that ends with the test, and after Limit.
+// Context returns a context that ends with the test, or after Limit.
 func Context(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Limit)

@@ -15,10 +15,10 @@ import (
 	"github.com/rogpeppe/go-internal/lockedfile"
 )
 
-// Fetch fetches the set, unless that has been done, and removes others of its name that
-// nobody has used for a long time. It writes its progress to output. Any number of
-// processes may do so at once, and a killed process leaves nothing that tests take for
-// complete.
+// Fetch fetches the set, unless it has already been fetched. It removes other directories of the
+// set's name that nobody has used for a long time. It reports progress to output. Any number of
+// processes may call Fetch at the same time. If a process is killed, tests do not use its
+// incomplete directory.
 func (s Set) Fetch(ctx context.Context, output io.Writer) error {
 	directory, err := s.directory()
 	if err == nil {
@@ -90,8 +90,8 @@ func run(ctx context.Context, directory string, command []string) error {
 	return nil
 }
 
-// removeOthers removes incomplete directories beside directory that no process is
-// making now, and directories that nobody has used for a long time.
+// removeOthers removes directories beside directory. It removes incomplete directories that no
+// process is creating now, and directories that nobody has used for a long time.
 func removeOthers(directory string) error {
 	parent := filepath.Dir(directory)
 	entries, err := os.ReadDir(parent)

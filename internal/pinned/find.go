@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// Find returns the directory of the set, which `make deps` has fetched. If it has not,
-// the test is skipped at once, as [Skip] does: call Find before anything is built.
+// Find returns the directory of the set, which `make deps` fetches. If the set was not fetched,
+// Find skips the test at once, with [Skip]. Call Find before the test builds anything.
 func (s Set) Find(t testing.TB) string {
 	t.Helper()
 	directory, err := s.directory()
@@ -27,12 +27,12 @@ func (s Set) Find(t testing.TB) string {
 	return directory
 }
 
-// found are the directories that this process has checked: tests look up the same set
-// many times.
+// found contains the directories that this process has already checked. They are recorded because
+// tests look up the same set many times.
 var found sync.Map
 
-// FindPython is Find for a set of [Python]. It returns the interpreter and the directory
-// of the packages.
+// FindPython is like Find, for a set that [Python] returned. It returns the interpreter and the
+// directory of the packages.
 func (s Set) FindPython(t testing.TB) (interpreter, packages string) {
 	t.Helper()
 	directory := s.Find(t)
@@ -88,8 +88,8 @@ func writeComplete(directory string) error {
 	return errors.Join(err, os.WriteFile(filepath.Join(directory, complete), content, 0o644))
 }
 
-// Program returns the path of a program of this machine, which is in a package of
-// Debian. If it is not installed the test is skipped as [Skip] does.
+// Program returns the path of the program name on this machine. debian is the Debian package that
+// contains the program. If the program is not installed, the test is skipped with [Skip].
 func Program(t testing.TB, name, debian string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -99,8 +99,8 @@ func Program(t testing.TB, name, debian string) string {
 	return path
 }
 
-// Skip skips the test with its reason. A test that CI skips proves nothing, so
-// with CI=true the test fails instead.
+// Skip skips the test, with a reason. If CI=true, the test fails instead, because a test that is
+// skipped in CI proves nothing.
 func Skip(t testing.TB, format string, arguments ...any) {
 	t.Helper()
 	if os.Getenv("CI") == "true" {

@@ -1,6 +1,7 @@
-// Package pinned provides the packages of pip and npm that tests need, at pinned versions with digests. `make
-// deps` fetches them to the user's cache directory, one copy per content of the pins, however many tests and
-// checkouts use them. Tests only look them up, so that no test waits for a package index, or fails with it.
+// Package pinned provides the pip and npm packages that tests need, at pinned versions with
+// digests. `make deps` fetches them to the user's cache directory. There is one copy for each
+// content of the pins, however many tests and checkouts use it. Tests only look for the fetched
+// packages. So no test waits for a package index, or fails because of one.
 package pinned
 
 import (
@@ -24,17 +25,17 @@ import (
 // internal/testdeps lists every Set.
 type Set struct {
 	Name     string     // the name of the set's directory in the cache
-	Pins     fs.FS      // the files that the commands read; they are copied to the directory first
-	Commands [][]string // the commands that are run in that directory, one after the other
+	Pins     fs.FS      // the files that the commands read; they are copied to the set's directory first
+	Commands [][]string // the commands that are run in the set's directory, one after the other
 	// Finish does the remaining work after the commands; nil does nothing. When it changes, Name must change,
 	// too: the name of the directory depends on all other fields, but not on Finish.
 	Finish func(directory string) error
 }
 
-// Interpreter stands for the prepared Python as the program of a command of a [Set].
+// Interpreter stands for the path of the prepared Python, as the program in a command of a [Set].
 const Interpreter = "{python}"
 
-// Python returns the set of a requirements.txt, whose packages are installed to the
+// Python returns the set of the packages in a requirements.txt. The packages are installed to the
 // directory lib.
 func Python(name string, pins fs.FS) Set {
 	return Set{Name: name, Pins: pins, Commands: [][]string{
@@ -42,15 +43,15 @@ func Python(name string, pins fs.FS) Set {
 	}}
 }
 
-// Wheels returns the set of a requirements.txt, whose files are kept in the directory
-// wheels: sandboxes install them.
+// Wheels returns the set of the wheels of the packages in a requirements.txt. The wheels are kept
+// in the directory wheels, so that sandboxes can install them.
 func Wheels(name string, pins fs.FS) Set {
 	return Set{Name: name, Pins: pins, Commands: [][]string{
 		{Interpreter, "-m", "pip", "download", "--quiet", "--require-hashes", "--only-binary=:all:", "--no-deps", "--dest", "wheels", "-r", "requirements.txt"},
 	}}
 }
 
-// NPM returns the set of a package-lock.json, whose packages are installed to the
+// NPM returns the set of the packages in a package-lock.json. The packages are installed to the
 // directory node_modules.
 func NPM(name string, pins fs.FS) Set {
 	return Set{Name: name, Pins: pins, Commands: [][]string{
@@ -58,7 +59,7 @@ func NPM(name string, pins fs.FS) Set {
 	}}
 }
 
-// Folder returns a folder of files that a package embeds.
+// Folder returns the folder called name in files, the files that a Go package embeds.
 func Folder(files fs.FS, name string) fs.FS {
 	folder, err := fs.Sub(files, name)
 	if err != nil { // the name is no path
@@ -67,8 +68,8 @@ func Folder(files fs.FS, name string) fs.FS {
 	return folder
 }
 
-// complete is the name of the file that a directory gets when it is complete, with
-// the sizes of the other files. Its time is the time of the last use.
+// complete is the name of the file that marks a directory as complete. The file contains the sizes
+// of the other files. Its modification time is the time when the directory was last used.
 const complete = "complete"
 
 const used = setupdir.Marker(complete)

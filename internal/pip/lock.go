@@ -16,7 +16,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// Lock pins packages to versions and to the contents of their files.
+// Lock pins packages to versions, and to hashes of their files.
 type Lock struct {
 	Comment  string // the lines at the head of the text, which have no effect
 	Packages []Locked
@@ -30,8 +30,8 @@ type Locked struct {
 }
 
 const (
-	// maxReport bounds how much of pip's report is read. It has the whole description
-	// of each package.
+	// maxReport bounds the number of bytes that are read of pip's report. The report contains the
+	// whole description of each package.
 	maxReport = 64 << 20
 	// maxLocked bounds the number of packages in a lock.
 	maxLocked = 10_000
@@ -44,8 +44,8 @@ var (
 	lockedSum     = lazyregexp.New(`^[0-9a-f]{64}$`)
 )
 
-// ReadReport reads a report of "pip install --report", which comes from the
-// sandbox. from are the addresses of the files, in the order of the lock.
+// ReadReport reads a report of "pip install --report". The report comes from the sandbox. from
+// contains the addresses of the files, in the order of the packages in lock.
 func ReadReport(r io.Reader) (lock *Lock, from []string, err error) {
 	var report struct {
 		Install     []reported
@@ -85,14 +85,14 @@ type reported struct {
 	Metadata struct{ Name, Version string }
 }
 
-// isWheel reports whether a file has the name of a wheel of this version.
+// isWheel reports whether file is the name of a wheel of the locked package, in the locked version.
 func (l Locked) isWheel(file string) bool {
 	match := wheelName().FindStringSubmatch(file)
 	return match != nil && Normalize(match[1]) == Normalize(l.Name) && Normalize(match[2]) == Normalize(l.Version)
 }
 
-// Check refuses a lock that must not be passed to pip. It may have been edited, or put
-// together by the caller.
+// Check returns an error if the lock must not be passed to pip. Such a check is necessary because a
+// user may have edited the lock, or the caller may have built it.
 func (l *Lock) Check() error {
 	if l == nil {
 		return &RefusedError{Reason: "there is no lock"}
@@ -151,9 +151,9 @@ func (l *Lock) Marshal() ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// Unmarshal reads a file that Marshal wrote, even if it was edited, and files of the same
-// form by other programs. A line that it cannot accept is a [*RefusedError] with the
-// number of the line.
+// Unmarshal reads a file that Marshal wrote. The file may have been edited, or another program may
+// have written it in the same form. If Unmarshal cannot accept a line, the error is a
+// [*RefusedError] with the number of the line.
 func (l *Lock) Unmarshal(text []byte) error {
 	read := Lock{Packages: []Locked{}}
 	var head []string
@@ -240,7 +240,7 @@ func parseLocked(line string) (*Locked, error) {
 	return locked, nil
 }
 
-// cutComment returns a line without its comment, and the comment.
+// cutComment splits a line into the part before the comment, and the comment.
 func cutComment(line string) (rest, comment string) {
 	if strings.HasPrefix(strings.TrimLeft(line, " \t"), "#") {
 		return "", ""

@@ -27,8 +27,8 @@ func checkMarker(text string) string {
 	return m.reason
 }
 
-// markerReader reads a marker by recursive descent. Requirements are short, so
-// the depth is bounded.
+// markerReader reads a marker by recursive descent. The depth of the recursion is bounded, because
+// requirements are short.
 type markerReader struct {
 	rest   string
 	token  string // the token that is read; "" at the end

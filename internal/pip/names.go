@@ -5,8 +5,9 @@ import (
 	"sync"
 )
 
-// importNames maps names of modules to the distributions that contain them, if the index has
-// nothing under the module's name, or another project. It is made at its first use, as standardModules is.
+// importNames maps names of modules to the distributions that contain these modules. It contains a
+// module only if the index has no project with the module's name, or if that project is a different
+// one. The map is made at its first use, like standardModules.
 var importNames = sync.OnceValue(func() map[string]string {
 	return map[string]string{
 		"Bio": "biopython", "Crypto": "pycryptodome", "Cryptodome": "pycryptodomex", "MySQLdb": "mysqlclient", "OpenSSL": "pyOpenSSL", "PIL": "pillow",
@@ -17,8 +18,8 @@ var importNames = sync.OnceValue(func() map[string]string {
 	}
 })
 
-// standardModules are the modules of Python's standard library, in any of its versions from
-// 3.9 to 3.14. They are made at their first use, because few commands need them.
+// standardModules contains the names of all modules that are in Python's standard library in any
+// version from 3.9 to 3.14. The map is made at its first use, because few commands need it.
 var standardModules = sync.OnceValue(func() map[string]bool {
 	names := map[string]bool{}
 	for name := range strings.FieldsSeq(`

@@ -10,11 +10,11 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// RefusedError reports a requirement, or a line of a lock, that is refused.
+// RefusedError reports that a requirement, or a line of a lock, is not accepted.
 type RefusedError struct {
 	Requirement string
 	Reason      string
-	Import      bool // the requirement names a module to import, not a package
+	Import      bool // the requirement is the name of a module to import, and not of a package
 }
 
 func (e *RefusedError) Error() string {
@@ -26,15 +26,16 @@ type Requirement struct {
 	Text  string // the text for pip; for a wheel its path on this machine
 	Name  string // the name of the package, normalized
 	Wheel bool
-	// Import is the requested name if it is the name of a module and not of a package
-	// ("PIL"), and Distribution is the package to install for it ("pillow").
+	// Import is the requested name, if it is the name of a module and not of a package ("PIL").
+	// Distribution is then the package that contains the module ("pillow").
 	Import, Distribution string
 }
 
 const maxRequirement = 1024
 
 var (
-	// requirementParts matches name, extras and versions; the marker is cut off before.
+	// requirementParts matches the name, the extras and the versions of a requirement without its
+	// marker.
 	requirementParts = lazyregexp.New(`^([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)` +
 		` *(\[ *(?:[A-Za-z0-9._-]+(?: *, *[A-Za-z0-9._-]+)*)? *\])?` +
 		` *(?:\( *([^()]+?) *\)|([^()]*))$`)
@@ -70,8 +71,8 @@ func Names(requirements []Requirement) []string {
 	return names
 }
 
-// Parse reads a requirement of PEP 508, though without addresses, or the path of a wheel.
-// It accepts nothing that could be an option of pip. The error is a [*RefusedError].
+// Parse reads the path of a wheel, or a requirement of PEP 508 that contains no address. It refuses
+// any text that pip could read as an option. The error is a [*RefusedError].
 func Parse(text string) (Requirement, error) {
 	refuse := func(format string, arguments ...any) (Requirement, error) {
 		return Requirement{}, &RefusedError{Requirement: text, Reason: fmt.Sprintf(format, arguments...)}
@@ -136,8 +137,8 @@ func parseWheel(path string) (Requirement, error) {
 	return Requirement{Text: path, Name: Normalize(match[1]), Wheel: true}, nil
 }
 
-// checkVersionClause returns the reason why a clause does not have a form like ">=1.0", or "" if it
-// has.
+// checkVersionClause returns "" if a clause has a form like ">=1.0". Otherwise it returns the
+// reason why the clause does not have this form.
 func checkVersionClause(clause string) string {
 	parts := versionClause().FindStringSubmatch(clause)
 	if parts == nil {

@@ -14,25 +14,28 @@ import (
 	"gopkg.in/ini.v1"
 )
 
-// maxCertificates bounds the file of certificates that is sent with an
-// installation; a system's bundle has a quarter of a megabyte.
+// maxCertificates bounds the size of the certificate file that is sent with an installation. The
+// bundle of a system has a quarter of a megabyte.
 const maxCertificates = 4 << 20
 
-// Settings are the settings of this machine's pip that determine where packages come
-// from: a sandbox that installs for this program should find the same packages. Proxies
-// are left out, because the service decides how a sandbox reaches the network.
+// Settings are the settings of this machine's pip that determine where packages come from. With
+// them, a sandbox that installs packages for this program should find the same packages as this
+// machine. Settings contains no proxies, because the service decides how a sandbox reaches the
+// network.
 type Settings struct {
 	Envs map[string]string // the variables PIP_*, except PIP_CERT
-	// Certificates is the content of the bundle to trust; nil means pip's own.
+	// Certificates is the content of the certificate bundle that pip must trust. Nil means pip's own
+	// bundle.
 	Certificates []byte
 }
 
-// minMasked is the least length of a secret that is masked. To mask shorter texts would hide half
-// of the output of pip.
+// minMasked is the minimum length of a secret that is masked. Masking shorter texts would hide half
+// of pip's output.
 const minMasked = 4
 
-// quiet keeps pip from asking, from looking for a new version of itself, and from
-// refusing to change a system's Python, which belongs to the sandbox alone.
+// quiet contains variables with which pip asks no questions, does not look for a new version of
+// itself, and does not refuse to change the system's Python. Changing this Python is harmless,
+// because it belongs only to the sandbox.
 var quiet = map[string]string{
 	"PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_ROOT_USER_ACTION": "ignore",
 	"PIP_BREAK_SYSTEM_PACKAGES": "1", "PIP_PROGRESS_BAR": "off",
@@ -49,10 +52,10 @@ var settingNames = map[string][]string{
 	"PIP_CERT":            {"cert"},
 }
 
-// ReadSettings reads the environment and, for missing variables, pip's configuration
-// files. The file of certificates that they name is read only if certificates is true.
-// Addresses that contain credentials of this machine are left out unless credentials is
-// true, because code in the sandbox can read them.
+// ReadSettings reads the environment and, for missing variables, pip's configuration files. If
+// certificates is true, it also reads the certificate file that these settings name. If credentials
+// is false, it leaves out addresses that contain credentials of this machine, because code in the
+// sandbox can read the settings.
 func ReadSettings(certificates, credentials bool) (Settings, error) {
 	files, err := readFiles()
 	if err != nil {
@@ -81,9 +84,9 @@ func ReadSettings(certificates, credentials bool) (Settings, error) {
 	return s, nil
 }
 
-// readFiles returns the settings in pip's configuration files, by the names of the environment
-// variables for the same settings. Later files take precedence over earlier ones and, in each file,
-// the section install over global.
+// readFiles returns the settings in pip's configuration files, keyed by the names of the
+// environment variables for the same settings. Later files take precedence over earlier files. In
+// each file, the section install takes precedence over the section global.
 func readFiles() (map[string]string, error) {
 	found := map[string]string{}
 	for _, path := range configurationFiles() {
@@ -108,8 +111,8 @@ func readFiles() (map[string]string, error) {
 	return found, nil
 }
 
-// configurationFiles are the paths of pip's configuration files on this system, least
-// important first.
+// configurationFiles returns the paths of pip's configuration files on this system. Later files
+// have precedence over earlier files.
 func configurationFiles() []string {
 	named, ok := os.LookupEnv("PIP_CONFIG_FILE")
 	if ok && named == os.DevNull {
@@ -133,8 +136,8 @@ func configurationFiles() []string {
 	return files
 }
 
-// WithoutCredentials removes the words of a setting that are addresses with a user in
-// them.
+// WithoutCredentials returns the value of a setting without the words that are addresses with a
+// user.
 func WithoutCredentials(value string) string {
 	var kept []string
 	for _, word := range strings.Fields(value) {
@@ -165,8 +168,8 @@ func readCertificates(path string) ([]byte, error) {
 	return content, nil
 }
 
-// CheckCertificates refuses a file that was named by mistake, such as a key, to keep it
-// out of the sandbox.
+// CheckCertificates returns an error if content is too large or contains no certificate. So a file
+// that was named by mistake, such as a key, does not get into the sandbox.
 func CheckCertificates(content []byte) error {
 	switch {
 	case len(content) > maxCertificates:
@@ -178,7 +181,8 @@ func CheckCertificates(content []byte) error {
 }
 
 // Masks returns a replacer that masks the users and passwords of the settings' addresses in the
-// output of pip, except texts that are shorter than minMasked. pip itself masks most of them.
+// output of pip. It does not mask texts that are shorter than minMasked. pip itself masks most
+// users and passwords.
 func (s Settings) Masks() *strings.Replacer {
 	var pairs []string
 	for _, variable := range []string{"PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_PROXY"} {
@@ -199,7 +203,8 @@ func (s Settings) Masks() *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// Environment returns the environment of a pip that finds its certificates at path.
+// Environment returns the environment variables for a run of pip with these settings. path is the
+// path of the certificate bundle for this pip.
 func (s Settings) Environment(path string) map[string]string {
 	envs := maps.Clone(s.Envs)
 	maps.Copy(envs, quiet)

@@ -1,6 +1,6 @@
-// Package pipetest runs a real HTTP server for tests. Its connections are pipes within the process, so that
-// server and client can live in a bubble of testing/synctest. There a wait takes no time, and measured times are
-// exact.
+// Package pipetest runs a real HTTP server for tests. The server's connections are pipes within the
+// process, so that server and client can run in a bubble of testing/synctest. In a bubble, a wait
+// takes no time, and measured times are exact.
 package pipetest
 
 import (
@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// Serve starts a server that ends with the test, and returns a transport whose
-// requests all come to it, whatever their host.
+// Serve starts a server that ends with the test. It returns a transport that sends all requests to
+// this server, whatever their host.
 func Serve(t testing.TB, handler http.Handler) *http.Transport {
 	t.Helper()
 	listener := &pipes{make(chan net.Conn), make(chan struct{})}

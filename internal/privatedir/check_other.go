@@ -2,5 +2,5 @@
 
 package privatedir
 
-// Check returns nil: the system decides who can write to a directory of the user's profile.
+// Check returns nil, because the system controls the access to directories in the user's profile.
 func Check(string) error { return nil }

@@ -8,8 +8,7 @@ import (
 	"syscall"
 )
 
-// Check returns an error unless dir is a directory of this user that no other can
-// write to.
+// Check returns an error if dir is not a directory of this user, or if other users can write to it.
 func Check(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {

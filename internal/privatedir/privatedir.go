@@ -1,5 +1,5 @@
-// Package privatedir finds a directory for files that no other user may write, also
-// where the home directory does not exist or cannot be written to.
+// Package privatedir finds a directory for files that no other user may write. It finds one even if
+// the home directory does not exist or is not writable.
 package privatedir
 
 import (
@@ -10,21 +10,21 @@ import (
 	"strings"
 )
 
-// Base is a directory in which directories for e2bctl may be made.
+// Base is a directory in which e2bctl may create directories.
 type Base struct {
 	name     string // the name of the base in errors
 	variable string // the environment variable by which users can choose another directory
 	find     func() (string, error)
 }
 
-// These are the bases. In each of them e2bctl has a directory of its own.
+// The bases. In each of them, e2bctl has its own directory.
 var (
 	// Cache is in the user's cache directory.
 	Cache = Base{"the cache directory", "XDG_CACHE_HOME", func() (string, error) {
 		cache, err := os.UserCacheDir()
 		return filepath.Join(cache, "e2bctl"), err
 	}}
-	// State is in the directory for data that outlives caches, XDG_STATE_HOME.
+	// State is in XDG_STATE_HOME, the directory for data that must outlive a cache.
 	State = Base{"the state directory", "XDG_STATE_HOME", func() (string, error) {
 		if state := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(state) {
 			return filepath.Join(state, "e2bctl"), nil
@@ -32,7 +32,7 @@ var (
 		home, err := os.UserHomeDir()
 		return filepath.Join(home, ".local", "state", "e2bctl"), err
 	}}
-	// Runtime is in XDG_RUNTIME_DIR. If that belongs to another user, as it may after su or sudo,
+	// Runtime is in XDG_RUNTIME_DIR. After su or sudo, this directory may belong to another user. Then
 	// this base is not available.
 	Runtime = Base{"XDG_RUNTIME_DIR", "XDG_RUNTIME_DIR", func() (string, error) {
 		runtime := os.Getenv("XDG_RUNTIME_DIR")
@@ -41,7 +41,7 @@ var (
 		}
 		return filepath.Join(runtime, "e2bctl"), Check(runtime)
 	}}
-	// Temporary is in the directory for temporary files, which all users share.
+	// Temporary is in the directory for temporary files. All users share that directory.
 	Temporary = Base{"the temporary directory", "TMPDIR", func() (string, error) {
 		base := filepath.Join(os.TempDir(), fmt.Sprintf("e2bctl-%d", os.Geteuid()))
 		if err := os.Mkdir(base, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
@@ -51,17 +51,17 @@ var (
 	}}
 )
 
-// Make returns the directory called name in the first of the bases in which this process can write to it, and
-// creates it if it does not exist. It returns an error if others can write to the directory, or if no base can
-// have it.
+// Make returns the directory called name in one of the bases. It uses the first base in which this
+// process can write to that directory. If the directory does not exist, Make creates it. If other
+// users can write to the directory, or if no base is usable, Make returns an error.
 func Make(name string, bases ...Base) (string, error) {
 	dir, _, err := MakeLasting(name, bases...)
 	return dir, err
 }
 
-// MakeLasting works like Make for a directory that has to outlive a restart of the machine. The
-// first of the bases outlives it. If the directory is in another base, note is the reason for that;
-// otherwise it is "".
+// MakeLasting is like Make, for a directory that must outlive a restart of the machine. The first
+// of bases outlives a restart. If the directory is in another base, note is the reason. Otherwise
+// note is "".
 func MakeLasting(name string, bases ...Base) (dir, note string, err error) {
 	var refused, variables []string
 	for _, base := range bases {
@@ -82,7 +82,7 @@ func MakeLasting(name string, bases ...Base) (dir, note string, err error) {
 	return "", "", fmt.Errorf("no directory can be made: %s; set %s to a directory of your own", strings.Join(refused, "; "), strings.Join(variables, " or "))
 }
 
-// try makes dir, and finds out whether files can be made in it.
+// try creates dir. It returns an error if dir or a file in dir cannot be created.
 func try(dir string) error {
 	if !filepath.IsAbs(dir) {
 		return fmt.Errorf("%s is not an absolute path", dir)

@@ -1,8 +1,9 @@
 package protocol
 
-// PyodideDist is the directory in which a local cloud shows its Pyodide distribution, if it has one, to
-// sandboxes in which pip runs for a sandbox of WebAssembly. PyodideLock is the file there that lists its
-// packages. Such a sandbox has the metadata PipFor: the id of the sandbox of WebAssembly.
+// These constants are for a sandbox in which pip runs for a sandbox of WebAssembly. PyodideDist is
+// the directory in which the sandbox sees the local cloud's Pyodide distribution, if the cloud has
+// one. PyodideLock is the file in this directory that lists the distribution's packages. PipFor is
+// the key of the sandbox's metadata that contains the id of the sandbox of WebAssembly.
 const (
 	PyodideDist = "/opt/pyodide"
 	PyodideLock = "pyodide-lock.json"

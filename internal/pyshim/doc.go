@@ -1,6 +1,6 @@
 // Package pyshim embeds the Python modules that the SDK installs in a kernel.
 //
-// They need only Python 3.9 and its standard library, and add no name to the
-// user's namespace: they are module objects in sys.modules, put there by
-// [Install] and called in user expressions.
+// The modules need only Python 3.9 and its standard library. They add no name to the user's
+// namespace, because they are module objects in sys.modules. The code of [Install] adds them to
+// sys.modules. The SDK calls their functions in user expressions.
 package pyshim

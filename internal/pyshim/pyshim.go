@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// MIME is the type under which a kernel sends the host a document of package
-// state, as text.
+// MIME is the MIME type with which a kernel sends a document of package state to the host, as text.
 const MIME = "application/vnd.e2bctl.value+json"
 
-// Codec is the Python half of the package state's codec: encode and decode.
+// Codec is the Python part of the codec of package state. It contains the functions encode and
+// decode.
 //
 //go:embed codec.py
 var Codec string
@@ -33,8 +33,8 @@ const (
 	guardModule = "_e2bctl_guard"
 )
 
-// Install returns the code that installs the modules, except for the guard, in a
-// kernel that does not have them.
+// Install returns code that installs the modules in a kernel that does not have them. It does not
+// install the guard.
 func Install() string {
 	return install(`"_e2bctl_codec": ` + literal(Codec) + `, "` + stateModule + `": ` + literal(stateSource) + `, "` + toolsModule + `": ` + literal(toolsSource))
 }
@@ -47,25 +47,25 @@ func install(sources string) string {
 	return "exec(" + literal(installSource) + `, {"sources": {` + sources + "}})"
 }
 
-// NotInstalled reports whether a [Call] failed because the kernel does not
-// have the modules.
+// NotInstalled reports whether a [Call] failed because the kernel does not have the modules. name
+// and value are the name and the value of the exception.
 func NotInstalled(name, value string) bool {
 	return name == "KeyError" && strings.Contains(value, stateModule)
 }
 
-// GuardNotInstalled is [NotInstalled] for a [CallGuard].
+// GuardNotInstalled is like [NotInstalled], for a [CallGuard].
 func GuardNotInstalled(name, value string) bool {
 	return name == "KeyError" && strings.Contains(value, guardModule)
 }
 
-// Call returns the expression that calls a function of the state module. Arguments
-// are strings, ints and int64s.
+// Call returns the Python expression that calls a function of the state module. Each argument must
+// be a string, an int or an int64.
 func Call(function string, args ...any) string { return call(stateModule, function, args) }
 
-// CallTools is [Call] for a function of the tools module.
+// CallTools is like [Call], for a function of the tools module.
 func CallTools(function string, args ...any) string { return call(toolsModule, function, args) }
 
-// CallGuard is [Call] for a function of the guard.
+// CallGuard is like [Call], for a function of the guard.
 func CallGuard(function string, args ...any) string { return call(guardModule, function, args) }
 
 func call(module, function string, args []any) string {
@@ -85,6 +85,6 @@ func call(module, function string, args []any) string {
 	return `__import__("sys").modules["` + module + `"].` + function + "(" + strings.Join(list, ", ") + ")"
 }
 
-// literal returns a valid UTF-8 string as a Python literal: Go's escapes for
-// ASCII are valid in Python as well.
+// literal returns s as a Python literal. s must be valid UTF-8. literal uses Go's escapes for
+// ASCII, which are also valid in Python.
 func literal(s string) string { return strconv.QuoteToASCII(s) }

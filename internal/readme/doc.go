@@ -1,3 +1,3 @@
-// Package readme contains the tests of the READMEs and of the pages of .github:
-// it runs their programs and checks their command lines, links and length.
+// Package readme contains the tests of the READMEs and of the pages in .github. The tests run the
+// programs in these pages, and check the command lines, the links and the length.
 package readme

@@ -21,14 +21,14 @@ import (
 const (
 	// userHome is the user's home in the template.
 	userHome = "/home/user"
-	// interruptDelay is the time between the release of a context's lock and the
-	// interrupt when a client went away: long enough for the next request to reach
-	// the kernel first.
+	// interruptDelay is the time between the release of a context's lock and the interrupt, after a
+	// client went away. It is so long that the next request reaches the kernel before the interrupt.
 	interruptDelay = 100 * time.Millisecond
 )
 
-// interpreter stands in for the service's server on port 49999, with its faults:
-// see the reference of the data plane. It answers the requests of the SDK.
+// interpreter stands in for the service's server on port 49999, and has the same faults as this
+// server. The reference of the data plane describes them. interpreter answers the requests of the
+// SDK.
 type interpreter struct {
 	jupyter *jupyterServer
 	home    string                               // the directory that stands for userHome
@@ -40,7 +40,8 @@ type interpreter struct {
 	kernels   map[string]*kernel
 	order     []string
 	languages map[string]string // the id of the context, by language
-	// the kernel of the first context, known as "default", even after the context was removed
+	// the kernel of the first context; clients reach it as "default", even after the context was
+	// removed
 	standard *kernel
 	creating sync.Mutex
 }
@@ -175,7 +176,7 @@ func (i *interpreter) add(w http.ResponseWriter, r *http.Request) {
 	answer(w, k.described())
 }
 
-// named returns the kernel of a context, found in the way in which the service does it.
+// named returns the kernel of a context. It searches for the context as the real service does.
 func (i *interpreter) named(id string) *kernel {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -232,8 +233,8 @@ func (i *interpreter) remove(w http.ResponseWriter, r *http.Request) {
 	answer(w, nil)
 }
 
-// kernelOf returns the kernel of a language's context, and creates the context if there
-// is none.
+// kernelOf returns the kernel of a language's context. If there is no such context, kernelOf
+// creates it.
 func (i *interpreter) kernelOf(ctx context.Context, language string) (*kernel, error) {
 	i.creating.Lock()
 	defer i.creating.Unlock()
@@ -340,8 +341,8 @@ func (i *interpreter) execute(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// prefixed returns the code after assignments of environment variables, as the
-// service writes them: without any quoting, and indented like the code.
+// prefixed returns code, preceded by assignments of environment variables. It writes the
+// assignments as the real service does: without any quoting, and indented like the code.
 func prefixed(code string, all ...map[string]string) string {
 	first := strings.TrimLeft(code, "\n")
 	indent := first[:len(first)-len(strings.TrimLeft(first, " \t"))]

@@ -113,8 +113,8 @@ func startJupyter(t testing.TB, home string) *jupyterServer {
 	}
 }
 
-// endKernels ends the kernels before their server. Otherwise they would notice
-// only after a second, and until then write to directories that are being
+// endKernels ends the kernels before their server ends. Otherwise the kernels would notice the end
+// of the server only after a second. Until then, they would write to directories that are being
 // removed.
 func (s *jupyterServer) endKernels(t testing.TB) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
@@ -130,7 +130,7 @@ func (s *jupyterServer) endKernels(t testing.TB) {
 	}
 }
 
-// address returns the URL of a path of the server; its host is ignored.
+// address returns a URL with a path of the server. The host in the URL has no meaning.
 func address(scheme, path string) string { return scheme + "://localhost" + path }
 
 // tail keeps the end of a process's output.

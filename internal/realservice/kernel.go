@@ -16,13 +16,14 @@ import (
 	"github.com/e2bctl/e2bctl/internal/jupyter"
 )
 
-// kernel is the interpreter's own connection to the kernel of a context.
-// Nothing else uses it, and messages sent while it was cut are lost.
+// kernel is the interpreter's own connection to the kernel of a context. No other component uses
+// this connection. If the connection is cut, messages that the kernel sends in the meantime are
+// lost.
 type kernel struct {
 	jupyter       *jupyterServer
 	id, session   string
 	language, cwd string
-	turn          chan struct{}     // held while code runs: one request after another
+	turn          chan struct{}     // held while code runs, so that only one request runs at a time
 	globals       map[string]string // the sandbox's environment, set at the first execution; guarded by turn
 
 	mu      sync.Mutex
@@ -31,7 +32,7 @@ type kernel struct {
 	running map[string]*running
 }
 
-// running is a request that, as far as is known, the kernel has not finished.
+// running is a request that the kernel has not reported as finished.
 type running struct {
 	silent bool
 	input  bool // the kernel has accepted the request
@@ -187,7 +188,7 @@ func result(data map[string]json.RawMessage, main bool) line {
 	return l
 }
 
-// fields maps MIME types to the names that the interpreter's answers have for them.
+// fields maps MIME types to the names of the fields in the interpreter's answers.
 var fields = map[string]string{
 	"text/plain": "text", "text/html": "html", "text/markdown": "markdown", "image/svg+xml": "svg", "image/png": "png",
 	"image/jpeg": "jpeg", "application/pdf": "pdf", "text/latex": "latex", "application/json": "json",
@@ -197,7 +198,7 @@ var fields = map[string]string{
 // sendAttempts limits the attempts to send a request.
 const sendAttempts = 4
 
-// send sends code to the kernel, over a new connection if there is none.
+// send sends code to the kernel. If there is no connection, it opens one.
 func (k *kernel) send(ctx context.Context, code string, silent bool) (*running, error) {
 	header := jupyter.NewHeader("execute_request", k.session, "e2b")
 	request := map[string]any{
@@ -266,15 +267,15 @@ func (q *queue) take() (lines []line, ended bool) {
 	return lines, q.ended
 }
 
-// keepalive is the time without output after which an answer of /execute shows
-// that it is alive.
+// keepalive is the time without output after which an answer of /execute contains a line of the
+// type keepalive.
 const keepalive = 5 * time.Second
 
 // errAway means that the client has gone.
 var errAway = errors.New("the client went away")
 
-// follow passes the lines of a request to tell, until the request ends or the
-// client goes away.
+// follow calls tell with the lines of a request's answer, until the request ends or the client goes
+// away.
 func (r *running) follow(ctx context.Context, tell func(line) error) error {
 	for {
 		timer := time.NewTimer(keepalive)

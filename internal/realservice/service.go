@@ -28,11 +28,11 @@ const (
 	trafficToken = "traffictoken"
 )
 
-// Service is a running service with one sandbox, [SandboxID], which "create"
-// also returns.
+// Service is a running service with one sandbox, [SandboxID]. A request to create a sandbox also
+// returns this sandbox.
 type Service struct {
-	// URL is the address of the API and of the sandbox's ports. The headers
-	// E2b-Sandbox-Id and E2b-Sandbox-Port distinguish these.
+	// URL is the address of the API and of the sandbox's ports. The headers E2b-Sandbox-Id and
+	// E2b-Sandbox-Port distinguish requests to the API from requests to the ports.
 	URL string
 	// Home is the directory on this machine that stands for /home/user.
 	Home string
@@ -44,9 +44,9 @@ type Service struct {
 	gone   bool
 }
 
-// Start starts a service, which ends with the test. It takes seconds, so tests
-// should share one if they can. If Python or the packages are missing the test is
-// skipped; with CI=true it fails.
+// Start starts a service, which ends with the test. Starting takes seconds, so tests should share a
+// service if they can. If Python or the packages are missing, the test is skipped. With CI=true,
+// the test then fails.
 func Start(t testing.TB) *Service {
 	t.Helper()
 	home := t.TempDir()
@@ -88,21 +88,23 @@ func Start(t testing.TB) *Service {
 	return s
 }
 
-// account returns a user of the sandbox, who is always the user of the tests.
+// account returns the account of a user of the sandbox. Its processes always run as the user
+// of the tests.
 func account(name, home string) envd.User {
 	return envd.User{Name: name, UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Home: home, Shell: "/bin/bash"}
 }
 
-// ClosePort makes the service answer as if no program listened on a port, which
-// keeps the SDK from using the kernels' websockets.
+// ClosePort makes the service answer as if no program listened on a port. If the port is that of
+// the kernels, the SDK then does not use their websockets.
 func (s *Service) ClosePort(port string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed[port] = true
 }
 
-// envs returns envd's answer to the interpreter, which also mistakes the fields
-// of a refusal for variables.
+// envs returns envd's answer to the interpreter's request for the variables. If envd refuses the
+// request, envs returns the fields of the refusal as variables, because the real interpreter makes
+// this mistake, too.
 func (s *Service) envs(token string) map[string]string {
 	request := httptest.NewRequestWithContext(context.Background(), http.MethodGet, "/envs", nil)
 	request.Header.Set("X-Access-Token", token)

@@ -1,5 +1,4 @@
-// Package relaytest provides tests with a TCP relay whose connections they can
-// cut.
+// Package relaytest provides a TCP relay for tests. A test can cut the connections of the relay.
 package relaytest
 
 import (
@@ -24,7 +23,7 @@ type Relay struct {
 	again chan struct{} // closed when a connection is passed on after Shut
 }
 
-// New starts a relay to the server of a URL. It ends with the test.
+// New starts a relay to the server of the URL to. The relay ends with the test.
 func New(t testing.TB, to string) *Relay {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -43,7 +42,7 @@ func New(t testing.TB, to string) *Relay {
 // URL returns the address of the relay, for clients.
 func (r *Relay) URL() string { return "http://" + r.listener.Addr().String() }
 
-// Lead passes new connections on to the server of another URL.
+// Lead makes the relay pass new connections on to the server of another URL.
 func (r *Relay) Lead(t testing.TB, to string) {
 	t.Helper()
 	target, err := url.Parse(to)
@@ -66,7 +65,7 @@ func (r *Relay) Cut() {
 	r.end()
 }
 
-// Shut ends all connections, and every new one until Reopen is called.
+// Shut ends all connections. It also ends every new connection until Reopen is called.
 func (r *Relay) Shut() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -74,8 +73,8 @@ func (r *Relay) Shut() {
 	r.shut, r.again = true, make(chan struct{})
 }
 
-// Reopen lets connections pass again. The channel is closed when the first one
-// does.
+// Reopen makes the relay pass on connections again. The returned channel is closed when the first
+// of these connections is passed on.
 func (r *Relay) Reopen() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -105,8 +104,8 @@ func (r *Relay) serve() {
 	}
 }
 
-// begin passes bytes between two connections, or closes them if the relay is
-// shut.
+// begin passes bytes between two connections. If the relay is shut, it closes the connections
+// instead.
 func (r *Relay) begin(from, to net.Conn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package runhost is the interface through which sandbox/agent uses a sandbox beyond
-// its public API: it sends requests to a kernel unchanged, and stores data that belongs
-// to a handle. Package sandbox provides the implementation.
+// Package runhost defines the interface with which package sandbox/agent uses a sandbox beyond the
+// public API. Through this interface, package agent sends unchanged requests to a kernel, and
+// stores data that belongs to a handle. Package sandbox provides the implementation.
 package runhost
 
 import (
@@ -16,15 +16,14 @@ import (
 type Host interface {
 	TemplateID() string
 	Logger() *slog.Logger
-	// ContextID returns the id of a context; "" stands for the default context. It
-	// needs the websocket.
+	// ContextID returns the id of a context. The parameter id may be "", for the default context.
+	// ContextID needs the websocket.
 	ContextID(ctx context.Context, id string) (string, error)
-	// CheckPrivate returns an error unless the kernels refuse requests without the
-	// sandbox's tokens.
+	// CheckPrivate returns nil only if the kernels refuse requests without the sandbox's tokens.
 	CheckPrivate(ctx context.Context) error
-	// Execute runs a request on the kernel of a context, over its websocket. It
-	// waits for its turn. If ctx ends it returns at once, while the code is
-	// interrupted. It does not look at the reply's status.
+	// Execute runs a request on the kernel of a context, over its websocket. It waits for its turn. If
+	// ctx ends, Execute returns at once, while the code is interrupted. Execute does not check the
+	// status of the reply.
 	Execute(ctx context.Context, contextID string, request jupyter.ExecuteRequest, h kernelconn.Handler) (jupyter.ExecuteReply, error)
 	// Attached returns the value that package agent attached to the handle. The first call attaches
 	// the result of make.
@@ -40,8 +39,8 @@ type Collector interface {
 	Finished() any
 }
 
-// Of returns the host of a *sandbox.Sandbox, and NewCollector returns a collector
-// that keeps maxOutput bytes of each stream. Package sandbox sets both.
+// Of returns the Host of a *sandbox.Sandbox. NewCollector returns a Collector that keeps maxOutput
+// bytes of each stream. Package sandbox sets both variables.
 var (
 	Of           func(sandbox any) Host
 	NewCollector func(stdout, stderr io.Writer, maxOutput int64) Collector

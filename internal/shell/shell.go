@@ -1,10 +1,10 @@
-// Package shell writes words for POSIX shells.
+// Package shell quotes words for POSIX shells, and splits lines into words.
 package shell
 
 import "strings"
 
-// Quote returns word so that a POSIX shell reads it as one word: unchanged if that
-// is enough, otherwise in single quotes.
+// Quote returns word in a form that a POSIX shell reads as one word. If word needs no quotes, Quote
+// returns it unchanged. Otherwise it puts word in single quotes.
 func Quote(word string) string {
 	if word != "" && !strings.ContainsFunc(word, special) {
 		return word
@@ -12,16 +12,16 @@ func Quote(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// special reports whether c may mean something other than itself somewhere in a
-// word. '=' does: at the start of a line it could make the word an assignment.
+// special reports whether c may have a special meaning somewhere in a word. '=' is special, because
+// a word with '=' at the start of a line could be an assignment.
 func special(c rune) bool {
 	plain := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.ContainsRune("_-./,:@%+", c)
 	return !plain
 }
 
-// Words returns the words of a line that a POSIX shell would only split and unquote, such as words that [Quote]
-// has written. Where there is no shell, a program can be started with these words directly. ok is false for any
-// other line.
+// Words returns the words of a line if a POSIX shell would only split and unquote the line. This is
+// so for words that [Quote] has written. Where there is no shell, a program can be started directly
+// with these words. For any other line, ok is false.
 func Words(line string) (words []string, ok bool) {
 	var word strings.Builder
 	begun, escaped, quote := false, false, rune(0)

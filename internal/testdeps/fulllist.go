@@ -11,8 +11,8 @@ import (
 //go:embed resolve.py
 var resolve []byte
 
-// fullList checks the full list for sandboxes against the answers of pip and
-// the index.
+// fullList contains the answers of pip and of the index with which a test checks the full list of
+// packages for sandboxes.
 var fullList = pinned.Set{
 	Name:     "full-list",
 	Pins:     fstest.MapFS{"full.txt": {Data: []byte(pyenv.FullList())}, "resolve.py": {Data: resolve}},

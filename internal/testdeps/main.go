@@ -25,7 +25,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/realservice"
 )
 
-// sets are those of all packages whose tests need some.
+// sets returns the sets of pinned packages of all Go packages whose tests need such sets.
 func sets() []pinned.Set {
 	return slices.Concat(interop.Sets(), e2e.Sets, []pinned.Set{kerneltest.Packages, realservice.Packages, fullList})
 }
@@ -44,10 +44,11 @@ func main() {
 	}
 }
 
-// extra selects what only some tests need.
+// extra selects dependencies that only some tests need.
 type extra struct{ engines, kubernetes bool }
 
-// prepare fetches as much as it can, and returns all that went wrong.
+// prepare fetches as much as it can. If something cannot be fetched, it continues. It returns all
+// errors.
 func prepare(ctx context.Context, output io.Writer, more extra) error {
 	_, missing := pyenv.Ensure(ctx, output)
 	all := sets()

@@ -16,12 +16,12 @@ import (
 	"strings"
 )
 
-// accountLock is the lock of the ordinary user. While a run holds it, no other run removes the
-// files of that user.
+// accountLock is the path of the lock for the ordinary user's account. While a run holds this lock,
+// no other run removes the files of that user.
 const accountLock = "/var/cache/e2bctl-test.lock"
 
-// account is the account without rights; .ci/ordinary-user defines it. Its run has a
-// directory with the sources and the binaries.
+// account is the account of the ordinary user, which has no special rights. .ci/ordinary-user
+// defines it. The run of the account has its own directory with the sources and the binaries.
 type account struct {
 	root   string // the root of the checkout
 	script string
@@ -30,8 +30,8 @@ type account struct {
 	lock   *os.File
 }
 
-// prepareAccount copies the files of a run to a place where the account can read them.
-// Only root can.
+// prepareAccount copies the files of a run to a directory in which the account can read them. Only
+// root can do this.
 func prepareAccount(ctx context.Context, w io.Writer, root, bin string, binaries []string) (*account, error) {
 	a := &account{root: root, script: filepath.Join(root, ".ci/ordinary-user"), bin: bin}
 	var err error
@@ -70,8 +70,8 @@ func (a *account) clean(ctx context.Context) error {
 	return errors.Join(err, a.lock.Close())
 }
 
-// canBeOrdinary reports whether the ordinary user's run is possible, and prints the reason
-// if not.
+// canBeOrdinary reports whether the ordinary user's run is possible. If it is not, canBeOrdinary
+// prints the reason.
 func canBeOrdinary(w io.Writer, ci bool) (bool, error) {
 	if os.Geteuid() != 0 {
 		fmt.Fprintln(w, "not root: this run is the ordinary user's")
@@ -87,8 +87,8 @@ func canBeOrdinary(w io.Writer, ci bool) (bool, error) {
 	return false, nil
 }
 
-// runOf returns a -run flag that selects those of the given tests that the -run flag chosen selects
-// as well. some is false if there are none. Nil tests mean all tests.
+// runOf returns a -run flag that selects those of the given tests that the -run flag chosen also
+// selects. If chosen selects none of the tests, some is false. Nil tests mean all tests.
 func runOf(tests []string, chosen string) (run string, some bool, err error) {
 	if tests == nil {
 		return chosen, true, nil

@@ -21,12 +21,12 @@ import (
 
 // pkg is a package with tests.
 type pkg struct {
-	path string // the path of the package for imports
+	path string // the import path of the package
 	name string // the name of the package, relative to its module
 	dir  string
 }
 
-// listPackages asks go for the packages with tests.
+// listPackages returns the packages with tests that match the patterns. It runs the go command.
 func listPackages(ctx context.Context, patterns []string) ([]pkg, error) {
 	const format = "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}\t{{.Module.Path}}\t{{.Dir}}{{end}}"
 	command := exec.CommandContext(ctx, "go", append([]string{"list", "-f", format}, patterns...)...)
@@ -46,9 +46,9 @@ func listPackages(ctx context.Context, patterns []string) ([]pkg, error) {
 	return found, nil
 }
 
-// build compiles the tests of packages, and returns the paths of the binaries, by
-// package. Packages with different last names share a go command. Binaries that are up
-// to date stay. build also returns the processor time.
+// build compiles the tests of packages. It returns the paths of the binaries, keyed by package, and
+// the processor time of the builds. One go command builds several packages if the last elements of
+// their paths differ. build keeps binaries that are up to date.
 func build(ctx context.Context, w io.Writer, dir string, race bool, packages []pkg) (binaries map[string]string, cpu time.Duration, err error) {
 	binaries = map[string]string{}
 	arguments, cgo := []string{"test", "-c", "-vet=off", "-ldflags=-w"}, "0"
@@ -85,8 +85,8 @@ func build(ctx context.Context, w io.Writer, dir string, race bool, packages []p
 	return binaries, cpu, nil
 }
 
-// hasCompiler reports whether the race detector can be linked, which needs a C
-// compiler. CI must have one.
+// hasCompiler reports whether the race detector can be linked. This needs a C compiler. In CI, a
+// missing C compiler is an error.
 func hasCompiler(w io.Writer, ci bool) (bool, error) {
 	if _, err := exec.LookPath("cc"); err == nil {
 		return true, nil
@@ -100,7 +100,7 @@ func hasCompiler(w io.Writer, ci bool) (bool, error) {
 
 var isTest = regexp.MustCompile(`^(Test|Fuzz|Example)([^a-z]|$)`)
 
-// testNames returns the functions of a file that go test runs.
+// testNames returns the names of the functions in a file that go test runs.
 func testNames(file *ast.File) (names []string) {
 	for _, declared := range file.Decls {
 		if f, ok := declared.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.Name != "TestMain" && isTest.MatchString(f.Name.Name) {

@@ -17,15 +17,15 @@ import (
 	"time"
 )
 
-// ledger is the file of tests that were flaky. It outlives the checkout: a test that is
-// flaky a second time without a mend in between makes the run red. A mend is a commit
-// with a trailer "Mends: internal/e2e.TestName".
+// ledger is the file that lists the tests that were flaky. The file outlives the checkout. If a
+// test is flaky a second time, and no commit has mended it in between, the run is red. A commit
+// mends a test if it has a trailer "Mends: internal/e2e.TestName".
 type ledger struct {
 	path string
 	root string // the root of the checkout, for git
 }
 
-// flake is a line of the ledger.
+// flake is a line of the ledger. It describes one flaky failure of a test.
 type flake struct {
 	Time    time.Time `json:"time"`
 	Package string    `json:"package"`
@@ -76,8 +76,8 @@ func (l ledger) add(f flake) error {
 	return errors.Join(err, file.Close())
 }
 
-// judge records the flaky tests of a run. It returns those that were flaky before, and
-// that no commit has mended since, as red, and the others as first.
+// judge records the flaky tests of a run. red contains the tests that were flaky before and that no
+// commit has mended since then. first contains the other flaky tests.
 func (l ledger) judge(ctx context.Context, flaky []failure) (red, first []failure, err error) {
 	if len(flaky) == 0 {
 		return nil, nil, nil
@@ -118,7 +118,7 @@ func (l ledger) judge(ctx context.Context, flaky []failure) (red, first []failur
 	return red, first, nil
 }
 
-// mended reports whether a commit since a flake has a trailer that mends it.
+// mended reports whether a commit after the flake f has a trailer that mends the test.
 func (l ledger) mended(ctx context.Context, f flake) (bool, error) {
 	commits := f.Commit + "..HEAD"
 	// A shallow clone may not have the commit. Then all of its commits count.

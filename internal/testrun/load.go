@@ -10,11 +10,11 @@ import (
 	"sync/atomic"
 )
 
-// spinCommand is the argument with which this program is only a busy process.
+// spinCommand is the argument with which this program only keeps a processor busy.
 const spinCommand = "spin"
 
-// spin keeps a processor busy until its input ends, which happens when the process at
-// the other end ends.
+// spin keeps a processor busy until input ends. input is a pipe, so it ends when the process at the
+// other end ends.
 func spin(input io.Reader) {
 	var ended atomic.Bool
 	go func() {

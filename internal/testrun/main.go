@@ -1,9 +1,9 @@
 //go:build linux
 
-// Testrun runs the tests of this module: it builds each package's tests once, runs
-// many packages at once, root's part and the ordinary user's in one schedule, and
-// repeats a failed test alone before it reports that the suite is red, unless the
-// failure is one that must not happen even once. See the Makefile and CONTRIBUTING.md.
+// Testrun runs the tests of this module. It builds the tests of each package once, and runs many
+// packages at the same time. The tests of root and the tests of the ordinary user share one
+// schedule. If a test fails, Testrun repeats it alone before it reports that the suite is red. It
+// does not repeat a failure that must not happen even once. See the Makefile and CONTRIBUTING.md.
 //
 //	testrun [flags] [packages]           test
 //	testrun times                        print the slowest tests of the last run
@@ -86,7 +86,7 @@ func run(ctx context.Context, arguments []string) error {
 	return runSuite(ctx, os.Stdout, module, o)
 }
 
-// defaults are the options without any flag.
+// defaults returns the options that apply if no flag is set.
 func defaults(ctx context.Context) (o options, err error) {
 	if o.root, err = checkout(ctx); err != nil {
 		return o, err

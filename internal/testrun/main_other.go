@@ -1,7 +1,7 @@
 //go:build !linux
 
-// Testrun runs the tests of this module. On this system go test does all of it:
-// without repeats of failed tests, an ordinary user's part, times and stress.
+// Testrun runs the tests of this module. On this system it only runs go test. It does not repeat
+// failed tests, and has no tests of an ordinary user, no times and no stress.
 package main
 
 import (

@@ -26,10 +26,10 @@ type job struct {
 	binary   string
 	race     bool
 	ordinary bool
-	run      string // the tests to run, as for go test -run; "": all tests
+	run      string // the tests to run, in the form of the flag -run of go test; "": all tests
 }
 
-// String names a job in printed text.
+// String returns the name of a job for printed text.
 func (j job) String() string {
 	if j.ordinary {
 		return j.pkg.name + " as an ordinary user"
@@ -37,8 +37,8 @@ func (j job) String() string {
 	return j.pkg.name
 }
 
-// test is the outcome of a test, with its subtests, in a run. A test that was repeated
-// with -count and failed once has failed.
+// test is the outcome of a test and its subtests in a run. If a test runs several times because of
+// -count, one failure means that the test has failed.
 type test struct {
 	name    string
 	result  string // pass, fail or skip; "": the test never ended
@@ -55,11 +55,11 @@ type outcome struct {
 	job   job
 	tests []*test // in the order in which they began
 	skips []skip
-	said  map[string]string // the last log line of each test that has not ended
+	said  map[string]string // the last log line of each test that has not ended, keyed by test
 	rest  bytes.Buffer      // output that belongs to no test
 	race  bool              // the output contains a report of the race detector
-	// saysFailed means that the binary exited with status 1: a test, or the code after
-	// all tests, has failed. Any other bad end is in bad.
+	// saysFailed means that the binary exited with status 1, because a test, or the code after all
+	// tests, failed. The field bad describes any other bad end.
 	saysFailed bool
 	bad        error
 	wall       time.Duration
@@ -81,7 +81,7 @@ func (o *outcome) failed() []*test {
 	return slices.DeleteFunc(slices.Clone(o.tests), func(t *test) bool { return t.result != "fail" })
 }
 
-// count returns how many tests ended with a result.
+// count returns the number of tests that ended with the given result.
 func (o *outcome) count(result string) (n int) {
 	for _, t := range o.tests {
 		if t.result == result {
@@ -103,13 +103,15 @@ type event struct {
 
 var (
 	raceReport = []byte("WARNING: DATA RACE")
-	// chatter are lines that test2json needs and readers do not.
+	// chatter matches lines that test2json needs, but readers do not.
 	chatter = regexp.MustCompile(`^=== (PAUSE|CONT|NAME) `)
-	// logged is the text that a test logs, after the place in its source.
+	// logged matches a line that a test logs. The submatch is the text after the file name and the
+	// line number.
 	logged = regexp.MustCompile(`^\s*[\w.-]+\.go:\d+: (.*)`)
 )
 
-// add processes an event, and returns the test that has failed with it, if any.
+// add processes an event. If the event reports the failure of a test, add returns this test, and
+// otherwise nil.
 func (o *outcome) add(e event) (failed *test) {
 	if e.Test == "" {
 		if e.Action == "output" {
@@ -145,7 +147,8 @@ func (o *outcome) add(e event) (failed *test) {
 	return nil
 }
 
-// listen keeps the log of a test, because it may be the reason of a skip.
+// listen keeps the last log line of a test, because this line may be the reason why the test is
+// skipped.
 func (o *outcome) listen(e event) {
 	if o.said == nil {
 		o.said = map[string]string{}
@@ -179,12 +182,13 @@ type starter struct {
 	account   *account      // the account of the ordinary user; nil if there is none
 }
 
-// graceOfLimit is the time between a binary's own limit, at which it prints the stacks
-// of all goroutines, and its end by a signal.
+// graceOfLimit is the time between a binary's own time limit and its end by a signal. At its own
+// limit, the binary prints the stacks of all goroutines.
 const graceOfLimit = time.Minute
 
-// command returns the command that runs a job. The command is this program, which runs the binary
-// and then ends its remaining processes. The end of ctx interrupts it.
+// command returns the command that runs a job. The command is this program. It runs the binary of
+// the job, and then ends the binary's remaining processes. When ctx ends, the command is
+// interrupted.
 func (s *starter) command(ctx context.Context, j job) *exec.Cmd {
 	arguments := append([]string{j.binary, "-test.paniconexit0", "-test.timeout=" + s.limit.String()}, s.flags...)
 	if j.run != "" {
@@ -266,7 +270,7 @@ func (s *starter) run(ctx context.Context, j job, failed func(*test)) *outcome {
 	return o
 }
 
-// finder passes on all writes, and records whether a text was in them.
+// finder passes on all writes, and records whether they contained a text.
 type finder struct {
 	io.Writer
 	text  []byte

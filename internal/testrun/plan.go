@@ -11,22 +11,24 @@ import (
 	"strings"
 )
 
-// plan describes the packages of a module, whose names are relative to it. A name that
-// ends in "/..." includes everything below.
+// plan describes how the packages of a module are tested. The names of packages are relative to the
+// module. A name that ends in "/..." also includes all packages below it.
 type plan struct {
-	// plain are tested without the race detector: their tests run other programs, or
-	// nothing at once, and the code that they use is tested with it elsewhere.
+	// plain lists packages that are tested without the race detector. Their tests run other programs,
+	// or do nothing concurrently. The tests of other packages test the code that they use with the
+	// race detector.
 	plain []string
-	// longest are started first, so that nothing waits for them at the end.
+	// longest lists packages that are started first, so that the run does not wait for them at the
+	// end.
 	longest []string
-	// ordinary lists, by package, the tests of root's run that an account without rights repeats. An entry names
-	// a test, or a file with tests. Nil means the whole package.
+	// ordinary lists the tests of root's run that the account without rights repeats, keyed by
+	// package. An entry is the name of a test, or of a file with tests. Nil means the whole package.
 	ordinary map[string][]string
-	// once are the packages whose failed tests are never repeated, and onceWords are
-	// words in the names of other such tests.
+	// once lists packages whose failed tests are never repeated. A failed test in another package is
+	// not repeated either if its name contains one of onceWords.
 	once      []string
 	onceWords []string
-	// stressed are the packages that "make stress" repeats under load.
+	// stressed lists the packages whose tests "make stress" repeats under load.
 	stressed []string
 }
 
@@ -121,8 +123,8 @@ func covers(patterns []string, name string) bool {
 	})
 }
 
-// check returns an error for each name that matches no package with tests: a renamed
-// package must not silently lose its tests, or its place.
+// check returns an error for each name in the plan that matches no package with tests. Without this
+// check, a package that is renamed could silently lose its tests, or its place in the plan.
 func (p plan) check(packages []pkg) error {
 	for list, patterns := range map[string][]string{"plain": p.plain, "longest": p.longest, "once": p.once, "stressed": p.stressed} {
 		for _, pattern := range patterns {
@@ -171,8 +173,8 @@ func (p plan) ordinaryTests(k pkg) ([]string, error) {
 	return names, nil
 }
 
-// testsOf returns the tests of a package by their files, including examples and seeds
-// of fuzz targets.
+// testsOf returns the tests of a package, keyed by the names of their files. These include
+// examples, and the seeds of fuzz targets.
 func testsOf(dir string) (map[string][]string, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
 	if err != nil {
@@ -189,7 +191,7 @@ func testsOf(dir string) (map[string][]string, error) {
 	return found, nil
 }
 
-// isOnce reports whether a failed test is never repeated because of its subject.
+// isOnce reports whether the plan forbids repeating a failed test.
 func (p plan) isOnce(name, test string) bool {
 	return covers(p.once, name) || slices.ContainsFunc(p.onceWords, func(word string) bool { return strings.Contains(test, word) })
 }

@@ -8,12 +8,11 @@ import (
 	"time"
 )
 
-// graceOfCancelled is the time that a cancelled command's processes have to clean
-// up.
+// graceOfCancelled is the time that the processes of a cancelled command may take to clean up.
 const graceOfCancelled = 5 * time.Second
 
-// inGroup starts a command in a process group of its own, and ends the whole group
-// when its context ends.
+// inGroup prepares a command to start in its own process group. When the context of the command
+// ends, the whole group is ended.
 func inGroup(command *exec.Cmd) {
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	command.Cancel = func() error {

@@ -18,18 +18,19 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/orphan"
 )
 
-// reapCommand is the argument with which this program runs the command that follows, and
-// then ends every process that the command left.
+// reapCommand is the argument with which this program runs the command in the following arguments,
+// and then ends every process that this command left behind.
 const reapCommand = "reap"
 
-// graceOfOrphans is the time that processes may outlive the test binary that started
-// them. A local cloud whose process died cleans up in that time.
+// graceOfOrphans is the time for which processes may outlive the test binary that started them. In
+// this time, a local cloud whose process died cleans up.
 const graceOfOrphans = 20 * time.Second
 
-// reap runs a command, and ends its remaining processes, even if it crashed: a binary
-// that hangs in a test, crashes or runs into its limit has no clean-ups, and its helpers
-// do not all watch their parent. It prints to w which processes it ended. It returns the
-// command's exit status, or 128 plus the number of the signal that ended the command.
+// reap runs a command, and then ends the command's remaining processes. It does so even if the
+// command crashed: a test binary that hangs, crashes or exceeds its time limit runs no clean-up
+// functions, and not all of its helper processes watch their parent. reap writes the processes that
+// it ended to w. It returns the exit status of the command. If a signal ended the command, it
+// returns 128 plus the number of the signal.
 func reap(w io.Writer, arguments []string, grace time.Duration) (status int) {
 	runtime.LockOSThread() // the command is killed when the thread that started it ends
 	if err := orphan.BecomeReaper(); err != nil {
@@ -75,8 +76,8 @@ func reap(w io.Writer, arguments []string, grace time.Duration) (status int) {
 	}
 }
 
-// waitForChildren waits for all children that have ended. It returns the command's status
-// if it is one of them, and whether any child is left.
+// waitForChildren collects all child processes that have ended. If the command is one of them,
+// ended is its status. left reports whether any child still runs.
 func waitForChildren(command int) (ended *syscall.WaitStatus, left bool) {
 	for {
 		var how syscall.WaitStatus

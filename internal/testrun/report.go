@@ -23,19 +23,20 @@ func (r *report) printf(format string, arguments ...any) {
 	fmt.Fprintf(r.w, format, arguments...)
 }
 
-// Write passes on the output of other programs, between the lines of the report.
+// Write writes the output of other programs between the lines of the report.
 func (r *report) Write(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.w.Write(p)
 }
 
-// failed prints the output of a test, as soon as it has failed.
+// failed prints the output of a test that has just failed.
 func (r *report) failed(j job, t *test) {
 	r.printf("--- %s\n%s", failure{job: j, test: t.name}, t.output.String())
 }
 
-// ended prints the line of a package, and the rest of its output if it failed.
+// ended prints the line of a package. If the package failed, ended also prints the rest of its
+// output.
 func (r *report) ended(o *outcome, failures []failure) {
 	for _, f := range failures {
 		if f.test == "" {
@@ -73,14 +74,14 @@ func (r *report) skips(outcomes []*outcome) {
 	}
 }
 
-// again prints, for the end of a long log, the output of the failed tests.
+// again prints the output of the failed tests once more, so that it is at the end of a long log.
 func (r *report) again(failures []failure) {
 	for _, f := range failures {
 		r.printf("\n=== %s: %s\n%s", f, f.reason, withEnd(f.output))
 	}
 }
 
-// verdict prints the last lines.
+// verdict prints the last lines of the report: the red and the flaky failures.
 func (r *report) verdict(red, flaky []failure) {
 	for _, f := range red {
 		r.printf("FAIL %s: %s\n", f, f.reason)
@@ -90,7 +91,7 @@ func (r *report) verdict(red, flaky []failure) {
 	}
 }
 
-// totals prints the sums of a run.
+// totals prints the total numbers and times of a run.
 func (r *report) totals(outcomes []*outcome, flaky int, wall, building time.Duration) {
 	var passed, failed, skipped int
 	cpu := building
@@ -102,12 +103,12 @@ func (r *report) totals(outcomes []*outcome, flaky int, wall, building time.Dura
 		passed, failed, flaky, skipped, wall.Round(time.Second), cpu.Round(time.Second), building.Round(time.Second))
 }
 
-// sorted returns outcomes by the names of their jobs.
+// sorted returns the outcomes in the order of the names of their jobs.
 func sorted(outcomes []*outcome) []*outcome {
 	return slices.SortedFunc(slices.Values(outcomes), func(a, b *outcome) int { return strings.Compare(a.job.String(), b.job.String()) })
 }
 
-// withEnd ends a text that is not empty with a line end.
+// withEnd returns text with a line end at its end. It returns an empty text unchanged.
 func withEnd(text string) string {
 	if text == "" || strings.HasSuffix(text, "\n") {
 		return text

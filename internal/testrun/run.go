@@ -33,7 +33,7 @@ type options struct {
 	ci       bool
 }
 
-// full reports whether a run covers everything, so that it may judge by the ledger.
+// full reports whether a run covers all tests. Only such a run uses the ledger.
 func (o options) full() bool {
 	return o.run == "" && !o.short && !o.ordinary && o.count == 1 && slices.Equal(o.patterns, []string{"./..."})
 }
@@ -65,7 +65,7 @@ type suite struct {
 	building time.Duration // the time that processors took to build the binaries
 }
 
-// runSuite builds the tests and runs them. Its error is errRed if some failed.
+// runSuite builds the tests and runs them. If failures stay red, the error is errRed.
 func runSuite(ctx context.Context, w io.Writer, p plan, o options) error {
 	start := time.Now()
 	s := &suite{options: o, plan: p, report: &report{w: w}}
@@ -79,7 +79,7 @@ func runSuite(ctx context.Context, w io.Writer, p plan, o options) error {
 	return s.execute(ctx, start, func(ctx context.Context, ready chan<- []job) error { return s.prepare(ctx, packages, ready) })
 }
 
-// execute runs the jobs that prepare makes ready, and then judges.
+// execute runs the jobs that prepare sends to its channel, and then judges their outcomes.
 func (s *suite) execute(ctx context.Context, start time.Time, prepare func(context.Context, chan<- []job) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -111,7 +111,7 @@ func (s *suite) execute(ctx context.Context, start time.Time, prepare func(conte
 	return s.conclude(ctx, start, red, flaky)
 }
 
-// choose returns the packages to test, once the lists of the plan are right.
+// choose returns the packages to test. If a list of the plan is wrong, it returns an error.
 func (s *suite) choose(ctx context.Context) ([]pkg, error) {
 	all, err := listPackages(ctx, []string{"./..."})
 	if err != nil {
@@ -126,7 +126,7 @@ func (s *suite) choose(ctx context.Context) ([]pkg, error) {
 	return listPackages(ctx, s.patterns)
 }
 
-// newStarter finds the programs for starting tests.
+// newStarter returns a starter. It finds the programs that are necessary to start tests.
 func newStarter(ctx context.Context, o options) (*starter, error) {
 	test2json, err := exec.CommandContext(ctx, "go", "tool", "-n", "test2json").Output()
 	if err != nil {
@@ -146,8 +146,8 @@ func newStarter(ctx context.Context, o options) (*starter, error) {
 	}, nil
 }
 
-// prepare builds the binaries and makes jobs ready: the binaries that are built first
-// run while the others are built.
+// prepare builds the binaries, and sends the jobs of each binary to ready as soon as the binary is
+// built. So the first binaries run while others are built.
 func (s *suite) prepare(ctx context.Context, packages []pkg, ready chan<- []job) error {
 	send := func(jobs []job) {
 		select {
@@ -220,7 +220,7 @@ func (s *suite) jobs(binaries map[string]string, packages []pkg, race bool) (job
 	return jobs
 }
 
-// ordinaryJobs returns the jobs of the ordinary user, with all their requirements.
+// ordinaryJobs returns the jobs of the ordinary user. It prepares everything that these jobs need.
 func (s *suite) ordinaryJobs(ctx context.Context, packages []pkg, binaries map[string]string) (jobs []job, err error) {
 	var names []string
 	for _, p := range packages {
@@ -284,7 +284,7 @@ func (s *suite) conclude(ctx context.Context, start time.Time, red, flaky []fail
 	return err
 }
 
-// timesFile has the times of the last run.
+// timesFile is the name of the file with the times of the last run.
 const timesFile = "times.json"
 
 // checkout returns the root of the current module.

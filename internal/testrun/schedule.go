@@ -9,9 +9,9 @@ import (
 	"sync"
 )
 
-// schedule runs jobs, at most atOnce at a time. Of the ready jobs it takes the one
-// with the least rank first. It returns when ready is closed and all jobs have run,
-// or ctx has ended.
+// schedule runs the jobs that it receives from ready, at most atOnce at the same time. Of the
+// received jobs, it runs the job with the lowest rank first. It returns when ready is closed and
+// all jobs have run, or when ctx has ended.
 func schedule(ctx context.Context, atOnce int, rank func(job) int, ready <-chan []job, run func(job)) {
 	next := make(chan job)
 	var workers sync.WaitGroup

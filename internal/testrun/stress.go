@@ -26,26 +26,28 @@ import (
 const (
 	// rounds is the number of runs of each test, over all calls of make stress.
 	rounds = 10
-	// busy is, for each processor, the number of processes that only compute, and
-	// also the number of tests that run at once.
+	// busy is the number of processes that only compute, for each processor. It is also the number of
+	// tests that run at the same time, for each processor.
 	busy = 8
 )
 
-// tally has the results of a test of one binary. For another binary a new tally begins.
+// tally contains the results of one test of one binary. When the binary changes, a new tally
+// begins.
 type tally struct {
 	Package string `json:"package"`
 	Runs    int    `json:"runs"`
 	Failed  int    `json:"failed"`
 }
 
-// stress repeats tests under load. Its results are kept, so that it can go on.
+// stress repeats tests under load. It stores its results, so that a later call of make stress
+// continues.
 type stress struct {
 	starter *starter
 	dir     string // the directory for tallies and logs
 	w       io.Writer
 
 	mu      sync.Mutex
-	tallies map[string]*tally // the tallies, by a key of the binary's hash and the name of the test
+	tallies map[string]*tally // the tallies, keyed by the binary's hash together with the name of the test
 	// the number of runs of each test that this program has begun, by the same keys
 	begun map[string]int
 }
@@ -59,8 +61,8 @@ type stressed struct {
 
 func (t stressed) String() string { return failure{job: t.job, test: t.test}.String() }
 
-// runStress repeats the tests of the plan, or of the packages of the options, for a
-// time. Its error is errRed if one ever failed.
+// runStress repeats tests for the time slice. The tests are those of the packages in the options,
+// or else those of the plan. If a test ever failed, the error is errRed.
 func runStress(ctx context.Context, w io.Writer, p plan, o options, slice time.Duration) error {
 	packages, err := stressPackages(ctx, p, o)
 	if err != nil {
@@ -114,7 +116,7 @@ func stressPackages(ctx context.Context, p plan, o options) ([]pkg, error) {
 	return slices.DeleteFunc(all, func(k pkg) bool { return !covers(p.stressed, k.name) }), nil
 }
 
-// lock keeps a second program away from the tallies.
+// lock prevents a second program from using the tallies.
 func (s *stress) lock() (unlock func(), err error) {
 	if err := os.MkdirAll(s.dir, 0o755); err != nil {
 		return nil, err
@@ -144,7 +146,7 @@ func (s *stress) load() error {
 	return nil
 }
 
-// save writes the tallies. The file is whole even if this process is killed.
+// save writes the tallies to their file. The file is complete even if this process is killed.
 func (s *stress) save() error {
 	text, err := json.Marshal(s.tallies)
 	if err != nil {
@@ -202,7 +204,7 @@ func (s *stress) resume(tests []stressed, packages []pkg) {
 	}
 }
 
-// testsOf asks a binary for its tests.
+// testsOf returns the tests of a job's binary. It runs the binary to list them.
 func (s *stress) testsOf(ctx context.Context, j job) (tests []stressed, err error) {
 	text, err := os.ReadFile(j.binary)
 	if err != nil {
@@ -225,8 +227,9 @@ func (s *stress) testsOf(ctx context.Context, j job) (tests []stressed, err erro
 	return tests, nil
 }
 
-// repeat runs the tests, each time one of those that ran least, until all have run
-// often enough or the time is over. A test that is cut off then does not count.
+// repeat runs the tests until each has run often enough, or until the time is over. It always runs
+// one of the tests that have the fewest runs. If a run is cut off because the time is over, the run
+// does not count.
 func (s *stress) repeat(ctx context.Context, tests []stressed, atOnce int) error {
 	var failed error
 	var workers sync.WaitGroup
@@ -291,7 +294,7 @@ func (s *stress) once(ctx context.Context, t stressed) error {
 	return s.save()
 }
 
-// conclude prints the rates, including those of earlier runs, and the number of
+// conclude prints the rates of failures, including the results of earlier calls, and the number of
 // remaining runs.
 func (s *stress) conclude(tests []stressed) error {
 	left, done := 0, 0

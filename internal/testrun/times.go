@@ -34,7 +34,7 @@ type testTime struct {
 	Wall float64
 }
 
-// slowest is the number of packages and of tests that make test-times prints.
+// slowest is the number of packages that make test-times prints, and also the number of tests.
 const slowest = 30
 
 func writeTimes(path string, patterns []string, outcomes []*outcome) error {

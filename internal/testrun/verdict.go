@@ -10,9 +10,9 @@ import (
 	"regexp"
 )
 
-// A failed test is repeated alone, once all others have run: a busy machine must not
-// make a suite red. Failures that a busy machine cannot cause are never repeated, nor
-// are those that must not happen even once.
+// Bounds of repeats. A failed test is repeated alone after all other tests have run, because a busy
+// machine must not make a suite red. Two kinds of failures are never repeated: failures that a busy
+// machine cannot cause, and failures that must not happen even once.
 const (
 	mostRepeated = 5 // the most failed tests that are repeated; if more failed, something is wrong
 	repeats      = 2
@@ -26,7 +26,7 @@ type failure struct {
 	output string // the output of the first failure
 }
 
-// String names the failed test or package.
+// String returns the name of the failed test or package.
 func (f failure) String() string {
 	name := f.job.pkg.name
 	if f.test != "" {
@@ -44,8 +44,8 @@ var (
 	leaked   = regexp.MustCompile(`goleak: |found unexpected goroutines`)
 )
 
-// final returns the reason for which the failures of a run stay red, or "" if the failed tests may
-// be repeated.
+// final returns the reason why the failures of a job stay red. If the failed tests may be repeated,
+// it returns "".
 func (o *outcome) final() string {
 	said := o.rest.String()
 	for _, t := range o.tests {
@@ -72,7 +72,7 @@ func (o *outcome) final() string {
 	return ""
 }
 
-// judge returns the failures of a run.
+// judge returns the failures in the outcome of a job.
 func (p plan) judge(o *outcome) (failures []failure) {
 	if o.ok() {
 		return nil
@@ -97,8 +97,8 @@ func (p plan) judge(o *outcome) (failures []failure) {
 	return failures
 }
 
-// decide repeats the failures that may be repeated. It returns those that stay red,
-// and those that passed in the end.
+// decide repeats the failures that may be repeated. It returns the failures that stay red. It
+// returns as flaky the failures that passed when they were repeated.
 func (s *starter) decide(ctx context.Context, p plan, failures []failure, began func(failure, int)) (red, flaky []failure) {
 	tests := 0
 	for _, f := range failures {

@@ -17,10 +17,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// Trace contains hooks for steps and tool calls of a run, similar to those of httptrace for
-// requests. The step or the call runs with the context that its hook returns. The function that
-// the hook returns is called at the end. Hooks of tools are called from several goroutines.
-// Fields may be nil.
+// Trace contains hooks for the steps and tool calls of a run. It is similar to package httptrace
+// for requests. A step or a call runs with the context that its hook returns. At the end of the
+// step or call, the function that the hook returned is called. Hooks of tool calls are called from
+// several goroutines. Fields may be nil.
 type Trace struct {
 	Step func(ctx context.Context, n int, code string) (context.Context, func(*Step, error))
 	Tool func(ctx context.Context, call ToolCall) (context.Context, func(error))
@@ -42,25 +42,25 @@ func (t *Trace) tool(ctx context.Context, call ToolCall) (context.Context, func(
 
 // Metrics are the counters of a run.
 type Metrics struct {
-	// Steps is the number of steps that ran. Errors is the number of those that ended with an
+	// Steps is the number of steps that ran. Errors is the number of steps that ended with an
 	// exception or were interrupted.
 	Steps, Errors int
-	// ToolCalls is the number of calls that ended, and ToolErrors the number of those that
-	// failed. Both include final_answer.
+	// ToolCalls is the number of calls that ended. ToolErrors is the number of calls that failed. Both
+	// include calls of final_answer.
 	ToolCalls, ToolErrors int
 	// Tokens is the sum of the tokens passed to [Run.SpendTokens].
 	Tokens int64
 	// CodeBytes is the total length of the code.
 	CodeBytes int64
-	// Imports are the modules that the code imported, sorted. Without a guard they are the
-	// modules in import statements on single lines. Modules loaded by __import__ and importlib
-	// are recorded only with a guard.
+	// Imports lists the modules that the code imported, sorted. Without a guard, it contains only the
+	// modules in import statements on single lines. Modules that were loaded by __import__ or
+	// importlib are recorded only with a guard.
 	Imports []string
-	// Duration is the duration of the run, until now or its end.
+	// Duration is the time from the start of the run until its end, or until now.
 	Duration time.Duration
 }
 
-// toolRecord is a call in the audit.
+// toolRecord is the record of a tool call in the audit.
 type toolRecord struct {
 	Name         string  `json:"name"`
 	Milliseconds float64 `json:"ms"`
@@ -70,7 +70,7 @@ type toolRecord struct {
 	Error        string  `json:"error,omitempty"`
 }
 
-// runLog writes the audit and the log of a run, and counts.
+// runLog writes the audit and the log of a run, and counts for [Metrics].
 type runLog struct {
 	run    *Run
 	w      io.Writer // the writer of the audit; nil if there is none
@@ -89,7 +89,8 @@ func newRunLog(r *Run) *runLog {
 	return &runLog{run: r, w: r.params.Audit, logger: r.about.logger, start: time.Now(), imports: map[string]bool{}}
 }
 
-// write writes one line. It writes nothing after an error or after the end.
+// write writes one line of the audit. After an error of the writer, or after the last line, it
+// writes nothing.
 func (l *runLog) write(event string, fields map[string]any) {
 	if l.w == nil || l.closed {
 		return
@@ -147,8 +148,8 @@ func (l *runLog) tool(ctx context.Context, step int, record toolRecord) {
 	l.write("tool", fields)
 }
 
-// panicked records the value and the stack of a tool's panic, which appear nowhere else. If the
-// client has no logger, they are logged to the program's default one.
+// panicked records the value and the stack of a tool's panic, because they appear nowhere else. If
+// the client has no logger, it logs them to the program's default logger.
 func (l *runLog) panicked(ctx context.Context, step int, tool string, value any, stack []byte) {
 	said, where := l.run.redact.short(fmt.Sprint(value), maxPanic), l.run.redact.short(string(stack), maxPanic)
 	logger := l.logger
@@ -197,7 +198,7 @@ func (l *runLog) step(ctx context.Context, code string, s *Step, calls []toolRec
 	})
 }
 
-// imported counts modules. The caller must hold l.mu.
+// imported adds modules to those that the run imported. The caller must hold l.mu.
 func (l *runLog) imported(names []string) {
 	for _, name := range names {
 		if len(l.imports) < maxImports {
@@ -258,8 +259,8 @@ func (l *runLog) snapshot() Metrics {
 	return m
 }
 
-// SpendTokens records tokens that the model of the run used, for metrics and audit. It also
-// charges them like the function [SpendTokens].
+// SpendTokens records tokens that the model of the run used, in the metrics and the audit. It also
+// charges these tokens, like the function [SpendTokens].
 func (r *Run) SpendTokens(ctx context.Context, tokens int64) error {
 	r.log.mu.Lock()
 	r.log.metrics.Tokens += tokens

@@ -12,15 +12,15 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// Begin starts a run: it installs the packages, sends the state, makes the tools and
-// final_answer callable, and reserves the context until Close. ctx limits the call, not the
-// run. The websocket transport is required.
+// Begin starts a run. It installs the packages, sends the state, makes the tools and final_answer
+// callable, and reserves the context until Close. ctx bounds the call of Begin, and not the run.
+// The websocket transport is required.
 //
 // Code ends the run by calling final_answer(x), at any depth. The value is recorded in this
-// program, and later code cannot change it. 2 seconds later the code is interrupted. Tools may
-// have any other name: see [NewTool]. The code waits while a tool runs. Tools may be called
-// from threads; in coroutines, use await tool.aio(…). The class of a tool's exceptions is
-// tool.Error.
+// program, and later code cannot change it. 2 seconds after the call, the code is interrupted. A
+// tool may have any name except final_answer: see [NewTool]. The code waits while a tool runs. Code
+// may call a tool from a thread. In a coroutine, use await tool.aio(…). The class of a tool's
+// exceptions is tool.Error.
 //
 // Errors are [ErrContextBusy], [sandbox.ErrPublicKernel], an [*sandbox.InstallError], a
 // [*GuardError], an error of package state that names the variable, or an error of the
@@ -37,7 +37,7 @@ func Begin(ctx context.Context, sb *sandbox.Sandbox, p *Params) (*Run, error) {
 	return r, redact.err(err)
 }
 
-// begin does the work of Begin. Its errors may contain values of Params.Redact.
+// begin does the work of Begin. Its errors may contain values that Params.Redact must remove.
 func begin(ctx context.Context, sb *sandbox.Sandbox, p *Params) (*Run, error) {
 	if _, err := p.Guard.config(p.Packages); err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func begin(ctx context.Context, sb *sandbox.Sandbox, p *Params) (*Run, error) {
 	return r, nil
 }
 
-// install installs the packages of a run. It returns nil if there are none.
+// install installs the packages of a run. If there is nothing to install, it returns nil.
 func install(ctx context.Context, packages *sandbox.Packages, p *Params) (*sandbox.Installation, error) {
 	switch {
 	case p.Lock != nil:
@@ -91,7 +91,7 @@ func adviseImport(err error) error {
 	return err
 }
 
-// checkNames returns an error if names collide.
+// checkNames returns an error if names of tools or variables of the run collide.
 func checkNames(p *Params) error {
 	what := map[string]string{finalAnswer: "the function that gives the final answer"}
 	for _, t := range p.Tools {

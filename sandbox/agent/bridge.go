@@ -18,28 +18,29 @@ import (
 )
 
 const (
-	// bridgePrefix distinguishes requests of the tools module from those of input().
+	// bridgePrefix distinguishes input requests of the tools module from input requests of input().
 	bridgePrefix = "\x00e2bctl:"
-	// maxExchange limits the bytes of the calls that arrive together, and so their memory.
+	// maxExchange bounds the bytes of the calls that arrive in one exchange, and so the memory of
+	// these calls.
 	maxExchange = 64 << 20
 	// maxWaiting limits the bytes of the finished replies that the code has not received yet.
 	maxWaiting = 4 * maxExchange
 	// replyPart is the maximum length of a part of a reply.
 	replyPart = 4 << 20
-	// The answer to an exchange waits for a finished call, but only briefly, because the kernel
-	// cannot send further calls during the wait. The wait begins with shortestMoment and grows
-	// with each exchange that brings no result.
+	// The answer to an exchange waits for a finished call. The wait is short, because the kernel
+	// cannot send more calls during the wait. It begins with shortestMoment, and grows with each
+	// exchange that returns no result.
 	shortestMoment = 2 * time.Millisecond
 	longestMoment  = 64 * time.Millisecond
 	finalAnswer    = "final_answer"
 	// maxToolName limits the bytes of an unknown tool's name in messages.
 	maxToolName = 64
-	// maxRecords limits the calls in a step's line of the audit; each call also has a line of
-	// its own.
+	// maxRecords bounds the number of calls in the audit's line for a step. Each call also has its own
+	// line.
 	maxRecords = 10_000
 )
 
-// bridge is this program's side of the tools of a run.
+// bridge is the part of a run's tools that runs in this program.
 type bridge struct {
 	caller
 
@@ -91,7 +92,7 @@ func (b *bridge) step(ctx context.Context, n int, ended func()) *stepCalls {
 	return &stepCalls{bridge: b, ctx: ctx, n: n, ended: sync.OnceFunc(ended), calls: map[uint64]*bridgedCall{}, wake: make(chan struct{}, 1)}
 }
 
-// input answers a prompt of the code. It is used as the input of a kernelconn.Handler.
+// input answers a prompt of the code. It is used as kernelconn.Handler.Input.
 func (s *stepCalls) input(ctx context.Context, prompt string, password bool) (string, error) {
 	question, ours := strings.CutPrefix(prompt, bridgePrefix)
 	if !ours {
@@ -252,7 +253,8 @@ func (s *stepCalls) finished(ctx context.Context, fresh bool) string {
 	}
 }
 
-// replies returns a line of ids and statuses, and a line for each reply.
+// replies returns the replies that are ready. text contains a line with ids and statuses, and a
+// line for each reply. some is false if calls are waiting and none of them has a reply.
 func (s *stepCalls) replies() (text string, some bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -273,7 +275,7 @@ func (s *stepCalls) replies() (text string, some bool) {
 	return string(head) + lines.String(), len(heads) > 0 || len(s.calls) == 0
 }
 
-// refused returns a call that is answered without being made.
+// refused returns a finished call whose reply is an error. The tool is not called.
 func refused(kind, message string) *bridgedCall {
 	c := &bridgedCall{cancel: func() {}}
 	c.status, c.reply = "error", errorLine(ToolError{Type: kind, Message: message})
@@ -318,7 +320,7 @@ func (s *stepCalls) start(ctx context.Context, c *bridgedCall, name string, docu
 	})
 }
 
-// fits reports whether the limit of waiting replies has room for n bytes.
+// fits reports whether n more bytes of waiting replies are within the limit.
 func (s *stepCalls) fits(n int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -328,7 +330,7 @@ func (s *stepCalls) fits(n int) bool {
 	return n <= maxWaiting
 }
 
-// made makes a call and returns its line of the reply.
+// made makes a call, and returns the call's line in the reply.
 func (s *stepCalls) made(ctx context.Context, name string, document []byte) (status string, line []byte, err error) {
 	b := s.bridge
 	b.mu.Lock()
@@ -383,7 +385,7 @@ var finalTool = Tool{
 	parameters: []toolParameter{{anyType(), "answer", "answer", "", true}}, returns: plainType("None", ""),
 }
 
-// end accepts no more calls, and returns the ended ones.
+// end makes s refuse further calls. It returns the records of the calls that have ended.
 func (s *stepCalls) end() []toolRecord {
 	s.mu.Lock()
 	defer s.mu.Unlock()

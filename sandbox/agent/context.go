@@ -17,17 +17,17 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// runs contains the contexts of a sandbox that have had a run. The zero value is ready to use.
+// runs contains the contexts of a sandbox in which a run has begun. The zero value is ready to use.
 type runs struct {
 	mu       sync.Mutex
 	contexts map[string]*runContext
 }
 
-// runContext is this program's record of the variables in a kernel. mu makes sure that its
-// calls do not overlap.
+// runContext is this program's record of the variables in a kernel. mu prevents calls to the kernel
+// from overlapping.
 type runContext struct {
 	id   string
-	busy bool // a run has the context; guarded by runs.mu
+	busy bool // a run uses the context; guarded by runs.mu
 
 	mu sync.Mutex
 	// token identifies the kernel. While it stays the same, known is valid.
@@ -51,8 +51,8 @@ func knownOf(entry state.Entry) knownValue {
 	return k
 }
 
-// knownBlobs returns, for each blob that the kernel is known to have, the name of a variable
-// with that blob.
+// knownBlobs returns the blobs that the kernel is known to have. For each blob, it returns the name
+// of a variable that contains the blob.
 func (c *runContext) knownBlobs() map[state.Hash]string {
 	held := map[state.Hash]string{}
 	for name, k := range c.known {
@@ -159,8 +159,8 @@ func (c *runContext) send(ctx context.Context, host runHost, st *state.State, ru
 	return nil
 }
 
-// unsent returns the variables of st that the kernel is not known to have. A nil state has
-// none.
+// unsent returns the variables of st that the kernel is not known to have. A nil st has no
+// variables.
 func (c *runContext) unsent(st *state.State) []state.Entry {
 	if st == nil {
 		return nil
@@ -168,7 +168,8 @@ func (c *runContext) unsent(st *state.State) []state.Entry {
 	return slices.DeleteFunc(st.Entries(), func(entry state.Entry) bool { return c.known[entry.Name].hash == entry.Hash })
 }
 
-// load sets variables to the values of entries. It does not send blobs that the kernel has.
+// load sets variables in the kernel to the values of entries. It does not send the blobs in held,
+// because the kernel already has them.
 func (c *runContext) load(ctx context.Context, host runHost, entries []state.Entry, held map[state.Hash]string) (answer, error) {
 	frame, err := frameOf(entries, held)
 	if err != nil {
@@ -244,7 +245,7 @@ func (c *runContext) pull(ctx context.Context, host runHost, st *state.State) er
 	return nil
 }
 
-// receive reads the frame of a reply.
+// receive reads the frame of a reply, and calls each for every variable in it.
 func (c *runContext) receive(ctx context.Context, host runHost, reply answer, each func(name string, v state.Value) error) error {
 	if reply.File == "" {
 		return readFrame(bytes.NewReader(reply.Frame), reply.Head, len(reply.Frame), each)

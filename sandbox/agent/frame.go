@@ -14,8 +14,8 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// frameHead is the first line of a frame. The documents of the values follow it, and then the
-// blobs that the documents refer to.
+// frameHead is the first line of a frame. After this line, the frame contains the documents of the
+// values, and then the blobs to which the documents refer.
 type frameHead struct {
 	Values []frameValue `json:"values"`
 	Blobs  []framePart  `json:"blobs"`
@@ -50,8 +50,9 @@ func (p *framePart) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, &[]any{&p.name, &p.size})
 }
 
-// frameOf returns a frame of entries that contains each blob once. If held has a blob, the
-// frame contains the name of the variable with that blob instead.
+// frameOf returns a frame of entries. The frame contains each blob once. held maps blobs that the
+// kernel already has to names of variables. For such a blob, the frame contains the name of the
+// variable instead of the blob.
 func frameOf(entries []state.Entry, held map[state.Hash]string) (io.Reader, error) {
 	head := frameHead{Values: make([]frameValue, len(entries)), Blobs: []framePart{}, Held: [][2]string{}}
 	parts, blobs := make([]io.Reader, 1, 1+len(entries)), state.Blobs{}
@@ -81,14 +82,16 @@ func frameOf(entries []state.Entry, held map[state.Hash]string) (io.Reader, erro
 
 var errFrame = errors.New("the kernel's message is malformed")
 
-// maxFrameHead limits the bytes of a head, and maxFrameValues its JSON values. They suffice for
-// more than a hundred thousand variables, which have three values each.
+// maxFrameHead bounds the bytes of a frame's head. maxFrameValues bounds the number of JSON values
+// in the head. Both suffice for more than a hundred thousand variables, because each variable needs
+// three JSON values.
 const (
 	maxFrameHead   = 32 << 20
 	maxFrameValues = 400_000
 )
 
-// readFrame reads a frame of size bytes. Its first line has head bytes.
+// readFrame reads a frame of size bytes, whose first line has head bytes. It calls each for every
+// value.
 func readFrame(r io.Reader, head, size int, each func(name string, v state.Value) error) error {
 	if head < 0 || size < head || head > maxFrameHead || size > 2*state.DefaultMaxBytes {
 		return &state.LimitError{Limit: "MaxBytes", Max: state.DefaultMaxBytes}

@@ -26,8 +26,8 @@ import (
 // The guard is in the same process as the code, so code can bypass it. These bypasses are
 // known:
 //
-//   - objects of libraries that keep a module in an attribute, reached through self
-//     in a class that is derived from theirs;
+//   - objects of libraries that have a module as an attribute: code in a class that is derived
+//     from the object's class reaches this attribute through self;
 //   - format strings, which show an attribute ('{0.__class__}') although they do
 //     not return it;
 //   - functions that take the name of an attribute as text: operator.attrgetter,
@@ -45,26 +45,27 @@ import (
 //   - globals, locals, vars, eval and exec, where Functions allows them: they reach
 //     the modules that were imported before the run.
 //
-// The guard checks the text of a cell before any of it runs, for imports that are not in a try
-// with a handler, double-underscore attributes, frames and shell commands. It refuses
-// everything else when it happens, with the Python exception GuardViolation. For a refused
-// import the exception is also an ImportError.
+// The guard checks the text of a cell before any code of the cell runs. It looks for imports that
+// are not in a try with a handler, double-underscore attributes, frames and shell commands. It
+// refuses all other forbidden operations when the code performs them, with the Python exception
+// GuardViolation. If the operation is an import, the exception is also an ImportError.
 //
-// Code receives stand-ins for modules. They contain the same functions and classes and run at
-// full speed. An assignment to a name of a module changes only the stand-in. Variables from
-// before the run are unchanged, because services keep code there that displays values. If the
-// run's code uses a module that was imported before the run, it receives a stand-in. That costs
-// a call each time, unless the run's code imports the module itself.
+// Code receives stand-ins for modules. A stand-in contains the same functions and classes as the
+// module, and these run at full speed. An assignment to a name of a module changes only the
+// stand-in. The guard does not change variables from before the run, because services keep code in
+// such variables that displays values. If the run's code uses a module that was imported before the
+// run, it receives a stand-in. This costs one call for each use, unless the run's code imports the
+// module itself.
 //
-// A guard is active from Begin to Close for all code of the context, including that of
+// A guard is active from Begin to Close. It applies to all code of the context, including code of
 // [sandbox.Sandbox.RunCode].
 type Guard struct {
-	// Allow lists modules to allow in addition to [GuardModules] and the modules of
-	// Params.Packages. "numpy" is that module without its submodules. "numpy.*" is the module
-	// and everything below it. "numpy.random" is that submodule and nothing else of numpy. "*"
-	// is everything except [DangerousModules], which must be listed by name.
+	// Allow lists modules that are allowed in addition to [GuardModules] and the modules of
+	// Params.Packages. "numpy" means this module without its submodules. "numpy.*" means the module
+	// and all its submodules. "numpy.random" means only this submodule of numpy. "*" means all modules
+	// except [DangerousModules], which must be listed by name.
 	Allow []string
-	// Presets allow the modules of these lists, if they are installed.
+	// Presets are lists of modules. Each module of these lists is allowed if it is installed.
 	Presets []Preset
 	// Deny lists modules, in the form of Allow, that are refused even if other fields allow
 	// them.
@@ -78,9 +79,9 @@ type Guard struct {
 	// MaxIterations limits the iterations of one while loop. 0 means [DefaultMaxIterations]; a
 	// negative number means no limit.
 	MaxIterations int
-	// MaxOperations limits the operations of one step: iterations of loops and
-	// comprehensions, and calls of functions that the code defines. 0 means no limit.
-	// The work of libraries does not count: Limits.StepTimeout bounds that.
+	// MaxOperations limits the operations of one step. An operation is an iteration of a loop or
+	// comprehension, or a call of a function that the code defines. 0 means no limit. The work of
+	// libraries does not count, but Limits.StepTimeout bounds it.
 	MaxOperations int
 }
 
@@ -154,8 +155,8 @@ const (
 
 // Violation describes one refusal by a guard. All text comes from the sandbox.
 type Violation struct {
-	// Rule is the rule that the code broke. It may be unknown, because the text comes from the
-	// sandbox.
+	// Rule is the rule that the code broke. It may be a text that is none of the rules, because it
+	// comes from the sandbox.
 	Rule Rule `json:"rule" py:"rule"`
 	// Name is the name of the refused module, attribute, function or event.
 	Name string `json:"name" py:"name"`
@@ -309,7 +310,7 @@ type guardReport struct {
 	Imports    []string    `py:"imports"`
 }
 
-// bound redacts the texts and shortens long ones.
+// bound redacts the texts of the report, and shortens long texts.
 func (g *guardReport) bound(redact *redactor) {
 	g.Imports = g.Imports[:min(len(g.Imports), maxImports)]
 	for i := range g.Imports {

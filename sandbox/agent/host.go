@@ -14,13 +14,13 @@ import (
 // runHost is the part of a sandbox that runs need.
 type runHost interface {
 	execute(ctx context.Context, contextID string, request jupyter.ExecuteRequest, h kernelconn.Handler) (jupyter.ExecuteReply, error)
-	// upload and open write and read files that only root may read.
+	// upload writes a file, and open reads one. Only root may read these files.
 	upload(ctx context.Context, path string, r io.Reader) error
 	open(ctx context.Context, path string) (io.ReadCloser, error)
 	about() about
 }
 
-// about contains data about a sandbox for the records of a run, and the logger.
+// about contains the logger, and data about a sandbox for the records of a run.
 type about struct {
 	sandbox, template string
 	logger            *slog.Logger

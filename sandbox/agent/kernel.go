@@ -29,8 +29,8 @@ type toolsAnswer struct {
 	Refused []string `py:"refused"`
 }
 
-// toolSpecs returns the description of the tools for the kernel. The kernel keeps the last
-// description under its key.
+// toolSpecs returns the description of the tools for the kernel, and a key that identifies this
+// description. The kernel keeps the last description under its key.
 func (r *Run) toolSpecs() (key, specs string, err error) {
 	list := []map[string]any{finalTool.spec()}
 	for _, t := range r.params.Tools {
@@ -67,8 +67,8 @@ func (r *Run) prepare(ctx context.Context) error {
 	return nil
 }
 
-// again prepares a kernel that already has everything from an earlier run, in one request. It
-// returns false for any other kernel.
+// again prepares a kernel with one request. This is possible if the kernel already has everything
+// from an earlier run. For any other kernel, again returns false.
 func (r *Run) again(ctx context.Context, key string) (done bool, err error) {
 	c := r.context
 	c.mu.Lock()
@@ -129,12 +129,13 @@ func (r *Run) placeTools(ctx context.Context, key, specs string) error {
 	return nil
 }
 
-// maxRefused limits the refused calls that a kernel may report; it keeps no more.
+// maxRefused bounds the number of refused calls that a kernel may report. The kernel keeps no more
+// of them.
 const maxRefused = 1000
 
-// leave removes tools and guard from the kernel. It records the calls that the kernel refused
-// because no step was running. It ignores errors: a kernel that does not answer has lost tools
-// and guard, or loses them when the next run begins.
+// leave removes the tools and the guard from the kernel. It records the calls that the kernel
+// refused because no step was running. It ignores errors, because a kernel that does not answer has
+// already lost the tools and the guard, or loses them when the next run begins.
 func (r *Run) leave(ctx context.Context) {
 	expressions := map[string]string{toolsKey: pyshim.CallTools("end")}
 	if r.guard != nil {
@@ -158,9 +159,9 @@ func (r *Run) wasCut(step int, late bool) {
 	r.cut, r.late = step, late
 }
 
-// reportCut waits for the end of interrupted code, and fetches the guard's report on it for the
-// audit. Otherwise the next step would receive that report. replaced reports whether the run's
-// kernel was replaced.
+// reportCut waits for the end of interrupted code. It then fetches the guard's report on this code
+// for the audit. Otherwise the next step would receive this report. replaced reports whether the
+// run's kernel was replaced.
 func (r *Run) reportCut(ctx context.Context) (replaced bool, err error) {
 	r.mu.Lock()
 	n := r.cut

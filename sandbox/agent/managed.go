@@ -14,13 +14,13 @@ var ErrBudget = errors.New("agent: the budget is spent")
 // maxAgentDepth limits the nesting of calls of agents, whatever their budgets are.
 const maxAgentDepth = 8
 
-// Budget limits one call of a managed agent, including all nested calls: an inner agent also
-// spends the budgets of the outer ones. A zero field sets no limit.
+// Budget limits one call of a managed agent. It includes all nested calls, because an inner agent
+// also spends the budgets of the agents that enclose it. A zero field sets no limit.
 type Budget struct {
 	// MaxDepth limits the levels of agents nested in this one; a negative number allows none.
 	// More than 8 levels in all are always refused.
 	MaxDepth int
-	// MaxCalls limits the calls of tools and agents by the code of its runs.
+	// MaxCalls limits the number of calls of tools and agents by code in the agent's runs.
 	MaxCalls int
 	// Timeout limits the duration of the call.
 	Timeout time.Duration
@@ -106,8 +106,8 @@ func (f *agentFrame) spent(budget string) error {
 	return fmt.Errorf("%w: %s had a budget of %s", ErrBudget, f.name, budget)
 }
 
-// spend charges the frame and all enclosing ones. If a limit is exceeded, the agent with that
-// limit is ended.
+// spend charges calls and tokens to the frame and to all frames that enclose it. If a limit is
+// exceeded, spend ends the agent with that limit.
 func (f *agentFrame) spend(calls int, tokens int64) error {
 	var failed error
 	for ; f != nil; f = f.outer {
@@ -130,10 +130,11 @@ func (f *agentFrame) spend(calls int, tokens int64) error {
 	return failed
 }
 
-// SpendTokens charges tokens to the managed agents whose calls enclose ctx. An agent's loop
-// should call it after each answer of its model. It returns [ErrBudget] if one of the agents
-// has no tokens left; that agent's context has then ended. Outside agents it does nothing. A
-// loop with a [Run] should call [Run.SpendTokens], which also counts the tokens.
+// SpendTokens charges tokens to the managed agents whose calls enclose ctx. The loop of an agent
+// should call it after each answer of the model. If one of the agents has no tokens left,
+// SpendTokens returns [ErrBudget], and the context of this agent has ended. Outside a managed
+// agent, SpendTokens does nothing. A loop with a [Run] should call [Run.SpendTokens] instead,
+// because it also counts the tokens.
 func SpendTokens(ctx context.Context, tokens int64) error {
 	return frameOfAgent(ctx).spend(0, tokens)
 }

@@ -13,8 +13,8 @@ import (
 // Observation returns the step as text for a model: the output, the value of the last
 // expression, displayed results, the final answer as Python writes it, a notice if the code
 // took too long, and the exception that ended it. If the step began in a new kernel, the text
-// begins with that fact. Each part is limited to Limits.MaxOutputBytes, from its beginning and
-// its end, and states the number of omitted bytes.
+// begins with a notice of this. Each part has at most Limits.MaxOutputBytes. If a part is longer,
+// only its beginning and its end are kept, with the number of omitted bytes.
 func (s *Step) Observation() string {
 	var b strings.Builder
 	part := func(title, text string) {
@@ -61,8 +61,8 @@ func (s *Step) Observation() string {
 	return b.String()
 }
 
-// plainText returns the plain text of a result unchanged. Result.Text would remove the quotes
-// of a string.
+// plainText returns the plain text of a result unchanged. It does not use Result.Text, which would
+// remove the quotes of a string.
 func plainText(r sandbox.Result) string {
 	var text string
 	if json.Unmarshal(r.Data["text/plain"], &text) != nil {
@@ -71,7 +71,7 @@ func plainText(r sandbox.Result) string {
 	return text
 }
 
-// bounded keeps the beginning and the end of a text.
+// bounded returns text, shortened to its beginning and its end if it is too long.
 func (s *Step) bounded(text string) string {
 	c := clip.NewOutput(s.outputLimit())
 	_, _ = c.Write([]byte(text)) // never fails

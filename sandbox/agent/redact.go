@@ -26,8 +26,8 @@ const (
 	minSecret = 4
 	// maxSecrets limits the bytes of all secrets together.
 	maxSecrets = 64 << 10
-	// minBeginning is the minimum length of a secret's beginning that is replaced in a text
-	// that may have been cut. Shorter ones occur in every text.
+	// minBeginning is the minimum length for a beginning of a secret to be replaced in a text that may
+	// have been cut. Shorter beginnings occur in every text.
 	minBeginning = 8
 	// shortPiece is the number of bytes that short reads at a time.
 	shortPiece = 4 << 10
@@ -37,7 +37,7 @@ const (
 // searches for all patterns at the same time (Aho and Corasick). A nil redactor changes
 // nothing.
 type redactor struct {
-	root  [256]int32 // the node for each first byte of a pattern; 0 if there is none
+	root  [256]int32 // the node for each first byte of a pattern; 0 if no pattern begins with the byte
 	next  []map[byte]int32
 	fail  []int32
 	depth []int32 // number of bytes of a pattern that a node represents
@@ -68,8 +68,9 @@ func newRedactor(secrets []string) (*redactor, error) {
 	return r, nil
 }
 
-// formsOf returns the forms of a value: unchanged, in JSON, quoted by Go, as Python's repr, in
-// URLs and in base64. In base64 the value may begin anywhere in the encoded data.
+// formsOf returns the forms in which a secret may occur: unchanged, in JSON, quoted by Go, as
+// Python's repr, in URLs and in base64. For base64, it returns the forms of a secret that begins
+// anywhere in the encoded data.
 func formsOf(secret string) []string {
 	forms := []string{secret, url.QueryEscape(secret), url.PathEscape(secret), escapeAll(secret)}
 	for _, quoted := range []string{strconv.Quote(secret), strconv.QuoteToASCII(secret)} {
@@ -139,8 +140,8 @@ func pythonForms(secret string) []string {
 	return forms
 }
 
-// jsonForm returns a value in the JSON of Python and JavaScript. It writes \u for the
-// characters for which numbered returns true.
+// jsonForm returns a value as Python and JavaScript write it in JSON. It writes a character as a \u
+// escape if numbered returns true for the character.
 func jsonForm(secret string, numbered func(rune) bool) string {
 	var text strings.Builder
 	for _, r := range secret {
@@ -212,7 +213,7 @@ func (r *redactor) step(at int32, c byte) int32 {
 	return r.root[c]
 }
 
-// plain returns the length of the part of text before the first byte that begins a pattern.
+// plain returns the number of bytes in text before the first byte with which a pattern begins.
 func (r *redactor) plain(text []byte) int {
 	for i, c := range text {
 		if r.root[c] != 0 {
@@ -222,13 +223,13 @@ func (r *redactor) plain(text []byte) int {
 	return len(text)
 }
 
-// redaction is the redaction of one stream. It holds back only a possible beginning of a
-// secret.
+// redaction redacts one stream. It releases text as soon as possible: it keeps only text that may
+// be the beginning of a secret.
 type redaction struct {
 	r      *redactor
 	at     int32
 	held   []byte
-	found  []int32 // for each byte of held: the length of the secret that ends with it; else 0
+	found  []int32 // for each byte of held: the length of the secret that ends with this byte, or 0
 	inside bool    // the last byte released belonged to a secret
 	cut    bool    // the text may have been cut, so the beginning of a secret counts as a secret
 }
@@ -265,8 +266,8 @@ func (s *redaction) flush() []byte {
 	return s.release(nil, len(s.held))
 }
 
-// release returns the first n held bytes, with secrets replaced. The cost for each byte is
-// bounded, because write releases at least half of the held bytes, or, at the end of its text,
+// release returns the first n held bytes, with secrets replaced. The cost for each byte is bounded,
+// because write releases at least half of the held bytes. At the end of its text, write releases
 // all bytes that can be released.
 func (s *redaction) release(out []byte, n int) []byte {
 	if n == 0 {
@@ -311,10 +312,10 @@ func (r *redactor) text(text string) string {
 	return string(r.bytes([]byte(text)))
 }
 
-// short redacts a text and then shortens it to limit bytes. The order matters, because the rest
-// of a cut secret cannot be recognized reliably. Other code may have cut the text before (a
-// %.64q, a kernel), so the beginning of a secret is replaced as well. short reads only the part
-// of a long text that it needs.
+// short redacts a text and then shortens it to limit bytes. The order matters, because the rest of
+// a cut secret cannot be recognized reliably. Other code may already have cut the text, such as a
+// kernel, or a %.64q in a format. Therefore short also replaces the beginning of a secret. It reads
+// only the part of a long text that it needs.
 func (r *redactor) short(text string, limit int) string {
 	if r == nil {
 		return clip.Text(text, limit)
@@ -355,8 +356,8 @@ func (r *redactor) value(v state.Value) state.Value {
 	return parsed
 }
 
-// err redacts the text of an error, whose parts may have been cut. errors.Is and errors.As
-// still work on the result.
+// err redacts the text of an error. It assumes that parts of the text may have been cut. errors.Is
+// and errors.As still work on the result.
 func (r *redactor) err(err error) error {
 	if r == nil || err == nil {
 		return err
@@ -383,8 +384,9 @@ type redactedOutput struct {
 	message func(*jupyter.Message) error
 }
 
-// output returns a function that redacts a message and passes it to message, and a function to
-// call at the end. For each stream it holds back a possible beginning of a secret.
+// output returns two functions. redacting redacts a message and passes it to message. For each
+// stream, it keeps a possible beginning of a secret until more text arrives. flush must be called
+// at the end, to pass on the kept text.
 func (r *redactor) output(message func(*jupyter.Message) error) (redacting func(*jupyter.Message) error, flush func() error) {
 	if r == nil {
 		return message, func() error { return nil }

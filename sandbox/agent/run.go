@@ -13,18 +13,18 @@ import (
 )
 
 var (
-	// ErrContextBusy is returned by Begin while the context has another open run of this
-	// handle.
+	// ErrContextBusy is returned by Begin if another run of the same handle is open in the context.
 	ErrContextBusy = errors.New("agent: another run is open in this context: close it, or use another context")
 	// ErrRunClosed is returned by calls on a closed run, and by calls that Close interrupts.
 	ErrRunClosed = errors.New("agent: the run is closed")
 	// ErrStepLimit is returned by Exec after Limits.MaxSteps steps.
 	ErrStepLimit = errors.New("agent: the run has no steps left")
 	// ErrStepTimeout is returned by Exec when code ran longer than Limits.StepTimeout. The step
-	// has the output until then, and its Error has the line at which the code was interrupted.
+	// contains the output until the interrupt. The Error of the step contains the line at which the
+	// code was interrupted.
 	ErrStepTimeout = errors.New("agent: the step took longer than Limits.StepTimeout")
-	// ErrRunTimeout is returned by calls after Limits.RunTimeout. The step of an interrupted
-	// Exec has the output until then.
+	// ErrRunTimeout is returned by calls after Limits.RunTimeout. If Exec was interrupted, its step
+	// contains the output until the interrupt.
 	ErrRunTimeout = errors.New("agent: the run took longer than Limits.RunTimeout")
 	// ErrRunFinished is returned by Exec after the final answer.
 	ErrRunFinished = errors.New("agent: the run has its final answer")
@@ -32,9 +32,9 @@ var (
 
 // Params configures a run. The zero value is a run in the default context, without state.
 type Params struct {
-	// State contains the variables to set in the context; nil means none. A variable is not
-	// sent if the kernel has it from an earlier run of this handle and it was not Set since. It
-	// then keeps the value that code gave it.
+	// State contains the variables to set in the context. Nil means no variables. A variable is not
+	// sent if the kernel has it from an earlier run of this handle, and it was not Set in State since
+	// that run. It then keeps the value that code gave it.
 	State *state.State
 	// OnConflict is the rule for variables of State that code changed since they were last sent
 	// or pulled. The default is [KeepSandbox].
@@ -42,17 +42,17 @@ type Params struct {
 	// Packages are installed before the run, as by [sandbox.Packages.Install]. Their modules
 	// are added to Guard.Allow.
 	Packages []string
-	// Lock is installed before the run, as by [sandbox.Packages.InstallLock]; nil means none.
-	// With a Lock, the names in Packages must be in it or in the sandbox, and the versions are
-	// those of the lock.
+	// Lock is installed before the run, as by [sandbox.Packages.InstallLock]. Nil means no lock. With
+	// a Lock, each name in Packages must be in the lock or installed in the sandbox, and the versions
+	// are those of the lock.
 	Lock *sandbox.LockFile
-	// Tools can be called from the code by their names until Close. A name must not be that of
-	// a builtin, of a variable of State or of an existing variable. Code cannot redefine the
-	// name: a cell that assigns to it does not run and raises the exception NameTaken. Begin
-	// returns [sandbox.ErrPublicKernel] if others could reach the kernels.
+	// Tools lists the tools that code can call by their names until Close. A tool must not have the
+	// name of a builtin, of a variable of State, or of an existing variable. Code cannot redefine the
+	// name of a tool: a cell that assigns to it does not run and raises the exception NameTaken. If
+	// others could reach the kernels, Begin returns [sandbox.ErrPublicKernel].
 	Tools []Tool
-	// Context is the id of the Python context to run in; empty means the default
-	// context, so that RunCode sees the same variables.
+	// Context is the id of the Python context in which the run executes code. Empty means the default
+	// context, so that RunCode uses the same variables.
 	Context sandbox.ContextID
 	// Limits contains the limits of the run.
 	Limits Limits
@@ -60,36 +60,34 @@ type Params struct {
 	Guard *Guard
 	// Redact lists secret values. "[redacted]" replaces them in everything that steps produce
 	// (writers, output, results, exceptions, values, the final answer), in results and errors
-	// of tools before code receives them, in the audit and in the texts of errors. They are
-	// recognized unchanged, in JSON, in Python's repr, quoted by Go, in URLs and in base64,
-	// also when they are split across writes. They are not recognized in any other form:
-	// reversed, divided, compressed, encrypted, in base64 with line breaks, in hex, in a
-	// picture.
+	// of tools before code receives them, in the audit and in the texts of errors. Secrets are
+	// recognized unchanged, in JSON, in Python's repr, quoted by Go, in URLs and in base64, even if
+	// they are split across writes. They are not recognized in any other form: reversed, divided,
+	// compressed, encrypted, in base64 with line breaks, in hex, in a picture.
 	//
-	// Texts of errors, panics, violations and names of tools are redacted before they are
-	// shortened. Other code may have shortened such a text before. Therefore the first 8 bytes
-	// or more of a value are replaced there as well, even if they belong to something else:
-	// with the value "https://user:key@host", every "https://" in an error is replaced. The
-	// same applies to values without a Go form, because a kernel sends only the beginning of
-	// their repr.
+	// Texts of errors, panics, violations and names of tools are redacted before they are shortened.
+	// Other code may already have shortened such a text. Therefore a beginning of a secret is replaced
+	// in these texts, too, if it has at least 8 bytes, even if these bytes belong to something else.
+	// For example, with the secret "https://user:key@host", every "https://" in an error is replaced.
+	// The same applies to values in the sandbox that have no Go form, because a kernel sends only the
+	// beginning of their repr.
 	//
-	// A value is replaced completely if its packed data contains a secret. Get and Pull return
-	// variables unchanged. Secrets shorter than 4 bytes are refused.
+	// A value from the sandbox is replaced completely if its packed data contains a secret. Get and
+	// Pull return variables unchanged. Secrets shorter than 4 bytes are refused.
 	Redact []string
 	// Prompt is the task, recorded in the audit.
 	Prompt string
-	// Audit receives JSON lines: the beginning, every tool call, a tool's panic with its stack,
-	// every step with its code, a guard's report on a step that was cut off, and the end with
-	// the counters. The run does not close it. If a Write fails, Close returns the error. May
-	// be nil.
+	// Audit receives JSON lines: the beginning, every tool call, a tool's panic with its stack, every
+	// step with its code, a guard's report on a step that was cut off, and the end with the counters.
+	// The run does not close Audit. If a Write fails, Close returns the error. Audit may be nil.
 	Audit io.Writer
 	// Trace contains hooks for the beginning and the end of steps and tool calls. May be nil.
 	Trace *Trace
 	// Stdin answers input() in the code, like [sandbox.RunCodeParams].Stdin. If it is nil,
 	// input() raises an EOFError.
 	Stdin func(ctx context.Context, prompt string, password bool) (string, error)
-	// Stdout and Stderr receive the complete output of the code as it arrives. They are called
-	// on the goroutine that calls Exec. May be nil.
+	// Stdout and Stderr receive the complete output of the code as it arrives. Their Write methods are
+	// called in the goroutine that calls Exec. They may be nil.
 	Stdout, Stderr io.Writer
 }
 
@@ -97,10 +95,10 @@ type Params struct {
 type Limits struct {
 	// MaxSteps limits the number of steps.
 	MaxSteps int
-	// StepTimeout limits the running time of one step's code. Waiting for other code of the
-	// context does not count. After the timeout the code's tool calls end and the code is
-	// interrupted, and Exec waits up to 2 seconds for it to stop. The next step waits until the
-	// code has stopped. If it does not stop, its kernel is replaced.
+	// StepTimeout limits the running time of one step's code. Waiting for other code of the context
+	// does not count. After the timeout, the code's tool calls end, and the code is interrupted. Exec
+	// waits up to 2 seconds for the code to stop. The next step waits until the code has stopped. If
+	// the code does not stop, its kernel is replaced.
 	StepTimeout time.Duration
 	// RunTimeout limits the duration of the run, counted from Begin.
 	RunTimeout time.Duration
@@ -117,8 +115,8 @@ type Limits struct {
 // Run is a sequence of steps in one context of a sandbox. It is safe for concurrent
 // use; steps run one after the other.
 type Run struct {
-	// Installation is the result of installing Params.Packages and Lock; nil if
-	// there were none.
+	// Installation is the result of installing Params.Packages and Params.Lock. It is nil if the
+	// run has neither.
 	Installation *sandbox.Installation
 
 	id       string
@@ -127,7 +125,7 @@ type Run struct {
 	context  *runContext
 	params   Params
 	about    about
-	deadline time.Time // the time at which the run ends; zero if there is none
+	deadline time.Time // the time at which the run ends; zero if the run has no time limit
 	bridge   *bridge
 	guard    *guardConfig // the configuration of the guard; nil if there is none
 	redact   *redactor
@@ -136,7 +134,7 @@ type Run struct {
 	mu     sync.Mutex
 	closed bool
 	died   bool // the kernel died, and the next one is not prepared yet
-	cut    int  // number of the step whose code was interrupted; 0 if there is none
+	cut    int  // number of the step whose code was interrupted; 0 if no code was interrupted
 	late   bool // the code was interrupted because it ran longer than StepTimeout
 	steps  int
 	ending func() error // closes the run, once
@@ -158,8 +156,8 @@ const (
 // ID returns the id of the run in the audit and in logs.
 func (r *Run) ID() string { return r.id }
 
-// Get returns the current value of a variable. The error wraps [state.ErrNotFound] if there is
-// no such variable.
+// Get returns the current value of a variable in the sandbox. If there is no such variable, the
+// error wraps [state.ErrNotFound].
 func (r *Run) Get(ctx context.Context, name string) (state.Value, error) {
 	ctx, end, err := r.begin(ctx)
 	if err != nil {
@@ -173,28 +171,29 @@ func (r *Run) Get(ctx context.Context, name string) (state.Value, error) {
 	return value, nil
 }
 
-// Pull brings the changes of the code into st: variables that differ from the value last sent
-// or pulled, new ones (except those whose name starts with an underscore), and removals. A
-// change by code takes precedence over a Set since.
+// Pull applies to st the changes that code made in the sandbox. It sets variables that differ from
+// the value that was last sent or pulled. It adds new variables, except those whose name starts
+// with an underscore. It removes variables that code deleted. If a variable was Set in st since
+// then, the change by code takes precedence.
 //
-// Pull compares all of each variable, of any size: types, lengths, keys and their order, values
-// however deep, and the index, names and dtypes of tables. To compare, the kernel reads its
-// variables. That takes about a second for each GB of arrays, tables and bytes, and for each
-// 100 MB of lists and dicts. The first comparison of a list or dict after it was sent or pulled
-// takes as long as pulling it. Large values are sent only if they changed.
+// Pull compares each variable completely, whatever its size: types, lengths, keys and their order,
+// values however deep, and the index, names and dtypes of tables. To compare, the kernel reads its
+// variables. This takes about a second for each GB of arrays, tables and bytes, and for each 100 MB
+// of lists and dicts. The first comparison of a list or dict after it was sent or pulled takes as
+// long as pulling it. Large values are sent only if they changed.
 //
 // Pull ignores properties that are not part of the Go form:
 //   - Attributes of an instance of a subclass beyond its base and fields, and the attrs of a table.
-//   - Whether two names, or two parts, are one object. A change through one name
-//     is brought for each variable that shows it.
+//   - Whether two names, or two parts, are one object. If code changes an object through one name,
+//     Pull applies the change to each variable that contains the object.
 //   - The order of a set, and the order in memory of an array that is not one block.
 //   - A memoryview that became equal bytes, or bytes that became an equal memoryview.
 //   - Of a value without a Go form inside another, and of a value that is too large:
 //     anything but its class and the first 200 characters of its repr, or its length.
 //
-// A variable of st that became something without a Go form is opaque in st; new variables
-// without one, or with the name of a builtin, are left out. If Pull fails before it has
-// received everything, st is unchanged.
+// If the new value of a variable of st has no Go form, the variable is opaque in st. Pull leaves
+// out new variables whose value has no Go form, and new variables with the name of a builtin. If
+// Pull fails before it has received everything, st is unchanged.
 func (r *Run) Pull(ctx context.Context, st *state.State) error {
 	ctx, end, err := r.begin(ctx)
 	if err != nil {
@@ -207,11 +206,11 @@ func (r *Run) Pull(ctx context.Context, st *state.State) error {
 	return nil
 }
 
-// Close ends the run. It interrupts calls in progress and waits for them and for the functions
-// of tools, removes the tools from the kernel, writes the last line of the audit, and frees the
-// context. The sandbox and its variables stay. It may be called more than once and on nil. It
-// returns the error of the audit's writer, or an error if a tool did not return within 10
-// seconds after its context had ended.
+// Close ends the run. It interrupts calls in progress, and waits for these calls and for the
+// functions of tools. It removes the tools from the kernel, writes the last line of the audit, and
+// frees the context. The sandbox and its variables stay. Close may be called more than once, and on
+// a nil Run. It returns the error of the audit's writer. If a tool did not return within 10 seconds
+// after its context had ended, Close also returns an error.
 func (r *Run) Close() error {
 	if r == nil {
 		return nil
@@ -283,8 +282,8 @@ func (r *Run) begin(ctx context.Context) (_ context.Context, end func(), err err
 	}, nil
 }
 
-// failed returns the error of a call. If the call's context has ended, that is the cause of its
-// end.
+// failed returns the error of a call. If the call's context has ended, this error is the cause of
+// the context's end.
 func (r *Run) failed(ctx context.Context, err error) error {
 	if errors.Is(err, sandbox.ErrKernelDied) || errors.Is(err, sandbox.ErrKernelRestarted) {
 		r.mu.Lock()

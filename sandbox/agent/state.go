@@ -10,17 +10,17 @@ import (
 	"github.com/e2bctl/e2bctl/state"
 )
 
-// ConflictRule is the rule of Begin for a variable of its State that code in the
-// sandbox changed or deleted since this handle last sent or pulled it.
+// ConflictRule is the rule by which Begin handles a variable of Params.State that code in the
+// sandbox changed or deleted since this handle last sent or pulled the variable.
 type ConflictRule int
 
 const (
-	// KeepSandbox keeps the value that code gave the variable. If the state's value was Set to
-	// something else since, the state's value is sent.
+	// KeepSandbox keeps the value that code gave the variable. But if the variable was Set in the
+	// state to another value since it was last sent or pulled, the state's value is sent.
 	KeepSandbox ConflictRule = iota
 	// Overwrite sets the variable to the state's value.
 	Overwrite
-	// FailOnConflict makes Begin return a [*ConflictError]; nothing is sent.
+	// FailOnConflict makes Begin return a [*ConflictError] and send nothing.
 	FailOnConflict
 )
 
@@ -39,7 +39,7 @@ func (e *ConflictError) Error() string {
 // Change is a variable that code changed.
 type Change struct {
 	Name string
-	// Kind and Size describe the new value; they are zero if Deleted.
+	// Kind and Size describe the new value. They are zero if Deleted is set.
 	Kind    state.Kind
 	Size    int64
 	Deleted bool
@@ -79,8 +79,8 @@ func (r *Run) Changed(ctx context.Context) ([]Change, error) {
 	return changes, nil
 }
 
-// Delete removes a variable from the sandbox, but not from a State. The error wraps
-// [state.ErrNotFound] if there is no such variable.
+// Delete removes a variable from the sandbox, but not from a State. If there is no such variable,
+// the error wraps [state.ErrNotFound].
 func (r *Run) Delete(ctx context.Context, name string) error {
 	ctx, end, err := r.begin(ctx)
 	if err != nil {
@@ -108,7 +108,8 @@ func (c *runContext) delete(ctx context.Context, host runHost, name string) erro
 	return nil
 }
 
-// resolve applies a rule to the changes by code. A variable that it forgets is sent again.
+// resolve applies a rule to the variables that code has changed. It removes a variable from c's
+// record of known variables if the state's value must be sent again.
 func (c *runContext) resolve(ctx context.Context, host runHost, st *state.State, rule ConflictRule) error {
 	if rule == KeepSandbox || len(c.known) == 0 {
 		return nil

@@ -20,10 +20,10 @@ import (
 type Step struct {
 	// N is the number of the step in the run, counted from 1.
 	N int
-	// Execution contains output and results. Its Error is the exception that ended the code:
-	// Exec does not return it, because for a model it is an observation. With [ErrStepTimeout]
-	// Error is the exception of the interrupt, usually a KeyboardInterrupt, with the line and
-	// the traceback of the interrupted code. If the code did not stop within 2 seconds, or
+	// Execution contains output and results. Its Error is the exception that ended the code. Exec does
+	// not return this exception as an error, because for a model it is an observation. If Exec returns
+	// [ErrStepTimeout], Error is the exception of the interrupt, usually a KeyboardInterrupt, with the
+	// line and the traceback of the interrupted code. If the code did not stop within 2 seconds, or
 	// stopped without an exception, Error is a TimeoutError without a traceback.
 	sandbox.Execution
 	// Restarted reports whether the step began in a new kernel, because the kernel of the
@@ -32,14 +32,14 @@ type Step struct {
 	// Final reports whether the run has its final answer: Value is then the argument
 	// of the code's first call of final_answer(…). Nothing else sets Final.
 	Final bool
-	// Value is the typed value of the last expression; None if there was none. A value larger
-	// than 1 MiB is opaque: assign it to a variable and use [Run.Get].
+	// Value is the typed value of the last expression. It is None if there was no such expression. A
+	// value larger than 1 MiB is opaque: assign it to a variable and use [Run.Get].
 	Value state.Value
-	// Refused is the violation that ended the code; nil if something else ended it.
+	// Refused is the violation that ended the code. It is nil if no violation ended the code.
 	Refused *Violation
-	// Violations are all refusals of the guard, including those that the code caught.
+	// Violations lists all refusals of the guard, including those whose exception the code caught.
 	Violations []Violation
-	// Imports are the modules that the code imported under a guard, sorted.
+	// Imports lists the modules that the code imported, sorted. It is recorded only with a guard.
 	Imports []string
 	// Duration is the duration of the step, measured in this program.
 	Duration time.Duration
@@ -49,9 +49,9 @@ type Step struct {
 	overran   time.Duration // the limit after which the code was interrupted; 0 if it was not
 }
 
-// Decode stores Value in the variable to which to points, by the rules of
-// [state.Unmarshal]: the final answer if Final is set, otherwise the value of the last
-// expression. If there is none, Decode returns an error.
+// Decode stores Value in the variable to which the parameter to points, by the rules of
+// [state.Unmarshal]. Value is the final answer if Final is set, and otherwise the value of the last
+// expression. If there is no value, Decode returns an error.
 func (s *Step) Decode(to any) error {
 	if !s.Final && !hasMain(s.Results) {
 		why := "the code does not end with an expression that has a value"
@@ -72,9 +72,9 @@ func (s *Step) Truncated() bool { return s.StdoutDropped > 0 || s.StderrDropped 
 // Exec runs code and returns the result. The step is nil only if the code did not start. An
 // exception in the code is not an error, but part of the step.
 //
-// If code takes longer than Limits.StepTimeout, Exec returns [ErrStepTimeout], and the step's
-// Error contains the interrupted line. If the code does not stop, its kernel is replaced before
-// the next step, whose Restarted is then set.
+// If code takes longer than Limits.StepTimeout, Exec returns [ErrStepTimeout], and the step's Error
+// contains the interrupted line. If the code does not stop, its kernel is replaced before the next
+// step. Restarted is then set in the next step.
 //
 // If the kernel dies while running the code, Exec returns [sandbox.ErrKernelDied]. If the
 // kernel was replaced since the last step for another reason, Exec returns
@@ -82,8 +82,8 @@ func (s *Step) Truncated() bool { return s.StdoutDropped > 0 || s.StderrDropped 
 // The next Exec begins with the current values of Params.State, and with the guard and the
 // tools.
 //
-// If ctx ends, Exec interrupts the code and returns within 100 ms. If the code stops within
-// that time, the step has its exception.
+// If ctx ends, Exec interrupts the code and returns within 100 ms. If the code stops within this
+// time, the step contains the exception of the code.
 func (r *Run) Exec(ctx context.Context, code string) (*Step, error) {
 	ctx, end, err := r.begin(ctx)
 	if err != nil {
@@ -110,8 +110,8 @@ func notBegun(err error) bool {
 	return errors.Is(err, kernelconn.ErrNotSent) || errors.Is(err, sandbox.ErrKernelRestarted)
 }
 
-// revive prepares a new kernel for the run, after the old one died or was replaced because late
-// code did not stop.
+// revive prepares a new kernel for the run. It is necessary after the old kernel died, or after it
+// was replaced because code that ran too long did not stop.
 func (r *Run) revive(ctx context.Context) (restarted bool, err error) {
 	r.mu.Lock()
 	died, late := r.died, r.late
@@ -221,7 +221,8 @@ func (r *Run) exec(ctx context.Context, code string, step *Step) ([]toolRecord, 
 	return records, r.takeValue(ctx, reply, step)
 }
 
-// endAfterAnswer interrupts code that continues for some time after the final answer.
+// endAfterAnswer interrupts code that still runs when the time afterFinal has passed since the final
+// answer.
 func endAfterAnswer(unfinished context.Context, answered <-chan struct{}, cancel context.CancelCauseFunc) {
 	select {
 	case <-answered:

@@ -79,33 +79,34 @@ type ToolOption func(*Tool)
 // WithToolLimits sets the limits of the tool.
 func WithToolLimits(l ToolLimits) ToolOption { return func(t *Tool) { t.limits = l } }
 
-// WithApproval calls approve before each call of the tool. If approve returns an error, the
-// call is refused and the code receives the text of the error. approve may take long, because
-// the code waits. Its context ends with the step. A call that is approved later is not made.
-// approve is called from several goroutines.
+// WithApproval sets a function that is called before each call of the tool. If approve returns an
+// error, the call is refused, and the code receives the text of the error. approve may take long,
+// because the code waits. Its context ends with the step. If approve returns after the end of the
+// step, the call is not made. approve is called from several goroutines.
 func WithApproval(approve func(context.Context, ToolCall) error) ToolOption {
 	return func(t *Tool) { t.approve = approve }
 }
 
-// NewTool makes a tool from a function. The exported fields of the struct In are its
-// parameters. The tag `py:"name"` or, without it, `json:"name"` sets the name of a parameter,
-// and the tag `doc:"…"` its description. A pointer, and a field with `py:",omitempty"`, is
-// optional: it may be missing or None and is then the zero value in In. Required parameters
-// come before optional ones, each in the order of the fields. Package state defines how values
-// are converted. Arguments of other types than the fields', and too many or too few arguments,
-// raise a TypeError in the code. An Out of struct{} is None.
+// NewTool makes a tool from a function. The parameters of the tool are the exported fields of the
+// struct In. The tag `py:"name"` sets the name of a parameter. Without this tag, the tag
+// `json:"name"` sets it. The tag `doc:"…"` sets the description of the parameter. A parameter is
+// optional if its field is a pointer or has the tag `py:",omitempty"`. An optional parameter may be
+// missing or None. Its field then has the zero value. Required parameters come before optional
+// parameters. Both are in the order of the fields. Package state defines how values are converted.
+// If the type of an argument does not match its field, or if there are too many or too few
+// arguments, the code receives a TypeError. If Out is struct{}, the result is None.
 //
-// The context of a call ends with the step, and fn should then return: until it does, its
-// goroutine stays and the run's Close waits for it. An error becomes an exception in the code;
-// a [*ToolError] sets its attributes. The sandbox receives the error's text, so the text must
-// not contain anything secret (see also Params.Redact). A panic becomes an exception that
-// contains only the fact of the panic. The panic's value and stack are written to Params.Audit
-// and, at level error, to the logger of [sandbox.WithLogger]. If that logger takes no errors or
-// is not set, they are logged to [slog.Default].
+// The context of a call ends with the step. fn should then return. Until fn returns, its goroutine
+// stays, and the run's Close waits for it. An error of fn becomes an exception in the code. A
+// [*ToolError] sets the attributes of this exception. The sandbox receives the text of the error,
+// so the text must not contain anything secret (see also Params.Redact). A panic of fn becomes an
+// exception that only reports that there was a panic. The value and the stack of the panic are
+// written to Params.Audit and, at level error, to the logger of [sandbox.WithLogger]. If this
+// logger takes no errors or is not set, they are logged to [slog.Default].
 //
-// NewTool returns an error if name or a parameter's name is not a valid Python name, if a type
-// has no Python form, or if an option is nil. [MustTool] is for tools whose name, types and
-// options are fixed in the program's source.
+// NewTool returns an error if name or the name of a parameter is not a valid Python name, if a type
+// has no Python form, or if an option is nil. [MustTool] is for tools whose name, types and options
+// are fixed in the program's source.
 func NewTool[In, Out any](name, doc string, fn func(context.Context, In) (Out, error), opts ...ToolOption) (Tool, error) {
 	t, err := newTool(name, doc, opts)
 	if err != nil {
@@ -144,7 +145,7 @@ func orPanic(t Tool, err error) Tool {
 	return t
 }
 
-// newTool returns a tool without its function.
+// newTool returns a tool whose function is not set yet.
 func newTool(name, doc string, opts []ToolOption) (Tool, error) {
 	t := Tool{name: name, doc: strings.TrimSpace(doc)}
 	if err := state.CheckName(name); err != nil {
@@ -162,7 +163,7 @@ func newTool(name, doc string, opts []ToolOption) (Tool, error) {
 	return t, nil
 }
 
-// resultValue converts the result of a tool's function for the code.
+// resultValue converts the result of a tool's function to the value that the code receives.
 func resultValue(out any) (state.Value, error) {
 	var v state.Value
 	var err error
@@ -208,8 +209,9 @@ func (t Tool) Signature() string {
 // characters.
 func (t Tool) Description() string { return visible(t.doc) }
 
-// visible returns text without invisible characters. They could hide a part of the text from
-// people, or control a terminal. A description may come from another program.
+// visible returns text without invisible characters. Such characters could hide a part of the text
+// from people, or control a terminal. They must be removed because a description may come from
+// another program.
 func visible(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -313,8 +315,8 @@ func (t Tool) check(arguments state.Value) error {
 	return nil
 }
 
-// opaqueIn describes the first argument without a Go form, in the order of the names, with the
-// reason.
+// opaqueIn describes the first argument that has no Go form, with the reason. The order is that of
+// the arguments' names.
 func opaqueIn(arguments any) string {
 	switch arguments := arguments.(type) {
 	case map[string]any:
@@ -375,5 +377,5 @@ func typeOfError(err error) string {
 
 var wrapped = reflect.TypeOf(fmt.Errorf("%w", io.EOF))
 
-// maxToolError limits the bytes of an error's text for the code.
+// maxToolError bounds the bytes of an error's text that the code receives.
 const maxToolError = 4 << 10

@@ -17,28 +17,30 @@ import (
 )
 
 // ToolFromSchema makes a tool whose parameters are known only at run time, for instance a tool
-// of a server of the Model Context Protocol. schema is a JSON Schema of the type "object", of
-// draft 7 or 2020-12. Its properties are the parameters: the required ones first, then the
-// others, each in the order of the schema. A property that is not required may be missing or
-// None; it is then not in the arguments. [Tool.Schema] returns schema unchanged.
+// of a server of the Model Context Protocol. schema is a JSON Schema of the type "object", of draft
+// 7 or 2020-12. Its properties are the parameters of the tool. The required parameters come first,
+// and then the optional parameters. Both are in the order of the schema. An optional parameter may
+// be missing or None. The arguments then do not contain it. [Tool.Schema] returns schema unchanged.
 //
 // A property whose name is not valid in Python gets another name for its parameter: a character
 // other than a letter, digit or underscore becomes "_", a keyword gets a "_" at its end, and a
 // leading digit gets a "_" before it. The arguments that fn receives have the original name.
 //
-// The arguments are checked against schema before fn is called. Arguments that do not match, or
-// would take too long to check, raise a TypeError in the code. Two things are not checked:
-// formats, and patterns that [regexp] does not support, with the keywords that depend on them.
+// The arguments are checked against schema before fn is called. If arguments do not match, or would
+// take too long to check, the code receives a TypeError. Two things are not checked: formats, and
+// patterns that [regexp] does not support. Keywords that depend on such a pattern are not checked
+// either.
 //
-// fn receives a JSON object. Bytes are base64 in it, tuples are arrays, and times are RFC 3339.
-// Other values without a JSON form raise a TypeError. Package state converts the result of fn;
-// a [json.RawMessage] is the value of its text. Contexts, errors and panics of fn are those of
-// [NewTool].
+// fn receives the arguments as a JSON object. In this object, bytes are base64, tuples are arrays,
+// and times are RFC 3339. If an argument contains another value without a JSON form, the code
+// receives a TypeError. Package state converts the result of fn. If the result is a
+// [json.RawMessage], it becomes the value that its text represents. For the contexts, errors and
+// panics of fn, see [NewTool].
 //
-// ToolFromSchema returns an error if the name, the schema or an option is invalid. References
-// must be within the schema, such as "#/$defs/name". It refuses references to other documents,
-// to an $anchor or to a nested $id, and $dynamicRef. It also refuses two properties with the
-// same name in Python, and schemas nested more than 100 deep.
+// ToolFromSchema returns an error if the name, the schema or an option is invalid. A reference must
+// be within the schema, such as "#/$defs/name". ToolFromSchema refuses references to other
+// documents, to an $anchor or to a nested $id, and $dynamicRef. It also refuses two properties that
+// get the same name in Python, and schemas that are nested more than 100 deep.
 func ToolFromSchema(name, doc string, schema json.RawMessage, fn func(context.Context, json.RawMessage) (any, error), opts ...ToolOption) (Tool, error) {
 	t, err := newTool(name, doc, opts)
 	if err != nil {
@@ -63,12 +65,12 @@ func ToolFromSchema(name, doc string, schema json.RawMessage, fn func(context.Co
 	return t, nil
 }
 
-// objectSchema is the schema of a tool's arguments, in several forms.
+// objectSchema contains the schema of a tool's arguments in several forms.
 type objectSchema struct {
 	resolved   *jsonschema.Resolved
 	plain      *plainSchema // the same schema, decoded by encoding/json
 	parameters []toolParameter
-	own        map[string]string // names of properties, by the names of their parameters
+	own        map[string]string // names of properties, keyed by the names of their parameters
 }
 
 func readSchema(text json.RawMessage) (*objectSchema, error) {
@@ -168,7 +170,7 @@ func pythonName(property string) string {
 	return "_" + name // the name begins with a digit
 }
 
-// schemaType describes the possible types of a property.
+// schemaType returns a Python type that describes the values which a property's schema allows.
 func schemaType(s *jsonschema.Schema) pythonType {
 	types := s.Types
 	if s.Type != "" {
@@ -202,7 +204,7 @@ func schemaType(s *jsonschema.Schema) pythonType {
 	return t
 }
 
-// schemaDict describes the keys of an object, in the same form as structType.
+// schemaDict returns a description of the keys of an object, in the same form as structType.
 func schemaDict(s *jsonschema.Schema) string {
 	var keys []string
 	for name, property := range s.Properties {

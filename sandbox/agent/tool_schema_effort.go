@@ -40,10 +40,11 @@ var (
 // plainSchema is a schema decoded by encoding/json.
 type plainSchema struct {
 	root    any
-	targets map[string]any // the schemas that references point to
+	targets map[string]any // the schemas to which references point, keyed by reference
 }
 
-// newPlainSchema tidies a schema: see [plainSchema.tidy].
+// newPlainSchema returns the plainSchema of a decoded schema. It changes the schema as
+// [plainSchema.tidy] describes.
 func newPlainSchema(root any) (*plainSchema, error) {
 	p := &plainSchema{root, map[string]any{}}
 	if _, err := p.tidy(root, 0); err != nil {
@@ -59,10 +60,11 @@ func newPlainSchema(root any) (*plainSchema, error) {
 	return p, nil
 }
 
-// tidy removes two things from a schema: keys that encoding/json would take for a keyword
-// because it ignores case, and patterns that Go cannot compile. The patterns of JSON Schema are
-// JavaScript's, which can look ahead. tidy also removes keywords that depend on such a pattern,
-// so that they refuse nothing. looser reports whether the schema now allows more than before.
+// tidy removes two things from a schema: keys that encoding/json would mistake for a keyword
+// because it ignores case, and patterns that Go cannot compile. There are such patterns because
+// JSON Schema uses JavaScript's patterns, which can look ahead. If a keyword depends on a removed
+// pattern, tidy also removes the keyword. Then the keyword refuses nothing. looser reports whether
+// the schema now allows more than before.
 func (p *plainSchema) tidy(schema any, level int) (looser bool, err error) {
 	object, ok := schema.(map[string]any)
 	switch {
@@ -224,8 +226,8 @@ func (e *effort) applyAll(object map[string]any, words []string, place string, v
 	return nil
 }
 
-// partsFor returns the schemas of a keyword that apply to a place. "properties" and lists of
-// items have one for each place.
+// partsFor returns the schemas of a keyword that apply to the field or item at place. "properties"
+// and lists of items contain one schema for each place.
 func partsFor(object map[string]any, keyword, place string) []any {
 	switch parts := object[keyword].(type) {
 	case []any:

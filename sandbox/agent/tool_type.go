@@ -29,7 +29,7 @@ type toolParameter struct {
 	required bool
 }
 
-// parametersOf returns the parameters for a struct's fields, required ones first.
+// parametersOf returns the parameters for the fields of a struct. Required parameters come first.
 func parametersOf(t reflect.Type) ([]toolParameter, error) {
 	if t.Kind() != reflect.Struct {
 		return nil, fmt.Errorf("the argument is a %s: it has to be a struct, whose fields are the parameters", t)
@@ -62,7 +62,8 @@ func parametersOf(t reflect.Type) ([]toolParameter, error) {
 	return list, nil
 }
 
-// requiredFirst moves required parameters to the front, because Python demands that.
+// requiredFirst moves the required parameters to the front of list, because Python requires this
+// order.
 func requiredFirst(list []toolParameter) {
 	slices.SortStableFunc(list, func(a, b toolParameter) int {
 		switch {

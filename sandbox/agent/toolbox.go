@@ -16,9 +16,9 @@ import (
 )
 
 // Toolbox calls tools for callers other than the code of a run, such as the clients of a server
-// (package agentmcp). It enforces the limits of its tools and asks for their approval, like a
-// run. The limits count all calls of the Toolbox. It is safe for concurrent use and need not be
-// closed.
+// (package agentmcp). Like a run, it enforces the limits of its tools, and calls their functions of
+// [WithApproval]. The limits apply to all calls of the Toolbox together. A Toolbox is safe for
+// concurrent use and need not be closed.
 type Toolbox struct{ caller caller }
 
 // NewToolbox returns a Toolbox of tools. It returns an error if two tools have the same name,
@@ -36,16 +36,16 @@ func NewToolbox(tools ...Tool) (*Toolbox, error) {
 	return b, nil
 }
 
-// Call calls the tool with the given name. arguments is a JSON object that matches
-// [Tool.Schema]; nil is an empty one. Types that JSON lacks have the form that the schema
-// describes: bytes in base64, times in RFC 3339, durations such as "PT1H30M". The result is
-// JSON. A result without a JSON form, such as a set, becomes a string with its Python form. The
-// [ToolCall] of an approval has an empty Run and Step 0.
+// Call calls the tool with the given name. arguments must be a JSON object that matches
+// [Tool.Schema]. Nil means an empty object. Values of types that JSON lacks must have the form that
+// the schema describes: bytes in base64, times in RFC 3339, durations such as "PT1H30M". The result
+// is JSON. A result without a JSON form, such as a set, becomes a string with its Python form. A
+// function of [WithApproval] receives a [ToolCall] with an empty Run and Step 0.
 //
-// An error is a [*ToolError] with the content that the code of a run would receive. When ctx
-// ends, the context of the tool's function also ends, and Call returns without waiting for the
-// function. A panic is an error without its value, which is logged to [slog.Default] at level
-// error.
+// An error is a [*ToolError] with the content that the code of a run would receive. When ctx ends,
+// the context of the tool's function also ends, and Call returns without waiting for the function.
+// If the function panics, Call returns an error without the value of the panic. The value is logged
+// to [slog.Default] at level error.
 func (b *Toolbox) Call(ctx context.Context, name string, arguments json.RawMessage) (json.RawMessage, error) {
 	result, err := b.call(ctx, name, arguments)
 	if err != nil {
@@ -93,7 +93,7 @@ func resultJSON(v state.Value) (json.RawMessage, error) {
 	return bytes.TrimSpace(text.Bytes()), nil
 }
 
-// argumentsOf returns the arguments by parameter name.
+// argumentsOf returns the arguments in the JSON object text, keyed by parameter name.
 func (t Tool) argumentsOf(text json.RawMessage) (state.Value, error) {
 	given := map[string]any{}
 	if len(text) > 0 {
@@ -127,8 +127,8 @@ func (t Tool) argumentsOf(text json.RawMessage) (state.Value, error) {
 	return state.NewValue(arguments)
 }
 
-// fromJSON converts strings to types that JSON lacks, where the schema of a Go type names such
-// a type.
+// fromJSON converts strings in value to types that JSON lacks. It converts a string if the schema,
+// which was made from a Go type, names such a type.
 func fromJSON(schema map[string]any, value any) (any, error) {
 	switch value := value.(type) {
 	case string:

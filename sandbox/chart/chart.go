@@ -24,7 +24,7 @@ type Chart interface{ chart() }
 // Axes is embedded in charts with two axes.
 type Axes struct {
 	XLabel, YLabel string
-	// XUnit and YUnit are the parts of the labels in brackets.
+	// XUnit and YUnit are the units of the axes: the parts in brackets of the axes' labels.
 	XUnit, YUnit string
 }
 
@@ -126,7 +126,7 @@ type Super struct {
 	Charts []Chart
 }
 
-// Unknown is a figure whose data is not a known chart.
+// Unknown is a figure whose data could not be decoded as one of the other charts.
 type Unknown struct {
 	Title string
 	// Type is the type that the figure itself reports, usually "unknown".
@@ -146,9 +146,9 @@ func (*BoxAndWhisker) chart() {}
 func (*Super) chart()         {}
 func (*Unknown) chart()       {}
 
-// Parse decodes the data of a figure; ok is false if there is none. E2B's service sends an
-// empty object for a figure that it could not read at all; ok is then also false. For malformed
-// data Parse returns an [*Unknown] with the error.
+// Parse decodes the data of a figure. If there is no data, ok is false. For a figure that E2B's
+// service could not read at all, the service sends an empty object. Then ok is false, too. For
+// malformed data, Parse returns an [*Unknown] with the error.
 func Parse(data json.RawMessage) (c Chart, ok bool) {
 	if isEmptyObject(data) {
 		return nil, false

@@ -15,15 +15,15 @@ const MIMETypeDataFrame = "e2b/data"
 
 // DataFrame is a table of named columns in order.
 type DataFrame struct {
-	// Columns are the names of the columns.
+	// Columns lists the names of the columns in order.
 	Columns []string
 
 	values map[string]json.RawMessage
 }
 
-// Column stores the values of a column in the slice that to points to. Times are ISO 8601
-// strings. A missing value is null: it becomes NaN in a []float64; for other types use a slice
-// of pointers. The error is [api.ErrNotFound] if there is no such column.
+// Column stores the values of a column in the slice to which the parameter to points. Times are ISO
+// 8601 strings. A missing value is null. In a []float64, null becomes NaN. For other types, use a
+// slice of pointers. If there is no such column, the error is [api.ErrNotFound].
 func (t *DataFrame) Column(name string, to any) error {
 	values, ok := t.values[name]
 	if !ok {

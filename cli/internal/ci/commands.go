@@ -23,7 +23,7 @@ func Group(title string) string { return "::group::" + escaped(title) + "\n" }
 // EndGroup is the command that ends a [Group].
 const EndGroup = "::endgroup::\n"
 
-// Mask returns the command that has the runner hide a secret in the rest of the job's log.
+// Mask returns the command that makes the runner hide a secret in the rest of the job's log.
 func Mask(secret string) string { return "::add-mask::" + escaped(secret) + "\n" }
 
 // escaped encodes a text for the last part of a command.
@@ -31,9 +31,9 @@ func escaped(text string) string {
 	return strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A").Replace(text)
 }
 
-// Inert returns a writer that passes text on to w so that no runner takes it for
-// a command. Each line must be written by one call. Inert puts a backslash before
-// "::", and a space before the "[" of older commands, which leaves JSON valid.
+// Inert returns a writer that writes text to w in a form that no runner takes for a command. Each
+// line must be written by one call. Inert puts a backslash before "::", and a space before the "["
+// of older commands. JSON with this change is still valid.
 func Inert(w io.Writer) io.Writer { return inert{w} }
 
 type inert struct{ w io.Writer }

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// InActions reports whether this process runs in a step of GitHub Actions, or of a system that
-// follows it.
+// InActions reports whether this process runs in a step of GitHub Actions, or of a system that is
+// compatible with it.
 func InActions(getenv func(name string) string) bool { return getenv("GITHUB_ACTIONS") == "true" }
 
 // OutputVariable names the file that sets the outputs of a step.
@@ -23,8 +23,8 @@ func IsOutputName(name string) bool {
 	return name != ""
 }
 
-// Output returns lines for the file of [OutputVariable] that set the output name
-// to value. [IsOutputName] must accept the name. No value can set another output.
+// Output returns lines for the file of [OutputVariable] that set the output name to value.
+// [IsOutputName] must accept the name. The lines set no other output, whatever value contains.
 func Output(name, value string) string {
 	if !strings.ContainsAny(value, "\r\n") {
 		return name + "=" + value + "\n"

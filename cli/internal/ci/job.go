@@ -1,5 +1,5 @@
-// Package ci finds the CI job that a command runs in. It also formats outputs
-// of a step of GitHub Actions, and commands that its runner reads in the log.
+// Package ci finds the CI job that a command runs in. It also formats outputs of a step of GitHub
+// Actions, and commands for the runner of GitHub Actions, which reads them in the log.
 package ci
 
 import (
@@ -10,7 +10,7 @@ import (
 	"unicode"
 )
 
-// Job is a job of a CI system. A field that the system's variables do not give is "".
+// Job is a job of a CI system. A field is "" if no environment variable of the system contains it.
 type Job struct {
 	System     string
 	Run        string // the ID of the run, which all jobs of this attempt share

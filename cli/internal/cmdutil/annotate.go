@@ -10,22 +10,24 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// Annotates reports whether the command speaks to a runner of GitHub
-// Actions: --annotate was given, and the command runs in a step.
+// Annotates reports whether the command writes commands for the runner of GitHub Actions. That is
+// the case if --annotate was given and the command runs in a step.
 func (f *Factory) Annotates() bool { return f.flags.annotate && ci.InActions(os.Getenv) }
 
-// Annotate shows an error above the log of the job, if the command
-// annotates. Standard error must be at the beginning of a line.
+// Annotate shows an error above the log of the job, if [Factory.Annotates] is true. Standard error
+// must be at the beginning of a line.
 func (f *Factory) Annotate(message string) { f.tellRunner(ci.Error("e2bctl", message)) }
 
-// Group folds the lines that go to standard error until end is called, if the command annotates.
+// Group folds the lines that go to standard error until end is called, if [Factory.Annotates] is
+// true.
 func (f *Factory) Group(title string) (end func()) {
 	f.tellRunner(ci.Group(title))
 	return func() { f.tellRunner(ci.EndGroup) }
 }
 
-// Mask has the runner hide a secret in the log, if the command annotates. It
-// writes no secret to a standard error that is a file: a file is not the log.
+// Mask makes the runner hide a secret in the log, if [Factory.Annotates] is true. If standard error
+// is a file, Mask writes nothing, because the file would then contain the secret and is not the
+// log.
 func (f *Factory) Mask(secret string) {
 	if secret != "" && !f.IO.ErrIsFile {
 		f.tellRunner(ci.Mask(secret))
@@ -38,7 +40,8 @@ func (f *Factory) tellRunner(command string) {
 	}
 }
 
-// masking is a transport that has each key and token masked before it is first sent.
+// masking is a transport that masks each key and token in the log of the job before it first sends
+// it.
 type masking struct {
 	http.RoundTripper
 	mask func(secret string)

@@ -6,8 +6,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Wants replaces the error for a wrong number of arguments with one that names
-// the arguments; cobra would say how many "arg(s)" it received.
+// Wants returns check with another error for a wrong number of arguments. That error contains what,
+// a description of the arguments. cobra's own error only counts the "arg(s)" that it received.
 func Wants(what string, check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if check(cmd, args) != nil {

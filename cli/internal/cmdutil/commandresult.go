@@ -7,9 +7,9 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// Explain writes facts that a command cannot write itself: the signal that
-// ended it, the cause, if the sandbox knows it, and that processes it
-// started still have its output open. What they print from now on is lost.
+// Explain writes facts that a command cannot write itself. They are the signal that ended the
+// command, and the cause if the sandbox reports it. If processes that the command started still
+// have its output open, Explain writes that, too: their further output is lost.
 func Explain(w io.Writer, name string, result *sandbox.CommandResult) {
 	if plain := fmt.Sprintf("exit status %d", result.ExitCode); result.ExitCode != 0 && result.Status != "" && result.Status != plain {
 		fmt.Fprintf(w, "e2bctl: %s: the command failed: %s\n", name, Printable(result.Status))
@@ -19,14 +19,14 @@ func Explain(w io.Writer, name string, result *sandbox.CommandResult) {
 	}
 }
 
-// The statuses that no remote command returns itself.
+// The statuses that e2bctl returns when the remote command itself returned none.
 const (
 	failed    = 1
-	signalled = 128 // the number of the signal is added to it
+	signalled = 128 // the status is this plus the number of the signal
 )
 
-// ExitStatus returns the status that a shell would return: 128 +
-// n after signal n. A status that Linux does not have becomes 1.
+// ExitStatus returns the status that a shell would return: 128 + n after signal n. A status outside
+// of Linux's range becomes 1.
 func ExitStatus(result *sandbox.CommandResult) int {
 	switch {
 	case result.Signal > 0:

@@ -6,9 +6,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Complete returns the choices that list finds on the service of cmd. Without --local and without
-// an address, it also asks the user's local cloud if that is running. It returns no errors, but
-// logs them: a shell that completes a word has no place for an error.
+// Complete returns the choices that list returns for the service of cmd. Without --local and
+// without an address, it also calls list for the user's local cloud if that is running. It logs
+// errors instead of returning them, because a shell cannot show an error while it completes a word.
 func (f *Factory) Complete(ctx context.Context, cmd *cobra.Command, list func(context.Context, *Connection) ([]string, error)) (choices []string) {
 	f.flags.quiet = true
 	isLocal := false

@@ -11,8 +11,8 @@ import (
 // errDeclined means that the user answered no.
 var errDeclined = errors.New("not confirmed, nothing was done")
 
-// Confirm asks a question with the default answer no. Any answer but yes is an
-// error, and so is the end of ctx, such as Ctrl-C.
+// Confirm asks a question with the default answer no. It returns an error for any answer but yes,
+// and if ctx ends, for example by Ctrl-C.
 func Confirm(ctx context.Context, ios *IOStreams, question string) error {
 	fmt.Fprintf(ios.Err, "%s [y/N] ", question)
 	answer, err := Await(ctx, func() (string, error) { return bufio.NewReader(ios.In).ReadString('\n') })
@@ -30,9 +30,9 @@ func Confirm(ctx context.Context, ios *IOStreams, question string) error {
 	return errDeclined
 }
 
-// Await returns the result of read, or the cause of the end of ctx. A read of a
-// terminal cannot be cancelled: it then continues until the process ends, soon
-// after.
+// Await returns the result of read, or the cause of the end of ctx. If ctx ends, read continues
+// until the process ends, because a read of a terminal cannot be cancelled. The process is expected
+// to end soon.
 func Await(ctx context.Context, read func() (string, error)) (string, error) {
 	type answer struct {
 		text string

@@ -18,24 +18,23 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// Where is the service that a command uses.
+// Where selects the service that a command uses.
 type Where int
 
 const (
-	remote         Where = iota // the service in the flags and the environment
-	LocalRunning                // the user's `local up`; an error when none is running
-	LocalStarting               // the user's `local up`, started when none is running
+	remote         Where = iota // the service that the flags and the environment name
+	LocalRunning                // the local cloud that the user started with `local up`; an error if none is running
+	LocalStarting               // the local cloud of `local up`, which is started if none is running
 	LocalEphemeral              // a local cloud that ends with the command
 )
 
-// Connection is a client. If the command has a local cloud of its own, it has that cloud,
-// too.
+// Connection is a client and, if the command has a local cloud of its own, that cloud.
 type Connection struct {
 	*sandbox.Client
 	cloud *local.Cloud
 }
 
-// Close also ends the cloud if it is the command's own.
+// Close closes the client. It also ends the local cloud if that belongs to the command.
 func (c *Connection) Close() error {
 	err := c.Client.Close()
 	if c.cloud != nil {
@@ -52,7 +51,7 @@ func AddLocalFlag(cmd *cobra.Command, to *bool) {
 // LocalByDefault reports whether E2BCTL_LOCAL turns --local on.
 func LocalByDefault() bool { return isOn("E2BCTL_LOCAL") }
 
-// isOn reports whether a variable turns a flag on.
+// isOn reports whether the value of an environment variable turns a flag on.
 func isOn(variable string) bool {
 	switch strings.ToLower(os.Getenv(variable)) {
 	case "1", "true", "yes", "on":
@@ -64,10 +63,10 @@ func isOn(variable string) bool {
 // Opener connects a command to its service.
 type Opener func(context.Context) (*Connection, error)
 
-// Opener resolves --local: ifLocal when it is on, and the remote service otherwise. An
-// address on the command line overrides E2BCTL_LOCAL and conflicts with the flag. limits,
-// which may be nil, are for the local cloud that the command starts, and conflict with every
-// other service.
+// Opener returns a function that connects to the service of the command. With --local that is the
+// service ifLocal, and otherwise the remote service. An address on the command line overrides
+// E2BCTL_LOCAL. Together with the flag --local it is an error. limits, which may be nil, apply to a
+// local cloud that the command starts. With any other service they are an error.
 func (f *Factory) Opener(cmd *cobra.Command, isLocal bool, ifLocal Where, limits *ResourceFlags) (Opener, error) {
 	w, err := f.where(cmd, isLocal, ifLocal)
 	if err != nil {
@@ -88,8 +87,8 @@ func (f *Factory) Opener(cmd *cobra.Command, isLocal bool, ifLocal Where, limits
 	return func(ctx context.Context) (*Connection, error) { return f.open(ctx, w, limits) }, nil
 }
 
-// Connected adds --local to cmd and lets it run with a connection to its service.
-// [Factory.Opener] resolves the service. The connection is closed afterwards.
+// Connected adds --local to cmd, and makes cmd call run with a connection to its service.
+// [Factory.Opener] resolves the service. The connection is closed after run.
 func (f *Factory) Connected(cmd *cobra.Command, ifLocal Where, run func(ctx context.Context, conn *Connection, args []string) error) *cobra.Command {
 	var isLocal bool
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
@@ -108,7 +107,7 @@ func (f *Factory) Connected(cmd *cobra.Command, ifLocal Where, run func(ctx cont
 	return cmd
 }
 
-// where resolves --local for [Factory.Opener].
+// where returns the service that --local and the address select, for [Factory.Opener].
 func (f *Factory) where(cmd *cobra.Command, isLocal bool, ifLocal Where) (Where, error) {
 	switch {
 	case !isLocal:
@@ -133,7 +132,7 @@ func (f *Factory) LacksKey() bool {
 // hasAddress reports whether the command line names a service.
 func (f *Factory) hasAddress() bool { return f.flags.apiURL != "" || f.flags.domain != "" }
 
-// open connects to the service. It sends nothing to a remote one.
+// open connects to the service. It sends no request to a remote service.
 func (f *Factory) open(ctx context.Context, w Where, limits *ResourceFlags) (*Connection, error) {
 	f.usesRunning = w == LocalRunning || w == LocalStarting
 	options := f.ClientOptions()
@@ -173,7 +172,7 @@ func (f *Factory) open(ctx context.Context, w Where, limits *ResourceFlags) (*Co
 	return &Connection{Client: client, cloud: cloud}, nil
 }
 
-// noKeyError is [api.ErrNoAPIKey] in the words of the command.
+// noKeyError matches [api.ErrNoAPIKey]. Its text is for users of the command.
 type noKeyError struct{}
 
 var errNoKey noKeyError
@@ -187,8 +186,8 @@ func (noKeyError) Is(target error) bool { return target == api.ErrNoAPIKey }
 // last sandbox has ended.
 const autoIdle = 10 * time.Minute
 
-// runningLocalCloud finds the user's local cloud. If none is running and start is set, it
-// starts one with these limits and prints that.
+// runningLocalCloud finds the user's local cloud. If none is running and start is set, it starts
+// one with these limits and prints a message about it.
 func (f *Factory) runningLocalCloud(ctx context.Context, start bool, limits *ResourceFlags) (localcloud.Record, error) {
 	place, err := localcloud.Find()
 	if err != nil {
@@ -237,8 +236,7 @@ func (f *Factory) localCloud() (localcloud.Record, error) {
 	return place.Read()
 }
 
-// IsElsewhere reports whether the user's local cloud is running and is not the service of
-// conn.
+// IsElsewhere reports whether the user's local cloud is running but is not the service of conn.
 func (f *Factory) IsElsewhere(conn *Connection) bool {
 	record, err := f.localCloud()
 	return err == nil && record.URL != conn.API().BaseURL()
@@ -248,7 +246,7 @@ func (f *Factory) IsElsewhere(conn *Connection) bool {
 // cloud.
 func (f *Factory) UsesRunningLocalCloud() bool { return f.usesRunning }
 
-// ClientOptions returns the options that the global flags set.
+// ClientOptions returns the client options that result from the global flags.
 func (f *Factory) ClientOptions() []sandbox.ClientOption {
 	options := []sandbox.ClientOption{sandbox.WithLogger(f.Logger()), sandbox.WithUserAgent("e2bctl")}
 	options = append(options, f.tracing.Options()...)
@@ -267,8 +265,8 @@ func (f *Factory) ClientOptions() []sandbox.ClientOption {
 	return options
 }
 
-// Logger returns a logger that writes to stderr with -v and discards everything
-// without it. The SDK keeps secrets out of its logs.
+// Logger returns a logger that writes to stderr with -v and discards everything without it. The SDK
+// logs no secrets.
 func (f *Factory) Logger() *slog.Logger {
 	if !f.flags.verbose {
 		return slog.New(slog.DiscardHandler)

@@ -22,10 +22,11 @@ func Usagef(cmd *cobra.Command, format string, args ...any) error {
 	return &UsageError{Err: fmt.Errorf(format, args...), Command: cmd.CommandPath()}
 }
 
-// OnLocal is a placeholder in a hint, after a command that takes --local.
+// OnLocal is a placeholder in a hint. It comes after a command that accepts --local, and is
+// replaced by that flag or by nothing.
 const OnLocal = "{local}"
 
-// HintedError is an error with a hint of its own: advice about it, which may contain
+// HintedError is an error that has its own hint. A hint is advice for the user, and may contain
 // [OnLocal].
 type HintedError interface {
 	error
@@ -46,7 +47,7 @@ type ErrorView struct {
 	RequestID string `json:"requestID,omitempty"`
 }
 
-// ErrorView returns err as -o json shows it, nil for nil.
+// ErrorView returns err as -o json shows it, or nil if err is nil.
 func (f *Factory) ErrorView(err error) *ErrorView {
 	if err == nil {
 		return nil
@@ -55,14 +56,14 @@ func (f *Factory) ErrorView(err error) *ErrorView {
 	return &view
 }
 
-// RemoteStatus is the status of a remote command, to be returned unchanged. The
-// command has already written its messages to its own streams.
+// RemoteStatus is the exit status of a remote command. e2bctl exits with it unchanged, and prints
+// no error: the remote command has already written its messages.
 type RemoteStatus int
 
 func (s RemoteStatus) Error() string { return fmt.Sprintf("remote status %d", int(s)) }
 
-// OwnError is a failure of e2bctl itself in a command that returns a remote
-// status; Running means that the remote command had already been requested.
+// OwnError is a failure of e2bctl itself in a command that returns a remote status; Running means
+// that the request to start the remote command had already been sent.
 type OwnError struct {
 	Err     error
 	Running bool
@@ -86,8 +87,8 @@ func OwnFailure(err error) error {
 	return &OwnError{Err: err}
 }
 
-// KeepStatus joins a later failure to err. If the command's own status is not 0, it is
-// kept because a script needs it.
+// KeepStatus joins a later failure to err. If err is a [RemoteStatus], KeepStatus returns it alone,
+// because a script needs that status.
 func KeepStatus(err, later error) error {
 	if later == nil {
 		return err

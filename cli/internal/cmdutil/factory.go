@@ -1,6 +1,5 @@
 // Package cmdutil contains the shared parts of the commands of e2bctl: the Factory that creates
-// their dependencies, streams, output, flag values, and the errors that decide the exit
-// status.
+// their dependencies, streams, output, flag values, and the errors that determine the exit status.
 package cmdutil
 
 import (
@@ -14,15 +13,16 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/tracing"
 )
 
-// Factory creates the dependencies of commands on demand: a command that only prints its
-// version reads no key and opens no connection.
+// Factory creates the dependencies of commands only when a command needs them. A command that only
+// prints its version thus reads no key and opens no connection.
 type Factory struct {
 	IO *IOStreams
 
 	// flags are the global flags, filled in before a command runs.
 	flags globalFlags
 
-	// tracing reports the command to a collector; nil when the environment names none.
+	// tracing reports the command to a collector of traces. It is nil when the environment names no
+	// collector.
 	tracing *tracing.Tracing
 
 	// describe returns an error as -o json shows it.
@@ -67,8 +67,8 @@ func (f *Factory) AddFlags(root *cobra.Command) {
 	root.MarkFlagsMutuallyExclusive("env-file", "no-env-file")
 }
 
-// ReadOutputFlag reads -o and --annotate of a command line that has a mistake, because they may
-// come after the mistake.
+// ReadOutputFlag reads -o and --annotate from a command line that cannot be parsed. It finds them
+// even after the mistake.
 func (f *Factory) ReadOutputFlag(args []string) {
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	flags.ParseErrorsAllowlist.UnknownFlags = true
@@ -81,8 +81,8 @@ func (f *Factory) ReadOutputFlag(args []string) {
 	}
 }
 
-// Trace begins to report a command, if the environment names a collector, and returns
-// the context in which it runs.
+// Trace begins the report about a command, if the environment names a collector of traces. It
+// returns the context for the command.
 func (f *Factory) Trace(ctx context.Context, command string) context.Context {
 	ctx, traced, err := tracing.Start(ctx, command, f.Logger())
 	if err != nil && !f.Quiet() {
@@ -92,10 +92,10 @@ func (f *Factory) Trace(ctx context.Context, command string) context.Context {
 	return ctx
 }
 
-// EndTrace ends the report that Trace began. It takes a second at most.
+// EndTrace ends the report that Trace began. It takes at most a second.
 func (f *Factory) EndTrace(status int) { f.tracing.End(status) }
 
-// JSON reports whether results go to [WriteJSON]. With -o name it writes only their names.
+// JSON reports whether results go to [WriteJSON]. With -o name, WriteJSON writes only their names.
 func (f *Factory) JSON() bool { return f.JSONErrors() || f.flags.output == outputName }
 
 // JSONErrors reports whether errors are written as JSON.
@@ -106,7 +106,7 @@ func (f *Factory) JSONErrors() bool {
 // JSONLines reports whether each result is a line of JSON.
 func (f *Factory) JSONLines() bool { return f.flags.output == outputLines }
 
-// Wide reports whether tables have all of their columns.
+// Wide reports whether tables are written with all of their columns.
 func (f *Factory) Wide() bool { return f.flags.output == outputWide }
 
 // Quiet reports whether results are reduced to IDs and progress is left out.
@@ -115,7 +115,8 @@ func (f *Factory) Quiet() bool { return f.flags.quiet }
 // Verbose reports whether requests are logged.
 func (f *Factory) Verbose() bool { return f.flags.verbose }
 
-// Progress returns the writer for progress: standard error, or one that discards it.
+// Progress returns the writer for progress: standard error, or a writer that discards it with
+// [Factory.Quiet].
 func (f *Factory) Progress() io.Writer {
 	if f.Quiet() {
 		return io.Discard

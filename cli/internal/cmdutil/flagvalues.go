@@ -45,8 +45,8 @@ func parseDuration(value string) (time.Duration, error) {
 	return d, nil
 }
 
-// Size is a flag value that accepts a number of bytes, or of KiB to TiB ("20GiB"), also as
-// Docker writes them ("512m", "2g"). It must be positive.
+// Size is a flag value that accepts a number of bytes, or a number with a unit from KiB to TiB
+// ("20GiB"). It also accepts the units of Docker ("512m", "2g"). The size must be positive.
 type Size int64
 
 // sizeUnits are ordered from the largest to the smallest.
@@ -154,7 +154,7 @@ func (kv *KeyValues) Set(value string) error {
 	return nil
 }
 
-// Over returns the pairs of kv and those of base whose keys kv does not have.
+// Over returns the pairs of kv, and the pairs of base with keys that are not in kv.
 func (kv KeyValues) Over(base map[string]string) map[string]string {
 	all := maps.Clone(base)
 	maps.Copy(all, kv)

@@ -59,8 +59,8 @@ func (q *jqFilter) Set(value string) error {
 	return err
 }
 
-// nameKeys returns the members of a command's JSON that -o name prints, or nil for a command
-// whose result has no names.
+// nameKeys returns the names of the JSON members that -o name prints for a command. It returns nil
+// if the results of the command have no names.
 func nameKeys(command string) []string {
 	switch command {
 	case "ls", "create", "info", "fork", "pause", "resume", "wait", "timeout", "network get", "network set":
@@ -102,8 +102,8 @@ func hasJSON(command string) bool {
 	return !slices.Contains([]string{"code repl", "cp", "fs cat", "local logs", "mcp", "proc attach", "volume cp"}, command) && !strings.HasPrefix(command, "completion")
 }
 
-// Begin checks the output flags for cmd, and makes its results come in their format. It is
-// called when the command line was understood, before the command runs.
+// Begin checks the output flags for cmd, and sets the format of its results. It is called after the
+// command line was parsed and before the command runs.
 func (f *Factory) Begin(cmd *cobra.Command) error {
 	command := strings.TrimPrefix(cmd.CommandPath(), "e2bctl ")
 	r := &results{Writer: f.IO.Out, terminal: f.IO.OutIsTerminal, format: f.flags.output, noHeaders: f.flags.noHeaders}
@@ -130,19 +130,20 @@ func (f *Factory) Begin(cmd *cobra.Command) error {
 	return nil
 }
 
-// results is a standard output whose results are changed by -o, --jq and --no-headers.
-// [WriteJSON] and [WriteTable] recognize it. Other bytes pass as they are.
+// results is a standard output on which -o, --jq and --no-headers change the format of results.
+// [WriteJSON] and [WriteTable] recognize it. It writes other bytes unchanged.
 type results struct {
 	io.Writer
 	terminal  bool // the writer is a terminal
 	format    outputFormat
-	names     []string  // the members that -o name prints
+	names     []string  // the names of the JSON members that -o name prints
 	filter    *jqFilter // nil without --jq
 	noHeaders bool
-	done      func() context.Context // returns the context whose end ends --jq
+	done      func() context.Context // returns a context that stops the filter of --jq when it ends
 }
 
-// formatted writes v in the format of w, if w has one other than plain JSON.
+// formatted writes v and returns true if w has a format other than plain JSON. Otherwise it writes
+// nothing.
 func formatted(w io.Writer, v any) (done bool, err error) {
 	r, ok := w.(*results)
 	if !ok || r.format == outputJSON && r.filter == nil {
@@ -166,7 +167,8 @@ func formatted(w io.Writer, v any) (done bool, err error) {
 	return true, nil
 }
 
-// write writes one document as a line, as its name, or as the results of the filter.
+// write writes one document as one line of JSON, as the name in it, or as the results of the
+// filter.
 func (r *results) write(document json.RawMessage) error {
 	switch {
 	case r.format == outputName:
@@ -177,7 +179,8 @@ func (r *results) write(document json.RawMessage) error {
 	return newEncoder(r.Writer).Encode(document)
 }
 
-// writeName writes the name in a document. It leaves out targets for which the command failed.
+// writeName writes the name in a document. It writes nothing for a target for which the command
+// failed.
 func (r *results) writeName(document json.RawMessage) error {
 	var members map[string]any
 	if err := json.Unmarshal(document, &members); err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// NewGroup returns a command that only contains others.
+// NewGroup returns a command that only contains other commands.
 func NewGroup(use, short string, commands ...*cobra.Command) *cobra.Command {
 	group := &cobra.Command{Use: use, Short: short}
 	group.AddCommand(commands...)
@@ -16,8 +16,8 @@ func NewGroup(use, short string, commands ...*cobra.Command) *cobra.Command {
 	return group
 }
 
-// MakeGroup makes cmd a command that only contains others. For an unknown subcommand
-// cobra would print help and succeed; a script must see that as a mistake.
+// MakeGroup makes cmd a command that only contains other commands. An unknown subcommand is then an
+// error. cobra would print help and succeed, and a script would not notice the mistake.
 func MakeGroup(cmd *cobra.Command) {
 	cmd.SuggestionsMinimumDistance = 2 // cobra's default, which it only sets for the root
 	cmd.Args = func(cmd *cobra.Command, args []string) error {

@@ -15,8 +15,8 @@ import (
 
 // idFlags are the flags for files that receive the ID of a new sandbox.
 type idFlags struct {
-	file   string     // the path of the file; "": the ID is written to no file
-	output stepOutput // the output of the step; "": the ID is written to no output
+	file   string     // the path of the file; "" means no file
+	output stepOutput // the name of the output of the CI step; "" means no output
 }
 
 func (i *idFlags) add(flags *pflag.FlagSet) {
@@ -41,16 +41,17 @@ func (o *stepOutput) Set(value string) error {
 	return nil
 }
 
-// idFiles are open files for the ID of a sandbox that does not exist yet.
+// idFiles are the open files that receive the ID of a sandbox once it was created.
 type idFiles struct {
-	name   string   // the name that the file beside gets when it has the ID
-	beside *os.File // a temporary file in the directory of name; nil: there is none
-	output *os.File // the file for outputs of the step; nil: there is none
+	name   string   // the name to which beside is renamed after the ID was written
+	beside *os.File // a temporary file in the directory of name; nil if no file is wanted
+	output *os.File // the file for outputs of the step; nil if no output is wanted
 	key    string   // the name of the output of the step
 }
 
-// open opens the files before the sandbox is created, so that no sandbox is created if a file cannot be written.
-// It removes an earlier --name-file, which has the ID of another sandbox.
+// open opens the files. It is called before the sandbox is created, so that no sandbox is created
+// if a file cannot be written. It removes an existing file of --name-file, because that file
+// contains the ID of another sandbox.
 func (i *idFlags) open() (_ *idFiles, err error) {
 	files := &idFiles{name: i.file, key: string(i.output)}
 	defer func() {
@@ -88,7 +89,8 @@ func (i *idFlags) open() (_ *idFiles, err error) {
 	return files, nil
 }
 
-// cause returns err without paths, which would name the temporary file.
+// cause returns the cause inside err, without the paths that err contains. These would name the
+// temporary file.
 func cause(err error) error {
 	if failed, ok := errors.AsType[*fs.PathError](err); ok {
 		return failed.Err
@@ -120,7 +122,7 @@ func (f *idFiles) write(id string) error {
 	return nil
 }
 
-// close closes the files, and removes a file that has no ID yet.
+// close closes the files, and removes the temporary file if the ID was not written to it.
 func (f *idFiles) close() {
 	if f.output != nil {
 		f.output.Close()

@@ -18,9 +18,9 @@ type IOStreams struct {
 	Out io.Writer // results only
 	Err io.Writer // progress, hints, prompts and errors
 
-	// RawErr writes to the same place as Err and changes no byte, for the output of programs in sandboxes. In
-	// GitHub Actions, Err changes texts that the runner would take for commands, because errors contain text of
-	// sandboxes.
+	// RawErr writes to the same stream as Err, without changes. It is for the output of programs in
+	// sandboxes. In GitHub Actions, Err changes texts that the runner would take for commands, because
+	// errors may contain text from sandboxes.
 	RawErr io.Writer
 
 	// ErrIsFile means that standard error is a file.
@@ -30,13 +30,13 @@ type IOStreams struct {
 	OutIsTerminal bool
 	ErrIsTerminal bool
 
-	// OutWidth and ErrWidth are how many columns the terminals of Out and Err have,
-	// or 0 for a stream that is no terminal.
+	// OutWidth and ErrWidth are the widths of the terminals of Out and Err in columns. The width of a
+	// stream that is not a terminal is 0.
 	OutWidth int
 	ErrWidth int
 
-	// InIsData means that In is a pipe or a file, so that a remote command reads
-	// it without being asked to. /dev/null and terminals do not count.
+	// InIsData means that In is a pipe or a file, so that a remote command receives it even without a
+	// flag. It is false for /dev/null and for terminals.
 	InIsData bool
 
 	outClosed atomic.Bool
@@ -81,7 +81,7 @@ func messages(err io.Writer) io.Writer {
 	return err
 }
 
-// widthOf returns how many columns a terminal has, or 0 for a file that is none.
+// widthOf returns the number of columns of a terminal, or 0 for a file that is not a terminal.
 func widthOf(file *os.File) int {
 	width, _, err := term.GetSize(int(file.Fd()))
 	if err != nil {
@@ -90,7 +90,7 @@ func widthOf(file *os.File) int {
 	return width
 }
 
-// Measure reads again how many columns the terminal of Out has: people resize it.
+// Measure updates OutWidth, because the user may have resized the terminal.
 func (ios *IOStreams) Measure() {
 	out := ios.Out
 	if r, ok := out.(*results); ok {
@@ -101,11 +101,11 @@ func (ios *IOStreams) Measure() {
 	}
 }
 
-// OutClosed reports whether the reader of standard output has gone.
+// OutClosed reports whether the reader of standard output has closed its end.
 func (ios *IOStreams) OutClosed() bool { return ios.outClosed.Load() }
 
-// pipeWriter records that the reader of standard output has gone. EPIPE alone
-// does not prove that, because sockets also fail with it.
+// pipeWriter writes to standard output, and records that the reader has closed its end. An EPIPE in
+// a command's error does not prove that, because writes to sockets also fail with EPIPE.
 type pipeWriter struct {
 	file   *os.File
 	closed *atomic.Bool

@@ -9,23 +9,23 @@ import (
 type List struct {
 	// Kind is the plural noun for the listed items, such as "volumes".
 	Kind string
-	// Views are the things as -o json shows them, a slice that is not nil.
+	// Views is a slice of the listed items as -o json shows them. It must not be nil.
 	Views any
 	// Names are the lines that -q prints.
 	Names []string
 	// Header and Rows are the table.
 	Header []string
 	Rows   [][]string
-	// LongNames says that the last column has names without a limit. The middle of those that
-	// do not fit a terminal is left out, unless -o wide asks for all.
+	// LongNames means that the last column contains names of any length. If a name does not fit the
+	// terminal, its middle is left out, except with -o wide.
 	LongNames bool
-	// Spare are the names of columns that a narrow terminal leaves out to make room for the last
-	// column, the first one first, unless -o wide asks for all.
+	// Spare contains the names of columns that may be left out on a narrow terminal to make room for
+	// the last column. They are left out in this order, and never with -o wide.
 	Spare []string
 }
 
-// WriteList writes a list in the form that the flags ask for. On a terminal, an empty list is a
-// sentence on stderr instead of a header without rows.
+// WriteList writes a list in the format that the flags select. If the list is empty and Out is a
+// terminal, it writes a sentence to stderr instead of a header without rows.
 func (f *Factory) WriteList(l List) error {
 	switch {
 	case f.JSON():

@@ -2,12 +2,12 @@ package cmdutil
 
 import "strings"
 
-// Message returns the text of err in the words of the command, printable. Errors
-// of the SDK name Go functions and the package that failed; users of the command
-// know flags.
+// Message returns the text of err for users of the command, in printable form. Errors of the SDK
+// name Go functions and the package that failed. Message replaces the functions by the flags that
+// users know, and leaves out the package.
 func Message(err error) string { return Words(err.Error()) }
 
-// Words is Message for a text that is no error, such as a warning.
+// Words does the same as Message for a text that is not an error, such as a warning.
 func Words(text string) string {
 	words := strings.NewReplacer(
 		": api: ", ": ",

@@ -9,7 +9,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// hostMounts is a flag value of the form DIR:PATH[:rw], repeatable.
+// hostMounts is a flag value of the form DIR:PATH[:rw]. The flag may be repeated.
 type hostMounts []sandbox.Mount
 
 func (*hostMounts) Type() string { return "dir:path[:rw]" }
@@ -47,7 +47,7 @@ func (m hostMounts) allowed() []local.Option {
 	return options
 }
 
-// volumeMounts is a flag value of the form NAME:PATH, repeatable.
+// volumeMounts is a flag value of the form NAME:PATH. The flag may be repeated.
 type volumeMounts []sandbox.VolumeMount
 
 func (*volumeMounts) Type() string { return "name:path" }

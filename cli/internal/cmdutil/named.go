@@ -8,7 +8,7 @@ import (
 // Outcome is the result of a command for one of the names on its command line.
 type Outcome struct {
 	Name string
-	Err  error // the error of the command for that name; nil: it worked
+	Err  error // the error of the command for that name; nil means success
 }
 
 // outcomeView is an outcome as -o json shows it.
@@ -17,8 +17,8 @@ type outcomeView struct {
 	Error *ErrorView `json:"error,omitempty"`
 }
 
-// EachNamed calls do for each name on a command line, one after another and each once, and
-// reports the outcomes.
+// EachNamed calls do for each name on a command line, one after another, and reports the outcomes.
+// It calls do once for a repeated name.
 func (f *Factory) EachNamed(names []string, do func(name string) error) error {
 	var outcomes []Outcome
 	for i, name := range names {
@@ -29,8 +29,8 @@ func (f *Factory) EachNamed(names []string, do func(name string) error) error {
 	return f.Report(outcomes)
 }
 
-// Report prints the names for which a command worked, or with -o json a list of all, with
-// the errors of the others. It returns the error of the command.
+// Report prints the names for which a command succeeded. With -o json it prints all names instead,
+// with the error of each name that failed. It returns the error of the command.
 func (f *Factory) Report(outcomes []Outcome) error {
 	if f.JSON() {
 		views := make([]outcomeView, len(outcomes))
@@ -52,8 +52,9 @@ func (f *Factory) Report(outcomes []Outcome) error {
 	return f.Failures(outcomes)
 }
 
-// Failures returns the error of a command: nil, the error of the only outcome, or a
-// [*PartialError]. Without -o json, the reasons for several failures go to stderr.
+// Failures returns the error of a command. It is nil if no outcome failed, the outcome's error if
+// there is only one outcome, and a [*PartialError] otherwise. In the last case Failures also writes
+// the errors to stderr, except with -o json.
 func (f *Factory) Failures(outcomes []Outcome) error {
 	if len(outcomes) == 1 {
 		return outcomes[0].Err

@@ -13,7 +13,8 @@ import (
 // given, and empty if it was given as "".
 type NetworkRules struct{ Allow, Deny []string }
 
-// Add adds the flags by these names. all is the flag that denies everything else, which names need.
+// Add adds the flags under the names allow and deny. all names the flag that denies everything
+// else. That flag is required to allow host names.
 func (r *NetworkRules) Add(flags *pflag.FlagSet, allow, deny, all string) {
 	flags.StringSliceVar(&r.Allow, allow, nil, "allow an `ADDRESS`, a network or a name even if it is denied,\nrepeatable; names need "+all)
 	flags.StringSliceVar(&r.Deny, deny, nil, "deny an `ADDRESS` or a network, repeatable")
@@ -50,8 +51,8 @@ func (n *NetworkFlags) Given() bool {
 	return n.noInternet || len(n.rules.Allow) > 0 || len(n.rules.Deny) > 0 || len(n.headers) > 0
 }
 
-// hostHeaders is a flag value of the form HOST:NAME=VALUE, repeatable: the headers of each
-// host.
+// hostHeaders is a flag value of the form HOST:NAME=VALUE. The flag may be repeated. The map
+// contains the headers of each host.
 type hostHeaders map[string]map[string]string
 
 func (*hostHeaders) Type() string { return "HOST:NAME=VALUE" }

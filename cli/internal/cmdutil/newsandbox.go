@@ -20,7 +20,7 @@ import (
 // NewSandboxFlags are the flags that describe a sandbox to create.
 type NewSandboxFlags struct {
 	Template string
-	// the time after which the sandbox ends; 0: a lease, renewed while the command runs
+	// the time after which the sandbox ends; 0 means a lease that is renewed while the command runs
 	Lifetime  Duration
 	End       sandbox.Expiry // the action at the end of the lifetime
 	Network   NetworkFlags
@@ -74,7 +74,7 @@ func (n *NewSandboxFlags) add(cmd *cobra.Command, lifetime string) {
 	cmd.Flags().StringArrayVar(&n.packages, "package", nil, "install the Python package `NAME` first, repeatable")
 }
 
-// Changed returns the name of a given flag that describes a new sandbox, or "".
+// Changed returns the name of a flag for new sandboxes that the user gave, or "" if there is none.
 func (n *NewSandboxFlags) Changed() string {
 	name := ""
 	n.all.VisitAll(func(flag *pflag.Flag) {
@@ -85,8 +85,8 @@ func (n *NewSandboxFlags) Changed() string {
 	return name
 }
 
-// NeedsOwnCloud returns the name of a given flag that only a local cloud of the command's own
-// can honour, or "".
+// NeedsOwnCloud returns the name of a flag that the user gave and that requires a local cloud of
+// the command's own. It returns "" if there is none.
 func (n *NewSandboxFlags) NeedsOwnCloud() string {
 	if len(n.mounts) > 0 {
 		return "mount"
@@ -100,7 +100,7 @@ func (n *NewSandboxFlags) NeedsOwnCloud() string {
 // Mounts returns the directories of this machine that the sandbox sees.
 func (n *NewSandboxFlags) Mounts() []sandbox.Mount { return n.mounts }
 
-// Options returns the options that create a sandbox, for commands that do not use Create.
+// Options returns the options for the new sandbox. Commands use it if they do not call Create.
 func (n *NewSandboxFlags) Options() []sandbox.CreateOption {
 	options := []sandbox.CreateOption{sandbox.WithTemplate(n.Template)}
 	expiry := n.End
@@ -120,7 +120,7 @@ func (n *NewSandboxFlags) Options() []sandbox.CreateOption {
 	return append(options, n.Network.options()...)
 }
 
-// labelled returns the metadata of the command line, and of the CI job.
+// labelled returns the metadata of the sandbox, from the command line and the CI job.
 func (n *NewSandboxFlags) labelled() map[string]string {
 	job, ok := ci.Find(os.Getenv)
 	if !ok || n.noCI {
@@ -130,7 +130,8 @@ func (n *NewSandboxFlags) labelled() map[string]string {
 }
 
 // Create creates the sandbox on conn, with further options, and writes its ID to the files of the
-// flags. It creates none if they cannot be opened, and kills it if they cannot be written.
+// flags. If the files cannot be opened, it creates no sandbox. If they cannot be written, it kills
+// the sandbox.
 func (n *NewSandboxFlags) Create(ctx context.Context, conn *Connection, further ...sandbox.CreateOption) (*sandbox.Sandbox, error) {
 	files, err := n.id.open()
 	if err != nil {
@@ -147,7 +148,8 @@ func (n *NewSandboxFlags) Create(ctx context.Context, conn *Connection, further 
 	return sb, nil
 }
 
-// explain adds a hint to the refusal of metadata that the user did not write.
+// explain adds a hint to err if a service may have refused metadata that comes from the CI job and
+// not from the user.
 func (n *NewSandboxFlags) explain(err error) error {
 	if errors.Is(err, api.ErrInvalidArgument) && len(n.labelled()) > len(n.metadata) && strings.Contains(err.Error(), "metadata") {
 		return &refusedLabels{err}
@@ -155,7 +157,7 @@ func (n *NewSandboxFlags) explain(err error) error {
 	return err
 }
 
-// refusedLabels is the refusal of a service when some of the metadata is about the CI job.
+// refusedLabels is a service's error for a new sandbox with metadata about the CI job.
 type refusedLabels struct{ error }
 
 func (r *refusedLabels) Unwrap() error { return r.error }

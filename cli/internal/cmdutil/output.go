@@ -25,7 +25,8 @@ func WriteJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// WriteJSONLine is [WriteJSON] for one of several documents, each on a line.
+// WriteJSONLine is like [WriteJSON], but writes the document on one line, so that several can
+// follow each other.
 func WriteJSONLine(w io.Writer, v any) error {
 	if done, err := formatted(w, v); done {
 		return err
@@ -39,8 +40,9 @@ func newEncoder(w io.Writer) *json.Encoder {
 	return enc
 }
 
-// activeEscaper escapes the characters of a JSON document on which a terminal may act. An encoder
-// writes the document in one call. Outside of strings only newlines are such characters.
+// activeEscaper escapes the characters of a JSON document on which a terminal may act. It relies on
+// the encoder to write the document in one call. Outside of strings, newlines are the only such
+// characters in a document.
 type activeEscaper struct{ w io.Writer }
 
 func (a activeEscaper) Write(document []byte) (int, error) {
@@ -60,19 +62,21 @@ func (a activeEscaper) Write(document []byte) (int, error) {
 	return len(document), nil
 }
 
-// WriteTable writes rows under header as kubectl does: upper case, three spaces, no borders.
-// Cells are made Printable here, so that text from a service or a sandbox cannot forge a row.
+// WriteTable writes a table in the form of kubectl: the header in upper case, three spaces between
+// columns, no borders. It makes cells [Printable], so that text from a service or a sandbox cannot
+// forge a row.
 //
-// If the terminal is too narrow, with width columns, the last column is broken between words.
-// Words stay whole, so that IDs can be copied. If that is not enough, each row becomes a block
-// of lines, one for each column. With a width of 0, and with --no-headers, each row is one line.
+// width is the number of columns of the terminal. If the table is too wide, the cells of the last
+// column are broken between words. Words remain whole, so that IDs can be copied. If the table is
+// still too wide, each row becomes a block of lines, one for each column. With a width of 0, and
+// with --no-headers, each row is one line.
 func WriteTable(w io.Writer, width int, header []string, rows [][]string) error {
 	return writeTable(w, width, header, rows, false, nil)
 }
 
-// writeTable is [WriteTable]. With shorten, long words of the last column lose their middle, if
-// that is enough. Before that, the columns that spare names are left out, one after the other,
-// until the last column has room.
+// writeTable is [WriteTable] with two further ways to make a table narrower. First, it leaves out
+// the columns named in spare, one after the other, until the last column has enough room. Then,
+// with shorten, it removes the middle of long words in the last column, if that is sufficient.
 func writeTable(w io.Writer, width int, header []string, rows [][]string, shorten bool, spare []string) error {
 	cells := make([][]string, len(rows))
 	for i, row := range rows {
@@ -107,7 +111,8 @@ func writeTable(w io.Writer, width int, header []string, rows [][]string, shorte
 	return writeRows(w, room, append([][]string{header}, cells...))
 }
 
-// roomOfLast returns how many of width columns are left for the last column of a table.
+// roomOfLast returns the number of the terminal's columns, of width in total, that are left for the
+// last column of a table.
 func roomOfLast(width int, header []string, cells [][]string) int {
 	for column := range len(header) - 1 {
 		width -= widest(header[column:column+1], cells, column) + tablePadding
@@ -124,11 +129,12 @@ func without(column int, header []string, cells [][]string) ([]string, [][]strin
 	return slices.Concat(header[:column], header[column+1:]), fewer
 }
 
-// idColumns is the width of the shortest IDs on a terminal.
+// idColumns is the number of terminal columns of the shortest IDs.
 const idColumns = 20
 
-// writeBlocks writes each row as lines with a column's name and its cell. If some ID has no room
-// beside the name of its column, each cell with a word that has no room is below its name.
+// writeBlocks writes each row as a block of lines, each with a column's name and the cell. If the
+// terminal is too narrow for an ID beside its column's name, each cell with a word that does not
+// fit is written below the name.
 func writeBlocks(w io.Writer, width int, header []string, cells [][]string) error {
 	names := widest(header, nil, 0)
 	beside, longest := width-names-tablePadding, 0
@@ -156,7 +162,7 @@ func writeBlocks(w io.Writer, width int, header []string, cells [][]string) erro
 	return err
 }
 
-// writeRows writes rows whose last cells are broken to fit room.
+// writeRows writes rows and breaks the last cell of each row into lines of at most room columns.
 func writeRows(w io.Writer, room int, rows [][]string) error {
 	widths := make([]int, len(rows[0])-1) // for all columns but the last
 	indent := "\n"
@@ -177,8 +183,8 @@ func writeRows(w io.Writer, room int, rows [][]string) error {
 	return err
 }
 
-// widest returns how many columns of a terminal the longest name takes, or the longest cell in a
-// column of the table.
+// widest returns the width, in columns of a terminal, of the widest text among names and the cells
+// in one column of the table.
 func widest(names []string, cells [][]string, column int) (n int) {
 	for _, name := range names {
 		n = max(n, columns(name))
@@ -189,7 +195,7 @@ func widest(names []string, cells [][]string, column int) (n int) {
 	return n
 }
 
-// columns returns how many columns of a terminal a text takes.
+// columns returns the width of a text in columns of a terminal.
 func columns(text string) (n int) {
 	for _, r := range text {
 		if r < utf8.RuneSelf {
@@ -209,7 +215,7 @@ func columns(text string) (n int) {
 }
 
 // longestWord returns the width of the longest word in the last column, in columns of a terminal.
-// The header counts, too. Words that are wider than limit do not count.
+// It includes the words of the header, and ignores words that are wider than limit.
 func longestWord(header []string, cells [][]string, limit int) (longest int) {
 	last := len(header) - 1
 	for _, row := range append([][]string{header}, cells...) {
@@ -225,8 +231,8 @@ func longestWord(header []string, cells [][]string, limit int) (longest int) {
 // tablePadding is the space between two columns.
 const tablePadding = 3
 
-// shortened returns a text in which each word takes at most limit columns of a terminal: the
-// middle of a longer one is an ellipsis.
+// shortened returns a text in which each word takes at most limit columns of a terminal: an
+// ellipsis replaces the middle of a longer word.
 func shortened(text string, limit int) string {
 	if columns(text) <= limit {
 		return text
@@ -267,8 +273,8 @@ func linesOf(text string, width int) (lines []string) {
 	return append(lines, line)
 }
 
-// wordsOf returns the parts of a text between which a line may end. A size stays whole, such as
-// 2048 MiB.
+// wordsOf returns the parts of a text between which a line may be broken. A size such as 2048 MiB
+// is one part.
 func wordsOf(text string) (words []string) {
 	for word := range strings.FieldsSeq(text) {
 		if strings.HasSuffix(word, "iB") && len(words) > 0 {
@@ -289,8 +295,8 @@ func cellText(s string) string {
 }
 
 // Printable returns s without characters on which a terminal would act: control characters,
-// including ANSI escapes, and the marks that reorder text. Newlines stay, tabs become spaces, and
-// invalid UTF-8 becomes U+FFFD.
+// including ANSI escapes, and characters that reorder text. It keeps newlines, and replaces tabs by
+// spaces and invalid UTF-8 by U+FFFD.
 func Printable(s string) string {
 	if isPlain(s) {
 		return s
@@ -325,8 +331,8 @@ func IsActive(r rune) bool {
 	return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029'
 }
 
-// Moment writes a time relative to now on a terminal, for people, and exactly
-// (RFC 3339, UTC) elsewhere.
+// Moment formats t. For a terminal, the result is relative to now, for people. Otherwise it is
+// exact (RFC 3339, UTC).
 func Moment(t, now time.Time, terminal bool) string {
 	if t.IsZero() {
 		return ""
@@ -340,8 +346,8 @@ func Moment(t, now time.Time, terminal bool) string {
 	return "in " + roughly(t.Sub(now))
 }
 
-// roughly writes d as kubectl writes ages: one unit, or two when the first is
-// small.
+// roughly formats d in the way that kubectl formats ages: with one unit, or with two if the number
+// of the first unit is small.
 func roughly(d time.Duration) string {
 	switch {
 	case d < 2*time.Minute:

@@ -8,8 +8,9 @@ import (
 	"golang.org/x/term"
 )
 
-// MakeRaw makes the terminal pass on every key, and obey the escape sequences
-// of programs in the sandbox. restore may be called more than once.
+// MakeRaw puts the terminal into raw mode, so that every key reaches this process. It also makes
+// the terminal interpret the escape sequences of programs in the sandbox. restore undoes both, and
+// may be called more than once.
 func MakeRaw(keyboard *os.File) (restore func() error, err error) {
 	before, err := term.MakeRaw(int(keyboard.Fd()))
 	if err != nil {
@@ -22,8 +23,9 @@ func MakeRaw(keyboard *os.File) (restore func() error, err error) {
 	return func() error { return errors.Join(term.Restore(int(keyboard.Fd()), before), forget()) }, nil
 }
 
-// RestoreInPanic restores the terminal when its goroutine panics. Every goroutine has to
-// defer it: its panic ends the process before another goroutine could restore the terminal.
+// RestoreInPanic restores the terminal when its goroutine panics. Every goroutine must defer it,
+// because the panic of a goroutine ends the process before another goroutine can restore the
+// terminal.
 func RestoreInPanic(restore func() error) {
 	if cause := recover(); cause != nil {
 		_ = restore()

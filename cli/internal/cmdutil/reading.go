@@ -6,9 +6,10 @@ import (
 	"os"
 )
 
-// Reading returns In, whose reads end with ctx. A read of a terminal or a pipe cannot be
-// cancelled: one that has begun continues until the process ends, soon after. A regular file is
-// returned as it is, so that its length can be asked for. Close ends reads; In stays open.
+// Reading returns a reader of In whose reads return when ctx ends. A read of a terminal or a pipe
+// cannot be cancelled: a read that has begun continues in the background until the process ends,
+// which is expected soon. If In is a regular file, Reading returns the file itself, so that its
+// length can be determined. Close ends reads, and leaves In open.
 func (ios *IOStreams) Reading(ctx context.Context) io.ReadCloser {
 	if file, ok := ios.In.(*os.File); ok {
 		if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {

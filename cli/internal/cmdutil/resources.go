@@ -13,7 +13,7 @@ import (
 
 // ResourceFlags are the flags for the resources of each sandbox of a local cloud, and for its
 // engine. A cloud has the same limits for all its sandboxes, so the flags are for commands that
-// start one; on a service the template decides.
+// start a cloud. On other services, the template determines the resources.
 type ResourceFlags struct {
 	engine       Engine
 	isolation    Isolation
@@ -22,7 +22,7 @@ type ResourceFlags struct {
 	pids         Count
 	dist, runsc  path
 	mounts       *hostMounts   // the mounts of the sandbox that the command creates; nil for none
-	all          []*pflag.Flag // flags that only a new cloud heeds
+	all          []*pflag.Flag // flags that apply only to a new cloud
 	engineFlag   *pflag.Flag
 }
 
@@ -62,7 +62,8 @@ func complete(cmd *cobra.Command, flag string, values []string) {
 // otherThanLimits describes the flags of [ResourceFlags] that set no limit.
 var otherThanLimits = map[string]string{"isolation": "the isolation level", "runsc": "the gVisor program", "pyodide-dist": "the Pyodide distribution"}
 
-// first returns the first given flag that only a new cloud heeds, or nil.
+// first returns the first flag that the user gave and that applies only to a new cloud, or nil if
+// there is none.
 func (r *ResourceFlags) first() *pflag.Flag {
 	for _, flag := range r.all {
 		if flag.Changed {
@@ -98,7 +99,7 @@ func (r *ResourceFlags) flags() *pflag.FlagSet {
 	return set
 }
 
-// Options returns the options that start a local cloud with the flags.
+// Options returns the options that start a local cloud with the settings of the flags.
 func (r *ResourceFlags) Options() []local.Option {
 	options := []local.Option{
 		local.WithResources(r.Limits()), local.WithEngine(local.Engine(r.engine)), local.WithIsolation(local.Isolation(r.isolation)),
@@ -110,7 +111,7 @@ func (r *ResourceFlags) Options() []local.Option {
 	return options
 }
 
-// Arguments returns the given flags as arguments for another e2bctl.
+// Arguments returns the flags that the user gave, as arguments for another process of e2bctl.
 func (r *ResourceFlags) Arguments() []string {
 	var arguments []string
 	for _, flag := range r.all {
@@ -126,7 +127,7 @@ func (r *ResourceFlags) Arguments() []string {
 	return arguments
 }
 
-// atLeast is a flag value with a minimum. A sandbox does not start with less.
+// atLeast is a flag value with a minimum. A sandbox does not start with a smaller value.
 type atLeast[T Size | Count] struct {
 	to    *T
 	least T
@@ -159,8 +160,8 @@ func (p *path) Set(value string) error {
 	return err
 }
 
-// NotEnforced returns a line for each given limit that nothing enforces for the sandboxes of a
-// local cloud.
+// NotEnforced returns a line for each limit that the user set and that the local cloud does not
+// enforce for its sandboxes.
 func (r *ResourceFlags) NotEnforced(report local.Report) []string {
 	var lines []string
 	for _, limit := range []struct {

@@ -12,14 +12,14 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// Services are the services that may have a sandbox of the command line. Without
-// --local and an address, the user's local cloud is searched first, and every sandbox
-// that it lacks belongs to the remote service. Each is connected to once, at its
-// first use. A Services is not safe for concurrent use.
+// Services contains the services that may have a sandbox that the command line names. If the user
+// gave neither --local nor an address, the user's local cloud is searched first, and a sandbox that
+// it does not have belongs to the remote service. Services connects to each service once, when the
+// service is first used. It is not safe for concurrent use.
 type Services struct {
 	factory       *Factory
 	where         Where // the chosen service: LocalRunning with --local
-	search        bool  // the local cloud is searched first, unless there is none
+	search        bool  // the local cloud is searched first, if there is one
 	local, remote *Connection
 }
 
@@ -27,7 +27,8 @@ type Services struct {
 // sandbox.
 const askLimit = 5 * time.Second
 
-// Services resolves --local for a command that names sandboxes.
+// Services returns the services that --local and the address select, for a command that names
+// sandboxes.
 func (f *Factory) Services(cmd *cobra.Command, isLocal bool) (*Services, error) {
 	w, err := f.where(cmd, isLocal, LocalRunning)
 	if err != nil {
@@ -37,7 +38,8 @@ func (f *Factory) Services(cmd *cobra.Command, isLocal bool) (*Services, error) 
 	return &Services{factory: f, where: w, search: w == remote && !named}, nil
 }
 
-// SandboxOpener resolves --local for a command that names one sandbox.
+// SandboxOpener returns a function that connects to the service of one sandbox, for a command that
+// names it. It takes --local and the address into account.
 func (f *Factory) SandboxOpener(cmd *cobra.Command, isLocal bool, id string) (Opener, error) {
 	s, err := f.Services(cmd, isLocal)
 	if err != nil {
@@ -54,8 +56,9 @@ func (f *Factory) SandboxOpener(cmd *cobra.Command, isLocal bool, id string) (Op
 	}, nil
 }
 
-// WithSandbox calls run with the sandbox of that ID, for a command with --local. A paused sandbox
-// is resumed. The sandbox is kept alive meanwhile, and keeps running afterwards.
+// WithSandbox calls run with the sandbox of that ID, for a command with --local. It resumes a
+// paused sandbox. It renews the sandbox's lifetime while run runs, and the sandbox keeps running
+// afterwards.
 func (f *Factory) WithSandbox(cmd *cobra.Command, isLocal bool, id string, run func(context.Context, *sandbox.Sandbox) error) (err error) {
 	open, err := f.SandboxOpener(cmd, isLocal, id)
 	if err != nil {
@@ -74,8 +77,8 @@ func (f *Factory) WithSandbox(cmd *cobra.Command, isLocal bool, id string, run f
 	return run(cmd.Context(), sb)
 }
 
-// Of returns the connection to the service that has the sandbox. It stays
-// connected until Close.
+// Of returns the connection to the service that has the sandbox. The connection remains open until
+// Close.
 func (s *Services) Of(ctx context.Context, id string) (*Connection, error) {
 	if s.where == LocalRunning {
 		return s.open(ctx, LocalRunning, &s.local)
@@ -102,8 +105,8 @@ func (s *Services) open(ctx context.Context, w Where, conn **Connection) (*Conne
 	return opened, err
 }
 
-// hasLocal reports whether the user's local cloud, if there is one, has the
-// sandbox.
+// hasLocal reports whether the user's local cloud has the sandbox. It returns false if no local
+// cloud is running.
 func (s *Services) hasLocal(ctx context.Context, id string) bool {
 	if !s.search {
 		return false

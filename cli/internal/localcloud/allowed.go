@@ -13,8 +13,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/store"
 )
 
-// AllowedHosts returns the ports of hosts that sandboxes of a state directory may reach without a
-// question, such as pypi.org:443, in order.
+// AllowedHosts returns the ports of hosts, such as pypi.org:443, that sandboxes of a state
+// directory may reach without a question. The result is sorted.
 func AllowedHosts(dir string) (hosts []string, err error) {
 	path := filepath.Join(dir, store.AllowedFile)
 	text, err := os.ReadFile(path)
@@ -40,8 +40,9 @@ func AllowHost(dir, host string) error {
 	return writeAllowed(dir, append(hosts, host))
 }
 
-// ForgetHost removes a port of a host from [AllowedHosts], or all ports of a host without one. It
-// returns what it removed. If there is nothing to remove, it returns a *[NotAllowedError].
+// ForgetHost removes a port of a host from [AllowedHosts]. If host contains no port, it removes all
+// ports of that host. It returns the removed entries. If there is nothing to remove, it returns a
+// *[NotAllowedError].
 func ForgetHost(dir, host string) (forgotten []string, err error) {
 	hosts, err := AllowedHosts(dir)
 	if err != nil {
@@ -61,7 +62,8 @@ func ForgetHost(dir, host string) (forgotten []string, err error) {
 	return forgotten, writeAllowed(dir, left)
 }
 
-// NotAllowedError means that a host is not among the [AllowedHosts] of the state directory Dir.
+// NotAllowedError means that a host or its port is not among the [AllowedHosts] of the state
+// directory Dir.
 type NotAllowedError struct{ Dir, Host string }
 
 func (e *NotAllowedError) Error() string {
@@ -81,8 +83,8 @@ func writeAllowed(dir string, hosts []string) error {
 	return writeWhole(filepath.Join(dir, store.AllowedFile), append(text, '\n'))
 }
 
-// writeWhole writes a file that only this user can read.
-// A reader sees either the old content or the new.
+// writeWhole writes a file that only this user can read. It replaces the file atomically: a reader
+// sees either the old content or the new content.
 func writeWhole(path string, text []byte) error {
 	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // created with mode 0600
 	if err != nil {

@@ -16,9 +16,9 @@ import (
 	"time"
 )
 
-// Background returns the local cloud that is running or starting, and found true. If there is
-// none it runs `local up` and returns when that is ready. It fails with a *ConflictError if the
-// running one does not meet want.
+// Background returns the local cloud that is running or starting, with found set to true. If there
+// is none, it starts `local up` in the background and returns when that cloud is ready. It returns
+// a *ConflictError if the running cloud does not have the settings in want.
 func (p Place) Background(ctx context.Context, want Settings) (record Record, found bool, err error) {
 	record, err = p.await(ctx)
 	found = err == nil
@@ -39,15 +39,15 @@ func (p Place) Background(ctx context.Context, want Settings) (record Record, fo
 // Settings are the settings for starting a local cloud in the background.
 type Settings struct {
 	Port      uint16        // the port; 0: any port
-	Domain    string        // without port; "": the default for a new cloud, any for a running one
-	State     string        // absolute path; "": the default for a new cloud, any for a running one
+	Domain    string        // the domain without its port; "" means the default for a new cloud, and any domain for a running one
+	State     string        // an absolute path; "" means the default for a new cloud, and any directory for a running one
 	Ephemeral bool          // the cloud has no state directory
-	Engine    string        // the engine; "": the default for a new cloud, any for a running one
-	Idle      time.Duration // the cloud ends this long after its last sandbox; 0: never
+	Engine    string        // the engine; "" means the default for a new cloud, and any engine for a running one
+	Idle      time.Duration // the cloud ends this long after the end of its last sandbox; 0 means never
 	Flags     []string      // other flags of local up; they do not change a running cloud
 }
 
-// metBy reports whether a running local cloud has the wanted settings.
+// metBy reports whether a running local cloud has the settings s.
 func (s Settings) metBy(by Record) bool {
 	otherPort := s.Port != 0 && !strings.HasSuffix(by.URL, ":"+strconv.Itoa(int(s.Port)))
 	otherState := s.State != "" && s.State != by.State || s.Ephemeral && by.State != ""
@@ -59,8 +59,8 @@ func (s Settings) metBy(by Record) bool {
 	return s.Domain == "" || s.Domain == domain
 }
 
-// await returns the record of the running local cloud. While one starts or ends it waits, for
-// startWait at most; if there is none then, it returns ErrNone.
+// await returns the record of the running local cloud. While a cloud starts or ends, await waits.
+// After startWait it returns a *ConflictError. If there is no cloud, it returns ErrNone.
 func (p Place) await(ctx context.Context) (Record, error) {
 	patience := time.NewTimer(startWait)
 	defer patience.Stop()
@@ -87,8 +87,8 @@ func (p Place) await(ctx context.Context) (Record, error) {
 // startWait limits the time of a local cloud's start.
 const startWait = 20 * time.Second
 
-// startBackground runs `local up` in a session of its own and returns when it
-// is ready. Cancelling ctx before that ends the process.
+// startBackground starts `local up` in a new session and returns when that cloud is ready. If ctx
+// ends before, startBackground ends the process.
 func (p Place) startBackground(ctx context.Context, want Settings) (Record, error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -160,8 +160,9 @@ type failure struct {
 	} `json:"error"`
 }
 
-// TellFailure tells the process that started a local cloud in the background why it failed, in
-// place of the record: the disk with its log may be full.
+// TellFailure writes the reason for a failed start to the process that started this local cloud in
+// the background. That process receives it in place of the record. The log is not sufficient for
+// this, because its disk may be full.
 func TellFailure(to io.Writer, message string) {
 	var said failure
 	said.Error.Message = message

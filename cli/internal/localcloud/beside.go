@@ -14,9 +14,9 @@ import (
 // besidePrefix begins the names of the directories of local clouds that run beside the user's.
 const besidePrefix = "beside-"
 
-// FindFor returns the place of the local cloud with this state directory, whose path is absolute.
-// If that cloud runs beside the user's local cloud, it has a place of its own; otherwise it has
-// the place that [Find] returns. An empty path means the latter, too.
+// FindFor returns the place of the local cloud with the state directory state, an absolute path. If
+// that cloud runs beside the user's local cloud, it has a place of its own. Otherwise its place is
+// the one that [Find] returns. FindFor also returns that place if state is "".
 func FindFor(state string) (Place, error) {
 	place, err := Find()
 	if err != nil || state == "" {
@@ -49,7 +49,8 @@ func FindFree(ctx context.Context, state string) (Place, error) {
 	return own, nil
 }
 
-// beside returns the place of a local cloud that runs while another one has p.
+// beside returns the place of the local cloud with the given state directory that runs while
+// another cloud has the place p.
 func (p Place) beside(state string) Place {
 	sum := sha256.Sum256([]byte(state))
 	return Place{dir: filepath.Join(p.dir, besidePrefix+hex.EncodeToString(sum[:8]))}

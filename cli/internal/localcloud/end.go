@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// endWait limits the time in which a local cloud ends its sandboxes, and copies the
-// files of those that it pauses.
+// endWait limits the time that a local cloud may take to end its sandboxes, and to copy the files
+// of the sandboxes that it pauses.
 const endWait = 2 * time.Minute
 
-// End ends the running local cloud and returns when it has ended. It reports
-// whether there was one.
+// End ends the running local cloud and returns when it has ended. found reports whether one was
+// running.
 func (p Place) End(ctx context.Context) (found bool, err error) {
 	pid, err := p.holder()
 	if err != nil || pid == 0 {
@@ -33,7 +33,7 @@ func (p Place) End(ctx context.Context) (found bool, err error) {
 	return true, p.waitEnded(ctx, pid)
 }
 
-// waitEnded returns once process pid is no longer the local cloud.
+// waitEnded waits until the process pid is no longer the local cloud.
 func (p Place) waitEnded(ctx context.Context, pid int) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockFile locks file for this process until the process ends or closes it. It
-// returns false if another process holds the lock. It uses a record lock because
-// the system can tell which process holds it, without taking it.
+// lockFile locks file for this process until the process ends or closes it. It returns false if
+// another process holds the lock. It uses a record lock, because the system can report the holder
+// of such a lock without taking the lock.
 func lockFile(file *os.File) (bool, error) {
 	lock := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}
 	err := unix.FcntlFlock(file.Fd(), unix.F_SETLK, &lock)
@@ -23,8 +23,8 @@ func lockFile(file *os.File) (bool, error) {
 	return err == nil, err
 }
 
-// lockHolder returns the process that holds the lock on file. It returns 0 if
-// there is none, or elsewhere if the holder is invisible to this process.
+// lockHolder returns the ID of the process that holds the lock on file. It returns 0 if no process
+// does, and the constant elsewhere if the holder is not visible to this process.
 func lockHolder(file *os.File) (int, error) {
 	lock := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}
 	if err := unix.FcntlFlock(file.Fd(), unix.F_GETLK, &lock); err != nil {
@@ -39,8 +39,9 @@ func lockHolder(file *os.File) (int, error) {
 	return int(lock.Pid), nil
 }
 
-// ownSession lets a process outlive the terminal that it was started from.
+// ownSession returns attributes that start a process in a new session, so that it outlives the
+// terminal from which it was started.
 func ownSession() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
 
-// end asks a process to end.
+// end sends a process a signal that asks it to end.
 func end(process *os.Process) error { return process.Signal(syscall.SIGTERM) }

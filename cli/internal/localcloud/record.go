@@ -24,28 +24,28 @@ type Record struct {
 	URL       string   `json:"url"`
 	Key       string   `json:"apiKey"`
 	Domain    string   `json:"domain"`             // the domain of the cloud with its port
-	State     string   `json:"stateDir,omitempty"` // the state directory; "": none
+	State     string   `json:"stateDir,omitempty"` // the state directory; "" means that the cloud has none
 	Engine    string   `json:"engine"`
 	Isolation string   `json:"isolation"`
-	Env       []string `json:"env"` // variables with which any E2B SDK uses the cloud, as KEY=VALUE
-	// PID is the process of the cloud, in the namespace of that process.
+	Env       []string `json:"env"` // environment variables, as KEY=VALUE, with which any E2B SDK uses the cloud
+	// PID is the ID of the cloud's process, in the PID namespace of that process.
 	PID   int       `json:"pid"`
 	Since time.Time `json:"since"` // the time at which the cloud was ready, in UTC
-	// Log is the file of the cloud's log; "": there is none.
+	// Log is the path of the cloud's log file. "" means that the cloud has none.
 	Log string `json:"log,omitempty"`
-	// IsolationNote is the reason why the isolation is less than full, unless that level was
-	// requested by name.
+	// IsolationNote is the reason why the isolation is less than full. It is empty if the user
+	// requested that level by name.
 	IsolationNote string `json:"isolationNote,omitempty"`
 	// Ask means that the cloud asks about hosts on its terminal.
 	Ask bool `json:"ask,omitempty"`
 	// NotEnforced are the limits that nothing enforces on this machine, each with the reason.
 	NotEnforced []string `json:"notEnforced,omitempty"`
-	// LimitNotes are those of NotEnforced that a flag asked for.
+	// LimitNotes are the entries of NotEnforced for limits that the user set by a flag.
 	LimitNotes []string `json:"limitNotes,omitempty"`
 	// PythonNote describes the missing parts of the Python in the cloud's sandboxes.
 	PythonNote string `json:"pythonNote,omitempty"`
-	// StateNotes are the dangers to the data that outlives the cloud, in its state directory
-	// or in the directory of its certificate authority.
+	// StateNotes describe the dangers to the data that outlives the cloud. That data is in the state
+	// directory and in the directory of the cloud's certificate authority.
 	StateNotes []string `json:"stateNotes,omitempty"`
 }
 
@@ -55,9 +55,9 @@ var ErrNone = errors.New("no local cloud is running; start one with e2bctl local
 // ConflictError means that another process is the local cloud, or uses its state
 // directory.
 type ConflictError struct {
-	URL, Domain, State string            // the values of the other cloud; "" while it starts or ends
-	InUse              *store.InUseError // the error of a state directory that is in use; nil: none is
-	Elsewhere          string            // the place that another container's cloud has, if that is the cause
+	URL, Domain, State string            // the values of the other cloud; "" while that cloud starts or ends
+	InUse              *store.InUseError // the error of a state directory that is in use; nil if that is not the cause
+	Elsewhere          string            // the place of another container's cloud, if that cloud is the cause
 }
 
 func (e *ConflictError) Error() string {
@@ -80,27 +80,28 @@ func (e *ConflictError) Error() string {
 	return "a local cloud " + state + "; end it with e2bctl local down, or start one beside it with a --state-dir and a --port of its own"
 }
 
-// conflictWith returns the conflict with the local cloud of a record.
+// conflictWith returns the conflict with the local cloud that a record describes.
 func conflictWith(r Record) *ConflictError {
 	return &ConflictError{URL: r.URL, Domain: r.Domain, State: r.State}
 }
 
-// Place is the directory with the record of this user's local cloud. The record
-// is valid while `local up` holds a lock on a file beside it: the system
-// releases the lock however the process ends.
+// Place is the directory with the record of this user's local cloud. The record is valid while
+// `local up` holds a lock on another file in that directory. The system releases the lock in
+// whatever way the process ends.
 type Place struct {
 	dir string
-	// others is the place in which the local cloud of another container has its record, in a
-	// directory that both containers share; "" if there is none.
+	// others is the place of another container's local cloud, in a directory that both containers
+	// share. It is "" if there is no such cloud.
 	others string
 }
 
-// elsewhere stands for the process that holds a lock, if this process cannot see that process.
+// elsewhere takes the place of a process ID if a process holds a lock but is not visible to this
+// process.
 const elsewhere = -1
 
-// AuthorityDir returns the directory that keeps the certificate authorities of this user's
-// local clouds, one for each domain. It exists once AuthorityDir has returned. note is the
-// reason why it may not last, or "" if it does.
+// AuthorityDir returns the directory that keeps the certificate authorities of this user's local
+// clouds, one for each domain. AuthorityDir creates the directory if it is missing. note is the
+// reason why the directory may not last, or "" if it lasts.
 func AuthorityDir() (dir, note string, err error) {
 	dir, note, err = privatedir.MakeLasting("tls", privatedir.State, privatedir.Runtime, privatedir.Temporary)
 	if err != nil {
@@ -109,10 +110,10 @@ func AuthorityDir() (dir, note string, err error) {
 	return dir, note, nil
 }
 
-// Find returns the place of this user, which exists once Find has returned. Containers may
-// share a home: if the local cloud of another container has the place, the place of this container
-// is in the directory for temporary files. The holder of a claim must not call Find, because it
-// would lose its lock.
+// Find returns the place of this user's local cloud, and creates its directory if it is missing.
+// Containers may share a home directory. If the local cloud of another container uses the place
+// there, Find returns a place in the directory for temporary files. A process that holds a claim
+// must not call Find, because it would lose its lock.
 func Find() (Place, error) {
 	place, err := findIn(privatedir.Runtime, privatedir.Cache, privatedir.Temporary)
 	if err != nil {
@@ -136,9 +137,9 @@ func findIn(bases ...privatedir.Base) (Place, error) {
 	return Place{dir: dir}, nil
 }
 
-// choose returns own if its local cloud runs, or if the cloud of place is in another
-// container. A local cloud stays in the place in which it began, even after the other one has
-// ended.
+// choose returns own if the local cloud of own is running, or if the cloud of place is in another
+// container. Otherwise it returns place. A local cloud keeps the place in which it started, even
+// after the cloud of the other container has ended.
 func choose(place, own Place) (Place, error) {
 	holder, err := own.holder()
 	if err != nil {
@@ -154,8 +155,8 @@ func choose(place, own Place) (Place, error) {
 	return own, nil
 }
 
-// Others returns a note that the local cloud of another container has a place of this user, or
-// "" if none has.
+// Others returns a note if the local cloud of another container uses a place of this user, and ""
+// otherwise.
 func (p Place) Others() string {
 	if p.others == "" {
 		return ""
@@ -163,7 +164,7 @@ func (p Place) Others() string {
 	return "the local cloud in " + p.others + " is another container's that shares the directory; e2bctl local up --state-dir DIR --port PORT starts one here"
 }
 
-// none returns ErrNone, with its explanation.
+// none returns ErrNone, with an explanation if there is one.
 func (p Place) none() error {
 	if others := p.Others(); others != "" {
 		return fmt.Errorf("%w; %s", ErrNone, others)
@@ -178,8 +179,8 @@ func (p Place) openLock() (*os.File, error) {
 	return os.OpenFile(filepath.Join(p.dir, "cloud.lock"), os.O_RDWR|os.O_CREATE, 0o600)
 }
 
-// Claim makes this process the user's local cloud until release is called. It
-// fails with a *ConflictError while another process is.
+// Claim makes this process the user's local cloud until release is called. It returns a
+// *ConflictError while another process is the local cloud.
 func (p Place) Claim() (release func(), err error) {
 	lock, err := p.openLock()
 	if err != nil {
@@ -208,7 +209,7 @@ func (p Place) conflict() error {
 	return conflictWith(record) // the zero Record if there is none
 }
 
-// Publish writes the record. Only the holder of the claim may call it.
+// Publish writes the record. Only the process that holds the claim may call it.
 func (p Place) Publish(record Record) error {
 	text, err := json.Marshal(record)
 	if err != nil {
@@ -243,7 +244,8 @@ func (p Place) Read() (Record, error) {
 	return record, nil
 }
 
-// holder returns the process that is the local cloud, 0 when there is none, or elsewhere.
+// holder returns the ID of the process that is the local cloud. It returns 0 if there is none, and
+// elsewhere if the process is not visible to this one.
 func (p Place) holder() (int, error) {
 	lock, err := p.openLock()
 	if err != nil {
@@ -253,7 +255,7 @@ func (p Place) holder() (int, error) {
 	return lockHolder(lock)
 }
 
-// Option points package sandbox at the recorded cloud.
+// Option returns the option with which a client of package sandbox uses the cloud of the record.
 func (r Record) Option() sandbox.ClientOption {
 	return sandbox.WithOptions(sandbox.WithAPIKey(api.Key(r.Key)), sandbox.WithAPIURL(r.URL), sandbox.WithSandboxURL(r.URL), sandbox.WithVolumeURL(r.URL), sandbox.WithDomain(r.Domain))
 }

@@ -5,8 +5,8 @@ import (
 	"io/fs"
 )
 
-// Running returns the records of all running local clouds of this user: the one that commands
-// use, then those beside it. With an error it also returns the records that it found.
+// Running returns the records of all running local clouds of this user: the one that commands use,
+// then the clouds beside it. If it returns an error, it also returns the records that it found.
 func Running() ([]Record, error) {
 	place, err := Find()
 	if err != nil {
@@ -24,10 +24,10 @@ func Running() ([]Record, error) {
 	return append(records, beside...), errors.Join(err, besideErr)
 }
 
-// LogFile returns the log file of the local cloud with the state directory state,
-// an absolute path; "" means the user's local cloud. If none runs, it returns the
-// log of the last one in the background. ended reports whether that cloud has
-// ended since. For a cloud in the foreground the error is a *[NoLogError].
+// LogFile returns the path of the log file of the local cloud with the state directory state, an
+// absolute path. If state is "", it is the user's local cloud. If that cloud is not running,
+// LogFile returns the log of the last such cloud in the background. ended reports whether the cloud
+// of the log has ended. For a cloud in the foreground the error is a *[NoLogError].
 func LogFile(state string) (path string, ended func() bool, err error) {
 	place, err := FindFor(state)
 	if err != nil {
@@ -53,8 +53,8 @@ func LogFile(state string) (path string, ended func() bool, err error) {
 
 // NoLogError means that there is no log file.
 type NoLogError struct {
-	// the URL of the local cloud that runs in the foreground and has no log; "": no local cloud
-	// has run in the background
+	// the URL of the local cloud that runs in the foreground and has no log. It is "" if no local
+	// cloud has run in the background.
 	URL string
 }
 

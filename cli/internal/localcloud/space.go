@@ -21,12 +21,12 @@ type Taken struct {
 
 // Space is the space that snapshots and templates take in a state directory.
 type Space struct {
-	// Layers are the files of snapshots and templates, and files that sandboxes share.
+	// Layers is the space of the files of snapshots and templates, and of files that sandboxes share.
 	Layers Taken `json:"layers"`
-	// Cache are the steps of builds that need not run again. Its bytes are those of layers
-	// that only such steps need.
+	// Cache is the space of the cached steps of builds, which need not run again. Its bytes are the
+	// bytes of layers that only such steps need.
 	Cache Taken `json:"cache"`
-	// Uploads are the archives of builds.
+	// Uploads is the space of the archives that clients uploaded for builds.
 	Uploads Taken `json:"uploads"`
 }
 
@@ -61,9 +61,9 @@ func (t *Taken) add(bytes int64) {
 	t.Bytes += bytes
 }
 
-// namedLayers returns a function that reports whether a snapshot, a template or a sandbox
-// needs a layer: its id is in one of their records. If one of these cannot be read,
-// namedLayers returns an error, because nothing is known.
+// namedLayers returns a function that reports whether a snapshot, a template or a sandbox needs a
+// layer, because one of their records contains the layer's id. If a record cannot be read,
+// namedLayers returns an error, because that record may need any layer.
 func namedLayers(s *store.Store) (func(id string) bool, error) {
 	templates, templatesErr := s.Records(store.Templates)
 	sandboxes, sandboxesErr := s.Records(store.Sandboxes)
@@ -78,8 +78,8 @@ func namedLayers(s *store.Store) (func(id string) bool, error) {
 	}, errors.Join(templatesErr, sandboxesErr)
 }
 
-// surveySpace returns the visible part of the space of a state directory that another
-// process has open. It does not know how many layers only cached steps need.
+// surveySpace returns the visible part of the space of a state directory that another process has
+// open. It cannot determine the layers that only cached steps need.
 func surveySpace(ctx context.Context, dir string) (space Space, err error) {
 	for table, taken := range map[store.Table]*Taken{store.Layers: &space.Layers, store.Uploads: &space.Uploads} {
 		all, err := store.Survey(ctx, dir, table)
@@ -129,8 +129,8 @@ func (r Record) Space(ctx context.Context) (space Space, err error) {
 	return space, r.ask(ctx, http.MethodGet, "/local/space", &space)
 }
 
-// EmptyCache makes the local cloud remove cached steps of builds, their archives and
-// container images, except those that a build needs just now.
+// EmptyCache makes the local cloud remove cached steps of builds, their archives and container
+// images, except those that a running build needs.
 func (r Record) EmptyCache(ctx context.Context) error {
 	return r.ask(ctx, http.MethodDelete, "/local/space/cache", nil)
 }
@@ -140,7 +140,8 @@ const (
 	maxAnswer = 1 << 16
 )
 
-// ask calls an endpoint that only a local cloud has, so that no client knows it.
+// ask calls an endpoint that only local clouds have, and that package api therefore does not
+// support.
 func (r Record) ask(ctx context.Context, method, path string, answer any) error {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()

@@ -13,9 +13,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/privatedir"
 )
 
-// StateDir returns the directory for the data that outlives this user's local cloud. It
-// exists once StateDir has returned. note is the reason why it may not last, or "" if it
-// does.
+// StateDir returns the directory for the data that outlives this user's local cloud. StateDir
+// creates the directory if it is missing. note is the reason why the directory may not last, or ""
+// if it lasts.
 func StateDir() (dir, note string, err error) {
 	dir, note, err = privatedir.MakeLasting("cloud", privatedir.State, privatedir.Runtime, privatedir.Temporary)
 	if err != nil {
@@ -31,7 +31,7 @@ type State struct {
 	Kept    []Kept            // the paused sandboxes, ordered by ID
 	Space   Space             // the space of snapshots and templates
 	Volumes volumes.Space
-	Notes   []string // the dangers to the directory, and its damaged parts; unknown while it is in use
+	Notes   []string // the dangers to the directory, and its damaged parts; empty while another process uses the directory
 }
 
 // Kept is a paused sandbox that a state directory keeps, as commands show it.
@@ -60,8 +60,8 @@ func Size(bytes int64) string {
 	return fmt.Sprintf("%d KiB", (bytes+1023)>>10)
 }
 
-// ReadState returns the content of a state directory, whether or not a local cloud uses
-// it. If none does, ReadState removes the unfinished work of a killed one.
+// ReadState returns the content of a state directory, even while a local cloud uses the directory.
+// If no cloud uses it, ReadState removes unfinished work of a cloud that was killed.
 func ReadState(ctx context.Context, dir string) (state State, err error) {
 	s, err := openState(ctx, dir)
 	if conflict, ok := errors.AsType[*ConflictError](err); ok {
@@ -81,9 +81,9 @@ func ReadState(ctx context.Context, dir string) (state State, err error) {
 	return state, err
 }
 
-// Survey returns the visible content of a state directory without opening it. The result has no notes, and of
-// the space only the files of layers and uploads. Survey also works for a directory that is in use or damaged. A
-// missing directory counts as empty.
+// Survey returns the visible content of a state directory without opening it. The result has no
+// notes, and its space includes only the files of layers and uploads. Survey also works for a
+// directory that is in use or damaged. It treats a missing directory as an empty one.
 func Survey(ctx context.Context, dir string) (state State, err error) {
 	state.Dir = dir
 	if state.Space, err = surveySpace(ctx, dir); err != nil {
@@ -100,12 +100,12 @@ func Survey(ctx context.Context, dir string) (state State, err error) {
 	return state, err
 }
 
-// VerifyState returns an error unless dir is a state directory of this user, or an empty
-// directory. It changes nothing.
+// VerifyState returns nil if dir is a state directory of this user or an empty directory, and an
+// error otherwise. It changes nothing.
 func VerifyState(dir string) error { return store.Verify(dir) }
 
-// Reset removes all that a state directory keeps. It fails with a *ConflictError while a process
-// uses it, and where [VerifyState] fails.
+// Reset removes all data in a state directory. It returns a *ConflictError while a process uses the
+// directory, and the error of [VerifyState] if that fails.
 func Reset(ctx context.Context, dir string) error { return Conflict(store.Reset(ctx, dir)) }
 
 // NotKeptError is the error for a sandbox that a state directory does not keep.
@@ -140,14 +140,15 @@ func openState(ctx context.Context, dir string) (*store.Store, error) {
 	return s, Conflict(err)
 }
 
-// closeState closes the result of openState. It first waits until the removed files are gone from
-// the disk, because a user may remove them to free space. It joins its error to err.
+// closeState closes a store that openState returned. It first waits until the removed files are
+// gone from the disk, because users remove sandboxes to free space. It returns its own error joined
+// to err.
 func closeState(s *store.Store, err error) error {
 	s.Wait()
 	return errors.Join(err, s.Close())
 }
 
-// Conflict turns the error that a state directory is in use into a *ConflictError, and
+// Conflict converts err to a *ConflictError if err means that a state directory is in use. It
 // returns any other error unchanged.
 func Conflict(err error) error {
 	if inUse, ok := errors.AsType[*store.InUseError](err); ok {

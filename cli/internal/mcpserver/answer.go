@@ -11,9 +11,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// answer collects the answer to a call: text from the sandbox, then
-// pictures and links, then the lines of the server. The server's lines are
-// a separate content, so that text from the sandbox cannot pass for them.
+// answer collects the answer to a call: text from the sandbox, then pictures and links, then notes,
+// the lines of the server itself. The notes are a separate content, so that text from the sandbox
+// cannot imitate them.
 type answer struct {
 	text  []string
 	size  int // the number of bytes of text
@@ -31,8 +31,8 @@ func (a *answer) print(text string) {
 	}
 }
 
-// note adds a line of the server. Names and errors in it may come from the sandbox, so result keeps
-// it on one line of at most maxNote bytes.
+// note adds a line of the server. The line may contain names and errors from the sandbox, so the
+// method result removes line breaks from it and limits it to maxNote bytes.
 func (a *answer) note(format string, values ...any) {
 	a.notes = append(a.notes, fmt.Sprintf(format, values...))
 }
@@ -45,16 +45,17 @@ func (a *answer) attach(content sdk.Content) {
 	}
 }
 
-// isFull reports whether the answer has as much as clients take. Results can be thousands.
+// isFull reports whether the answer has as much as clients accept: pictures and links, bytes of
+// pictures, or text. A run may have thousands of results.
 func (a *answer) isFull() bool {
 	return len(a.media) >= maxMedia || a.pictures >= maxPictures || a.size >= maxTexts
 }
 
 const (
-	maxNote     = 4 << 10 // the most bytes of a line of the server
-	maxMedia    = 40      // the most pictures and links
-	maxPictures = 8 << 20 // the most bytes of all pictures together
-	// the most bytes of text that an answer collects, to show their head and their tail
+	maxNote     = 4 << 10 // the largest size of a line of the server, in bytes
+	maxMedia    = 40      // the largest number of pictures and links together
+	maxPictures = 8 << 20 // the largest size of all pictures together, in bytes
+	// the largest size of the collected text, in bytes; the answer shows its beginning and its end
 	maxTexts = 8 * maxText
 )
 
@@ -74,7 +75,8 @@ func (a *answer) result() *sdk.CallToolResult {
 	return r
 }
 
-// failed returns the answer to a call that failed. It includes what the call had added before.
+// failed returns the answer to a call that failed. It includes the contents that the call had added
+// before.
 func (a *answer) failed(err error) *sdk.CallToolResult {
 	a.notes = append([]string{"error: " + message(err)}, a.notes...)
 	r := a.result()
@@ -86,9 +88,9 @@ func (a *answer) failed(err error) *sdk.CallToolResult {
 // parameters, those that end in BEL or ST, and those of two characters.
 var escapes = lazyregexp.New(`\x1b\[[ -?]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -~]?`)
 
-// plain returns text as a model should see it: without escape sequences,
-// control characters, and characters that people do not see. Of a line
-// that a progress bar wrote several times, the last state stays.
+// plain returns text in the form for a model. It removes escape sequences, control characters, and
+// characters that people do not see. If a progress bar wrote a line several times, it keeps the
+// last version.
 func plain(text string) string {
 	text = strings.ToValidUTF8(text, "\ufffd")
 	if strings.ContainsRune(text, '\x1b') {
@@ -105,8 +107,8 @@ func plain(text string) string {
 	}, text)
 }
 
-// isInvisible reports whether models read r and people do not see it: tags,
-// variation selectors of the second kind, and spaces without a width.
+// isInvisible reports whether r is a character that models read but people do not see: a tag, a
+// variation selector of the second kind, or a space without width.
 func isInvisible(r rune) bool {
 	return 0xE0000 <= r && r <= 0xE0FFF || r == 0x200B || 0x2060 <= r && r <= 0x2064 || r == 0xFEFF
 }

@@ -11,16 +11,16 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// answerPatience limits the time for answering calls after the end of the input.
+// answerPatience limits the time in which calls may still be answered after the end of the input.
 const answerPatience = 30 * time.Second
 
-// answering is a transport that reports the end of its input only when
-// all calls are answered, nobody can read the answers, or patience is over.
-// The library cancels open calls at that end, but scripts pipe their calls
-// and read the answers.
+// answering is a transport that delays the report of the end of its input. It reports the end when
+// all calls are answered, nobody can read the answers, or patience is over. The library
+// cancels open calls at the end of the input, but a script may pipe its calls in and wait for the
+// answers.
 type answering struct {
 	sdk.Transport
-	out      io.Writer // takes the answers
+	out      io.Writer // receives the answers
 	patience time.Duration
 }
 
@@ -40,7 +40,7 @@ type answeringConn struct {
 
 	mu     sync.Mutex
 	open   map[string]bool // the ids of calls without an answer
-	ended  chan struct{}   // not nil after the end of the input; closed when open is empty
+	ended  chan struct{}   // made at the end of the input, and nil before; closed when open is empty
 	once   sync.Once
 	closed chan struct{}
 }

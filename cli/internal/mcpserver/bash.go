@@ -65,8 +65,8 @@ func runBash(ctx context.Context, c *call, in bashArguments) error {
 	return nil
 }
 
-// openShell returns the shell of the sandbox, and starts
-// one if there is none. The caller holds shellTurn.
+// openShell returns the shell of the sandbox, and starts one if there is none. The caller must hold
+// shellTurn.
 func (b *held) openShell(ctx context.Context) (*shell, error) {
 	if b.shell != nil {
 		select {
@@ -98,7 +98,7 @@ func (b *held) isGone(ctx context.Context) error {
 	return err
 }
 
-// turn lets calls go on one at a time. The zero value is not usable.
+// turn is a lock that lets calls proceed one at a time. The zero value is not usable.
 type turn chan struct{}
 
 func newTurn() turn { return make(turn, 1) }

@@ -19,8 +19,8 @@ func checkpointTool() tool {
 	}, makeCheckpoint)
 }
 
-// checkpointName returns the name of a checkpoint's snapshot. It contains
-// the owner, so that restore finds only checkpoints of this owner.
+// checkpointName returns the name of a checkpoint's snapshot. It contains the owner, so that the
+// tool restore finds only checkpoints of this owner.
 func checkpointName(owner, id string) string {
 	return strings.ToLower("e2bctl-mcp-" + owner + "-" + id)
 }
@@ -36,8 +36,8 @@ func makeCheckpoint(ctx context.Context, c *call, _ arguments) error {
 	return nil
 }
 
-// contents describes a checkpoint for the model. memory reports whether the snapshot has the
-// memory; nil means that the service does not report it.
+// contents describes a checkpoint for the model. memory reports whether the snapshot contains the
+// sandbox's memory. Nil means that the service does not report it.
 func contents(memory *bool) string {
 	switch {
 	case memory == nil:

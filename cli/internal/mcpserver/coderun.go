@@ -14,10 +14,10 @@ import (
 type codeRun struct {
 	run     *agent.Run
 	out     switched
-	servers []*proxied // the servers whose tools the run has
+	servers []*proxied // the servers whose tools the code can call
 }
 
-// switched passes the output of a run to the writer of the current step.
+// switched is a writer for the output of a run. It writes to the writer of the current step.
 type switched struct{ to io.Writer }
 
 func (s *switched) Write(p []byte) (int, error) { return s.to.Write(p) }
@@ -69,7 +69,7 @@ func (c *call) step(ctx context.Context, code string, out io.Writer) (*agent.Ste
 	return c.box.code.run.Exec(ctx, code)
 }
 
-// endRun ends the run. The caller holds codeTurn.
+// endRun ends the current run of code. The caller must hold codeTurn.
 func (b *held) endRun() {
 	if b.code != nil {
 		_ = b.code.run.Close() // its error is that of the audit, which every step reports

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	maxLines    = 2000    // the most lines that one read_file returns
-	maxLine     = 2000    // the most bytes that are shown of one line
+	maxLines    = 2000    // the largest number of lines in an answer of read_file
+	maxLine     = 2000    // the largest number of bytes shown of one line
 	maxEditable = 4 << 20 // the size, in bytes, of the largest file that edit_file changes
 )
 
@@ -115,8 +115,8 @@ func (c *call) readLines(r *bufio.Reader, in readArguments) error {
 	return nil
 }
 
-// readLine returns the next line with its newline. Of a long line it returns
-// the beginning, and cut is true. Memory does not grow with the line.
+// readLine returns the next line with its newline. If the line is longer than maxLine, it returns
+// only the beginning, and cut is true. The memory used does not depend on the length of the line.
 func readLine(r *bufio.Reader) (line string, cut bool, err error) {
 	var kept []byte
 	for {
@@ -204,7 +204,7 @@ func editFile(ctx context.Context, c *call, in editArguments) error {
 	return nil
 }
 
-// shortened returns text, without its middle if it is longer than an answer may be.
+// shortened returns text. If text is longer than an answer may be, shortened leaves out the middle.
 func shortened(text string) string {
 	out := clip.NewOutput(maxText)
 	_, _ = out.Write([]byte(text)) // it never fails

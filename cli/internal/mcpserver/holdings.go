@@ -14,17 +14,18 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// errNotYours is the answer for each sandbox that calls may not name, whether or not it exists.
+// errNotYours is the error for a sandbox that calls may not name. It is the same whether or not the
+// sandbox exists.
 var errNotYours = errors.New("there is no such sandbox of this server: it may have ended. Leave \"sandbox\" out for a new one")
 
-// holdings are the sandboxes that a server holds open.
+// holdings manages the sandboxes to which a server is connected. The server holds these sandboxes.
 type holdings struct {
 	config  *Config
 	proxies *proxies
 	life    context.Context //nolint:containedctx // the server's context: sandboxes outlive calls
 	end     context.CancelFunc
 
-	connect   func() (*sandbox.Client, error) // waits for the client
+	connect   func() (*sandbox.Client, error) // returns the client of the service, after it waited for the connection
 	connected chan struct{}
 
 	mu          sync.Mutex
@@ -36,22 +37,23 @@ type holdings struct {
 	work        sync.WaitGroup
 }
 
-// pending is a sandbox in the making. It is made, or failed, when done is closed.
+// pending is a sandbox that is being created. When done is closed, the creation has succeeded or
+// failed.
 type pending struct {
 	done    chan struct{}
 	sandbox *held
 	err     error
 }
 
-// held is an open sandbox with the server's state for it.
+// held is a sandbox that the server holds, with the server's state for that sandbox.
 type held struct {
 	*sandbox.Sandbox
-	isOwn bool // the sandbox ends with the server
+	isOwn bool // the server ends the sandbox when the server itself ends
 	asked asking
 
 	shellTurn turn   // protects shell and shellDir
 	shell     *shell // the running shell; nil: none is started
-	shellDir  string // the directory in which the next shell starts; "" is the home
+	shellDir  string // the directory in which the next shell starts; "" means the home directory
 
 	codeTurn turn // held while code that may call tools runs
 
@@ -61,7 +63,7 @@ type held struct {
 
 	mu       sync.Mutex
 	forwards map[int]published
-	code     *codeRun // the run of code; nil: none has begun; only the holder of codeTurn changes it
+	code     *codeRun // the current run of code, or nil; only the holder of codeTurn changes it
 }
 
 func newHeld(sb *sandbox.Sandbox, isOwn bool) *held {
@@ -86,7 +88,8 @@ func newHoldings(config *Config, proxies *proxies) *holdings {
 	return h
 }
 
-// warm connects with the service in the background, so that the first call need not wait for it.
+// warm connects to the service in the background, so that the first call need not wait for the
+// connection.
 func (h *holdings) warm() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -108,7 +111,8 @@ func (h *holdings) client(ctx context.Context) (*sandbox.Client, error) {
 	return h.connect()
 }
 
-// named returns the sandbox with the id, for a call that is done when release is called.
+// named returns the sandbox with the given id, for a call. The call must call release when it is
+// done.
 func (h *holdings) named(ctx context.Context, id string) (box *held, release func(), err error) {
 	h.mu.Lock()
 	box = h.held[id]
@@ -124,7 +128,8 @@ func (h *holdings) named(ctx context.Context, id string) (box *held, release fun
 	return box, func() { h.done(box) }, nil
 }
 
-// adopt connects to a sandbox that the server does not hold, if calls may name it.
+// adopt connects to a sandbox that the server does not hold yet. It returns an error if calls may
+// not name that sandbox.
 func (h *holdings) adopt(ctx context.Context, id string) (*held, error) {
 	client, err := h.client(ctx)
 	if err != nil {
@@ -147,8 +152,8 @@ func (h *holdings) adopt(ctx context.Context, id string) (*held, error) {
 	return h.addHeld(newHeld(sb, !given), true)
 }
 
-// ofSession returns the sandbox of a session, and makes one if there is none. The sandbox may
-// outlive the session, because another client may name it: it stays until it is idle.
+// ofSession returns the sandbox of a session, and creates one if the session has none. The sandbox
+// may outlive the session, because another client may name it. It is ended when it is idle.
 func (h *holdings) ofSession(ctx context.Context, session *sdk.ServerSession) (*held, func(), error) {
 	if len(h.config.Sandboxes) > 0 {
 		return h.named(ctx, h.config.Sandboxes[0])
@@ -165,7 +170,7 @@ func (h *holdings) ofSession(ctx context.Context, session *sdk.ServerSession) (*
 	return h.await(ctx, p)
 }
 
-// fresh returns a new sandbox.
+// fresh creates a sandbox and returns it for a call.
 func (h *holdings) fresh(ctx context.Context) (*held, func(), error) {
 	h.mu.Lock()
 	p := h.make(h.config.Options, h.config.Prepare)
@@ -173,8 +178,8 @@ func (h *holdings) fresh(ctx context.Context) (*held, func(), error) {
 	return h.await(ctx, p)
 }
 
-// restored returns a new sandbox from the checkpoint that options name. It is not prepared again: the checkpoint
-// contains the results of Prepare.
+// restored creates a sandbox from the checkpoint that options name. It does not call Prepare,
+// because the checkpoint contains the results of Prepare.
 func (h *holdings) restored(ctx context.Context, options []sandbox.CreateOption) (*held, func(), error) {
 	h.mu.Lock()
 	p := h.make(options, nil)
@@ -191,7 +196,8 @@ func (h *holdings) replace(session *sdk.ServerSession, box *held) {
 	h.own[session] = &pending{done: done, sandbox: box}
 }
 
-// await waits for a sandbox that is being made, and returns it for a call that is done when release is called.
+// await waits for a sandbox that is being made, and returns it for a call. The call must call
+// release when it is done.
 func (h *holdings) await(ctx context.Context, p *pending) (box *held, release func(), err error) {
 	if err := wait(ctx, p.done); err != nil {
 		return nil, nil, err
@@ -208,8 +214,8 @@ func (h *holdings) await(ctx context.Context, p *pending) (box *held, release fu
 	return p.sandbox, func() { h.done(p.sandbox) }, nil
 }
 
-// make begins to make a sandbox. The sandbox is made for the server, not for the call: the
-// call that needs it first may be cancelled while others wait for it. The caller holds h.mu.
+// make begins to create a sandbox. The end of a call does not cancel the creation, because other
+// calls may wait for the same sandbox. The caller must hold h.mu.
 func (h *holdings) make(options []sandbox.CreateOption, prepare func(context.Context, *sandbox.Sandbox) error) *pending {
 	p := &pending{done: make(chan struct{})}
 	if err := h.room(); err != nil {
@@ -235,8 +241,8 @@ func (h *holdings) make(options []sandbox.CreateOption, prepare func(context.Con
 	return p
 }
 
-// room returns an error if the server holds as many
-// sandboxes as it may, or is ending. The caller holds h.mu.
+// room returns an error if the server already holds its maximum of sandboxes, or if the server is
+// ending. The caller must hold h.mu.
 func (h *holdings) room() error {
 	if h.closed {
 		return errEnding
@@ -247,7 +253,7 @@ func (h *holdings) room() error {
 	return nil
 }
 
-// drop removes p from the session that has it. The caller holds h.mu.
+// drop removes p from the session that p belongs to. The caller must hold h.mu.
 func (h *holdings) drop(p *pending) {
 	for session, one := range h.own {
 		if one == p {
@@ -282,8 +288,9 @@ func (h *holdings) create(options []sandbox.CreateOption, prepare func(context.C
 	return box, nil
 }
 
-// addHeld adds a sandbox to those that the server holds, and counts a call of it if it is for one. If another call
-// connected to the same sandbox first, addHeld returns that.
+// addHeld adds a sandbox to those that the server holds. With forCall it also counts a call that
+// uses the sandbox. If another call connected to the same sandbox first, addHeld returns the
+// sandbox of that call instead.
 func (h *holdings) addHeld(box *held, forCall bool) (*held, error) {
 	h.mu.Lock()
 	other, closed := h.held[box.ID()], h.closed
@@ -312,7 +319,7 @@ func (h *holdings) addHeld(box *held, forCall bool) (*held, error) {
 
 var errEnding = errors.New("the server is ending")
 
-// done ends a call of a sandbox.
+// done records the end of a call that used a sandbox.
 func (h *holdings) done(box *held) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -322,7 +329,7 @@ func (h *holdings) done(box *held) {
 	}
 }
 
-// expire lets a sandbox go that nothing has used for the time of [Config.Idle].
+// expire ends the hold of a sandbox that no call has used for [Config.Idle].
 func (h *holdings) expire(box *held) {
 	h.mu.Lock()
 	isHeld := box.calls == 0 && h.takeOut(box) // the end of a call sets the timer again
@@ -342,8 +349,8 @@ func (h *holdings) letGo(box *held) {
 	}
 }
 
-// takeOut removes a sandbox from those that calls may use, and reports whether it was among them. If so, endHold
-// must follow. The caller holds h.mu.
+// takeOut removes a sandbox from those that the server holds, and reports whether the server held
+// it. If it returns true, the caller must call endHold afterwards. The caller must hold h.mu.
 func (h *holdings) takeOut(box *held) bool {
 	if h.closed || h.held[box.ID()] != box {
 		return false
@@ -358,7 +365,8 @@ func (h *holdings) takeOut(box *held) bool {
 	return true
 }
 
-// endHold ends the sandbox, unless its server may not end it.
+// endHold ends the sandbox if the server may do that. Otherwise it only disconnects from the
+// sandbox.
 func (h *holdings) endHold(box *held) {
 	defer h.work.Done()
 	if err := h.release(box); err != nil {

@@ -16,16 +16,17 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/connlimit"
 )
 
-// MaxRequestBytes bounds a request over HTTP, and with it the content of a write_file.
+// MaxRequestBytes bounds a request over HTTP. It thus also bounds the content that the tool
+// write_file can write.
 const MaxRequestBytes = 4 << 20
 
-// Handler serves clients over HTTP, at any path. Clients must send the token as a bearer
-// token. Requests of web pages are refused: those with an Origin of another host, and,
-// against DNS rebinding, those that arrive on loopback with a Host that is not loopback.
+// Handler serves clients over HTTP, at any path. Clients must send the token as a bearer token.
+// Requests from web pages are refused. These are requests with an Origin of another host. Against
+// DNS rebinding, a request that arrives on loopback is also refused if its Host is not loopback.
 //
-// Since its version of 2026-07-28 the protocol has no sessions over HTTP. Clients of
-// earlier versions have one, which ends when it has been unused for [Config.Idle],
-// or earlier to make room for another session.
+// Since its version 2026-07-28 the protocol has no sessions over HTTP. A client of an earlier
+// version has a session. It ends when it has been unused for [Config.Idle], or earlier to make room
+// for another session.
 //
 // With a [connlimit.Listener], a connection counts as in use while a request with the token is served.
 func (s *Server) Handler(token string) http.Handler {
@@ -51,8 +52,8 @@ func (s *Server) Handler(token string) http.Handler {
 	return inTime(http.NewCrossOriginProtection().Handler(authorised(admitted(withWholeBody(byVersion)))))
 }
 
-// stateful returns the handler of the protocol's versions with sessions. At most limit sessions
-// are open.
+// stateful returns the handler of the protocol's versions with sessions. It keeps at most limit
+// sessions open.
 func (s *Server) stateful(limit int) http.Handler {
 	open := newSessions(s.endpoint(true), limit)
 	return open.handler(s.streamable(open.server))
@@ -65,7 +66,8 @@ func (s *Server) streamable(server *sdk.Server) http.Handler {
 	})
 }
 
-// admitted marks the connection of a request as in use.
+// admitted returns a handler that marks the connection of a request as in use while next serves the
+// request.
 func admitted(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		connlimit.Admit(r.Context())
@@ -76,15 +78,17 @@ func admitted(next http.Handler) http.Handler {
 const (
 	// bodyPatience limits the time for a client to send a request.
 	bodyPatience = 30 * time.Second
-	// readPatience limits the time for a client to read the next readBytes of an answer. It is longer
-	// than bodyPatience: net/http sends a refusal only when the body has come or its time is over.
+	// readPatience limits the time in which a client must read the next readBytes of an answer. It is
+	// longer than bodyPatience, because net/http sends a refusal only when the body has arrived or its
+	// time is over.
 	readPatience = 2 * bodyPatience
 	readBytes    = 64 << 10
 )
 
-// inTime limits the time for a client to send the body of a request, also of one that
-// is refused: its connection is kept until then. It also limits the time for a client
-// to read an answer: a client that does not read holds no call and no connection.
+// inTime limits the time in which a client must send the body of a request. The limit applies to a
+// refused request, too, because its connection is kept until the body has arrived. inTime also
+// limits the time in which a client must read an answer, so that a client that does not read cannot
+// occupy a call or a connection.
 func inTime(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyPatience)) // writers without connections have none
@@ -94,7 +98,8 @@ func inTime(next http.Handler) http.Handler {
 	})
 }
 
-// timedWriter is the answer to a request. Each part of it that is written gets the whole time.
+// timedWriter is a response writer with a time limit. The limit begins anew with each part of the
+// answer that is written.
 type timedWriter struct{ http.ResponseWriter }
 
 func (w *timedWriter) extend() {
@@ -129,8 +134,9 @@ func (w *timedWriter) FlushError() error {
 // Unwrap is called by [http.ResponseController].
 func (w *timedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// withWholeBody reads the body of a request, and then lifts the limit of its time, which would
-// otherwise cancel the call later. A client that sends slowly thus holds no session and no call.
+// withWholeBody reads the whole body of a request before it calls next, so that a client that sends
+// slowly occupies no session and no call. It then removes the time limit of the body, which would
+// otherwise cancel the call later.
 func withWholeBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxRequestBytes))
@@ -148,6 +154,6 @@ func withWholeBody(next http.Handler) http.Handler {
 	})
 }
 
-// tokenValidity is a validity for the library, which refuses tokens without an end. The server's
-// token has none.
+// tokenValidity is the validity of the token that is reported to the library. The server's token
+// never expires, but the library refuses tokens without an expiry.
 const tokenValidity = time.Hour

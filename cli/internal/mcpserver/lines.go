@@ -13,13 +13,14 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// checkedLines reads the messages of a client, one a line. A line that is no message is answered with an error and
-// left out: the library would end the connection, and with it the sandbox of the session.
+// checkedLines reads the messages of a client, one per line. It answers a line that is not a
+// message with an error, and does not pass it on: the library would end the connection, and with
+// that the sandbox of the session.
 type checkedLines struct {
 	io.Closer
 	in   *bufio.Reader
-	out  io.Writer // takes answers to lines that are no messages
-	rest []byte    // the rest of the line that is being read
+	out  io.Writer // receives the answers to lines that are not messages
+	rest []byte    // the unread bytes of the current line
 }
 
 // Read implements [io.Reader].
@@ -42,7 +43,7 @@ func (c *checkedLines) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// next returns the next line with its end. If the line is too long, next returns its beginning,
+// next returns the next line with its newline. If the line is too long, next returns its beginning,
 // which is not a message.
 func (c *checkedLines) next() (line []byte, err error) {
 	for {
@@ -56,7 +57,8 @@ func (c *checkedLines) next() (line []byte, err error) {
 	}
 }
 
-// checkLine returns an error unless line is a message, or a batch of them, as protocols before 2025-06-18 have.
+// checkLine returns nil if line is a message, or a batch of messages, which versions of the
+// protocol before 2025-06-18 allow. Otherwise it returns an error.
 func checkLine(line []byte) error {
 	if len(line) > sdk.DefaultMaxLineLength {
 		return fmt.Errorf("the line has more than %d MiB", sdk.DefaultMaxLineLength>>20)
@@ -79,7 +81,8 @@ func checkLine(line []byte) error {
 	return nil
 }
 
-// refuse answers a line that is no message. Nobody knows its id, so the answer has none.
+// refuse sends an error as the answer to a line that is not a message. The answer has no id,
+// because the id of such a line is unknown.
 func (c *checkedLines) refuse(wrong error) error {
 	answer, err := json.Marshal(map[string]any{
 		"jsonrpc": "2.0", "id": nil,
@@ -92,7 +95,7 @@ func (c *checkedLines) refuse(wrong error) error {
 	return err
 }
 
-// oneAtATime lets one Write after the other go on.
+// oneAtATime is a writer that performs concurrent calls of Write one after another.
 type oneAtATime struct {
 	io.WriteCloser
 	mu sync.Mutex

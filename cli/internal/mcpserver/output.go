@@ -17,12 +17,13 @@ const (
 	// maxText bounds the text of an answer. Clients refuse answers of more than 25,000 tokens, and
 	// dense text has a token every one and a half bytes.
 	maxText = 32 << 10
-	// maxKept bounds the part of one output that is kept for clients that read all of
-	// it. Escaped as JSON it must fit a line of the protocol: clients read up to 16 MiB.
+	// maxKept bounds the part of one output that is kept for clients that read the whole output.
+	// Escaped as JSON, that part must fit into one line of the protocol, and clients read lines of up
+	// to 16 MiB.
 	maxKept = 4 << 20
-	// maxKeptPicture bounds a kept picture, which travels as base64.
+	// maxKeptPicture bounds a kept picture, in bytes. It is sent as base64.
 	maxKeptPicture = 8 << 20
-	// maxOutputs bounds the sum of all kept outputs. The oldest goes first.
+	// maxOutputs bounds the sum of all kept outputs. Beyond that, the oldest output is dropped first.
 	maxOutputs = 64 << 20
 )
 
@@ -69,7 +70,7 @@ func outputTemplate() *sdk.ResourceTemplate {
 	}
 }
 
-// read answers a request for an output.
+// read returns a kept output to a client that requests it.
 func (o *outputs) read(_ context.Context, req *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
 	o.mu.Lock()
 	kept, ok := o.kept[req.Params.URI]
@@ -86,9 +87,9 @@ func (o *outputs) read(_ context.Context, req *sdk.ReadResourceRequest) (*sdk.Re
 	return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{content}}, nil
 }
 
-// stream receives the output of a program as it arrives. It keeps the head and
-// the tail for the answer, and the first maxKept bytes for readers of the whole.
-// Memory does not grow with the output. It is not safe for concurrent use.
+// stream receives the output of a program as it arrives. It keeps the head and the tail for the
+// answer, and the first maxKept bytes for clients that read the whole output. The memory that it
+// uses is bounded. It is not safe for concurrent use.
 type stream struct {
 	ends  *clip.Output
 	whole bytes.Buffer
@@ -106,8 +107,8 @@ func (s *stream) Write(p []byte) (int, error) {
 	return s.ends.Write(p)
 }
 
-// into adds the output to the answer. If only a part of it fits, the whole output is kept under
-// name.
+// into adds the output to the answer. If only a part of the output fits, into also keeps the whole
+// output under name.
 func (s *stream) into(c *call, name string) {
 	text := plain(s.ends.Text())
 	if s.total == 0 {

@@ -11,15 +11,16 @@ import (
 )
 
 const (
-	// maxPicture and maxEdge bound a picture: models scale larger ones down, and bill them.
+	// maxPicture and maxEdge bound a picture: models scale down a larger picture, and still charge for
+	// it.
 	maxPicture = 1 << 20
 	maxEdge    = 1568
 	// maxPixels bounds the memory for a picture, whatever its header says.
 	maxPixels = 16 << 20
 )
 
-// attachPicture adds a PNG or JPEG to the answer, scaled to a size that models
-// take. If that changed it, the answer also links to the original file.
+// attachPicture adds a PNG or JPEG to the answer, scaled to a size that models accept. If the
+// picture was changed, the answer also links to the original file.
 func (c *call) attachPicture(name, mimeType string, content []byte) {
 	shown, shownType, err := fitted(content, mimeType)
 	if err != nil {
@@ -42,7 +43,7 @@ func (c *call) attachFile(name, mimeType string, content []byte) {
 	c.answer.attach(c.server.outputs.keep(name, mimeType, content))
 }
 
-// fitted returns a picture in a size that models take.
+// fitted returns a picture in a size that models accept.
 func fitted(content []byte, mimeType string) ([]byte, string, error) {
 	config, _, err := image.DecodeConfig(bytes.NewReader(content))
 	if err != nil {
@@ -94,8 +95,8 @@ func scaled(picture image.RGBA64Image, edge int) image.RGBA64Image {
 	return small
 }
 
-// average sets a pixel to the mean of the area of the larger picture that it
-// covers. Pixels of the larger picture that it covers in part count in part.
+// average sets the pixel of small at x and y to the mean of the area of large that the pixel
+// covers. A pixel of large that is covered in part is weighted with that part.
 func average(small *image.RGBA, large image.RGBA64Image, x, y int) {
 	begin, from, to := large.Bounds().Min, large.Bounds().Size(), small.Rect.Max
 	var sum [4]int64
@@ -116,14 +117,15 @@ func average(small *image.RGBA, large image.RGBA64Image, x, y int) {
 	}
 }
 
-// shared returns the length that two pieces of one line have in common: piece i of those of length
-// n, and piece j of those of length m.
+// shared returns the length of the overlap of two pieces of one line. The first is piece i if the
+// line is divided into pieces of length n, and the second is piece j if it is divided into pieces
+// of length m.
 func shared(i, n, j, m int) int64 {
 	return int64(min((i+1)*n, (j+1)*m) - max(i*n, j*m))
 }
 
-// encoded returns the picture as PNG, which keeps the lines of
-// plots sharp. If that is too large, it returns a JPEG on white.
+// encoded returns the picture as PNG, which keeps the lines of plots sharp. If the PNG is too
+// large, it returns a JPEG with a white background.
 func encoded(picture image.RGBA64Image) ([]byte, string, error) {
 	var out bytes.Buffer
 	if err := png.Encode(&out, picture); err != nil {
@@ -137,7 +139,7 @@ func encoded(picture image.RGBA64Image) ([]byte, string, error) {
 	return out.Bytes(), "image/jpeg", err
 }
 
-// onWhite returns the picture on a white page.
+// onWhite returns the picture on a white background.
 func onWhite(picture image.RGBA64Image) image.Image {
 	page := image.NewRGBA(picture.Bounds())
 	for y := page.Rect.Min.Y; y < page.Rect.Max.Y; y++ {

@@ -17,7 +17,7 @@ type publishArguments struct {
 	Port int `json:"port" jsonschema:"the port in the sandbox on which a server listens"`
 }
 
-// portPatience limits the time for a server to begin to listen.
+// portPatience limits the wait until a server in the sandbox listens on a port.
 const portPatience = 20 * time.Second
 
 func publishTool() tool {

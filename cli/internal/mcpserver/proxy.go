@@ -17,21 +17,22 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/agent/agentmcp"
 )
 
-// Proxy is a server of the protocol whose tools code in sandboxes may call as Python functions. It
-// runs on this machine, with its credentials: only arguments and results of calls reach the sandbox.
+// Proxy is another server of the Model Context Protocol. Code in sandboxes may call its tools as
+// Python functions. The server runs on this machine and keeps its credentials there: only arguments
+// and results of calls reach the sandbox.
 type Proxy struct {
-	// Name is the prefix of the names of its functions; an underscore follows it.
+	// Name is the prefix of the names of the Python functions, followed by an underscore.
 	Name string
-	// Command is its program and arguments.
+	// Command is the program of the server and its arguments.
 	Command []string
-	// Env is its whole environment, as KEY=VALUE. Nil means an empty one.
+	// Env is the complete environment of the server, as KEY=VALUE. Nil means an empty environment.
 	Env []string
 }
 
 // proxies are the servers behind [Config.Proxies].
 type proxies struct {
 	config   *Config
-	patience time.Duration   // the limit of the time in which a server starts and lists its tools
+	patience time.Duration   // the time in which a server must start and list its tools
 	life     context.Context //nolint:containedctx // the context of the servers, which close ends
 	stop     context.CancelFunc
 
@@ -40,15 +41,15 @@ type proxies struct {
 	starts  sync.WaitGroup
 }
 
-// proxied is one start of a server.
+// proxied is one started process of a server.
 type proxied struct {
-	began chan struct{} // closed when the server has begun, or could not
-	ended chan struct{} // closed when the server has ended, or could not begin
+	began chan struct{} // closed when the server has started, or failed to start
+	ended chan struct{} // closed when the server has ended, or failed to start
 	tools []agent.Tool
 	err   error
 }
 
-// proxyPatience limits the time for a server to start and to list its tools.
+// proxyPatience limits the time in which a server must start and list its tools.
 const proxyPatience = 30 * time.Second
 
 func newProxies(config *Config) *proxies {
@@ -57,8 +58,8 @@ func newProxies(config *Config) *proxies {
 	return p
 }
 
-// tools returns the functions of all servers, and the starts that serve them. First it starts each
-// server that was not started, failed to start, or has ended since.
+// tools returns the functions of all servers, and the processes that serve them. First it starts
+// each server that was not started yet, failed to start, or has ended since.
 func (p *proxies) tools(ctx context.Context) ([]agent.Tool, []*proxied, error) {
 	if err := p.checkAllowed(); err != nil {
 		return nil, nil, err
@@ -80,7 +81,8 @@ func (p *proxies) tools(ctx context.Context) ([]agent.Tool, []*proxied, error) {
 	return all, starts, nil
 }
 
-// checkAllowed returns an error if the server of a tool that is allowed is none of these.
+// checkAllowed returns an error if the allowed tools include a tool of a server that is not among
+// the proxies.
 func (p *proxies) checkAllowed() error {
 	var unknown []string
 	for _, name := range p.config.AllowTools {
@@ -95,7 +97,8 @@ func (p *proxies) checkAllowed() error {
 	return nil
 }
 
-// started returns the start of a server that has not ended. If there is none, it starts the server in the background.
+// started returns the running process of a server. If there is none, it starts the server in the
+// background and returns the new process.
 func (p *proxies) started(proxy Proxy) *proxied {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,8 +140,8 @@ func (s *proxied) hasEnded() bool {
 	}
 }
 
-// connect starts a server and reads the list of its tools. The caller closes the session, which is
-// nil if connect fails before there is one.
+// connect starts a server and reads the list of its tools. The caller must close the session. The
+// session is nil if connect fails before it has one.
 func (p *proxies) connect(proxy Proxy, start *proxied) (*sdk.ClientSession, error) {
 	ctx, cancel := context.WithTimeout(p.life, p.patience)
 	defer cancel()
@@ -155,7 +158,8 @@ func (p *proxies) connect(proxy Proxy, start *proxied) (*sdk.ClientSession, erro
 	return session, p.failure(ctx, err)
 }
 
-// failure returns err, or an error that says that a server did not answer in time.
+// failure returns err. If the time limit of ctx is over, it returns an error with the text that the
+// server did not answer in time.
 func (p *proxies) failure(ctx context.Context, err error) error {
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fmt.Errorf("it did not start and list its tools in %v: try its command by hand", p.patience)
@@ -179,7 +183,8 @@ func (p *proxies) toolsOf(ctx context.Context, proxy Proxy, session *sdk.ClientS
 	})
 }
 
-// approve asks the user before a call of a tool that is not allowed by name.
+// approve returns a function that asks the user before a call of a tool that [Config].AllowTools
+// does not name.
 func (p *proxies) approve(server string) func(context.Context, string, agent.ToolCall) error {
 	return func(ctx context.Context, tool string, call agent.ToolCall) error {
 		ask, ok := ctx.Value(questionKey{}).(question)
@@ -190,7 +195,7 @@ func (p *proxies) approve(server string) func(context.Context, string, agent.Too
 	}
 }
 
-// questionKey is the key in the context of a call for its [question].
+// questionKey is the context key for the [question] of a call.
 type questionKey struct{}
 
 // close ends the servers.
@@ -238,7 +243,8 @@ func (e *endpoint) search(ctx context.Context, query string) *sdk.CallToolResult
 	return a.result()
 }
 
-// ranked returns the tools that contain a word of the query, those with the most words first.
+// ranked returns the tools whose text contains a word of the query. Tools that contain more of its
+// words come first.
 func ranked(tools []agent.Tool, query string) []agent.Tool {
 	words := strings.Fields(strings.ToLower(query))
 	if len(words) == 0 {

@@ -15,12 +15,13 @@ import (
 	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
-// question asks the user, through the client, and reports whether the answer is
-// yes. A client that cannot ask, or does not answer before ctx ends, counts as no.
+// question asks the user, through the client, and reports whether the answer is yes. The answer is
+// also no if the client cannot ask, or does not answer before ctx ends.
 type question func(ctx context.Context, text string) bool
 
-// roundTrips is the first version of the protocol in which a question is the result of a call, and the
-// client repeats the call with the answer. In earlier versions a question is a request to the client.
+// roundTrips is the first version of the protocol in which the server asks a question by returning
+// it as the result of a call. The client then repeats the call with the answer. In earlier versions
+// a question is a request to the client.
 const roundTrips = "2026-07-28"
 
 // elicitation returns a question without fields: accepting it means yes.
@@ -28,8 +29,9 @@ func elicitation(text string) *sdk.ElicitParams {
 	return &sdk.ElicitParams{Mode: "form", Message: text, RequestedSchema: map[string]any{"type": "object", "properties": map[string]any{}}}
 }
 
-// answered returns the result of run, and sends its questions to the user of
-// the client. If req answers a question, it continues the call that asked.
+// answered calls run and returns its result. It sends the questions that run asks to the user of
+// the client. If req is the answer to a question, answered continues the call that asked it
+// instead.
 func (e *endpoint) answered(ctx context.Context, req *sdk.CallToolRequest, run func(context.Context, question) *sdk.CallToolResult) (*sdk.CallToolResult, error) {
 	client := req.Session.InitializeParams()
 	canAsk := client != nil && client.Capabilities != nil && client.Capabilities.Elicitation != nil
@@ -47,13 +49,13 @@ func (e *endpoint) answered(ctx context.Context, req *sdk.CallToolRequest, run f
 	}), nil
 }
 
-// parking holds the calls that wait for a user's answer. They run on
-// meanwhile: the sandbox decides how long it waits for an answer.
+// parking contains the calls that wait for a user's answer. They are not stopped while they wait:
+// the sandbox decides how long it waits for an answer.
 type parking struct {
 	life context.Context //nolint:containedctx // the server's context: a call that asks outlives its request
 
 	mu     sync.Mutex
-	parked map[string]*parked // the calls that wait, each by the state that the client sends back
+	parked map[string]*parked // the waiting calls, by the state that the client sends back with the answer
 }
 
 // parked is a call that began in an earlier request.
@@ -61,19 +63,19 @@ type parked struct {
 	tool      string
 	arguments []byte
 	questions chan *asked
-	open      *asked // the question that the client was sent
+	open      *asked // the question that was sent to the client
 	result    chan *sdk.CallToolResult
 	cancel    context.CancelFunc
 	abandoned *time.Timer
 }
 
-// asked is one question.
+// asked is a question that a call has asked, with its answer.
 type asked struct {
 	text   string
 	answer chan bool
 }
 
-// answerTime limits how long a call waits for the client to repeat it with an answer.
+// answerTime limits how long a call waits until the client repeats the call with an answer.
 const answerTime = 2 * time.Minute
 
 func newParking(life context.Context) *parking {
@@ -109,7 +111,7 @@ func (o *parked) ask(ctx context.Context, text string) bool {
 	}
 }
 
-// follow returns the result of the call, or its next question.
+// follow waits for the call, and returns its result or its next question.
 func (p *parking) follow(ctx context.Context, one *parked) (*sdk.CallToolResult, error) {
 	select {
 	case result := <-one.result:
@@ -146,7 +148,7 @@ func (p *parking) take(state string) *parked {
 	return one
 }
 
-// goOn hands an answer to the call that asked, and returns the call's result or next question.
+// goOn passes an answer to the call that asked, and returns the call's result or its next question.
 func (p *parking) goOn(ctx context.Context, req *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 	one := p.take(req.Params.RequestState)
 	if one == nil || one.tool != req.Params.Name || !bytes.Equal(one.arguments, req.Params.Arguments) {
@@ -167,7 +169,7 @@ func (p *parking) goOn(ctx context.Context, req *sdk.CallToolRequest) (*sdk.Call
 type asking struct {
 	mu     sync.Mutex
 	askers []*question
-	no     []string // the hosts that were refused since refused was last called
+	no     []string // the hosts that were refused since the last call of refused
 }
 
 // sendTo sends questions to ask until the returned function is called.
@@ -188,7 +190,7 @@ func (a *asking) sendTo(ask question) func() {
 	}
 }
 
-// maxRefused bounds the number of hosts that an answer names.
+// maxRefused bounds the number of refused hosts that the answer to a call names.
 const maxRefused = 8
 
 // host reports whether the user lets the sandbox reach a port of a host, for [sandbox.WithAsk].

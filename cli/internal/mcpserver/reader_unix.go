@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watchReader calls lost when the reader of a pipe or socket has closed its end. Writers of
-// other kinds are not watched. The caller calls stop, which returns after the watch has ended.
+// watchReader calls lost when the reader of a pipe or socket has closed its end. It does not watch
+// writers of other kinds. The caller must call stop, which returns after the watch has ended.
 func watchReader(out io.Writer, lost func()) (stop func()) {
 	conn, ok := out.(syscall.Conn)
 	if !ok {
@@ -42,7 +42,8 @@ func watchReader(out io.Writer, lost func()) (stop func()) {
 	}
 }
 
-// hasHungUp waits until the other end of fd or of stopped is closed, and reports whether that of fd is.
+// hasHungUp waits until the other end of fd or of stopped is closed. It reports whether the other
+// end of fd is closed.
 func hasHungUp(fd, stopped int32) bool {
 	for {
 		polled := []unix.PollFd{{Fd: fd}, {Fd: stopped}} // errors and hang-ups are reported without being asked for

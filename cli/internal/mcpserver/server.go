@@ -1,9 +1,10 @@
-// Package mcpserver serves sandboxes to the clients of agents over the Model Context Protocol.
+// Package mcpserver is a server of the Model Context Protocol that gives agents access to
+// sandboxes.
 //
-// A [Server] has the tools that models know: Python with variables that stay,
-// a shell whose directory stays, files, ports and checkpoints. Its sandboxes
-// belong to the server, not to a connection: a call names a sandbox by its id,
-// so that a client that connects again, or a second client, can go on with it.
+// A [Server] has the tools that models are familiar with: Python that keeps its variables, a shell
+// that keeps its directory, files, ports and checkpoints. The sandboxes belong to the server, not
+// to a connection. A call names a sandbox by its id, so that a client that connects again, or a
+// second client, can continue to use the sandbox.
 //
 // Sandboxed code is hostile. Its output goes to the model as text without
 // control characters. The lines that the server adds are a separate content.
@@ -34,22 +35,22 @@ const (
 
 // Config configures a server.
 type Config struct {
-	// Open returns the client of the service with the sandboxes. It is called
-	// once, in the background. The caller closes the client after the server.
+	// Open returns the client of the service with the sandboxes. It is called once, in the background.
+	// The caller must close the client, after it has closed the server.
 	Open func(context.Context) (*sandbox.Client, error)
-	// Options create the sandboxes of the server.
+	// Options are the options with which the server creates sandboxes.
 	Options []sandbox.CreateOption
-	// Prepare is called with each new sandbox before its first use, to upload
-	// files and install packages. If it fails, the sandbox is ended. May be nil.
+	// Prepare is called with each new sandbox before its first use, to upload files and install
+	// packages. If it fails, the server ends the sandbox. Prepare may be nil.
 	Prepare func(context.Context, *sandbox.Sandbox) error
-	// Owner is the value of the metadata [OwnerLabel] that marks the
-	// server's sandboxes. Calls may name every sandbox that has it.
+	// Owner is the value of the metadata [OwnerLabel] that marks the server's sandboxes. Calls may
+	// name every sandbox with this mark.
 	Owner string
-	// Sandboxes are the ids of other sandboxes that calls may name. Calls
-	// that name none use the first one. The server never ends them.
+	// Sandboxes are the ids of other sandboxes that calls may name. A call that names no sandbox uses
+	// the first of these. The server never ends these sandboxes.
 	Sandboxes []string
-	// Keep leaves sandboxes and checkpoints to their
-	// lifetimes when they are idle and when the server ends.
+	// Keep makes the server keep its sandboxes and checkpoints when they are idle and when the server
+	// ends. They then end with their lifetimes.
 	Keep bool
 	// Idle is the time without use after which a sandbox is ended. Zero means [DefaultIdle].
 	Idle time.Duration
@@ -57,18 +58,18 @@ type Config struct {
 	MaxSandboxes int
 	// Ask makes sandboxes ask the user, through the client, before they reach a host.
 	Ask bool
-	// Tools are the names of the tools to serve. Empty means all, but
-	// publish_port only if Publish is set, and search_tools only if Proxies is.
+	// Tools are the names of the tools to serve. Empty means all tools, except publish_port if Publish
+	// is not set, and search_tools if Proxies is empty.
 	Tools []string
-	// Proxies are servers whose tools code may call. AllowTools names, as
-	// SERVER.TOOL, those that code may call without a question to the user.
+	// Proxies are servers whose tools code in the sandboxes may call. AllowTools contains the tools,
+	// as SERVER.TOOL, that code may call without a question to the user.
 	Proxies    []Proxy
 	AllowTools []string
 	// Audit receives a line of JSON for each piece of code and each call
 	// of a tool of Proxies. Several goroutines write to it. May be nil.
 	Audit io.Writer
-	// Publish returns the address at which a port of a sandbox is reached, and a
-	// function that ends the publication. If it is nil, publish_port is not served.
+	// Publish makes a port of a sandbox reachable. It returns the address, and a function that ends
+	// the publication. If Publish is nil, the server has no tool publish_port.
 	Publish func(ctx context.Context, sb *sandbox.Sandbox, port int) (address string, end func() error, err error)
 	// Place describes the machine of the sandboxes and their network to the model, in a sentence each.
 	Place string
@@ -81,7 +82,8 @@ type Config struct {
 // OwnerLabel is the metadata key with which a server marks its sandboxes.
 const OwnerLabel = "e2bctl.mcp"
 
-// Server serves sandboxes. It is safe for concurrent use. Close it before its client.
+// Server serves sandboxes. It is safe for concurrent use. Close it before the client of
+// [Config].Open.
 type Server struct {
 	config    Config
 	sandboxes *holdings
@@ -90,7 +92,7 @@ type Server struct {
 	proxies   *proxies
 	schemas   *sdk.SchemaCache
 	tools     []tool
-	patience  time.Duration // the time for answers after the end of the input
+	patience  time.Duration // the time in which open calls may be answered after the end of the input
 
 	life context.Context //nolint:containedctx // the server's context, whose end ends all calls
 	end  context.CancelFunc
@@ -99,9 +101,9 @@ type Server struct {
 	servers []*sdk.Server
 }
 
-// New returns a server. A name in config.Tools that no tool has is an
-// error. A tool whose fields config lacks is [ErrNotConfigured]. The server
-// connects to the service, in the background, when it begins to serve.
+// New returns a server. It returns an error if config.Tools contains an unknown name. It returns
+// [ErrNotConfigured] if config.Tools contains a tool but config lacks a field that the tool needs.
+// The server connects to the service, in the background, when it begins to serve.
 func New(config Config) (*Server, error) {
 	if config.Idle == 0 {
 		config.Idle = DefaultIdle
@@ -134,8 +136,8 @@ func New(config Config) (*Server, error) {
 	return s, nil
 }
 
-// ErrNotConfigured means that a tool is to be served, but [Config] lacks the field that the tool
-// needs.
+// ErrNotConfigured means that [Config].Tools contains a tool, but [Config] lacks a field that the
+// tool needs.
 var ErrNotConfigured = errors.New("with sandboxes of a service, " + publishName + " needs --publish, and " + searchName + " needs --proxy")
 
 // has reports whether the configuration has the fields that a tool needs.
@@ -158,7 +160,7 @@ func Tools() []string {
 	return names
 }
 
-// Stop ends the calls that are under way, so that Close need not wait for them. It is idempotent.
+// Stop cancels the calls that are running, so that Close need not wait for them. It is idempotent.
 func (s *Server) Stop() { s.end() }
 
 // Close ends the sessions of clients. Unless [Config.Keep] is set, it also
@@ -177,9 +179,9 @@ func (s *Server) Close() error {
 	return s.sandboxes.close()
 }
 
-// Serve serves one client over in and out until in ends, out fails, or ctx
-// ends. When in ends, open calls are answered first, for at most half a minute.
-// If out is a [syscall.Conn] and its reader has gone, they end at once.
+// Serve serves one client over in and out until in ends, out fails, or ctx ends. When in ends,
+// Serve first waits at most half a minute until open calls are answered. If out is a [syscall.Conn]
+// and its reader has closed its end, Serve cancels these calls at once.
 func (s *Server) Serve(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
 	s.sandboxes.warm()
 	defer context.AfterFunc(ctx, s.Stop)()
@@ -189,8 +191,8 @@ func (s *Server) Serve(ctx context.Context, in io.ReadCloser, out io.WriteCloser
 	return s.endpoint(true).Run(ctx, transport)
 }
 
-// endpoint returns the protocol's side of the server. With sessions,
-// calls that name no sandbox share one sandbox per session.
+// endpoint returns a server of the library that serves the tools. With sessions, all calls of one
+// session that name no sandbox share one sandbox.
 func (s *Server) endpoint(sessions bool) *sdk.Server {
 	server := sdk.NewServer(
 		&sdk.Implementation{Name: "e2bctl", Title: "Sandboxes", Version: s.config.Version},
@@ -210,13 +212,14 @@ func (s *Server) endpoint(sessions bool) *sdk.Server {
 	return server
 }
 
-// endpoint is a server as one transport serves it.
+// endpoint is a [Server] together with the properties of one transport.
 type endpoint struct {
 	*Server
 	sessions bool
 }
 
-// instructions returns the text that tells the model more than the tools' descriptions.
+// instructions returns the text with the information for the model that the descriptions of the
+// tools do not contain.
 func (s *Server) instructions(sessions bool) string {
 	lines := []string{
 		"The tools run code and commands in a sandbox: a Linux machine of its own, apart from the user's machine and files.",
@@ -240,7 +243,7 @@ func (s *Server) instructions(sessions bool) string {
 	return strings.Join(slices.DeleteFunc(lines, func(l string) bool { return l == "" }), "\n")
 }
 
-// wait waits for done, or for the end of ctx.
+// wait waits until done is closed or ctx ends.
 func wait(ctx context.Context, done <-chan struct{}) error {
 	select {
 	case <-done:
@@ -250,7 +253,7 @@ func wait(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-// each calls do with all items at the same time, and joins the errors.
+// each calls do for all items concurrently, and joins the errors.
 func each[T any](items []T, do func(T) error) error {
 	errs := make([]error, len(items))
 	var all sync.WaitGroup

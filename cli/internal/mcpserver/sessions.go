@@ -12,25 +12,27 @@ import (
 // maxSessions bounds the sessions over HTTP that are open at the same time.
 const maxSessions = 100
 
-// sessionHeader names the session of a request, and the new one of an answer.
+// sessionHeader is the header with the id of a session. In a request it is the session of the
+// request. In an answer it is a new session.
 const sessionHeader = "Mcp-Session-Id"
 
-// sessions bounds the sessions over HTTP. Many clients never end theirs. When a session is opened
-// beyond the limit, the one that has been unused for the longest time ends.
+// sessions bounds the sessions over HTTP. The limit is necessary because many clients never end
+// their sessions. When a session is opened beyond the limit, the session that has been unused for
+// the longest time ends.
 type sessions struct {
 	server *sdk.Server
 	limit  int
 
 	mu      sync.Mutex
-	opening int // requests that may open a session
-	clock   int // counts uses that have ended
+	opening int // the number of requests in progress that may open a session
+	clock   int // the number of uses that have ended
 	open    map[string]*sessionUse
 }
 
 // sessionUse records the use of one session.
 type sessionUse struct {
-	running int // requests and calls
-	last    int // time on the clock of the end of the last one
+	running int // the number of requests and calls in progress
+	last    int // the value of the clock at the end of the last use
 }
 
 func newSessions(server *sdk.Server, limit int) *sessions {
@@ -44,8 +46,8 @@ func newSessions(server *sdk.Server, limit int) *sessions {
 	return s
 }
 
-// handler passes requests to next. It refuses those
-// without a session while all sessions are in use.
+// handler passes requests to next. While all sessions are in use, it refuses requests without a
+// session.
 func (s *sessions) handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if id := r.Header.Get(sessionHeader); id != "" {
@@ -81,7 +83,7 @@ func (s *sessions) use(id string) (done func()) {
 	}
 }
 
-// known returns the use of a session, or nil if no session of that id is open.
+// known returns the record about the use of the session id, or nil if no such session is open.
 func (s *sessions) known(id string) *sessionUse {
 	if s.open[id] == nil && s.alive()[id] != nil {
 		s.trim(s.limit - 1)
@@ -102,7 +104,7 @@ func (s *sessions) alive() map[string]*sdk.ServerSession {
 	return alive
 }
 
-// begin reports whether a request may open a session: it must not if all are in use.
+// begin reports whether a request may open a session. It returns false if all sessions are in use.
 func (s *sessions) begin() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,8 +121,8 @@ func (s *sessions) begin() bool {
 	return true
 }
 
-// opened records the end of a request that may have opened the session of that id. A request
-// that was refused has opened none.
+// opened records the end of a request that was allowed to open a session. id is the session that it
+// opened. If the request was refused, it opened no session.
 func (s *sessions) opened(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,8 +132,8 @@ func (s *sessions) opened(id string) {
 	}
 }
 
-// trim forgets the sessions that have ended, and ends sessions that are not in
-// use until at most that many are open: first those unused for the longest time.
+// trim forgets the sessions that have ended, and then ends unused sessions until no more than most
+// are open. It begins with the sessions that have been unused for the longest time.
 func (s *sessions) trim(most int) {
 	if len(s.open) <= most {
 		return

@@ -14,25 +14,25 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// shell is a bash in a sandbox that runs one command after the other, so that its
-// directory, variables and background jobs stay. Its output has no borders between
-// commands, so each command ends with a line that contains an unguessable word.
+// shell is a bash in a sandbox that runs one command after the other, so that its directory,
+// variables and background jobs persist. The output of bash does not show where a command ends, so
+// shell makes bash print a line with an unguessable word after each command.
 type shell struct {
 	command *sandbox.Command
 	ended   chan struct{} // closed when bash has ended
 
 	mu      sync.Mutex
-	running *shellCall   // the command that runs; nil between commands
-	between *clip.Output // what background jobs printed between commands
+	running *shellCall   // the command that is running; nil between commands
+	between *clip.Output // the output of background jobs between commands
 }
 
-// shellCall is the running command.
+// shellCall is a command that bash runs.
 type shellCall struct {
-	mark  []byte // the mark with which the line at the end of the command begins
+	mark  []byte // the beginning of the line that bash prints at the end of the command
 	out   *stream
-	line  []byte // received bytes that may belong to the line at the end
-	found bool   // the mark has arrived, and the rest of its line is in line
-	ended bool   // the whole line at the end has arrived
+	line  []byte // received bytes that may belong to the line at the end of the command
+	found bool   // the mark has arrived; the bytes received after it are in line
+	ended bool   // the whole line at the end of the command has arrived
 	done  chan shellStatus
 }
 
@@ -41,8 +41,8 @@ type shellStatus struct {
 	dir  string
 }
 
-// startShell starts bash as root, the user of code. It starts
-// in dir, or, if dir is "", in the home of the sandbox's user.
+// startShell starts bash as root, the user that also runs code. Bash starts in dir. If dir is "",
+// it starts in the home directory of the sandbox's user.
 func startShell(ctx context.Context, sb *sandbox.Sandbox, dir string) (*shell, error) {
 	home, err := sb.Files.Stat(ctx, ".", nil)
 	if err != nil {
@@ -96,7 +96,7 @@ func (s *shell) run(ctx context.Context, line string, out *stream) (shellStatus,
 	}
 }
 
-// Write takes the output of bash.
+// Write receives the output of bash.
 func (s *shell) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,7 +109,7 @@ func (s *shell) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// takeBetween returns the output that came between commands, and forgets it.
+// takeBetween returns the output of background jobs between commands, and clears it.
 func (s *shell) takeBetween() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,12 +118,12 @@ func (s *shell) takeBetween() string {
 	return text
 }
 
-// maxEndLine bounds the line at the end of a command. Bash writes shorter ones; code that has found out the word may
-// write a longer one.
+// maxEndLine bounds the line at the end of a command. Bash itself writes shorter lines, but code
+// that has found out the unguessable word may write a longer one.
 const maxEndLine = 8 << 10
 
-// take receives output of the command, up to the line
-// at its end. It returns the output after that line.
+// take receives output of bash, up to and including the line at the end of the command. It returns
+// the output after that line.
 func (c *shellCall) take(p []byte) []byte {
 	if c.ended {
 		return p
@@ -152,7 +152,7 @@ func (c *shellCall) take(p []byte) []byte {
 	return rest
 }
 
-// overlap returns the length of the longest end of text with which mark begins.
+// overlap returns the length of the longest suffix of text that is a prefix of mark.
 func overlap(text, mark []byte) int {
 	for n := min(len(mark)-1, len(text)); n > 0; n-- {
 		if bytes.HasSuffix(text, mark[:n]) {

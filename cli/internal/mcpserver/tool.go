@@ -15,7 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// tool is a tool that can be added to servers of the library.
+// tool is a tool of the protocol, in a form that can be added to the library's servers.
 type tool struct {
 	name string
 	add  func(*endpoint, *sdk.Server)
@@ -25,7 +25,7 @@ func allTools() []tool {
 	return []tool{pythonTool(), bashTool(), readTool(), editTool(), writeTool(), publishTool(), checkpointTool(), restoreTool(), searchTool()}
 }
 
-// arguments are the arguments that every tool has.
+// arguments contains the arguments that all tools with a sandbox accept.
 type arguments struct {
 	Sandbox string `json:"sandbox,omitempty" jsonschema:"id of the sandbox; without it, the one of this session"`
 }
@@ -40,7 +40,8 @@ type call struct {
 	answer  answer
 }
 
-// newTool returns a tool that runs in a sandbox. Its answer has the id of that sandbox.
+// newTool returns a tool that runs in a sandbox. The answers of the tool contain the id of that
+// sandbox.
 func newTool[In interface{ sandbox() string }](declared *sdk.Tool, run func(context.Context, *call, In) error) tool {
 	return toolOf(declared, func(ctx context.Context, e *endpoint, req *sdk.CallToolRequest, in In) (*sdk.CallToolResult, error) {
 		return e.answered(ctx, req, func(ctx context.Context, ask question) *sdk.CallToolResult {
@@ -62,8 +63,9 @@ func toolOf[In any](declared *sdk.Tool, run func(context.Context, *endpoint, *sd
 	})
 }
 
-// newRawTool returns a tool whose arguments are JSON that fits the type in. The library checks
-// them. Its AddTool is compiled for each type: this is the only use, with one type for all tools.
+// newRawTool returns a tool whose arguments are JSON for the type in. The library checks that they
+// fit this type. The library's AddTool is generic and is compiled for each type of arguments. This
+// is its only use, with one type for all tools.
 func newRawTool(declared *sdk.Tool, in reflect.Type, run func(context.Context, *endpoint, *sdk.CallToolRequest, json.RawMessage) (*sdk.CallToolResult, error)) tool {
 	schema, err := jsonschema.ForType(in, &jsonschema.ForOptions{})
 	if err != nil {
@@ -78,8 +80,8 @@ func newRawTool(declared *sdk.Tool, in reflect.Type, run func(context.Context, *
 	}}
 }
 
-// run calls do with the sandbox of that id, or with the sandbox of the session if id is "", and
-// returns the answer.
+// run calls do with the sandbox of the given id, and returns the answer. If id is "", it uses the
+// sandbox of the session.
 func (e *endpoint) run(ctx context.Context, req *sdk.CallToolRequest, id string, ask question, do func(context.Context, *call) error) *sdk.CallToolResult {
 	began := time.Now()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -127,7 +129,7 @@ func roundTime(d time.Duration) time.Duration {
 	return d.Round(100 * time.Millisecond)
 }
 
-// limit returns ctx with a time limit of that many seconds, or of the usual duration if seconds is 0.
+// limit returns ctx with a time limit of the given seconds. If seconds is 0, the limit is usual.
 func limit(ctx context.Context, seconds int, usual time.Duration) (context.Context, context.CancelFunc, time.Duration, error) {
 	const most = 3600
 	if seconds < 0 || seconds > most {

@@ -8,10 +8,11 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 )
 
-// ignoreFile is the name of the files whose patterns are honoured.
+// ignoreFile is the name of the files whose patterns the package applies.
 const ignoreFile = ".gitignore"
 
-// stagingPrefix begins the name of the directory in which files from a sandbox wait until they are complete.
+// stagingPrefix begins the name of the directory that contains files from a sandbox until they are
+// complete.
 const stagingPrefix = ".e2bctl-sync-"
 
 // rule is one pattern, as gitignore(5) describes it.
@@ -19,10 +20,10 @@ type rule struct {
 	glob     string
 	negated  bool
 	dirOnly  bool
-	anchored bool // it is compared with the whole path, not with the last name
+	anchored bool // the pattern is compared with the whole path, not only with the last name in it
 }
 
-// rules are the patterns of one tree.
+// rules are the ignore patterns for one directory tree.
 type rules struct {
 	exclude []rule            // patterns of the command line, which come before all others
 	files   map[string][]rule // the patterns of each .gitignore, by its directory
@@ -38,7 +39,7 @@ func (r *rules) add(dir, text string) {
 	r.files[dir] = parseRules(strings.Split(strings.TrimPrefix(text, "\ufeff"), "\n"))
 }
 
-// ignored reports whether an entry, or a directory above it, is left out.
+// ignored reports whether an entry, or a directory above it, is ignored.
 func (r *rules) ignored(name string, isDir bool) bool {
 	if name == "." {
 		return false
@@ -55,8 +56,9 @@ func (r *rules) ignored(name string, isDir bool) bool {
 	return ignored
 }
 
-// matches decides about an entry itself. The .gitignore that is nearest to it decides, and in
-// that the last pattern that matches.
+// matches reports whether the entry itself is ignored, apart from the directories above it.
+// Patterns of the command line decide first. Of the .gitignore files with a matching pattern, the
+// one nearest to the entry decides. In that file, the last matching pattern decides.
 func (r *rules) matches(name string, isDir bool) bool {
 	base := path.Base(name)
 	if strings.EqualFold(base, ".git") || strings.HasPrefix(base, stagingPrefix) {
@@ -116,7 +118,7 @@ func parseRules(lines []string) (all []rule) {
 // braces escapes braces that are not escaped.
 var braces = strings.NewReplacer(`\\`, `\\`, `\{`, `\{`, `\}`, `\}`, "{", `\{`, "}", `\}`)
 
-// trimSpaces removes the spaces at the end of a pattern that no backslash keeps.
+// trimSpaces removes the spaces at the end of a pattern that are not escaped by a backslash.
 func trimSpaces(line string) string {
 	trimmed := strings.TrimRight(line, " ")
 	slashes := len(trimmed) - len(strings.TrimRight(trimmed, `\`))

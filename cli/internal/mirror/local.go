@@ -63,9 +63,9 @@ func packEntry(stream *archive.Writer, root *os.Root, name string, e entry) erro
 	return err
 }
 
-// receive puts the entries of an archive into the directory root. The archive comes from a sandbox. It is
-// unpacked into a directory beside, and complete entries are then moved to their places: an interrupted transfer
-// leaves no incomplete file.
+// receive unpacks an archive from a sandbox into the directory root. It first unpacks the archive
+// into a staging directory, and then moves complete entries to their paths. An interrupted transfer
+// thus leaves no incomplete file.
 func (m *Mirror) receive(ctx context.Context, root *os.Root, p *plan, from tree, stream io.Reader) (err error) {
 	staging := stagingPrefix + rand.Text()
 	if err := root.Mkdir(staging, 0o700); err != nil {
@@ -116,8 +116,8 @@ func (m *Mirror) receive(ctx context.Context, root *os.Root, p *plan, from tree,
 	return nil
 }
 
-// makeDir makes a directory in which this process can make files. If the directory exists, makeDir changes its
-// mode for that.
+// makeDir creates a directory in which this process can create files. If the directory exists but
+// does not allow that, makeDir changes its mode.
 func makeDir(root *os.Root, name string) error {
 	err := root.Mkdir(name, 0o700)
 	if !errors.Is(err, fs.ErrExist) {
@@ -133,7 +133,8 @@ func makeDir(root *os.Root, name string) error {
 	return err
 }
 
-// removeLocal removes entries, each directory after its content. A directory that is not empty then stays.
+// removeLocal removes entries, each directory after its content. It does not remove a directory
+// that is still not empty.
 func removeLocal(root *os.Root, names []string) error {
 	for _, name := range names {
 		err := root.Remove(name)

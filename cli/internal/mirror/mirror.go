@@ -1,5 +1,6 @@
-// Package mirror makes a directory of a sandbox equal to one of this machine, or the other way round. It sends
-// only the differences. Entries that .gitignore files ignore are neither sent nor removed.
+// Package mirror makes a directory of a sandbox equal to a directory of this machine, or the
+// reverse. It sends only the differences. Entries that .gitignore files ignore are neither sent nor
+// removed.
 package mirror
 
 import (
@@ -19,8 +20,8 @@ import (
 type Mirror struct {
 	// Local is a directory of this machine. It must exist unless Pull is set.
 	Local string
-	// Sandbox has the directory Dir, whose files belong to User. A relative path starts at
-	// the home of User.
+	// Sandbox is the sandbox with the directory Dir. The files in Dir belong to User. A relative Dir
+	// starts at the home directory of User.
 	Sandbox *sandbox.Sandbox
 	User    string
 	Dir     string
@@ -41,11 +42,12 @@ type Mirror struct {
 	// Progress is called with the number of bytes moved so far. May be nil.
 	Progress func(bytes int64)
 
-	visit func(dir string) error // is called before a directory of this machine is read; may be nil
+	visit func(dir string) error // called before a directory of this machine is read; may be nil
 	here  *rules                 // the ignore rules that the last pass read on this machine
 }
 
-// attempts bounds the tries of a transfer while files get shorter under it.
+// attempts bounds the number of tries of a transfer. A transfer is tried again if a file became
+// shorter while it was read.
 const attempts = 5
 
 // Once makes the destination equal to the source, and returns the changes, sorted by name. With DryRun these are
@@ -66,8 +68,8 @@ func (m *Mirror) Once(ctx context.Context) (changes []Change, err error) {
 	}
 }
 
-// open opens the directory of this machine. It returns nil if the directory is missing and may not
-// be made.
+// open opens the directory of this machine. It returns nil if the directory is missing and must not
+// be created, because of DryRun.
 func (m *Mirror) open() (*os.Root, error) {
 	info, err := os.Stat(m.Local)
 	switch {
@@ -87,7 +89,7 @@ func (m *Mirror) open() (*os.Root, error) {
 
 func (m *Mirror) remote() *remote { return &remote{m.Sandbox, m.User, m.Dir} }
 
-// pass compares the two directories, and makes the changes.
+// pass compares the two directories, and applies the changes to the destination.
 func (m *Mirror) pass(ctx context.Context, root *os.Root) ([]Change, error) {
 	from, to, err := m.scan(ctx, root)
 	if err != nil {
@@ -123,7 +125,7 @@ func (m *Mirror) scan(ctx context.Context, root *os.Root) (from, to tree, err er
 	return from, to, err
 }
 
-// apply makes the changes.
+// apply makes the changes, unless DryRun is set, and returns them.
 func (m *Mirror) apply(ctx context.Context, root *os.Root, from, to tree) ([]Change, error) {
 	p, err := newPlan(from, to, m.Delete)
 	if err != nil || m.DryRun {
@@ -173,7 +175,7 @@ func (m *Mirror) upload(ctx context.Context, root *os.Root, p *plan, from tree) 
 	return err
 }
 
-// download brings entries from the sandbox.
+// download copies entries from the sandbox to this machine.
 func (m *Mirror) download(ctx context.Context, root *os.Root, p *plan, from tree) error {
 	return m.remote().read(ctx, packLine, listOf(p.send), func(stream io.Reader) error {
 		if m.Progress != nil {

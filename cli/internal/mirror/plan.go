@@ -20,20 +20,20 @@ const (
 // Change is one change of the destination.
 type Change struct {
 	Type string `json:"type"` // Create, Update or Remove
-	Name string `json:"name"` // the path below the directory, with slashes
-	Size int64  `json:"size"` // the bytes of a file that is sent
+	Name string `json:"name"` // the path relative to the directory, with slashes
+	Size int64  `json:"size"` // the size of a file that is sent, in bytes
 }
 
 // plan has the changes that make the destination equal to the source.
 type plan struct {
 	changes []Change // the changes, in the order of their names
 	send    []string // entries of the source, each directory before its content
-	clear   []string // the entries that are in the way of those in send, each directory after its content
+	clear   []string // the entries that must be removed before those in send, each directory after its content
 	remove  []string // the entries that only the destination has, each directory after its content
 }
 
-// newPlan compares two trees. It removes entries that the source lacks only if remove is set. A directory that
-// contains ignored entries stays.
+// newPlan compares two trees. The plan removes entries that the source does not have only if remove
+// is set. It never removes a directory that contains ignored entries.
 func newPlan(from, to tree, remove bool) (*plan, error) {
 	p, send := &plan{}, map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(from)) {
@@ -78,7 +78,8 @@ func newPlan(from, to tree, remove bool) (*plan, error) {
 	return p, nil
 }
 
-// removeFirst moves the content of directories that are in the way from remove to clear.
+// removeFirst moves entries from remove to clear if they are inside a directory in clear, because
+// that directory must be empty before it is removed.
 func (p *plan) removeFirst() {
 	if len(p.clear) == 0 {
 		return

@@ -43,7 +43,7 @@ type remote struct {
 	dir     string
 }
 
-// run runs a line of this package in the directory.
+// run runs one of the command lines of this package in the directory.
 func (r *remote) run(ctx context.Context, line string, stdin io.Reader, stdout io.Writer) error {
 	dir := r.dir
 	if !path.IsAbs(dir) {
@@ -66,8 +66,8 @@ func (r *remote) run(ctx context.Context, line string, stdin io.Reader, stdout i
 	return nil
 }
 
-// read runs a command line, and calls read with its output. If both fail it returns the error of read, which
-// names the cause.
+// read runs a command line, and calls read with its output. If both fail it returns the error of
+// read, because that is the cause.
 func (r *remote) read(ctx context.Context, line string, stdin io.Reader, read func(io.Reader) error) error {
 	out, in := io.Pipe()
 	done := make(chan error, 1)
@@ -87,7 +87,7 @@ func (r *remote) read(ctx context.Context, line string, stdin io.Reader, read fu
 	return err
 }
 
-// maxIgnoreFiles bounds the .gitignore files that come from a sandbox, all together.
+// maxIgnoreFiles bounds the total size of the .gitignore files from a sandbox, in bytes.
 const maxIgnoreFiles = 1 << 20
 
 // readIgnoreFiles adds the .gitignore files of the directory.
@@ -114,9 +114,9 @@ func (r *remote) readIgnoreFiles(ctx context.Context, rules *rules) error {
 	})
 }
 
-// scan lists the directory. The list comes from the sandbox, so scan checks it: no path leads out of the
-// directory, and each path is in a directory that was listed before. If inside is set, links that lead out are
-// left out.
+// scan lists the directory. The list comes from the sandbox, so scan checks it: no path leads out
+// of the directory, and each path is in a directory that was listed before. If inside is set, scan
+// leaves out links to targets outside of the directory.
 func (r *remote) scan(ctx context.Context, ignore []*rules, maxFiles int64, inside bool, skipped func(name, why string)) (tree, error) {
 	all := tree{}
 	err := r.read(ctx, listLine, nil, func(out io.Reader) error {
@@ -169,7 +169,7 @@ func field(in *bufio.Reader) (string, error) {
 	return string(bytes.TrimSuffix(text, []byte{0})), err
 }
 
-// parseEntry parses the output of listLine for one file.
+// parseEntry parses the output of the command listLine for one entry.
 func parseEntry(facts string) (e entry, special bool, err error) {
 	parts := strings.SplitN(facts, " ", 5)
 	if len(parts) != 5 {
@@ -202,7 +202,8 @@ func parseEntry(facts string) (e entry, special bool, err error) {
 	return e, false, err
 }
 
-// remove removes entries, each directory after its content. A directory that is not empty then stays.
+// remove removes entries, each directory after its content. It does not remove a directory that is
+// still not empty.
 func (r *remote) remove(ctx context.Context, names []string, in tree) error {
 	var files, dirs []string
 	for _, name := range names {
@@ -223,7 +224,7 @@ func (r *remote) remove(ctx context.Context, names []string, in tree) error {
 	return r.run(ctx, removeDirsLine, listOf(dirs), nil)
 }
 
-// listOf returns names in the form in which the shell commands of this package read them.
+// listOf returns a reader of names in the input format of this package's shell commands.
 func listOf(names []string) io.Reader {
 	var list strings.Builder
 	for _, name := range names {

@@ -11,20 +11,22 @@ import (
 
 // entry is a file, a directory or a symbolic link.
 type entry struct {
-	kind    fs.FileMode // 0, fs.ModeDir, fs.ModeSymlink or unsendable
+	kind    fs.FileMode // 0 for a file, fs.ModeDir, fs.ModeSymlink or unsendable
 	perm    fs.FileMode
 	size    int64
 	modTime time.Time
 	target  string // the target of a symbolic link
-	keeps   bool   // something in the directory is ignored, so the directory is not removed
+	keeps   bool   // the directory contains an ignored entry, so it is not removed
 }
 
-// unsendable is the kind of an entry that cannot be sent. An entry of the same name at the destination stays.
+// unsendable is the kind of an entry that cannot be sent. If the destination has an entry of the
+// same name, that entry is not changed.
 const unsendable = fs.ModeIrregular
 
 func (e entry) isDir() bool { return e.kind == fs.ModeDir }
 
-// timeStep is the precision in which times are compared: some file systems have no more.
+// timeStep is the precision with which times are compared, because some file systems store times no
+// more precisely.
 const timeStep = 100 * time.Nanosecond
 
 // same reports whether the entries are equal, so that nothing needs to be sent.
@@ -42,10 +44,11 @@ func (e entry) same(other entry) bool {
 	return e.size == other.size && e.modTime.Truncate(timeStep).Equal(other.modTime.Truncate(timeStep))
 }
 
-// tree has the entries of a directory by their paths, with slashes, without those that are ignored.
+// tree contains the entries of a directory that are not ignored. The keys are their paths, with
+// slashes.
 type tree map[string]entry
 
-// ignored notes that the entry of that name is left out, so that the directories above it stay.
+// ignored records that the entry called name is ignored, so that no directory above it is removed.
 func (t tree) ignored(name string) {
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
 		e, ok := t[dir]
@@ -59,8 +62,9 @@ func (t tree) ignored(name string) {
 	}
 }
 
-// scanLocal reads a directory of this machine. It adds the .gitignore files to rules, and leaves out entries
-// that they, or one of others, ignore. It calls visit before it reads a directory, unless visit is nil.
+// scanLocal reads a directory of this machine. It adds the .gitignore files to rules, and leaves
+// out entries that rules or one of others ignores. It calls visit before it reads a directory,
+// unless visit is nil.
 func scanLocal(root *os.Root, rules *rules, others []*rules, visit func(dir string) error, skipped func(name, why string)) (tree, error) {
 	all := tree{}
 	enter := func(dir string) error {

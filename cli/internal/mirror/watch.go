@@ -21,9 +21,9 @@ const (
 	mostWait = 50 * time.Millisecond
 )
 
-// Watch makes the destination equal to the source, and again whenever the source changes. It calls
-// report with the changes of each time, once they are made. It ends with ctx, with the sandbox, and
-// when the directory in the sandbox is gone or a transfer fails. DryRun must not be set.
+// Watch makes the destination equal to the source, and does so again whenever the source changes.
+// After each time it calls report with the changes. Watch returns when ctx ends, the sandbox ends,
+// the directory in the sandbox is gone, or a transfer fails. DryRun must not be set.
 func (m *Mirror) Watch(ctx context.Context, report func([]Change) error) (err error) {
 	root, err := m.open()
 	if err != nil {
@@ -69,7 +69,8 @@ func (m *Mirror) Watch(ctx context.Context, report func([]Change) error) (err er
 	return w.run(ctx, root, report)
 }
 
-// follow reports each change that a watch in the sandbox sees, and returns why the watch ended.
+// follow sends to changed for each change that a watcher in the sandbox reports. It returns the
+// reason for the end of the watch.
 func follow(ctx context.Context, watcher *sandbox.Watcher, changed chan<- struct{}) error {
 	for _, err := range watcher.Events(ctx) {
 		if err != nil {
@@ -83,11 +84,11 @@ func follow(ctx context.Context, watcher *sandbox.Watcher, changed chan<- struct
 	return context.Canceled // it was closed
 }
 
-// watching waits for changes of the source. Those that happen during a transfer wait in the
-// channels, or in the system's queue, until it is over.
+// watching waits for changes of the source. Changes during a transfer remain in the channels, or in
+// the system's queue, until the transfer is over.
 type watching struct {
 	m       *Mirror
-	local   *fsnotify.Watcher // watches the directory of this machine; watches nothing with Pull
+	local   *fsnotify.Watcher // watches the directory of this machine; watches no directory with Pull
 	changed <-chan struct{}   // receives the changes in the sandbox; nil without Pull
 	ended   <-chan error
 }
@@ -122,7 +123,7 @@ func (w *watching) run(ctx context.Context, root *os.Root, report func([]Change)
 
 var errQuiet = errors.New("nothing changes")
 
-// next waits for a change of the source, or until timeout.
+// next waits for a change of the source, or until a value arrives on timeout.
 func (w *watching) next(ctx context.Context, timeout <-chan time.Time) error {
 	for {
 		select {
@@ -148,8 +149,8 @@ func (w *watching) next(ctx context.Context, timeout <-chan time.Time) error {
 	}
 }
 
-// reason returns the error of a transfer, or the reason why the sandbox ended if that made the
-// transfer fail.
+// reason returns err, the error of a transfer. If the transfer failed because the sandbox has
+// ended, it returns the reason for the sandbox's end.
 func (w *watching) reason(err error) error {
 	select {
 	case ended := <-w.ended:

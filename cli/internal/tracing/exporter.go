@@ -19,11 +19,11 @@ import (
 // exportTimeout bounds one attempt to send spans.
 const exportTimeout = 10 * time.Second
 
-// exporter sends spans as JSON of OTLP over HTTP. OpenTelemetry's own exporter would
-// bring all of gRPC: 3 MB, and 1100 allocations before main, also in every process of
-// a local sandbox.
+// exporter sends spans with OTLP over HTTP, as JSON. It replaces OpenTelemetry's own exporter,
+// which imports all of gRPC. That would add 3 MB, and 1100 allocations before main, even in every
+// process of a local sandbox.
 type exporter struct {
-	url, name string // the URL, and its form for messages, without a password
+	url, name string // the URL, and the form of the URL without a password, for messages
 	header    http.Header
 	transport *http.Transport
 	client    *http.Client
@@ -55,8 +55,8 @@ func newExporter(address, headers string, logger *slog.Logger) (*exporter, error
 	return e, nil
 }
 
-// stop ends the sending. err is the error of an attempt to send the remaining spans;
-// nil if it succeeded.
+// stop makes the exporter send no more spans. err is the error of the attempt to send the remaining
+// spans, or nil if that succeeded.
 func (e *exporter) stop(err error) {
 	if err != nil {
 		e.logger.WarnContext(e.life, "spans were not sent in time", "collector", e.name, "error", err)
@@ -65,9 +65,8 @@ func (e *exporter) stop(err error) {
 	e.transport.CloseIdleConnections()
 }
 
-// ExportSpans sends spans once. If the collector does not accept them they are lost,
-// and only the log of -v reports it: a command does not fail or print anything because
-// of it.
+// ExportSpans tries once to send spans. If the collector does not accept them, they are lost. Only
+// the log of -v reports the loss: the command does not fail, and prints no message about it.
 func (e *exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	if err := e.send(ctx, spans); err != nil && e.life.Err() == nil { // otherwise End reports it
 		e.logger.WarnContext(ctx, "spans were not sent", "spans", len(spans), "collector", e.name, "error", err)

@@ -9,8 +9,8 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// The types of OTLP that the spans of a command need. Ids are hexadecimal and 64-bit
-// numbers are strings there.
+// The types of OTLP that are needed for the spans of a command. In OTLP's JSON, ids are hexadecimal
+// and 64-bit numbers are strings.
 type (
 	tracesData struct {
 		ResourceSpans []resourceSpans `json:"resourceSpans"`

@@ -1,5 +1,5 @@
-// Package tracing sends the spans of a command to a collector of OpenTelemetry if the
-// environment names one. Otherwise it sets up nothing.
+// Package tracing sends the spans of a command to a collector of OpenTelemetry if the environment
+// names one. Otherwise it does nothing.
 package tracing
 
 import (
@@ -22,11 +22,10 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/otel"
 )
 
-// endGrace limits the wait of a command at its end for a collector that is slow or
-// unreachable.
+// endGrace limits how long a command waits at its end for a slow or unreachable collector.
 const endGrace = time.Second
 
-// Tracing reports one command. A nil one reports nothing.
+// Tracing reports one command. A nil *Tracing reports nothing.
 type Tracing struct {
 	provider *sdktrace.TracerProvider
 	exporter *exporter
@@ -47,9 +46,9 @@ func endpoint() string {
 	return ""
 }
 
-// Start begins the span of a command, within the one that TRACEPARENT names, if the
-// environment names a collector. Otherwise the Tracing is nil. The returned context has
-// the span.
+// Start begins the span of a command if the environment names a collector. The parent of that span
+// is the span in TRACEPARENT, if there is one. The returned context contains the new span. Without
+// a collector the Tracing is nil.
 func Start(ctx context.Context, command string, logger *slog.Logger) (context.Context, *Tracing, error) {
 	url := endpoint()
 	if url == "" {
@@ -79,8 +78,8 @@ func (t *Tracing) Options() []sandbox.ClientOption {
 	return []sandbox.ClientOption{otel.WithTracing(t.provider, nil)}
 }
 
-// End ends the span of the command, which exits with a status, and sends the remaining
-// spans. It takes a second at most, regardless of the collector.
+// End ends the span of the command, which exits with the given status. It then sends the remaining
+// spans. It takes at most a second, even if the collector does not answer.
 func (t *Tracing) End(status int) {
 	if t == nil {
 		return

@@ -20,7 +20,7 @@ import (
 // stream is the path that means stdin or stdout in place of a file of this machine.
 const stream = "-"
 
-// End is one end of a copy.
+// End is the source or the destination of a copy.
 type End struct {
 	// Store is the store that has Path; nil means this machine, on which the path - is stdin or
 	// stdout.
@@ -30,17 +30,18 @@ type End struct {
 
 // Copy copies one file, or one directory with all of its content.
 //
-// One rule decides the destination: if it ends in a slash, or is a directory, the source is
-// copied into it, under the name of the source. Any other destination becomes the copy
-// itself. A source that ends in /. is the content of a directory, which has no name.
+// One rule decides the destination: if it ends in a slash, or is a directory, the source is copied
+// into it, under the name of the source. Otherwise the copy gets the path of the destination
+// itself. A source that ends in /. means the content of a directory. That has no name, so it is
+// copied directly into the destination.
 type Copy struct {
-	// IO has the streams for the path -. The names of skipped files are written to its Err.
+	// IO contains the streams for the path -. The names of skipped files are written to IO.Err.
 	IO *cmdutil.IOStreams
-	// Command is the command whose arguments are refused if they make no sense.
+	// Command is the command that usage errors about the arguments refer to.
 	Command *cobra.Command
 	// Recursive copies directories, too.
 	Recursive bool
-	// OnlyContent copies the content of a directory, as if every source ended in /.
+	// OnlyContent copies the content of a directory, as if every source ended in "/.".
 	OnlyContent bool
 	// MaxBytes and MaxFiles bound a directory that is copied out of a store.
 	MaxBytes cmdutil.Size
@@ -88,9 +89,9 @@ func (c *Copy) destination(ctx context.Context, from End, isDir bool, to End) (s
 	return path.Join(to.Path, name), nil
 }
 
-// directory copies the content of a directory into another one. Between sandboxes it is sent
-// as a stream. Between other stores it is copied through a directory of this machine,
-// without links that lead out.
+// directory copies the content of a directory into another one. Between sandboxes it sends the
+// content as a stream. Between other stores it copies through a temporary directory of this
+// machine, and leaves out links to targets outside of the directory.
 func (c *Copy) directory(ctx context.Context, source string, from Store, target string, to Store) (err error) {
 	switch {
 	case from == nil:
@@ -114,8 +115,8 @@ func (c *Copy) directory(ctx context.Context, source string, from Store, target 
 	return to.UploadDir(ctx, between, target, c)
 }
 
-// stream copies the content of a directory from one sandbox to another, without this
-// machine's disk.
+// stream copies the content of a directory from one sandbox to another, without using the disk of
+// this machine.
 func (c *Copy) stream(ctx context.Context, from *sandboxStore, source string, to *sandboxStore, target string) error {
 	r, w := io.Pipe()
 	reading, stop := context.WithCancelCause(ctx)
@@ -161,8 +162,8 @@ func (c *Copy) file(ctx context.Context, from, to End, mode fs.FileMode) error {
 	return to.Store.Write(ctx, to.Path, r, mode)
 }
 
-// open opens a file, and returns the function that closes it. The reader is the file itself,
-// because the sender asks it for its length.
+// open opens a file. end closes the file. The reader is the file itself, so that the sender can
+// determine its length.
 func (c *Copy) open(ctx context.Context, from End) (r io.Reader, end func(), err error) {
 	if from.isStream() {
 		in := c.IO.Reading(ctx)
@@ -180,7 +181,8 @@ func (c *Copy) open(ctx context.Context, from End) (r io.Reader, end func(), err
 	return file, func() { _ = file.Close() }, nil // it was read only
 }
 
-// bounded returns err. If err is about a bound, it adds the flags that raise the bound.
+// bounded returns err. If err is about a bound, it adds the names of the flags that raise the
+// bound.
 func (c *Copy) bounded(err error) error {
 	if errors.Is(err, sandbox.ErrTooLarge) {
 		return fmt.Errorf("%w (--max-download %v, --max-files %v)", err, &c.MaxBytes, &c.MaxFiles)
@@ -195,7 +197,7 @@ func (c *Copy) skipped(name, why string) {
 
 func (e End) isStream() bool { return e.Store == nil && e.Path == stream }
 
-// mode returns the mode of the file at the path, following links; 0 for a stream.
+// mode returns the mode of the file at the path, and follows links. It returns 0 for a stream.
 func (e End) mode(ctx context.Context) (fs.FileMode, error) {
 	switch {
 	case e.isStream():
@@ -210,8 +212,8 @@ func (e End) mode(ctx context.Context) (fs.FileMode, error) {
 	return info.Mode(), nil
 }
 
-// isDir reports whether the end is known to be a directory. If that cannot be found out, the
-// later write reports the reason.
+// isDir reports whether the end is known to be a directory. If isDir cannot determine that, it
+// returns false, and the later write reports the reason.
 func (e End) isDir(ctx context.Context) bool {
 	mode, err := e.mode(ctx)
 	return err == nil && mode.IsDir()
@@ -236,7 +238,7 @@ func (e End) endsInSlash() bool {
 	return strings.HasSuffix(e.Path, "/") || e.Store == nil && strings.HasSuffix(e.Path, string(filepath.Separator))
 }
 
-// bounded is a reader that fails after too many bytes.
+// bounded is a reader that fails when more bytes are read than a bound allows.
 type bounded struct {
 	r     io.Reader
 	left  int64

@@ -29,8 +29,8 @@ func (f *Flags) Check() error {
 	return nil
 }
 
-// In returns a Copier between this machine and sb, as user, that reports skipped files on
-// warn. It copies the content of a directory, never the directory itself.
+// In returns a Copier between this machine and sb. In the sandbox it acts as user. It reports
+// skipped files to warn. It copies the content of a directory, never the directory itself.
 func (f *Flags) In(sb *sandbox.Sandbox, user string, warn io.Writer) *Copier {
 	return &Copier{flags: f, sandbox: sb, user: user, copy: Copy{
 		IO: &cmdutil.IOStreams{Err: warn}, Recursive: true, OnlyContent: true,
@@ -38,7 +38,7 @@ func (f *Flags) In(sb *sandbox.Sandbox, user string, warn io.Writer) *Copier {
 	}}
 }
 
-// Upload makes the uploads, up to the first failure.
+// Upload makes the uploads one after another, and stops at the first failure.
 func (c *Copier) Upload(ctx context.Context) error {
 	for _, p := range c.flags.uploads {
 		if err := c.copy.Run(ctx, localFile(p.source), InSandbox(c.sandbox, c.user, p.target)); err != nil {
@@ -48,9 +48,9 @@ func (c *Copier) Upload(ctx context.Context) error {
 	return nil
 }
 
-// DownloadAfter makes all downloads, for the e2bctl command called name. err is the
-// earlier result: a status that is not 0 is kept, and failures of the downloads are then
-// written to standard error.
+// DownloadAfter makes all downloads, for the e2bctl command called name. err is the result of that
+// command. If err is a status that is not 0, DownloadAfter returns it, and writes failures of the
+// downloads to standard error.
 func (c *Copier) DownloadAfter(ctx context.Context, name string, err error) error {
 	_, keep := errors.AsType[cmdutil.RemoteStatus](err)
 	for _, p := range c.flags.downloads {
@@ -67,8 +67,8 @@ func (c *Copier) DownloadAfter(ctx context.Context, name string, err error) erro
 	return err
 }
 
-// localFile returns the end of a copy for a path of this machine. The path - is a file of
-// that name: the streams belong to the program that the command runs.
+// localFile returns the end of a copy for a path of this machine. The path - means a file of that
+// name, because stdin and stdout belong to the program that the command runs.
 func localFile(path string) End {
 	if path == stream {
 		path = "./" + stream

@@ -1,7 +1,7 @@
-// Package transfer copies files and directories between this machine, sandboxes and
-// volumes. [Copy] has the one rule for the destination of a copy, and never leaves an
-// incomplete file on this machine. [Flags] are the --upload and --download of the commands
-// that have a sandbox of their own.
+// Package transfer copies files and directories between this machine, sandboxes and volumes. [Copy]
+// implements one rule for the destination of all copies, and never leaves an incomplete file on
+// this machine. [Flags] contains the flags --upload and --download of the commands that create a
+// sandbox of their own.
 package transfer
 
 import (
@@ -18,8 +18,8 @@ import (
 // pair is the value of one --upload or --download.
 type pair struct{ source, target string }
 
-// uploads is a repeatable flag that accepts LOCAL:REMOTE, downloads one that accepts
-// REMOTE:LOCAL. A local path may contain colons (C:\data), a remote one may not.
+// uploads is a repeatable flag that accepts LOCAL:REMOTE, and downloads is a repeatable flag that
+// accepts REMOTE:LOCAL. A local path may contain colons (C:\data), but a remote path may not.
 type (
 	uploads   []pair
 	downloads []pair
@@ -34,8 +34,8 @@ type Flags struct {
 	maxFiles  cmdutil.Count
 }
 
-// Add adds the flags to cmd. what is the name of the program that cmd runs in the flags'
-// help, such as "the command".
+// Add adds the flags to cmd. The help of the flags uses what for the program that cmd runs, such as
+// "the command".
 func (f *Flags) Add(cmd *cobra.Command, what string) {
 	f.AddUploads(cmd, what)
 	flags := cmd.Flags()

@@ -9,10 +9,10 @@ import (
 	"path/filepath"
 )
 
-// writeLocal writes a file of this machine. The file appears only when all of r has been
-// read: until then an earlier file stays. It makes missing directories. If the name is not
-// a plain file, such as a terminal or a pipe, it writes to that directly. An existing file
-// keeps its permissions; a new one can be executed if a file of the given mode can.
+// writeLocal writes a file of this machine. The file appears only when all of r has been read.
+// Until then an earlier file remains. writeLocal creates missing directories. If name exists and is
+// not a regular file, but for example a terminal or a pipe, writeLocal writes to it directly. An
+// existing file keeps its permissions. A new file is executable if mode is executable.
 func writeLocal(name string, r io.Reader, mode fs.FileMode) error {
 	permissions := 0o666 | mode&0o111
 	if there, err := filepath.EvalSymlinks(name); err == nil {
@@ -54,7 +54,7 @@ func writeTo(name string, flags int, permissions fs.FileMode, r io.Reader) error
 	return errors.Join(err, file.Close())
 }
 
-// removed removes a file, which may not exist.
+// removed removes a file. It returns nil if the file does not exist.
 func removed(name string) error {
 	if err := os.Remove(name); !errors.Is(err, fs.ErrNotExist) {
 		return err

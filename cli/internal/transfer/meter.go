@@ -10,11 +10,11 @@ import (
 )
 
 const (
-	meterDelay = 300 * time.Millisecond // a copy that takes less time shows nothing
+	meterDelay = 300 * time.Millisecond // a copy that takes less time than this shows nothing
 	meterPause = 100 * time.Millisecond
 )
 
-// Meter shows on a terminal how much of a copy was moved. It is used by one goroutine.
+// Meter shows the progress of a copy on a terminal. Only one goroutine may use it.
 type Meter struct {
 	io    *cmdutil.IOStreams // nil: nothing is shown
 	next  time.Time
@@ -47,8 +47,8 @@ func (m *Meter) End() {
 	}
 }
 
-// write writes a line in place of the shown one. It erases the rest of that with spaces, which
-// works on any terminal.
+// write replaces the shown line by another one. It overwrites the remainder of a longer old line
+// with spaces, which works on any terminal.
 func (m *Meter) write(line string) {
 	fmt.Fprint(m.io.Err, "\r", line, strings.Repeat(" ", max(0, m.shown-len(line))))
 	m.shown = len(line)
@@ -69,7 +69,8 @@ func amount(bytes int64) string {
 	return fmt.Sprintf("%.1f %s", size, unit)
 }
 
-// Counted returns r, and calls tell after each Read with the number of bytes that were read so far.
+// Counted returns a reader of r that calls tell after each Read with the number of bytes that were
+// read so far.
 func Counted(r io.Reader, tell func(bytes int64)) io.Reader { return &counted{r: r, tell: tell} }
 
 type counted struct {

@@ -17,8 +17,8 @@ type Store interface {
 	Mode(ctx context.Context, path string) (fs.FileMode, error)
 	// Open opens a file for reading.
 	Open(ctx context.Context, path string) (io.ReadCloser, error)
-	// Write writes a file and the directories that it needs. It can be executed if a file
-	// of the given mode can.
+	// Write writes a file and the directories that it needs. The file is executable if mode is
+	// executable.
 	Write(ctx context.Context, path string, r io.Reader, mode fs.FileMode) error
 	// UploadDir and DownloadDir copy the content of a directory with the settings of c.
 	UploadDir(ctx context.Context, local, dir string, c *Copy) error
@@ -89,8 +89,9 @@ func (s *sandboxStore) writeTar(ctx context.Context, dir string, r io.Reader, c 
 	return s.sandbox.Files.WriteTar(ctx, path.Clean(dir), r, &sandbox.TarParams{User: s.user, Progress: c.Progress})
 }
 
-// fromHome replaces a leading ~, because the file API and a shell that gets it quoted
-// treat it differently: relative paths start at the user's home.
+// fromHome replaces a leading ~ by a relative path, because the file API and a shell that gets the
+// path in quotes treat ~ differently. For both, a relative path starts at the user's home
+// directory.
 func fromHome(name string) string {
 	if name == "~" {
 		return "."

@@ -1,7 +1,6 @@
-// Package loop is the loop of a code agent: a model writes Python, a sandbox
-// runs it, the model sees the result, and so on until the code gives the
-// final answer. Model, credentials and tools are here; only code goes to the
-// sandbox.
+// Package loop is the loop of a code agent: a model writes Python, a sandbox runs it, the model
+// sees the result, and so on until the code gives the final answer. Model, credentials and tools
+// remain in this process. The sandbox receives only code.
 package loop
 
 import (
@@ -39,10 +38,10 @@ type Result struct {
 
 const noCode = "There was no complete block of Python in your answer. Write one, between ```python and ```; call final_answer in it when you know the answer."
 
-// Solve makes the agent solve a task in a sandbox. The error is [agent.ErrStepLimit] if all
-// steps are used. Without a final answer the result contains only metrics. Solve returns an
-// error if the model cannot be reached, the kernel dies or ctx ends. Exceptions and slow steps
-// are observations for the model to correct.
+// Solve makes the agent solve a task in a sandbox. The error is [agent.ErrStepLimit] if all steps
+// are used up without a final answer. Without a final answer the result contains only metrics.
+// Solve returns an error if the model cannot be reached, the kernel dies or ctx ends. Exceptions
+// and slow steps are observations for the model to correct.
 func (a *Agent) Solve(ctx context.Context, sb *sandbox.Sandbox, task string) (result Result, err error) {
 	params := a.Run
 	params.Prompt = task
@@ -88,8 +87,8 @@ func (a *Agent) Solve(ctx context.Context, sb *sandbox.Sandbox, task string) (re
 	return Result{}, fmt.Errorf("%w: no final answer in %d", agent.ErrStepLimit, params.Limits.MaxSteps)
 }
 
-// shortestKey is the length from which a key counts as secret. Endpoints without accounts
-// receive a placeholder, a word that code may print.
+// shortestKey is the least length of a key that is treated as secret. An endpoint without accounts
+// receives a placeholder as its key. That is a word that code may print.
 const shortestKey = 16
 
 // redacted adds the key to the secret values, because the error of a tool may quote it.

@@ -18,13 +18,14 @@ import (
 // Model is a model at an endpoint of OpenAI's chat completions protocol. It is safe for
 // concurrent use.
 type Model struct {
-	// URL is the address before /chat/completions: "https://api.openai.com/v1".
+	// URL is the address of the endpoint without /chat/completions, such as
+	// "https://api.openai.com/v1".
 	URL string
-	// Key is the credential. Endpoints without accounts need none.
+	// Key is the credential. An endpoint without accounts needs no key.
 	Key sandbox.Key
 	// Name is the model's name at the endpoint.
 	Name string
-	// Script answers instead of the endpoint; nil means none.
+	// Script answers instead of the endpoint. Nil means that the endpoint answers.
 	Script Script
 }
 
@@ -43,8 +44,8 @@ type Completion struct {
 	Tokens int64
 }
 
-// StatusError is an answer of the endpoint other than 200. Neither it nor any
-// other error contains the key, even if the endpoint repeats it.
+// StatusError is an answer of the endpoint with a status other than 200. No error of this package
+// contains the key, even if the endpoint repeats the key in its answer.
 type StatusError struct {
 	// Status is the HTTP status.
 	Status int
@@ -61,7 +62,7 @@ func (e *StatusError) Error() string {
 }
 
 const (
-	// attempts limits the requests for one question if the endpoint is busy, fails or cannot be
+	// attempts limits the requests for one question when the endpoint is busy, fails or cannot be
 	// reached.
 	attempts  = 4
 	firstWait = 500 * time.Millisecond

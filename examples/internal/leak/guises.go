@@ -9,7 +9,7 @@ import (
 	"unicode/utf16"
 )
 
-// guises returns the forms in which a secret is recognised.
+// guises returns the forms of the secret that a search finds.
 func (s Secret) guises() [][]byte {
 	text := []byte(s.Text)
 	reversed := slices.Clone(text)
@@ -36,12 +36,12 @@ func (s Secret) guises() [][]byte {
 	return slices.CompactFunc(list, bytes.Equal)
 }
 
-// mask turns ASCII into bytes that Python shows in hex, so that a kernel that masks
-// its whole output does not turn a masked secret back into the secret.
+// mask converts ASCII to bytes that Python prints in hex. A kernel that applies mask to its whole
+// output thus does not convert a masked secret back to the secret.
 const mask = 0xa5
 
-// masked returns a Python list of the guises, each combined with mask and in hex, so that the
-// search does not show the secret to the sandbox.
+// masked returns the guises as a Python list. Each is combined with mask and written in hex, so
+// that the code of the search does not bring the secret into the sandbox.
 func (s Secret) masked() string {
 	var list []string
 	for _, guise := range s.guises() {

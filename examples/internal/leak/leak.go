@@ -1,5 +1,5 @@
-// Package leak looks for a secret in sandboxes, for tests of examples that promise
-// that it never gets there.
+// Package leak looks for a secret in sandboxes, for tests of examples that promise that the secret
+// never reaches a sandbox.
 package leak
 
 import (
@@ -26,9 +26,9 @@ var (
 	kernelSearch string
 )
 
-// Cloud returns a cloud whose sandboxes see nothing of this process, which has the secret. If
-// the machine cannot run one, it skips the test. If the variable CI is "true", it fails the
-// test instead.
+// Cloud returns a cloud whose sandboxes cannot see this process, which has the secret. If the
+// machine cannot run such a cloud, Cloud skips the test. If the environment variable CI is "true",
+// it fails the test instead.
 func Cloud(t testing.TB, opts ...local.Option) *sandboxtest.Cloud {
 	t.Helper()
 	cloud := sandboxtest.New(t, opts...)
@@ -45,7 +45,7 @@ func Cloud(t testing.TB, opts ...local.Option) *sandboxtest.Cloud {
 // the form in which Python stores strings in memory.
 type Secret struct {
 	Text  string
-	since time.Time // the time of the secret's creation: anything older cannot contain the secret
+	since time.Time // the time at which the secret was made; older data cannot contain the secret
 }
 
 // New returns a new random secret that begins with prefix. The secret exists only in this
@@ -54,18 +54,19 @@ func New(prefix string) Secret { return Secret{prefix + rand.Text(), time.Now()}
 
 // Findings are the result of a search of a sandbox.
 type Findings struct {
-	// Found are the places of the secret, sorted: "environ of 12", "cmdline of 12" and
-	// "memory of 12" of a process, "file /path", and "name /path" for a file whose
-	// name, or the target of whose link, contains it.
+	// Found are the places of the secret, sorted. For a process they are "environ of 12", "cmdline of
+	// 12" and "memory of 12". For the content of a file it is "file /path". "name /path" means that
+	// the name of a file, or the target of a symbolic link, contains the secret.
 	Found    []string
 	Refused  []string // places that neither root nor the user may read
 	Memories []int    // processes whose memory was read
-	Files    int      // number of files read
-	Bytes    int      // bytes of memory read
+	Files    int      // the number of files that were read
+	Bytes    int      // the number of bytes of memory that were read
 }
 
-// Search searches a sandbox like code with a shell, once as each of its users, because not even
-// root may read the memory of another user's processes. It does not disturb running code.
+// Search searches a sandbox as code with a shell could. It searches once as each of the sandbox's
+// users, because not even root may read the memory of another user's processes. It does not disturb
+// running code.
 func (s Secret) Search(ctx context.Context, sb *sandbox.Sandbox) (*Findings, error) {
 	program := fmt.Sprintf("%s\nrun(%s, %d, %d)\n", sandboxSearch, s.masked(), mask, s.since.Unix())
 	all, refused := &Findings{}, map[string]int{}
@@ -97,15 +98,15 @@ func (s Secret) Search(ctx context.Context, sb *sandbox.Sandbox) (*Findings, err
 
 // Kernel is the result of a search of a kernel.
 type Kernel struct {
-	Context sandbox.ContextID // its id
+	Context sandbox.ContextID // the id of the kernel's context
 	PID     int
-	Found   []string // in "In", "history", "variables", "objects", "environment"
+	Found   []string // the places of the secret: "In", "history", "variables", "objects", "environment"
 }
 
-// SearchKernels searches every kernel of a sandbox from inside, like code in it: the executed
-// code and its results, the variables, all objects and the environment. It waits for running
-// code, and starts the kernel of the default context if necessary. It returns an error if there
-// is no kernel.
+// SearchKernels searches every kernel of a sandbox by code that runs in the kernel. It searches the
+// executed code and its results, the variables, all objects and the environment. It waits for
+// running code, and starts the kernel of the default context if necessary. It returns an error if
+// there is no kernel.
 func (s Secret) SearchKernels(ctx context.Context, sb *sandbox.Sandbox) ([]Kernel, error) {
 	contexts, err := sb.Contexts.List(ctx)
 	if err != nil {

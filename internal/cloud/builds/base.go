@@ -17,12 +17,12 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/templates"
 )
 
-// Images fetches container images, as [image.Puller] does.
+// Images fetches container images. [image.Puller] implements it.
 type Images interface {
 	Pull(ctx context.Context, reference string, auth *image.Auth, progress func(line string)) (image.Image, error)
 }
 
-// base begins the build with its template or image.
+// base begins the build with the template or image that from names.
 func (r *run) base(ctx context.Context, from Spec) error {
 	reference := from.FromTemplate
 	if name, ok := builtIn(from.FromImage); ok {
@@ -111,7 +111,7 @@ func (r *run) image(ctx context.Context, from Spec) error {
 	return nil
 }
 
-// pull fetches an image, with the login of auth.
+// pull fetches an image, with the login in auth.
 func (r *run) pull(ctx context.Context, reference string, auth *image.Auth) (image.Image, error) {
 	switch {
 	case r.target.Images == nil:
@@ -139,7 +139,7 @@ func (r *run) empty(ctx context.Context) (image.Image, error) {
 	return image.Image{Layers: []string{id}}, err
 }
 
-// envsOf returns the variables of an image that a process can have.
+// envsOf returns the environment variables of an image, without those that a process cannot have.
 func (r *run) envsOf(config image.Config) map[string]string {
 	envs := map[string]string{}
 	for _, line := range config.Env {

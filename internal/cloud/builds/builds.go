@@ -23,8 +23,8 @@ import (
 
 // Bounds of builds.
 const (
-	// MaxActive bounds the builds that are started and not finished. maxRunning bounds those
-	// that run at once; the others wait.
+	// MaxActive bounds the builds that are started and not finished. maxRunning bounds the builds that
+	// run at the same time. The other started builds wait.
 	MaxActive  = 20
 	maxRunning = 4
 
@@ -39,18 +39,19 @@ const (
 	// maxLogs bounds the bytes of the logs of finished builds. maxJobs bounds their number.
 	maxLogs = 32 << 20
 	maxJobs = 1000
-	// maxWaiting bounds the builds of one tag that wait for their start. Clients may never
-	// start them.
+	// maxWaiting bounds the builds of one tag that wait for [Builder.Start]. The bound is needed
+	// because clients may never start a build that they requested.
 	maxWaiting = 32
 )
 
-// DefaultCap is the default maximum size of layers, cached steps and archives in bytes.
+// DefaultCap is the default of [Options].Cap: the maximum size of layers, cached steps and archives
+// together, in bytes.
 const DefaultCap = 20 << 30
 
 var (
-	// ErrBusy is returned when there are [MaxActive] builds.
+	// ErrBusy means that [MaxActive] builds are started and not finished.
 	ErrBusy = errors.New("builds: too many builds at once")
-	// ErrClosed is returned when the builder has been closed.
+	// ErrClosed means that the builder has been closed.
 	ErrClosed = errors.New("builds: the cloud is closing")
 )
 
@@ -61,9 +62,9 @@ var (
 	errEnded      = errors.New("the local cloud ended during the build: build it again")
 )
 
-// Sandbox is a sandbox for a step.
+// Sandbox is a sandbox in which a step of a build runs.
 type Sandbox interface {
-	// Dial connects to a port.
+	// Dial connects to a port of the sandbox.
 	Dial(ctx context.Context, port int) (net.Conn, error)
 	// Checkpoint saves the files that the sandbox wrote, as [layers.Save] does. memory must be
 	// "".
@@ -79,34 +80,36 @@ type Options struct {
 	Templates *templates.Registry // the templates in Store
 	Layers    *layers.Set         // the layers in Store
 	Cache     *Cache              // the cached steps in Store
-	// KeptImages returns the kept container images. Dropping them makes room for builds. nil:
-	// there are none.
+	// KeptImages returns the container images that are kept. The builder may drop them to make room
+	// for builds. A nil KeptImages means that there are none.
 	KeptImages func() []layers.Use
 	// Launch starts a sandbox that only the builder uses. It does not run the commands of the
 	// sandbox's template.
 	Launch func(ctx context.Context, spec lifecycle.Spec) (Sandbox, error)
-	// Engine runs builds that do not name an engine, directly or through their template.
+	// Engine is the engine for builds that name no engine, neither directly nor through their
+	// template.
 	Engine engine.Name
 	// Target returns the properties of an engine for builds. It returns an error if this cloud does
 	// not have the engine. If Target is nil, every engine has the zero Target.
 	Target func(ctx context.Context, name engine.Name) (Target, error)
 	Limits string // description of the limits of a sandbox, for the log of a build
-	Path   string // PATH of processes
-	Cap    int64  // maximum bytes of layers, cached steps and archives; 0: DefaultCap
+	Path   string // the value of PATH for processes in sandboxes
+	Cap    int64  // the maximum size of layers, cached steps and archives, in bytes; 0 means DefaultCap
 	Logger *slog.Logger
 }
 
-// Target describes an engine for builds.
+// Target describes the properties of an engine that builds depend on.
 type Target struct {
-	// Machine identifies everything that layers depend on, except the steps. The layers of one
-	// Machine are not used on another.
+	// Machine identifies everything that the content of layers depends on, except the steps. Layers
+	// that were built with one Machine are not used with another one.
 	Machine string
-	// Base returns a name for the contents of the built-in templates; nil: they never change.
+	// Base returns a name that identifies the contents of the built-in templates. A nil Base means
+	// that these never change.
 	Base    func(ctx context.Context) (string, error)
-	OneUser string // why sandboxes have only one user, and the remedy; "": they have several
+	OneUser string // the reason why sandboxes have only one user, and the remedy; "" means that they have several users
 	User    string // name of the only user; "": this user is both root and user
 	Chosen  bool   // a template that begins with an image chooses the only user
-	Refusal string // why nothing can be built; "": builds are possible
+	Refusal string // the reason why no build is possible; "" means that builds are possible
 	// Images fetches images. If it is nil, builds can begin with built-in templates only, and
 	// NoImages may explain why. Unpack unpacks a tar as a layer above others, as
 	// [engine.Engine] does. If it is nil, Images fetches the empty image, too.
@@ -115,8 +118,8 @@ type Target struct {
 	Unpack   func(ctx context.Context, below []string, tar io.Reader, dir string) error
 }
 
-// Builder builds templates. It is safe for concurrent use. It must be closed before its store
-// and layers.
+// Builder builds templates. It is safe for concurrent use. It must be closed before the store and
+// the layers of its [Options].
 type Builder struct {
 	options Options
 	uploads *Uploads
@@ -159,8 +162,8 @@ func New(o Options) *Builder {
 // Uploads returns the archives from which steps copy files.
 func (b *Builder) Uploads() *Uploads { return b.uploads }
 
-// Request creates a build that waits for [Builder.Start]. If too many builds of the same
-// template and tags wait, the oldest are superseded.
+// Request creates a build that waits for [Builder.Start]. If too many builds of the same template
+// with the same tags wait, the oldest of them end as superseded.
 func (b *Builder) Request(ref templates.Reference, tags []string, asked templates.Build) (templates.Template, templates.Build, error) {
 	if _, err := b.target(context.Background(), cmp.Or(asked.Engine, b.options.Engine)); err != nil {
 		return templates.Template{}, templates.Build{}, err
@@ -187,8 +190,8 @@ func (b *Builder) Request(ref templates.Reference, tags []string, asked template
 	return t, build, nil
 }
 
-// target returns the properties of an engine for builds. It returns an error if nothing can be
-// built with the engine.
+// target returns the properties of an engine for builds. It returns an error if no build is
+// possible with the engine.
 func (b *Builder) target(ctx context.Context, name engine.Name) (Target, error) {
 	if b.options.Target == nil {
 		return Target{}, nil
@@ -223,8 +226,8 @@ func (b *Builder) activeLocked() int {
 }
 
 // Start starts a build that was requested. Running builds of the same template that share a tag
-// are superseded, unless they have the same steps: then this build waits for their end, and
-// uses their results. A build that fails later does not make Start fail.
+// with it are superseded. This does not apply to running builds with the same steps: the new build
+// waits for their end, and uses their results. If the build fails later, Start still returns nil.
 func (b *Builder) Start(template, id string, spec Spec) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -347,7 +350,8 @@ type Status struct {
 }
 
 // Status returns the state of a build. If the build finished before a restart, or so long ago that
-// its log was dropped, only the last lines of a failed build are left in the log.
+// its log was dropped, the log contains only the last lines of a failed build, and no lines of a
+// successful one.
 func (b *Builder) Status(template, id string) (Status, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

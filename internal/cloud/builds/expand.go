@@ -32,9 +32,9 @@ func expand(text string, get variables) string {
 	return b.String()
 }
 
-// variable returns the value of the variable at the beginning of text, which follows a dollar
-// sign. n is the length of the variable's name or braces; it is 0 if text does not begin with a
-// variable.
+// variable returns the value of the variable at the beginning of text. The dollar sign of the
+// variable is before text. n is the length of the variable's name or braces; n is 0 if text does
+// not begin with a variable.
 func variable(text string, get variables) (value string, n int) {
 	if !strings.HasPrefix(text, "{") {
 		n = nameLength(text)
@@ -54,8 +54,8 @@ func variable(text string, get variables) (value string, n int) {
 	return value, n
 }
 
-// bracesLength returns the length of the braces at the beginning of text. It returns 0 if they
-// are not closed.
+// bracesLength returns the length of the expression in braces at the beginning of text. It returns
+// 0 if the braces are not closed.
 func bracesLength(text string) int {
 	open := 0
 	for i := 0; i < len(text); i++ {

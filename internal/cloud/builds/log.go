@@ -19,7 +19,7 @@ const (
 	maxLines = 20_000
 	maxBytes = 4 << 20
 	maxLine  = 4 << 10
-	// maxTail is the number of log lines that a failure repeats.
+	// maxTail is the maximum number of log lines that a failure repeats.
 	maxTail = 20
 )
 
@@ -133,7 +133,7 @@ type lines struct {
 	level slog.Level
 	step  string
 	line  []byte // the unfinished line
-	last  string // the last text of the line that was not empty
+	last  string // the last nonempty text of the line
 }
 
 func (w *lines) Write(p []byte) (int, error) {

@@ -60,8 +60,8 @@ type sandbox struct {
 	user   string      // user of the sandbox; "": root
 }
 
-// wait waits until fewer than maxRunning builds run, and counts this build among them. It
-// returns the cause if ctx ends first.
+// wait waits until fewer than maxRunning builds run, and then counts this build as running. If
+// ctx ends first, wait returns the cause of that end.
 func (r *run) wait(ctx context.Context) error {
 	r.step = stepBase
 	select {
@@ -182,8 +182,8 @@ func (r *run) cached() (templates.Content, bool) {
 	return s, true
 }
 
-// become replaces the build's state by the cached result of a step. It takes over the result's
-// layers.
+// become replaces the build's state by s, the cached result of a step. It takes over the caller's
+// hold on the layers of s.
 func (r *run) become(s templates.Content) {
 	r.closeSandbox()
 	r.options.Layers.Release(r.state.Layers...)
@@ -235,8 +235,8 @@ func (r *run) close() {
 // sandbox returns a sandbox for the step, with the layers made so far. Its envd runs as root.
 func (r *run) sandbox(ctx context.Context) (*sandbox, error) { return r.sandboxFor(ctx, "") }
 
-// sandboxFor returns a sandbox for the step whose only user is user. If sandboxes have several
-// users, user is ignored.
+// sandboxFor returns a sandbox for the step. If sandboxes have only one user, that user is the
+// argument user; otherwise the argument is ignored.
 func (r *run) sandboxFor(ctx context.Context, user string) (*sandbox, error) {
 	if !r.target.Chosen || r.state.Image == nil || user == "root" || user == "user" {
 		user = ""
@@ -252,8 +252,8 @@ func (r *run) sandboxFor(ctx context.Context, user string) (*sandbox, error) {
 	return r.inside, err
 }
 
-// launch starts a sandbox that begins with content. If sandboxes have only one user, it is
-// user; otherwise user is ignored.
+// launch starts a sandbox that begins with content. If sandboxes have only one user, that user is
+// the argument user; otherwise the argument is ignored.
 func (r *run) launch(ctx context.Context, content templates.Content, user string) (*sandbox, error) {
 	egress, err := network.ParseRules(true, nil, nil)
 	if err != nil {

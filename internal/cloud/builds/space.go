@@ -12,7 +12,8 @@ import (
 )
 
 // Space is the disk space that builds use. Cache counts cached steps and kept images. Uploads
-// counts archives. Layers counts the layers that templates use, and those that are not cached.
+// counts archives. Layers counts all layers that templates use, and the unused layers that are not
+// cached.
 type Space struct {
 	Bytes, Cap             int64
 	Layers, Cache, Uploads Taken
@@ -108,8 +109,9 @@ func (e *SpaceError) Error() string {
 }
 
 // MakeRoom drops cached steps, images and archives, the least recently used first, until there
-// is space for the given number of bytes. Layers of templates stay, and so do cached steps that
-// have only such layers. If the space is still too small, MakeRoom returns a [*SpaceError].
+// is space for the given number of bytes. It keeps the layers of templates, and the cached steps
+// whose layers all belong to templates. If the space is still too small, MakeRoom returns a
+// [*SpaceError].
 func (b *Builder) MakeRoom(ctx context.Context, bytes int64) error {
 	space, err := b.Space(ctx)
 	if err != nil {

@@ -50,8 +50,8 @@ func (r *run) run(ctx context.Context, kind string, s Step) (bool, error) {
 
 var (
 	userName = lazyregexp.New(`^[a-z_][a-z0-9_-]{0,31}$`)
-	// userIDs matches the forms of a user that only images accept: ids, and an account with a
-	// group.
+	// userIDs matches two forms of a user that only builds from images accept: numeric ids,
+	// and an account with a group.
 	userIDs   = lazyregexp.New(`^([0-9]+(:[0-9a-z_-]+)?|[a-z_][a-z0-9_-]*:[0-9a-z_-]+)$`)
 	ownerName = lazyregexp.New(`^[A-Za-z0-9_][A-Za-z0-9_.-]*(:[A-Za-z0-9_][A-Za-z0-9_.-]*)?$`)
 	onlyID    = lazyregexp.New(`^[0-9]+$`)

@@ -26,8 +26,8 @@ const archiveName = "archive"
 // ErrCutOff is returned for an archive that is shorter than its announced size.
 var ErrCutOff = errors.New("builds: the archive is cut off")
 
-// Uploads are the archives from which steps copy files. The key of an archive is the hash that
-// the client computed of its files. Archives are untrusted: only a sandbox unpacks them.
+// Uploads are the archives from which steps copy files. The key of an archive is a hash of its
+// files, which the client computed. Archives are untrusted: only a sandbox unpacks them.
 // Uploads is safe for concurrent use.
 type Uploads struct {
 	store *store.Store

@@ -33,8 +33,9 @@ type table struct {
 }
 
 // Start starts cmd like [exec.Cmd.Start], and keeps its exit status for [Wait]. The caller must
-// call Wait exactly once, and must not wait for anything else first: an ended child that was
-// not waited for hides the orphans behind it from [Reap].
+// call Wait exactly once, and must not block on anything else before it calls Wait. As long as
+// nobody has waited for an ended child, [Reap] does not find the orphans that come after the
+// child.
 func Start(cmd *exec.Cmd) error {
 	started.mu.Lock()
 	defer started.mu.Unlock()
@@ -128,8 +129,8 @@ func Reap(ctx context.Context) error {
 	}
 }
 
-// reapOne looks at the first child that has ended. It returns true if it reaped this child, and
-// there may be more. A child that Start started is left to Wait.
+// reapOne looks at the first child that has ended. It returns true if it reaped this child; then
+// more children may have ended. It leaves a child that Start started to Wait.
 func (t *table) reapOne() (bool, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -154,8 +155,8 @@ func (t *table) reapOne() (bool, error) {
 	return err == nil, err
 }
 
-// pidOf returns the field si_pid, which [unix.Siginfo] lacks. It is the first word of the union
-// behind three int32 fields, and is aligned like a pointer.
+// pidOf returns the field si_pid, which [unix.Siginfo] lacks. The field is the first word of a
+// union. The union follows three int32 fields, and is aligned like a pointer.
 func pidOf(info *unix.Siginfo) int {
 	const word = unsafe.Sizeof(uintptr(0))
 	const offset = (3*unsafe.Sizeof(int32(0)) + word - 1) &^ (word - 1)
@@ -173,8 +174,9 @@ func ignoringEINTR(call func() error) error {
 // reserve is subtracted from a user's limit of processes and threads to get the limit of a child.
 const reserve = 32
 
-// leaveRoom lowers a child's limit by reserve, or by a quarter if that is less, to keep the rest
-// for this process. It ignores errors: processes of other users are counted separately.
+// leaveRoom lowers a child's limit of processes by reserve, or by a quarter if that is less. This
+// process can then still start processes when the child has reached its limit. leaveRoom ignores
+// errors, because the kernel counts the processes of other users separately.
 func leaveRoom(pid int) {
 	var l unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NPROC, &l) != nil || l.Max == unix.RLIM_INFINITY {
@@ -185,8 +187,8 @@ func leaveRoom(pid int) {
 	_ = unix.Prlimit(pid, unix.RLIMIT_NPROC, &l, nil)
 }
 
-// preferAsVictim sets the OOM score adjustment of a child. It ignores errors: where /proc is
-// masked, the kernel chooses by size alone.
+// preferAsVictim sets the OOM score adjustment of a child. It ignores errors: if /proc is masked,
+// it cannot set the adjustment, and the OOM killer then chooses processes by size alone.
 func preferAsVictim(pid int) {
 	f, err := os.OpenFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", os.O_WRONLY, 0)
 	if err != nil {

@@ -100,7 +100,7 @@ func (g *Group) Signal(sig unix.Signal) error {
 }
 
 // signalByDescriptor signals the group through the pidfd of its leader, which needs Linux 6.9.
-// A pidfd refers to the group itself and not to a number that is reused.
+// A pidfd refers to the group itself, unlike a process id, which the kernel may reuse.
 func (g *Group) signalByDescriptor(sig unix.Signal) error {
 	if g.leader == nil {
 		return errors.ErrUnsupported
@@ -118,7 +118,8 @@ func (g *Group) signalByDescriptor(sig unix.Signal) error {
 	return err
 }
 
-// Close releases the resources of Signal, which then reaches no process. Close is idempotent.
+// Close releases the resources that Signal needs. After Close, Signal reaches no process. Close is
+// idempotent.
 func (g *Group) Close() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

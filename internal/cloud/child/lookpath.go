@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// LookPath returns the path of the program that a process with this environment executes for
-// name. It returns "" if there is no such program. A name with a slash is returned unchanged.
+// LookPath returns the path of the program called name, as a process with the environment environ
+// finds it. It returns "" if there is no such program. A name with a slash is returned unchanged.
 func LookPath(name string, environ []string) string {
 	if strings.Contains(name, "/") {
 		return name

@@ -40,8 +40,8 @@ func (m *Memory) Watch() func(*os.ProcessState) error {
 }
 
 // Count is called before something runs. The returned function counts the processes of the sandbox
-// that have been killed since then because memory ran out. It also counts processes that are not
-// children of this process.
+// that were killed since the call of Count because memory ran out. It also counts processes that
+// are not children of this process.
 func (m *Memory) Count() func() int {
 	if m == nil || m.Kills == nil {
 		return func() int { return 0 }

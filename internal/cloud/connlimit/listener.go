@@ -168,8 +168,8 @@ func (l *limit) takeStranger(c *conn) bool {
 	return true
 }
 
-// Close closes the listener and every connection, including upgraded connections, which the
-// server no longer knows.
+// Close closes the listener and every connection. This includes upgraded connections, which the
+// HTTP server does not close.
 func (l *Listener) Close() error {
 	l.mu.Lock()
 	l.closed = true
@@ -201,8 +201,8 @@ func (c *conn) forget() {
 	c.patience.Stop()
 }
 
-// wait appends the connection to one of the lists; stopWaiting removes it from its list. The
-// caller of either holds the mutex.
+// wait appends the connection to a list. stopWaiting removes the connection from its list. The
+// callers of both methods hold the mutex.
 func (c *conn) wait(in *list.List) { c.waits, c.place = in, in.PushBack(c) }
 
 func (c *conn) stopWaiting() {

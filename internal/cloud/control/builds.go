@@ -86,8 +86,8 @@ type stepRequest struct {
 	uploadRequest
 }
 
-// uploadRequest describes how the files of a step are packed and uploaded. Clients do both and
-// only send the description, which the server ignores.
+// uploadRequest describes how a client packs and uploads the files of a step. The server does
+// neither, and ignores the description.
 type uploadRequest struct {
 	ForceUpload     json.RawMessage `json:"forceUpload"`
 	ResolveSymlinks json.RawMessage `json:"resolveSymlinks"`
@@ -259,7 +259,7 @@ func (s *Service) buildStatus(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// buildLogs answers with a page of a build's log, which begins at a given time.
+// buildLogs answers with a page of a build's log. The page begins at a given time.
 func (s *Service) buildLogs(w http.ResponseWriter, r *http.Request) error {
 	status, query, err := s.findBuild(r)
 	if err != nil {
@@ -311,7 +311,7 @@ func (s *Service) findBuild(r *http.Request) (builds.Status, *query, error) {
 	return status, query, nil
 }
 
-// selectLines reads from a query which lines of a log to select.
+// selectLines converts the parameters of a query to a selection of a log's lines.
 func selectLines(query *query) (selection builds.Select, err error) {
 	if selection.Level, err = leastLevel(query); err != nil {
 		return selection, err
@@ -323,8 +323,8 @@ func selectLines(query *query) (selection builds.Select, err error) {
 	return selection, err
 }
 
-// wholeNumber reads a number of a query, which must not be negative. If the query does not have the
-// number, wholeNumber returns the value in otherwise.
+// wholeNumber reads a parameter of a query. The parameter is a number that must not be negative. If
+// the parameter is absent, wholeNumber returns the value in otherwise.
 func wholeNumber(query *query, name string, otherwise int) (int, error) {
 	text := query.Get(name)
 	if text == "" {

@@ -101,8 +101,9 @@ func (s *Service) create(d dialect) handler {
 	}
 }
 
-// templateOf returns the template of a sandbox, and its build. No template of a local cloud has
-// the gateway for MCP servers. If one is requested, the error explains how to get it.
+// templateOf returns the template of a sandbox, and the template's build. No template that comes
+// with a local cloud has the gateway for MCP servers. If a client requests MCP servers and the
+// template does not exist, the error explains how to build such a template.
 func (s *Service) templateOf(q *createRequest) (lifecycle.Template, templates.Build, error) {
 	t, build, err := s.findTemplate(q.TemplateID)
 	if e, ok := errors.AsType[*templates.Error](err); ok && q.MCP != nil && e.Kind == templates.NotFound {

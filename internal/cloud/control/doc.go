@@ -1,6 +1,7 @@
 // Package control serves the REST API of the local cloud from the records of package lifecycle.
-// It serves clients of both generations: the paths below /sandboxes and those below
-// /v2/sandboxes have different defaults, and each can use sandboxes that the other created.
+// It serves clients of both generations. The paths below /sandboxes and the paths below
+// /v2/sandboxes have different defaults. Clients of each generation can use sandboxes that clients
+// of the other generation created.
 //
 // # Calls
 //
@@ -11,24 +12,25 @@
 //
 // # Keys
 //
-// The cloud is started with the first key. This key and all others can create, list, rename and
-// delete keys, except the first one, which cannot be changed. The store has only hashes of the
-// other keys. A deleted key is refused at once. Keys are sent in the X-API-KEY header. On the
-// service, /teams and /api-keys are for users with a bearer token; here, they also accept a key
-// as that token. The requests with one key have a rate limit. A request above the limit is
-// refused with Retry-After before it has any effect. No other limit answers with Retry-After.
+// The cloud is started with the first key. Requests with any key can create, list, rename and
+// delete keys. The first key cannot be changed. The store has only hashes of the other keys. A
+// deleted key is refused at once. Keys are sent in the X-API-KEY header. On the service, /teams and
+// /api-keys require the bearer token of a user; here, they also accept a key as the bearer token.
+// The requests with one key have a rate limit. A request above the limit is refused with
+// Retry-After before it has any effect. No other limit answers with Retry-After.
 //
 // # Pausing
 //
-// A pause keeps the memory of a sandbox, or with memory false only its files. The SDKs call
-// these modes full and filesystem, and GET reports the mode as pauseMode. After a restart of
+// A pause keeps the memory and the files of a sandbox. A pause with memory false keeps only the
+// files. The SDKs call these modes full and filesystem, and GET
+// reports the mode as pauseMode. After a restart of
 // the local cloud, a sandbox that was paused with its memory has only its files, unless its
 // engine saves memory. Connect answers 201 in both cases; only pauseMode shows the difference.
 // Connecting with memory false boots a sandbox from its files. Unlike on the service, the
 // memory of a paused sandbox consists of its frozen processes, and these end when it boots. If
 // envd did not answer at the pause, the sandbox is marked with envdUnresponsiveAtPause, and can
-// only be resumed with memory false. The same is true of a memory that this machine cannot
-// restore: connect refuses it with 400.
+// only be resumed with memory false. A sandbox whose memory this machine cannot restore can also
+// only be resumed with memory false; otherwise, connect answers 400.
 //
 // # Snapshots, forks and templates
 //
@@ -37,8 +39,8 @@
 // start anew. The answers report this in the field memory, which the service does not have. A
 // request may set memory to false. A request with memory true is refused if the engine does not
 // save it. A sandbox made from a snapshot has the environment of the snapshot's sandbox,
-// overridden by its own; processes that continue keep their environment. A fork without a
-// timeout lives for 300 seconds, and not for the 15 of the service's schema: SDKs sent 300
+// overridden by its own environment; processes that continue keep their environment. A fork
+// without a timeout lives for 300 seconds. The service's schema has 15 seconds, but SDKs sent 300
 // before they left the timeout to the server.
 //
 // A snapshot is a template: GET /snapshots lists the tags of snapshots, and GET /templates
@@ -65,26 +67,27 @@
 // # Volumes
 //
 // The calls below /volumes manage volumes. The calls below /volumecontent access their
-// contents. They require the token of the volume, which GET returns anew, and do not accept an
-// API key. The code in their errors is a word. Two answers go beyond the service's
-// documentation: without force, a path that exists is 409. Deleting a volume of a running or
-// paused sandbox is also 409.
+// contents. The calls below /volumecontent require the token of the volume, and do not accept an
+// API key. Each GET of a volume returns a new token. The code in their errors is a word. Two
+// answers are not in the service's documentation: creating a path that exists, without force, is
+// 409. Deleting a volume of a running or paused sandbox is also 409.
 //
 // # Metrics and logs
 //
-// A running sandbox is measured every 5 seconds, and for a request if the latest sample is
-// older. Samples last as long as the sandbox. GET /sandboxes/metrics leaves out unknown
+// A running sandbox is measured every 5 seconds. A request for metrics also measures it if the
+// latest sample is older than 5 seconds.
+// Samples last as long as the sandbox. GET /sandboxes/metrics leaves out unknown
 // sandboxes. Logs last for an hour after the end of the sandbox, but no longer than the server;
 // later requests for them are answered with 404. In the first generation, a limit above 1000
-// means 1000. A page may be shorter than its limit although more entries follow, because an
+// means 1000. A page may have fewer entries than its limit even if more entries follow, because an
 // answer has a few MiB at most.
 //
 // # MCP servers
 //
 // The mcp field of a create request is for the program mcp-gateway, which the client then
 // starts in the sandbox. As on the service, a sandbox is created even if its template does not
-// have that program: the client notices this, reports it, and kills the sandbox. No template of
-// this cloud has the program. SDKs ask for a template named mcp-gateway.
+// have that program: the client then fails to start the program, reports the failure, and kills the
+// sandbox. No template of this cloud has the program. SDKs request a template named mcp-gateway.
 //
 // # Unsupported
 //

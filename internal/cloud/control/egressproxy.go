@@ -23,7 +23,7 @@ type proxyTLS struct {
 	CACert     string `json:"caCert,omitempty"`
 }
 
-// asked returns the form of the proxy that is recorded. p may be nil.
+// asked returns the proxy in the form in which it is recorded. p may be nil.
 func (p *egressProxy) asked() *network.EgressProxy {
 	if p == nil {
 		return nil
@@ -47,11 +47,12 @@ func proxyAnswer(p *network.EgressProxy) *egressProxy {
 	return answer
 }
 
-// maxProxyPassword bounds the length of a proxy's password: SOCKS5 has one byte for it.
+// maxProxyPassword bounds the length of a proxy's password in bytes. SOCKS5 has one byte for this
+// length.
 const maxProxyPassword = 255
 
 // seal seals the password of a proxy in the same way as a secret. A recorded request has only
-// the sealed password. p may be nil. prefix begins the name of the field in errors.
+// the sealed password. p may be nil. In errors, prefix is the beginning of the field's name.
 func (s *Service) seal(p *egressProxy, prefix string) error {
 	switch {
 	case p == nil || p.Password == "":

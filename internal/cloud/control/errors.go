@@ -53,7 +53,7 @@ func notThere(errorCode, format string, args ...any) error {
 }
 
 // unsupported returns the error for a field that the real service supports and this cloud does
-// not. The field must not be ignored, because that would pretend to support it.
+// not. If the cloud ignored the field, clients would believe that it supports the field.
 func unsupported(field string) error {
 	return errorf(http.StatusBadRequest, "not supported by this local cloud: the field %s", field)
 }
@@ -101,7 +101,7 @@ func answerFor(err error) *apiError {
 	return &apiError{Code: http.StatusInternalServerError, Message: reason(err), ErrorCode: "internal_server_error"}
 }
 
-// refused maps errors about templates to statuses.
+// refused maps kinds of errors about templates to HTTP statuses.
 var refused = map[templates.Kind]int{
 	templates.NotFound: http.StatusNotFound,
 	templates.Invalid:  http.StatusBadRequest,
@@ -111,7 +111,8 @@ var refused = map[templates.Kind]int{
 }
 
 // known lists the answers for errors without fields. If an error matches several entries, the first
-// one counts: a call that waited for a closing cloud may also have reached its deadline.
+// of them is the answer. For example, a call that waited for a closing cloud may also have reached
+// its deadline.
 var known = []struct {
 	err    error
 	answer apiError

@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// minKeyDigits is the smallest number of hexadecimal digits of a key in a file. Keys of the
-	// service have as many.
+	// minKeyDigits is the minimum number of hexadecimal digits of a key in a file. Keys of the
+	// service have exactly this number of digits.
 	minKeyDigits = 2 * keyBytes
 	// maxKeyFile bounds the bytes of a file of keys.
 	maxKeyFile = 64 << 10
-	// settled is the age from which on a file with the same time of change has the same content.
-	// Some file systems store this time in seconds.
+	// settled is the minimum time between two changes of a file that guarantees different times of
+	// change. Some file systems store these times in seconds.
 	settled = 2 * time.Second
 )
 
@@ -79,8 +79,8 @@ func (f *KeyFiles) current() (all []apiKey, version int) {
 	return all, f.version
 }
 
-// refresh reads a file again if it has changed. Of a file that is not valid, the valid keys are
-// accepted, so that the removal of a key always takes effect.
+// refresh reads a file again if it has changed. If some lines of the file are not valid, refresh
+// still accepts the keys in the valid lines, so that the removal of a key always takes effect.
 func (f *KeyFiles) refresh(file *keyFile) {
 	if file.unchanged() {
 		return
@@ -97,8 +97,9 @@ func (f *KeyFiles) refresh(file *keyFile) {
 	f.logger.InfoContext(context.Background(), "a file of API keys has changed", "file", file.path, "keys", len(file.keys))
 }
 
-// unchanged reports whether the file is certainly the one that was read. Kubernetes replaces a
-// file through a link, and may keep its size and time.
+// unchanged reports whether the file certainly did not change after it was read. It compares the
+// identity of the file too: Kubernetes replaces a file by changing a link, and the new file may
+// have the same size and time.
 func (f *keyFile) unchanged() bool {
 	info, err := os.Stat(f.path)
 	if err != nil || f.seen == nil {
@@ -166,7 +167,8 @@ func isStrong(key string) bool {
 	return ok && len(digits) >= minKeyDigits && len(digits)%2 == 0 && strings.Trim(digits, "0123456789abcdef") == ""
 }
 
-// idOf returns the id of a key in a file. The id stays the same as long as the key does.
+// idOf returns the id of a key in a file. A key always has the same id, because idOf derives the id
+// from the key's hash.
 func idOf(hash string) string {
 	sum := sha256.Sum256([]byte("id of " + hash))
 	return uuidOf([16]byte(sum[:16]))

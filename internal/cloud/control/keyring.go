@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// maxAPIKeys bounds the number of keys, without the first one.
+	// maxAPIKeys bounds the number of keys. The first key is not counted.
 	maxAPIKeys = 100
 	// useNoted is the minimum time between two stored updates of a key's last use.
 	useNoted = time.Minute
@@ -42,7 +42,7 @@ type apiKey struct {
 	CreatedAt time.Time
 	LastUsed  time.Time
 
-	noted time.Time // LastUsed as stored
+	noted time.Time // the value of LastUsed in the store
 	rate  *bucket
 }
 
@@ -54,8 +54,8 @@ type keyMask struct {
 	ValueSuffix string `json:"maskedValueSuffix"`
 }
 
-// keyring holds the keys of the only team. The store has all of them except the first key, with
-// which the cloud is started. A server instead has the keys of its files, and no others.
+// keyring holds the keys of the only team. The cloud is started with the first key; the store has
+// all other keys. A server with key files has only the keys in its files.
 type keyring struct {
 	store  *store.Store
 	files  *KeyFiles // nil: the keys are those of the store, and the first one
@@ -225,8 +225,8 @@ func hashOf(value string) string {
 	return hashPrefix + base64.RawStdEncoding.EncodeToString(sum[:])
 }
 
-// maskOf returns the mask of a key. The mask of a short key shows nothing, since the rest could
-// be guessed.
+// maskOf returns the mask of a key. The mask of a short key shows no characters, because the hidden
+// characters of such a key could be guessed.
 func maskOf(value string) keyMask {
 	prefix := ""
 	if rest, ok := strings.CutPrefix(value, keyPrefix); ok {
@@ -239,7 +239,7 @@ func maskOf(value string) keyMask {
 	return m
 }
 
-// newUUID returns a random UUID. Clients expect the id of a key to be one.
+// newUUID returns a random UUID. Clients expect the id of a key to be a UUID.
 func newUUID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails

@@ -170,9 +170,9 @@ func decodeCursor(token string) (c cursor, ascending, ok bool) {
 	return c, ascending, err == nil
 }
 
-// parseMetadata parses a metadata filter. Clients escape each key and value, then the pairs as
-// a form, and then the form as a query value. Parsing the query removes the last layer, so two
-// layers are left.
+// parseMetadata parses a metadata filter. Clients escape three times: each key and value, then the
+// pairs as a form, and then the form as a query value. Parsing the query undoes the last escaping;
+// parseMetadata undoes the other two.
 func parseMetadata(filter string) (map[string]string, error) {
 	if filter == "" {
 		return nil, nil

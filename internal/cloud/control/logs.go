@@ -50,7 +50,7 @@ func levelName(level slog.Level) string {
 	return "debug"
 }
 
-// leastLevel reads the least severe level of a request. By default it is the lowest level.
+// leastLevel reads the least severe level that a request selects. The default is the lowest level.
 func leastLevel(query *query) (slog.Level, error) {
 	name := query.Get("level")
 	if name == "" {
@@ -83,9 +83,10 @@ func (s *Service) logs(answer func(w http.ResponseWriter, r *http.Request, id st
 	}
 }
 
-// logs1 answers in the form of the first generation, oldest entries first. Its clients ask for
-// entries newer than their latest one, with a resolution of one millisecond. So a page never ends
-// in the middle of a millisecond, and has no entries of the current millisecond.
+// logs1 answers in the form of the first generation, oldest entries first. Clients of the first
+// generation request the entries after their latest entry, with a resolution of one millisecond.
+// Therefore a page never ends in the middle of a millisecond, and has no entries of the current
+// millisecond.
 func (s *Service) logs1(w http.ResponseWriter, r *http.Request, id string, query *query) error {
 	from, err := millisecond(query, "start")
 	if err != nil {

@@ -41,8 +41,8 @@ func checkHostMounts(asked []hostMount, volumes []volumeMount) error {
 	return nil
 }
 
-// hostMountAnswer describes the host directories of a sandbox: those of every sandbox, and its
-// own.
+// hostMountAnswer describes the host directories in a sandbox: the directories that every sandbox
+// has, and those of this sandbox only.
 func hostMountAnswer(all ...[]mounts.Mount) []hostMount {
 	var answer []hostMount
 	for _, m := range slices.Concat(all...) {

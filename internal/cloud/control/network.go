@@ -20,10 +20,10 @@ type egressRequest struct {
 	DNSServers  []string                 `json:"dnsServers,omitempty"`
 	EgressProxy *egressProxy             `json:"egressProxy,omitempty"`
 	Rules       map[string][]networkRule `json:"rules,omitempty"`
-	Ask         bool                     `json:"ask,omitempty"` // not a field of the service, which has no questions
+	Ask         bool                     `json:"ask,omitempty"` // not a field of the service; the service does not ask questions
 }
 
-// networkRule changes the requests to one host.
+// networkRule describes the changes to the requests to one host.
 type networkRule struct {
 	Transform *transform `json:"transform,omitempty"`
 }

@@ -9,8 +9,8 @@ import (
 )
 
 // pageOf returns the requested page of a list, and sets the token of the next page in the
-// answer. list returns at most limit elements that follow a position. A nil position stands
-// before the first element.
+// answer. list returns at most limit elements after a position. If the position is nil, list begins
+// with the first element.
 func pageOf[T any](w http.ResponseWriter, query *query, list func(after *ordered.Position, limit int) []T, at func(*T) ordered.Position) ([]T, error) {
 	limit, err := pageLimit("limit", query.Get("limit"), maxPage)
 	if err != nil {

@@ -69,7 +69,8 @@ func (s *Service) connect(d dialect) handler {
 	}
 }
 
-// resume resumes a sandbox for clients from before the first generation of the API had connect.
+// resume resumes a sandbox for old clients, which were made before the first generation of the API
+// had the call connect.
 func (s *Service) resume(w http.ResponseWriter, r *http.Request) error {
 	var q struct {
 		connectRequest

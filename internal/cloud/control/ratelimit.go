@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// RateLimit bounds the requests with one API key. Zero fields have default values, which only a
-// client that repeats requests endlessly reaches.
+// RateLimit bounds the requests with one API key. Zero fields have default values. Only a client
+// that repeats requests endlessly reaches the default limits.
 type RateLimit struct {
 	PerSecond int // average number of requests in a second
 	Burst     int // maximum number of requests at once

@@ -123,8 +123,8 @@ func inTime(h http.Handler) http.Handler {
 	})
 }
 
-// dispatch chooses the handler by method. The mux could do this, but not with the JSON body
-// that clients need to show a message.
+// dispatch chooses the handler by method. The mux could also do this, but it would refuse a method
+// without the JSON body from which clients show a message.
 func (s *Service) dispatch(methods map[string]handler) http.Handler {
 	allowed := make([]string, 0, len(methods))
 	for m := range methods {

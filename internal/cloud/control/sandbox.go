@@ -76,8 +76,8 @@ func (s *Service) listed(sb lifecycle.Sandbox) listed {
 	}
 }
 
-// The states as clients know them. A sandbox in transition is reported as paused, since it does
-// not take requests.
+// The states that clients receive. A sandbox in transition is reported as paused, because it does
+// not accept requests.
 const (
 	stateRunning = "running"
 	statePaused  = "paused"

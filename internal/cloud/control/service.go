@@ -41,7 +41,7 @@ type Resources struct {
 // Options configure a [Service].
 type Options struct {
 	Key         string    // the first API key; Store has the others
-	KeyFiles    *KeyFiles // has all API keys in place of Key and Store; nil: it does not
+	KeyFiles    *KeyFiles // all API keys, in place of the keys in Key and Store; nil: Key and Store have the keys
 	Secure      bool      // every sandbox has an access token, whatever its request says
 	BehindProxy bool      // X-Forwarded-Proto has the scheme that clients use
 	Domain      string    // reported to clients, which reach ports at <port>-<id>.<domain>; may be ""
@@ -61,7 +61,7 @@ type Options struct {
 	// CheckProxy returns an error if sandboxes must not reach the proxy of rules. nil: proxies
 	// are not checked.
 	CheckProxy func(ctx context.Context, rules *network.Rules) error
-	Telemetry  *telemetry.Registry // nil: no logs and metrics
+	Telemetry  *telemetry.Registry // nil: neither logs nor metrics
 	Store      *store.Store        // closed by the caller after the last request
 	Rate       RateLimit
 	Logger     *slog.Logger // nil: no log

@@ -16,9 +16,9 @@ import (
 type snapshotAnswer struct {
 	SnapshotID string   `json:"snapshotID"`
 	Names      []string `json:"names"`
-	// Memory reports whether the snapshot has the memory. The service does not have this field:
-	// it keeps the memory by default. Here, a client that did not ask learns from it whether
-	// the memory was kept.
+	// Memory reports whether the snapshot has the memory. The service does not have this field,
+	// because it keeps the memory by default. If a request to this cloud does not set memory, only
+	// this field shows whether the memory was kept.
 	Memory bool `json:"memory"`
 }
 

@@ -38,9 +38,10 @@ func (s *Service) emptyCache(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// freeLimit bounds the time for which a deletion waits until the space is free. After that time the
-// space is still freed, because the object is already deleted. A client that closes its handle of a
-// paused sandbox waits 10 seconds, and would take a later answer for a failed deletion.
+// freeLimit bounds the time for which a deletion waits until the space is free. The object is
+// already deleted, so its space is freed even after that time. A client that closes its handle of a
+// paused sandbox waits 10 seconds for the answer. If the answer came later, the client would report
+// that the deletion failed.
 const freeLimit = 5 * time.Second
 
 // deleted answers a deletion once the space is free, or after freeLimit.

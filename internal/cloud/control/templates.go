@@ -15,8 +15,8 @@ import (
 )
 
 // findTemplate returns the template with a client's reference. If the template names no engine,
-// the sandbox gets the cloud's engine. It keeps this engine, even if a later cloud has another
-// one.
+// the sandbox gets the cloud's engine. The sandbox keeps this engine, even if a later cloud has
+// another engine.
 func (s *Service) findTemplate(reference string) (lifecycle.Template, templates.Build, error) {
 	t, build, err := s.templates.Find(templates.ParseReference(reference))
 	return lifecycle.Template{

@@ -11,7 +11,7 @@ import (
 
 // createUnique creates a sandbox. If the request names a label as unique, no other sandbox may
 // have the same value of this label. The first of several concurrent requests creates the
-// sandbox. The others are refused with the sandbox's id once it exists.
+// sandbox. The other requests wait until the sandbox exists, and are then refused with its id.
 func (s *Service) createUnique(r *http.Request, request lifecycle.Request) (lifecycle.Sandbox, error) {
 	label := r.Header.Get(protocol.HeaderUniqueLabel)
 	if label == "" {
@@ -32,7 +32,7 @@ func (s *Service) createUnique(r *http.Request, request lifecycle.Request) (life
 	return s.createOnce(r, request)
 }
 
-// labelLocks makes callers with the same label run one after the other.
+// labelLocks has a lock for each label. Callers with the same label run one after the other.
 type labelLocks struct {
 	mu   sync.Mutex
 	busy map[[2]string]chan struct{} // closed when the caller with this label has ended

@@ -24,8 +24,8 @@ const (
 	uploadLifetime = 30 * time.Minute
 )
 
-// fileLink answers with the address for uploading an archive with a hash. Clients choose the
-// hash, and the server does not check it.
+// fileLink answers with the address for uploading the archive that has a given hash. Clients choose
+// the hash, and the server does not check it.
 func (s *Service) fileLink(w http.ResponseWriter, r *http.Request) error {
 	t, err := s.templates.Get(templates.ParseReference(r.PathValue("id")))
 	if err != nil {

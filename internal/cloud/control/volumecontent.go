@@ -281,8 +281,8 @@ func (p *patientReader) Read(b []byte) (int, error) {
 	return p.Reader.Read(b)
 }
 
-// end removes the deadline. A deadline that stayed set would look as if the client had gone
-// away.
+// end removes the deadline of the connection. Otherwise the server would take the expired deadline
+// for a client that closed the connection.
 func (p *patientReader) end() { _ = p.rc.SetReadDeadline(time.Time{}) }
 
 // answer answers with e, or returns err if it is not nil.

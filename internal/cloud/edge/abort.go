@@ -9,9 +9,9 @@ import (
 
 // resetWhenAborted resets the connection of a request when its handler is aborted. A handler is
 // aborted when the sandbox is killed or paused, or when its connection breaks. resetWhenAborted
-// must be deferred. HTTP/2 resets only the request's stream. Without the reset, an HTTP/1.1
-// connection would be closed in the middle of the answer, and clients would take that for their
-// own timeout or for a complete answer.
+// must be deferred. On an HTTP/2 connection, only the request's stream is reset. Without the reset,
+// an HTTP/1.1 connection would be closed in the middle of the answer, and clients would take that
+// end for their own timeout or for a complete answer.
 func resetWhenAborted(w http.ResponseWriter, r *http.Request) {
 	reason := recover()
 	if reason == nil {

@@ -13,7 +13,7 @@ type rules int
 
 const (
 	unchanged rules = iota // for the API, and for hosts that name a sandbox
-	varied                 // for requests that headers route; tells caches which headers
+	varied                 // for requests that are routed by headers; the answer lists these headers for caches
 	confined               // for signed URLs at the shared address; see confinement
 )
 
@@ -82,8 +82,8 @@ func (w *sealed) begin() {
 }
 
 // apart is a ResponseWriter that gives its handler a separate map of headers. seal copies some
-// of these headers to the answer. It does so only once, so that it copies no trailer. apart
-// sends only the final answer, and none with a status below 200, because an early hint has
+// of these headers to the answer. It does so only once, so that it copies no trailer. apart sends
+// only the final answer. It sends no answer with a status below 200, because an early hint has
 // headers, too.
 type apart struct {
 	sealed
@@ -114,9 +114,9 @@ func confine(answer, given http.Header) {
 	answer.Set("X-Content-Type-Options", "nosniff")
 }
 
-// singleType returns a Content-Type, or application/octet-stream for two kinds of values. A
-// list of types is replaced because browsers use the last type. A type whose content includes
-// headers is replaced because those headers could set cookies.
+// singleType returns a Content-Type. It replaces two kinds of values by application/octet-stream:
+// a list of types, because browsers use the last type; and a type whose content includes headers,
+// because those headers could set cookies.
 func singleType(kind string) string {
 	if media, _, err := mime.ParseMediaType(kind); err != nil || media == "multipart/x-mixed-replace" {
 		return "application/octet-stream"
@@ -137,8 +137,8 @@ func isPreflight(r *http.Request) bool {
 // routingHeaders are the headers that route a request to the shared address.
 const routingHeaders = protocol.HeaderSandboxID + ", " + protocol.HeaderSandboxPort
 
-// withheld lists the headers that a page must not add to a request for a signed URL: those that
-// route or authorize a request, and the wildcard for all headers.
+// withheld lists the headers that a page must not add to a request for a signed URL: the headers
+// that route or authorize a request, and *, the wildcard for all headers.
 var withheld = map[string]bool{
 	protocol.HeaderSandboxID: true, protocol.HeaderSandboxPort: true,
 	protocol.HeaderAccess: true, protocol.HeaderTraffic: true, protocol.HeaderAPIKey: true,

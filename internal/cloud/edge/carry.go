@@ -25,7 +25,7 @@ const (
 	maxHeader  = 1 << 20
 )
 
-// carry forwards a request to the sandbox u, to the port of its route.
+// carry forwards a request to the port to.port of the sandbox u.
 func (rt *Router) carry(w http.ResponseWriter, r *http.Request, u *upstream, to route) {
 	port := to.port
 	if message := u.locked(r, port); message != "" {
@@ -97,14 +97,14 @@ func (u *upstream) locked(r *http.Request, port int) string {
 	return messageTrafficInvalid
 }
 
-// guards reports whether requests to a port need the sandbox's traffic token, or a token in its
-// place.
+// guards reports whether requests to a port need the sandbox's traffic token, or the access token
+// that replaces it on some ports.
 func (u *upstream) guards(port int) bool {
 	return u.TrafficToken != "" && port != protocol.PortEnvd && (!u.PublicPorts || protocol.OwnPort(port))
 }
 
-// accessTokens returns the values that a request presents as the sandbox's access token. Clients
-// of Jupyter have ways of their own to send a token.
+// accessTokens returns the values that a request presents as the sandbox's access token. Jupyter
+// clients send the token in the query or in the Authorization header.
 func accessTokens(r *http.Request, port int) []string {
 	given := []string{r.Header.Get(protocol.HeaderAccess)}
 	if port != protocol.PortJupyter {
@@ -154,8 +154,8 @@ type targetKey struct{}
 func targetOf(ctx context.Context) *target { return ctx.Value(targetKey{}).(*target) }
 
 // rewrite prepares the outgoing request. It changes only the details below. It restores the
-// client's query and forwarding headers, because ReverseProxy removes invalid parameters of the
-// query and all forwarding headers.
+// client's query and forwarding headers, because ReverseProxy removes all forwarding headers and
+// the invalid parameters of the query.
 func rewrite(r *httputil.ProxyRequest) {
 	to := targetOf(r.In.Context())
 	port := strconv.Itoa(to.port)
@@ -205,9 +205,9 @@ func (roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// endless is the body of an answer that ends with its connection. The end or a pause of the
-// sandbox also ends the connection. endless reports such an end as an error, so that the answer
-// does not seem complete.
+// endless is the body of an answer without a length: the end of the connection is the end of the
+// body. A pause or the end of the sandbox also ends the connection. In this case, endless returns an
+// error, so that the answer does not seem complete.
 type endless struct {
 	io.ReadCloser
 	from *target
@@ -257,8 +257,8 @@ func (w *upgradable) WriteHeader(status int) {
 }
 
 // errUnasked means that an answer must not reach the client. After an answer with status 101,
-// the bytes of the client's connection belong to the sandbox. A client that did not ask for an
-// upgrade may skip the 101 like other 1xx answers and continue to use the connection. It would
+// the bytes of the client's connection go to the sandbox. A client that did not request an upgrade
+// may ignore the status 101, like other 1xx answers, and continue to use the connection. It would
 // then send its next request, with its key, to the sandbox.
 var errUnasked = errors.New("not an answer to the request")
 

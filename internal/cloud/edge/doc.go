@@ -9,11 +9,11 @@
 // these headers for caches.
 //
 // A pause ends every request and connection into a sandbox. The next request wakes the sandbox
-// and waits for it, if the request has the token for its port. Without the token, it is refused
-// with 403. Two requests never wake a sandbox, and are answered as if the sandbox did not
-// exist. One is GET /health of envd, with which clients check whether the sandbox runs (on the
-// hosted service, this wakes the sandbox). The other is a browser's preflight request, which
-// has no token.
+// and waits until it runs, if the request has the token for its port. A request without the token
+// is refused with 403. Two kinds of requests never wake a sandbox, and are answered as if the
+// sandbox did not exist. The first is GET /health of envd, with which clients check whether the
+// sandbox runs. On the hosted service, this request wakes the sandbox. The second is a browser's
+// preflight request, which has no token.
 //
 // A sandbox reaches other sandboxes only by their public names, through ServePeer. Each request
 // must be for the name to which its connection was dialled.

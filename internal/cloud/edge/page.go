@@ -41,8 +41,8 @@ var wordings = map[string]wording{
 	messageNoTLS:    {"", "", "Serve HTTPS on this port, or create the sandbox without the port in httpsPorts."},
 }
 
-// pageText is the page with placeholders in braces. It is no template of html/template: that
-// calls methods by their names, and the linker then keeps every method of the program.
+// pageText is the page with placeholders in braces. The package does not use html/template, because
+// that calls methods by their names. The linker would then keep every method of the program.
 //
 //go:embed page.html
 var pageText string
@@ -95,7 +95,7 @@ func (p page) render() []byte {
 }
 
 // wantsPage reports whether a request comes from a person who uses a browser. It returns false
-// for the requests of scripts in a page: programs read JSON.
+// for the requests of scripts in a page, because programs read JSON.
 func wantsPage(r *http.Request) bool {
 	h := r.Header
 	browser := strings.HasPrefix(h.Get("User-Agent"), "Mozilla/") || strings.HasPrefix(h.Get("User-Agent"), "Opera/")

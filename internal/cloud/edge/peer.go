@@ -19,10 +19,10 @@ func (rt *Router) IsPublicName(host string) bool {
 // ServePeer answers a request from a sandbox on a connection that the sandbox dialled to a
 // public name. It serves only this name and port, so that the sandbox's network rules for names
 // apply to each request. It refuses the port number on which the cloud itself listens: inside a
-// sandbox, a relay listens there, and it would send the request here again.
+// sandbox, a relay listens on this port, and would send the request to ServePeer again.
 //
-// ServePeer does not serve the own ports of a sandbox without an access token. These ports can
-// start programs, and every other sandbox could use them.
+// If the target sandbox has no access token, ServePeer refuses requests to its own ports. These
+// ports can start programs, and every other sandbox could use them.
 func (rt *Router) ServePeer(w http.ResponseWriter, r *http.Request, name string, port uint16) {
 	to := find(r, rt.domain, rt.options.Hosts...)
 	if r.URL.Host != "" || !isAt(r, name, port) || to.kind != forSandbox || to.port == int(port) {
@@ -36,8 +36,8 @@ func (rt *Router) ServePeer(w http.ResponseWriter, r *http.Request, name string,
 	rt.ServeHTTP(w, r)
 }
 
-// isAt reports whether the Host of a request is this name and port. A Host without a port has
-// the default port of the scheme.
+// isAt reports whether the Host of a request has the given name and port. A Host without a port
+// means the default port of the scheme.
 func isAt(r *http.Request, name string, port uint16) bool {
 	_, asked, err := net.SplitHostPort(r.Host)
 	if err != nil {

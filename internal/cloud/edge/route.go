@@ -17,7 +17,7 @@ type kind int
 const (
 	forSandbox   kind = iota // uses route.id and route.port
 	forSigned                // a file URL that only its signature routes
-	forPreflight             // a browser's preflight request for such a URL
+	forPreflight             // a browser's preflight request for a signed file URL
 	forAPI
 	refused // uses route.status and route.reason
 )
@@ -32,8 +32,8 @@ type route struct {
 	rules  rules // for every answer
 }
 
-// find returns the route of a request, by Host and headers only. Therefore a web page on
-// another domain that resolves to this machine cannot reach the API.
+// find returns the route of a request, by Host and headers only. If another domain resolves to this
+// machine, a web page on that domain therefore cannot reach the API.
 func find(r *http.Request, domain string, hosts ...string) route {
 	// An opaque target has no path to check, but the server that receives it would find one.
 	if r.URL.Opaque != "" {
@@ -59,8 +59,8 @@ func find(r *http.Request, domain string, hosts ...string) route {
 	return findLabel(label)
 }
 
-// findLabel returns the route for the first label of a host name, which has the port and the
-// sandbox id.
+// findLabel returns the route for the first label of a host name. The label consists of the port
+// and the sandbox id.
 func findLabel(label string) route {
 	port, id, _ := strings.Cut(label, "-")
 	id, _, _ = strings.Cut(id, "-") // old clients append a client id

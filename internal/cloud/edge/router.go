@@ -16,8 +16,8 @@ import (
 
 const filesPath = "/files"
 
-// reserved lists envd's paths for the control plane. They are never reachable from outside,
-// whatever the credentials.
+// reserved lists envd's paths for the control plane. Requests from outside to these paths are always
+// refused, even with valid credentials.
 var reserved = []string{"/init", "/upgrade", "/freeze", "/unfreeze", "/collapse", "/fsfreeze", "/fsthaw"}
 
 // Options configure a [Router].
@@ -35,8 +35,8 @@ type Options struct {
 	// sandbox adds it. Only ids and tokens need to be set. If Asleep is nil, there are no such
 	// sandboxes.
 	Asleep func(id string) []Sandbox
-	// Ended returns why a sandbox ended, in words that everybody who knows the id may read. ""
-	// means that the reason is unknown. If Ended is nil, no reason is known.
+	// Ended returns the reason for a sandbox's end, as a text that everybody with the id may read.
+	// It returns "" if the reason is unknown. If Ended is nil, all reasons are unknown.
 	Ended func(id string) string
 }
 
@@ -105,7 +105,7 @@ func (rt *Router) Pause(id string) {
 	}
 }
 
-// Resume lets requests be forwarded to a sandbox again. It is idempotent.
+// Resume makes the router forward requests to a paused sandbox again. It is idempotent.
 func (rt *Router) Resume(id string) {
 	if u := rt.lookup(id); u != nil {
 		u.resume()

@@ -30,10 +30,10 @@ type Sandbox struct {
 	ID           string
 	AccessToken  string // token of envd, which also signs file URLs; "": there is none
 	TrafficToken string // required for all ports except envd's; "": these ports are public
-	// PublicPorts means that TrafficToken is required only for the ports of the interpreter,
-	// where the access token replaces it.
+	// PublicPorts means that TrafficToken is required only for the ports of the interpreter. On
+	// these ports, the access token is accepted in place of TrafficToken.
 	PublicPorts bool
-	MaskHost    string // Host header for servers on these ports, after replacing ${PORT}; "": unchanged
+	MaskHost    string // Host header for servers on all ports except envd's, after replacing ${PORT}; "": unchanged
 
 	// HTTPSPorts lists the ports whose servers speak TLS. Their certificates are not verified,
 	// because the connection never leaves the machine.

@@ -138,10 +138,10 @@ func (s *spell) add(inner net.Conn) (net.Conn, error) {
 	return c, nil
 }
 
-// bind returns a request that is cut off in both directions when the spell ends, even if the
-// client neither sends nor reads. The caller calls unbind when the request has been served. If
-// the request was cut off, unbind aborts the handler, because the client's connection can no
-// longer be used.
+// bind returns a request that ends when the spell ends: both its body and its answer are cut off
+// then, even if the client neither sends nor reads. The caller calls unbind when the request has
+// been served. If the request was cut off, unbind aborts the handler, because the client's
+// connection can no longer be used.
 func (s *spell) bind(w http.ResponseWriter, r *http.Request) (bound *http.Request, unbind func()) {
 	ctx, cancel := context.WithCancel(r.Context())
 	cut := make(chan struct{})

@@ -12,13 +12,13 @@ import (
 
 const (
 	healthPath = "/health"
-	// maxWakes bounds how often a request wakes its sandbox. A sandbox may be paused again
-	// before the request is forwarded.
+	// maxWakes bounds the number of times that one request wakes its sandbox. A sandbox may be
+	// paused again before the request is forwarded.
 	maxWakes = 3
 )
 
-// enter returns the spell in which to forward a request, or the answer that refuses the
-// request. It first wakes a paused sandbox, if the request may do so. The spell may then belong
+// enter returns the spell in which to forward a request, or the answer that refuses the request. If
+// the sandbox is paused and the request may wake it, enter wakes it first. The spell may then belong
 // to another upstream.
 func (rt *Router) enter(r *http.Request, u *upstream, port int) (*spell, *sandboxError) {
 	if s := u.spell(); s != nil {
@@ -42,11 +42,11 @@ func (rt *Router) enter(r *http.Request, u *upstream, port int) (*spell, *sandbo
 }
 
 // mayWake returns nil if a request may wake the paused sandbox. The request must have the token
-// for the port, so that nobody else can make the sandbox run. The token for private ports has
-// been checked already.
+// for the port, so that nobody without the token can make the sandbox run. The token for private
+// ports has been checked already.
 //
-// Two kinds of requests never wake a sandbox. GET /health of envd asks whether the sandbox
-// runs, so that waking it would change the answer. A browser's preflight request has no token.
+// Two kinds of requests never wake a sandbox. With GET /health of envd, a client checks whether the
+// sandbox runs, so waking it would change the answer. A browser's preflight request has no token.
 func (u *upstream) mayWake(r *http.Request, port int) *sandboxError {
 	if isPreflight(r) {
 		return u.refusal(http.StatusBadGateway, messageNotFound)

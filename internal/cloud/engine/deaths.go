@@ -9,10 +9,12 @@ const (
 	DeathsWithin = time.Minute
 )
 
-// Deaths records the latest deaths of a restarted component. The zero value has none.
+// Deaths records the latest deaths of a component that is restarted. The zero value is an empty
+// record.
 type Deaths struct{ latest []time.Time }
 
-// TooMany records a death at the given time, and reports whether to give up.
+// TooMany records a death at the given time, and reports whether the caller should give up the
+// component.
 func (d *Deaths) TooMany(at time.Time) bool {
 	d.latest = append(d.latest, at)
 	if len(d.latest) < MaxDeaths {

@@ -6,18 +6,19 @@ import (
 )
 
 // Egress connects a sandbox to the outside. Its methods are called concurrently, and their
-// arguments cannot be trusted. The connections that Dial and Connect return should have CloseWrite,
-// as *net.TCPConn does, to pass on an end of input from inside.
+// arguments cannot be trusted. The connections that Dial and Connect return should have a method
+// CloseWrite, as *net.TCPConn does. The engine calls it when a program inside ends its output.
 type Egress interface {
-	// Dial connects to a host, a name or an address, on behalf of the proxy inside. The proxy
-	// reports an error as denied if it has a method Denied() bool that returns true.
+	// Dial connects to a host for the proxy in the sandbox. The host is a name or an address. If an
+	// error has a method Denied() bool that returns true, the proxy reports it as denied.
 	Dial(ctx context.Context, host string, port uint16) (net.Conn, error)
-	// Connect connects to the destination of inside, a connection of a program in the sandbox: its destination
-	// is its local address. Connect may read from inside to decide, and must then pass on the bytes read. If
-	// Connect fails the caller resets inside.
+	// Connect connects to the destination of inside, a connection of a program in the sandbox. The
+	// destination is the local address of inside. Connect may read from inside before it decides; it
+	// must then send the bytes that it read to the destination. If Connect fails, the caller resets
+	// inside.
 	Connect(ctx context.Context, inside *net.TCPConn) (net.Conn, error)
-	// Answer answers a DNS query. Query and answer are DNS messages, and the answer fits into 512
-	// bytes; nil means no answer. If ctx has ended it immediately answers with a failure.
+	// Answer answers a DNS query. The query and the answer are DNS messages. The answer has at most
+	// 512 bytes; nil means no answer. If ctx has ended, Answer returns a failure at once.
 	Answer(ctx context.Context, query []byte) []byte
 	// Closed reports whether everything is denied, so that connections are refused before they are
 	// made.

@@ -1,14 +1,13 @@
-// Package engine defines the interface of an engine, which isolates sandboxes and carries the
+// Package engine defines the interface of an engine. An engine isolates sandboxes, and forwards the
 // connections to and from them. An engine lists its shortcomings in its [Promises].
 //
-// The engines are the packages below it: room isolates with namespaces, docker with
-// containers, kubernetes with pods, and gvisor and wasm run a kernel in user space and WebAssembly
-// in a room.
-// link has the code that they share for connections and the freeze, and tunnel carries
-// the connections of a container over one stream. guest describes a sandbox
-// for both the server and the sandbox itself. For tests, enginetest decides whether those
-// of an engine run, refusetest makes the kernel refuse calls, and kubetest
-// gives them a Kubernetes cluster.
+// The engines are subpackages: room isolates with namespaces, docker with containers, and
+// kubernetes with pods. gvisor runs a kernel in user space in a room, and wasm runs WebAssembly in a
+// room.
+// The engines share the code in link for connections and the freeze. tunnel forwards the
+// connections of a container over one stream. guest describes a sandbox for both the server and the
+// sandbox itself. Three packages are for tests: enginetest decides whether the tests of an engine
+// run, refusetest makes the kernel refuse calls, and kubetest provides a Kubernetes cluster.
 package engine
 
 import (
@@ -30,20 +29,22 @@ type Engine interface {
 	NewSandbox(ctx context.Context, o SandboxOptions) (Sandbox, error)
 	// Report describes what the machine provides.
 	Report() Report
-	// CheckLayers returns an error that is the [LackError] of SharedLayers if directories in dir cannot
-	// be layers of sandboxes. It is asked once, before any layer is made.
+	// CheckLayers returns the [LackError] of SharedLayers if directories in dir cannot be layers of
+	// sandboxes. It is called once, before any layer is made.
 	CheckLayers(ctx context.Context, dir string) error
-	// Merge merges layers, lowest first, into one layer in dir, an empty directory of the same file
-	// system. A sandbox sees the same files above the merged layer as above the originals.
+	// Merge merges layers into one layer in dir, an empty directory of the same file system. The
+	// lowest layer is the first. A sandbox above the merged layer sees the same files as a sandbox
+	// above the original layers.
 	Merge(ctx context.Context, layers []string, dir string) error
-	// UnpackTar makes a layer in dir, an empty directory, from a layer of a container image: an
-	// uncompressed tar, which is not trusted. below are the layers underneath, lowest first. It
-	// reads tar to its end. After an error the content of dir is useless.
+	// UnpackTar makes a layer in dir, an empty directory, from a layer of a container image. tar is
+	// the layer of the image as an uncompressed tar archive, which is not trusted. below are the
+	// layers underneath, lowest first. UnpackTar reads tar to its end. After an error, the content
+	// of dir is useless.
 	UnpackTar(ctx context.Context, below []string, tar io.Reader, dir string) error
 	// Done returns a channel that is closed when the engine has ended.
 	Done() <-chan struct{}
-	// Err returns why the engine ended by itself, an error that matches [ErrEnded]; nil
-	// before its end.
+	// Err returns an error with the reason why the engine ended by itself. The error matches
+	// [ErrEnded]. Before the engine's end, Err returns nil.
 	Err() error
 	// Close ends all sandboxes and the engine.
 	Close() error
@@ -51,8 +52,8 @@ type Engine interface {
 
 // Sandbox is a running sandbox. It is safe for concurrent use.
 type Sandbox interface {
-	// Done returns a channel that is closed when the sandbox has ended, or is about to, and Err gives the
-	// reason. The removal of its remains may not be complete.
+	// Done returns a channel that is closed when the sandbox has ended or is about to end. Err then
+	// returns the reason. The removal of the sandbox's remains may still be in progress.
 	Done() <-chan struct{}
 	// Err returns why the sandbox ended, and nil before its end. No other method returns [ErrGone]
 	// while Err returns nil.
@@ -62,35 +63,38 @@ type Sandbox interface {
 	// Dial connects to a port inside. Its errors include [ErrPortClosed], [ErrGone],
 	// [ErrFrozen] and [ErrTooMany].
 	Dial(ctx context.Context, port int) (net.Conn, error)
-	// SetEgress changes the egress of a sandbox that was started with one. It cuts connections
-	// through the old one.
+	// SetEgress changes the egress of a sandbox that was started with an egress. It cuts connections
+	// that were made through the old egress.
 	SetEgress(e Egress)
 
-	// Freeze stops every process of the sandbox until Thaw; memory stays as it is. It cuts
-	// connections made through Dial and Egress. It is idempotent, and Close ends a frozen sandbox
-	// like any other. If it fails, or ctx ends, every process runs on.
+	// Freeze stops every process of the sandbox until Thaw; memory does not change. It cuts
+	// connections made through Dial and Egress. It is idempotent. Close can also end a frozen
+	// sandbox. If Freeze fails, or ctx ends, all processes continue to run.
 	Freeze(ctx context.Context) error
-	// Hold is a brief Freeze that keeps connections: they wait. It does not change a frozen
-	// sandbox.
+	// Hold stops every process until Thaw like Freeze, but only for a short time, and keeps
+	// connections: their data waits. It does not change a frozen sandbox.
 	Hold(ctx context.Context) error
 	// Thaw lets the processes of a frozen sandbox run again. It is idempotent.
 	Thaw(ctx context.Context) error
-	// Save copies the files written in a frozen sandbox, without its layers, to dir and syncs them
-	// to disk. The directory belongs to this user, has mode 0700, and is empty except for the
-	// directory of a SaveMemory. It is for [SandboxOptions].Files.
+	// Save copies to dir the files that a frozen sandbox has written, and syncs them to disk. It does
+	// not copy the layers. dir belongs to this user, has mode 0700, and is empty except for the
+	// directory of a SaveMemory. dir is then a value for [SandboxOptions].Files.
 	Save(ctx context.Context, dir string) error
-	// SaveLayer saves the same files as Save, but as a layer for [SandboxOptions].Layers in dir, an empty
-	// directory of a file system for which CheckLayers returned nil. The returned function complete syncs the
-	// layer, and only then it can be used. The sandbox may be thawed before. After an error of SaveLayer or of
-	// complete, the content of dir is useless. If the error of SaveLayer matches the [LackError] of
-	// SharedLayers, nothing was written and the caller uses Save instead.
+	// SaveLayer saves the same files as Save, but as a layer for [SandboxOptions].Layers. dir is an
+	// empty directory of a file system for which CheckLayers returned nil. The returned function
+	// complete syncs the layer. The layer can only be used after complete has returned; the sandbox
+	// may be thawed before the call of complete. After an error of SaveLayer or of complete, the
+	// content of dir is useless. If the error of SaveLayer matches the [LackError] of SharedLayers,
+	// nothing was written, and the caller uses Save instead.
 	SaveLayer(ctx context.Context, dir string) (complete func() error, err error)
-	// SaveMemory writes the memory of a frozen sandbox to dir, an empty directory like that of Save, and syncs
-	// it. The memory is that of its processes and everything that they have open, except connections from
-	// outside. Processes may run for a moment before their memory is written, but not between that and Thaw. So
-	// only a Save after SaveMemory saves the files that match the memory. The directory is for
-	// [SandboxOptions].Memory. After an error the sandbox is frozen, or has ended. Only an engine that promises
-	// [SavedMemory] supports it; others return an error that matches [errors.ErrUnsupported].
+	// SaveMemory writes the memory of a frozen sandbox to dir and syncs dir to disk. dir is an empty
+	// directory with the owner and mode that Save requires. The memory consists of the memory of all
+	// processes and of everything that they have open, except connections from outside. Processes may
+	// run for a moment before their memory is written, but not between the writing and Thaw. So only a
+	// Save after SaveMemory saves the files that match the memory. dir is then a value for
+	// [SandboxOptions].Memory. After an error, the sandbox is frozen or has ended. Only an engine that
+	// promises [SavedMemory] supports SaveMemory; other engines return an error that matches
+	// [errors.ErrUnsupported].
 	SaveMemory(ctx context.Context, dir string) error
 	// Memory returns the bytes of memory in use that cannot be reclaimed; 0 means unknown.
 	Memory() int64
@@ -114,42 +118,43 @@ type SandboxOptions struct {
 	// 63 characters.
 	ID     string
 	Limits Limits
-	// Config is for envd. An engine may change values that are different in its sandboxes, such as
-	// limits and the user. If the text is over [guest.MaxConfig] the error matches [ErrTooLarge].
+	// Config is the configuration of envd. An engine may change values that are different in its
+	// sandboxes, such as limits and the user. If the encoded Config is longer than
+	// [guest.MaxConfig], the error of NewSandbox matches [ErrTooLarge].
 	Config guest.Config
-	// Egress connects the sandbox to the outside. If it is nil there is no egress, and none can be
-	// set later.
+	// Egress connects the sandbox to the outside. If it is nil, the sandbox has no egress, and
+	// SetEgress cannot set one later.
 	Egress Egress
 	// Tell is called with each report of the daemon in the sandbox. A report is one line of JSON of a few KiB at
 	// most, and is not trusted. Only one goroutine calls Tell. A nil Tell discards reports.
 	Tell func(line []byte)
-	// Layers are directories made by SaveLayer, UnpackTar or Merge, lowest first: the sandbox sees
-	// their files below those that it writes. Any number of sandboxes share them. They are only
-	// read, and must not change until Close.
+	// Layers are directories made by SaveLayer, UnpackTar or Merge, lowest first. The sandbox sees
+	// the files of these layers below the files that it writes itself. Any number of sandboxes can
+	// share layers. Layers are only read, and must not change until Close.
 	Layers []string
-	// Files is a directory filled by [Sandbox].Save: the sandbox starts with those files. Empty
-	// means no files. It is only read, and only during the start. With Layers, the saved sandbox
-	// must have had the same ones.
+	// Files is a directory that [Sandbox].Save filled. The sandbox starts with the files in it. "" means
+	// no files. The directory is only read, and only during the start. The saved sandbox must have
+	// had the same Layers.
 	Files string
-	// Memory is a directory filled by [Sandbox].SaveMemory: the processes of the saved sandbox
-	// continue in this one. Layers and Files must equal those of the saved sandbox; all other
-	// options take effect now. Connections from outside are cut. Empty means that envd starts anew.
-	// It is only read, and only during the start. If this machine cannot restore it the error
-	// matches [ErrOtherMachine].
+	// Memory is a directory that [Sandbox].SaveMemory filled. The processes of the saved sandbox
+	// continue in the new sandbox. Layers and Files must be those of the saved sandbox. All other
+	// options may differ, and take effect. Connections from outside are cut. "" means that envd
+	// starts anew. The directory is only read, and only during the start. If this machine cannot
+	// restore the memory, the error matches [ErrOtherMachine].
 	Memory string
-	// Image makes the sandbox from a container image, without any programs of this machine. If it
-	// is nil the engine shows its own choice of programs.
+	// Image is the container image from which the sandbox is made, without any programs of this
+	// machine. If Image is nil, the engine chooses the programs in the sandbox.
 	Image *Image
-	// Authority is the PEM certificate of an authority that programs in the sandbox trust in addition to the
-	// machine's. [Sandbox].Save does not save it. If the sandbox cannot have one, the error is the [LackError]
-	// of HeaderRules.
+	// Authority is the PEM certificate of an authority that programs in the sandbox trust in addition
+	// to the authorities of the machine. [Sandbox].Save does not save it. If the sandbox cannot have
+	// an authority, the error is the [LackError] of HeaderRules.
 	Authority []byte
-	// Volumes are directories that the sandbox shares with others and with the host. [Sandbox].Save
-	// does not save their content. Where volumes are impossible the error is the
+	// Volumes are directories that the sandbox shares with other sandboxes and with the host.
+	// [Sandbox].Save does not save their content. If volumes are impossible, the error is the
 	// [LackError] of Volumes.
 	Volumes []Volume
-	// Mounts are directories of the host that the sandbox sees. [Sandbox].Save does not save their
-	// content. Where mounts are impossible the error is the [LackError] of Mounts.
+	// Mounts are directories of the host that are mounted in the sandbox. [Sandbox].Save does not
+	// save their content. If mounts are impossible, the error is the [LackError] of Mounts.
 	Mounts []Mount
 }
 
@@ -165,29 +170,31 @@ func (o *SandboxOptions) EncodeConfig() ([]byte, error) {
 // Image is the container image that a sandbox is made from. Its files are in
 // [SandboxOptions].Layers, except for an engine that fetches images itself.
 type Image struct {
-	// Reference is the requested name, and Digest that of the manifest. They are for messages and
-	// for an engine that fetches images itself.
+	// Reference is the requested name, and Digest is the digest of the manifest. Both are used in
+	// messages, and by an engine that fetches images itself.
 	Reference, Digest string
 }
 
-// Mount is a directory of the host in a sandbox. Files of the directory's owner belong to the user
-// of the sandbox; all others belong to nobody.
+// Mount is a directory of the host that is mounted in a sandbox. In the sandbox, files of the
+// directory's owner belong to the user of the sandbox; all other files belong to nobody.
 type Mount struct {
 	Dir      string // absolute path of the directory on the host
 	Path     string // absolute path in the sandbox; not the root
 	Writable bool
-	// File is the opened directory. An engine that can shows it even if Dir leads elsewhere by now.
-	// If it is nil the engine opens Dir. The caller closes it after NewSandbox.
+	// File is the opened directory. If the engine can mount an opened directory, it mounts File even
+	// if the path Dir now leads to another directory. If File is nil, the engine opens Dir. The
+	// caller closes File after NewSandbox.
 	File *os.File
 }
 
-// Volume is a directory of the host in a sandbox. Its files belong to the ids of the sandbox,
-// numbered from 0; where sandboxes have a single id, to the server's id. Nobody else may have
-// access to the directory, and it must stay until Close.
+// Volume is a directory of the host that is mounted in a sandbox. Its files belong to the ids of the
+// sandbox, which are numbered from 0. If sandboxes have a single id, its files belong to the server's
+// id. Nobody else may have access to the directory, and it must exist until Close.
 type Volume struct {
 	Dir  string // absolute path of the directory on the host
 	Path string // absolute path in the sandbox; not the root
-	// Clone returns a detached mount of Dir, where only the caller can make one. Such a volume is
-	// only for sandboxes that have many ids. If it is nil Dir is an ordinary directory.
+	// Clone returns a detached mount of Dir. It is set if only the caller can make such a mount; the
+	// volume is then only for sandboxes that have many ids. If Clone is nil, Dir is an ordinary
+	// directory.
 	Clone func() (*os.File, error)
 }

@@ -11,12 +11,12 @@ import (
 type Isolation string
 
 // The isolation levels. Auto tries Full and then Restricted, but never None. It also skips
-// Restricted where sandboxes would have the server's id and Landlock does not stop signals.
+// Restricted if sandboxes would have the server's id and Landlock does not restrict signals.
 const (
 	Auto       Isolation = ""
 	Full       Isolation = "full"       // namespaces, capabilities, seccomp, limits
 	Restricted Isolation = "restricted" // Landlock, seccomp and rlimits in place, for machines that refuse namespaces
-	None       Isolation = "none"       // plain processes; only if asked for by name
+	None       Isolation = "none"       // processes without isolation; only used if requested by name
 )
 
 // Errors of an engine and its sandboxes, for use with errors.Is.
@@ -36,10 +36,10 @@ var (
 	ErrClosed = errors.New("closed")
 	// ErrOutOfMemory means that envd was killed because the sandbox reached its memory limit.
 	ErrOutOfMemory = errors.New("out of memory")
-	// ErrProcessesLeft means that some processes could not be ended, because there are no namespaces and no
-	// control groups to end them.
+	// ErrProcessesLeft means that some processes could not be ended, because the sandbox has neither a
+	// namespace nor a control group with which the server could end all of them.
 	ErrProcessesLeft = errors.New("processes of a sandbox may still be running")
-	// ErrLinuxOnly means that this system does not have the engine.
+	// ErrLinuxOnly means that the engine does not support this system.
 	ErrLinuxOnly = errors.New("it runs on Linux only, with 64 bits")
 	// ErrTooLarge means that the configuration of a sandbox is over its bound.
 	ErrTooLarge = errors.New("the configuration of the sandbox is too large")
@@ -52,8 +52,8 @@ var (
 	ErrTooMany = errors.New("too many at once")
 )
 
-// EgressTransparent is the value of [Report].Egress if every program inside can
-// reach the outside.
+// EgressTransparent is the value of [Report].Egress if every program in a sandbox can reach the
+// outside, even without the proxy.
 const EgressTransparent = "transparent"
 
 // Attempt is an isolation level that was tried, and the machine's answer.
@@ -62,10 +62,11 @@ type Attempt struct {
 	Err       error
 }
 
-// NoIsolationError says which levels were tried, why each failed and how to fix it.
+// NoIsolationError lists the levels that were tried, the reason why each of them failed, and the
+// remedy.
 type NoIsolationError struct {
 	Attempts []Attempt
-	Remedy   string // what to do on this machine; "" if Attempts says it
+	Remedy   string // how to fix this machine; "" if Attempts already has the remedy
 }
 
 func (e *NoIsolationError) Error() string {
@@ -92,15 +93,16 @@ func (e *NoIsolationError) Unwrap() []error {
 	return errs
 }
 
-// Report describes what the machine provides, for doctor. Each limit names the
-// mechanism that enforces it; one that is not enforced starts with "not enforced".
+// Report describes the isolation that the machine provides, for doctor. The text of each limit names
+// the mechanism that enforces the limit. If nothing enforces it, the text starts with "not
+// enforced".
 type Report struct {
 	Engine    Name
 	Promises  Promises
 	Isolation Isolation
-	// IsolationNote says why an automatically chosen level is less than Full: the missing
-	// protection, the machine's refusal, and the remedy. It is the first of Notes. It is empty at
-	// Full, and at a level requested by name.
+	// IsolationNote explains why an automatically chosen level is less than Full: the missing
+	// protection, the machine's refusal, and the remedy. It is also the first of Notes. It is ""
+	// if the level is Full or was requested by name.
 	IsolationNote string
 	IDs           uint32 // user ids of a sandbox: 65536, or 1 if root and user are the same id
 	Memory        string
@@ -108,13 +110,13 @@ type Report struct {
 	Processes     string
 	Disk          string
 	// Pause is the mechanism that stops the processes of a paused sandbox: a control group, or
-	// signals and the reason for having no such group.
+	// signals. If signals stop them, Pause also has the reason why there is no control group.
 	Pause string
 	// Egress is the path of connections out of a sandbox: [EgressTransparent], or the reason why
 	// only programs that use the proxy reach the network.
 	Egress string
 	Notes  []string // weaknesses of this machine, with reasons
-	// Hidden are the entries of Options.Trees that a sandbox's id may not enter. Showing them would
-	// need mounts that map ids.
+	// Hidden are the entries of Options.Trees that a sandbox's id has no permission to enter. Only
+	// mounts that map ids could make them visible.
 	Hidden []string
 }

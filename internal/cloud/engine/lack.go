@@ -2,10 +2,10 @@ package engine
 
 import "fmt"
 
-// LackError means that a sandbox cannot have a feature: its engine lacks it, or this machine does.
-// Some lacks are found only when the sandbox starts, or only for one of its directories.
+// LackError means that a sandbox cannot have a feature, because its engine or this machine lacks the
+// feature. Some lacks are found only when the sandbox starts, or only for one of its directories.
 //
-// errors.Is matches a *LackError with the same feature and without a reason.
+// errors.Is matches a LackError with a target that has the same feature and no reason.
 type LackError struct {
 	Feature Feature
 	Why     error // the reason, and the remedy
@@ -28,8 +28,7 @@ func (e *LackError) Is(target error) bool {
 	return ok && lack.Feature == e.Feature && lack.Why == nil
 }
 
-// Lackf returns a *LackError. The format and its arguments are those of fmt.Errorf, and make the
-// reason.
+// Lackf returns a *LackError. Its reason is fmt.Errorf(format, args...).
 func Lackf(f Feature, format string, args ...any) error {
 	return &LackError{f, fmt.Errorf(format, args...)}
 }
@@ -42,8 +41,7 @@ func (p Promises) Check(f Feature) error {
 	return nil
 }
 
-// CheckOptions returns a *LackError if a feature is missing that a sandbox with these options
-// needs.
+// CheckOptions returns a *LackError if a sandbox with these options needs a feature that is missing.
 func (p Promises) CheckOptions(o SandboxOptions) error {
 	for _, need := range []struct {
 		feature Feature

@@ -5,14 +5,14 @@ import (
 	"runtime"
 )
 
-// processors is the number of processors that a sandbox may use at most.
+// processors is the maximum number of processors that a sandbox can use.
 var processors = runtime.NumCPU()
 
 // Limits bound one sandbox. Zero values mean the defaults: 2 CPUs, 2 GiB of memory, 1024 processes
 // and threads, and 10 GiB of disk or half of the memory, whichever is less. Files on disk are held
-// in memory and count as memory. Each process may open half of the machine's files (fs.file-max)
-// divided by Processes, or half of the server's own limit if that is less, but at least 256. In
-// gVisor the divisor is 64, if Processes is more.
+// in memory and count as memory. The number of files that each process may open is half of the
+// machine's maximum (fs.file-max) divided by Processes. It is at most half of the server's own
+// limit, and at least 256. In gVisor, the divisor is 64 if Processes is more than 64.
 type Limits struct {
 	MemoryBytes  int64
 	CPUs         float64
@@ -31,8 +31,8 @@ type Bounds struct {
 // number of the machine's processors.
 func (l Limits) WithDefaults() Limits { return l.Within(Bounds{}) }
 
-// Within is like [Limits.WithDefaults], but lowers a limit that is above its bound, because the
-// kernel would refuse that limit or never apply it.
+// Within is like [Limits.WithDefaults], but it also lowers each limit that is above its bound. The
+// kernel would refuse such a limit, or the limit would never take effect.
 func (l Limits) Within(b Bounds) Limits {
 	if l.MemoryBytes == 0 {
 		l.MemoryBytes = 2 << 30
@@ -65,8 +65,8 @@ const (
 	minDiskBytes   = 1 << 20
 )
 
-// Check returns an error that matches [ErrLimits] and names the limit if no sandbox can start
-// within the limits.
+// Check returns an error if no sandbox can start within the limits. The error matches [ErrLimits] and
+// names the limit that is too low.
 func (l Limits) Check() error {
 	switch {
 	case l.MemoryBytes < minMemoryBytes:

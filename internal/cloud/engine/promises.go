@@ -9,7 +9,7 @@ const (
 	Room Name = "room"
 	// Docker runs each sandbox in a container of the user's own Docker or Podman.
 	Docker Name = "docker"
-	// Wasm runs Python in WebAssembly, without processes, each sandbox in a room: package wasm.
+	// Wasm runs Python in WebAssembly, without processes. Each sandbox runs in a room. See package wasm.
 	Wasm Name = "wasm"
 	// GVisor runs each sandbox in a kernel in user space, in a room: package gvisor.
 	GVisor Name = "gvisor"
@@ -20,7 +20,7 @@ const (
 // Names lists the engines that users can choose.
 var Names = []Name{Room, Docker, Wasm, GVisor}
 
-// Feature is a feature that an engine may offer its sandboxes.
+// Feature is a feature of sandboxes that an engine may have or lack.
 type Feature string
 
 // The features.
@@ -64,7 +64,7 @@ func Everything() Promises {
 	return p
 }
 
-// Lack records that the features are missing, and the reason.
+// Lack records that the features are missing. why is the reason.
 func (p Promises) Lack(why string, features ...Feature) {
 	for _, f := range features {
 		p[f] = why

@@ -16,8 +16,8 @@ const allTraffic = "0.0.0.0/0"
 
 var everything = []netip.Prefix{netip.MustParsePrefix(allTraffic), netip.MustParsePrefix("::/0")}
 
-// Rules restrict one sandbox's connections, as the owner of the sandbox wants. A nil Rules
-// allows everything that the [Policy] allows. Rules are immutable.
+// Rules are the restrictions that the owner of a sandbox sets for the connections of the sandbox.
+// A nil Rules allows everything that the [Policy] allows. Rules are immutable.
 type Rules struct {
 	allow []netip.Prefix
 	names []string // "example.com", "*.example.com" or "*"
@@ -86,9 +86,11 @@ func ParseRules(internet bool, allow, deny []string) (*Rules, error) {
 // maxNameServers bounds the number of a sandbox's name servers.
 const maxNameServers = 10
 
-// AllowNameServers adds name servers to the entries of a list that allows. If the list contains
-// a name, all traffic to the name servers is allowed. Name servers are IPv4 addresses. Programs
-// do not need them to look up names. If a name server is invalid, the error is a [*RuleError].
+// AllowNameServers adds name servers to allow, a list for [ParseRules] of allowed addresses,
+// networks and names. If allow contains a name, the result is allow with servers added, so that all
+// traffic to the name servers is allowed. Otherwise the result is allow. Name servers are IPv4
+// addresses. Programs do not need them to look up names. If a name server is invalid, the error is a
+// [*RuleError].
 func AllowNameServers(allow, servers []string) ([]string, error) {
 	for i, server := range servers {
 		if a, err := netip.ParseAddr(server); err != nil || !a.Is4() || a.IsUnspecified() || i >= maxNameServers {
@@ -101,8 +103,8 @@ func AllowNameServers(allow, servers []string) ([]string, error) {
 	return slices.Concat(allow, servers), nil
 }
 
-// parseNetwork parses an address or a network. It refuses the unspecified address, which looks
-// as if it meant all addresses and has no meaning.
+// parseNetwork parses an address or a network. It refuses the unspecified address: this address
+// looks as if it meant all addresses, but it has no meaning in a rule.
 func parseNetwork(entry string) (netip.Prefix, error) {
 	if p, err := netip.ParsePrefix(entry); err == nil {
 		if p.Addr().Is4In6() {
@@ -203,8 +205,8 @@ func (r *Rules) closed() bool {
 	return r.DenyAll() && !r.asks && len(r.allow) == 0 && len(r.names) == 0
 }
 
-// WithAsking returns the same rules, except that a program is asked about hosts that only the rule
-// about all traffic denies. If there is no such rule, the error is a [*RuleError].
+// WithAsking returns a copy of r in which a program is asked about hosts that only the rule about
+// all traffic denies. If r has no rule about all traffic, the error is a [*RuleError].
 func (r *Rules) WithAsking() (*Rules, error) {
 	if !r.DenyAll() {
 		return nil, &RuleError{"ask", "true", "it needs denyOut to have " + allTraffic + ": questions are only about hosts that nothing else denies"}
@@ -233,7 +235,7 @@ func (r *Rules) AskingOtherwise() *Rules {
 // Asks reports whether a program is asked about hosts.
 func (r *Rules) Asks() bool { return r != nil && r.asks }
 
-// lifted returns the same rules without the rule about all traffic.
+// lifted returns a copy of r without the rule about all traffic.
 func (r *Rules) lifted() *Rules {
 	lifted := *r
 	lifted.off = false

@@ -11,14 +11,15 @@ import (
 // This file implements connections that are only allowed because of a name. The name in a
 // request to a proxy proves nothing, so the connection itself must show the name.
 
-// ruleUnshown denies a connection that does not show the allowed name of its host.
+// ruleUnshown is the rule that denies a connection because it does not show the allowed name of its
+// host.
 const ruleUnshown = "the rules allow its name only to connections that show it, as HTTP on port 80 and TLS on port 443 do; allow its address for others"
 
 // showsName reports whether connections to a port show the name of the server.
 func showsName(port uint16) bool { return port == portHTTP || port == portHTTPS }
 
-// dialRestricted connects like Dial, for rules that deny all traffic except allowed hosts. host
-// is an address if literal is set, and otherwise a name.
+// dialRestricted connects like Dial. It is for rules that deny all traffic except to allowed hosts.
+// If literal is set, host is an address, and otherwise a name.
 func (e *Egress) dialRestricted(ctx context.Context, literal bool, host string, port uint16) (net.Conn, error) {
 	if literal {
 		asked, err := e.needsAnswer(host)
@@ -45,9 +46,9 @@ func (e *Egress) dialRestricted(ctx context.Context, literal bool, host string, 
 	return e.onceShown(ctx, host, port, conn), nil
 }
 
-// onceShown returns a connection. It leads to the name that the caller's bytes show: host, or
-// another allowed name. ready is an existing connection to host. If ready is nil, there is none
-// yet.
+// onceShown returns a connection to the host whose name the caller's first bytes show. This is
+// host, or another allowed name. ready is an existing connection to host. If there is no such
+// connection yet, ready is nil.
 func (e *Egress) onceShown(ctx context.Context, host string, port uint16, ready net.Conn) net.Conn {
 	ctx, near, far := newDuplex(ctx)
 	go func() {
@@ -59,9 +60,9 @@ func (e *Egress) onceShown(ctx context.Context, host string, port uint16, ready 
 	return near
 }
 
-// admit reads the name that a connection from inside shows. If the name is allowed, admit connects
-// to it. The connection is meant for host. admit owns ready, an existing connection to host, which
-// may be nil.
+// admit reads the name that the connection inside shows. If the name is allowed, admit connects to
+// it. host is the host to which the client of inside connected. ready is an existing connection to
+// host, or nil. admit owns ready.
 func (e *Egress) admit(ctx context.Context, inside net.Conn, host string, port uint16, ready net.Conn) (net.Conn, error) {
 	heard, problem := listen(ctx, inside, port)
 	if ready != nil && problem == nil && normalize(heard.name) == normalize(host) {
@@ -73,9 +74,9 @@ func (e *Egress) admit(ctx context.Context, inside net.Conn, host string, port u
 	return e.admitHeard(ctx, inside, host, port, heard, problem)
 }
 
-// admitHeard connects to the name in heard, which was read from inside. If there is no name, it
-// connects to the addresses of host that may be reached. problem is the error of listen. A
-// client that is denied receives the reason.
+// admitHeard connects to the name in heard, which was read from the connection inside. If heard has
+// no name, admitHeard connects to an address of host that may be reached. problem is the error of
+// listen. If the connection is denied, the client receives the reason.
 func (e *Egress) admitHeard(ctx context.Context, inside net.Conn, host string, port uint16, heard *said, problem error) (net.Conn, error) {
 	var outside net.Conn
 	var err error
@@ -100,9 +101,10 @@ func (e *Egress) admitHeard(ctx context.Context, inside net.Conn, host string, p
 	return e.carry(ctx, inside, outside, host, heard)
 }
 
-// dialUnshown connects to a host whose name the connection does not show. If no connection to this
-// port shows a name, an answer about the name and the port is enough. Otherwise the addresses of
-// the host decide: a program is asked about each address that no rule allows.
+// dialUnshown connects to a host whose name the connection does not show. On a port where no
+// connection shows a name, the program's answer about the name and the port is enough. On other
+// ports, the addresses of the host decide: the program is asked about each address that no rule
+// allows.
 func (e *Egress) dialUnshown(ctx context.Context, host string, port uint16) (net.Conn, error) {
 	if _, err := netip.ParseAddr(host); err == nil {
 		return e.dial(ctx, true, host, port)
@@ -134,8 +136,9 @@ func (e *Egress) dialUnshown(ctx context.Context, host string, port uint16) (net
 	})
 }
 
-// carry sends the bytes in heard, which were read from inside, to outside. It returns the
-// connection to use from then on. If the bytes are HTTP, a gate checks each request.
+// carry sends the bytes in heard to outside. These bytes were read from inside. carry returns the
+// connection that the caller must use instead of outside. If the bytes are HTTP, a gate checks each
+// request.
 func (e *Egress) carry(ctx context.Context, inside, outside net.Conn, host string, heard *said) (net.Conn, error) {
 	if heard.port == portHTTP && !heard.foreign() {
 		if err := inside.SetReadDeadline(time.Time{}); err != nil {
@@ -146,8 +149,8 @@ func (e *Egress) carry(ctx context.Context, inside, outside net.Conn, host strin
 	return forward(inside, outside, heard)
 }
 
-// forward sends the bytes in heard, which were read from inside, to outside. It returns
-// outside.
+// forward sends the bytes in heard to outside, and returns outside. These bytes were read from
+// inside.
 func forward(inside, outside net.Conn, heard *said) (net.Conn, error) {
 	err := inside.SetReadDeadline(time.Time{})
 	if err == nil {

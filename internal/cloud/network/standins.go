@@ -6,7 +6,8 @@ import (
 )
 
 // standInNetwork contains the addresses that stand for names. The network is reserved for
-// benchmarks. Other programs that answer for names use it in the same way.
+// benchmarks. Other programs that answer DNS questions with invented addresses also use this
+// network.
 var standInNetwork = netip.MustParsePrefix("198.18.0.0/15")
 
 const (
@@ -19,7 +20,8 @@ const (
 //
 // A program is asked about a name and a port, but a DNS question has no port. Therefore the answer
 // to a DNS question is an address of standInNetwork that stands for the name. The connection to
-// that address has a port. Only then the program is asked, and the name is looked up.
+// that address has a port. Only when this connection is opened, the program is asked, and the name
+// is looked up.
 type standIns struct {
 	mu        sync.Mutex
 	count     uint32 // number of addresses that were given out
@@ -55,8 +57,8 @@ func (s *standIns) name(a netip.Addr) string {
 	return s.names[a.Unmap()]
 }
 
-// nthStandIn returns the n-th address of standInNetwork to give out, counted from 0. An address is
-// given to another name only after all other addresses were given out.
+// nthStandIn returns the n-th address of standInNetwork that is given out. n counts from 0. An
+// address is given out again, for another name, only after all other addresses were given out.
 func nthStandIn(n uint32) netip.Addr {
 	n = (n + 1) % standInCount
 	a := standInNetwork.Addr().As4()

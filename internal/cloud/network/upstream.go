@@ -18,9 +18,9 @@ import (
 	"golang.org/x/net/http/httpproxy"
 )
 
-// EnvironmentProxy returns the proxy in this machine's environment. It reads HTTPS_PROXY and
-// NO_PROXY immediately. It returns nil if there is no proxy. Connections to any port use the
-// proxy, with CONNECT.
+// EnvironmentProxy returns a function that returns the proxy for an address, from the variables
+// HTTPS_PROXY and NO_PROXY of this process. It reads the variables immediately. If there is no
+// proxy, EnvironmentProxy returns nil. Connections to any port use the proxy, with CONNECT.
 func EnvironmentProxy() func(address string) (*url.URL, error) {
 	environment := httpproxy.FromEnvironment()
 	if environment.HTTPSProxy == "" {
@@ -62,15 +62,15 @@ func (d *Dialer) addressThroughProxy(ctx context.Context, proxy *url.URL, addres
 	return conn, err
 }
 
-// errAnswered reports that a proxy refused. The status of the proxy's answer follows it in the
-// text.
+// errAnswered reports that a proxy refused a connection. In the text of the whole error, the status
+// of the proxy's answer follows.
 var errAnswered = errors.New("it answered")
 
 // anywhere accepts any address for a proxy.
 func anywhere(netip.Addr) error { return nil }
 
-// throughProxy connects to address through an HTTP proxy. It connects to the proxy only at an
-// address that the function at accepts.
+// throughProxy connects to address through an HTTP proxy. It uses only those addresses of the proxy
+// that the function at accepts.
 func (d *Dialer) throughProxy(ctx context.Context, proxy *url.URL, address string, at func(netip.Addr) error) (_ net.Conn, err error) {
 	defer func() {
 		if err != nil {

@@ -1,5 +1,5 @@
-// Package ordered keeps the values of a list in the order of the list: newest first, and then
-// by id. The cost of a page depends only on the length of the page.
+// Package ordered keeps the values of a list in order: newest first, and values of the same time by
+// id. The cost of a page depends only on the length of the page.
 package ordered
 
 import (
@@ -15,14 +15,15 @@ type Position struct {
 	ID string
 }
 
-// Compare returns a negative number if p comes before q in lists, 0 if they are the same, and
+// Compare returns a negative number if p comes before q in lists, 0 if p and q are equal, and
 // otherwise a positive number.
 func (p Position) Compare(q Position) int {
 	return cmp.Or(q.At.Compare(p.At), strings.Compare(p.ID, q.ID))
 }
 
-// By returns the position of a value. Its methods work on slices in reverse order: the first
-// value of the list is the last element, so that a new value is appended.
+// By returns the position of a value. The methods of By work on slices that contain a list in
+// reverse order: the first value of the list is the last element of the slice. So a new value is
+// appended.
 type By[T any] func(v T) Position
 
 // Sort sorts a slice in the order that the other methods require.
@@ -52,8 +53,8 @@ func (by By[T]) Delete(all []T, p Position) []T {
 	return all
 }
 
-// Next returns the value that follows a position. A nil position stands before the first value.
-// If ascending is set, the list is reversed. Next returns false if there is no such value.
+// Next returns the value that follows the position after. If after is nil, this is the first value.
+// If ascending is set, the list is reversed. If no value follows, ok is false.
 func (by By[T]) Next(all []T, after *Position, ascending bool) (v T, ok bool) {
 	i, found := 0, false
 	if after != nil {
@@ -73,9 +74,9 @@ func (by By[T]) Next(all []T, after *Position, ascending bool) (v T, ok bool) {
 	return all[i], true
 }
 
-// Page returns at most limit matching values that follow a position, in the order of the list.
-// A nil position stands before the first value. A nil match matches all values. Page does not
-// check values after the last one that it returns.
+// Page returns at most limit matching values that follow the position after, in the order of the
+// list. If after is nil, the page begins with the first value. A nil match matches all values. Page
+// calls match for no value after the last one that it returns.
 func (by By[T]) Page(all []T, after *Position, limit int, match func(T) bool) []T {
 	end := len(all)
 	if after != nil {

@@ -1,14 +1,15 @@
 // Package pyenv finds or makes the Python environment that sandboxes run.
 //
-// The environment is one virtual environment for each machine user, created once by [Ensure] from
-// the pinned and hashed list in requirements.txt, in the user's cache directory. [EnsurePackages]
-// chooses instead the list in full.txt, which is the list of the service's template, and the
-// user's own packages. Sandboxes see the environment at the same absolute path, so it is
-// described by its directories ([Env.Trees]). If it cannot be created, [Find] falls back to an
-// installed Python, and reports the missing parts.
+// Each user of the machine has one virtual environment, in the user's cache directory. [Ensure]
+// creates it once, from the list in requirements.txt, which has a version and hashes for each
+// package. [EnsurePackages] can choose another list and add the user's own packages. The other list
+// is full.txt, the list of the service's template. In sandboxes, the environment has the same
+// absolute path as on the machine. Therefore [Env.Trees] lists the environment's directories. If
+// the environment cannot be created, [Find] falls back to an installed Python, and reports the
+// missing parts.
 //
-// The environment runs as the user, so no other user may be able to change it: the programs that
-// create it run with umask 022, an ordinary user's cache directory is closed to others, and an
-// environment that others can write to is not used. An interpreter named by E2BCTL_PYTHON is used
-// without these checks.
+// The environment's files are executed as the user, so no other user may be able to change them.
+// The programs that create the environment run with umask 022. An ordinary user's cache directory
+// is closed to others. An environment that others can write to is not used. These checks do not
+// apply to an interpreter that E2BCTL_PYTHON names.
 package pyenv

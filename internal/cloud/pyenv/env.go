@@ -53,17 +53,17 @@ type Env struct {
 	Trees   []string // directories that a sandbox needs besides /usr; none is inside another
 	Vars    []string // variables ("NAME=value") for processes of this Python
 	Level   Level
-	Note    string // one line with missing or unused parts and the remedy; "": everything is in use
+	Note    string // one line: the parts that are missing or not used, and the remedy; "": all parts are used
 }
 
 // Find returns the best Python that is available now. This is the Python that E2BCTL_PYTHON
 // names, else the prepared environment, else a python3 with IPython, else any python3. Find
-// runs the candidates to query their version and packages, and installs nothing.
+// runs these candidates to query their version and packages. It installs nothing.
 //
-// If Find returns the prepared environment, it records there that the environment is in use. If
-// there are several, it prefers the one with the packages that were chosen last. It does not
-// use a prepared environment that users other than this one and root can change; the Note of
-// the returned Env then reports this.
+// If there are several prepared environments, Find prefers the one with the packages that were
+// chosen last. If Find returns a prepared environment, it records in its directory that the
+// environment is in use. Find does not use a prepared environment that users other than this one
+// and root can change. It then reports this in the Note of the returned Env.
 //
 // The error is [ErrNoPython] if the machine has no usable Python. If the Python in
 // E2BCTL_PYTHON does not work, the error names its file.
@@ -95,20 +95,21 @@ func Find(ctx context.Context) (*Env, error) {
 
 // Ensure returns the Python that E2BCTL_PYTHON names, else the prepared environment with the
 // packages of the last call of [EnsurePackages]. If the environment does not exist, Ensure
-// creates it, which downloads about 90 MB and takes a minute. If another process is creating
-// it, Ensure waits for that process. If it cannot be created, Ensure returns an error with the
-// reason, and [Find] returns the Python that sandboxes use instead. Ensure writes its progress
-// to progress, as lines or, on a terminal, as a bar. If progress is nil, it writes nothing.
+// creates it. This downloads about 90 MB and takes a minute. If another process is already creating
+// the environment, Ensure waits for that process. If the environment cannot be created, Ensure
+// returns an error with the reason. [Find] then returns the Python that sandboxes use instead.
+// Ensure reports progress to the writer progress, as lines or, on a terminal, as a bar. If progress
+// is nil, Ensure writes nothing.
 //
 // Whatever the umask, other users cannot write to the files that Ensure creates. Other users
 // cannot even read these files, unless the user is root. Ensure replaces an environment that
 // other users can change.
 //
-// It removes environments of other versions that have not been used for 30 days.
+// Ensure removes environments of other versions that have not been used for 30 days.
 //
-// As root, Ensure may install the system's package python3-venv, which it announces to progress
+// As root, Ensure may install the system's package python3-venv. It announces this to progress
 // first. Cancelling ctx leaves no unfinished environment. Packages that were downloaded before
-// a cancellation or an error are kept, and the next call continues with them.
+// a cancellation or an error are kept, and the next call does not download them again.
 func Ensure(ctx context.Context, progress io.Writer) (*Env, error) {
 	env, err := named(ctx)
 	if env != nil || err != nil {
@@ -127,12 +128,11 @@ func Ensure(ctx context.Context, progress io.Writer) (*Env, error) {
 }
 
 // EnsurePackages creates the environment like [Ensure], but with the packages p. From then on,
-// [Find] and [Ensure] use these packages, too. The full list downloads about 450 MB. The
-// packages in the user's own file are installed after those of the list, and may change the
-// versions of these. They are installed as this user, and as pip decides: if there is no wheel,
-// pip builds a package from its source. A change of the file takes effect at the next call.
-// EnsurePackages returns an error if E2BCTL_PYTHON names a Python, because it does not install
-// packages there.
+// [Find] and [Ensure] use these packages, too. The full list downloads about 450 MB. The packages
+// in the user's own file are installed after the packages of the list, and may replace versions in
+// the list. pip installs the user's packages as this user. If a package has no wheel, pip builds
+// the package from its source. A change of the file takes effect at the next call. If E2BCTL_PYTHON
+// names a Python, EnsurePackages returns an error, because it does not install packages there.
 func EnsurePackages(ctx context.Context, progress io.Writer, p Packages) (*Env, error) {
 	if name := os.Getenv(Variable); name != "" && p != (Packages{}) {
 		return nil, fmt.Errorf("python: nothing is installed into %s=%s, which sandboxes use as it is; unset %s, or install the packages there with pip", Variable, name, Variable)
@@ -177,9 +177,9 @@ func named(ctx context.Context) (*Env, error) {
 	return found.env("install it there"), nil
 }
 
-// System returns the best Python whose files are all below /usr, for a sandbox without access
-// to other directories. remedy is the advice in the Note of the Env. If there is none, the
-// error is [ErrNoPython].
+// System returns the best Python whose files are all below /usr, for a sandbox without access to
+// other directories. If there is no such Python, the error is [ErrNoPython]. remedy is the advice
+// in the Note of the Env.
 func System(ctx context.Context, remedy string) (*Env, error) {
 	found, err := candidates(ctx)
 	if err != nil {

@@ -16,14 +16,14 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// batch is the number of packages that one run of pip fetches; an interruption loses the
-// packages of this run. installs is the number of packages that one run installs. It is larger,
-// because installing is faster.
+// batch is the number of packages that one run of pip fetches. An interruption of the run loses
+// these packages. installs is the number of packages that one run of pip installs. installs is
+// larger than batch, because installing is faster than fetching.
 const batch, installs = 8, 16
 
-// fetch downloads the packages of the list to the directory fetched. It leaves out packages
-// that an interrupted run has already downloaded. pip's own cache cannot replace this, because
-// pip only caches a file if the index allows it.
+// fetch downloads the packages of the list to the directory b.fetched. It leaves out packages
+// that an interrupted run has already downloaded. pip's own cache cannot replace this directory,
+// because pip caches a file only if the index allows it.
 func (b *builder) fetch(ctx context.Context, pins []string) error {
 	if err := os.MkdirAll(b.fetched, 0o700); err != nil {
 		return fmt.Errorf("python: make the directory for what is fetched: %w", err)
@@ -67,8 +67,8 @@ func (b *builder) install(ctx context.Context, pins []string) error {
 	return nil
 }
 
-// pinned runs a pip command for packages of the list. pip need not look for dependencies,
-// because the list contains all of them.
+// pinned runs a pip command for packages of the list. pip does not look for the dependencies of
+// these packages, because the list contains all dependencies.
 func (b *builder) pinned(ctx context.Context, pins []string, lines func(string), command string, arguments ...string) error {
 	name := filepath.Join(b.scratch, "pins.txt")
 	if err := os.WriteFile(name, []byte(strings.Join(pins, "")), 0o644); err != nil {

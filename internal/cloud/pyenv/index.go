@@ -8,13 +8,13 @@ import (
 	"github.com/e2bctl/e2bctl/internal/lazyregexp"
 )
 
-// unread matches lines in pip's log about a page of the index that pip could not read.
+// unread matches a line in pip's log. The line reports a page of the index that pip could not read.
 var unread = lazyregexp.New(`(?m)Could not fetch URL (\S+): (.+) - skipping$`)
 
-// unreadIndex returns an error with the reason why pip could not read the index. It returns nil
-// if the log contains none. pip itself then only reports that it found no matching
-// distribution. A missing page does not count: it means that the index does not have the
-// package.
+// unreadIndex returns an error with the reason in pip's log why pip could not read the index. If
+// the log contains no such reason, unreadIndex returns nil. pip's own error does not contain the
+// reason: it only reports that pip found no matching distribution. unreadIndex ignores a page that
+// does not exist, because this only means that the index does not have the package.
 func unreadIndex(log string) error {
 	text, err := os.ReadFile(log)
 	if err != nil {

@@ -25,15 +25,15 @@ import (
 //go:embed probe.py
 var probe string
 
-// probeTimeout bounds the time for one interpreter's answer. A shim on a cold disk may take
-// seconds.
+// probeTimeout bounds the time that one interpreter may take to describe itself. A shim on a cold
+// disk may take seconds.
 const probeTimeout = 20 * time.Second
 
 // oldest is the lowest minor version of Python 3 that the kernel driver supports.
 const oldest = 9
 
-// modules lists the main modules of the list, with the name of the distribution if it differs.
-// probe.py looks for these modules.
+// modules contains the main modules of the pinned list. If a module's distribution has another name
+// than the module, distribution is that name. probe.py looks for these modules.
 var modules = []struct{ name, distribution string }{
 	{name: "IPython"}, {name: "numpy"}, {name: "pandas"}, {name: "matplotlib"}, {"PIL", "pillow"}, {name: "requests"},
 	{name: "jinja2"}, {name: "nbformat"}, {"nest_asyncio", "nest-asyncio"}, // always installed with ipykernel
@@ -55,8 +55,8 @@ func (i *interpreter) version() string {
 
 func (i *interpreter) has(module string) bool { return slices.Contains(i.Modules, module) }
 
-// trees returns the directories that contain all files of the interpreter. It leaves out
-// directories below /usr, and directories inside other ones.
+// trees returns the directories that together contain all files of the interpreter. It leaves out
+// directories below /usr, and directories inside another one of these directories.
 func (i *interpreter) trees() []string {
 	paths := append(slices.Clone(i.Prefixes), filepath.Dir(filepath.Dir(i.Real)))
 	slices.Sort(paths)
@@ -75,9 +75,9 @@ func below(path, directory string) bool {
 	return path == directory || strings.HasPrefix(path, strings.TrimSuffix(directory, "/")+"/")
 }
 
-// candidates queries the interpreters at the usual places of python3. It leaves out
-// interpreters that do not work or are too old. It returns an error if ctx ends. It also
-// returns an error if it found none because processes, files or memory were exhausted.
+// candidates queries the interpreters at the usual paths of python3. It leaves out interpreters
+// that do not work or are too old. It returns an error if ctx ends. It also returns an error if it
+// found no interpreter because processes, files or memory were exhausted.
 func candidates(ctx context.Context) ([]*interpreter, error) {
 	var (
 		found []*interpreter
@@ -130,8 +130,8 @@ func ask(ctx context.Context, name string) (*interpreter, error) {
 	return found, found.check()
 }
 
-// check returns an error if a sandbox cannot run the interpreter, or would need access to
-// directories that must be closed to sandboxes.
+// check returns an error if a sandbox cannot run the interpreter. It also returns an error if the
+// interpreter needs directories that must be closed to sandboxes.
 func (i *interpreter) check() error {
 	switch {
 	case !filepath.IsAbs(i.Executable):

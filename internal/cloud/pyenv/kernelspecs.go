@@ -11,8 +11,8 @@ import (
 	"slices"
 )
 
-// kernelspecs returns the directory of an environment in which sandboxes look for Jupyter
-// kernels.
+// kernelspecs returns the directory of kernels in an environment. Sandboxes look for Jupyter
+// kernels in this directory.
 func kernelspecs(directory string) string {
 	return filepath.Join(directory, "share", "jupyter", "kernels")
 }
@@ -24,10 +24,10 @@ type kernelspec struct {
 	Env         map[string]string `json:"env,omitempty"`
 }
 
-// WriteKernelspecs writes the descriptions of the environment's Jupyter kernels to directory,
-// where sandboxes look for them. It describes the kernel of Bash and, with full, the kernels of
-// the full list. The packages' own installers would write to the user's home, to which
-// sandboxes have no access.
+// WriteKernelspecs writes the kernelspecs of the environment's Jupyter kernels to directory, where
+// sandboxes look for kernels. It writes one for the kernel of Bash and, if full is set, those for
+// the kernels of the full list. The packages' own installers are not used, because they would write
+// to the user's home, and sandboxes have no access to it.
 func WriteKernelspecs(directory string, full bool) error {
 	const connection = "{connection_file}"
 	specs := map[string]kernelspec{"bash": {
@@ -59,9 +59,9 @@ func WriteKernelspecs(directory string, full bool) error {
 // copied lists the names under which the kernels of R and Java are installed.
 var copied = []string{"ir", "r", "java"}
 
-// copyKernelspecs copies the user's kernels of R and Java to the environment, and returns their
-// names. They are copied because sandboxes have access to the kernels in /usr and in the
-// environment, but not to the user's home or to the directories in JUPYTER_PATH.
+// copyKernelspecs copies the user's kernelspecs of R and Java to the environment, and returns the
+// names of these kernels. Copies are necessary because sandboxes have access to kernelspecs in /usr
+// and in the environment, but not in the user's home or in the directories of JUPYTER_PATH.
 func copyKernelspecs(directory string) ([]string, error) {
 	var names []string
 	for _, root := range userKernelspecs() {
@@ -83,7 +83,8 @@ func copyKernelspecs(directory string) ([]string, error) {
 	return names, nil
 }
 
-// userKernelspecs returns the kernel directories to which sandboxes have no access.
+// userKernelspecs returns the directories of the user's kernelspecs to which sandboxes have no
+// access.
 func userKernelspecs() []string {
 	data := append(filepath.SplitList(os.Getenv("JUPYTER_PATH")), os.Getenv("JUPYTER_DATA_DIR"))
 	if home, err := os.UserHomeDir(); err == nil {

@@ -123,7 +123,8 @@ func (c choice) list() list {
 	return short
 }
 
-// digest returns the prefix of the names of environments with these packages.
+// digest returns a hash of the packages. The names of environments with these packages begin with
+// this hash.
 func (c choice) digest() string {
 	text := string(c.list()) + userPath
 	if c.Digest != "" {

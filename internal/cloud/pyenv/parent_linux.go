@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// endWithParent makes the command end with this process, however this process ends. When its
-// context is cancelled, the processes that the command has started also end, because an
+// endWithParent makes the command end with this process, however this process ends. When the
+// command's context is cancelled, the processes that the command has started also end, because an
 // unfinished environment is useless.
 func endWithParent(command *exec.Cmd) {
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}

@@ -36,8 +36,8 @@ func (r *reporter) line(format string, arguments ...any) {
 	fmt.Fprintf(r.w, format+"\n", arguments...)
 }
 
-// stage begins the next stage, which has one step for each package. If steps is 0, the number
-// is unknown.
+// stage begins the next stage. The stage has one step for each package. If steps is 0, the number
+// of packages is unknown.
 func (r *reporter) stage(name string, steps int) {
 	if steps == 0 {
 		r.line("%s", name)
@@ -51,7 +51,7 @@ func (r *reporter) stage(name string, steps int) {
 // line of 80 characters.
 const barWidth = 30
 
-// step counts one package.
+// step counts one package in the bar on a terminal. label follows the bar.
 func (r *reporter) step(label string) {
 	if !r.terminal || r.total == 0 {
 		return
@@ -62,14 +62,14 @@ func (r *reporter) step(label string) {
 	r.open = true
 }
 
-// passed counts packages that an earlier run has already fetched.
+// passed counts packages that an earlier run has already fetched. steps is their number.
 func (r *reporter) passed(steps int) {
 	r.line("%d of them were fetched before", steps)
 	r.done += steps
 }
 
-// did reports how many packages a stage has done. what is the verb for the report. steps is the
-// number of packages since the last report.
+// did writes a line with the number of packages that the stage has finished. what is the verb in
+// the line. steps is the number of packages that were finished since the last call.
 func (r *reporter) did(what string, steps int) {
 	r.done += steps
 	r.line("%s %d of %d packages", what, r.done, r.total)

@@ -11,8 +11,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/shell"
 )
 
-// requirementFiles copies requirements files. pip does not run in the caller's directory, but
-// resolves most paths in these files relative to its own directory.
+// requirementFiles copies requirements files, and makes the paths in the copies absolute. This is
+// necessary because pip does not run in the caller's directory, and resolves most paths in these
+// files relative to the directory in which it runs.
 type requirementFiles struct {
 	dir    string            // directory for the copies
 	copies map[string]string // keyed by the absolute paths of the files
@@ -73,7 +74,8 @@ func (r *requirementFiles) copy(name string) (string, error) {
 	return copied, nil
 }
 
-// renamedError is an error whose text has other names for the files.
+// renamedError is an error of pip. Its text has the names of the original files instead of the
+// names of the copies.
 type renamedError struct {
 	error
 
@@ -93,7 +95,7 @@ func (r *requirementFiles) originals() *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// line returns a logical line of a file in dir, with absolute paths.
+// line returns text, a logical line of a requirements file in dir, with absolute paths.
 func (r *requirementFiles) line(text, dir string) string {
 	text = r.trailing.ReplaceAllString(text, "")
 	begin := len(text)
@@ -116,7 +118,7 @@ func (r *requirementFiles) line(text, dir string) string {
 	})
 }
 
-// option returns the value of an option of a file in dir, with absolute paths.
+// option returns value, the value of an option in a requirements file in dir, with absolute paths.
 func (r *requirementFiles) option(name, value, dir string) string {
 	resolved := hostprogram.Resolve(value)
 	switch name {
@@ -144,8 +146,8 @@ func (r *requirementFiles) option(name, value, dir string) string {
 	return resolved
 }
 
-// requirement returns text. If text names a path, it is made absolute. text is a line of a
-// requirements file without its options.
+// requirement returns text. If text names a path, the path in the result is absolute. text is a
+// line of a requirements file without its options.
 func (r *requirementFiles) requirement(text string) string {
 	part := r.argument.FindStringSubmatch(text)
 	path := r.expand(part[2])
@@ -163,12 +165,13 @@ func (r *requirementFiles) requirement(text string) string {
 	return part[1] + resolved + part[3]
 }
 
-// looksLikePath reports whether pip treats a requirement as a path even if no such file exists.
+// looksLikePath reports whether pip treats text, a requirement, as a path even if no file exists at
+// this path.
 func looksLikePath(text string) bool {
 	return strings.HasPrefix(text, ".") || strings.Contains(filepath.ToSlash(text), "/")
 }
 
-// expand replaces references to variables, as pip does.
+// expand replaces references to environment variables by their values, as pip does.
 func (r *requirementFiles) expand(text string) string {
 	return r.reference.ReplaceAllStringFunc(text, func(reference string) string {
 		if value := os.Getenv(reference[2 : len(reference)-1]); value != "" {

@@ -14,7 +14,7 @@ import (
 // list is a pinned list of packages with hashes, for all Python versions.
 type list string
 
-// short is the list of every environment. full is the list of the service's template.
+// short is the default list. full is the list of the service's template.
 var (
 	//go:embed requirements.txt
 	short list

@@ -17,9 +17,9 @@ func umask(argv []string) []string {
 	return append([]string{"/bin/sh", "-c", `umask 022 && exec "$@"`, "sh"}, argv...)
 }
 
-// makeCache creates the cache directory, or removes the rights of other users from an existing
-// one. Other users must not write to the cache. They may read it only if it is root's, because
-// root's sandboxes may run with ids that have no rights.
+// makeCache creates the cache directory. If the directory exists, makeCache removes the rights of
+// other users. Other users must not write to the cache. They may read it only if the cache belongs
+// to root, because root's sandboxes may run with user ids that have no rights.
 func makeCache(cache string, report *reporter) error {
 	closed := fs.FileMode(0o077)
 	if os.Geteuid() == 0 {
@@ -36,9 +36,10 @@ func makeCache(cache string, report *reporter) error {
 	return nil
 }
 
-// closeDirectory removes the permissions closed from directory, which is the cache or contains
-// it. Afterwards, the earlier permissions are unknown. So environments that other users could
-// change lose the mark that they are complete.
+// closeDirectory removes the permissions closed from directory. directory is the cache, or the
+// directory that contains the cache. Once the permissions are removed, a later check could not
+// detect that other users had them. Therefore closeDirectory first removes the marker of each
+// environment that other users could change. Without the marker, the environment is incomplete.
 func closeDirectory(cache, directory string, closed fs.FileMode, report *reporter) error {
 	info, err := os.Stat(directory)
 	if err != nil {
@@ -62,9 +63,9 @@ func closeDirectory(cache, directory string, closed fs.FileMode, report *reporte
 	return os.Chmod(directory, info.Mode().Perm()&^closed)
 }
 
-// checkUnshared returns an error if a user other than this one and root can change the
-// environment in directory, because files in it are executed as this user. It checks every
-// file, unless other users cannot reach the directory.
+// checkUnshared returns an error if a user other than this one and root can change the environment
+// in directory. Such an environment is not safe, because its files are executed as this user.
+// checkUnshared checks every file, but none if other users cannot reach the directory.
 func checkUnshared(directory string) error {
 	directory, err := filepath.EvalSymlinks(directory)
 	if err != nil {
@@ -87,7 +88,8 @@ func checkUnshared(directory string) error {
 	})
 }
 
-// checkOwn checks one file. A symbolic link has an owner, but no mode.
+// checkOwn returns an error if a user other than this one and root owns the file path, or may write
+// to it. For a symbolic link, checkOwn checks only the owner, because a link has no mode.
 func checkOwn(path string) error {
 	info, err := os.Lstat(path)
 	switch {

@@ -27,8 +27,8 @@ var credentials = lazyregexp.New(`://[^/@\s]*@`)
 // withoutCredentials removes the user and the password from every URL in text.
 func withoutCredentials(text string) string { return credentials().ReplaceAllString(text, "://") }
 
-// suffix returns ": " and the last lines, joined. It removes credentials, which the URL of an
-// index may contain. It returns "" if nothing was written.
+// suffix returns ": " and the last lines in one line. It removes credentials, because the URL of an
+// index may contain them. If nothing was written, suffix returns "".
 func (t *tail) suffix() string {
 	text := strings.ToValidUTF8(string(t.kept), "?")
 	if t.cut { // the first line may begin in the middle of a password

@@ -20,8 +20,8 @@ func (e *Env) NoteUse() {
 var venvForm = lazyregexp.New(`^[0-9a-f]{12}-3\.\d+-[0-9a-f]{12}$`)
 
 // removeUnused removes complete environments that have not been used for a long time. It keeps
-// incomplete ones, because another process may be creating them. It ignores errors: an
-// environment that stays only uses disk space.
+// incomplete environments, because another process may be creating them. It ignores errors, because
+// an environment that cannot be removed only uses disk space.
 func removeUnused(report *reporter) {
 	cache, err := cacheDirectory()
 	if err != nil {

@@ -41,10 +41,10 @@ func cacheDirectory() (string, error) {
 // machine can change it.
 var errRefused = errors.New("python: the prepared environment is not used")
 
-// findVenv returns the newest complete environment with these packages. It returns nil if none
-// works. If there is only an environment that others can change, the error wraps [errRefused].
-// findVenv only runs the environment's own interpreter, so the first python3 in PATH does not
-// matter.
+// findVenv returns the newest complete environment with the packages of c. If no such environment
+// works, findVenv returns nil. If there is only an environment that other users can change, the
+// error wraps [errRefused]. findVenv runs only the environment's own interpreter, so the first
+// python3 in PATH does not matter.
 func findVenv(ctx context.Context, c choice) (*Env, error) {
 	cache, err := cacheDirectory()
 	if err != nil {
@@ -95,8 +95,9 @@ func venvPython(directory string) string {
 	return filepath.Join(directory, "bin", "python3")
 }
 
-// makeVenv returns the environment. If there is none, it creates it, or waits for the process
-// that is creating it. Its errors name the packages to install.
+// makeVenv returns the environment for c. If the environment does not exist, makeVenv creates it.
+// If another process is already creating it, makeVenv waits for that process. The errors name the
+// packages that the user must install.
 func makeVenv(ctx context.Context, c choice, report *reporter) (*Env, error) {
 	cache, err := cacheDirectory()
 	if err != nil {
@@ -172,8 +173,8 @@ func acquire(ctx context.Context, name string, report *reporter) (*lockedfile.Fi
 	}
 }
 
-// baseInterpreter returns the interpreter from which to create the environment. It is the first
-// one that can create environments, and for which the list has files.
+// baseInterpreter returns the interpreter that creates the environment. It returns the first
+// interpreter that can create environments and for which the list l has files.
 func baseInterpreter(ctx context.Context, l list, report *reporter) (*interpreter, error) {
 	first, last := l.minors()
 	found, err := candidates(ctx)
@@ -205,7 +206,8 @@ func baseInterpreter(ctx context.Context, l list, report *reporter) (*interprete
 	return repaired, nil
 }
 
-// installVenvModule installs the part of Python that is missing in Debian's python3.
+// installVenvModule installs the part of Python that is missing in Debian's package python3 and
+// that creates environments.
 func installVenvModule(ctx context.Context, report *reporter) error {
 	apt, err := hostprogram.Find("apt-get")
 	if err != nil || os.Geteuid() != 0 {
@@ -228,7 +230,7 @@ type builder struct {
 	choice    choice
 	directory string
 	fetched   string   // directory of the fetched packages; kept after an interruption
-	scratch   string   // directory in which programs run; "": each program's own directory
+	scratch   string   // directory in which programs run; "": the directory that contains the program
 	lock      *os.File // inherited by programs that the builder runs, so that an orphan still holds the lock
 	report    *reporter
 }
@@ -313,24 +315,24 @@ func (b *builder) pip(ctx context.Context, lines func(string), command string, a
 	return nil
 }
 
-// elsewhere lists variables that would make pip use another installation than the new one, or
-// install additional packages.
+// elsewhere lists environment variables that would make pip use another Python installation than
+// the new environment, or install additional packages.
 var elsewhere = []string{
 	"PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_PYTHON", "PIP_REQUIREMENT", "PIP_CONSTRAINT", "PIP_EDITABLE", "PIP_GROUP",
 	"PIP_REQUIREMENTS_FROM_SCRIPT",
 }
 
-// withoutPython removes Python's variables from environ. They would make the environment's
-// Python, or processes that it starts, run the caller's own files.
+// withoutPython removes Python's variables from environ. With these variables, the environment's
+// Python, or processes that this Python starts, would run the caller's own files.
 func withoutPython(environ []string) []string {
 	return slices.DeleteFunc(environ, func(variable string) bool { return strings.HasPrefix(strings.ToUpper(variable), "PYTHON") })
 }
 
 var collecting = lazyregexp.New(`^Collecting ([\w.-]+)==`)
 
-// command runs a program until it ends. It passes each line of output to lines. Settings of the
-// index, the proxy and certificates stay in the environment. Settings that would make pip
-// install elsewhere are removed.
+// command runs a program until it ends. It passes each line of output to lines. It keeps the
+// environment variables that configure the index, the proxy and certificates. It removes variables
+// that would make pip install elsewhere.
 func (b *builder) command(ctx context.Context, lines func(string), argv ...string) error {
 	run := umask(argv)
 	command := hostprogram.Command(ctx, b.scratch, run[0], run[1:]...)

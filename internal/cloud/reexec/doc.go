@@ -1,4 +1,4 @@
-// Package reexec makes a re-executed program that imports the local cloud a process of a
-// sandbox. Package inside does most of this. This package serves envd, the interpreter and
-// Jupyter in the sandbox's process of envd.
+// Package reexec turns a program into a process of a sandbox. The program imports the local cloud,
+// and was executed again for this purpose. Package inside does most of this work. This package
+// serves envd, the interpreter and Jupyter in the envd process of the sandbox.
 package reexec

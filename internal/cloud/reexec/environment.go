@@ -13,9 +13,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 )
 
-// environment returns the variables that the service adds to the environment of every process
-// of the sandbox c. proxied means that there is a proxy. temp is the directory for temporary
-// files. exists reports whether a file exists.
+// environment returns the variables that E2B's service adds to the environment of every process in
+// a sandbox. c is the configuration of the sandbox. proxied reports that the sandbox has a proxy.
+// temp is the directory for temporary files. exists reports whether a file exists.
 func environment(c *guest.Config, proxied bool, temp string, exists func(path string) bool) map[string]string {
 	env := map[string]string{}
 	maps.Copy(env, c.System)
@@ -53,16 +53,16 @@ func environment(c *guest.Config, proxied bool, temp string, exists func(path st
 	return env
 }
 
-// defaults returns the variables with which a sandbox was created, and variables for the
-// language, which they may override.
+// defaults returns the environment variables in created, which a client gave when it created the
+// sandbox, and LANG. created may override LANG.
 func defaults(created map[string]string) map[string]string {
 	env := map[string]string{"LANG": guest.Language}
 	maps.Copy(env, created)
 	return env
 }
 
-// mark writes the files by which programs recognise a sandbox, and find its id. root is the
-// sandbox's root directory. run is the directory of envd for such files.
+// mark writes the files from which programs in a sandbox learn that they are in a sandbox, and its
+// id. root is the sandbox's root directory. run is envd's directory for such files.
 func mark(c *guest.Config, root, run string) error {
 	if err := os.MkdirAll(run, 0o755); err != nil {
 		return err
@@ -75,9 +75,9 @@ func mark(c *guest.Config, root, run string) error {
 	)
 }
 
-// unlessClosed returns nil if err means that envd may not write the file, because of a
-// container's user or a read-only root directory. Otherwise it returns err. Programs in such a
-// container find the other marks.
+// unlessClosed returns nil if err means that envd may not write a file of mark. The cause is the
+// user of a container, or a read-only root directory. For other errors, unlessClosed returns err.
+// Programs in such a container find the other files of mark.
 func unlessClosed(err error) error {
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
 		return nil
@@ -85,8 +85,8 @@ func unlessClosed(err error) error {
 	return err
 }
 
-// markKernel writes the file with the id of the default kernel. Clients of the stateful
-// template, which was the first template of the interpreter, look for this file.
+// markKernel writes the file with the id of the default kernel. Clients of the stateful template
+// look for this file. This template was the interpreter's first template.
 func markKernel(home, id string) error {
 	dir := filepath.Join(home, ".jupyter")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -97,8 +97,8 @@ func markKernel(home, id string) error {
 
 const caBundle = "/etc/ssl/certs/ca-certificates.crt"
 
-// replace writes a file, and replaces any other file at the path. An image may have any kind of
-// file there, and opening a pipe would block.
+// replace writes a regular file. It first removes any file at the path, because an image may have
+// any kind of file at this path, and opening a pipe would block.
 func replace(path, text string) error {
 	if err := os.RemoveAll(path); err != nil {
 		return err

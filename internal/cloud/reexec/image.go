@@ -18,7 +18,7 @@ import (
 // settle adapts envd to the image that is the root of its sandbox. It adds the accounts of the
 // image, creates the image's working directory, and makes login shells use the image's PATH. No
 // code of the sandbox has run yet, and links in the image cannot lead out of the sandbox. The
-// error names what commands will lack.
+// error names the part that commands in the sandbox will lack.
 func settle(config *guest.Config, g *inside.Guest) (err error) {
 	for i := range g.Users {
 		if !config.Contained { // in a container, every user is the container's user
@@ -34,8 +34,8 @@ func settle(config *guest.Config, g *inside.Guest) (err error) {
 // maxProfile bounds the size of an image's /etc/profile. A larger file is not changed.
 const maxProfile = 1 << 20
 
-// writeProfile makes login shells keep PATH and read the files of the user's home, as the
-// service's shells do. A login shell runs every command line.
+// writeProfile makes login shells keep PATH, and read the profile files in the user's home, as
+// shells of E2B's service do. This matters because every command line runs in a login shell.
 func writeProfile(path string) error {
 	const name = "/etc/profile"
 	if err := os.MkdirAll(filepath.Dir(login.PathFile), 0o755); err != nil {

@@ -123,9 +123,9 @@ func daemonOptions(config *guest.Config, g *inside.Guest, homes map[string]strin
 	return options
 }
 
-// newDaemon returns the envd of a sandbox. The sandbox starts even if the account of the
-// default user was removed. It may have been paused, and otherwise its files would be
-// inaccessible.
+// newDaemon returns the envd of a sandbox. The sandbox starts even if the account of its default
+// user was removed. Otherwise, nobody could reach the files of a paused sandbox without this
+// account.
 func newDaemon(ctx context.Context, o envd.Options, logger *slog.Logger) (*envd.Server, error) {
 	daemon, err := envd.New(o)
 	if err != nil && o.DefaultUser != defaultUser && !errors.Is(err, envd.ErrNoID) {
@@ -136,8 +136,8 @@ func newDaemon(ctx context.Context, o envd.Options, logger *slog.Logger) (*envd.
 	return daemon, err
 }
 
-// listen serves the ports of the sandbox. Each server sends its first error to ended, which has
-// room for two errors more.
+// listen serves the ports of the sandbox. Each server sends its first error to the channel ended.
+// The buffer of ended has space for these errors and two more.
 func listen(g *inside.Guest, daemon *envd.Server, kernels *interpreter.Server, logger *slog.Logger) (ended chan error, err error) {
 	handlers := map[int]http.Handler{
 		protocol.PortEnvd:        daemon.Handler(),
@@ -162,8 +162,8 @@ func listen(g *inside.Guest, daemon *envd.Server, kernels *interpreter.Server, l
 	return ended, nil
 }
 
-// become gives a restored sandbox a new configuration. It affects processes that start later,
-// but not running processes.
+// become gives a restored sandbox a new configuration. The configuration affects processes that
+// start later, but not running processes.
 func become(ctx context.Context, raw json.RawMessage, g *inside.Guest, daemon *envd.Server, others *relay, logger *slog.Logger) error {
 	var config guest.Config
 	if err := json.Unmarshal(raw, &config); err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/network"
 )
 
-// relay listens on the port of the cloud, for connections to other sandboxes by their names.
+// relay listens on the port of the cloud. It accepts connections of the sandbox to the names of
+// other sandboxes.
 type relay struct {
 	guest    *inside.Guest
 	ended    chan<- error // receives the error of a listener that fails
@@ -18,8 +19,9 @@ type relay struct {
 	listener net.Listener // nil if port is 0
 }
 
-// listen makes the relay listen on port alone; 0 means on none. A restored sandbox may continue in a
-// cloud with another port than the one that it was saved in.
+// listen makes the relay listen on port, and no longer on its previous port. If port is 0, the
+// relay listens on no port. The port can change because a sandbox that was saved in one cloud may
+// be restored in a cloud with another port.
 func (r *relay) listen(port int) error {
 	if !r.guest.Egress || port == r.port {
 		return nil

@@ -14,8 +14,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/wasmenv"
 )
 
-// userCredential returns the user as which Deno runs, because kernels do not need root's
-// rights.
+// userCredential returns the credential of the default user. Deno runs as this user, because
+// kernels do not need root's rights. If there is no default user, userCredential returns nil.
 func userCredential(g *inside.Guest) *syscall.Credential {
 	for _, u := range g.Users {
 		if u.Name == defaultUser {

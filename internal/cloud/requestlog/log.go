@@ -15,7 +15,7 @@ import (
 // size bounds the number of entries in a log. The oldest entries are dropped first.
 const size = 1024
 
-// maxText bounds the length of a text from outside in an entry.
+// maxText bounds the length of each text in an entry that comes from a request.
 const maxText = 512
 
 // maxIgnored bounds the number of field names that are kept for a request.
@@ -67,13 +67,14 @@ func (l *Log) add(e Entry) {
 // the entry is the host.
 const MethodEgress = "EGRESS"
 
-// Denied adds an entry for a connection that a sandbox may not make. With port 0, the entry is
+// Denied adds an entry for a connection that a sandbox may not make. If port is 0, the entry is
 // for a name that the sandbox may not look up.
 func (l *Log) Denied(sandbox, host string, port int) {
 	l.add(Entry{Time: time.Now(), Method: MethodEgress, Path: bounded(host), Status: http.StatusForbidden, Sandbox: sandbox, Port: port})
 }
 
-// note contains the information that handlers behind [Log.Handler] report about a request.
+// note contains the information about a request that is reported by the handlers that [Log.Handler]
+// calls.
 type note struct {
 	mu      sync.Mutex
 	sandbox string
@@ -130,7 +131,8 @@ func (l *Log) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// bounded returns a shortened copy of s. A substring would keep the whole request in memory.
+// bounded returns a copy of s, shortened to maxText bytes. It copies because a substring would keep
+// the whole request in memory.
 func bounded(s string) string { return strings.Clone(s[:min(len(s), maxText)]) }
 
 // recorder records the status of an answer. Unwrap gives access to the other methods of the

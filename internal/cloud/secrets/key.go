@@ -39,8 +39,8 @@ func KeyOf(text string) Source {
 	}
 }
 
-// KeyIn returns a Source for a key in a file. The file is in the directory that dir returns, to
-// which no other user must be able to write. The Source creates the file if it is missing.
+// KeyIn returns a Source for a key in a file. The file is in the directory that dir returns. No
+// other user may be able to write to this directory. The Source creates the file if it is missing.
 func KeyIn(dir func() (string, error)) Source {
 	return func() ([]byte, error) {
 		in, err := dir()
@@ -78,8 +78,8 @@ func readKey(path string) ([]byte, error) {
 	return key, nil
 }
 
-// writeKey creates the file with a new key. The file is never incomplete, and is on the disk
-// before a secret is stored.
+// writeKey creates the file at path with a new key. The file is never incomplete. When writeKey
+// returns, the file is on the disk, so that no secret is stored before its key.
 func writeKey(path string) error {
 	key := make([]byte, keySize)
 	_, _ = rand.Read(key)                                    // never fails

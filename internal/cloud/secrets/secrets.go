@@ -46,9 +46,9 @@ const (
 var (
 	// ErrNotFound reports that there is no such secret.
 	ErrNotFound = errors.New("secrets: no such secret")
-	// ErrExists reports that there already is a secret with the name.
+	// ErrExists reports that another secret already has the name.
 	ErrExists = errors.New("secrets: there is a secret with that name")
-	// ErrTooMany reports that the limit of secrets is reached.
+	// ErrTooMany reports that the registry already has [Max] secrets.
 	ErrTooMany = fmt.Errorf("secrets: there are %d, which is the limit", Max)
 	// ErrSealed reports that a value cannot be opened with the key.
 	ErrSealed = errors.New("secrets: the value was sealed with another key, or is damaged")
@@ -192,7 +192,7 @@ func (r *Registry) putLocked(s Secret, value string) (Secret, error) {
 	return s, nil
 }
 
-// holdLocked replaces the previous version of a secret in memory.
+// holdLocked puts a secret into the registry's memory, in place of its previous version.
 func (r *Registry) holdLocked(rec record) {
 	r.byID[rec.Secret.ID], r.byName[rec.Secret.Name] = rec, rec.Secret.ID
 	r.listed = byCreation.Put(r.listed, rec.Secret)
@@ -206,7 +206,7 @@ func (r *Registry) Get(idOrName string) (Secret, error) {
 	return rec.Secret, err
 }
 
-// Value returns the value of the secret with a name. The errors are [ErrNotFound] and
+// Value returns the value of the secret that is called name. The errors are [ErrNotFound] and
 // [ErrSealed].
 func (r *Registry) Value(name string) (string, error) {
 	r.mu.Lock()
@@ -218,8 +218,8 @@ func (r *Registry) Value(name string) (string, error) {
 	return r.Unseal(rec.Sealed, rec.Secret.sealedUnder())
 }
 
-// Seal returns a sealed value, which can be stored. [Registry.Unseal] opens it if it is called
-// with the same boundTo.
+// Seal returns value in sealed form, which can be stored. [Registry.Unseal] opens the sealed value
+// if it is called with the same boundTo.
 func (r *Registry) Seal(value, boundTo string) ([]byte, error) {
 	aead, err := r.aead()
 	if err != nil {

@@ -29,9 +29,9 @@ const (
 // is the time when the directory was last used.
 type Marker string
 
-// NoteUse records that dir is in use now, with a resolution of a day. A program that uses dir
-// for a long time must call NoteUse repeatedly. NoteUse ignores errors, because the directory
-// may belong to another user.
+// NoteUse records that dir is in use now. The recorded time has a resolution of a day. A program
+// that uses dir for a long time must call NoteUse repeatedly. NoteUse ignores errors, because the
+// directory may belong to another user.
 func (m Marker) NoteUse(dir string) {
 	name, now := filepath.Join(dir, string(m)), time.Now()
 	if info, err := os.Stat(name); err == nil && now.Sub(info.ModTime()) > noteEvery {
@@ -53,11 +53,10 @@ func (m Marker) Unused(dir string) (since time.Time, unused bool) {
 // to the directory scratch. All users can read and execute the content, because sandboxes run
 // as other users. works returns an error if a directory cannot be used.
 //
-// If dir already works, for example because another process was faster, Make keeps it.
-// Otherwise, Make replaces it. All other directories in the parent of dir count as other
-// versions or incomplete ones, and Make removes those that are unused. It writes to progress
-// which directories it replaces and removes. Any number of processes may call it at the same
-// time.
+// If dir already works, for example because another process was faster, Make keeps it. Otherwise,
+// Make replaces it. Make treats all other directories in the parent of dir as other versions or as
+// incomplete directories, and removes the unused ones. It writes the names of the directories that
+// it replaces and removes to progress. Any number of processes may call Make at the same time.
 func (m Marker) Make(dir string, progress io.Writer, works func(dir string) error, fill func(made, scratch string) error) error {
 	m.removeUnused(filepath.Dir(dir), progress)
 	temporary, err := os.MkdirTemp(filepath.Dir(dir), making)
@@ -85,8 +84,8 @@ func (m Marker) Make(dir string, progress io.Writer, works func(dir string) erro
 	return replace(dir, made, filepath.Join(temporary, "damaged"), progress, works)
 }
 
-// replace moves a damaged dir away, and made to its place. It holds a lock, so that it cannot
-// move away a directory that another process has just put there.
+// replace renames the damaged directory dir to away, and then renames made to dir. It holds a lock,
+// so that it cannot move away a directory that another process has just renamed to dir.
 func replace(dir, made, away string, progress io.Writer, works func(dir string) error) error {
 	unlock, err := lockedfile.MutexAt(filepath.Join(filepath.Dir(dir), lockName)).Lock()
 	if err != nil {
@@ -114,8 +113,8 @@ func openToAll(dir string) error {
 }
 
 // removeUnused removes from cache the versions that have not been used for a long time, and
-// incomplete directories of setups that were killed. It ignores errors: a directory that stays
-// only uses disk space.
+// incomplete directories of setups that were killed. It ignores errors, because a directory that
+// cannot be removed only uses disk space.
 func (m Marker) removeUnused(cache string, progress io.Writer) {
 	entries, _ := os.ReadDir(cache) // if the cache cannot be read, nothing is removed
 	for _, entry := range entries {

@@ -1,6 +1,6 @@
 // Package shortage recognises errors that occur because this machine or its user has no
-// processes, open files or memory left. Without it, such an error could be mistaken for a
-// feature that the machine lacks or always refuses.
+// processes, open files or memory left. Without this package, such an error could look as if the
+// machine lacked a feature or always refused it.
 package shortage
 
 import (
@@ -18,14 +18,14 @@ type Error struct {
 
 func (e *Error) Error() string { return fmt.Sprintf("%s: %v", e.what, e.err) }
 
-// Unwrap returns the error that showed the shortage.
+// Unwrap returns the error that the shortage caused.
 func (e *Error) Unwrap() error { return e.err }
 
 // New returns an [*Error] with a remedy for err.
 func New(remedy string, err error) error { return &Error{remedy, err} }
 
-// SandboxDisk is a text in errors about the disk of one sandbox, which has its own limit. IsDisk
-// returns false for such errors.
+// SandboxDisk is a text in errors about the disk of one sandbox. This disk has its own limit, so
+// IsDisk returns false for these errors.
 const SandboxDisk = "the disk of the sandbox, whose limit must be what it was"
 
 // IsDisk reports whether err occurred because a disk of the machine is full.
@@ -37,9 +37,9 @@ func IsDisk(err error) bool {
 var diskWords = []string{"no space left on device", "disk quota exceeded", "database or disk is full"}
 
 // signs contains the words with which the system and the run-time libraries of Go and C report a
-// shortage, in lower case. Errors of other processes arrive as text.
+// shortage, in lower case. Words are necessary because errors of other processes arrive as text.
 //
-// The field but contains words which show that another resource is exhausted.
+// A text with one of the words in but is no sign: it means that another resource is exhausted.
 var signs = []struct {
 	what       string
 	words, but []string
@@ -71,7 +71,7 @@ func Of(err error) error {
 	return Because(err, err.Error())
 }
 
-// Because returns err as an [*Error] like Of. It also searches evidence for the cause, which is
+// Because returns err as an [*Error] like Of, but it searches evidence for the cause. evidence is
 // the output of the failed process.
 func Because(err error, evidence string) error {
 	evidence = strings.ToLower(evidence)

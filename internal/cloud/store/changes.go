@@ -14,9 +14,9 @@ const (
 	DeleteRecord  Change = "delete a record"
 )
 
-// Before makes the store call f before each change on the disk. If f returns an error, the
-// store does not make the change, and fails with this error. It serves tests, in which every
-// change of a store can fail.
+// Before makes the store call f before each change on the disk. If f returns an error, the store
+// does not make the change, and fails with this error. With Before, a test can make any change of a
+// store fail.
 func (s *Store) Before(f func(Change) error) { s.before.Store(&f) }
 
 // fault returns the error with which a test makes a change fail. It returns nil if there is none.

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// own lists names that may exist in a directory that is not a store yet, and that can still
-// become a state directory.
+// own lists names of files that do not prevent a directory from becoming a state directory. Other
+// files do, unless the directory is already a store.
 var own = []string{unfinished, lockFile, published, staging, noted, trash, AllowedFile, "lost+found"}
 
 // claim creates dir if necessary, and closes it to other users. It does not change a directory
@@ -33,7 +33,8 @@ func claim(dir string) error {
 	return closeToOthers(dir, info)
 }
 
-// claimable returns an error if a directory is neither a store nor empty.
+// claimable returns an error if a directory is neither a store nor empty. It ignores the names in
+// own.
 func claimable(dir string) error {
 	if _, err := os.Lstat(filepath.Join(dir, databaseFile)); err == nil {
 		return nil
@@ -52,11 +53,12 @@ func claimable(dir string) error {
 
 const lockFile = "lock"
 
-// AllowedFile is the name of a file in the state directory. It lists hosts about which no
-// question is asked. The program that asks uses the file; a store does not read it.
+// AllowedFile is the name of a file in the state directory. The file lists hosts about which no
+// question is asked. The program that asks the questions uses this file. A store does not read it.
 const AllowedFile = "allowed-hosts.json"
 
-// inUse returns the error for a store whose lock file another process holds and has written to.
+// inUse returns the error for a store that another process has open. lock is the lock file, in
+// which that process has written its id.
 func inUse(dir string, lock *os.File) *InUseError {
 	var text [64]byte
 	n, _ := lock.ReadAt(text[:], 0)
@@ -69,8 +71,8 @@ func inUse(dir string, lock *os.File) *InUseError {
 	return &InUseError{Dir: dir, PID: number}
 }
 
-// namespaceOfProcesses returns the name of this process's PID namespace. Each container has its
-// own. It returns "" if there are no namespaces.
+// namespaceOfProcesses returns the name of this process's PID namespace. Each container has its own
+// namespace. If the system has no namespaces, namespaceOfProcesses returns "".
 func namespaceOfProcesses() string {
 	name, _ := os.Readlink("/proc/self/ns/pid") // exists only on Linux
 	return name

@@ -21,11 +21,13 @@ const (
 	unfinished   = databaseFile + ".new"
 )
 
-// lockPatience bounds how long another program, such as a tool for databases, may have the
-// database open. The lock of the directory keeps out a second server.
+// lockPatience bounds the time that openDatabase waits while another program, such as a tool for
+// databases, has the database open. A second server cannot be that program, because it could not
+// lock the directory.
 const lockPatience = time.Second
 
-// database keeps records in one file. It keeps each record of Note in a separate file.
+// database keeps records in one file, except that it keeps each record of Store.Note in a separate
+// file.
 type database struct {
 	dir  string
 	file *os.File // file of the database; set even if bolt.Open panics
@@ -161,8 +163,8 @@ func (d *database) delete(table Table, id string) error {
 	return d.update(func(tx *bolt.Tx) error { return tx.Bucket([]byte(table)).Delete([]byte(id)) })
 }
 
-// note writes a file without waiting for the disk. The database cannot do this: without
-// waiting, a power failure could destroy it completely.
+// note writes a record to its own file, and does not wait for the disk. bolt's file is not used for
+// such records: if bolt did not wait for the disk, a power failure could destroy its whole file.
 func (d *database) note(table Table, id string, entry []byte) error {
 	written := filepath.Join(d.dir, staging, noteName(table, id)) // if this fails, the next start removes the file
 	err := os.WriteFile(written, entry, 0o600)

@@ -29,8 +29,8 @@ func (s *Store) makeDirectories() error {
 	return nil
 }
 
-// NewDir creates an empty directory for Put. If Put does not take the directory, Discard
-// removes it, or the next opening of the store.
+// NewDir creates an empty directory for Put. If Put does not take over the directory, Discard
+// removes it, or else the next opening of the store.
 func (s *Store) NewDir() (string, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -48,7 +48,7 @@ func (s *Store) NewDir() (string, error) {
 	return dir, nil
 }
 
-// Discard removes a directory from NewDir that is not needed.
+// Discard removes dir, a directory from NewDir that is no longer needed.
 func (s *Store) Discard(dir string) error {
 	if filepath.Dir(dir) != s.path(staging) {
 		return fmt.Errorf("discarding %s: it is no new directory of the store", dir)
@@ -59,9 +59,9 @@ func (s *Store) Discard(dir string) error {
 	return nil
 }
 
-// publish renames a directory from NewDir to the name for the record with an id. It returns
-// when both the name and the content survive a power failure. The name ends with the table, for
-// [Survey], except for the table Sandboxes.
+// publish renames dir, a directory from NewDir, for the record id of a table. It returns when both
+// the new name and the content of the directory survive a power failure. The new name ends with the
+// name of the table, because [Survey] needs it. Names for the table Sandboxes have no such end.
 func (s *Store) publish(table Table, id, dir string) (to string, err error) {
 	if filepath.Dir(dir) != s.path(staging) {
 		return "", fmt.Errorf("%s is no new directory of the store", dir)
@@ -82,8 +82,8 @@ func (s *Store) publish(table Table, id, dir string) (to string, err error) {
 	return to, nil
 }
 
-// rehearse tests whether the file system supports Put. Some file systems cannot rename a
-// directory, or do not report when names are on the disk.
+// rehearse returns an error if the file system does not support Put. Some file systems cannot
+// rename a directory, or do not report when names are on the disk.
 func (s *Store) rehearse() error {
 	dir, err := os.MkdirTemp(s.path(staging), "")
 	if err != nil {
@@ -96,8 +96,8 @@ func (s *Store) rehearse() error {
 	return os.Remove(to)
 }
 
-// dispose removes a directory that no record names, unless the store is closed. The next
-// opening removes the rest.
+// dispose removes a directory that no record names. If the store is closed, the error is
+// [ErrClosed]. If files remain, the next opening of the store removes them.
 func (s *Store) dispose(dir string) error {
 	s.removing.RLock()
 	defer s.removing.RUnlock()
@@ -107,8 +107,8 @@ func (s *Store) dispose(dir string) error {
 	return s.remove(dir)
 }
 
-// drop moves a directory that no record names to trash, and removes it in the background. The
-// next opening removes the rest.
+// drop moves a directory to trash, and removes it in the background. No record may name the
+// directory. If files remain, the next opening of the store removes them.
 func (s *Store) drop(dir string) {
 	s.removing.RLock()
 	defer s.removing.RUnlock()
@@ -128,7 +128,7 @@ func (s *Store) drop(dir string) {
 	})
 }
 
-// sweep removes directories of earlier processes that no record names.
+// sweep removes directories that earlier processes left behind and that no record names.
 func (s *Store) sweep(ctx context.Context) error {
 	named := map[string]bool{}
 	var unreadable error

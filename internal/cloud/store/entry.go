@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// entry is a stored record. It is encoded as a line of JSON, followed by the unchanged value.
+// entry is a stored record. Its encoding is a line of JSON, followed by the bytes of value.
 type entry struct {
 	Dir   string    `json:"dir,omitempty"` // name in files
 	Saved time.Time `json:"saved,omitzero"`
@@ -25,8 +25,8 @@ func (e entry) encode() []byte {
 // errRecord is wrapped by errors about unreadable records.
 var errRecord = errors.New("the record is damaged")
 
-// decode returns the record with an id. Its directory is always below files, whatever the
-// stored text.
+// decode decodes text, the stored form of the record with an id. Whatever text contains, the
+// directory of the record is below files.
 func (s *Store) decode(id string, text []byte) (Record, error) {
 	head, value, found := bytes.Cut(text, []byte{'\n'})
 	if !found {

@@ -24,7 +24,8 @@ func (e *InUseError) Error() string {
 	return "the state directory " + e.Dir + " is " + e.By() + ": end that local cloud (e2bctl local down), or use another directory"
 }
 
-// By describes the process.
+// By returns a text that describes the process which has the store open, such as "in use by process
+// 12".
 func (e *InUseError) By() string {
 	if e.Elsewhere {
 		return "in use by another container that shares it"
@@ -40,7 +41,7 @@ var (
 	errForeign = errors.New("it is the database of another program: use another directory")
 )
 
-// remedies contains the remedies for errors.
+// remedies contains the errors that have a remedy, and the texts of the remedies.
 var remedies = []struct {
 	err  error
 	text string
@@ -54,7 +55,7 @@ var remedies = []struct {
 	{errDamaged, "nothing was changed: restore it from a copy, or move the directory away to begin with an empty one"},
 }
 
-// explain adds the remedy to an error.
+// explain returns err with its remedy, if remedies has one.
 func explain(err error) error {
 	for _, remedy := range remedies {
 		if errors.Is(err, remedy.err) {

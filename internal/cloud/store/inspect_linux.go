@@ -26,7 +26,8 @@ func inspect(dir string) (notes []string, err error) {
 
 const remote = ": if this machine or the network fails, paused sandboxes may be lost; use a directory on a local disk"
 
-// systems maps file systems that do not store files like a local disk to descriptions.
+// systems contains the file systems that do not store files like a local disk. It maps their types
+// to descriptions.
 var systems = map[uint32]string{
 	unix.TMPFS_MAGIC:       "a file system in memory: a restart of the machine loses paused sandboxes",
 	unix.RAMFS_MAGIC:       "a file system in memory: a restart of the machine loses paused sandboxes",

@@ -2,5 +2,5 @@
 
 package store
 
-// inspect returns no warnings, because it knows only file systems of Linux.
+// inspect returns no warnings on this system. Warnings exist only for file systems of Linux.
 func inspect(string) ([]string, error) { return nil, nil }

@@ -11,7 +11,7 @@ import (
 // adding directories while other goroutines wait.
 type leaving struct {
 	mu   sync.Mutex
-	each map[chan struct{}]bool // a channel for each directory, which is closed when the directory is removed
+	each map[chan struct{}]bool // one channel for each directory; it is closed when the directory is removed
 }
 
 // begin adds a directory. The caller must call gone once the directory is removed.

@@ -1,6 +1,6 @@
 package store
 
-// memory keeps records as long as the process runs.
+// memory keeps the records of a temporary store. They are lost when the process ends.
 type memory map[Table]map[string][]byte
 
 func (m memory) get(table Table, id string) ([]byte, error) { return m[table][id], nil }

@@ -13,11 +13,11 @@ import (
 // batch is the number of names that are read at a time from a directory.
 const batch = 1024
 
-// remove removes a directory of the store, with all files that a sandbox created in it. Its
-// tree may be deeper than a path can be long, it may have millions of names, and modes may lock
-// out the owner. remove moves every directory that it finds up to trash before it looks inside.
-// So no path is long, and only one directory is open at a time. Nothing else may change the
-// directory meanwhile.
+// remove removes a directory of the store, with all files that a sandbox created in it. The tree of
+// the directory may be so deep that its paths are longer than the system permits. It may have
+// millions of names. The modes of its directories may lock out the owner. Therefore remove moves
+// every directory that it finds to trash before it reads the directory. So no path is long, and
+// only one directory is open at a time. While remove runs, nothing else may change the directory.
 func (s *Store) remove(dir string) error {
 	moved, err := s.discard(dir)
 	if err != nil {
@@ -41,7 +41,8 @@ func (s *Store) remove(dir string) error {
 
 var errLeft = errors.New("the rest is left for the next start")
 
-// leaves reports whether the rest of trash is left for the next start.
+// leaves reports whether removals must stop. The next start then removes the rest of trash. leaves
+// returns true once the closing of a durable store has begun.
 func (s *Store) leaves() bool { return s.durable && s.closing.Load() }
 
 // removeAll removes all files of a temporary store.

@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 )
 
-// Verify returns an error unless dir is a directory of this user that is empty, or that
-// contains a store or the rest of one. It returns an error for a link to such a directory. It
-// changes nothing.
+// Verify returns an error if [Reset] must not empty dir. It returns nil only if dir is a directory
+// of this user, and is empty or contains a store or the rest of a store. For a link to such a
+// directory, it returns an error. Verify changes nothing.
 func Verify(dir string) error {
 	info, err := os.Lstat(dir)
 	switch {
@@ -29,10 +29,10 @@ func Verify(dir string) error {
 	return nil
 }
 
-// Reset removes everything that a state directory contains, even if it is damaged. The
-// directory itself, its lock, and files that no store creates are kept. Links are removed and
-// never followed. If another process has the store open, the error is an [InUseError]. If ctx
-// or the process ends before everything is removed, a second Reset removes the rest.
+// Reset removes everything that a state directory contains, even if the store in it is damaged.
+// Reset keeps the directory itself, its lock, and files that no store creates. It removes links,
+// and never follows them. If another process has the store open, the error is an [InUseError]. If
+// ctx or the process ends before everything is removed, a second Reset removes the rest.
 func Reset(ctx context.Context, dir string) (err error) {
 	if err := Verify(dir); err != nil {
 		return err
@@ -48,8 +48,9 @@ func Reset(ctx context.Context, dir string) (err error) {
 	return nil
 }
 
-// removeState moves everything to trash before it removes anything. The database is moved
-// first, because records without their directories would look like damage to the next start.
+// removeState moves everything to trash before it removes anything. It moves the database first. If
+// it stopped with the database still in its place, the next start would take records without
+// directories for damage.
 func (s *Store) removeState(ctx context.Context) error {
 	if info, err := os.Lstat(s.path(trash)); err == nil && !info.IsDir() {
 		if err := os.Remove(s.path(trash)); err != nil {

@@ -16,8 +16,8 @@ var (
 	seedKey   = []byte("seed")
 )
 
-// migrations convert a database from each version of the schema to the next. The first one
-// creates a new database.
+// migrations contains one function for each version of the schema. The function converts a database
+// from the previous version. The first function fills a new database.
 var migrations = []func(*bolt.Tx) error{
 	func(tx *bolt.Tx) error {
 		bucket, err := tx.CreateBucket([]byte(about))
@@ -44,8 +44,8 @@ func createTables(tx *bolt.Tx, tables ...Table) error {
 	return nil
 }
 
-// migrate converts the database to the version of the last step. It changes nothing if the
-// database already has this version.
+// migrate converts the database to the version of the last step in steps. If the database already
+// has this version, migrate changes nothing.
 func (d *database) migrate(steps []func(*bolt.Tx) error) error {
 	var version int
 	err := d.view(func(tx *bolt.Tx) (err error) {

@@ -61,7 +61,7 @@ type Store struct {
 	background sync.WaitGroup // goroutines that remove directories
 	leaving    leaving        // directories that are being removed
 	emptying   sync.Mutex     // held while one directory is removed
-	closing    atomic.Bool    // removals leave the rest for the next start
+	closing    atomic.Bool    // the store is being closed: removals stop, and the next start removes the rest
 
 	before atomic.Pointer[func(Change) error] // called before each change, see Before
 }
@@ -77,8 +77,8 @@ type records interface {
 }
 
 // Open opens the store in dir. It creates dir if necessary, and removes directories that no
-// record names. Only one process can have the store open; for any other, the error is an
-// [InUseError]. Unreadable records and their files are never removed.
+// record names. Only one process can have the store open. If another process has it open, the error
+// is an [InUseError]. Open never removes unreadable records and their files.
 func Open(ctx context.Context, dir string) (_ *Store, err error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
@@ -120,8 +120,8 @@ func (s *Store) open(ctx context.Context) (err error) {
 	return s.sweep(ctx)
 }
 
-// Temporary returns a store that ends with Close. The records are in memory. The directories
-// are below dir, which Close removes.
+// Temporary returns a store that exists only until Close. The records are in memory. The
+// directories are below dir. Close removes dir.
 func Temporary(dir string) *Store {
 	return &Store{dir: dir, seed: newSeed(), records: memory{}, release: func() error { return nil }}
 }
@@ -136,11 +136,11 @@ func (s *Store) Seed() []byte { return slices.Clone(s.seed) }
 // Notes returns warnings about the file system of the store, and about damaged records.
 func (s *Store) Notes() []string { return slices.Clone(s.notes) }
 
-// Put stores a record, and returns the new path of the record's directory. dir is a directory
-// from NewDir, which is renamed, or the record's current directory, or "". If Put succeeds, the
-// record is on the disk, and so are those contents of dir that were synced. If the record had
-// another directory, that directory is removed in the background, see [Store.Wait]. If Put
-// fails, nothing has changed.
+// Put stores a record, and returns the new path of the record's directory. dir is a directory from
+// NewDir, or the record's current directory, or "". Put renames a directory from NewDir. If Put
+// succeeds, the record is on the disk. The contents of dir that the caller synced are on the disk,
+// too. If the record had another directory, Put removes that directory in the background, see
+// [Store.Wait]. If Put fails, nothing has changed.
 func (s *Store) Put(table Table, id string, value []byte, dir string) (string, error) {
 	former, to, err := s.put(table, id, value, dir)
 	if err != nil {
@@ -179,9 +179,9 @@ func (s *Store) put(table Table, id string, value []byte, dir string) (former, t
 	return old.Dir, to, err
 }
 
-// Note stores a record without a directory. Unlike Put, it does not wait for the disk and
-// ignores errors, so a power failure may lose the record. A table is used only with Put or only
-// with Note.
+// Note stores a record without a directory. Unlike Put, it does not wait for the disk, and it
+// ignores errors. A power failure may lose the record. The caller must use either only Put or only
+// Note for a table.
 func (s *Store) Note(table Table, id string, value []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -216,7 +216,8 @@ func (s *Store) delete(table Table, id string) (dir string, err error) {
 	return old.Dir, s.deleteRecord(table, id)
 }
 
-// find returns the record with an id. If there is none, the result has no Dir.
+// find returns the record with an id. If there is no such record, find returns a zero Record and no
+// error.
 func (s *Store) find(table Table, id string) (Record, error) {
 	if err := check(table, id); err != nil {
 		return Record{}, err
@@ -256,16 +257,16 @@ func (s *Store) Records(table Table) ([]Record, error) {
 	return all, err
 }
 
-// Wait waits until the directories of removed records are removed. This may take seconds on
-// some disks if there are many files, so it should only be called if necessary.
+// Wait waits until the directories of removed records are removed. On some disks, this takes
+// seconds if there are many files. So call Wait only if necessary.
 func (s *Store) Wait() { s.background.Wait() }
 
 // Freed waits until the disk space of all records that have been removed so far is free, or
 // until ctx ends.
 func (s *Store) Freed(ctx context.Context) { s.leaving.wait(ctx) }
 
-// Close closes the store. Directories that have not been removed by then are removed at the
-// next opening. Close is idempotent.
+// Close closes the store. If the removal of a directory is not finished, the next opening of the
+// store finishes it. Close is idempotent.
 func (s *Store) Close() error {
 	s.closing.Store(true)
 	defer s.background.Wait()
@@ -288,8 +289,8 @@ func (s *Store) Close() error {
 	return err
 }
 
-// check returns an error if the names of a record are not valid. The record's directory and
-// note are named after them.
+// check returns an error if the table or the id of a record is not valid. Their text becomes a part
+// of the names of the record's directory and of its file in notes.
 func check(table Table, id string) error {
 	if !slices.Contains(tables, table) {
 		return fmt.Errorf("there is no table %q", string(table))

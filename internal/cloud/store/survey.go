@@ -20,9 +20,9 @@ type Kept struct {
 	Dir   string    // path of the directory
 }
 
-// Survey lists the directories of a table's records in a state directory, ordered by id. A
-// process may have the state directory open; some of the listed directories may then be about
-// to be removed. If the state directory does not exist, the list is empty.
+// Survey lists the directories of a table's records in the state directory dir, ordered by id. A
+// process may have the store open. Some of the listed directories may then soon be removed. If the
+// state directory does not exist, the list is empty.
 func Survey(ctx context.Context, dir string, table Table) ([]Kept, error) {
 	names, err := os.ReadDir(filepath.Join(dir, published))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -42,8 +42,8 @@ func lock(dir string) (release func() error, err error) {
 	}, nil
 }
 
-// unlock releases the lock of a file. It is not enough to close the file: a mapping also holds
-// the lock, and so does a child process for a moment while it starts.
+// unlock releases the lock of a file. Closing the file would not be enough: a mapping of the file
+// also holds the lock, and a child process holds it for a moment while the child starts.
 func unlock(file *os.File) { _ = unix.Flock(int(file.Fd()), unix.LOCK_UN) }
 
 // owned reports whether a file belongs to this user.

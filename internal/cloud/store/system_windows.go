@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// lockedAt is the high half of the offset of the locked byte. It lies outside the file's
-// content, because other processes cannot read a locked byte, and must be able to read the id
-// in the file.
+// lockedAt is the high half of the offset of the locked byte. This byte lies outside the file's
+// content, because other processes cannot read a locked byte, but must be able to read the process
+// id in the file.
 const lockedAt = 1
 
 // lock makes this process the only one that has the store open, until the process ends or calls
@@ -44,8 +44,8 @@ func lock(dir string) (release func() error, err error) {
 // unlock does nothing: closing a file releases its lock.
 func unlock(*os.File) {}
 
-// owned returns true and closeToOthers does nothing: the system controls owners and access,
-// since files have no modes.
+// owned returns true, and closeToOthers does nothing. On Windows, files have no modes, and the
+// system controls owners and access.
 func owned(os.FileInfo) bool { return true }
 
 func closeToOthers(string, os.FileInfo) error { return nil }

@@ -36,7 +36,8 @@ func (s *Snapshot) MarshalBinary() ([]byte, error) {
 	return b, nil
 }
 
-// UnmarshalBinary decodes the result of MarshalBinary. The error is [ErrFormat].
+// UnmarshalBinary decodes the result of MarshalBinary. If b is not such a result, the error is
+// [ErrFormat].
 func (s *Snapshot) UnmarshalBinary(b []byte) error {
 	if len(b) < len(magic) || string(b[:len(magic)]) != magic {
 		return ErrFormat

@@ -1,9 +1,9 @@
 //go:build linux
 
-// Package survey finds files in a directory tree that are closed to other users: files that not
-// every user of the machine may read or execute, and directories that not every user may enter.
-// It takes seconds to read a tree of hundreds of thousands of files that is not cached in
-// memory. With a [Snapshot] of an earlier survey, unchanged directories are not read again.
+// Package survey finds files and directories in a tree that are closed to other users. A file is
+// closed if some user of the machine may neither read nor execute it. A directory is closed if some
+// user may not enter it. A survey of hundreds of thousands of files that are not cached in memory
+// takes seconds. With a [Snapshot] of an earlier survey, unchanged directories are not read again.
 package survey
 
 import (
@@ -36,9 +36,10 @@ var ErrTooMany = errors.New("too many")
 
 // Snapshot is the result of a survey. It is immutable, and safe for concurrent use.
 type Snapshot struct {
-	// Made is the time of the last survey that checked every file. A directory changes when a
-	// file in it is added, removed or renamed, and is then read again. It does not change when
-	// the mode of a file changes, so only a survey without a snapshot finds that.
+	// Made is the time of the last survey that checked every file. When a file is added, removed or
+	// renamed, its directory changes, and the next survey reads the directory again. When only the
+	// mode of a file changes, its directory does not change. So only a survey without an earlier
+	// snapshot finds the new mode.
 	Made        time.Time
 	directories []directory
 }
@@ -170,7 +171,7 @@ func (w *walk) compare(d *directory) state {
 	return changed
 }
 
-// read reads the directories in the queue, and the directories that it finds in them.
+// read reads the directories in the queue, and the new directories that it finds in these.
 func (w *walk) read(ctx context.Context) error {
 	w.more = sync.NewCond(&w.mu)
 	defer context.AfterFunc(ctx, func() { w.fail(context.Cause(ctx)) })()
@@ -242,7 +243,7 @@ func (w *walk) add(d directory) {
 // then changed, too.
 var errGone = errors.New("no directory")
 
-// look reads a directory. below lists the subdirectories that are not known yet.
+// look reads a directory. below lists the subdirectories that are not in w.known.
 func (w *walk) look(path string, buffer []byte) (d directory, below []string, err error) {
 	fd, err := unix.Openat2(w.root, path, &unix.OpenHow{
 		Flags:   unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC,
@@ -300,8 +301,8 @@ func (w *walk) look(path string, buffer []byte) (d directory, below []string, er
 	}
 }
 
-// settled returns the time of a change. It returns 0 if the time is so recent that the next
-// change could have the same time.
+// settled returns changed, the time of a change. It returns 0 if this time is so recent that the
+// next change could get the same time.
 func (w *walk) settled(changed int64) int64 {
 	if w.now.Sub(time.Unix(0, changed)) < 2*time.Second {
 		return 0

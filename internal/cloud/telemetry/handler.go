@@ -12,9 +12,9 @@ const (
 	loggerKey  = "logger"
 )
 
-// Logger returns a logger that writes to next. It also adds each record of at least level info
-// to the log of the sandbox whose id is the attribute "sandbox". name is the logger of such
-// entries. next may be nil.
+// Logger returns a logger that writes to next. The logger also adds each record of at least level
+// info to the log of a sandbox. The record's attribute "sandbox" is the id of this sandbox. In the
+// sandbox's log, name is the logger of these entries. next may be nil.
 func (r *Registry) Logger(next *slog.Logger, name string) *slog.Logger {
 	if next == nil {
 		next = slog.New(slog.DiscardHandler)
@@ -27,7 +27,7 @@ type handler struct {
 	registry *Registry
 	next     slog.Handler
 	name     string
-	attrs    []slog.Attr // with the names of their groups
+	attrs    []slog.Attr // their names include the names of their groups
 	group    string      // prefix of later attributes, with a dot at the end; or ""
 }
 

@@ -15,8 +15,8 @@ const (
 	LoggerKernel  = "kernel"
 )
 
-// Inside adds a line of the daemon inside a sandbox. The line must have the format of
-// [slog.JSONHandler]. Lines are untrusted: any other line is dropped, and so are lines that
+// Inside adds a line that the daemon inside a sandbox has written to the sandbox's log. Lines are
+// untrusted. Inside drops lines that do not have the format of [slog.JSONHandler], and lines that
 // arrive too fast.
 func (r *Registry) Inside(id string, line []byte) {
 	if !r.admit(id) {

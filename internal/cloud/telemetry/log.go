@@ -83,19 +83,19 @@ func (l *log) shrink(size int) {
 // Query selects entries of a log.
 type Query struct {
 	From     time.Time  // earliest time; zero: no bound
-	Until    time.Time  // end of the time, exclusive; zero: no bound
+	Until    time.Time  // end of the period, exclusive; zero: no bound
 	Backward bool       // newest first, so that Limit keeps the newest entries
 	Level    slog.Level // least severe level
 	Search   string     // text that the message must contain; ignores case
 	Limit    int        // maximum number of entries; 0: no bound
-	Whole    bool       // leave out the last millisecond if the result does not have all of its entries
+	Whole    bool       // leave out the entries of the last millisecond if not all of them fit into the result
 }
 
 // maxFound bounds the bytes of the entries that are returned by one call.
 const maxFound = 2 << 20
 
-// find returns the first matching entries, within the bounds. One of them may be the entry that
-// reports dropped entries.
+// find returns the first matching entries, up to q.Limit and maxFound. One of the entries may be
+// the entry that reports dropped entries.
 func (l *log) find(q Query) []Entry {
 	q.Search = strings.ToLower(q.Search)
 	found, size := []Entry{}, 0
@@ -136,8 +136,8 @@ func (l *log) all(backward bool) iter.Seq[*Entry] {
 	}
 }
 
-// wholeMilliseconds removes the entries in the same millisecond as next. If that would remove
-// all entries, it returns all of them.
+// wholeMilliseconds returns entries without those in the same millisecond as next. If all entries
+// are in this millisecond, it returns all of them.
 func wholeMilliseconds(entries []Entry, next time.Time) []Entry {
 	next = next.Truncate(time.Millisecond)
 	for n := len(entries); n > 0; n-- {
@@ -156,7 +156,8 @@ func (q *Query) matches(e *Entry) bool {
 	return q.Search == "" || strings.Contains(strings.ToLower(e.Message), q.Search)
 }
 
-// missing returns the entry that reports dropped entries. It returns nil if none were dropped.
+// missing returns the entry that reports dropped entries. If no entries were dropped, it returns
+// nil.
 func (l *log) missing() *Entry {
 	if l.dropped == 0 {
 		return nil

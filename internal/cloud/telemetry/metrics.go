@@ -10,7 +10,7 @@ import (
 )
 
 // interval is the time between two measurements of the sandboxes. It is also the maximum age of
-// the latest sample.
+// a running sandbox's latest sample.
 const interval = 5 * time.Second
 
 // Sample is the resource use of a sandbox at one time.
@@ -35,7 +35,7 @@ type run struct {
 
 	mu   sync.Mutex // held during a measurement; must not be locked while Registry.mu is held
 	used time.Duration
-	at   time.Time // time of used; zero before the first measurement
+	at   time.Time // time at which used was measured; zero before the first measurement
 }
 
 // sample measures the sandbox.
@@ -123,7 +123,8 @@ func (r *Registry) sampleAll(stop chan struct{}) {
 	}
 }
 
-// due returns the running sandboxes, or only those that have not been measured in this run.
+// due returns all running sandboxes if all is set. Otherwise it returns the running sandboxes that
+// have not been measured in their current run.
 func (r *Registry) due(all bool) map[*record]*run {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -149,8 +150,8 @@ func (r *Registry) sample(rec *record, now *run) {
 	}
 }
 
-// Metrics returns the samples of a sandbox between two times, which are included. While the
-// sandbox runs, its latest sample is at most 5 seconds old.
+// Metrics returns the samples of a sandbox from the time from to the time until, inclusive. While
+// the sandbox runs, its latest sample is at most 5 seconds old.
 func (r *Registry) Metrics(id string, from, until time.Time) []Sample {
 	r.refresh(id)
 	r.mu.Lock()
@@ -201,8 +202,8 @@ func (s *series) stale() bool {
 // maxSamples bounds the number of samples in a series.
 const maxSamples = 4096
 
-// steps lists ages of samples, and for each age the minimum distance between samples that are
-// older.
+// steps lists ages of samples. Of the samples that are older than age, thin keeps one in each
+// period of the length step. The first element whose age a sample exceeds applies to the sample.
 var steps = []struct{ age, step time.Duration }{
 	{24 * time.Hour, 30 * time.Minute}, {12 * time.Hour, 5 * time.Minute}, {6 * time.Hour, 2 * time.Minute}, {time.Hour, 30 * time.Second},
 }
@@ -214,8 +215,9 @@ func (s *series) add(sample Sample) {
 	}
 }
 
-// thin removes samples to make room. It keeps one of the older samples in each step. If that is
-// not enough, it removes the oldest sample.
+// thin removes samples to make room. Of the older samples, it keeps one in each period of the
+// length in steps. If more than three quarters of maxSamples then remain, it also removes the
+// oldest ones.
 func (s *series) thin(now time.Time) {
 	var last time.Time
 	s.samples = slices.DeleteFunc(s.samples, func(one Sample) bool {

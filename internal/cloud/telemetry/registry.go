@@ -15,7 +15,7 @@ const (
 	kept    = time.Hour // time after the end of the sandbox
 )
 
-// loggerTelemetry is the logger of entries that this package adds.
+// loggerTelemetry is the name of the logger in entries that this package adds itself.
 const loggerTelemetry = "log"
 
 // Options configure a [Registry]. The zero value is usable.
@@ -40,7 +40,7 @@ type Registry struct {
 	sampler sync.WaitGroup // waits for the goroutine
 }
 
-// record is the record of one sandbox. Registry.mu guards it.
+// record contains the log and the series of one sandbox. Registry.mu guards it.
 type record struct {
 	log    log
 	bucket bucket
@@ -56,7 +56,7 @@ func New(o Options) *Registry {
 	return &Registry{options: o, records: map[string]*record{}, begun: make(chan struct{}, 1)}
 }
 
-// Open starts the log and the series of a sandbox, or continues them.
+// Open starts the log and the series of a sandbox. If they exist, it continues them.
 func (r *Registry) Open(id string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -188,7 +188,8 @@ func (b *bucket) take() bool {
 	return true
 }
 
-// missing returns the entry that reports refused entries. It resets their number.
+// missing returns the entry that reports refused entries. It resets refused, the number of these
+// entries.
 func (b *bucket) missing() Entry {
 	e := Entry{
 		Level: slog.LevelWarn, Logger: loggerTelemetry,

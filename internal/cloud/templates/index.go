@@ -11,7 +11,7 @@ import (
 type index struct {
 	byID      map[string]*Template
 	byName    map[string]*Template // keyed by full name
-	listed    []*Template          // without the built-in templates of single engines
+	listed    []*Template          // without the built-in templates that are for a single engine
 	snapshots []*Snapshot
 	builds    int // number of builds of all templates
 }
@@ -58,8 +58,8 @@ func newIndex() index {
 	return index{byID: map[string]*Template{}, byName: map[string]*Template{}}
 }
 
-// find returns the template that a reference names, whatever its tag. It returns nil if there
-// is none. A name can never be equal to an id.
+// find returns the template that a reference names. It ignores the tag of the reference. If there
+// is no such template, it returns nil. No name is equal to an id.
 func (x *index) find(ref Reference) *Template {
 	for _, t := range []*Template{x.byName[ref.Name], x.byName[Team+"/"+ref.Name], x.byID[ref.Name]} { // built-in templates first
 		if t != nil && ref.Names(t) {
@@ -107,7 +107,7 @@ func (x *index) remove(t *Template) {
 	x.listed = byCreation.Delete(x.listed, t.Position())
 }
 
-// untag removes snapshots whose tag has changed from the lists.
+// untag removes from the lists each snapshot of former whose tag is different or missing in now.
 func (x *index) untag(former, now *Template) {
 	for tag, points := range former.Tags {
 		if now.Tags[tag] != points {

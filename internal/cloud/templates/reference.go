@@ -23,7 +23,7 @@ const (
 
 // Reference names a template and one of its builds.
 type Reference struct {
-	// Namespace and Tag may be empty. Tag may also be the id of a build, which is never a valid
+	// Namespace and Tag may be empty. Tag may also be the id of a build. No id of a build is a valid
 	// tag.
 	Namespace, Name, Tag string
 	text                 string
@@ -51,7 +51,7 @@ func (ref *Reference) String() string { return clip.Text(ref.text, maxMessage) }
 
 func normal(s string) string { return strings.ToLower(strings.TrimSpace(s)) }
 
-// Names reports whether the reference names a template, whatever its tag.
+// Names reports whether the reference names the template t. It ignores the tag of the reference.
 func (ref *Reference) Names(t *Template) bool {
 	if ref.Namespace == "" && ref.Name == t.ID {
 		return true
@@ -64,8 +64,8 @@ func (ref *Reference) HasTag(tag string, build *Build) bool {
 	return ref.Tag == tag || ref.Tag == build.ID
 }
 
-// CheckName returns an error if a client may not give a template the name and tag of the
-// reference.
+// CheckName returns an error if clients may not use the name and the tag of the reference for a
+// template.
 func (ref *Reference) CheckName() error {
 	if err := ref.CheckTeam(); err != nil {
 		return err
@@ -106,7 +106,8 @@ var (
 	aUUID = lazyregexp.New(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 )
 
-// Kind is the kind of a refusal, in a form for programs.
+// Kind is the kind of a refusal. Programs use it, and not the text of an [Error], to distinguish
+// refusals.
 type Kind int
 
 // Kinds of refusals.
@@ -130,8 +131,8 @@ func refusef(kind Kind, format string, args ...any) error {
 	return &Error{kind, fmt.Sprintf(format, args...)}
 }
 
-// missing returns the message that the tag of a reference points to no build. It has the
-// service's words, because clients that find these words in an answer try again.
+// missing returns the message that the tag of a reference points to no build. The message has the
+// words of E2B's service, because clients that find these words in an answer try again.
 func (ref *Reference) missing() string {
 	return fmt.Sprintf("tag '%s' does not exist for template '%s'", clip.Text(ref.tag(), maxMessage), clip.Text(ref.Name, maxMessage))
 }

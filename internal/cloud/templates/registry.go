@@ -45,8 +45,9 @@ type Spawned struct {
 	Last  time.Time
 }
 
-// Open returns the templates of a store, which hold their layers. If a template cannot be read,
-// its record and all layers are kept, because another version may be able to read it.
+// Open returns the templates of a store. The registry holds the layers of the templates. If a
+// template cannot be read, Open keeps the template's record and all layers, because another version
+// may be able to read the record.
 func Open(o Options) *Registry {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -125,7 +126,7 @@ func load(entry store.Record) (Template, error) {
 	return t, nil
 }
 
-// endLeft marks the builds that an earlier process left unfinished as failed.
+// endLeft marks as failed each build that an earlier process left unfinished.
 func (r *Registry) endLeft(t *Template) error {
 	now := time.Now().UTC()
 	changed := *t
@@ -179,7 +180,7 @@ func (t *Template) named(ref *Reference) (Build, error) {
 	return Build{}, refusef(NotFound, "%s", ref.missing())
 }
 
-// Get returns the template that a reference names, whatever its tag.
+// Get returns the template that a reference names. It ignores the tag of the reference.
 func (r *Registry) Get(ref Reference) (Template, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -194,16 +195,17 @@ func (r *Registry) Get(ref Reference) (Template, error) {
 // engines.
 func (r *Registry) All() []Template { return r.Page(nil, math.MaxInt, nil) }
 
-// Page returns at most limit matching templates that follow a position, in the order of All. A
-// nil position stands before the first template. A nil match matches all templates. Page does
-// not check templates after the last one that it returns.
+// Page returns at most limit matching templates that follow the position after, in the order of
+// All. If after is nil, the page begins with the first template. A nil match matches all templates.
+// Page calls match for no template after the last one that it returns.
 func (r *Registry) Page(after *ordered.Position, limit int, match func(*Template) bool) []Template {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return copied(byCreation.Page(r.index.listed, after, limit, match))
 }
 
-// Snapshots returns a page like Page, of the snapshots of all templates.
+// Snapshots returns a page of the snapshots of all templates. Its parameters have the same meaning
+// as those of Page.
 func (r *Registry) Snapshots(after *ordered.Position, limit int, match func(*Snapshot) bool) []Snapshot {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -218,7 +220,8 @@ func copied[T any](page []*T) []T {
 	return all
 }
 
-// HasMemory reports whether a build has saved memory, with which its sandboxes continue.
+// HasMemory reports whether a build contains the saved memory of a sandbox. Sandboxes of such a
+// build continue from this memory.
 func (r *Registry) HasMemory(b Build) bool {
 	_, memory := r.options.Layers.Split(b.Layers...)
 	return memory != ""
@@ -233,16 +236,17 @@ func (r *Registry) Spawn(id string) {
 	}
 }
 
-// Spawned returns what Spawn recorded for a template.
+// Spawned returns the number and the time that Spawn has recorded for a template.
 func (r *Registry) Spawned(id string) Spawned {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.spawned[id]
 }
 
-// Add creates a build that takes over the caller's layers. On error they are released. The
-// build is added to the template with the name of ref, and the tag of ref points to it. If
-// there is no such template, Add creates it. A nil ref creates a template without a name.
+// Add creates a build that takes over the caller's layers. If Add fails, it releases these layers.
+// Add adds the build to the template with the name of ref, and points the tag of ref to the build.
+// If there is no such template, Add creates it. If ref is nil, Add creates a template without a
+// name.
 func (r *Registry) Add(ref *Reference, build Build) (Template, error) {
 	build.Status = Ready
 	made, _, err := r.add(ref, build, func(t Template, b Build) Template {
@@ -259,10 +263,10 @@ func (r *Registry) Add(ref *Reference, build Build) (Template, error) {
 	return made, err
 }
 
-// Request creates a build that waits for Begin. The build belongs to the template with the name
-// of ref, which Request creates if it is missing. When the build is ready, the given tags and
-// the tag of ref will point to it. Until then, no sandbox can be created from it. Request
-// returns the template and the build.
+// Request creates a build that waits for Begin. The build belongs to the template with the name of
+// ref. If there is no such template, Request creates it. When the build is ready, tags and the tag
+// of ref will point to it. Until then, no sandbox can be created from the build. Request returns
+// the template and the build.
 func (r *Registry) Request(ref Reference, tags []string, build Build) (Template, Build, error) {
 	if err := ref.CheckName(); err != nil {
 		return Template{}, Build{}, err
@@ -281,8 +285,8 @@ func (r *Registry) Request(ref Reference, tags []string, build Build) (Template,
 	return r.add(&ref, build, func(t Template, b Build) Template { return t.withBuild(b, nil, b.CreatedAt) })
 }
 
-// add adds a build to the template with the name of a reference. If there is none, it creates
-// the template.
+// add adds a build to the template with the name of a reference. If there is no such template, it
+// creates one.
 func (r *Registry) add(ref *Reference, build Build, with func(Template, Build) Template) (Template, Build, error) {
 	now := time.Now().UTC()
 	build.ID, build.CreatedAt = newUUID(), now
@@ -319,7 +323,7 @@ func (r *Registry) Begin(template, build string) error {
 var began = map[Status]string{Building: "started already", Ready: "ready already", Failed: "over: it failed or was superseded; request another"}
 
 // Finish makes a started build ready, and points its tags to it. The build takes over the
-// caller's layers in content. On error they are released.
+// caller's layers in content. If Finish fails, it releases these layers.
 func (r *Registry) Finish(template, build string, content Content) error {
 	err := r.changeBuild(template, build, func(t Template, b Build, now time.Time) (Template, error) {
 		if b.Status != Building {
@@ -356,7 +360,7 @@ func (r *Registry) changeBuild(template, build string, f func(t Template, b Buil
 	return err
 }
 
-// CheckName returns an error if no build can be added under a name.
+// CheckName returns an error if no build can be added to the template with the name of ref.
 func (r *Registry) CheckName(ref *Reference) error {
 	if err := ref.CheckName(); err != nil {
 		return err
@@ -369,8 +373,8 @@ func (r *Registry) CheckName(ref *Reference) error {
 	return r.addableLocked(Template{Name: ref.Name}, ref)
 }
 
-// namedLocked returns the template whose name or id is the name of the reference, in any
-// namespace.
+// namedLocked returns the template whose name or id is the name of the reference. It ignores the
+// namespace of the reference.
 func (r *Registry) namedLocked(ref *Reference) *Template {
 	return r.index.find(Reference{Name: ref.Name})
 }
@@ -408,8 +412,9 @@ func (r *Registry) putLocked(t Template) (unused []string, err error) {
 	return unused, nil
 }
 
-// Delete removes a template with all its builds. It ignores the tag of the reference. used
-// reports whether sandboxes use a template. A template in use is not removed.
+// Delete removes the template that ref names, with all its builds. It ignores the tag of ref. used
+// reports whether sandboxes use a template. If they do, Delete returns an error and removes
+// nothing.
 func (r *Registry) Delete(ref Reference, used func(id string) bool) error {
 	r.mu.Lock()
 	t, err := r.ownLocked(ref)
@@ -431,7 +436,8 @@ func (r *Registry) Delete(ref Reference, used func(id string) bool) error {
 	return nil
 }
 
-// ownLocked returns a template. It returns an error if clients may not change the template.
+// ownLocked returns the template that ref names, if clients may change it. Otherwise it returns an
+// error.
 func (r *Registry) ownLocked(ref Reference) (Template, error) {
 	t := r.index.find(ref)
 	switch {

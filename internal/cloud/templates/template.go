@@ -49,10 +49,10 @@ type Build struct {
 	Content
 }
 
-// Content is the content of a ready build, with which its sandboxes begin.
+// Content is the content of a ready build. Sandboxes of the build begin with this content.
 type Content struct {
 	Layers []string          // ids of the layers, lowest first
-	Engine engine.Name       // runs the sandboxes; "" (only in built-in templates): the server's engine
+	Engine engine.Name       // engine that runs the sandboxes; "" (only in built-in templates): the server's engine
 	Image  *engine.Image     // container image whose files are in Layers; nil: sandboxes use the programs of the engine
 	Envs   map[string]string // default variables, which a sandbox can override
 	// User and Workdir are the default user and directory of processes. "" means the defaults
@@ -134,8 +134,8 @@ func (t *Template) Newest(after *ordered.Position, limit int) []Build {
 	return byAge.Page(t.Builds, after, limit, nil)
 }
 
-// withBuild returns the template with a build, and with tags that point to it. The build replaces a
-// build with the same id.
+// withBuild returns a copy of the template that contains build. The given tags point to build.
+// build replaces a build with the same id.
 func (t Template) withBuild(build Build, tags []string, now time.Time) Template {
 	t.Builds = byAge.Put(slices.Clone(t.Builds), build)
 	t.Tags = maps.Clone(t.Tags)
@@ -160,7 +160,8 @@ func (t Template) withoutTags(tags []string, now time.Time) Template {
 // maxFailed is the number of failed builds that a template keeps.
 const maxFailed = 10
 
-// tidy removes ready builds without a tag, and the oldest failed builds.
+// tidy returns a copy of the template without the ready builds that have no tag, and without the
+// oldest failed builds.
 func (t Template) tidy(now time.Time) Template {
 	named := map[string]bool{}
 	for _, tag := range t.Tags {
@@ -190,10 +191,10 @@ func (t *Template) layers() []string {
 	return all
 }
 
-// builtIn returns the templates that every service has. Both include the interpreter. As on the
-// service, all processes of code-interpreter-v1 begin in the home of user, and processes of
-// base begin in their own home. Each engine also has its own versions of these templates, such
-// as base-docker.
+// builtIn returns the built-in templates: base and code-interpreter-v1, which E2B's service also
+// has, and a version of both for each engine, such as base-docker. All of them include the
+// interpreter. As on the service, all processes of code-interpreter-v1 begin in the home directory
+// of the user called user, and each process of base begins in the home directory of its own user.
 func builtIn() []Template {
 	now := time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC) // the same in each list, even after a restart
 	made := func(id, name string, build int, by engine.Name, workdir string) Template {
@@ -220,16 +221,16 @@ func builtIn() []Template {
 	return all
 }
 
-// variant reports whether the template is the built-in template of a single engine. Such a
-// template is found by name, but not listed: whether this machine has the engine is unknown
-// until the template is used.
+// variant reports whether the template is a built-in template for a single engine. Clients can use
+// such a template by its name, but lists do not contain it. The reason is that the cloud does not
+// check whether this machine has the engine until the template is used.
 func (t *Template) variant() bool { return t.BuiltIn && t.Latest().Engine != "" }
 
 const idLength = 20
 
 func newID() string { return strings.ToLower(rand.Text())[:idLength] }
 
-// newUUID returns a random UUID. Clients expect the id of a build to be one.
+// newUUID returns a random UUID, for the id of a build. Clients expect a UUID.
 func newUUID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails

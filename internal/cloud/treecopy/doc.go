@@ -1,5 +1,5 @@
 // Package treecopy copies files into and out of a sandbox, for builds of templates. It runs
-// inside the sandbox, and needs no programs of the sandbox, which may be missing. Paths are
-// those of the sandbox. Archives are untrusted: their files cannot change anything outside the
+// inside the sandbox. It needs no programs of the sandbox, because these may be missing. All paths
+// are paths in the sandbox. Archives are untrusted: their files cannot change anything outside the
 // target directory.
 package treecopy

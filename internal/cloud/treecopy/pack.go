@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Find returns the files that an absolute path or pattern names. As in Docker, a pattern may
-// match nothing. Symbolic links that a path or pattern names are followed.
+// Find returns the files that an absolute path or pattern names. As in Docker, a pattern that
+// matches no files is no error. Find follows symbolic links that the path or pattern names.
 func Find(source string) ([]string, error) {
 	clean := path.Clean("/" + source)
 	found := []string{clean}
@@ -37,9 +37,9 @@ func Find(source string) ([]string, error) {
 	return found, nil
 }
 
-// Pack writes an archive of the files that [Find] found. Each of them is at the top level, with
-// the last element of its path as the name. Directories are packed with all their contents
-// except sockets, pipes and devices.
+// Pack writes an archive of the files that [Find] found. In the archive, each file is at the top
+// level, and its name is the last element of its path. Directories are packed with all their
+// contents except sockets, pipes and devices.
 func Pack(w io.Writer, found []string) error {
 	p := packing{to: tar.NewWriter(w), links: map[inode]string{}}
 	for _, name := range found {
@@ -53,11 +53,11 @@ func Pack(w io.Writer, found []string) error {
 // packing is the state of a call of Pack.
 type packing struct {
 	to    *tar.Writer
-	links map[inode]string // names in the archive of files with several links
+	links map[inode]string // for files with several links: their names in the archive
 }
 
-// machine lists directories whose contents belong to the machine, and not to the sandbox's
-// root.
+// machine lists directories whose contents belong to the machine, and not to the root file system
+// of the sandbox.
 var machine = []string{"/dev", "/proc", "/run", "/sys"}
 
 type inode struct{ dev, ino uint64 }

@@ -23,11 +23,11 @@ import (
 // Owner is the user and group of a file.
 type Owner struct{ UID, GID uint32 }
 
-// Placement describes where files of an archive are placed.
+// Placement selects files of an archive, and describes the path, owner and mode of their copies.
 type Placement struct {
-	// Source is the path in the archive to copy, or a pattern. With a pattern, the whole
-	// directory above it is copied. "" copies every file at the top level of the archive, which
-	// may be empty.
+	// Source is the path in the archive that is copied, or a pattern. For a pattern, the whole
+	// directory above the pattern is copied. "" means every file at the top level of the archive.
+	// The archive may then be empty.
 	Source string
 	// Target is the absolute path of the copy. If it ends in "/" or is a directory, a file is
 	// copied into it. If a directory is copied, its contents are copied into Target.
@@ -97,7 +97,8 @@ func unzipped(archive io.Reader) (io.Reader, error) {
 	return gzip.NewReader(buffered)
 }
 
-// begin returns the directory in the archive with which a source begins, without the pattern.
+// begin returns the part of source before its first element with a pattern. This is a path in the
+// archive. If source contains no pattern, begin returns the whole path.
 func begin(source string) (string, error) {
 	for strings.ContainsAny(source, "*?[") {
 		source = path.Dir(source)
@@ -115,14 +116,14 @@ type placing struct {
 
 	source     string
 	any, found bool
-	first      string            // the single file that is copied to Target itself
-	made       map[string]string // paths of copied files by name in the archive, for hard links
+	first      string            // name of the single file that is copied to the path Target
+	made       map[string]string // paths of the copies, keyed by name in the archive; for hard links
 	links      map[string]bool   // names in the archive that are symbolic links
 	dirs       []placedDir
 }
 
-// placedDir is a directory whose mode and time are set at the end. Creating files changes the
-// time, and some modes would not allow it.
+// placedDir is a directory whose mode and time are set at the end. They are not set earlier because
+// creating files in the directory changes the time, and some modes would not allow creating files.
 type placedDir struct {
 	path string
 	mode uint32
@@ -160,8 +161,9 @@ func (w *placing) placeFile(h *tar.Header, content io.Reader) error {
 	return nil
 }
 
-// split returns the copied root that contains a file of the archive, and the path inside this
-// root. "" is the root itself. It returns false if the file does not belong to the source.
+// split splits the name of a file in the archive. root is the name of the copied file or directory
+// that contains the file. inside is the path in this directory, or "" if the file is root itself.
+// If the file does not belong to the source, ok is false.
 func (w *placing) split(name string) (root, inside string, ok bool) {
 	switch {
 	case w.Source == "": // each file at the top level is a root
@@ -176,7 +178,8 @@ func (w *placing) split(name string) (root, inside string, ok bool) {
 	return path.Base(w.source), inside, ok
 }
 
-// destination returns the path to which a file is copied.
+// destination returns the path to which a file is copied. It creates missing parent directories of
+// the target.
 func (w *placing) destination(root, inside string, isDir bool) (string, error) {
 	target := path.Clean(w.Target)
 	if inside != "" || isDir {
@@ -229,7 +232,8 @@ func (w *placing) write(to string, h *tar.Header, content io.Reader) error {
 	return refuse("the archive cannot be unpacked: %.200q is neither a file nor a directory nor a link", h.Name)
 }
 
-// within creates parent directories that are missing in the archive.
+// within creates the directory dir of a file if the archive does not contain this directory. It
+// also creates the parents of dir.
 func (w *placing) within(dir string) error {
 	owner := w.Parents
 	if w.Owner != nil {
@@ -239,8 +243,8 @@ func (w *placing) within(dir string) error {
 	return err
 }
 
-// makeWay removes a file at the path of a new file. If there is a directory, it returns an
-// error.
+// makeWay removes an existing file at the path of a new file. If there is a directory at this path,
+// it returns an error.
 func makeWay(to string) error {
 	info, err := os.Lstat(to)
 	switch {
@@ -291,7 +295,8 @@ const (
 )
 
 // dir creates a directory. As in Docker, an existing directory receives the owner and the mode
-// in the archive. The target itself, and a directory behind a link, are not changed.
+// in the archive. If the target itself exists, or if to is a link to a directory, dir
+// changes nothing.
 func (w *placing) dir(to string, h *tar.Header) error {
 	info, err := os.Stat(to)
 	switch {
@@ -311,7 +316,7 @@ func (w *placing) dir(to string, h *tar.Header) error {
 	return nil
 }
 
-// mode returns the mode of a copy.
+// mode returns the mode of the copy of a file: w.Mode, or else the mode in the archive.
 func (w *placing) mode(h *tar.Header) uint32 {
 	mode := uint32(h.Mode)
 	if w.Mode != nil {
@@ -333,8 +338,8 @@ func (w *placing) setOwner(to string, h *tar.Header) error {
 	return chown(to, owner)
 }
 
-// chown changes the owner of a file, unless the owner is already right. Where there is only one
-// id, owners cannot be changed and need not be.
+// chown changes the owner of a file, unless the file already has this owner. In a sandbox with only
+// one id, the owner cannot be changed, and no change is necessary.
 func chown(to string, owner Owner) error {
 	var now unix.Stat_t
 	if err := unix.Lstat(to, &now); err == nil && now.Uid == owner.UID && now.Gid == owner.GID {
@@ -356,8 +361,8 @@ func (w *placing) finish() error {
 	return nil
 }
 
-// MakeDirs creates the missing directories of a path for an owner. It returns false if none was
-// missing.
+// MakeDirs creates the missing directories of a path. The new directories belong to owner. made is
+// false if no directory was missing.
 func MakeDirs(dir string, owner Owner) (made bool, err error) {
 	info, err := os.Stat(dir)
 	switch {

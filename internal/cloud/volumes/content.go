@@ -78,8 +78,8 @@ type Entry struct {
 // Name returns the last element of the path.
 func (e Entry) Name() string { return path.Base(e.Path) }
 
-// Attributes are the mode and owner for an entry. Nil means the default for a new entry, and no
-// change for an existing one.
+// Attributes are the mode and owner for an entry. For a new entry, nil means the default. For an
+// existing entry, nil means no change.
 type Attributes struct {
 	Mode, UID, GID *uint32
 }
@@ -96,7 +96,7 @@ func (a Attributes) check() error {
 	return nil
 }
 
-// apply returns owner and mode, replaced by the attributes that are set.
+// apply returns owner and mode. Each attribute that is set in a replaces the given value.
 func (a Attributes) apply(owner Owner, mode uint32) (Owner, uint32) {
 	for _, one := range []struct{ from, to *uint32 }{{a.UID, &owner.UID}, {a.GID, &owner.GID}, {a.Mode, &mode}} {
 		if one.from != nil {
@@ -106,10 +106,10 @@ func (a Attributes) apply(owner Owner, mode uint32) (Owner, uint32) {
 	return owner, mode
 }
 
-// Content reads and changes the files of one volume, and holds the volume until Close. Paths
-// begin at the root of the volume, with or without a leading /. Links in the directories of a
-// path are followed, but never out of the volume. Errors match those of this package and of
-// io/fs. Content is safe for concurrent use.
+// Content reads and changes the files of one volume. It holds the volume until Close. Paths begin
+// at the root of the volume, with or without a leading /. If a directory in a path is a link, the
+// link is followed, but never out of the volume. Errors match those of this package and of io/fs.
+// Content is safe for concurrent use.
 type Content struct {
 	dir     string
 	ids     ids
@@ -134,8 +134,7 @@ func (r *Registry) Open(id string) (*Content, error) {
 
 // ids converts between the ids of files and the ids in sandboxes, which begin at 0.
 type ids struct {
-	// one means that there is a single id, which is that of this process. In sandboxes, it is
-	// root.
+	// one means that there is a single id, the id of this process. In sandboxes, this id is root.
 	one bool
 }
 
@@ -145,8 +144,8 @@ func (c *Content) Close() {
 	c.release()
 }
 
-// clean returns a path in the form that os.Root needs, in which "." is the root. No path leads
-// above the root.
+// clean returns a path in the form that os.Root needs. In this form, "." is the root. The result
+// never leads above the root.
 func clean(name string) (string, error) {
 	if name == "" || len(name) > maxPath || strings.ContainsRune(name, 0) {
 		return "", ErrPath
@@ -164,7 +163,8 @@ func clean(name string) (string, error) {
 // clientPath returns the path of an entry as clients know it.
 func clientPath(name string) string { return path.Clean("/" + name) }
 
-// explain adds the error of this package, or of io/fs, to a matching error of the system.
+// explain returns an error of the system with the matching error of this package, or of io/fs,
+// added.
 func explain(err error) error {
 	var refused *fs.PathError
 	switch {

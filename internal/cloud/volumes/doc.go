@@ -1,5 +1,5 @@
-// Package volumes keeps volumes: directories that outlive the sandboxes in which they are
-// mounted, and that several sandboxes can share.
+// Package volumes keeps volumes. A volume is a directory that can be mounted in sandboxes. It
+// outlives these sandboxes, and several sandboxes can share it.
 //
 // A volume is a record of the store. Its directory contains
 //
@@ -13,16 +13,16 @@
 //	mount/    the mount point, once the volume was used; it is in a mount namespace
 //	          that no other process uses and that ends with this process
 //
-// Files belong to ids of sandboxes, which begin at 0 independently of the ids outside, and have
-// any mode. Only this user can reach them, because the directories of the store have the mode
-// 0700. An ordinary user has only one id, which is root of the sandboxes: everything in a
-// volume belongs to this id.
+// Files belong to the ids of sandboxes. These ids begin at 0, independently of the ids outside.
+// Files may have any mode. Only this user can reach them, because the directories of the store have
+// the mode 0700. An ordinary user has only one id, which is root in the sandboxes. Everything in a
+// volume then belongs to this id.
 //
 // # Hostile content
 //
-// Sandboxes change a volume at any time, even while [Content] works in it. No path is resolved
-// twice: a file is checked and used through the same descriptor. Directories are reached
+// Sandboxes may change a volume at any time, even while [Content] works in it. Therefore no path is
+// resolved twice: a file is checked and used through the same descriptor. Directories are opened
 // through [os.Root], so that no symbolic link leads out of the volume. Only regular files are
 // opened for reading, and opening never waits. Removed files are first moved out of the volume.
-// Then they are deleted with one directory open at a time, whatever the depth of the tree.
+// While they are deleted, only one directory is open at a time, whatever the depth of the tree.
 package volumes

@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nobody is the id that is reported for other owners if there is a single id.
+// nobody is the id that is reported if sandboxes have a single id and a file has another owner.
 const nobody = 65534
 
-// openPath opens the file at a path without reading it, and never waits. It opens a link itself
-// and not the target.
+// openPath opens the file at a path with O_PATH, so the file cannot be read. It never waits. If the
+// file is a link, it opens the link and not the target.
 func openPath(root *os.Root, name string) (*os.File, error) {
 	return root.OpenFile(name, unix.O_PATH|unix.O_NOFOLLOW, 0)
 }
@@ -63,8 +63,8 @@ func (c *Content) entry(name string, file *os.File) (Entry, error) {
 	return c.entryOf(name, &stat, int(file.Fd()), "")
 }
 
-// entryOf describes the file that stat was read from. If the file is a link, its target is read
-// at the path at, relative to the descriptor dir.
+// entryOf describes the file that stat belongs to. If the file is a link, entryOf reads the target
+// of the link at the path at, relative to the descriptor dir.
 func (c *Content) entryOf(name string, stat *unix.Stat_t, dir int, at string) (Entry, error) {
 	e := Entry{
 		Path: clientPath(name), Kind: kindOf(stat), Size: stat.Size, Mode: stat.Mode & maxMode, Owner: c.ids.owner(stat),

@@ -16,9 +16,9 @@ import (
 // batch is the number of names that are read at a time from a directory.
 const batch = 1024
 
-// List describes the entries of a directory, down to a number of levels, ordered by path. It
-// does not follow links in the directory. Entries that are added or removed meanwhile may be
-// missing. The errors include [ErrNotDir] and [ErrTooLong].
+// List describes the entries of a directory and of its subdirectories, ordered by path. depth is
+// the number of levels. List does not follow links in the directory. Entries that are added or
+// removed while List runs may be missing. The errors include [ErrNotDir] and [ErrTooLong].
 func (c *Content) List(ctx context.Context, name string, depth int) ([]Entry, error) {
 	name, err := clean(name)
 	if err != nil {

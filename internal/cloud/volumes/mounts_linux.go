@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mounts contains the file systems of volumes with a size. They are mounted in a separate mount
-// namespace, which only one thread of this process uses. The namespace ends with this thread.
-// So even if this process is killed, no mount and no loop device is left. The zero value is
-// ready to use, and safe for concurrent use.
+// mounts contains the file systems of volumes with a size. These file systems are mounted in a
+// separate mount namespace. Only one thread of this process uses the namespace, and the namespace
+// ends with this thread. So even if this process is killed, no mount and no loop device is left.
+// The zero value is ready to use. It is safe for concurrent use.
 //
-// Mounts that are not attached would end with the process, too, but Linux can clone such mounts
-// for sandboxes only since 6.15.
+// Detached mounts would need no namespace, because they would end with the process, too. But Linux
+// can clone such mounts for sandboxes only since 6.15.
 type mounts struct {
 	mu    sync.Mutex
 	calls chan func() // functions for the thread to call; nil: the thread is not started
@@ -96,8 +96,8 @@ func (m *mounts) mount(image, at string) (root *os.File, err error) {
 	return root, err
 }
 
-// clone returns another mount of a directory in a mounted file system. The new mount is not
-// attached.
+// clone returns a new, detached mount of a directory in a mounted file system. root is the root of
+// this file system. name is the path of the directory.
 func (m *mounts) clone(root *os.File, name string) (clone *os.File, err error) {
 	err = m.onThread(func() error {
 		fd, err := unix.OpenTree(int(root.Fd()), name, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
@@ -110,8 +110,8 @@ func (m *mounts) clone(root *os.File, name string) (clone *os.File, err error) {
 	return clone, err
 }
 
-// unmount reverses mount. Users of the file system, such as a sandbox that is about to end, can
-// use it until they end.
+// unmount reverses mount. A process that still uses the file system, for example in a sandbox that
+// is about to end, can use it until the process ends.
 func (m *mounts) unmount(root *os.File, at string) error {
 	_ = root.Close() // only reads and writes of files can fail
 	return m.onThread(func() error {
@@ -133,8 +133,8 @@ func (m *mounts) end() {
 	}
 }
 
-// loopAttempts bounds the attempts to open a free loop device, because another process may be
-// faster.
+// loopAttempts bounds the attempts to open a free loop device. An attempt fails if another process
+// takes the device first.
 const loopAttempts = 100
 
 // attach opens a free loop device for an image. The kernel frees the device once it is neither

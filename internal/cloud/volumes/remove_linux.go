@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Remove removes the file or directory at a path. For the root of the volume, which cannot be
-// removed, the error is fs.ErrNotExist. If ctx ends early, the rest is already out of the
-// volume. The rest is deleted when the volume is first used after a restart, or when the volume
-// is deleted.
+// Remove removes the file or directory at a path. The root of the volume cannot be removed: the
+// error is then fs.ErrNotExist. Remove first moves the file or directory out of the volume, and
+// then deletes it. If ctx ends before everything is deleted, the rest is deleted when the volume is
+// first used after a restart, or when the volume is deleted.
 func (c *Content) Remove(ctx context.Context, name string) error {
 	name, err := clean(name)
 	if err != nil {
@@ -42,8 +42,9 @@ func (c *Content) Remove(ctx context.Context, name string) error {
 	return explain(err)
 }
 
-// removeEntry removes one entry of a directory. If the entry is a directory, it is moved to the
-// heap, and moved is the new name.
+// removeEntry removes one entry of a directory. If the entry is a directory, removeEntry moves it
+// to the directory heap, and moved is its new name. heap is the volume's directory of removed
+// files.
 func removeEntry(dir int, base string, heap *os.File) (moved string, err error) {
 	err = unix.Unlinkat(dir, base, 0)
 	if !errors.Is(err, unix.EISDIR) {
@@ -70,8 +71,8 @@ func unlock(dir int, base string) error {
 	return ids{one: true}.setAttributes(file, Owner{}, 0o700) // sets the mode of an entry that belongs to this user
 }
 
-// takeApart deletes a directory in the heap. It moves every directory that it finds to the heap
-// before it looks inside. So only one directory is open at a time, whatever the depth.
+// takeApart deletes a directory in heap. It moves every directory that it finds to heap before it
+// reads the directory. So only one directory is open at a time, whatever the depth.
 func takeApart(ctx context.Context, heap *os.File, name string) error {
 	var failed []error
 	for waiting := []string{name}; len(waiting) > 0; {
@@ -94,7 +95,7 @@ func takeApart(ctx context.Context, heap *os.File, name string) error {
 	return errors.Join(failed...)
 }
 
-// empty deletes the entries of a directory in the heap. It moves directories to the heap, and
+// empty deletes the entries of a directory in heap. It moves the subdirectories to heap, and
 // returns their new names.
 func empty(ctx context.Context, heap *os.File, name string) (moved []string, err error) {
 	dir, err := openRemoved(heap, name)

@@ -74,8 +74,8 @@ func makeImage(ctx context.Context, dir string, size int64) error {
 	return nil
 }
 
-// findProgram finds a program for administrators. PATH may not contain the directory of such
-// programs.
+// findProgram finds a program for administrators, even if the directory of such programs is not in
+// PATH.
 func findProgram(name string) (string, error) {
 	path, err := hostprogram.Find(name)
 	if err == nil {
@@ -113,8 +113,8 @@ func (r *Registry) enter(v *volume) (string, error) {
 	return rootOf(v), nil
 }
 
-// rootOf returns a path to the root of a mounted file system. It works on all threads, although
-// only one thread uses the mount namespace.
+// rootOf returns a path to the root of a volume's mounted file system. All threads can use the
+// path, although only one thread uses the mount namespace.
 func rootOf(v *volume) string { return fmt.Sprintf("/proc/self/fd/%d", v.root.Fd()) }
 
 // leave unmounts a volume that enter mounted. The volume must not be in use.

@@ -17,8 +17,8 @@ const TokenLife = 7 * 24 * time.Hour
 // ErrToken reports that a token is not valid for the volume, or has expired.
 var ErrToken = errors.New("volumes: the token is not valid for this volume, or no longer")
 
-// Token returns a new token for the content of a volume. It is derived from the seed of the
-// store, so it stays valid after a restart if the volume is kept.
+// Token returns a new token for the content of a volume. The token is derived from the seed of the
+// store. So if the store keeps the volume, the token stays valid after a restart.
 func (r *Registry) Token(id string) string {
 	expiry := strconv.FormatInt(time.Now().Add(TokenLife).Unix(), 10)
 	return expiry + "." + r.sign(id, expiry)

@@ -39,11 +39,11 @@ const (
 var (
 	// ErrNotFound reports that there is no such volume.
 	ErrNotFound = errors.New("volumes: no such volume")
-	// ErrExists reports that there already is a volume with the name.
+	// ErrExists reports that another volume already has the name.
 	ErrExists = errors.New("volumes: there is a volume with that name")
 	// ErrName reports that a name is not valid for a volume.
 	ErrName = fmt.Errorf("volumes: a name has 1 to %d letters, digits, - and _", maxName)
-	// ErrTooMany reports that the limit of volumes is reached.
+	// ErrTooMany reports that there are already [Max] volumes.
 	ErrTooMany = fmt.Errorf("volumes: there are %d, which is the limit", Max)
 	// ErrInUse reports that a volume is in use.
 	ErrInUse = errors.New("volumes: the volume is in use")
@@ -81,11 +81,11 @@ type volume struct {
 type Options struct {
 	Store  *store.Store // closed by the caller after the last use of a volume
 	Logger *slog.Logger // nil: no log
-	// OneID means that sandboxes have a single id, which is that of this process.
+	// OneID means that sandboxes have a single id, the id of this process.
 	OneID bool
-	// Size is the number of bytes of each new volume, which then has its own file system; see
-	// [Registry.CheckSize]. 0 means that there is no limit. A volume keeps its size, even if
-	// the option changes later.
+	// Size is the size of each new volume in bytes. 0 means that there is no limit. A volume with a
+	// size has its own file system; see [Registry.CheckSize]. An existing volume keeps its size, even
+	// if the option changes later.
 	Size int64
 }
 
@@ -271,17 +271,17 @@ func (r *Registry) List() []Volume {
 	return all
 }
 
-// Mount contains the parts of a volume that a sandbox needs.
+// Mount contains the information with which an engine mounts a volume in a sandbox.
 type Mount struct {
 	// Dir is the directory with the files.
 	Dir string
-	// Clone returns a mount of Dir that is not attached. It is nil unless only the registry can
-	// create such a mount.
+	// Clone returns a detached mount of Dir. Clone is nil if others can create such a mount
+	// themselves, without the registry.
 	Clone func() (*os.File, error)
 }
 
-// Hold prevents the deletion of a volume until release is called. The error is [ErrNotFound] if
-// there is no such volume, and [ErrNoSize] if the volume cannot be mounted.
+// Hold prevents the deletion of a volume until release is called. If there is no such volume, the
+// error is [ErrNotFound]. If the volume cannot be mounted, the error is [ErrNoSize].
 func (r *Registry) Hold(id string) (m Mount, release func(), err error) {
 	v, dir, release, err := r.holdVolume(id)
 	if err != nil {
@@ -318,7 +318,7 @@ func (r *Registry) holdVolume(id string) (v *volume, dir string, release func(),
 }
 
 // Delete deletes a volume and all of its files. wanted reports whether the volume is needed
-// without being held, for example by a paused sandbox. wanted must not use the registry. The
+// although nobody holds it, for example by a paused sandbox. wanted must not use the registry. The
 // errors include [ErrNotFound] and [ErrInUse].
 func (r *Registry) Delete(id string, wanted func() bool) error {
 	v, err := r.take(id, wanted)
@@ -338,8 +338,8 @@ func (r *Registry) Delete(id string, wanted func() bool) error {
 	return nil
 }
 
-// take removes a volume from memory. The volume's files can then be deleted without making
-// other calls wait.
+// take removes a volume from the registry's memory. Then Delete can delete the volume's files while
+// other calls use the registry.
 func (r *Registry) take(id string, wanted func() bool) (*volume, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

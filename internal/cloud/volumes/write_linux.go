@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Read opens a regular file. It follows a link to a file in the volume. The caller must close
-// the file.
+// Read opens a regular file. If the path leads to a link, Read follows it to a file in the volume.
+// The caller must close the file.
 func (c *Content) Read(name string) (io.ReadCloser, Entry, error) {
 	name, err := clean(name)
 	if err != nil {
@@ -42,11 +42,11 @@ func (c *Content) Read(name string) (io.ReadCloser, Entry, error) {
 	return file, e, nil
 }
 
-// Write creates a file with the content of r. The file is not visible before it is complete.
-// With force, Write creates missing directories, and replaces an existing file. The new file
-// keeps the mode and owner of the existing one, unless a sets others. Without force, the errors
-// include fs.ErrExist and fs.ErrNotExist. The error is [ErrIsDir] if the path leads to a
-// directory.
+// Write creates a file with the content of r. The file is not visible before it is complete. If
+// force is set, Write creates missing directories, and replaces an existing file. The new file then
+// has the mode and owner of the existing file, except for the attributes that a sets. If force is
+// not set, the errors include fs.ErrExist and fs.ErrNotExist. If the path leads to a directory, the
+// error is [ErrIsDir].
 //
 // A power failure may lose the latest writes, as on any disk.
 func (c *Content) Write(name string, r io.Reader, a Attributes, force bool) (Entry, error) {
@@ -111,7 +111,7 @@ func (c *Content) replaced(parent *os.File, base string, force bool) (Owner, uin
 	return c.ids.owner(&stat), stat.Mode & maxMode, nil
 }
 
-// publish moves a staged file to its path.
+// publish moves the complete file staged to the name base in the directory parent.
 func publish(staged string, parent *os.File, base string, force bool) error {
 	if !force { // unlike rename, link replaces nothing
 		if err := unix.Linkat(unix.AT_FDCWD, staged, int(parent.Fd()), base, 0); err != nil {
@@ -127,8 +127,9 @@ func publish(staged string, parent *os.File, base string, force bool) error {
 	return err
 }
 
-// MakeDir creates a directory. With force, it creates missing parents, and does not change an
-// existing directory. Without force, the errors include fs.ErrExist and fs.ErrNotExist.
+// MakeDir creates a directory. If force is set, MakeDir also creates missing parents, and accepts
+// an existing directory without changing it. If force is not set, the errors include fs.ErrExist
+// and fs.ErrNotExist.
 func (c *Content) MakeDir(name string, a Attributes, force bool) (Entry, error) {
 	name, err := clean(name)
 	if err == nil {

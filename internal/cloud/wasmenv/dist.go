@@ -20,14 +20,15 @@ func (i distInfo) String() string {
 	return fmt.Sprintf("Python %s, ABI %s, %s", i.Python, i.ABI, i.Arch)
 }
 
-// CheckDist returns an error unless a directory contains a Pyodide distribution that other
-// users can read, because sandboxes run as other users.
+// CheckDist returns an error if dir does not contain a Pyodide distribution. It also returns an
+// error if other users cannot read the distribution, because sandboxes run as other users.
 func CheckDist(dir string) error {
 	_, err := readDist(dir)
 	return err
 }
 
-// CheckDist returns an error unless the packages of a distribution are for the Pyodide of e.
+// CheckDist returns an error if the packages of the distribution in dir are not for the Pyodide of
+// e.
 func (e *Env) CheckDist(dir string) error {
 	got, err := readDist(dir)
 	if err != nil {

@@ -37,12 +37,12 @@ var (
 	ErrDamaged = errors.New("the programs that sandboxes of WebAssembly run were removed or changed: run `e2bctl local setup --engine wasm`, and start the local cloud again")
 )
 
-// Env is a prepared directory.
+// Env is the environment for sandboxes of WebAssembly, in a directory that [Setup] has prepared.
 type Env struct{ Dir string }
 
-// Find returns the Env that [Setup] prepared for this version of the program. The error matches
-// [ErrNotSetUp] if there is none, and [ErrDamaged] if files are missing. Any other error means
-// that this system does not support it.
+// Find returns the Env that [Setup] prepared for this version of the program. If there is no such
+// Env, the error matches [ErrNotSetUp]. If files of it are missing, the error matches [ErrDamaged].
+// Any other error means that this system does not support sandboxes of WebAssembly.
 func Find() (*Env, error) {
 	if _, err := packages(system()); err != nil { // a setup would not help
 		return nil, err
@@ -103,7 +103,7 @@ func writeSizes(dir string) error {
 	return errors.Join(err, os.WriteFile(filepath.Join(dir, sizesName), content, 0o644))
 }
 
-// used marks the time when an [Env] was last used.
+// used is the marker file whose modification time is the time when an [Env] was last used.
 const used = setupdir.Marker(snapshotName)
 
 // NoteUse records that the Env is in use, as [setupdir.Marker.NoteUse] does. Later versions of
@@ -124,7 +124,7 @@ func home() (string, error) {
 	return filepath.Join(cache, digest), nil
 }
 
-// digest identifies all sources from which a directory is created.
+// digest returns a digest of all sources from which the directory of an [Env] is created.
 func digest() (string, error) {
 	hash := sha256.New()
 	hash.Write(lockFile)
@@ -144,7 +144,7 @@ func digest() (string, error) {
 	return hex.EncodeToString(hash.Sum(nil)[:8]), nil
 }
 
-// Numbers of pages of WebAssembly memory, with 64 KiB each.
+// Sizes of WebAssembly memory. minPages and maxPages are numbers of pages of 64 KiB each.
 const (
 	pageSize = 64 << 10
 	minPages = 64 << 20 / pageSize // the need of Python itself, and a small reserve
@@ -185,12 +185,13 @@ func Command(dir string, places []string, memory uint64) ([]string, error) {
 // for files.
 var sealed = []string{"--quiet", "--no-config", "--no-remote", "--no-npm", "--no-prompt", "--no-lock", "--cached-only"}
 
-// cacheDir is Deno's directory for compiled code. It is below a file, because otherwise Deno,
-// at least as root, would create it. Without the directory, Deno does not cache code.
+// cacheDir is Deno's directory for compiled code. The path is below /dev/null, which is not a
+// directory, so that Deno cannot create cacheDir. Otherwise Deno would create it, at least as root.
+// Without cacheDir, Deno does not cache code.
 const cacheDir = "/dev/null/deno"
 
-// Environ returns the environment of the command. The environment of code is passed to the
-// program separately, because some variables would affect Deno.
+// Environ returns the environment for the command of [Command]. The environment for the code in a
+// sandbox is passed to the program separately, because some variables would affect Deno.
 func Environ() []string {
 	return []string{"DENO_DIR=" + cacheDir, "DENO_NO_UPDATE_CHECK=1", "NO_COLOR=1"}
 }

@@ -30,7 +30,7 @@ var lockFile []byte
 type npmPackage struct {
 	Name      string `json:"name"`
 	Version   string `json:"version"`
-	System    string `json:"system"` // system for which the package is; "": all
+	System    string `json:"system"` // system that the package is for; "": all systems
 	Integrity string `json:"integrity"`
 }
 
@@ -41,7 +41,8 @@ func (p npmPackage) archive() string {
 
 func (p npmPackage) String() string { return p.Name + "@" + p.Version }
 
-// wanted maps the files of a package that are unpacked to their destinations.
+// wanted returns the files of a package that are unpacked. It maps the name of each file in the
+// archive to the path of the unpacked file.
 func wanted(p npmPackage) map[string]string {
 	if p.System != "" {
 		return map[string]string{"package/deno": denoName}
@@ -53,8 +54,9 @@ func wanted(p npmPackage) map[string]string {
 	return files
 }
 
-// packages returns the npm packages in lock.json for a system, as GOOS/GOARCH, and the packages
-// for all systems. It returns an error if the file has none for this system.
+// packages returns the npm packages in lock.json for a system, and the packages for all systems.
+// system has the form GOOS/GOARCH. If lock.json has no package for this system, packages returns an
+// error.
 func packages(system string) ([]npmPackage, error) {
 	var all []npmPackage
 	if err := json.Unmarshal(lockFile, &all); err != nil {
@@ -72,7 +74,7 @@ func packages(system string) ([]npmPackage, error) {
 	return slices.DeleteFunc(all, func(p npmPackage) bool { return p.System != "" && p.System != system }), nil
 }
 
-// system returns the system of this program.
+// system returns the system of this program, as GOOS/GOARCH.
 func system() string { return runtime.GOOS + "/" + runtime.GOARCH }
 
 // waitDelay bounds how long descendants of a program can keep its output open after the program
@@ -110,8 +112,7 @@ func names(all []npmPackage) string {
 	return strings.Join(files, " and ")
 }
 
-// unpack unpacks files of the packages. The directory from contains the packages, and dir
-// receives the files.
+// unpack unpacks the needed files of the packages from the directory from to the directory dir.
 func unpack(all []npmPackage, from, dir string) error {
 	if err := os.Mkdir(filepath.Join(dir, pyodideName), 0o755); err != nil {
 		return err
@@ -165,8 +166,8 @@ func unpackOne(p npmPackage, from, dir string) error {
 	return nil
 }
 
-// write writes a file that every user may execute, because sandboxes have other ids than this
-// user.
+// write writes a file. Every user may execute it, because sandboxes run under other user ids than
+// this process.
 func write(name string, from io.Reader) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel/python"
 )
 
-// Setup prepares this machine, unless it is already prepared. It writes its progress to
-// progress. from is a directory with the files of the packages, with the names that `npm pack`
-// uses. If from is "", Setup fetches them. Any number of processes may call Setup at the same
-// time.
+// Setup prepares this machine, unless it is already prepared. It reports progress to the writer
+// progress. from is a directory that contains the archives of the packages, under the names that
+// `npm pack` uses. If from is "", Setup fetches the archives. Any number of processes may call
+// Setup at the same time.
 func Setup(ctx context.Context, progress io.Writer, from string) (*Env, error) {
 	if progress == nil {
 		progress = io.Discard
@@ -66,8 +66,8 @@ func prepare(ctx context.Context, progress io.Writer, all []npmPackage, from, di
 	return writeSizes(dir)
 }
 
-// makeSnapshot adds the programs and the snapshot to dir. driver is a directory for the
-// driver's files, which are only needed here.
+// makeSnapshot adds the programs and the snapshot to dir. driver is a directory for the kernel
+// driver's files. These files are needed only while the snapshot is made.
 func makeSnapshot(ctx context.Context, dir, driver string) error {
 	deno, err := fs.Sub(programs, "deno")
 	if err != nil {

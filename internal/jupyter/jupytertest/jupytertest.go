@@ -29,7 +29,7 @@ func Upgrade(t testing.TB, w http.ResponseWriter, r *http.Request) (*Kernel, err
 	return &Kernel{socket, t}, nil
 }
 
-// Answering returns a kernel that calls f with every request to execute code.
+// Answering returns a function that serves a kernel. It calls f with every request to execute code.
 func Answering(f func(k *Kernel, m *jupyter.Message)) func(*Kernel) {
 	return func(k *Kernel) {
 		for m := k.Next(); m != nil; m = k.Next() {
@@ -61,7 +61,7 @@ func (k *Kernel) Next() *jupyter.Message {
 	return m
 }
 
-// Say sends a message. A nil parent makes it the server's own.
+// Say sends a message in answer to parent. If parent is nil, the message answers no request.
 func (k *Kernel) Say(parent *jupyter.Message, channel, kind string, content any) {
 	data, err := json.Marshal(content)
 	if err != nil {
@@ -99,7 +99,7 @@ func (k *Kernel) Reply(parent *jupyter.Message, status string) {
 	k.Say(parent, jupyter.Shell, "execute_reply", map[string]any{"status": status, "execution_count": 7})
 }
 
-// Ask sends a request for input as code of parent.
+// Ask sends a request for input, as if the code of the request parent asked for it.
 func (k *Kernel) Ask(parent *jupyter.Message, prompt string) {
 	k.Say(parent, jupyter.Stdin, "input_request", jupyter.InputRequest{Prompt: prompt})
 }

@@ -35,7 +35,7 @@ func (c *caller) call(ctx context.Context, tool string, arguments json.RawMessag
 	return nil, &agent.ToolError{Type: "ConnectionError", Message: "the MCP server that has the tool gave no valid answer: it may have ended, or its connection is broken; the log of the program that runs the tool says more"}
 }
 
-// resultOf converts the result of a call for the code.
+// resultOf converts the result of a call to the value that the code receives.
 func resultOf(result *mcp.CallToolResult) (any, error) {
 	var texts []string
 	var others []any
@@ -84,9 +84,9 @@ func resultOf(result *mcp.CallToolResult) (any, error) {
 	return json.RawMessage(list), err
 }
 
-// exact returns structured content as JSON. The protocol's library decodes each number
-// to a float64, so that large numbers lose digits. If the text beside the content is
-// the same value, as the protocol recommends, exact takes the numbers from there.
+// exact returns structured content as JSON. The protocol's library decodes each number to a
+// float64, so that large numbers lose digits. The protocol recommends that the text beside the
+// structured content contains the same value. If it does, exact takes the numbers from the text.
 func exact(structured any, texts []string) (json.RawMessage, error) {
 	if len(texts) == 1 {
 		var same any

@@ -1,5 +1,5 @@
-// Package agentmcp connects tools of package agent with servers and clients of the Model
-// Context Protocol. A program that does not import it links nothing of the protocol.
+// Package agentmcp connects tools of package agent with servers and clients of the Model Context
+// Protocol. A program that does not import this package contains no code for the protocol.
 //
 // [Tools] makes the tools of a server available in a run: code in the sandbox calls them as
 // Python functions. This program makes the calls, with its own credentials for the server. Code

@@ -19,15 +19,16 @@ const structuredSince = "2026-07-28"
 // approvals apply, and MaxCalls and MaxConcurrency count the calls of all clients together,
 // since this call of AddTools. When a client cancels a call, the context of the tool ends.
 //
-// A text becomes the text of the answer, and None an answer without content. Any other result
-// becomes its JSON as text, and also structured content if the client's version of the protocol
-// supports that. There is no output schema. An error of a tool, a refused approval and an
-// exceeded limit become answers with isError and the text of the error. A panic becomes such an
-// answer without its value, which is logged to [slog.Default].
+// If the result of a tool is a text, this text is the text of the answer. If it is None, the answer
+// has no content. For any other result, the text of the answer is the result as JSON. If the
+// client's version of the protocol supports it, the answer then also contains the result as
+// structured content. There is no output schema. An error of a tool, a refused approval and an
+// exceeded limit become answers with isError and the text of the error. A panic also becomes an
+// answer with isError, without the value of the panic. The value is logged to [slog.Default].
 //
 // If two tools have the same name, or a tool was not made by package agent, AddTools returns an
-// error and adds no tool. If the server refuses a schema, the error names the tool, and the
-// tools before it have been added.
+// error and adds no tool. If the server refuses the schema of a tool, the error names this tool.
+// AddTools has then added the tools before it.
 func AddTools(server *mcp.Server, tools ...agent.Tool) error {
 	box, err := agent.NewToolbox(tools...)
 	if err != nil {

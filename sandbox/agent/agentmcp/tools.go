@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// maxTools limits the number of a server's tools, and of the pages of their list.
+	// maxTools bounds the number of a server's tools, and also the number of pages of the server's
+	// list.
 	maxTools = 1000
 	// maxListBytes limits the bytes of a server's list, including all texts.
 	maxListBytes = 16 << 20
@@ -34,19 +35,20 @@ type ToolsParams struct {
 	// Allow lists the tools that code may call without approval, by their
 	// names on the server. A name that the server does not have is an error.
 	Allow []string
-	// Approve is called before each call of any other tool, with the tool's name on the server.
-	// If it returns an error, the call is refused, and the code receives the text of the error:
-	// see [agent.WithApproval]. It is called from several goroutines. If Approve is nil, Tools
-	// returns only the tools in Allow.
+	// Approve is called before each call of a tool that is not in Allow. tool is the tool's name on
+	// the server. If Approve returns an error, the call is refused, and the code receives the text of
+	// the error: see [agent.WithApproval]. Approve is called from several goroutines. If Approve is
+	// nil, Tools returns only the tools in Allow.
 	Approve func(ctx context.Context, tool string, call agent.ToolCall) error
 	// Limits are the limits of each tool. A MaxResultBytes of 0 means 16 MiB.
 	Limits agent.ToolLimits
-	// Unusable is called with each tool that cannot be used, and the reason: the schema or the
-	// name is invalid or too large. The tool is then left out. If Unusable is nil, Tools
-	// returns the reason as an error. The name may contain any characters.
+	// Unusable is called for each tool that cannot be used, because its schema or its name is invalid
+	// or too large. err is the reason. Tools then leaves the tool out. If Unusable is nil, Tools
+	// returns the reason as an error. The name of the tool may contain any characters.
 	Unusable func(tool string, err error)
-	// Logger receives the errors of the connection at level warn. The code does not receive
-	// them, because they may contain addresses and tokens. The default is [slog.Default].
+	// Logger receives the errors of the connection at level warn. The code in the sandbox does not
+	// receive these errors, because they may contain addresses and tokens. The default is
+	// [slog.Default].
 	Logger *slog.Logger
 }
 
@@ -65,19 +67,21 @@ type ToolsParams struct {
 // are sent. The required parameters come first. Required and optional parameters are each in
 // alphabetical order, because the protocol's library loses the server's order.
 //
-// The result of a call is the structured content as Python values, or the text as str; several
-// texts are joined by newlines. With no content it is None. With images, sounds or resources it
-// is a list. The list begins with the structured content, or else with the texts. Each other
-// part is a dict as the protocol defines it, such as {"type": "image", "mimeType": "image/png",
-// "data": …} with the data in base64.
+// The result of a call is the structured content as Python values. Without structured content, it
+// is the text as a str. Several texts are joined by newlines. If the server returns no content, the
+// result is None. If the content includes images, sounds or resources, the result is a list. The
+// list begins with the structured content, or else with the texts. Each other part is a dict as the
+// protocol defines it, such as {"type": "image", "mimeType": "image/png", "data": …} with the data
+// in base64.
 //
-// An error of the tool is an exception of the type "MCPError" with the error's text. If the
-// connection breaks or the server ends, the type is "ConnectionError" for this call and all
-// later ones. The end of a step cancels its calls and notifies the server.
+// An error of a tool becomes an exception of the type "MCPError" with the text of the error. If the
+// connection breaks or the server ends, this call and all later calls raise an exception of the
+// type "ConnectionError". When a step ends, its calls are cancelled, and the server is notified of
+// this.
 //
-// Tools refuses a server whose list has more than 1,000 tools or 16 MiB. A description is cut
-// after 16 KiB. A tool is unusable if its schema has more than 256 KiB, or its name more than
-// 256 bytes.
+// If the list of the server has more than 1,000 tools or 16 MiB, Tools returns an error. A
+// description is cut after 16 KiB. A tool is unusable if its schema has more than 256 KiB, or its
+// name more than 256 bytes.
 func Tools(ctx context.Context, session *mcp.ClientSession, p *ToolsParams) ([]agent.Tool, error) {
 	if p == nil {
 		p = &ToolsParams{}

@@ -8,17 +8,17 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
-// codeWriter writes the output of sandboxed code to one of the streams. A file
-// or a pipe gets every byte. A terminal only gets text: sequences that would
-// set its title, move its cursor, write its clipboard or make it type an answer
-// are left out, and so are all other control characters except newlines, tabs
-// and carriage returns, which progress bars need.
+// codeWriter writes the output of sandboxed code to stdout or stderr. A file or a pipe receives
+// every byte. A terminal receives only text. codeWriter leaves out sequences that would set the
+// terminal's title, move its cursor, write the clipboard or make the terminal type an answer. It
+// also leaves out all other control characters except newlines, tabs, and the carriage returns that
+// progress bars need.
 type codeWriter struct {
 	w        io.Writer
 	terminal bool
 
 	state escapeState
-	part  []byte // the bytes of a character whose rest has not arrived
+	part  []byte // the first bytes of a character whose remaining bytes have not arrived
 }
 
 // escapeState is the part of an escape sequence that has arrived.
@@ -63,10 +63,9 @@ func (c *codeWriter) println(text string) error {
 	return err
 }
 
-// isShown reports whether the next character is part of the text. Only control
-// sequences are left out as a whole, because they end after a few characters.
-// The text of other sequences stays, without the characters that make a
-// terminal obey it.
+// isShown reports whether the next character is part of the text. It leaves out control sequences
+// as a whole, because they end after a few characters. Of other escape sequences it leaves out only
+// the control characters, without which a terminal shows the sequence as text.
 func (c *codeWriter) isShown(r rune) bool {
 	state := c.state
 	c.state = noEscape

@@ -19,13 +19,15 @@ import (
 // errInterrupted is the error of reading a line if Ctrl-C ended the line.
 var errInterrupted = errors.New("interrupted")
 
-// newlineMark and tabMark replace the characters that would move the cursor in a line of the editor.
+// newlineMark and tabMark replace newlines and tabs in a line of the editor, because those would
+// move the cursor.
 const (
 	newlineMark = "⏎"
 	tabMark     = "⇥"
 )
 
-// marked returns text as a line of the editor, with marks. unmarked does the reverse.
+// marked returns text as one line for the editor, with marks in place of newlines and tabs.
+// unmarked reverses that.
 func marked(text string) string {
 	return strings.NewReplacer("\n", newlineMark, "\t", tabMark).Replace(text)
 }
@@ -34,7 +36,7 @@ func unmarked(line string) string {
 	return strings.NewReplacer(newlineMark, "\n", tabMark, "\t").Replace(line)
 }
 
-// console is a terminal in which lines are edited.
+// console is a terminal with a line editor.
 type console struct {
 	keys    *keyboard
 	screen  *screen
@@ -42,14 +44,14 @@ type console struct {
 	editor  *term.Terminal
 	history term.History
 	search  search
-	// complete returns the line and the cursor as they are after the tab key; nil: the key does
-	// nothing.
+	// complete returns the line and the cursor after the tab key was pressed. If complete is nil, the
+	// key does nothing.
 	complete func(line string, cursor int) (string, int)
 	reading  context.Context //nolint:containedctx // it belongs to the line that is being read: an io.Reader cannot take one
 }
 
-// openConsole makes the terminal raw, and follows its keys until the process ends. restore may be
-// called more than once.
+// openConsole puts the terminal into raw mode, and reads its keys until the process ends. restore
+// ends raw mode, and may be called more than once.
 func openConsole(ios *cmdutil.IOStreams, history term.History) (c *console, restore func() error, err error) {
 	file, ok := ios.In.(*os.File)
 	if !ok {
@@ -81,12 +83,13 @@ func (c *console) Read(p []byte) (int, error) {
 
 func (c *console) Write(p []byte) (int, error) { return c.screen.raw(p) }
 
-// line reads a line behind a prompt. The error is errInterrupted at Ctrl-C, and io.EOF at Ctrl-D.
+// line shows a prompt and reads a line. The error is errInterrupted at Ctrl-C, and io.EOF at
+// Ctrl-D.
 func (c *console) line(ctx context.Context, prompt string) (string, error) {
 	return c.edit(ctx, prompt, func() (string, error) { return c.editor.ReadLine() })
 }
 
-// password reads a line that the screen does not show.
+// password reads a line and does not show its characters.
 func (c *console) password(ctx context.Context, prompt string) (string, error) {
 	return c.edit(ctx, prompt, func() (string, error) { return c.editor.ReadPassword(prompt) })
 }
@@ -116,7 +119,8 @@ func (c *console) edit(ctx context.Context, prompt string, read func() (string, 
 	return line, nil
 }
 
-// ask reads a line for code that runs, without history and completion.
+// ask reads a line for the code that is running, such as for Python's input(). It offers no history
+// and no completion.
 func (c *console) ask(ctx context.Context, prompt string, password bool) (string, error) {
 	history, complete := c.history, c.complete
 	defer func() { c.history, c.complete, c.editor = history, complete, nil }()
@@ -133,7 +137,8 @@ func (c *console) ask(ctx context.Context, prompt string, password bool) (string
 	return unmarked(line), err
 }
 
-// key handles the keys that the editor does not know. The editor calls it.
+// key handles the keys that the editor itself does not handle: Ctrl-C, tab and Ctrl-R. The editor
+// calls it.
 func (c *console) key(line string, cursor int, key rune) (string, int, bool) {
 	switch {
 	case key == abortKey && c.keys.aborted:
@@ -151,7 +156,8 @@ func (c *console) key(line string, cursor int, key rune) (string, int, bool) {
 // show writes a text above the line that is being edited.
 func (c *console) show(text string) { fmt.Fprintln(c.editor, text) }
 
-// screen is a raw terminal, which needs a carriage return at the end of each line.
+// screen writes to a terminal in raw mode. Such a terminal needs a carriage return before each
+// newline, which screen adds.
 type screen struct {
 	mu  sync.Mutex
 	w   io.Writer
@@ -174,7 +180,7 @@ func (s *screen) raw(p []byte) (int, error) {
 	return s.w.Write(p)
 }
 
-// finish ends the line that the cursor is in.
+// finish begins a new line unless the cursor is at the beginning of one.
 func (s *screen) finish() {
 	s.mu.Lock()
 	mid := s.mid

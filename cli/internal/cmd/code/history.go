@@ -23,17 +23,17 @@ func (noHistory) Add(string)    {}
 func (noHistory) Len() int      { return 0 }
 func (noHistory) At(int) string { panic("it is empty") }
 
-// history holds the cells that were typed, oldest first, including those of earlier
-// prompts. Each cell is a line of JSON in a file that only this user can read.
+// history contains the cells that the user typed, oldest first, including those of earlier runs of
+// the command. They are also in a file that only this user can read, each as a line of JSON.
 type history struct {
-	noHistory // the editor does not add lines: keep adds cells
+	noHistory // makes the editor's Add do nothing: keep adds whole cells instead
 
 	cells []string
 	path  string // the path of the file; "": there is no file
 }
 
-// openHistory reads the history of this user. With an error
-// it returns an empty history, which ends with the process.
+// openHistory reads the history of this user. If it returns an error, the history is empty and
+// usable, but is not stored in a file.
 func openHistory() (*history, error) {
 	dir, err := privatedir.Make("history", privatedir.State)
 	if err != nil {
@@ -68,7 +68,8 @@ func (h *history) Len() int { return len(h.cells) }
 // At returns a cell as a line of the editor; 0 is the latest cell.
 func (h *history) At(i int) string { return marked(h.cells[len(h.cells)-1-i]) }
 
-// add adds a cell and returns true, unless the cell is empty, too long, or equal to the one before it.
+// add adds a cell in memory and returns true. It ignores a cell that is empty, too long, or equal
+// to the latest one, and then returns false.
 func (h *history) add(cell string) bool {
 	if cell == "" || len(cell) > maxCellBytes || len(h.cells) > 0 && h.cells[len(h.cells)-1] == cell {
 		return false
@@ -78,7 +79,7 @@ func (h *history) add(cell string) bool {
 	return true
 }
 
-// keep adds a cell, to the file as well.
+// keep adds a cell in memory and to the file.
 func (h *history) keep(cell string) error {
 	if !h.add(cell) || h.path == "" {
 		return nil
@@ -92,7 +93,7 @@ func (h *history) keep(cell string) error {
 	return errors.Join(err, file.Close())
 }
 
-// rewrite replaces the file by one that has the latest cells only.
+// rewrite replaces the file by one that contains only the latest cells.
 func (h *history) rewrite() error {
 	var text []byte
 	for _, cell := range h.cells {

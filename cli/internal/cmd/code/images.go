@@ -14,7 +14,7 @@ import (
 type imageSaver struct {
 	dir    string // the directory for pictures; "": no pictures are written
 	tell   io.Writer
-	before int // the number of earlier results, whose numbers are taken
+	before int // the number of earlier results; numbers in file names continue from it
 }
 
 func (s imageSaver) save(results []sandbox.Result) error {

@@ -17,7 +17,7 @@ import (
 // maxCode bounds a program that is read from a file or a pipe.
 const maxCode = 16 << 20
 
-// read returns the code to run.
+// read returns the code to run, from the command line, a file or standard input.
 func (o *runOptions) read(ctx context.Context) (string, error) {
 	if o.HasCode {
 		return o.Code, nil
@@ -59,7 +59,7 @@ func (o *runOptions) answer() func(context.Context, string, bool) (string, error
 	}
 }
 
-// readPassword reads a line that a terminal does not show.
+// readPassword reads a line and does not show its characters on a terminal.
 func (o *runOptions) readPassword(ctx context.Context, lines *bufio.Reader) (string, error) {
 	keyboard, ok := o.IO.In.(*os.File)
 	if !ok || !o.IO.InIsTerminal {

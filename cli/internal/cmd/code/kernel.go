@@ -62,7 +62,7 @@ func (o *kernelOptions) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// locate finds out which service has the sandbox.
+// locate chooses the connection to the service that has the sandbox.
 func (o *kernelOptions) locate(cmd *cobra.Command, f *cmdutil.Factory) (err error) {
 	if o.Sandbox != "" {
 		o.Open, err = f.SandboxOpener(cmd, o.isLocal, o.Sandbox)
@@ -72,7 +72,7 @@ func (o *kernelOptions) locate(cmd *cobra.Command, f *cmdutil.Factory) (err erro
 	return err
 }
 
-// sandbox connects to the sandbox, or creates one that ends with the handle.
+// sandbox connects to the sandbox, or creates one that ends when the handle is closed.
 func (o *kernelOptions) sandbox(ctx context.Context, conn *cmdutil.Connection) (*sandbox.Sandbox, error) {
 	if o.Sandbox != "" {
 		return conn.Connect(ctx, o.Sandbox, sandbox.WithExpiry(sandbox.Expiry{Renew: true})) // as exec does
@@ -80,8 +80,9 @@ func (o *kernelOptions) sandbox(ctx context.Context, conn *cmdutil.Connection) (
 	return o.New.Create(ctx, conn)
 }
 
-// within opens the sandbox and prepares it, calls do in it, and makes the downloads of the command called name. A status
-// that do returns is kept; after any other error nothing is downloaded.
+// within opens and prepares the sandbox, calls do with it, and then makes the downloads. name is
+// the command's name. If do returns a cmdutil.RemoteStatus, within still makes the downloads, and
+// returns that status. After any other error of do it downloads nothing.
 func (o *kernelOptions) within(ctx context.Context, name string, do func(context.Context, *sandbox.Sandbox) error) (err error) {
 	conn, err := o.Open(ctx)
 	if err != nil {
@@ -109,7 +110,7 @@ func (o *kernelOptions) within(ctx context.Context, name string, do func(context
 	return copier.DownloadAfter(ctx, name, err)
 }
 
-// prepare makes the uploads and installs the packages.
+// prepare uploads the files and installs the packages that the flags name.
 func (o *kernelOptions) prepare(ctx context.Context, sb *sandbox.Sandbox, copier *transfer.Copier) error {
 	if err := copier.Upload(ctx); err != nil {
 		return err
@@ -126,8 +127,8 @@ func (o *kernelOptions) params() sandbox.RunCodeParams {
 	return sandbox.RunCodeParams{Context: sandbox.ContextID(o.Context), Language: o.Language}
 }
 
-// enterWorkdir makes the context in which the code runs if --workdir is given. leave removes
-// the context.
+// enterWorkdir creates a context with the directory of --workdir, in which the code then runs.
+// leave removes the context. Without --workdir, both do nothing.
 func (o *kernelOptions) enterWorkdir(ctx context.Context, sb *sandbox.Sandbox) (leave func() error, err error) {
 	if o.Workdir == "" {
 		return func() error { return nil }, nil
@@ -147,8 +148,8 @@ func (o *kernelOptions) enterWorkdir(ctx context.Context, sb *sandbox.Sandbox) (
 	return func() error { return sb.Contexts.Remove(context.WithoutCancel(ctx), made.ID) }, nil
 }
 
-// notStarted returns err. If the code never ran, it returns the
-// cause instead: the kernel is unknown, or it could not start.
+// notStarted returns err, unless err means that the code never ran. Then it returns the cause: the
+// language of the kernel is unknown, or the kernel could not start.
 func (o *kernelOptions) notStarted(err error) error {
 	if errors.Is(err, sandbox.ErrUnknownLanguage) {
 		return fmt.Errorf("%w: %s", sandbox.ErrUnknownLanguage, o.Language)

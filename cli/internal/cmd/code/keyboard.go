@@ -9,25 +9,25 @@ import (
 	"unicode/utf8"
 )
 
-// keyboard hands the keys of a raw terminal to the reader of a line, one at a time.
-// While code runs, it keeps keys that are typed ahead, and Ctrl-C interrupts the code.
+// keyboard passes the keys of a terminal in raw mode to the line editor, one at a time. While code
+// runs, it stores the keys that the user types ahead, and Ctrl-C interrupts the code.
 type keyboard struct {
 	mu      sync.Mutex
 	typed   []byte        // the keys that were typed and not read yet
-	news    chan struct{} // has an element when typed or err may have changed
-	err     error         // the error that ended the terminal's keys; nil while more may come
-	running func()        // is called at Ctrl-C while the kernel works; nil while a line is read
+	news    chan struct{} // receives an element when typed or err may have changed
+	err     error         // the error that ended the input from the terminal; nil while more keys may come
+	running func()        // called at Ctrl-C while the kernel works; nil while a line is read
 
 	// Only the reader uses the fields below.
-	pasting  bool // the reader is between the marks of pasted text
-	inPaste  bool // the end of the last line was pasted
+	pasting  bool // the reader is inside pasted text, between its marks
+	inPaste  bool // pasted text contained the end of the last line
 	returned bool // the last key was a carriage return
 	aborted  bool // the last line ended by Ctrl-C
 }
 
 const (
 	ctrlC = 0x03
-	// the key by which the line editor is told of Ctrl-C, because it cannot tell it from Ctrl-D
+	// stands for Ctrl-C in the line editor, which cannot distinguish Ctrl-C itself from Ctrl-D
 	abortKey  = 0x07
 	maxAhead  = 64 << 10    // the most bytes of keys that are kept while code runs
 	maxKey    = 32          // the most bytes of an escape sequence
@@ -61,7 +61,7 @@ func (k *keyboard) take(keys []byte, err error) {
 	}
 }
 
-// interrupt calls running if Ctrl-C was typed, and forgets what was typed before it.
+// interrupt calls running if Ctrl-C was typed, and drops the keys typed before it.
 func (k *keyboard) interrupt() {
 	if at := bytes.LastIndexByte(k.typed, ctrlC); k.running != nil && at >= 0 {
 		k.typed = k.typed[at+1:]
@@ -69,7 +69,8 @@ func (k *keyboard) interrupt() {
 	}
 }
 
-// during makes Ctrl-C call interrupt, which must not wait. If interrupt is nil, Ctrl-C is a key again.
+// during makes Ctrl-C call interrupt, which must not wait. If interrupt is nil, Ctrl-C is passed to
+// the reader like other keys.
 func (k *keyboard) during(interrupt func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -77,14 +78,14 @@ func (k *keyboard) during(interrupt func()) {
 	k.interrupt()
 }
 
-// isAhead reports whether keys that were typed wait to be read.
+// isAhead reports whether there are typed keys that were not read yet.
 func (k *keyboard) isAhead() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return len(k.typed) > 0
 }
 
-// press puts keys in front of the typed keys that wait to be read.
+// press inserts keys before the typed keys that were not read yet.
 func (k *keyboard) press(keys string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -115,7 +116,7 @@ func (k *keyboard) read(ctx context.Context) (string, error) {
 	}
 }
 
-// keyLength returns how many bytes the first key has, or 0 if its rest has not arrived.
+// keyLength returns the number of bytes of the first key, or 0 if the key is not complete yet.
 func keyLength(typed []byte) int {
 	switch {
 	case len(typed) == 0:
@@ -146,7 +147,8 @@ func keyLength(typed []byte) int {
 	return 0
 }
 
-// translate returns the line editor's form of a key, or "" for a key that the editor does not know.
+// translate returns the line editor's form of a key, or "" for a key that the editor does not
+// support.
 func (k *keyboard) translate(key string) string {
 	if key == "" {
 		return ""

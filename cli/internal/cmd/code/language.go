@@ -29,8 +29,8 @@ func languageOf(file string) string {
 
 func isPython(language string) bool { return language == "" || strings.EqualFold(language, "python") }
 
-// argumentsCode returns code that sets the name and the arguments for the code that
-// follows, as the interpreter of the language would.
+// argumentsCode returns code that sets the program's name and arguments as the language's
+// interpreter would set them. The user's code runs after it.
 func argumentsCode(language, name string, arguments []string) (string, error) {
 	if isPython(language) {
 		return "import sys\nsys.argv = [" + literals(name, arguments) + "]", nil

@@ -84,11 +84,11 @@ type prompt struct {
 	stdout  *codeWriter
 	stderr  *codeWriter
 
-	python bool   // the language has Python's help
-	deaf   bool   // the kernel answers no questions about code
-	cell   string // the lines of the cell before the one that is being read
+	python bool   // help works as in Python: the kernel's language is Python
+	deaf   bool   // the kernel does not answer questions about code, such as completions
+	cell   string // the lines of the cell that were read before the current line
 	images imageSaver
-	hinted bool // the hint that tells how to keep pictures was printed
+	hinted bool // the hint about keeping pictures was printed
 }
 
 func newPrompt(opts *kernelOptions, sb *sandbox.Sandbox) *prompt {
@@ -140,7 +140,8 @@ func (p *prompt) run(ctx context.Context) (err error) {
 	}
 }
 
-// meet finds the kernel's language, and whether the kernel answers questions about code.
+// meet sets python and deaf: whether the kernel's language is Python, and whether the kernel cannot
+// answer questions about code.
 func (p *prompt) meet(ctx context.Context) error {
 	if p.Context != "" {
 		contexts, err := p.sb.Contexts.List(ctx)
@@ -162,7 +163,7 @@ func (p *prompt) meet(ctx context.Context) error {
 	return p.notStarted(err)
 }
 
-// ends reports whether a cell ends Python, such as exit().
+// ends reports whether a cell, such as exit(), would end a Python interpreter.
 func (p *prompt) ends(cell string) bool {
 	switch strings.TrimSpace(cell) {
 	case "exit", "quit", "exit()", "quit()":
@@ -171,7 +172,8 @@ func (p *prompt) ends(cell string) bool {
 	return false
 }
 
-// printLine writes a line of this command among the output.
+// printLine writes a message of this command on a line of its own, between lines of the code's
+// output.
 func (p *prompt) printLine(text string) {
 	p.console.screen.finish()
 	fmt.Fprintln(p.console.screen, text)
@@ -228,8 +230,8 @@ func (p *prompt) check(ctx context.Context, cell string) (*sandbox.CodeCheck, er
 	return p.sb.Contexts.Check(ctx, cell, &sandbox.CheckParams{Context: params.Context, Language: params.Language})
 }
 
-// checkPatiently checks the cell that is being read. Its only error is errInterrupted,
-// after Ctrl-C: if the check itself fails, running the cell shows the cause.
+// checkPatiently checks the cell that is being read. Its only error is errInterrupted, after
+// Ctrl-C. If the check fails, the verdict is unknown, and running the cell shows the cause.
 func (p *prompt) checkPatiently(ctx context.Context) (*sandbox.CodeCheck, error) {
 	ctx, done := p.patiently(ctx)
 	defer done()
@@ -243,7 +245,8 @@ func (p *prompt) checkPatiently(ctx context.Context) (*sandbox.CodeCheck, error)
 	return check, nil
 }
 
-// patiently returns a context that Ctrl-C ends with the cause errInterrupted.
+// patiently returns a context that Ctrl-C cancels with the cause errInterrupted. done makes Ctrl-C
+// a key again, and must be called.
 func (p *prompt) patiently(ctx context.Context) (_ context.Context, done func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	p.console.keys.during(func() {
@@ -256,7 +259,7 @@ func (p *prompt) patiently(ctx context.Context) (_ context.Context, done func())
 	}
 }
 
-// answer shows help, or runs the cell. An error ends the prompt.
+// answer shows help if the cell asks for it. Otherwise it runs the cell. An error ends the prompt.
 func (p *prompt) answer(ctx context.Context, cell string) error {
 	var err error
 	if name, source, isHelp := p.helpOn(cell); isHelp {

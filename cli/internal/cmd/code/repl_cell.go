@@ -12,7 +12,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// errGivenUp is the cause that ends a cell at the second Ctrl-C.
+// errGivenUp is the cause of a cell's cancelled context when e2bctl no longer waits for the cell,
+// such as after a second Ctrl-C.
 var errGivenUp = errors.New("it was given up")
 
 // interruptLimit bounds the time for sending an interrupt.
@@ -23,13 +24,13 @@ type running struct {
 	*prompt
 	ctx    context.Context //nolint:containedctx // of the call that runs the cell
 	giveUp context.CancelCauseFunc
-	sent   sync.WaitGroup // waits for the interrupt that is being sent
+	sent   sync.WaitGroup // waits until the interrupt has been sent
 
 	mu          sync.Mutex
-	begun       bool // the kernel has begun with the cell
+	begun       bool // the kernel has begun to run the cell
 	interrupted bool // Ctrl-C was typed
 
-	asking sync.Mutex // held while the cell asks for input
+	asking sync.Mutex // held while the code asks for input
 	over   bool
 }
 
@@ -82,7 +83,7 @@ func (p *prompt) execute(ctx context.Context, cell string) error {
 	return p.notStarted(err)
 }
 
-// run runs the cell, and notices when the kernel begins with it.
+// run runs the cell, and calls begin when the kernel begins to run it.
 func (r *running) run(ctx context.Context, cell string, params *sandbox.RunCodeParams) (execution *sandbox.Execution, err error) {
 	for event, failed := range r.sb.StreamCode(ctx, cell, params) {
 		err = failed
@@ -98,8 +99,8 @@ func (r *running) run(ctx context.Context, cell string, params *sandbox.RunCodeP
 	return execution, err
 }
 
-// begin sends the interrupt of an earlier Ctrl-C. Before the kernel
-// had begun with the cell, an interrupt would have had no effect.
+// begin records that the kernel has begun to run the cell. If Ctrl-C was typed before, begin sends
+// the interrupt now: sent earlier, it would have had no effect.
 func (r *running) begin() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -109,7 +110,8 @@ func (r *running) begin() {
 	r.begun = true
 }
 
-// interrupt interrupts the cell; a second call gives the cell up. It does not wait.
+// interrupt interrupts the cell without waiting. A second call makes e2bctl stop waiting for the
+// cell. So does the first call if the kernel cannot be interrupted.
 func (r *running) interrupt() {
 	_, _ = r.console.screen.Write([]byte("^C\n"))
 	r.mu.Lock()
@@ -147,7 +149,8 @@ func (r *running) ask(ctx context.Context, prompt string, password bool) (string
 	return r.console.ask(ctx, prompt, password)
 }
 
-// keepImages writes pictures to files. Without --save-images it prints once how to keep them.
+// keepImages writes pictures to files. Without --save-images it writes none, and prints a hint
+// about that flag once.
 func (p *prompt) keepImages(results []sandbox.Result) error {
 	err := p.images.save(results)
 	p.images.before += len(results)
@@ -160,8 +163,8 @@ func (p *prompt) keepImages(results []sandbox.Result) error {
 	return err
 }
 
-// helpOn returns the name that a cell asks about as in IPython:
-// with ? before or after the name, or with ?? for its source.
+// helpOn returns the name in a cell that asks for help in the way of IPython: with ? before or
+// after the name, or with ?? for the source of the name's object.
 func (p *prompt) helpOn(cell string) (name string, source, ok bool) {
 	cell = strings.TrimSpace(cell)
 	name = strings.Trim(cell, "?")

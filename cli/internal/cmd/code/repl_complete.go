@@ -16,13 +16,14 @@ import (
 )
 
 const (
-	completeLimit = time.Minute // longest wait after the tab key, unless Ctrl-C ends it
+	completeLimit = time.Minute // the longest wait after the tab key; Ctrl-C ends the wait earlier
 	maxShown      = 200         // the most matches that are shown
 	indentation   = "    "
 )
 
-// complete handles the tab key. It returns the line and the cursor with the only match inserted, or with the
-// common beginning of all matches. If that adds nothing, complete shows the matches.
+// complete handles the tab key. If there is one match, complete inserts it; of several matches it
+// inserts their common prefix. If that prefix adds nothing, complete shows the matches. It returns
+// the new line and cursor.
 func (p *prompt) complete(ctx context.Context, line string, cursor int) (string, int) {
 	before, after := unmarked(line[:cursor]), unmarked(line[cursor:])
 	if strings.TrimSpace(before[strings.LastIndexByte(before, '\n')+1:]) == "" {

@@ -16,7 +16,7 @@ import (
 type runOptions struct {
 	kernelOptions
 	JSON      bool
-	Code      string // the code after -c; if HasCode is set it is used even when empty
+	Code      string // the code after -c; valid only if HasCode is set, and may then be empty
 	HasCode   bool
 	File      string   // the path of a file with the code, or - for standard input
 	Arguments []string // the arguments of the code
@@ -119,9 +119,9 @@ func runRun(ctx context.Context, opts *runOptions) error {
 	})
 }
 
-// prelude returns code to run before the code, or "". A Python file sees its name and arguments
-// as python3 sets them, even if it has none: otherwise it would see the kernel's, on which
-// argument parsers fail.
+// prelude returns code to run before the user's code, or "" for none. For a Python file, the
+// prelude sets sys.argv as python3 does, even if there are no arguments. Otherwise the file would
+// see the kernel's arguments, which make argument parsers fail.
 func (o *runOptions) prelude() (string, error) {
 	name := o.File
 	switch {
@@ -135,7 +135,7 @@ func (o *runOptions) prelude() (string, error) {
 	return argumentsCode(o.Language, name, o.Arguments)
 }
 
-// begin runs the prelude.
+// begin runs the prelude, and does nothing if it is "".
 func (o *runOptions) begin(ctx context.Context, sb *sandbox.Sandbox, prelude string) error {
 	if prelude == "" {
 		return nil
@@ -194,8 +194,9 @@ func (o *runOptions) execute(ctx context.Context, sb *sandbox.Sandbox, code stri
 	return status
 }
 
-// givenUp returns the error err of code whose end is unknown. If the code has reported where it
-// was interrupted, as it does at the end of --timeout and at Ctrl-C, givenUp shows that first.
+// givenUp returns err as the error of code whose end is unknown. When --timeout ends or after
+// Ctrl-C, the code reports where it was interrupted. If that report has arrived, givenUp writes it
+// first.
 func (o *runOptions) givenUp(stderr *codeWriter, execution *sandbox.Execution, err error) error {
 	if execution != nil && execution.Error != nil && !o.JSON {
 		if err := stderr.println(strings.TrimRight(execution.Error.Traceback, "\n")); err != nil {

@@ -22,19 +22,19 @@ func (o *runOptions) isScript() bool {
 	return !o.HasCode && o.File != "-" && o.Context == "" && isPython(o.Language)
 }
 
-// exits reports whether an exception, such as SystemExit, is the way in which a program ends.
+// exits reports whether an exception is SystemExit, by which a Python file ends itself.
 func (o *runOptions) exits(raised *sandbox.ExecutionError) bool {
 	return o.isScript() && raised != nil && raised.Name == "SystemExit"
 }
 
-// beginScript returns code that makes the code after it a program with a name and
-// arguments.
+// beginScript returns Python code that prepares the kernel for a program: the code that runs after
+// it has the given name and arguments.
 func beginScript(name string, arguments []string) string {
 	return script + "_e2bctl_begin([" + literals(name, arguments) + "])\ndel _e2bctl_begin"
 }
 
-// endScript ends a Python file that ran to its end or raised an exception, and returns its
-// error. Its remaining output is added to execution.
+// endScript ends a Python file that ran to its end or raised an exception, and returns the error of
+// the program's end, such as its exit status. It adds the remaining output to execution.
 func (o *runOptions) endScript(ctx context.Context, sb *sandbox.Sandbox, execution *sandbox.Execution, params sandbox.RunCodeParams, raised *sandbox.ExecutionError) error {
 	params.OnResult = nil
 	exits := o.exits(raised)
@@ -63,7 +63,7 @@ func (o *runOptions) endScript(ctx context.Context, sb *sandbox.Sandbox, executi
 	return nil
 }
 
-// python returns a truth value in Python's spelling.
+// python returns b as a Python literal.
 func python(b bool) string {
 	if b {
 		return "True"

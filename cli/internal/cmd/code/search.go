@@ -9,15 +9,16 @@ import (
 // searchKey is Ctrl-R.
 const searchKey = 'R' - '@'
 
-// search finds earlier cells that contain a text, which was on the line at the first press of
-// Ctrl-R. Each further press shows an older cell, and the last press shows the text again.
+// search finds earlier cells that contain a text. The text is the line at the first press of
+// Ctrl-R. Each further press shows an older cell. The press after the oldest cell shows the text
+// again.
 type search struct {
 	text  string
-	found string // the line that the last press of Ctrl-R has left
+	found string // the line that the last press of Ctrl-R produced
 	from  int    // the index in the history at which the next press begins to search
 }
 
-// next returns what a press of Ctrl-R makes of a line.
+// next returns the line after a press of Ctrl-R. line is the line before it.
 func (s *search) next(history term.History, line string) string {
 	if s.from == 0 || line != s.found {
 		*s = search{text: line}

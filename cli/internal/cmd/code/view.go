@@ -13,7 +13,7 @@ type executionView struct {
 	Stdout    string       `json:"stdout"`
 	Stderr    string       `json:"stderr"`
 	Error     *errorView   `json:"error"`
-	Truncated bool         `json:"truncated,omitempty"` // the middle of an output is missing
+	Truncated bool         `json:"truncated,omitempty"` // the middle of stdout or stderr is missing
 }
 
 type resultView struct {

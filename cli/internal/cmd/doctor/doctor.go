@@ -53,7 +53,7 @@ const (
 	checkOK      = "ok"
 	checkWarning = "warning"
 	checkFailed  = "failed"
-	checkAbsent  = "absent" // this machine lacks the thing, which is no fault
+	checkAbsent  = "absent" // this machine does not have the checked thing, which is no fault
 )
 
 // check is one line of the doctor's report.
@@ -140,8 +140,8 @@ func checkService(ctx context.Context, f *cmdutil.Factory) []check {
 	return []check{key, service}
 }
 
-// checkLocal starts a local cloud and reports its properties. It does not judge by
-// settings: it tests the machine's support by trying it.
+// checkLocal starts a local cloud and reports its properties. It does not rely on settings: it
+// tests the features of the machine by trying them.
 func checkLocal(ctx context.Context, f *cmdutil.Factory) (checks []check) {
 	ctx, cancel := context.WithTimeout(ctx, doctorLimit)
 	defer cancel()
@@ -199,8 +199,9 @@ func users(ids int) string {
 	return fmt.Sprintf("%d user ids inside", ids)
 }
 
-// network describes the network access of programs. If every program has it, network returns a
-// sentence that says so, and otherwise egress itself, which is the reason why some do not.
+// network describes the network access of programs. If egress is "transparent", every program has
+// access, and network returns a sentence about that. Otherwise egress is the reason why some
+// programs have none, and network returns it.
 func network(egress string) string {
 	if egress == "transparent" {
 		return "every program reaches the network through the rules"

@@ -8,8 +8,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// checkEngines reports the features that the sandboxes of each engine have and lack on this
-// machine.
+// checkEngines reports, for each engine, the features that its sandboxes promise on this machine,
+// and those that they do not.
 func checkEngines(cloud *local.Cloud, own local.Report) []check {
 	var checks []check
 	for _, engine := range local.Engines() {
@@ -22,8 +22,8 @@ func checkEngines(cloud *local.Cloud, own local.Report) []check {
 	return checks
 }
 
-// checkEngine reports the promises of an engine's report. An engine with an error is absent,
-// which is no fault of the machine.
+// checkEngine reports the promises of an engine's report. If err is set, the result is checkAbsent:
+// a missing engine is no fault of the machine.
 func checkEngine(engine local.Engine, report local.Report, err error) check {
 	c := check{Name: string(engine) + " engine", Status: checkOK}
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/hostprogram"
 )
 
-// checkNames checks that the names of sandboxes resolve to this machine, in the local
-// cloud that is running or else in one with the given domain. Only programs that find
-// the cloud by its domain need them.
+// checkNames checks that the host names of sandboxes resolve to this machine. It checks those of
+// the running local cloud or, if none runs, those of a local cloud with the given domain. Only
+// programs that find the cloud by its domain need these names.
 func checkNames(ctx context.Context, domain string) check {
 	if place, err := localcloud.Find(); err == nil {
 		if record, err := place.Read(); err == nil && record.Domain != "" {
@@ -52,8 +52,8 @@ func leadsHere(ctx context.Context, name string) error {
 	return nil
 }
 
-// resolve asks the system's resolver, as most languages do. Go's own does not load the
-// modules that know localhost.
+// resolve asks the system's resolver, which most languages use. Go's own resolver does not load the
+// system's modules that resolve names under localhost.
 func resolve(ctx context.Context, name string) ([]string, error) {
 	getent, err := hostprogram.Find("getent")
 	if err != nil {

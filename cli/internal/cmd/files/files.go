@@ -93,7 +93,8 @@ func newCmdList(f *cmdutil.Factory) *cobra.Command {
 	return cmd
 }
 
-// writeFiles writes a list of files. The names of several levels are paths.
+// writeFiles writes a list of files. With levels, the list has files of several levels, and shows
+// paths instead of names.
 func writeFiles(f *cmdutil.Factory, found []sandbox.FileInfo, levels bool) error {
 	now := time.Now()
 	views, paths, rows := make([]fileView, len(found)), make([]string, len(found)), make([][]string, len(found))

@@ -60,7 +60,8 @@ func (a *asker) ask(ctx context.Context, id, host string, port int) bool {
 	return a.isAllowed(name) || a.question(ctx, id, name) // it may have been allowed meanwhile
 }
 
-// question shows a question and returns the answer. Lines that were typed before do not count.
+// question shows a question and returns the answer. It ignores lines that were typed before the
+// question was shown.
 func (a *asker) question(ctx context.Context, id, name string) bool {
 	for isOld := true; isOld; {
 		select {
@@ -89,7 +90,8 @@ func (a *asker) question(ctx context.Context, id, name string) bool {
 	return false
 }
 
-// isAllowed reports whether a port of a host needs no question. A list that cannot be read allows none.
+// isAllowed reports whether a port of a host is always allowed, so that no question is needed. It
+// returns false if the list cannot be read.
 func (a *asker) isAllowed(name string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -116,9 +118,9 @@ func (a *asker) allow(name string) error {
 // maxName is the length of the longest name of the DNS.
 const maxName = 253
 
-// asciiHost returns a host as it is shown: an address, or a name in ASCII. Other
-// letters become punycode, because they may look like different ones. It returns
-// false for texts that no host can have, such as names with control characters.
+// asciiHost returns a host in the form for a question: an address, or a name in ASCII. It converts
+// other letters to punycode, because a letter may look like a different one. It returns false for
+// texts that no host can have, such as names with control characters.
 func asciiHost(host string) (name string, ok bool) {
 	if address, err := netip.ParseAddr(host); err == nil {
 		return address.String(), address.Zone() == ""

@@ -96,8 +96,8 @@ func downRun(ctx context.Context, opts *downOptions) error {
 	return err
 }
 
-// sayNone writes that there is no local cloud to end. If a state directory was named, it writes
-// that there is none with it.
+// sayNone writes that there is no local cloud to end. If the user named a state directory, the
+// message is about a cloud with that directory.
 func sayNone(w io.Writer, state string) {
 	if state != "" {
 		fmt.Fprintf(w, "no local cloud is running with the state directory %s\n", cmdutil.Printable(state))
@@ -106,7 +106,8 @@ func sayNone(w io.Writer, state string) {
 	fmt.Fprintln(w, "no local cloud is running")
 }
 
-// sayKept describes the remaining data of a local cloud that has ended, if there is any.
+// sayKept describes the remaining data of a local cloud that has ended. It writes nothing if no
+// data remains.
 func sayKept(w io.Writer, state localcloud.State) {
 	if len(state.Kept) > 0 {
 		fmt.Fprintf(w, "%s in %s; the next e2bctl local up has what is kept, e2bctl local prune removes it\n", summary(state.Kept), cmdutil.Printable(state.Dir))

@@ -37,7 +37,7 @@ func (i *imageFlags) absolute() (err error) {
 	return nil
 }
 
-// arguments returns the given flags as arguments for another e2bctl.
+// arguments returns the flags that the user gave, as arguments for another process of e2bctl.
 func (i *imageFlags) arguments() []string {
 	var all []string
 	for _, host := range slices.Sorted(maps.Keys(i.mirrors)) {
@@ -52,7 +52,7 @@ func (i *imageFlags) arguments() []string {
 	return all
 }
 
-// options returns the options that start a local cloud with the flags.
+// options returns the options that start a local cloud with the settings of the flags.
 func (i *imageFlags) options() []local.Option {
 	var all []local.Option
 	for host, url := range i.mirrors {

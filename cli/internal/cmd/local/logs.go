@@ -86,14 +86,15 @@ func logsRun(ctx context.Context, opts *logsOptions) error {
 	}
 }
 
-// logPause is the time between two looks for new lines.
+// logPause is the interval between checks for new lines.
 const logPause = 200 * time.Millisecond
 
-// logLines copies lines and makes them printable: a sandbox may have chosen parts of them.
+// logLines copies lines of a log and makes them printable, because parts of a line may come from a
+// sandbox.
 type logLines struct {
 	from *bufio.Reader
 	to   io.Writer
-	part []byte // the bytes of a line whose end has not arrived
+	part []byte // the first bytes of a line whose end has not arrived
 }
 
 // copy copies the lines that have arrived. With isLast it also copies a last line without a newline.
@@ -117,7 +118,8 @@ func (l *logLines) copy(isLast bool) error {
 	}
 }
 
-// seekLines moves a file to the beginning of its last lines.
+// seekLines sets a file's read position to the beginning of its last lines. The argument lines is
+// their number.
 func seekLines(file *os.File, lines int) error {
 	info, err := file.Stat()
 	if err != nil {

@@ -8,11 +8,11 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox/local"
 )
 
-// allowedMounts is a flag value of the form DIR[:rw], repeatable.
+// allowedMounts is a flag value of the form DIR[:rw]. The flag may be repeated.
 type allowedMounts []allowedMount
 
 type allowedMount struct {
-	dir      string // absolute: the process in the background has another current directory
+	dir      string // an absolute path, because the process in the background has another current directory
 	writable bool
 }
 

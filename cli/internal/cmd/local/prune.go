@@ -73,8 +73,8 @@ killed has left half done is removed, too.`,
 	return cmd
 }
 
-// keeper has the data that outlives a local cloud, such as paused sandboxes: the running
-// cloud, or a state directory.
+// keeper gives access to the data that outlives a local cloud, such as paused sandboxes. It uses
+// the running cloud or, if none runs, the state directory.
 type keeper struct {
 	dir        string
 	kept       []localcloud.Kept
@@ -128,7 +128,7 @@ func pruneRun(ctx context.Context, opts *pruneOptions) (err error) {
 	return k.removeAll(ctx, opts, ids)
 }
 
-// openKeeper finds the keeper of the sandboxes of a state directory.
+// openKeeper returns the keeper for the data of a state directory.
 func openKeeper(ctx context.Context, dir string) (*keeper, error) {
 	dir, err := absolute(dir)
 	if err != nil {
@@ -156,9 +156,9 @@ func volumesOf(state localcloud.State) localcloud.Taken {
 	return localcloud.Taken{Count: state.Volumes.Count, Bytes: state.Volumes.Bytes}
 }
 
-// runningKeeper asks the local cloud, because its process has the state directory open.
-// Not every sandbox with files there is paused: a resumed one still has the files of its
-// last pause.
+// runningKeeper returns a keeper that asks the running local cloud, because the cloud's process has
+// the state directory open. A sandbox with files in that directory is not necessarily paused: a
+// resumed sandbox still has the files of its last pause.
 func runningKeeper(ctx context.Context, record localcloud.Record) (_ *keeper, err error) {
 	state, err := localcloud.ReadState(ctx, record.State)
 	if err != nil {
@@ -198,7 +198,8 @@ func runningKeeper(ctx context.Context, record localcloud.Record) (_ *keeper, er
 	return k, nil
 }
 
-// removeAll removes sandboxes. One that is named several times is removed once.
+// removeAll removes sandboxes. If ids contains an id several times, removeAll removes that sandbox
+// once.
 func (k *keeper) removeAll(ctx context.Context, opts *pruneOptions, ids []string) error {
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
@@ -239,7 +240,7 @@ type keptView struct {
 	Volumes localcloud.Taken `json:"volumes"`
 }
 
-// list writes these sandboxes, and the other kept data.
+// list writes the sandboxes in kept, and the other kept data.
 func (k *keeper) list(opts *pruneOptions, kept []localcloud.Kept) error {
 	switch {
 	case opts.JSON:

@@ -103,7 +103,7 @@ func resetRun(ctx context.Context, opts *resetOptions) error {
 	return nil
 }
 
-// sayLost lists what a reset removes.
+// sayLost lists the data that a reset removes.
 func sayLost(w io.Writer, state localcloud.State, record localcloud.Record, runs bool) {
 	if runs {
 		fmt.Fprintf(w, "This ends the local cloud on %s with its sandboxes.\n", cmdutil.Printable(record.URL))

@@ -16,8 +16,8 @@ type setupOptions struct {
 	JSON     bool
 	Quiet    bool
 	Engine   local.Engine        // the engine to prepare the machine for
-	From     string              // the directory with the packages of npm; "": npm fetches them
-	Packages []local.SetupOption // the packages to install; none: those that were chosen before
+	From     string              // the directory with npm packages; "" means that npm downloads them
+	Packages []local.SetupOption // the packages to install; if empty, those that were chosen before
 }
 
 func newCmdSetup(f *cmdutil.Factory) *cobra.Command {
@@ -142,8 +142,9 @@ func setupRun(ctx context.Context, opts *setupOptions) error {
 	return err
 }
 
-// tryCloud starts a local cloud and ends it. At its start a root server searches the machine
-// for files that are closed to others, and stores the result for later starts.
+// tryCloud starts a local cloud and ends it. When the cloud starts, its server that runs as root
+// searches the machine for files that other users may not read, and stores the result for later
+// starts.
 func tryCloud(ctx context.Context, progress io.Writer) error {
 	fmt.Fprintln(progress, "Trying a local cloud, so that the first one that is used starts at once")
 	cloud, err := local.Start(ctx, local.WithWarm(0))
@@ -164,7 +165,8 @@ type dockerView struct {
 	Program string `json:"program"`
 }
 
-// prepared prints the program that was prepared for an engine: view with -o json, else path.
+// prepared prints the program that was prepared for an engine: view with -o json, and otherwise
+// path.
 func (o *setupOptions) prepared(view any, path string, err error) error {
 	if err != nil {
 		return err

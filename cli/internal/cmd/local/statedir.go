@@ -10,7 +10,7 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/localcloud"
 )
 
-// addStateDir adds the flag that chooses the local cloud with a state directory.
+// addStateDir adds the flag that chooses a local cloud by its state directory.
 func addStateDir(cmd *cobra.Command, dir *string) {
 	cmd.Flags().StringVar(dir, "state-dir", "", "the one with the state directory `DIR`; \"\": the first one")
 }
@@ -39,8 +39,8 @@ func stateOf(dir string) (string, localcloud.Record, localcloud.Place, error) {
 	return dir, record, place, err
 }
 
-// absolute returns the absolute path of a state directory, with symbolic links resolved: the local cloud of a
-// directory is found by this path. "" stays "".
+// absolute returns the absolute path of a state directory, with symbolic links resolved, because
+// the local cloud of a directory is found by this path. It returns "" for "".
 func absolute(dir string) (string, error) {
 	if dir == "" {
 		return "", nil
@@ -52,7 +52,7 @@ func absolute(dir string) (string, error) {
 	return withoutLinks(path)
 }
 
-// withoutLinks resolves the symbolic links in the part of an absolute path that exists.
+// withoutLinks resolves the symbolic links in an absolute path, as far as the path exists.
 func withoutLinks(path string) (string, error) {
 	resolved, err := filepath.EvalSymlinks(path)
 	parent := filepath.Dir(path)

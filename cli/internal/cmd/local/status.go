@@ -35,7 +35,7 @@ The status is 0 if one runs, 3 if none does, and 7 if one does not answer in 5 s
 	}
 }
 
-// statusView is a running local cloud as -o json shows it. It has no key.
+// statusView is a running local cloud as -o json shows it. It does not contain the key.
 type statusView struct {
 	URL           string    `json:"url"`
 	Domain        string    `json:"domain"`
@@ -68,19 +68,19 @@ func statusRun(ctx context.Context, f *cmdutil.Factory) error {
 	return errors.Join(writeStatus(f, views), err)
 }
 
-// noneRunsError is the error if no local cloud runs. It
-// is [fs.ErrNotExist], which decides the exit status.
+// noneRunsError means that no local cloud runs. It matches [fs.ErrNotExist] in errors.Is, which
+// determines the exit status.
 type noneRunsError struct{}
 
 func (noneRunsError) Error() string        { return "no local cloud is running" }
 func (noneRunsError) Hint() string         { return "e2bctl local up --background starts one." }
 func (noneRunsError) Is(target error) bool { return target == fs.ErrNotExist }
 
-// statusLimit bounds the time that a local cloud has to list its sandboxes.
+// statusLimit bounds the wait for a local cloud's list of its sandboxes.
 const statusLimit = 5 * time.Second
 
-// statusOf returns the status of a local cloud, and asks it for its
-// sandboxes. With an error, the status lacks only their numbers.
+// statusOf returns the status of a local cloud, and asks the cloud for its sandboxes. If it returns
+// an error, only the numbers of sandboxes are missing from the status.
 func statusOf(ctx context.Context, r localcloud.Record) (statusView, error) {
 	v := statusView{
 		URL: r.URL, Domain: r.Domain, PID: r.PID, Since: r.Since, Engine: r.Engine, Isolation: r.Isolation, IsolationNote: r.IsolationNote,

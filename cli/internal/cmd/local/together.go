@@ -22,7 +22,7 @@ func (o *togetherFlags) add(cmd *cobra.Command) {
 	flags.BoolVar(&o.proxyNames, "proxy-names", false, "ask the proxy in HTTPS_PROXY for names instead of addresses: it\ndecides what they lead to")
 }
 
-// arguments returns the given flags as arguments for another e2bctl.
+// arguments returns the flags that the user gave, as arguments for another process of e2bctl.
 func (o *togetherFlags) arguments() []string {
 	var arguments []string
 	if o.most > 0 {
@@ -37,7 +37,7 @@ func (o *togetherFlags) arguments() []string {
 	return arguments
 }
 
-// options returns the options that start a local cloud with the flags.
+// options returns the options that start a local cloud with the settings of the flags.
 func (o *togetherFlags) options() []local.Option {
 	options := []local.Option{local.WithMaxSandboxes(int(o.most))}
 	if o.noPrivate {

@@ -18,10 +18,11 @@ import (
 	"github.com/e2bctl/e2bctl/internal/shell"
 )
 
-// trustStore is the place in which a system keeps the authorities that an administrator adds.
+// trustStore is the directory in which a Linux system stores the certificate authorities that an
+// administrator adds.
 type trustStore struct {
 	dir, extension string
-	update         []string // the command that makes the system read them
+	update         []string // the command that makes the system read the authorities in dir
 }
 
 // systemStores are the stores of Debian and Ubuntu, of Fedora and RHEL, and of Arch.
@@ -36,7 +37,7 @@ type trustOptions struct {
 	JSON   bool
 	Quiet  bool
 	Remove bool
-	Dir    string // the directory of the authorities, with a directory for each domain
+	Dir    string // the directory with the authorities, which has a subdirectory for each domain
 	Stores []trustStore
 }
 
@@ -65,7 +66,7 @@ machine's list unless it runs with --use-system-ca.`,
 	return cmd
 }
 
-// trustView is a change of this machine's list, as -o json shows it.
+// trustView is a change of the authorities that this machine trusts, as -o json shows it.
 type trustView struct {
 	Trusted bool     `json:"trusted"` // false: the machine no longer trusts the authorities
 	Files   []string `json:"files"`
@@ -100,7 +101,7 @@ func trustRun(ctx context.Context, opts *trustOptions) error {
 	return nil
 }
 
-// runUpdate makes the system read its list again.
+// runUpdate runs the command of a trust store that makes the system read its authorities again.
 func runUpdate(ctx context.Context, command []string) error {
 	program, err := findUpdate(command[0])
 	if err != nil {
@@ -113,7 +114,8 @@ func runUpdate(ctx context.Context, command []string) error {
 	return nil
 }
 
-// findUpdate returns the path of a program for administrators: PATH may lack their directories.
+// findUpdate returns the path of a program for administrators. It also searches the usual
+// directories of such programs, because PATH may lack them.
 func findUpdate(name string) (string, error) {
 	program, err := hostprogram.Find(name)
 	for _, dir := range []string{"/usr/sbin", "/sbin"} {
@@ -138,7 +140,8 @@ func findStore(stores []trustStore) (trustStore, error) {
 	return trustStore{}, errors.New("this machine has neither update-ca-certificates nor update-ca-trust: its list of trusted authorities is not one that e2bctl knows; add the file ca.pem beside that of SSL_CERT_FILE in e2bctl local env to it yourself")
 }
 
-// file returns the path, in the store, of the authority of this user's cloud with a domain.
+// file returns the path in the store of one authority: that of this user's local cloud with the
+// given domain.
 func (s trustStore) file(domain string) string {
 	return filepath.Join(s.dir, fmt.Sprintf("e2bctl-%d-%s%s", os.Getuid(), domain, s.extension))
 }
@@ -173,8 +176,8 @@ func (s trustStore) add(dir string) (files []string, err error) {
 	return files, s.forbidden(err, commands)
 }
 
-// remove removes all authorities of this user from the store, also those of clouds that no longer
-// exist, and returns their paths.
+// remove removes all authorities of this user from the store, and returns the paths of the removed
+// files. It also removes the authorities of clouds that no longer exist.
 func (s trustStore) remove(string) (files []string, err error) {
 	if files, err = filepath.Glob(s.file("*")); err != nil {
 		return nil, err
@@ -187,7 +190,7 @@ func (s trustStore) remove(string) (files []string, err error) {
 	return files, s.forbidden(err, commands)
 }
 
-// forbidden adds an administrator's remedy to the error of a user who may not change the store.
+// forbidden adds the commands for an administrator to err if the user may not change the store.
 func (s trustStore) forbidden(err error, commands []string) error {
 	if !errors.Is(err, fs.ErrPermission) {
 		return err

@@ -26,13 +26,13 @@ import (
 type upOptions struct {
 	Factory    *cmdutil.Factory
 	Port       uint16
-	OwnPort    bool // --port was given, also as 0 for any free one
+	OwnPort    bool // --port was given, even with the value 0, which means any free port
 	Domain     string
-	State      string // the state directory; "": no state directory, once the directory has been chosen
+	State      string // the state directory; after it was chosen, "" means that the cloud has none
 	Ephemeral  bool
 	Background bool
 	Ask        bool
-	Log        string // the path of the file that is stderr; "": nothing is logged there without -v
+	Log        string // the path of the log file that is stderr of this process; "" means that only -v logs to stderr
 	Idle       cmdutil.Duration
 	Resources  cmdutil.ResourceFlags
 	Images     imageFlags
@@ -42,7 +42,8 @@ type upOptions struct {
 	Together   togetherFlags
 }
 
-// flags returns the given flags for limits as arguments for another e2bctl.
+// flags returns the flags for limits that the user gave, as arguments for another process of
+// e2bctl.
 func (o *upOptions) flags() []string {
 	flags := o.Resources.Arguments()
 	if o.VolumeSize > 0 {
@@ -236,7 +237,7 @@ func upRun(ctx context.Context, opts *upOptions) (err error) {
 	return err
 }
 
-// withPortFlag adds the flag that chooses another port to the error of a port that is
+// withPortFlag adds a hint about the flag that chooses another port if err means that the port is
 // taken.
 func withPortFlag(err error, port uint16) error {
 	if failed, ok := errors.AsType[*net.OpError](err); !ok || failed.Op != "listen" || port == 0 {
@@ -274,9 +275,9 @@ func (l *boundedLog) Write(line []byte) (int, error) { // a handler makes one ca
 	return l.to.Write(line)
 }
 
-// announce writes to stdout that the cloud is ready: one line of JSON, or lines for a
-// shell. A sentence on stderr adds its state, how to end it, and the shortcomings of
-// its isolation, its limits, its Python and its state directory.
+// announce writes to stdout that the cloud is ready: one line of JSON, or lines for a shell. It
+// writes to stderr a text with the state of the cloud and the way to end it. That text also lists
+// the shortcomings of the cloud's isolation, limits, Python and state directory.
 func (o *upOptions) announce(record localcloud.Record, state, end string) error {
 	f := o.Factory
 	f.Mask(record.Key)
@@ -301,9 +302,8 @@ func (o *upOptions) announce(record localcloud.Record, state, end string) error 
 	return nil
 }
 
-// wait returns when ctx ends, the cloud breaks or it has been idle for long enough. A
-// cloud in the foreground normally ends when it is told to stop, so that is not an
-// error.
+// wait returns when ctx ends, the cloud breaks, or the cloud has been idle for long enough. The end
+// of ctx is not an error, because a signal to stop is the normal end of a cloud in the foreground.
 func (o *upOptions) wait(ctx context.Context, cloud *local.Cloud) (err error) {
 	var tick <-chan time.Time
 	idle := time.Duration(o.Idle)
@@ -351,7 +351,7 @@ func (o *upOptions) place(ctx context.Context) (localcloud.Place, error) {
 	return localcloud.FindFor(o.State)
 }
 
-// upBackground starts another process that runs the cloud, unless there is one.
+// upBackground starts another process that runs the cloud, unless the cloud is running already.
 func upBackground(ctx context.Context, opts *upOptions) error {
 	place, err := opts.place(ctx)
 	if err != nil {

@@ -9,12 +9,12 @@ import (
 	"github.com/e2bctl/e2bctl/api"
 )
 
-// client is a program that starts servers of the Model Context Protocol.
+// client describes a program, such as an editor, that starts servers of the Model Context Protocol.
 type client struct {
 	name, title string
 	format      format
 	home        func() (string, error) // returns the path of the user's configuration
-	// the path of a project's configuration, below the project's directory
+	// the path of a project's configuration file, relative to the project's directory
 	project     string
 	next        string // the user's next step after an installation
 	nextProject string // the user's next step after an installation in a project
@@ -67,8 +67,8 @@ func findClient(name string) (client, bool) {
 	return client{}, false
 }
 
-// file returns the absolute path of the client's configuration: that of the user, or with isProject
-// that of the project in the current directory.
+// file returns the absolute path of the client's configuration file. With isProject that is the
+// file of the project in the current directory, and otherwise the file of the user.
 func (c client) file(isProject bool) (string, error) {
 	if isProject {
 		return filepath.Abs(c.project)
@@ -102,7 +102,7 @@ func codexFile() (string, error) {
 	return under(os.UserHomeDir, ".codex", "config.toml")()
 }
 
-// vscodeFile returns the file of the default profile.
+// vscodeFile returns the path of the configuration file in the default profile of VS Code.
 func vscodeFile() (string, error) {
 	if dir := os.Getenv("VSCODE_PORTABLE"); dir != "" {
 		return filepath.Join(dir, "user-data", "User", "mcp.json"), nil
@@ -120,8 +120,10 @@ func geminiFile() (string, error) {
 	return under(os.UserHomeDir, ".gemini", "settings.json")()
 }
 
-// variables returns the names of the variables that the client has to pass on to the server: those
-// of the service that are set now. With withKey the key is among them even if it is not set.
+// variables returns the names of the environment variables that the client must pass on to the
+// server. These are the variables of the service that are set now; for an isolated client, also
+// those that lead to the local cloud, and those of proxies. With withKey, the variable of the key
+// is included even if it is not set.
 func (c client) variables(withKey bool) []string {
 	candidates := []string{api.EnvAPIKey, api.EnvAPIURL, api.EnvDomain, api.EnvSandboxURL, api.EnvVolumeURL}
 	if c.isolated { // also the variables that lead to the local cloud, and those of proxies
@@ -136,7 +138,7 @@ func (c client) variables(withKey bool) []string {
 	return names
 }
 
-// hasKey reports whether an argument of the server contains an API key, be it the key in the
+// hasKey reports whether an argument of the server contains an API key, either the key in the
 // environment or another one.
 func hasKey(argument string) bool {
 	const shortest = 8 // a shorter one may be part of any word

@@ -14,18 +14,18 @@ import (
 	"github.com/e2bctl/e2bctl/internal/privatedir"
 )
 
-// errChanged means that another program changed a configuration after it was read.
+// errChanged means that another program changed a configuration after readConfig read it.
 var errChanged = errors.New("the file changed meanwhile")
 
-// configFile is a configuration at the time of reading.
+// configFile is a configuration file as readConfig found it.
 type configFile struct {
 	path string      // the path of the file itself, behind symbolic links
 	text []byte      // the content of the file; empty if there is no file
-	info fs.FileInfo // nil if there is no file
+	info fs.FileInfo // the description of the file; nil if there is no file
 }
 
-// readConfig reads a configuration. A missing file counts as
-// an empty one. A file that could not be replaced is an error.
+// readConfig reads a configuration. It treats a missing file as an empty one. It returns an error
+// for a file that replace could not replace, such as a read-only one.
 func readConfig(path string) (configFile, error) {
 	there, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -61,10 +61,10 @@ func kindOf(info fs.FileInfo) string {
 // backup returns the name of the backup of a configuration.
 func (c configFile) backup() string { return c.path + ".e2bctl-backup" }
 
-// replace writes text in place of the configuration, whole or not at all, and the
-// earlier text to a backup beside it. It makes a missing directory. It returns the
-// name of the backup, or "" if there was no earlier text. If the configuration has
-// changed since it was read, replace writes nothing and returns errChanged.
+// replace replaces the configuration by text, completely or not at all. It writes the earlier text
+// to a backup in the same directory, and creates a missing directory. It returns the name of the
+// backup, or "" if there was no earlier text. If the configuration has changed since it was read,
+// replace writes nothing and returns errChanged.
 func (c configFile) replace(text []byte, isProject bool) (backup string, err error) {
 	dirMode, fileMode := fs.FileMode(0o700), fs.FileMode(0o600)
 	if isProject {
@@ -99,7 +99,7 @@ func lock() (unlock func(), err error) {
 	return lockedfile.MutexAt(filepath.Join(dir, "install.lock")).Lock()
 }
 
-// write writes a file whole, with the owner of the configuration.
+// write writes a file atomically. The file gets the owner of the configuration.
 func (c configFile) write(name string, text []byte, mode fs.FileMode) error {
 	beside := filepath.Join(filepath.Dir(name), "."+filepath.Base(name)+"."+rand.Text())
 	file, err := os.OpenFile(beside, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)

@@ -11,11 +11,12 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
-// server holds all that a client needs to start a server.
+// server contains the command, the arguments and the environment variables with which a client
+// starts a server.
 type server struct {
 	Command   string
 	Args      []string
-	Variables []string // the names of the variables to pass on
+	Variables []string // the names of the environment variables to pass on
 }
 
 // format is the form of a client's configuration. Its errors name the line and the column.
@@ -23,11 +24,12 @@ type format interface {
 	// entry returns the text that adds a server to an empty file.
 	entry(name string, s server) (string, error)
 
-	// edit adds or replaces the server of that name, and returns the text. existed reports
-	// whether there was one. All other bytes stay. The text has no byte order mark.
+	// edit adds the server called name to text, or replaces it, and returns the edited text. existed
+	// reports whether text had a server of that name. All other bytes are unchanged. The text must not
+	// begin with a byte order mark.
 	edit(text []byte, name string, s server) (edited []byte, existed bool, err error)
 
-	// values returns the servers of a text by their names, and all other values.
+	// values returns the servers of a text by their names, and all other values of the text.
 	values(text []byte) (servers, rest map[string]any, err error)
 }
 
@@ -41,15 +43,15 @@ type change struct {
 	secrets []string // the secrets in the text before the change
 }
 
-// diffText returns the change as a unified diff for a terminal. Stars replace
-// the earlier text's secrets, but for the command and the arguments of s.
+// diffText returns the change as a unified diff for a terminal. Stars replace the secrets of the
+// earlier text. A secret that is also the command or an argument of s is shown.
 func (c change) diffText(path string, before []byte, s server) string {
 	_, text, _ := bytes.Cut(diff.Diff(path, before, path, c.text), []byte("\n")) // the first line is that of the program diff
 	return cmdutil.Printable(string(hide(text, c.secrets, append([]string{s.Command}, s.Args...))))
 }
 
-// changed returns the change that makes s the server of
-// that name. A text that has s already stays unchanged.
+// changed returns the change that makes s the server called name. If the text already has s under
+// that name, the change leaves the text as it is.
 func changed(f format, text []byte, name string, s server) (change, error) {
 	body, marked := bytes.CutPrefix(text, byteOrderMark)
 	edited, existed, err := f.edit(body, name, s)

@@ -15,7 +15,7 @@ import (
 // identity holds the secrets that the servers of one
 // user share, in a file that only this user can read.
 type identity struct {
-	// Owner marks the user's sandboxes and checkpoints.
+	// Owner is the mark by which a server finds the user's sandboxes and checkpoints.
 	Owner string `json:"owner"`
 	// Token is the bearer token of clients over HTTP.
 	Token string `json:"token"`
@@ -23,7 +23,7 @@ type identity struct {
 	path string
 }
 
-// openIdentity reads the identity of this user, and makes it if there is none.
+// openIdentity reads the identity of this user, and creates one if there is none.
 func openIdentity() (identity, error) {
 	dir, err := privatedir.Make("mcp", privatedir.State, privatedir.Cache, privatedir.Runtime, privatedir.Temporary)
 	if err != nil {

@@ -72,7 +72,7 @@ cloud. In the change that is shown, stars replace secrets of other servers.`,
 	return cmd
 }
 
-// parse reads the arguments. It refuses those with which the server would not start.
+// parse reads the arguments. It refuses arguments with which the server would not start.
 func (o *installOptions) parse(cmd *cobra.Command, args []string) error {
 	before := args
 	if dash := cmd.ArgsLenAtDash(); dash >= 0 {
@@ -103,7 +103,7 @@ func (o *installOptions) parse(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// checkFlags returns an error if e2bctl mcp would refuse the flags, or if one contains a key.
+// checkFlags returns an error if e2bctl mcp would refuse the flags, or if a flag contains a key.
 func checkFlags(flags []string) error {
 	for i, flag := range flags {
 		if hasKey(flag) {
@@ -126,7 +126,7 @@ func checkFlags(flags []string) error {
 type installView struct {
 	Client  string `json:"client"`
 	File    string `json:"file"`
-	Backup  string `json:"backup"` // the path of the backup; "": there was no file, or it is unchanged
+	Backup  string `json:"backup"` // the path of the backup; "" if the file is new or unchanged
 	Changed bool   `json:"changed"`
 	Config  string `json:"config,omitempty"` // the text of the configuration, with --print
 }
@@ -166,8 +166,9 @@ func installRun(ctx context.Context, opts *installOptions) error {
 	return err
 }
 
-// program returns the command by which clients start e2bctl. In a project, and if PATH leads to this program,
-// the command is the name of e2bctl. Otherwise it is the path of this program.
+// program returns the command by which clients start e2bctl. The command is the name e2bctl for a
+// project, and also if PATH finds this program by that name. Otherwise it is the path of this
+// program.
 func program(isProject bool) (string, error) {
 	const name = "e2bctl"
 	if isProject {
@@ -192,7 +193,7 @@ func sameFile(a, b string) bool {
 	return err == nil && os.SameFile(first, second)
 }
 
-// printEntry prints a file that has nothing but the server.
+// printEntry prints the text of a configuration file that contains only the server.
 func printEntry(opts *installOptions, file string, s server) error {
 	text, err := opts.Client.format.entry(opts.Name, s)
 	if err != nil {
@@ -208,8 +209,8 @@ func printEntry(opts *installOptions, file string, s server) error {
 	return err
 }
 
-// install asks the user, and changes the file. It returns errChanged if the file changed after it
-// was read.
+// install asks the user for permission, and changes the file. It returns errChanged if the file
+// changed after it was read.
 func install(ctx context.Context, opts *installOptions, file string, s server) (backup string, isChanged bool, err error) {
 	config, err := readConfig(file)
 	if err != nil {

@@ -21,7 +21,7 @@ type jsonFormat struct {
 	reference string // form of a reference to an environment variable; %s stands for its name
 }
 
-// jsonServer is the form of a server in a client's JSON.
+// jsonServer is a server as it is encoded in a client's JSON.
 type jsonServer struct {
 	Type    string            `json:"type,omitempty"`
 	Command string            `json:"command"`
@@ -135,7 +135,7 @@ func memberOf(object hujson.Value, name string) (hujson.Value, bool) {
 	return hujson.Value{}, false
 }
 
-// sameJSON reports whether there, a value in a file, means the same as the JSON of s.
+// sameJSON reports whether the value there, from a file, is equivalent to the JSON of s.
 func sameJSON(there hujson.Value, s jsonServer) bool {
 	there = there.Clone()
 	there.Standardize()

@@ -8,7 +8,8 @@ import (
 	"github.com/tailscale/hujson"
 )
 
-// jsonEditor changes members of a text in JSON, in the layout of that text.
+// jsonEditor edits the objects in a JSON text, and keeps to the indentation and line breaks of that
+// text.
 type jsonEditor struct {
 	text    []byte
 	unit    string // one level of indentation
@@ -29,7 +30,7 @@ func newJSONEditor(text []byte, root hujson.Value) *jsonEditor {
 	return e
 }
 
-// indentAt returns the white space at the beginning of the line with this offset.
+// indentAt returns the white space at the beginning of the line that contains offset.
 func (e *jsonEditor) indentAt(offset int) string {
 	line := e.text[bytes.LastIndexByte(e.text[:offset], '\n')+1 : offset]
 	return string(line[:len(line)-len(bytes.TrimLeft(line, " \t"))])
@@ -53,13 +54,13 @@ func (e *jsonEditor) marshal(value any, indent string, isOneLine bool) string {
 	return string(bytes.ReplaceAll(bytes.TrimSpace(text.Bytes()), []byte("\n"), []byte(e.newline)))
 }
 
-// replace returns the text with a part replaced.
+// replace returns the text with the bytes from start to end replaced.
 func (e *jsonEditor) replace(start, end int, by string) []byte {
 	return slices.Concat(e.text[:start], []byte(by), e.text[end:])
 }
 
-// insert returns the text with a new last member in an object. Comments stay in
-// their places. If the last member had a trailing comma, the new one gets one.
+// insert returns the text with a new last member in an object. Comments stay in their places. If
+// the old last member has a trailing comma, the new one gets a trailing comma, too.
 func (e *jsonEditor) insert(object hujson.Value, name string, value any) []byte {
 	end := object.EndOffset - 1 // the closing brace
 	start := len(bytes.TrimRight(e.text[:end], " \t\r\n"))

@@ -1,4 +1,5 @@
-// Package mcp implements e2bctl mcp: sandboxes for the clients of agents.
+// Package mcp implements e2bctl mcp: a server of the Model Context Protocol that gives sandboxes to
+// agents.
 package mcp
 
 import (
@@ -96,7 +97,8 @@ later session goes on there by its id. A sandbox that nothing uses ends after --
 	return cmd
 }
 
-// check resolves the flags.
+// check refuses flags that contradict each other or have invalid values, and chooses the place of
+// the sandboxes.
 func (o *options) check(cmd *cobra.Command) error {
 	if o.New.Network.Given() && cmd.Flags().Changed("network") {
 		return cmdutil.Usagef(cmd, "--network and the flags for single rules (--no-internet, --allow-out, --deny-out, --header) exclude each other")
@@ -123,8 +125,8 @@ func (o *options) check(cmd *cobra.Command) error {
 	return o.Uploads.Check()
 }
 
-// place chooses the service or a local cloud for the sandboxes.
-// It prints the choice of a local cloud that no flag made.
+// place chooses the service or a local cloud for the sandboxes. If it chooses a local cloud without
+// the flag --local, it prints that choice.
 func (o *options) place(cmd *cobra.Command) (err error) {
 	own := o.New.NeedsOwnCloud()
 	if o.Keep && own != "" {
@@ -195,7 +197,7 @@ func run(ctx context.Context, opts *options) (err error) {
 	return serveStdio(ctx, opts, server)
 }
 
-// sandboxOptions are the options of each sandbox.
+// sandboxOptions returns the options with which each sandbox is created.
 func (o *options) sandboxOptions() []sandbox.CreateOption {
 	o.New.Network.DenyPrivate = o.New.Network.Given()
 	options := o.New.Options()
@@ -208,7 +210,7 @@ func (o *options) sandboxOptions() []sandbox.CreateOption {
 	return append(options, o.Network.options()...)
 }
 
-// prepare makes the uploads and installs the packages.
+// prepare uploads the files and installs the packages that the flags name.
 func (o *options) prepare(ctx context.Context, sb *sandbox.Sandbox) error {
 	if err := o.Uploads.In(sb, "", o.IO.Err).Upload(ctx); err != nil {
 		return err
@@ -216,7 +218,7 @@ func (o *options) prepare(ctx context.Context, sb *sandbox.Sandbox) error {
 	return o.New.Install(ctx, sb, o.Progress)
 }
 
-// describe describes the sandboxes to the model.
+// describe returns a description of the sandboxes for the model.
 func (o *options) describe() string {
 	lines := []string{o.Network.describe()}
 	if o.New.Network.Given() {

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// keepOwner gives a new file the owner of the file like. With sudo, a user's file thus stays the
-// user's.
+// keepOwner gives a new file the owner of the file that like describes. A file of a user thus
+// remains the user's when e2bctl runs with sudo.
 func keepOwner(file *os.File, like fs.FileInfo) error {
 	made, err := file.Stat()
 	if err != nil {

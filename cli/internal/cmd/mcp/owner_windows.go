@@ -5,5 +5,5 @@ import (
 	"os"
 )
 
-// keepOwner does nothing: a new file takes the access rights of its directory.
+// keepOwner does nothing: a new file inherits the access rights of its directory.
 func keepOwner(*os.File, fs.FileInfo) error { return nil }

@@ -12,7 +12,7 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/mcpserver"
 )
 
-// proxies is a flag value of the form NAME=COMMAND, repeatable.
+// proxies is a flag value of the form NAME=COMMAND. The flag may be repeated.
 type proxies []mcpserver.Proxy
 
 func (*proxies) Type() string   { return "NAME=COMMAND" }
@@ -79,12 +79,12 @@ func (p proxies) resolved(variables proxyVariables) ([]mcpserver.Proxy, error) {
 	return p, nil
 }
 
-// maxAudit is the size, in bytes, from which the audit is
-// put aside when a server starts. One older file is kept.
+// maxAudit is a size in bytes. If the audit file is larger when a server starts, it is renamed, and
+// a new file begins. One older file is kept.
 const maxAudit = 64 << 20
 
-// openAudit opens the file that receives the calls of proxied
-// tools. If path is "", it is the file beside the identity.
+// openAudit opens the file to which the calls of proxied tools are logged. If path is "", it opens
+// the file audit.jsonl in the directory of the identity's file.
 func openAudit(path string, id identity) (*os.File, error) {
 	if path == "" {
 		path = filepath.Join(filepath.Dir(id.path), "audit.jsonl")

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// secretsIn returns the texts in a configuration that may be secrets:
-// the variables and headers of all servers, and members with names such
-// as "token". isSecret means that the value is part of one of these.
+// secretsIn returns the texts in a configuration that may be secrets: the variables and headers of
+// all servers, and members with names such as "token". isSecret means that value is part of such a
+// variable, header or member.
 func secretsIn(value any, isSecret bool) (secrets []string) {
 	switch value := value.(type) {
 	case string:
@@ -39,8 +39,8 @@ func soundsSecret(name string) bool {
 	})
 }
 
-// hide returns a part of a configuration with stars in
-// place of quoted secrets. The texts in shown stay.
+// hide returns a part of a configuration with stars in place of quoted secrets. It does not hide
+// the secrets in shown.
 func hide(text []byte, secrets, shown []string) []byte {
 	slices.SortFunc(secrets, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
 	for _, secret := range secrets {

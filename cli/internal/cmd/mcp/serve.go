@@ -32,7 +32,8 @@ type nopCloser struct{ io.Writer }
 
 func (nopCloser) Close() error { return nil }
 
-// SyscallConn implements [syscall.Conn], by which the server learns that nobody reads.
+// SyscallConn implements [syscall.Conn], which the server uses to notice that nobody reads its
+// output.
 func (n nopCloser) SyscallConn() (syscall.RawConn, error) {
 	if conn, ok := n.Writer.(syscall.Conn); ok {
 		return conn.SyscallConn()
@@ -80,8 +81,8 @@ func serveHTTP(ctx context.Context, opts *options, server *mcpserver.Server, id 
 	return context.Cause(ctx)
 }
 
-// graceful is a listener that leaves its connections open
-// when it closes: their calls are answered before the server ends.
+// graceful is a listener whose Close leaves accepted connections open, so that the server can
+// answer their calls before it ends.
 type graceful struct{ *connlimit.Listener }
 
 // Close implements [net.Listener].
@@ -90,14 +91,17 @@ func (g graceful) Close() error { return g.TCPListener.Close() }
 const (
 	// maxConnections bounds the connections of clients.
 	maxConnections = 256
-	// strangerPatience limits the time until a connection sends a request with the token.
+	// strangerPatience limits the time that a new connection may take until it has sent a request with
+	// the token.
 	strangerPatience = 30 * time.Second
 )
 
 // endPatience limits how long the end of the server waits for calls.
 const endPatience = 2 * time.Second
 
-// forward publishes a port on loopback: names below localhost resolve only in browsers.
+// forward forwards a port of a sandbox to a port of the loopback interface, and returns its
+// address. The local cloud's own address would be a name below localhost, and only browsers resolve
+// such names.
 func forward(ctx context.Context, sb *sandbox.Sandbox, port int) (string, func() error, error) {
 	f, err := sb.Forward(ctx, "127.0.0.1:0", port, nil)
 	if err != nil {
@@ -106,7 +110,7 @@ func forward(ctx context.Context, sb *sandbox.Sandbox, port int) (string, func()
 	return "http://" + f.Addr().String(), f.Close, nil
 }
 
-// publicAddress returns the address that the service gives a port.
+// publicAddress returns the public address of a sandbox's port at the service.
 func publicAddress(_ context.Context, sb *sandbox.Sandbox, port int) (string, func() error, error) {
 	return sb.URL(port), func() error { return nil }, nil
 }

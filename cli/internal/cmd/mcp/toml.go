@@ -26,7 +26,7 @@ func (f *tomlFormat) entry(name string, s server) (string, error) {
 	return text.String(), nil
 }
 
-// tomlList returns texts as an array.
+// tomlList returns texts as a TOML array.
 func tomlList(texts []string) string {
 	var quoted []string
 	for _, text := range texts {
@@ -35,8 +35,8 @@ func tomlList(texts []string) string {
 	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
-// tomlString returns a text as a literal string, which has no escapes, or else as a basic
-// string. The encoder of the library would add 100 kB to the binary.
+// tomlString returns a text as a TOML literal string, which has no escapes. If that is impossible,
+// it returns a basic string. The encoder of the library would add 100 kB to the binary.
 func tomlString(text string) string {
 	needsEscape := func(r rune) bool { return r < ' ' || r == '\'' || r == 0x7f }
 	if !strings.ContainsFunc(text, needsEscape) {
@@ -106,8 +106,8 @@ func (f *tomlFormat) edit(text []byte, name string, s server) (edited []byte, ex
 	return append(edited, entry...), existed, nil
 }
 
-// without returns end without the given parts. end is the rest of a text
-// from offset on, and the parts count from the beginning of that text.
+// without returns end without the given parts. end is a text from offset to its end. The offsets in
+// parts count from the beginning of that text.
 func without(end []byte, offset int, parts []tomlPart) (left []byte) {
 	for _, part := range parts {
 		left = append(left, end[:part.start-offset]...)
@@ -122,8 +122,8 @@ type tomlPart struct {
 	isTable    bool // the part begins with the header of a table
 }
 
-// find returns the parts of a valid text that belong to the server of that name. A comment
-// belongs to a part if it is between the part's lines, and otherwise to the text after it.
+// find returns the parts of a valid text that belong to the server called name. A comment between
+// the lines of a part belongs to that part. Any other comment belongs to the text after it.
 func (f *tomlFormat) find(text []byte, name string) (parts []tomlPart, err error) {
 	var table []string // the one that the line is in
 	parser := unstable.Parser{}
@@ -176,7 +176,7 @@ func lineStart(text []byte, offset int) int {
 	return bytes.LastIndexByte(text[:offset], '\n') + 1
 }
 
-// lineEnd returns the offset behind the last byte of a line.
+// lineEnd returns the offset after the last byte of a line.
 func lineEnd(text []byte, offset int) int {
 	if end := bytes.IndexByte(text[offset:], '\n'); end >= 0 {
 		return offset + end + 1

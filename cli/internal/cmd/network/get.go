@@ -37,8 +37,8 @@ that has changed since: the line then says "off when created".`,
 	})
 }
 
-// networkView is the network of a sandbox as -o json shows it.
-// The values of headers are left out: they may be secrets.
+// networkView is the network of a sandbox as -o json shows it. It omits the values of headers,
+// because they may be secrets.
 type networkView struct {
 	ID       string `json:"sandboxID"`
 	Internet bool   `json:"internet"`

@@ -14,8 +14,8 @@ func NewCmdNetwork(f *cmdutil.Factory) *cobra.Command {
 	return cmdutil.NewGroup("network", "Show and change what a sandbox may reach", newCmdGet(f), newCmdSet(f))
 }
 
-// command returns a command about the network of one sandbox. A paused sandbox
-// stays paused. check, unless it is nil, runs before any request is sent.
+// command returns a command about the network of one sandbox. The command does not resume a paused
+// sandbox. check, unless it is nil, runs before any request is sent.
 func command(f *cmdutil.Factory, cmd *cobra.Command, check func() error, run func(ctx context.Context, conn *cmdutil.Connection, id string) error) *cobra.Command {
 	var isLocal bool
 	cmd.Args = cmdutil.Wants("the ID of one sandbox", cobra.ExactArgs(1))

@@ -71,7 +71,7 @@ func check(cmd *cobra.Command, rules cmdutil.NetworkRules, internet toggle) erro
 	return nil
 }
 
-// toggle is a flag value, on or off. on is nil if the flag was not given.
+// toggle is a flag value that accepts on or off. Its field on is nil if the flag was not given.
 type toggle struct{ on *bool }
 
 func (*toggle) Type() string { return "on|off" }

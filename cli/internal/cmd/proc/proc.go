@@ -21,8 +21,8 @@ func NewCmdProc(f *cmdutil.Factory) *cobra.Command {
 	return cmdutil.NewGroup("proc", "List, end and watch processes of a sandbox", newCmdAttach(f), newCmdKill(f), newCmdList(f))
 }
 
-// command returns a command whose first argument is the ID of a
-// sandbox. It resumes a paused sandbox. run gets the other arguments.
+// command returns a command whose first argument is the ID of a sandbox. It resumes a paused
+// sandbox. It calls run with the other arguments.
 func command(f *cmdutil.Factory, cmd *cobra.Command, run func(ctx context.Context, sb *sandbox.Sandbox, args []string) error) *cobra.Command {
 	var isLocal bool
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -34,7 +34,8 @@ func command(f *cmdutil.Factory, cmd *cobra.Command, run func(ctx context.Contex
 	return cmd
 }
 
-// wants checks the arguments: the ID of a sandbox, and from least to most numbers of processes.
+// wants returns a check of a command's arguments. They must be the ID of a sandbox and then the
+// numbers of processes, from least to most of them.
 func wants(what string, least, most int) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) < 1+least || len(args) > 1+most {
@@ -57,8 +58,8 @@ func parsePID(text string) (int, error) {
 	return int(pid), nil
 }
 
-// processView is a process as -o json shows it. The variables of its environment are left out:
-// they may be secrets.
+// processView is a process as -o json shows it. It omits the environment variables, because they
+// may contain secrets.
 type processView struct {
 	PID  int      `json:"pid"`
 	Tag  string   `json:"tag,omitempty"`
@@ -101,8 +102,8 @@ func writeProcesses(f *cmdutil.Factory, list []sandbox.ProcessInfo) error {
 	})
 }
 
-// commandOf returns the program of a process with its arguments. SDKs start a command
-// as a line of a login shell: of such a shell it returns the line, unless whole is set.
+// commandOf returns the program of a process with its arguments. SDKs start a command as a line for
+// a login shell. For such a shell commandOf returns only the line, unless whole is set.
 func commandOf(p sandbox.ProcessInfo, whole bool) string {
 	if !whole && len(p.Args) == 3 && p.Cmd == "/bin/bash" && p.Args[0] == "-l" && p.Args[1] == "-c" {
 		return p.Args[2]

@@ -10,8 +10,8 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
-// ciScope is a flag value that selects the sandboxes of this CI job, or those of the whole run. ""
-// selects all sandboxes, whoever made them.
+// ciScope is a flag value that selects the sandboxes of this CI job or of the whole CI run. ""
+// selects all sandboxes, even those that were not made in CI.
 type ciScope string
 
 const (
@@ -30,8 +30,9 @@ func (s *ciScope) Set(value string) error {
 	return nil
 }
 
-// addCI adds the metadata of --ci to that of --metadata. Where both have a key, --metadata counts.
-// It refuses --ci if the metadata would select more sandboxes than the job's or the run's.
+// addCI adds the metadata of --ci to that of --metadata. If both have a key, the value of
+// --metadata takes precedence. addCI refuses --ci if the resulting metadata would also select
+// sandboxes outside of the job or the run.
 func (o *killOptions) addCI(cmd *cobra.Command) error {
 	if o.CI == "" {
 		return nil

@@ -19,7 +19,7 @@ type processFlags struct {
 	Cwd     string
 	Envs    cmdutil.KeyValues
 	NoStdin bool
-	Stdin   bool // pass standard input on even if it is a terminal
+	Stdin   bool // pass on standard input even if it is a terminal
 	TTY     bool
 }
 
@@ -47,7 +47,7 @@ func (p *processFlags) addTerminal(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("no-stdin", "tty")
 }
 
-// check refuses a terminal if this process has none.
+// check refuses the flag for a terminal if this process has no terminal.
 func (p *processFlags) check(cmd *cobra.Command, f *cmdutil.Factory) error {
 	switch {
 	case p.TTY && f.JSON():
@@ -58,10 +58,9 @@ func (p *processFlags) check(cmd *cobra.Command, f *cmdutil.Factory) error {
 	return nil
 }
 
-// commandWords removes the -- that cobra leaves after the first argument. It
-// refuses an empty command, and one that begins with a dash, which the shell of a
-// sandbox would take for a flag of its own: it is a flag of e2bctl in the wrong
-// place.
+// commandWords removes the -- that cobra leaves after the first argument. It refuses an empty
+// command. It also refuses a command that begins with a dash: that is a flag of e2bctl in the wrong
+// place, and the sandbox's shell would take it for a flag of the shell.
 func commandWords(cmd *cobra.Command, words []string) ([]string, error) {
 	if len(words) > 0 && words[0] == "--" {
 		words = words[1:]
@@ -83,8 +82,8 @@ type commandView struct {
 	Stderr    string `json:"stderr"`
 	Status    string `json:"status"`              // the status in words: "exit status 3", "signal: killed"
 	Signal    int    `json:"signal,omitempty"`    // the signal that ended the command
-	Truncated bool   `json:"truncated,omitempty"` // the middle of an output is missing
-	// a process that the command started kept the output open
+	Truncated bool   `json:"truncated,omitempty"` // the middle of stdout or stderr is missing
+	// a process that the command started still had the output open after the command's end
 	Held bool `json:"outputHeld,omitempty"`
 }
 
@@ -125,8 +124,8 @@ func runCommand(ctx context.Context, ios *cmdutil.IOStreams, name string, asJSON
 	return nil
 }
 
-// readsCommands reports whether line is a program that, without arguments, reads
-// commands from its standard input, and so ends at once without input.
+// readsCommands reports whether line only names a program that reads commands from standard input
+// if it has no arguments. Such a program ends at once if there is no input.
 func readsCommands(line string) bool {
 	switch path.Base(line) {
 	case "sh", "bash", "dash", "zsh", "fish", "python", "python3", "ipython", "node":

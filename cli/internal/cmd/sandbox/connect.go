@@ -23,7 +23,7 @@ type connectOptions struct {
 	Remove     bool                    // kill the new sandbox at the end
 	Process    processFlags
 	Shell      string // the shell to start; "": bash
-	PID        int    // the process whose terminal is opened again; 0: a shell is started
+	PID        int    // the process whose terminal is opened again; 0 means that a shell is started
 	DetachKeys []byte
 }
 
@@ -93,7 +93,7 @@ was meant. All other keys, such as Ctrl-C, are for the program in the sandbox.`,
 	return cmd
 }
 
-// check refuses flags that contradict each other, and streams that are no terminal.
+// check refuses flags that contradict each other, and standard streams that are not a terminal.
 func (o *connectOptions) check(cmd *cobra.Command, f *cmdutil.Factory) error {
 	isNew := cmd.Flags().Changed("new")
 	switch {
@@ -115,7 +115,7 @@ func (o *connectOptions) check(cmd *cobra.Command, f *cmdutil.Factory) error {
 	return nil
 }
 
-// parseDetachKeys reads keys as docker does; an empty text means none.
+// parseDetachKeys parses detach keys in the syntax of docker. An empty text means no keys.
 func parseDetachKeys(text string) ([]byte, error) {
 	if text == "" {
 		return nil, nil
@@ -151,8 +151,8 @@ func connectRun(ctx context.Context, opts *connectOptions) (err error) {
 }
 
 // sandbox returns the sandbox to connect to. It creates one if the command line names none. end
-// closes the handle of a created sandbox: with --rm that kills the sandbox, otherwise the sandbox
-// keeps running.
+// closes the handle of a sandbox that it created. With --rm that kills the sandbox. Otherwise the
+// sandbox keeps running.
 func (o *connectOptions) sandbox(ctx context.Context, conn *cmdutil.Connection) (id string, end func() error, err error) {
 	if o.ID != "" {
 		return o.ID, func() error { return nil }, nil
@@ -171,7 +171,8 @@ func (o *connectOptions) sandbox(ctx context.Context, conn *cmdutil.Connection) 
 	return created.ID(), created.Detach, nil
 }
 
-// session shows the shell until the shell ends or the user leaves it. Then it prints how to return.
+// session shows the shell until the shell ends or the user detaches from it. Then it prints the
+// commands to return.
 func (o *connectOptions) session(ctx context.Context, sb *sandbox.Sandbox) error {
 	pid := 0
 	session := terminalSession{IO: o.IO, DetachKeys: o.DetachKeys, Keep: true, Open: func(ctx context.Context, cols, rows int) (*sandbox.Terminal, error) {
@@ -196,7 +197,7 @@ func (o *connectOptions) session(ctx context.Context, sb *sandbox.Sandbox) error
 	return err
 }
 
-// open opens a shell, or the terminal that is there already.
+// open starts a shell in a new terminal, or opens the terminal of the process PID.
 func (o *connectOptions) open(ctx context.Context, sb *sandbox.Sandbox, cols, rows int) (*sandbox.Terminal, error) {
 	if o.PID == 0 {
 		params := &sandbox.PTYParams{Cols: cols, Rows: rows, User: o.Process.User, Cwd: o.Process.Cwd, Envs: o.Process.Envs}
@@ -219,8 +220,8 @@ func (o *connectOptions) open(ctx context.Context, sb *sandbox.Sandbox, cols, ro
 	return terminal, nil
 }
 
-// tellHowToReturn prints how to return to a sandbox that keeps running. flags select a shell that keeps running
-// in it.
+// tellHowToReturn prints how to return to a sandbox that keeps running. flags are the flags of the
+// printed command that select a shell still running in the sandbox.
 func (o *connectOptions) tellHowToReturn(id, flags string) {
 	id = cmdutil.Printable(id)
 	left := "sandbox " + id + " is kept"

@@ -22,7 +22,7 @@ type copyOptions struct {
 	connected map[string]*sandbox.Sandbox // the sandboxes that the command has connected to, by their IDs
 }
 
-// place is a path of a sandbox, or of this machine if sandbox is nil.
+// place is a path in a sandbox. If sandbox is nil, it is a path on this machine.
 type place struct {
 	sandbox *sandbox.Sandbox
 	path    string
@@ -103,7 +103,7 @@ func copyRun(ctx context.Context, opts *copyOptions, sources []string, destinati
 	return nil
 }
 
-// place returns the place that an argument names, and connects to its sandbox.
+// place returns the place that an argument names, and connects to its sandbox if it has one.
 func (o *copyOptions) place(ctx context.Context, text string) (place, error) {
 	id, path, ok := cmdutil.SandboxPath(text)
 	if !ok {
@@ -124,7 +124,7 @@ func (o *copyOptions) place(ctx context.Context, text string) (place, error) {
 	return place{sb, path}, nil
 }
 
-// check refuses arguments that make no sense, before any connection is made.
+// check refuses sources and destinations that cannot be combined, before any connection is made.
 func (o *copyOptions) check(sources []string, destination string) error {
 	_, _, inSandbox := cmdutil.SandboxPath(destination)
 	for _, source := range sources {
@@ -150,7 +150,7 @@ func (o *copyOptions) check(sources []string, destination string) error {
 	return nil
 }
 
-// copy makes one copy.
+// copy copies one source to its destination.
 func (o *copyOptions) copy(ctx context.Context, from, to place) error {
 	meter := transfer.NewMeter(o.IO, o.Quiet)
 	defer meter.End()

@@ -9,7 +9,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// createFlags are the flags of a sandbox that is left running.
+// createFlags are the flags for a new sandbox that keeps running after the command.
 type createFlags struct {
 	cmdutil.NewSandboxFlags
 
@@ -19,8 +19,8 @@ type createFlags struct {
 	AutoResume    bool
 }
 
-// addTimeoutFlags adds the flags for the end of the lifetime, also under their
-// names in the official CLI.
+// addTimeoutFlags adds the flags for the end of the lifetime, and the same flags under their names
+// in E2B's official CLI.
 func (c *createFlags) addTimeoutFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.Var(&c.OnTimeout, "on-timeout", "when the lifetime is over: kill or pause (default kill)")

@@ -91,7 +91,7 @@ func infoRows(info *sandbox.Info, now time.Time, terminal bool) [][]string {
 	)
 }
 
-// diskText describes how much a sandbox may write.
+// diskText describes the disk space that a sandbox may use.
 func diskText(mib int64) string {
 	if mib == 0 {
 		return "not limited"
@@ -107,7 +107,7 @@ func mountText(m sandbox.Mount) string {
 	return m.Dir + " at " + m.Path + ", read-only"
 }
 
-// kept describes the state with which a paused sandbox continues.
+// kept describes the state that a paused sandbox has kept, with which it continues.
 func kept(info *sandbox.Info) string {
 	switch {
 	case info.EnvdUnresponsiveAtPause:

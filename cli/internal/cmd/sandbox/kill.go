@@ -93,15 +93,14 @@ error.`,
 	return cmd
 }
 
-// killNamed kills the sandboxes of the command line. One that is named several
-// times is killed once.
+// killNamed kills the sandboxes of the command line. If an ID is repeated, the sandbox is killed
+// once.
 func killNamed(ctx context.Context, opts *killOptions) (err error) {
 	defer cmdutil.Closing(opts.Find, &err)
 	return killAll(ctx, opts, namedTargets(ctx, opts.Find, opts.IDs))
 }
 
-// killListed kills all sandboxes, after it has shown them and the question was
-// answered with yes.
+// killListed lists the sandboxes and asks whether to kill them. It kills them if the answer is yes.
 func killListed(ctx context.Context, opts *killOptions) (err error) {
 	conn, err := opts.Open(ctx)
 	if err != nil {

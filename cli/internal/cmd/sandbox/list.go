@@ -25,7 +25,7 @@ type listOptions struct {
 	Open     cmdutil.Opener
 	Metadata cmdutil.KeyValues
 	States   states
-	// reports whether, besides the listed local cloud, another one is running
+	// reports whether another local cloud is running besides the listed one
 	LocalToo func(*cmdutil.Connection) bool
 }
 
@@ -110,7 +110,7 @@ func listRun(ctx context.Context, opts *listOptions) (err error) {
 	return opts.writeTable(opts.IO.Out, infos, opts.IO.OutIsTerminal)
 }
 
-// list returns the sandboxes that the flags ask for.
+// list returns the sandboxes that the flags select.
 func (o *listOptions) list(ctx context.Context, conn *cmdutil.Connection) ([]sandbox.Info, error) {
 	var infos []sandbox.Info
 	for info, err := range conn.List(ctx, &sandbox.ListParams{Metadata: o.Metadata, States: o.States}) {
@@ -122,7 +122,8 @@ func (o *listOptions) list(ctx context.Context, conn *cmdutil.Connection) ([]san
 	return infos, nil
 }
 
-// writeTable writes a table of sandboxes. With relative the times are relative, for people.
+// writeTable writes a table of sandboxes. If relative is set, its times are relative to now, for
+// people.
 func (o *listOptions) writeTable(w io.Writer, infos []sandbox.Info, relative bool) error {
 	if o.Wide {
 		return writeWide(w, o.IO.OutWidth, infos, relative)
@@ -142,7 +143,7 @@ func writeWide(w io.Writer, width int, infos []sandbox.Info, relative bool) erro
 	return cmdutil.WriteTable(w, width, header, rows)
 }
 
-// writeSandboxes writes a table of sandboxes; on a terminal its times are relative.
+// writeSandboxes writes a table of sandboxes; if terminal is set, its times are relative to now.
 func writeSandboxes(w io.Writer, width int, infos []sandbox.Info, terminal bool) error {
 	header, rows := sandboxTable(infos, terminal)
 	return cmdutil.WriteTable(w, width, header, rows)

@@ -17,7 +17,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// logger is the field with the source of an entry.
+// logger is the name of the field that contains the source of a log entry.
 const logger = "logger"
 
 type logsOptions struct {
@@ -91,7 +91,7 @@ func logsRun(ctx context.Context, opts *logsOptions) (err error) {
 	return nil
 }
 
-// writeEntry writes an entry as one line, regardless of its content.
+// writeEntry writes an entry as one line, even if its content has line breaks.
 func writeEntry(w io.Writer, e sandbox.LogEntry, asJSON bool) error {
 	if asJSON {
 		return cmdutil.WriteJSONLine(w, e)
@@ -106,7 +106,8 @@ func writeEntry(w io.Writer, e sandbox.LogEntry, asJSON bool) error {
 	return err
 }
 
-// fieldText returns the value of a field. It quotes the value if a reader could not see where it ends.
+// fieldText returns the value of a field. It quotes a value whose end would not be visible
+// otherwise.
 func fieldText(value string) string {
 	if value == "" || strings.ContainsAny(value, " =\"\n\t") {
 		return strconv.Quote(value)

@@ -144,8 +144,7 @@ func (s *sampleWriter) writeSample(u sandbox.Usage) error {
 	return cmdutil.WriteTable(s.w, s.width, header, [][]string{row})
 }
 
-// ofMiB returns a text with the used part of the total. Without a total the value
-// was not measured.
+// ofMiB returns a text with the used part of the total. If total is 0, the value was not measured.
 func ofMiB(used, total int64) string {
 	if total == 0 {
 		return "not known"

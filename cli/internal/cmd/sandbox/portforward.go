@@ -26,8 +26,8 @@ type portForwardOptions struct {
 	Address string
 }
 
-// portPair is a port of this machine, 0 for any, and the port of the sandbox to which it is
-// forwarded.
+// portPair is a port of this machine and the port of the sandbox to which it is forwarded. A port
+// of 0 on this machine means any free port.
 type portPair struct{ local, remote int }
 
 // NewCmdPortForward returns e2bctl port-forward.
@@ -134,7 +134,7 @@ func portForwardRun(ctx context.Context, opts *portForwardOptions) (err error) {
 	return untilEnd(ctx, conn, opts.ID, broke)
 }
 
-// ready reports that connections are accepted from now on.
+// ready prints the forwarded ports: from now on, they accept connections.
 func (o *portForwardOptions) ready(views []forwardView) error {
 	if host, err := netip.ParseAddr(o.Address); err == nil && !host.IsLoopback() && !o.Quiet {
 		fmt.Fprintf(o.IO.Err, "Whoever reaches %s reaches these ports of the sandbox.\n", o.Address)
@@ -154,11 +154,11 @@ func (o *portForwardOptions) ready(views []forwardView) error {
 	return nil
 }
 
-// askEvery is the interval of asking whether the sandbox has ended.
+// askEvery is the interval between requests that check whether the sandbox has ended.
 const askEvery = 5 * time.Second
 
-// untilEnd waits until a sandbox has ended, and returns the reason, or the cause of the
-// context's end. It asks at once when a connection broke.
+// untilEnd waits until a sandbox has ended, and returns the reason as an error. If ctx ends first,
+// it returns the cause of ctx. When a connection breaks, it checks the sandbox at once.
 func untilEnd(ctx context.Context, conn *cmdutil.Connection, id string, broke <-chan struct{}) error {
 	ticker := time.NewTicker(askEvery)
 	defer ticker.Stop()
@@ -176,8 +176,9 @@ func untilEnd(ctx context.Context, conn *cmdutil.Connection, id string, broke <-
 	}
 }
 
-// ended returns the error of a command whose sandbox was there at first: a [*sandbox.GoneError] without
-// the service's answer, which is that it finds no such ID. Other errors stay.
+// ended returns err for a command whose sandbox existed when the command began. From a
+// [*sandbox.GoneError] it removes the service's answer, because that only repeats that no sandbox
+// has the ID. It returns other errors unchanged.
 func ended(err error) error {
 	if gone, ok := errors.AsType[*sandbox.GoneError](err); ok {
 		return &sandbox.GoneError{ID: gone.ID, State: gone.State, Reason: gone.Reason, At: gone.At}

@@ -13,7 +13,8 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// followSize resizes the terminal in the sandbox whenever this one is resized, until ctx ends.
+// followSize resizes the terminal in the sandbox whenever the terminal of this process is resized,
+// until ctx ends.
 func followSize(ctx context.Context, screen *os.File, terminal *sandbox.Terminal) {
 	resized := make(chan os.Signal, 1)
 	signal.Notify(resized, syscall.SIGWINCH)

@@ -10,8 +10,9 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// followSize resizes the terminal in the sandbox whenever this one is resized, until ctx ends.
-// Windows reports no such changes, so followSize asks for the size four times a second.
+// followSize resizes the terminal in the sandbox whenever the terminal of this process is resized,
+// until ctx ends. Windows does not report a change of the size, so followSize asks for the size
+// four times a second.
 func followSize(ctx context.Context, screen *os.File, terminal *sandbox.Terminal) {
 	cols, rows, _ := term.GetSize(int(screen.Fd()))
 	look := time.NewTicker(time.Second / 4)

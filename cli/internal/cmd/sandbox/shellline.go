@@ -7,8 +7,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/shell"
 )
 
-// shellLine returns the line that a sandbox's shell runs: one word is already a
-// shell line, and several words reach the command unchanged.
+// shellLine returns the line for a sandbox's shell. A single word is itself the line. Several words
+// are quoted, so that they reach the command unchanged.
 func shellLine(words []string) (string, error) {
 	for _, word := range words {
 		if strings.ContainsRune(word, 0) {

@@ -7,7 +7,7 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
-// since is a flag value that accepts a time, or how long ago it was; zero if it was
+// since is a flag value that accepts a time, or a duration before now. It is zero if the flag was
 // not given.
 type since time.Time
 

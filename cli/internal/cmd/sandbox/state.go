@@ -9,7 +9,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// states is a flag value that accepts states of sandboxes with commas between.
+// states is a flag value that accepts states of sandboxes separated by commas.
 type states []api.SandboxState
 
 func (s *states) Type() string { return "STATES" }
@@ -35,8 +35,7 @@ func (s *states) Set(value string) error {
 	return nil
 }
 
-// pauseMode is a flag value that accepts the part of a sandbox that a pause
-// keeps.
+// pauseMode is a flag value that accepts the part of a sandbox's state that a pause keeps.
 type pauseMode sandbox.PauseMode
 
 func (m *pauseMode) Type() string   { return "full|filesystem" }
@@ -51,7 +50,7 @@ func (m *pauseMode) Set(value string) error {
 	return errors.New("want full or filesystem")
 }
 
-// onTimeout is a flag value that accepts the action at the end of a lifetime.
+// onTimeout is a flag value that accepts the action at the end of a sandbox's lifetime.
 type onTimeout sandbox.OnTimeout
 
 func (o *onTimeout) Type() string   { return "kill|pause" }

@@ -78,7 +78,8 @@ the directory in it is gone; with -o json each change is an object on a line.`,
 	return cmd
 }
 
-// paths reads the two arguments. With --pull the sandbox may come first, as a source does.
+// paths reads the two arguments. With --pull the sandbox may be the first argument, because it is
+// the source.
 func (o *syncOptions) paths(cmd *cobra.Command, args []string) error {
 	here, there := args[0], args[1]
 	if _, _, ok := cmdutil.SandboxPath(here); ok && o.Pull {

@@ -9,16 +9,16 @@ import (
 	"github.com/e2bctl/e2bctl/cli/internal/cmdutil"
 )
 
-// target is a sandbox of a command and the service that has it. err is the error of the
-// command for it.
+// target is a sandbox of a command and the service that has it. err is the command's error for this
+// sandbox.
 type target struct {
 	id   string
 	conn *cmdutil.Connection
 	err  error
 }
 
-// namedTargets returns the sandboxes of the command line. One that is named several
-// times is returned once.
+// namedTargets returns the sandboxes of the command line. If an ID is repeated, its sandbox is
+// returned once.
 func namedTargets(ctx context.Context, find *cmdutil.Services, ids []string) (targets []*target) {
 	for i, id := range ids {
 		if slices.Contains(ids[:i], id) {
@@ -63,7 +63,8 @@ type failedView struct {
 	Error     *cmdutil.ErrorView `json:"error"`
 }
 
-// reportViews reports the targets, with -o json as a list of the sandboxes' present states.
+// reportViews reports the results for the targets. With -o json it prints a list of the sandboxes
+// in their present state.
 func reportViews(ctx context.Context, f *cmdutil.Factory, targets []*target) error {
 	if !f.JSON() {
 		return f.Report(outcomes(targets))

@@ -13,9 +13,9 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// runTerminal runs line in a terminal of the sandbox. The terminal of this process
-// shows it and types into it: Ctrl-C is a key for the program there. If the status
-// of the line is not 0 it returns a cmdutil.RemoteStatus.
+// runTerminal runs line in a terminal of the sandbox. The terminal of this process shows the
+// sandbox's terminal and sends all keys to it, so that Ctrl-C reaches the program in the sandbox.
+// If the status of the line is not 0 it returns a cmdutil.RemoteStatus.
 func runTerminal(ctx context.Context, ios *cmdutil.IOStreams, sb *sandbox.Sandbox, line string, process processFlags) error {
 	session := terminalSession{IO: ios, Open: func(ctx context.Context, cols, rows int) (*sandbox.Terminal, error) {
 		return sb.PTY.Open(ctx, &sandbox.PTYParams{
@@ -25,23 +25,23 @@ func runTerminal(ctx context.Context, ios *cmdutil.IOStreams, sb *sandbox.Sandbo
 	return session.run(ctx)
 }
 
-// terminalSession shows a terminal of a sandbox in the terminal of this process, and types
-// into it.
+// terminalSession shows a terminal of a sandbox in the terminal of this process, and sends the keys
+// of this process's terminal to it.
 type terminalSession struct {
 	IO *cmdutil.IOStreams
-	// Open opens the terminal. A size of 0 means that this one has none.
+	// Open opens the terminal. A size of 0 means that the terminal of this process reports no size.
 	Open func(ctx context.Context, cols, rows int) (*sandbox.Terminal, error)
-	// DetachKeys are the keys that end the session. Without any, all keys are typed.
+	// DetachKeys are the keys that end the session. If there are none, all keys go to the sandbox.
 	DetachKeys []byte
 	// Keep leaves the program running if the session ends before it.
 	Keep bool
 }
 
-// errLeft is the error of a session that somebody left before its program ended.
+// errLeft is the error of a session that the user left before its program ended.
 var errLeft = errors.New("the terminal was left")
 
-// run lasts until the program ends, somebody leaves it, or ctx ends. If the status of the
-// program is not 0 it returns a cmdutil.RemoteStatus.
+// run runs the session until the program ends, the user leaves the session, or ctx ends. If the
+// status of the program is not 0 it returns a cmdutil.RemoteStatus.
 func (s *terminalSession) run(ctx context.Context) (err error) {
 	keyboard, ok := s.IO.In.(*os.File)
 	if !ok {
@@ -91,8 +91,8 @@ func (s *terminalSession) leave(terminal *sandbox.Terminal) {
 	_ = terminal.Close() // its error is that of the call in run
 }
 
-// typeInto passes keys on. It returns the reason for the end: the detach keys, the end of the
-// keyboard, or a failure.
+// typeInto copies keys from keyboard to terminal until it stops. It returns the reason: the detach
+// keys, the end of the keyboard's input, or a failure.
 func (s *terminalSession) typeInto(terminal io.Writer, keyboard io.Reader) error {
 	_, err := io.Copy(terminal, detach.NewEscapeProxy(keyboard, s.DetachKeys))
 	if _, isDetached := errors.AsType[detach.EscapeError](err); err == nil || isDetached {
@@ -123,6 +123,7 @@ func (s *terminalSession) show(ctx context.Context, terminal *sandbox.Terminal) 
 	return nil
 }
 
-// ordinaryScreen undoes the changes that an abandoned program, such as an editor, made to the screen: the
-// alternate screen, the modes of the mouse, of pasted text and of the cursor keys, a hidden cursor, and colors.
+// ordinaryScreen undoes the changes that an abandoned program, such as an editor, made to the
+// screen: the alternate screen, the modes for the mouse, pasted text and the cursor keys, a hidden
+// cursor, and colors.
 const ordinaryScreen = "\x1b[?1047l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1004l\x1b[?1006l\x1b[?2004l\x1b[?1l\x1b>\x1b[?25h\x1b[0m"

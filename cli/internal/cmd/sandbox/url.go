@@ -21,8 +21,8 @@ type urlOptions struct {
 	Quiet  bool
 	Open   cmdutil.Opener
 	ID     string
-	Port   int    // the port whose address is wanted
-	Path   string // the path below that address, or the path of the file
+	Port   int    // the port whose address the command returns
+	Path   string // the path after that address, or the path of a file in the sandbox
 	File   bool
 	Upload bool
 	Valid  cmdutil.Duration
@@ -171,7 +171,7 @@ func (o *urlOptions) address(ctx context.Context, conn *cmdutil.Connection) (_ s
 	return address, nil
 }
 
-// signed returns the address of a file that needs no key.
+// signed returns a signed address of a file. Whoever uses that address needs no key.
 func (o *urlOptions) signed(ctx context.Context, conn *cmdutil.Connection) (_ string, err error) {
 	sb, err := conn.Connect(ctx, o.ID, sandbox.WithExpiry(sandbox.Expiry{Renew: true}))
 	if err != nil {

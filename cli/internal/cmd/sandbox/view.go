@@ -54,7 +54,7 @@ func viewOf(info *sandbox.Info) sandboxView {
 	return v
 }
 
-// templateName returns the name that people use for the template.
+// templateName returns the template's name or, if it has none, its ID.
 func templateName(info *sandbox.Info) string {
 	if info.Alias != "" {
 		return info.Alias

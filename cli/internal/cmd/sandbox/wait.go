@@ -91,7 +91,7 @@ func (o *waitOptions) add(condition string) error {
 	return nil
 }
 
-// waitView has the conditions that were seen, as -o json shows them.
+// waitView contains the conditions that were met, as -o json shows them.
 type waitView struct {
 	SandboxID string   `json:"sandboxID"`
 	For       []string `json:"for"`
@@ -122,7 +122,7 @@ func waitRun(ctx context.Context, opts *waitOptions) (err error) {
 	return err
 }
 
-// waitEvery is the interval at which a condition is looked at again.
+// waitEvery is the interval between checks of a condition.
 const waitEvery = 250 * time.Millisecond
 
 // poll calls done until it returns true or an error, or ctx ends.
@@ -141,7 +141,7 @@ func poll(ctx context.Context, done func() (bool, error)) error {
 	}
 }
 
-// awaitState waits until a sandbox has a state.
+// awaitState waits until a sandbox is in a state.
 func awaitState(ctx context.Context, conn *cmdutil.Connection, id string, state sandbox.SandboxState) error {
 	return poll(ctx, func() (bool, error) {
 		info, err := conn.Info(ctx, id)
@@ -185,8 +185,8 @@ func (o *waitOptions) awaitInside(ctx context.Context, conn *cmdutil.Connection)
 	return nil
 }
 
-// inTime replaces an error by the cause of the end of ctx, if ctx has ended: the cause names the
-// flag with the limit.
+// inTime replaces an error by the cause of ctx's end if ctx has ended, because that cause names the
+// flag that set the time limit.
 func inTime(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)

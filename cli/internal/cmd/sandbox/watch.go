@@ -12,7 +12,7 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// watchInterval is the time between two looks of ls --watch.
+// watchInterval is the time between two lists of ls --watch.
 const watchInterval = time.Second
 
 // listChange is a line of ls --watch -o jsonl.
@@ -21,8 +21,8 @@ type listChange struct {
 	Sandbox sandboxView `json:"sandbox"`
 }
 
-// listWatch lists the sandboxes and calls show with them, again and again, until ctx ends. It
-// returns the first error of list or show, or the cause of ctx's end.
+// listWatch repeatedly lists the sandboxes and calls show with them, until ctx ends. It returns the
+// first error of list or show, or the cause of ctx's end.
 func listWatch(ctx context.Context, list func(context.Context) ([]sandbox.Info, error), show func([]sandbox.Info) error) error {
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
@@ -42,8 +42,9 @@ func listWatch(ctx context.Context, list func(context.Context) ([]sandbox.Info, 
 	}
 }
 
-// redraw returns a function that writes sandboxes over those it wrote before. A terminal that
-// cannot clear its screen gets a table below the last one when something changed.
+// redraw returns a function that writes a table of sandboxes in place of its last table. On a
+// terminal that cannot clear its screen, it writes the table below the last one, and only if
+// something changed.
 func (o *listOptions) redraw() func([]sandbox.Info) error {
 	var last []byte
 	return func(infos []sandbox.Info) error {
@@ -68,8 +69,8 @@ func (o *listOptions) redraw() func([]sandbox.Info) error {
 	}
 }
 
-// writeChanges returns a function that writes a line for each sandbox that is new, changed or
-// gone since its last call.
+// writeChanges returns a function that writes a line for each sandbox that was added, changed or
+// removed since the last call.
 func (o *listOptions) writeChanges() func([]sandbox.Info) error {
 	known := map[string]sandboxView{}
 	return func(infos []sandbox.Info) error {

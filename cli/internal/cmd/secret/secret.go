@@ -1,4 +1,5 @@
-// Package secret implements e2bctl secret: values that sandboxes use and never see.
+// Package secret implements e2bctl secret: values that the service puts into requests of sandboxes,
+// and that no sandbox can read.
 package secret
 
 import (
@@ -40,7 +41,8 @@ func command(f *cmdutil.Factory, cmd *cobra.Command, run func(ctx context.Contex
 	return prepared(f, cmd, nil, run)
 }
 
-// prepared is like [command], but calls prepare, unless it is nil, before a local cloud is started.
+// prepared is like [command], but the command calls prepare before it starts a local cloud. A nil
+// prepare is not called.
 func prepared(f *cmdutil.Factory, cmd *cobra.Command, prepare func() error, run func(ctx context.Context, secrets *sandbox.Secrets, args []string) error) *cobra.Command {
 	var isLocal bool
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
@@ -114,7 +116,7 @@ func setting(f *cmdutil.Factory, cmd *cobra.Command, set func(*sandbox.Secrets, 
 	return cmd
 }
 
-// maxValue bounds a value, far above what a service takes.
+// maxValue bounds a value, in bytes. Services accept only much shorter values.
 const maxValue = 1 << 20
 
 // readValue reads a value from a file, or from stdin if file is "".

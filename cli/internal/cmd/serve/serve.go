@@ -24,7 +24,7 @@ type options struct {
 	Factory      *cmdutil.Factory
 	Address      string
 	Domain       string
-	State        string // the state directory; "": one of this user
+	State        string // the state directory; "" means the default directory of this user
 	Ephemeral    bool
 	MaxSandboxes cmdutil.Count
 	Warm         uint8
@@ -105,7 +105,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	o.Resources.Add(cmd)
 }
 
-// check refuses flags that do not go together.
+// check refuses flags that contradict each other.
 func (o *options) check(cmd *cobra.Command) error {
 	switch {
 	case o.Ephemeral && o.State != "":
@@ -134,8 +134,8 @@ func (o *options) logger() *slog.Logger {
 	return slog.New(slog.NewJSONHandler(o.Factory.IO.Err, &slog.HandlerOptions{Level: level}))
 }
 
-// stateDir returns the absolute path of the state directory, or "" if nothing is kept. note is the
-// reason why the directory may not last.
+// stateDir returns the absolute path of the state directory, or "" if the server keeps no state.
+// note is the reason why the directory may not outlive this server, if there is one.
 func (o *options) stateDir() (dir, note string, err error) {
 	switch {
 	case o.Ephemeral:

@@ -162,7 +162,7 @@ is not deleted.`,
 	})
 }
 
-// mode is a flag value that accepts the part of a sandbox that a snapshot keeps.
+// mode is a flag value that accepts the part of a sandbox's state that a snapshot keeps.
 type mode sandbox.SnapshotMode
 
 func (m *mode) Type() string   { return "full|filesystem" }

@@ -25,7 +25,7 @@ type buildOptions struct {
 
 	Name, Dir  string
 	Dockerfile string // the path of the Dockerfile; "": the one in Dir
-	Check      string // the Dockerfile to check without a build; "": it is built
+	Check      string // the Dockerfile to check without a build; "" means to build
 	Target     string
 	Command    string
 	Ready      string
@@ -107,7 +107,7 @@ does not stop the build either.`,
 	return cmd
 }
 
-// addFlags adds the flags of e2bctl template build, but --local.
+// addFlags adds the flags of e2bctl template build, except --local.
 func (opts *buildOptions) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVarP(&opts.Dockerfile, "dockerfile", "d", "", "the Dockerfile is `FILE`, - for standard input")
@@ -127,7 +127,7 @@ func (opts *buildOptions) addFlags(cmd *cobra.Command) {
 	opts.addOfficialFlags(cmd)
 }
 
-// addOfficialFlags adds the flags' names in the official CLI.
+// addOfficialFlags adds the same flags under their names in E2B's official CLI.
 func (o *buildOptions) addOfficialFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
@@ -157,7 +157,7 @@ func (o *buildOptions) setDir(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// definition reads the Dockerfile.
+// definition reads the Dockerfile and returns the template that it defines.
 func (o *buildOptions) definition(ctx context.Context) (template.Definition, error) {
 	params := &template.DockerfileParams{Args: o.Args, Target: o.Target}
 	if o.Dockerfile == "-" {
@@ -200,8 +200,8 @@ func (o *buildOptions) withFlags(d template.Definition) template.Definition {
 	return d
 }
 
-// checkRun prints the parts that a build would leave out, one a line. Its error is the reason
-// for which a build would be refused.
+// checkRun prints the parts of a Dockerfile that a build would ignore, one per line. If a build
+// would be refused, the error is the reason.
 func checkRun(ctx context.Context, opts *buildOptions) error {
 	d, err := opts.definition(ctx)
 	if err != nil {
@@ -271,5 +271,5 @@ func (o *buildOptions) build(ctx context.Context, conn *cmdutil.Connection, d te
 	return built, template.Wait(ctx, conn.Templates, built, &template.WaitParams{Log: shown.show})
 }
 
-// notNil returns the list, which is not null in JSON.
+// notNil returns list, or an empty list if it is nil: a nil list would be null in JSON.
 func notNil(list []string) []string { return append([]string{}, list...) }

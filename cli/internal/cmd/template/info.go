@@ -54,8 +54,8 @@ func newCmdInfo(f *cmdutil.Factory) *cobra.Command {
 	})
 }
 
-// find describes the template with a name or an ID. It looks names up, because the API requires an
-// ID.
+// find describes the template that reference names, by name or ID. It first resolves a name to an
+// ID, because the API requires an ID.
 func find(ctx context.Context, templates *api.TemplateService, reference string) (*api.TemplateDetail, error) {
 	id := reference
 	named, err := templates.Resolve(ctx, reference)

@@ -15,8 +15,8 @@ import (
 // buildArguments checks the arguments of commands about one build.
 var buildArguments = cmdutil.Wants("the ID or name of a template, and one build of it at most", cobra.RangeArgs(1, 2))
 
-// findBuild returns the named build, or the newest one of the template if the
-// arguments name none.
+// findBuild returns the build that the arguments name. If they name only a template, it returns the
+// template's newest build.
 func findBuild(ctx context.Context, templates *api.TemplateService, args []string) (templateID, buildID string, err error) {
 	detail, err := find(ctx, templates, args[0])
 	switch {
@@ -129,7 +129,8 @@ prints one object a line.`,
 	return cmd
 }
 
-// printerOf returns a function that prints the lines of a log as results.
+// printerOf returns a function that prints the lines of a log to stdout, in the output format of
+// the command.
 func printerOf(f *cmdutil.Factory) func(api.BuildLogEntry) {
 	return func(e api.BuildLogEntry) {
 		if f.JSON() {

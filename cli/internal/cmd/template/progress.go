@@ -48,7 +48,7 @@ func entryViewOf(e api.BuildLogEntry) entryView {
 	return entryView{e.Time.UTC(), string(e.Level), e.Message, e.Step}
 }
 
-// lineOf returns a line of a log for people, with its time if the output is kept.
+// lineOf returns a line of a log for people to read. With timed, it includes the time of the line.
 func lineOf(e api.BuildLogEntry, timed bool) string {
 	text := cmdutil.Printable(e.Message)
 	if e.Level == api.BuildLogWarn || e.Level == api.BuildLogError {
@@ -68,7 +68,8 @@ type progress struct {
 	silent bool
 }
 
-// newProgress returns a progress whose lines have times unless a person watches them.
+// newProgress returns a progress. Its lines include times if mode is progressPlain, or if stderr is
+// not a terminal.
 func newProgress(ios *cmdutil.IOStreams, mode progressMode, quiet bool) *progress {
 	return &progress{io: ios, json: mode == progressJSON, timed: mode == progressPlain || !ios.ErrIsTerminal, silent: quiet}
 }
@@ -84,7 +85,7 @@ func (p *progress) show(e api.BuildLogEntry) {
 	}
 }
 
-// failed shows the last lines of a build that failed, if none were shown.
+// failed shows the last lines of a failed build's log, if no lines were shown before.
 func (p *progress) failed(err error) {
 	failed, ok := errors.AsType[*template.BuildError](err)
 	if !ok || !p.silent {

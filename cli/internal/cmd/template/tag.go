@@ -104,7 +104,7 @@ func newCmdTagRemove(f *cmdutil.Factory) *cobra.Command {
 	})
 }
 
-// noTagError means that a template has no such tag. It matches [fs.ErrNotExist].
+// noTagError means that a template does not have the given tag. It matches [fs.ErrNotExist].
 type noTagError struct{ template, tag string }
 
 func (e *noTagError) Error() string {

@@ -28,8 +28,8 @@ func command(f *cmdutil.Factory, cmd *cobra.Command, run func(ctx context.Contex
 	})
 }
 
-// newCmdMigrate returns a hidden command for a command that the official CLI has and this
-// CLI lacks.
+// newCmdMigrate returns a hidden command, migrate. E2B's official CLI has that command. e2bctl does
+// not, so here it only returns an error that names the replacement.
 func newCmdMigrate() *cobra.Command {
 	return &cobra.Command{
 		Use:                "migrate",
@@ -75,8 +75,8 @@ func viewOf(t api.Template) templateView {
 	}
 }
 
-// namesOf returns the names of a template; older services only send those without
-// the team.
+// namesOf returns the names of a template; from an older service these are the names without the
+// team, because it sends no others.
 func namesOf(t api.Template) []string {
 	if len(t.Names) > 0 {
 		return t.Names

@@ -29,7 +29,7 @@ func NewCmdVersion(f *cmdutil.Factory) *cobra.Command {
 	}
 }
 
-// buildVersion is the Go tool's record about this binary.
+// buildVersion contains the version data that the go command recorded in this binary.
 type buildVersion struct {
 	Version  string `json:"version"`
 	Commit   string `json:"commit,omitempty"`

@@ -51,7 +51,7 @@ stderr.`,
 	return cmd
 }
 
-// end returns the end of a copy for an argument.
+// end returns the source or destination of a copy that an argument names.
 func end(ctx context.Context, volumes *sandbox.Volumes, text string) (transfer.End, error) {
 	name, path, ok := cutPath(text)
 	if !ok {

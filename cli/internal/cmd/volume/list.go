@@ -59,7 +59,7 @@ func listVolumes(ctx context.Context, f *cmdutil.Factory, volumes *sandbox.Volum
 	return f.WriteList(cmdutil.List{Kind: "volumes", Views: views, Names: ids, Header: []string{"ID", "NAME"}, Rows: rows})
 }
 
-// entryView is an entry as -o json shows it, with the API's names.
+// entryView is an entry of a volume as -o json shows it, with the API's names.
 type entryView struct {
 	Name     string              `json:"name"`
 	Type     api.VolumeEntryType `json:"type"`
@@ -89,7 +89,7 @@ func writeEntries(f *cmdutil.Factory, entries []sandbox.VolumeEntry) error {
 	})
 }
 
-// modeOf writes type and permissions as ls does.
+// modeOf returns the type and the permissions of an entry in the form of ls.
 func modeOf(e sandbox.VolumeEntry) string {
 	letter := map[api.VolumeEntryType]string{api.VolumeDirectory: "d", api.VolumeSymlink: "l", api.VolumeFile: "-"}[e.Type]
 	if letter == "" {

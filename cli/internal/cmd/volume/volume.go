@@ -66,7 +66,7 @@ refuses it (status 5) while a sandbox, running or paused, has the volume.`,
 	})
 }
 
-// cutPath cuts NAME:PATH, and reports whether text has that form.
+// cutPath splits NAME:PATH into its parts. ok reports whether text has that form.
 func cutPath(text string) (volume, path string, ok bool) {
 	volume, path, ok = strings.Cut(text, ":")
 	return volume, path, ok && volume != "" && path != "" && !strings.ContainsAny(volume, `/\`)

@@ -1,5 +1,5 @@
-// Package modeltest provides tests with a model at a real endpoint of the chat completions
-// protocol. The test determines its answers.
+// Package modeltest provides a model for tests. The model is at a real HTTP endpoint of the chat
+// completions protocol, and the test determines its answers.
 package modeltest
 
 import (
@@ -12,12 +12,12 @@ import (
 	"github.com/e2bctl/e2bctl/sandbox"
 )
 
-// Tokens is the cost of every answer.
+// Tokens is the number of tokens that every answer costs.
 const Tokens = 100
 
-// New starts an endpoint that requires the key and answers a conversation with the
-// result of say. It is closed when t ends. say is called from several goroutines if
-// several agents ask.
+// New starts an endpoint that requires the key and answers each conversation with the result of
+// say. The endpoint is closed when t ends. It calls say from several goroutines if several agents
+// use the model at the same time.
 func New(t testing.TB, key sandbox.Key, say func(chat []loop.Message) string) *loop.Model {
 	t.Helper()
 	const name = "scripted"

@@ -14,8 +14,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// idsOf returns the ids of a user of a container and of the user's group; "" means the user of its
-// processes. It parses "name", "name:group" and numeric forms as the daemon does.
+// idsOf returns the user id and the group id of a container's user. "" is the user in the container's
+// configuration. idsOf parses "name", "name:group" and numeric forms as the daemon does.
 func (e *Engine) idsOf(ctx context.Context, container, named string) (user, group int, err error) {
 	if named == "" {
 		inspected, err := e.client.ContainerInspect(ctx, container, client.ContainerInspectOptions{})
@@ -62,9 +62,9 @@ func id(text string) (int, bool) {
 // maxAccounts bounds the bytes read of /etc/passwd or /etc/group.
 const maxAccounts = 1 << 20
 
-// lookUp returns the fields of the first line of a container's account file that has the given name
-// or number. It returns nil if there is no such line, no such file, or a symbolic link in its
-// place.
+// lookUp returns the fields of the first line with the given name or number in an account file of a
+// container. It returns nil if there is no such line or no such file, or if the file is a symbolic
+// link.
 func (e *Engine) lookUp(ctx context.Context, container, file, name string) ([]string, error) {
 	copied, err := e.client.CopyFromContainer(ctx, container, client.CopyFromContainerOptions{SourcePath: file})
 	if errdefs.IsNotFound(err) {

@@ -17,19 +17,20 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// ErrNoDaemon means that no Docker or Podman answers. The text lists the places tried and the programs
-// to install.
+// ErrNoDaemon means that no Docker or Podman daemon answers. The text of an error that matches
+// ErrNoDaemon lists the addresses that were tried, and the programs to install.
 var ErrNoDaemon = errors.New("no Docker or Podman daemon answers")
 
 // endpoint is the possible address of a daemon.
 type endpoint struct {
 	host string
-	why  string // the source of the address; "": it is one of the usual places
+	why  string // the source of the address; "": it is a usual address
 	opts []client.Opt
 }
 
-// find connects to the daemon that the user's docker command would talk to, or to the first that
-// answers at a usual place. A daemon that somebody named is the only one tried.
+// find connects to a daemon, and returns the client and the daemon's address. If the caller or the
+// configuration of the user's docker command names a daemon, find tries only that daemon. Otherwise
+// it connects to the first daemon that answers at a usual address.
 func find(ctx context.Context, host string) (*client.Client, string, error) {
 	endpoints, err := candidates(host)
 	if err != nil {

@@ -27,22 +27,22 @@ const DefaultImage = "python:3.12-slim"
 type Options struct {
 	Host   string       // address of the daemon, as unix:///var/run/docker.sock; "": search
 	Image  string       // the image of sandboxes that name none; "": DefaultImage
-	Binary string       // static Linux program that becomes the first process; "": this one, or one that Setup makes
-	Store  string       // identifies the owner of images of templates in the daemon; "": this engine
+	Binary string       // static Linux program for the first process; "": the running program, or one that Setup makes
+	Store  string       // identifies the owner of the images of templates in the daemon; "": this engine, and Passes is true
 	Passes bool         // images of templates are removed once this process has ended
 	Logger *slog.Logger // receives the log; nil: no log
 
-	// The fields from here on are parameters of each container. A zero value keeps the limit of the
-	// sandbox.
+	// MemoryBytes and all fields below are parameters of each container. If a limit is zero, the
+	// limit of the sandbox applies.
 	MemoryBytes  int64
 	CPUs         float64
-	MaxProcesses int      // the maximum of processes and threads together
+	MaxProcesses int      // maximum number of processes and threads together
 	CapDrop      []string // capabilities to take away; "ALL" stands for all of them
-	// SecurityOpt are security options in addition to no-new-privileges, which always holds. An
-	// option that removes a protection is refused.
+	// SecurityOpt contains security options in addition to no-new-privileges, which is always set.
+	// Open refuses an option that removes a protection.
 	SecurityOpt []string
 	User        string // name or id of the user of the container; "": the user that the image names
-	// NetworkDisabled removes even the proxy from sandboxes.
+	// NetworkDisabled means that sandboxes have no network at all, not even through the proxy.
 	NetworkDisabled bool
 }
 
@@ -80,9 +80,9 @@ var _ engine.Engine = (*Engine)(nil)
 // openTimeout bounds the search for a daemon.
 const openTimeout = 20 * time.Second
 
-// Open finds the daemon and removes the remains of dead servers. ctx bounds only the start. It
-// first refuses options that remove a protection. Where there is no daemon the error matches
-// [ErrNoDaemon].
+// Open first refuses options that remove a protection. Then it finds the daemon, and removes the
+// remains of dead servers. ctx bounds only Open itself, not the engine. If there is no daemon, the
+// error matches [ErrNoDaemon].
 func Open(ctx context.Context, o Options) (engine.Engine, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -143,8 +143,8 @@ func open(ctx context.Context, c *client.Client, host string, o Options) (*Engin
 	return e, nil
 }
 
-// NewSandbox starts a container and returns when its envd is ready. ctx bounds only the
-// start, and the pull of its image.
+// NewSandbox starts a container and returns when its envd is ready. ctx bounds only the start of the
+// container and the pull of its image.
 func (e *Engine) NewSandbox(ctx context.Context, o engine.SandboxOptions) (engine.Sandbox, error) {
 	s, err := e.newSandbox(ctx, o)
 	if err != nil {
@@ -166,7 +166,8 @@ func (e *Engine) UnpackTar(context.Context, []string, io.Reader, string) error {
 	return fmt.Errorf("docker: %w", engine.Lackf(engine.Images, "they are not layers of this server: the daemon keeps them"))
 }
 
-// Done returns a channel that is closed by Close: a daemon that has ended may come back.
+// Done returns a channel that only Close closes. The end of the daemon does not close it, because
+// the daemon may be started again.
 func (e *Engine) Done() <-chan struct{} { return e.done }
 
 // Err returns nil: the engine ends only by Close.

@@ -21,9 +21,10 @@ const canShow = true
 // handoverPrefix begins the names of handovers.
 const handoverPrefix = "e2bctl-mounts-"
 
-// handover is a directory of this server in which a daemon finds the mounts of one container during its start: a
-// daemon takes only mounts that have a path. While nothing is mounted on one of its directories, that contains a
-// mark: a file whose random name identifies the handover.
+// handover is a directory of this server with a subdirectory for each mount of one container. The
+// daemon finds the mounts in it while the container starts, because a daemon accepts only mounts
+// that have a path. A subdirectory on which nothing is mounted contains a mark: a file whose random
+// name identifies the handover.
 type handover struct {
 	dir      string
 	lock     *os.File // the directory, locked: the kernel drops the lock whenever this server ends
@@ -31,7 +32,7 @@ type handover struct {
 	attached []string
 }
 
-// newHandover makes a handover for mounts. It returns nil if there are no mounts.
+// newHandover makes a handover for the mounts in shown. It returns nil if shown is empty.
 func newHandover(shown []engine.Mount) (_ *handover, err error) {
 	if len(shown) == 0 {
 		return nil, nil
@@ -59,8 +60,8 @@ func newHandover(shown []engine.Mount) (_ *handover, err error) {
 	return h, nil
 }
 
-// lockHandover opens and locks a handover. It returns nil if the handover is in use, is gone, or
-// was not made by newHandover of a server of this user.
+// lockHandover opens and locks a handover. It returns nil if the handover is in use, if it no longer
+// exists, or if it was not made by newHandover in a server of this user.
 func lockHandover(dir string) (*os.File, error) {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -121,8 +122,8 @@ func (h *handover) attachOne(at string, m engine.Mount, binary *os.File, o mount
 	return nil
 }
 
-// detach unmounts the mounts, once the container has them. The directories stay: the daemon looks
-// for them on every request for files of the container.
+// detach unmounts the mounts. It is called when the container has its own copies of the mounts. The
+// directories stay, because the daemon looks for them on every request for files of the container.
 func (h *handover) detach() error {
 	if h == nil {
 		return nil
@@ -150,8 +151,8 @@ func (h *handover) Close() error {
 	return errors.Join(h.detach(), removeHandover(h.dir), h.lock.Close())
 }
 
-// removeHandover removes a handover, and anything that a daemon put in place of the mounts. It
-// detaches mounts first, so that nothing visible through them is removed.
+// removeHandover removes a handover, and any files that a daemon put in place of the mounts. It
+// detaches mounts first, so that it does not remove the files in mounted directories.
 func removeHandover(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

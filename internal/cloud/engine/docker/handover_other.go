@@ -11,7 +11,7 @@ import (
 // canShow reports that this system lacks the mounts that a handover needs.
 const canShow = false
 
-// handover is empty on this system, which refuses mounts earlier.
+// handover is empty on this system, because the engine refuses mounts before it makes a handover.
 type handover struct {
 	dir    string
 	mounts []engine.Mount

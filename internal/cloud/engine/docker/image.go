@@ -12,9 +12,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// image returns the daemon's name of a sandbox's image. A template's image was loaded when the
-// template was built, and no other image takes its place. The default image is pulled if the daemon
-// does not have it yet; several sandboxes wait for one pull.
+// image returns the daemon's name of a sandbox's image. The image of a template was loaded when the
+// template was built. If the daemon no longer has it, image returns an error and uses no other
+// image. The default image is pulled if the daemon does not have it yet. Several sandboxes wait for
+// one pull.
 func (e *Engine) image(ctx context.Context, asked *engine.Image) (string, error) {
 	if asked != nil {
 		return e.loaded(ctx, asked)
@@ -41,7 +42,7 @@ func (e *Engine) image(ctx context.Context, asked *engine.Image) (string, error)
 }
 
 // DefaultImage returns the id of the default image, and pulls the image if needed. The id stays
-// valid when the name moves to another image.
+// valid even if the image's name later refers to another image.
 func (e *Engine) DefaultImage(ctx context.Context) (string, error) {
 	ref, err := e.image(ctx, nil)
 	if err != nil {

@@ -107,13 +107,15 @@ func (e *Engine) RemoveImages(ctx context.Context, needed func(digest string) bo
 	return e.removeImages(ctx, labelStore+"="+e.options.Store, func(labels map[string]string) bool { return needed(labels[labelImage]) })
 }
 
-// sweepImages removes the images of ended servers that no longer need them.
+// sweepImages removes the images of servers that have ended, if these are images that are removed
+// with their server.
 func (e *Engine) sweepImages(ctx context.Context) error {
 	return e.removeImages(ctx, labelServer, func(labels map[string]string) bool { return !isDead(labels[labelServer]) })
 }
 
-// removeImages removes our names from images with a label, unless stays returns true. The daemon
-// keeps an image as long as a container, another image or somebody else's name needs it.
+// removeImages removes the names that this package gave to the images with a label, unless stays
+// returns true for the labels of the image. The daemon keeps an image as long as a container,
+// another image, or a name from somebody else refers to it.
 func (e *Engine) removeImages(ctx context.Context, label string, stays func(labels map[string]string) bool) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, removeTimeout, fmt.Errorf("not done within %v", removeTimeout))
 	defer cancel()

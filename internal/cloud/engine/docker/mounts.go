@@ -16,9 +16,10 @@ import (
 // errUnseen means that the daemon does not see this server's files.
 var errUnseen = engine.Lackf(engine.Mounts, "the daemon has other files or mounts than this server: it is on another machine, or one of the two is in a container or has a /tmp of its own: start the server where the daemon is, or set TMPDIR to a directory in which the daemon sees the mounts of the server")
 
-// noMounts says why this engine cannot show directories of the host; "" means that it can. Root in
-// a container is root on the host too, unless the mount itself maps the ids. A daemon makes no such
-// mounts, so this server makes them, which needs root.
+// noMounts returns the reason why this engine cannot mount directories of the host; "" means that it
+// can. Root in a container has the rights of the host's root on a mount, unless the mount maps the
+// ids. A daemon cannot make mounts that map ids. Therefore this server makes them, and must run as
+// root.
 func (e *Engine) noMounts() string {
 	switch {
 	case !isLocal(e.host):
@@ -33,8 +34,9 @@ func (e *Engine) noMounts() string {
 	return ""
 }
 
-// dropped returns the capabilities that a container loses. In a writable directory of the host it
-// must not create device nodes or programs with capabilities, which would grant rights there.
+// dropped returns the capabilities that a container loses. In a writable directory of the host, a
+// container must not create device nodes or programs with capabilities, because these would grant
+// rights on the host.
 func (e *Engine) dropped(mounts []engine.Mount) []string {
 	for _, m := range mounts {
 		if m.Writable {
@@ -44,8 +46,9 @@ func (e *Engine) dropped(mounts []engine.Mount) []string {
 	return e.options.CapDrop
 }
 
-// show attaches the mounts for a container that has not started, and maps them to the user of its
-// commands. Before and after attaching it checks that the daemon sees the same files.
+// show attaches the mounts for a container that has not started, and maps their owners to the user of
+// the container's commands. Before and after it attaches the mounts, it checks that the daemon sees
+// the same files as this server.
 func (e *Engine) show(ctx context.Context, container, user string, h *handover) error {
 	if h == nil {
 		return nil
@@ -78,7 +81,8 @@ func (e *Engine) seesMark(ctx context.Context, container string, h *handover, wa
 	return nil
 }
 
-// unseen explains the error of a daemon that does not find the handover.
+// unseen replaces an error of a daemon that does not find the handover by an error that explains the
+// reason.
 func (h *handover) unseen(err error) error {
 	if h == nil || !strings.Contains(err.Error(), h.dir) {
 		return nil

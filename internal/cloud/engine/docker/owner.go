@@ -37,7 +37,7 @@ func machine() string {
 	return strings.ReplaceAll(host+"/"+namespace, " ", "_")
 }
 
-// startOf returns the start time of a process, or "" where that is not easily known.
+// startOf returns the start time of a process, or "-" if /proc does not have it.
 func startOf(pid int) string {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -52,7 +52,7 @@ func startOf(pid int) string {
 	return "-"
 }
 
-// isDead reports whether the process that a label names has surely ended.
+// isDead reports whether the process that a label names has certainly ended.
 func isDead(server string) bool {
 	fields := strings.Fields(server)
 	if len(fields) != 3 || fields[0] != machine() {
@@ -73,8 +73,8 @@ func isDead(server string) bool {
 // removeTimeout bounds a removal.
 const removeTimeout = 30 * time.Second
 
-// sweep removes the containers of engines that have ended: ended containers of any machine, and all
-// containers of dead servers of this machine. A container of a dead server on another machine ends
+// sweep removes containers of other engines: ended containers of servers on any machine, and all
+// containers of dead servers on this machine. A container of a dead server on another machine ends
 // by itself.
 func (e *Engine) sweep(ctx context.Context) error {
 	all, err := e.client.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: make(client.Filters).Add("label", labelInstance)})
@@ -127,7 +127,8 @@ func (e *Engine) remove(ctx context.Context, id string) error {
 	return fmt.Errorf("remove the container %.12s: %w", id, err)
 }
 
-// leave remembers a container that could not be removed, for example because the daemon is away.
+// leave remembers a container that could not be removed, for example because the daemon did not
+// answer.
 func (e *Engine) leave(id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

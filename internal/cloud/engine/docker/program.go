@@ -21,12 +21,13 @@ import (
 type program struct {
 	file   *os.File
 	info   os.FileInfo
-	path   string // path of the file; "" if the path may lead to another file by now
+	path   string // path of the file; "" if the path may now lead to another file
 	shared bool   // every user may execute the file at its path
 }
 
-// openProgram opens the program that somebody named. If named is "", it opens one that runs in any
-// Linux container of the architecture: this program, or else one that [Setup] has made.
+// openProgram opens the program whose path is named. If named is "", it opens a program that runs in
+// any Linux container of the architecture: the running program if possible, and otherwise the
+// program that [Setup] made.
 func openProgram(named, architecture string) (*program, error) {
 	if named != "" {
 		p, err := openFile(named, named, architecture)
@@ -49,7 +50,8 @@ func openProgram(named, architecture string) (*program, error) {
 	return p, nil
 }
 
-// openOwn opens this program.
+// openOwn opens the running program. It returns an error if that cannot run in containers of the
+// architecture.
 func openOwn(architecture string) (*program, error) {
 	own, err := os.Executable()
 	if err != nil {
@@ -75,8 +77,9 @@ func openFile(open, path, architecture string) (*program, error) {
 	return p, nil
 }
 
-// Setup makes the program for containers of the daemon, unless this program will do, and returns
-// its path. The daemon need not be there yet.
+// Setup makes the program for containers of the daemon, unless the running program can be used. It
+// returns the path of the program. If no daemon answers, Setup makes the program for the
+// architecture of this machine.
 func Setup(ctx context.Context, progress io.Writer, host string) (string, error) {
 	if progress == nil {
 		progress = io.Discard
@@ -97,7 +100,7 @@ func Setup(ctx context.Context, progress io.Writer, host string) (string, error)
 	return path, nil
 }
 
-// architectureOf returns the architecture of the daemon, as it names it.
+// architectureOf returns the architecture of the daemon, in the daemon's naming.
 func architectureOf(ctx context.Context, host string) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, openTimeout, fmt.Errorf("no answer within %v", openTimeout))
 	defer cancel()
@@ -112,7 +115,7 @@ func architectureOf(ctx context.Context, host string) (string, error) {
 	return info.Info.Architecture, nil
 }
 
-// goName returns Go's name of an architecture that a daemon names.
+// goName converts the name of an architecture from the daemon's naming to Go's.
 func goName(architecture string) string {
 	switch architecture {
 	case "x86_64":

@@ -14,13 +14,14 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// maxAlone is the highest number of written files that are read one by one. Each file takes two
-// requests, so with more files it is faster to export a small image as a whole.
+// maxAlone is the maximum number of written files that are read one by one. Each file takes two
+// requests, so if there are more files and the image is small, it is faster to export the whole
+// container.
 const maxAlone = 200
 
-// readAlone reports whether the written files can be read one by one. They cannot where a mount
-// above a path, a directory of the host or a volume, makes the daemon read another file. Nor can
-// hard links to one file, which would become several files.
+// readAlone reports whether the written files can be read one by one. It returns false in two cases.
+// If a directory of the host or a volume is mounted above a path, the daemon would read another file
+// at that path. If two paths are hard links to one file, they would become two files.
 func (s *sandbox) readAlone(ctx context.Context, written map[string]bool) (bool, error) {
 	if s.handover != nil || len(written) > maxAlone {
 		return false, nil
@@ -61,7 +62,7 @@ func (s *sandbox) copyEach(ctx context.Context, to io.Writer, written map[string
 	return out.Close()
 }
 
-// copyOne copies a file, or a directory without its content.
+// copyOne copies one file. Of a directory, it does not copy the content.
 func (s *sandbox) copyOne(ctx context.Context, out *tar.Writer, name string, left *int64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // the rest of a directory is not sent

@@ -28,7 +28,8 @@ func (e *Engine) Report() engine.Report {
 	return r
 }
 
-// promises returns the promises that a container keeps, and a reason for each one that it does not.
+// promises returns the promises that a container keeps. For each promise that it does not keep, the
+// result has a reason.
 func (e *Engine) promises() engine.Promises {
 	p := engine.Promises{
 		engine.Commands:     "",
@@ -85,8 +86,8 @@ func (e *Engine) disk() string {
 	return "quota of the storage driver " + e.info.Driver
 }
 
-// hasQuota reports whether the daemon may be able to limit a container's writes, and if not, the
-// reason. The first container shows whether it can.
+// hasQuota reports whether the daemon may be able to limit a container's writes. If not, it also
+// returns the reason. Only the creation of the first container shows whether the daemon really can.
 func hasQuota(info system.Info) (bool, string) {
 	backing := ""
 	for _, pair := range info.DriverStatus {
@@ -101,7 +102,7 @@ func hasQuota(info system.Info) (bool, string) {
 	return false, strings.TrimSpace(fmt.Sprintf("the storage driver %s limits nothing on %s (it takes overlay2 on xfs with the option pquota, btrfs or zfs)", info.Driver, backing))
 }
 
-// hasSecurity reports whether the daemon says that it uses a security option.
+// hasSecurity reports whether the daemon lists a security option as one that it uses.
 func hasSecurity(info system.Info, name string) bool {
 	return slices.ContainsFunc(info.SecurityOptions, func(option string) bool {
 		return option == name || strings.HasPrefix(option+",", "name="+name+",")

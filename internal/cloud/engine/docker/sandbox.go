@@ -105,7 +105,8 @@ func (e *Engine) newSandbox(ctx context.Context, o engine.SandboxOptions) (_ *sa
 	return s, nil
 }
 
-// base returns the image below the sandbox, and the image's files that were removed.
+// base returns the image below the sandbox. If the sandbox starts with saved files, base also
+// returns the paths of the image that were removed.
 func (e *Engine) base(ctx context.Context, o engine.SandboxOptions) (saved, error) {
 	if o.Files != "" {
 		return e.readSaved(ctx, o.Files)
@@ -114,7 +115,7 @@ func (e *Engine) base(ctx context.Context, o engine.SandboxOptions) (saved, erro
 	return saved{Image: image}, err
 }
 
-// check refuses options that a container cannot have.
+// check returns an error for options that a container cannot have.
 func (e *Engine) check(o engine.SandboxOptions) error {
 	if err := e.limits(o).Check(); err != nil {
 		return err
@@ -187,9 +188,10 @@ func (e *Engine) config(o engine.SandboxOptions) ([]byte, error) {
 	return o.EncodeConfig()
 }
 
-// user returns the user of a container; "" means the user that its image names. A container for a
-// user of a template runs as root: its envd starts commands as that user, and kernels as root.
-// Where root cannot do that, the whole container runs as the user of the template.
+// user returns the user of a container; "" means the user that the container's image names. If a
+// template has a user, the container runs as root: its envd starts commands as the user of the
+// template, and kernels as root. If root lacks the capabilities for this, the whole container runs
+// as the user of the template.
 func (e *Engine) user(o engine.SandboxOptions) string {
 	if o.Image != nil && e.options.User == "" && e.options.rootIsWhole() {
 		return "0"
@@ -322,8 +324,8 @@ func (s *sandbox) start(ctx context.Context, o engine.SandboxOptions, removed []
 	return nil
 }
 
-// starved returns an error that names the limit that kept a container from starting. It returns any
-// other error unchanged.
+// starved checks whether a limit prevented the start of a container. If so, it returns an error that
+// names the limit. Otherwise it returns err unchanged.
 func (s *sandbox) starved(err error, limits engine.Limits) error {
 	text := err.Error()
 	switch {
@@ -378,8 +380,8 @@ func (s *sandbox) removeAsRoot(ctx context.Context, names []string) error {
 	return err
 }
 
-// awaitExit returns a channel that receives the exit status of the container, or nothing if it
-// cannot be found out.
+// awaitExit returns a channel that receives the exit status of the container. If the daemon does not
+// report the status, the channel receives nothing.
 func (e *Engine) awaitExit(ctx context.Context, name string) <-chan int64 {
 	status := make(chan int64, 1)
 	wait := e.client.ContainerWait(ctx, name, client.ContainerWaitOptions{Condition: container.WaitConditionNextExit})
@@ -402,7 +404,8 @@ const exitPatience = 2 * time.Second
 // killedStatus is the exit status of a process that was killed.
 const killedStatus = 128 + 9
 
-// causeOfDeath says why a container ended that was not closed.
+// causeOfDeath returns the reason why a container ended by itself. If Close ended it in the meantime,
+// causeOfDeath returns [engine.ErrClosed].
 func (s *sandbox) causeOfDeath() error {
 	select {
 	case status := <-s.exit:
@@ -423,7 +426,7 @@ func (s *sandbox) causeOfDeath() error {
 	return fmt.Errorf("the connection to its container at %s broke: %w", s.engine.host, cmp.Or(s.tunnel.Err(), io.EOF))
 }
 
-// fail records the first reason for the end.
+// fail records the reason for the end, unless one is already recorded.
 func (s *sandbox) fail(err error) {
 	if s.reason.CompareAndSwap(nil, &err) {
 		close(s.done)
@@ -487,7 +490,7 @@ func (s *sandbox) Dial(ctx context.Context, port int) (net.Conn, error) {
 	return conn, nil
 }
 
-// SetEgress changes the egress of a sandbox that was started with one.
+// SetEgress changes the egress of a sandbox that was started with an egress.
 func (s *sandbox) SetEgress(e engine.Egress) {
 	if !s.engine.options.NetworkDisabled {
 		s.tunnel.Access().SetEgress(e)
@@ -500,7 +503,7 @@ func (s *sandbox) Freeze(ctx context.Context) error { return s.frozen(s.standsti
 // Hold stops every process of the sandbox until Thaw, and keeps its connections.
 func (s *sandbox) Hold(ctx context.Context) error { return s.frozen(s.standstill.Hold(ctx)) }
 
-// frozen returns the error of a freeze.
+// frozen wraps the error of a freeze. It returns nil if err is nil.
 func (s *sandbox) frozen(err error) error {
 	if err != nil {
 		return fmt.Errorf("docker: freeze sandbox %s: %w", s.id, err)
@@ -533,12 +536,12 @@ func (s *sandbox) unpause(ctx context.Context) error {
 	return s.gone(ctx, err)
 }
 
-// pauses limits the requests to pause one container.
+// pauses is the maximum number of requests that pause sends for one container.
 const pauses = 5
 
-// pause has the daemon pause a container. On a busy machine runc may find that processes do not
-// stop fast enough: it lets them all run again and reports that it is "unable to freeze" them. Then
-// pause asks again.
+// pause requests from the daemon to pause a container. On a busy machine, processes may not stop fast
+// enough for runc. In this case runc lets all processes run again, and reports that it is "unable to
+// freeze" them. pause then repeats its request.
 func (e *Engine) pause(ctx context.Context, name string) (err error) {
 	for range pauses {
 		_, err = e.client.ContainerPause(ctx, name, client.ContainerPauseOptions{})
@@ -549,8 +552,8 @@ func (e *Engine) pause(ctx context.Context, name string) (err error) {
 	return err
 }
 
-// awaitReason waits until the reason for the sandbox's end is known. It is called when the tunnel
-// has broken, or is about to.
+// awaitReason waits until the reason for the sandbox's end is known, or ctx ends. It is called when
+// the tunnel has broken or is about to break.
 func (s *sandbox) awaitReason(ctx context.Context) {
 	select {
 	case <-s.done:
@@ -558,8 +561,8 @@ func (s *sandbox) awaitReason(ctx context.Context) {
 	}
 }
 
-// gone returns an error of the daemon; if the container no longer exists, it matches
-// [engine.ErrGone].
+// gone returns err, an error of the daemon. If err means that the container no longer exists, the
+// result also matches [engine.ErrGone].
 func (s *sandbox) gone(ctx context.Context, err error) error {
 	if errdefs.IsNotFound(err) {
 		s.awaitReason(ctx)
@@ -598,7 +601,8 @@ func (s *sandbox) Usage() (engine.Usage, bool) {
 	}, true
 }
 
-// reclaimable returns the bytes of page cache, for either version of control groups.
+// reclaimable returns the number of bytes of page cache in the statistics. It supports both versions
+// of control groups.
 func reclaimable(stats map[string]uint64) uint64 {
 	if total, known := stats["total_cache"]; known {
 		return total - min(total, stats["total_shmem"])

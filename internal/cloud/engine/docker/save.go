@@ -26,15 +26,16 @@ const (
 
 // saved describes the saved files of a container.
 type saved struct {
-	Image   string   // id of the image below the files
+	Image   string   // id of the image on which the files are based
 	Name    string   // name of that image, for messages
-	Removed []string // removed paths of the image
+	Removed []string // paths of the image that the container removed
 }
 
-// maxRemoved bounds the bytes of the removed paths.
+// maxRemoved bounds the total length of the removed paths, in bytes.
 const maxRemoved = 2 << 20
 
-// Save copies the files written above the image. It does not save volumes that the image declares.
+// Save copies the files that the container wrote in addition to the files of the image. It does not
+// save volumes that the image declares.
 func (s *sandbox) Save(ctx context.Context, dir string) error {
 	end, err := s.standstill.Turn(ctx)
 	if err != nil {
@@ -99,8 +100,9 @@ func (s *sandbox) save(ctx context.Context, dir string) error {
 	})
 }
 
-// saveWritten makes the archive of the written files. It requests a few files one by one; otherwise
-// it exports the whole container and filters, as the daemon offers nothing between.
+// saveWritten makes the archive of the written files. If there are only a few files, it requests
+// them one by one. Otherwise it exports the whole container and filters the export, because the
+// daemon has no request for a selection of files.
 func (s *sandbox) saveWritten(ctx context.Context, file string, written map[string]bool) error {
 	alone, err := s.readAlone(ctx, written)
 	if err != nil {
@@ -147,8 +149,8 @@ func filter(to io.Writer, from io.Reader, written map[string]bool, limit int64) 
 	}
 }
 
-// addFile adds a file to an archive, unless it is a device. left is the number of bytes that the
-// archive may still take.
+// addFile adds a file to an archive. It skips devices. left is the number of bytes that may still be
+// added to the archive.
 func addFile(out *tar.Writer, header *tar.Header, content io.Reader, left *int64) error {
 	switch header.Typeflag {
 	case tar.TypeReg, tar.TypeDir, tar.TypeSymlink, tar.TypeLink, tar.TypeFifo:
@@ -175,7 +177,8 @@ func writeSynced(name string, write func(io.Writer) error) error {
 	return errors.Join(write(f), f.Sync(), f.Close())
 }
 
-// readSaved returns the description of saved files whose image the daemon still has.
+// readSaved returns the description of the saved files in dir. It returns an error if the daemon no
+// longer has their image.
 func (e *Engine) readSaved(ctx context.Context, dir string) (saved, error) {
 	data, err := os.ReadFile(filepath.Join(dir, savedBase))
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 // securityOptions lists the accepted values of SecurityOpt.
 const securityOptions = "only what adds a protection is accepted: no-new-privileges, seccomp=builtin, seccomp={JSON of a profile that refuses by default}, apparmor=PROFILE and label=level:LEVEL"
 
-// checkSecurity returns an error that names the first option that removes a protection, or that is
-// not known to add one.
+// checkSecurity returns an error if an option removes a protection, or is not known to add a
+// protection. The error names the first such option.
 func (o Options) checkSecurity() error {
 	for _, option := range o.SecurityOpt {
 		if why := weakens(option); why != "" {
@@ -21,7 +21,7 @@ func (o Options) checkSecurity() error {
 	return nil
 }
 
-// weakens says why an option is refused; "" means that it is accepted.
+// weakens returns the reason why an option is refused; "" means that the option is accepted.
 func weakens(option string) string {
 	name, value, given := strings.Cut(option, "=")
 	if !given { // an older spelling that daemons still accept
@@ -48,7 +48,8 @@ func weakens(option string) string {
 	return ""
 }
 
-// weakSeccomp says why a seccomp profile is refused; "" means that it is accepted.
+// weakSeccomp returns the reason why a seccomp profile is refused; "" means that the profile is
+// accepted.
 func weakSeccomp(profile string) string {
 	if profile == "builtin" {
 		return ""

@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// Wanted reports whether make check-engines runs the tests, as root.
+// Wanted reports whether the tests were started by make check-engines, as root.
 func Wanted() bool { return os.Getenv("E2BCTL_TEST_ENGINES") != "" && os.Geteuid() == 0 }
 
-// Need skips a test that only make check-engines runs.
+// Need skips the test unless make check-engines started it.
 func Need(t testing.TB) {
 	t.Helper()
 	if !Wanted() {

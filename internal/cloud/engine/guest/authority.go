@@ -1,7 +1,7 @@
 package guest
 
-// Paths, in a sandbox, of its own certificate authority: the certificate alone, and a file with this certificate
-// and all those that the machine trusts.
+// Paths of a sandbox's own certificate authority, inside the sandbox: a file with only its
+// certificate, and a file with this certificate and all certificates that the machine trusts.
 const (
 	AuthorityDir  = "/run/e2bctl"
 	AuthorityFile = AuthorityDir + "/authority.pem"

@@ -6,8 +6,8 @@ type Config struct {
 	TemplateID string `json:"templateId"`
 	// User is the default user of processes; "" means the account "user".
 	User string `json:"user,omitempty"`
-	// Workdir is the default working directory of processes. "" means the home of their user, and
-	// UserWorkdir means the home of the account "user".
+	// Workdir is the default working directory of processes. "" means the home directory of the user
+	// who runs the process. UserWorkdir means the home directory of the account "user".
 	Workdir     string            `json:"workdir,omitempty"`
 	AccessToken string            `json:"accessToken,omitempty"` // "" for a sandbox that is not secured
 	Envs        map[string]string `json:"envs,omitempty"`        // create-time environment
@@ -15,16 +15,16 @@ type Config struct {
 	// Image is the container image that the sandbox's root directory comes from; "" means none.
 	Image     string `json:"image,omitempty"`
 	Contained bool   `json:"contained,omitempty"` // envd is the first process of a container
-	// Python is the command that runs the kernels, by its path or a name in PATH. If it is empty
-	// kernels cannot start.
+	// Python is the command that runs the kernels. Its program is a path, or a name that is found in
+	// PATH. If Python is empty, kernels cannot start.
 	Python      []string `json:"python,omitempty"`
 	Path        string   `json:"path"` // PATH of every process
 	MemoryBytes uint64   `json:"memoryBytes,omitempty"`
 	CPUs        int      `json:"cpus,omitempty"`
 	Proxy       bool     `json:"proxy,omitempty"`     // programs get the proxy's environment variables
 	Authority   bool     `json:"authority,omitempty"` // AuthorityDir has a certificate
-	// CloudPort is the port for connections to other sandboxes by their names. The connections are
-	// relayed to the server; 0 means no such port.
+	// CloudPort is the port to which programs connect to reach other sandboxes by their names. The
+	// connections are relayed to the server. 0 means that there is no such port.
 	CloudPort int `json:"cloudPort,omitempty"`
 	// Wasm configures Python in WebAssembly; nil means that commands and kernels are processes.
 	Wasm *Wasm `json:"wasm,omitempty"`
@@ -42,19 +42,19 @@ const (
 	PlainShell = "/bin/sh"
 )
 
-// UserWorkdir is the working directory that stands for user's home, wherever that is. It can be
-// given for processes of other users too.
+// UserWorkdir is a working directory that means the home directory of the account "user", wherever
+// that is. It can also be the working directory of processes of other users.
 const UserWorkdir = "~user"
 
-// MaxConfig bounds the text of a Config, in bytes.
+// MaxConfig bounds the length of an encoded Config, in bytes.
 const MaxConfig = 1 << 20
 
 // ProxyPort is the port on which the proxy listens inside a sandbox with a network
 // of its own.
 const ProxyPort = 3128
 
-// Language is the default LANG of every process: text is UTF-8, and everything else is as without a
-// locale.
+// Language is the default LANG of every process. It makes text UTF-8. All other settings are the
+// same as without a locale.
 const Language = "C.UTF-8"
 
 // KernelEnviron returns the environment of the process from which kernels are forked.

@@ -17,15 +17,15 @@ var Directories = []struct {
 	{"/var/log", 0o755}, {"/var/tmp", 0o777 | fs.ModeSticky},
 }
 
-// RootLinks are links at the host's root, or directories on a host without a merged
-// /usr.
+// RootLinks are symbolic links in the host's root directory. On a host without a merged /usr, they
+// are directories.
 var RootLinks = []string{"/bin", "/lib", "/lib32", "/lib64", "/libx32", "/sbin"}
 
 // PackageTree contains the host's list of packages.
 const PackageTree = "/var/lib/dpkg"
 
-// DeviceNames are the device nodes of a sandbox: every program relies on them, and they give access
-// to nothing else.
+// DeviceNames are the names of the device nodes of a sandbox. Every program relies on these devices,
+// and they do not give access to anything on the host.
 var DeviceNames = []string{"null", "zero", "full", "random", "urandom", "tty"}
 
 // MaxTerminals is the maximum number of pseudoterminals of a sandbox.

@@ -1,16 +1,17 @@
 package guest
 
-// MountedProgram is the path in a sandbox of the program that is its first process, started with
-// ProgramArgument. No image has a file there: each sandbox gets a new /dev. Where a daemon cannot
-// mount the program, it is copied to Program in the container. That is not /.e2b, which envd
-// writes. With RemoveArgument it reads names of files, each ended by a zero byte, removes these
-// files and exits.
+// MountedProgram is the path, inside a sandbox, of the program that runs as the sandbox's first
+// process. The program is started with ProgramArgument. No image has a file at this path, because
+// each sandbox gets a new /dev. If a daemon cannot mount the program, the program is copied to the
+// path Program in the container. This path is not /.e2b, because envd writes to /.e2b. With
+// RemoveArgument, the program reads names of files, each ended by a zero byte, removes these files
+// and exits.
 //
-// With PodArgument it is the first process of a pod: it listens on a port of the loopback interface
-// and lets servers prove themselves. The port, and the public key of the servers in base64, are its
-// other arguments; the pod's UID, which is part of the proof, is in the variable PodUIDVariable.
-// With InstallArgument it copies itself to the path that follows, denies the pod the networks that
-// are its other arguments, and exits.
+// With PodArgument, the program is the first process of a pod. It listens on a port of the loopback
+// interface, and servers must authenticate to it. Its other arguments are the port and the public
+// key of the servers in base64. The proof of a server includes the pod's UID, which the program
+// reads from the variable PodUIDVariable. With InstallArgument, the program copies itself to the
+// path in the next argument, denies the pod the networks in the other arguments, and exits.
 const (
 	Program         = "/.e2bctl"
 	MountedProgram  = "/dev/.e2bctl"

@@ -12,7 +12,7 @@ type User struct {
 	Name        string
 	UID, GID    uint32
 	Home, Shell string
-	// Credential is the identity of the user's processes. If it is nil they keep envd's own id,
-	// because the sandbox has only one id.
+	// Credential is the identity of the user's processes. If it is nil, the processes have the same
+	// id as envd, because the sandbox has only one id.
 	Credential *syscall.Credential
 }

@@ -2,10 +2,10 @@ package guest
 
 // Wasm configures a sandbox in which Python runs in WebAssembly, and nothing else runs.
 type Wasm struct {
-	// Dir is the directory prepared by package wasmenv, at the same path as on the host.
+	// Dir is the directory that package wasmenv prepared. It has the same path as on the host.
 	Dir string `json:"dir"`
-	// Places are the directories that Python sees in addition to its user's: the mounts and the
-	// volumes of the sandbox.
+	// Places are the directories that Python sees in addition to the directories of its user: the
+	// mounts and the volumes of the sandbox.
 	Places []string `json:"places,omitempty"`
 	// MemoryBytes is the memory limit of the sandbox. Zero means no limit.
 	MemoryBytes uint64 `json:"memoryBytes,omitempty"`

@@ -15,7 +15,7 @@ import (
 // Options configure [New].
 type Options struct {
 	// Runsc is the gVisor program that was passed to the room. Binary is the program that was
-	// passed to it for re-execution; "" means this program.
+	// passed to the room for re-execution; "" means the running program.
 	Runsc  gvisorenv.Program
 	Binary string
 	// Programs are paths of files of this machine that processes in sandboxes execute. Saved memory
@@ -33,7 +33,7 @@ type Engine struct {
 var _ engine.Engine = (*Engine)(nil)
 
 // New returns an engine that runs its sandboxes in the room. It first starts one sandbox as a test.
-// Close closes the room. If New fails, New closes it.
+// The engine's Close closes the room. If New fails, New itself closes the room.
 func New(ctx context.Context, room engine.Engine, o Options) (*Engine, error) {
 	e := &Engine{Engine: room, program: o.Runsc}
 	e.machine = sync.OnceValues(func() (*machine, error) {
@@ -82,7 +82,7 @@ type sandbox struct {
 	machine func() (*machine, error)
 }
 
-// SaveMemory saves the memory, with a note of the machine that it depends on.
+// SaveMemory saves the memory, with a description of the machine that the memory depends on.
 func (s *sandbox) SaveMemory(ctx context.Context, dir string) error {
 	here, err := s.machine()
 	if err == nil {

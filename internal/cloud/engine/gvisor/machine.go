@@ -16,8 +16,8 @@ import (
 // machineFile is the file in a directory of saved memory that describes the machine.
 const machineFile = "machine.json"
 
-// machine describes the machine that saved memory depends on. Saved memory contains only written
-// pages of programs and libraries: the rest is read again from the same files.
+// machine describes the machine that saved memory depends on. Of programs and libraries, saved memory
+// contains only the pages that were written: all other pages are read again from the same files.
 type machine struct {
 	Runsc    string            // version of runsc
 	Kernel   string            // release of the machine's kernel

@@ -43,18 +43,18 @@ type Cluster struct {
 	programs string // directory of the programs that were built
 	group    string // name of its control group
 	keeper   *exec.Cmd
-	said     bytes.Buffer // of the keeper and the first process
+	said     bytes.Buffer // output of the keeper and the first process
 	first    int          // process id of the first process
 	mu       sync.Mutex
 	spawner  *spawner // guarded by mu
-	last     error    // why the condition that is waited for does not hold yet
+	last     error    // the reason why the awaited condition does not hold yet
 }
 
-// Wanted reports whether make check-kubernetes runs the tests, as root.
+// Wanted reports whether the tests were started by make check-kubernetes, as root.
 func Wanted() bool { return os.Getenv("E2BCTL_TEST_KUBERNETES") != "" && os.Geteuid() == 0 }
 
-// Need skips a test that only make check-kubernetes runs. It also skips the test if a program of
-// the cluster is missing, or fails it on a CI machine.
+// Need skips the test unless make check-kubernetes started it. If a program of the cluster is
+// missing, Need also skips the test, but on a CI machine it fails the test.
 func Need(t testing.TB) {
 	t.Helper()
 	if !Wanted() {
@@ -91,8 +91,8 @@ func Start(t testing.TB) *Cluster {
 	return c
 }
 
-// startKeeper starts the keeper, which starts the first process, and waits until that has made its
-// mounts and network.
+// startKeeper starts the keeper, which starts the first process. It waits until the first process has
+// made its mounts and network.
 func (c *Cluster) startKeeper(t testing.TB, listener net.Listener) {
 	t.Helper()
 	defer func() { _ = listener.Close() }() // the keeper has a copy
@@ -186,12 +186,13 @@ func (c *Cluster) configure(t testing.TB) {
 	}}
 }
 
-// Kubeconfig returns the configuration of a client that may do everything in the cluster.
+// Kubeconfig returns the configuration of a client that has all permissions in the cluster.
 func (c *Cluster) Kubeconfig() []byte {
 	return kubeconfig(c.URL, c.CA, user{name: "admin", token: c.Token}, c.Namespace)
 }
 
-// startPrograms starts the programs of the cluster, each when what it asks for is there.
+// startPrograms starts the programs of the cluster. It starts each program when the programs that it
+// depends on are ready.
 func (c *Cluster) startPrograms(t testing.TB) {
 	t.Helper()
 	for _, name := range []string{etcd, containerd, apiServer} {
@@ -206,8 +207,8 @@ func (c *Cluster) startPrograms(t testing.TB) {
 	must.Do(t, c.send(start(sandboxController)))
 }
 
-// defineKinds defines the kinds of agent-sandbox. As shipped, they ask a webhook to convert
-// objects of other versions. Nothing here has another version.
+// defineKinds defines the kinds of agent-sandbox, without the webhook of the original definitions.
+// That webhook converts objects of other versions, and no object here has another version.
 func (c *Cluster) defineKinds(t testing.TB) {
 	t.Helper()
 	const definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -234,8 +235,8 @@ func (c *Cluster) defineKinds(t testing.TB) {
 	})
 }
 
-// prepare waits until the node can run pods, and creates the namespace of the test and a class of
-// volumes, which are directories of the node.
+// prepare waits until the node can run pods. It then creates the namespace of the test, and a storage
+// class. The volumes of this class are directories of the node.
 func (c *Cluster) prepare(t testing.TB) {
 	t.Helper()
 	type object = map[string]any

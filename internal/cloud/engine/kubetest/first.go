@@ -51,8 +51,9 @@ func first(programs string) error {
 	return <-ended
 }
 
-// mountAll gives the cluster private directories for the files that its programs write. They can
-// only read all other files of this machine. programs is the directory of the programs that were built.
+// mountAll mounts private directories for the files that the programs of the cluster write. The
+// programs can only read all other files of this machine. programs is the directory of the programs
+// that were built.
 func mountAll(programs string) error {
 	readOnly := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY, Propagation: unix.MS_PRIVATE}
 	writable := unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY}
@@ -86,10 +87,11 @@ func mountAll(programs string) error {
 	return nil
 }
 
-// share makes mounts of the kubelet visible in pods, as it asks for.
+// share makes the mounts of the kubelet visible in pods, because the kubelet requires this.
 func share() error { return unix.Mount("", "/", "", unix.MS_SHARED|unix.MS_REC, "") }
 
-// bind mounts from at to. It creates the one of both that is in /run.
+// bind bind-mounts the path from at the path to. One of the two paths is in /run; bind creates that
+// path.
 func bind(from, to string) error {
 	for _, dir := range []string{from, to} {
 		if strings.HasPrefix(dir, "/run/") {
@@ -101,8 +103,8 @@ func bind(from, to string) error {
 	return unix.Mount(from, to, "", unix.MS_BIND, "")
 }
 
-// makeNetwork gives the node its address, which pods reach. A pair of links stands in for a network
-// card, because not every kernel has dummy links.
+// makeNetwork gives the node an address that pods can reach. The address is on a pair of links in
+// place of a network card, because not every kernel has dummy links.
 func makeNetwork(ctx context.Context) error {
 	for _, words := range []string{
 		"link set lo up", "link add node0 type veth peer name outside0", "addr add " + nodeAddress + nodePrefix + " dev node0",
@@ -122,7 +124,7 @@ func makeNetwork(ctx context.Context) error {
 	return nil
 }
 
-// forward connects clients on loopback of this machine to the API server.
+// forward connects clients on this machine's loopback interface to the API server.
 func forward(ctx context.Context, listener net.Listener) error {
 	for {
 		client, err := listener.Accept()
@@ -139,11 +141,11 @@ func forward(ctx context.Context, listener net.Listener) error {
 	}
 }
 
-// processes are the programs of a cluster that run.
+// processes contains the running programs of a cluster.
 type processes struct {
 	mu      sync.Mutex
 	running map[string]*process
-	ended   error // of a program that nobody stopped
+	ended   error // error of a program that ended by itself
 }
 
 type process struct {
@@ -183,7 +185,7 @@ func (p *processes) serve(ctx context.Context, control net.Conn) error {
 	}
 }
 
-// start starts a program, whose output goes to a file in logs.
+// start starts a program. The output of the program goes to a file in the directory logs.
 func (p *processes) start(ctx context.Context, o order) error {
 	log, err := os.OpenFile(filepath.Join(logs, o.Start), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {

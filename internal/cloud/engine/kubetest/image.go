@@ -18,10 +18,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/linuxprogram"
 )
 
-// Images that clusters can have. Every cluster has Bare, which is busybox alone, because the first
-// container of a pod runs it, too. Python is busybox, bash and Python of this machine. Program is
-// busybox, and at [ProgramPath] the program that serves a sandbox from inside. Tests add the others
-// with [Cluster.AddImage].
+// Images for clusters. Bare contains only busybox. Every cluster has Bare, because the first
+// container of each pod runs it. Python contains busybox, and bash and Python of this machine.
+// Program contains busybox, and at [ProgramPath] the program that serves a sandbox from inside.
+// Tests add Python and Program with [Cluster.AddImage].
 const (
 	Bare    = "e2bctl.test/bare:1"
 	Python  = "e2bctl.test/python:1"
@@ -31,7 +31,7 @@ const (
 // ProgramPath is the path of our program in the image [Program].
 const ProgramPath = guest.Program
 
-// archive returns an image as `docker save` writes it.
+// archive returns an image in the format of `docker save`.
 func archive(ctx context.Context, image string) ([]byte, error) {
 	var layers [][]byte
 	add := func(layer []byte, err error) error {

@@ -17,10 +17,11 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 )
 
-// A test program starts itself twice for a cluster, by these names: as the keeper, which removes
+// Names under which a test program starts itself for a cluster. It runs as the keeper, which removes
 // the control groups at the end, and as the first process of the cluster's process namespace. When
-// the first process ends, the kernel ends all others there; with the last of them the mounts and
-// the network are gone. It ends when the connection to the test program does.
+// the first process ends, the kernel ends all other processes in that namespace. When the last of
+// these processes has ended, the mounts and the network are gone. The first process ends when its
+// connection to the test program ends.
 const (
 	keeperName = "e2bctl-kubetest-keeper"
 	firstName  = "e2bctl-kubetest-first"
@@ -30,7 +31,7 @@ const (
 const (
 	controlFile  = 3 + iota // connection to the test program
 	listenerFile            // listener on loopback, for the API server
-	aliveFile               // pipe that ends with the keeper; the first process alone has it
+	aliveFile               // pipe that ends when the keeper ends; only the first process inherits it
 )
 
 func init() {
@@ -63,7 +64,8 @@ func groups(name string) []string {
 	return dirs
 }
 
-// keep starts the first process, prints its id, and removes the control groups when it has ended.
+// keep starts the first process and prints its process id. When the first process has ended, keep
+// removes the control groups.
 func keep(group, programs string) (err error) {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // the test program may end before it has read the id
 	ctx := context.Background()
@@ -98,8 +100,8 @@ func keep(group, programs string) (err error) {
 	return cmd.Wait()
 }
 
-// order asks the first process to start a program, to end one, or for nothing. It answers whether
-// all that were started still run.
+// order is a request to the first process: to start a program, to end a program, or to do nothing.
+// The first process answers whether all programs that it started still run.
 type order struct {
 	Start, Stop string
 	Args        []string

@@ -33,7 +33,8 @@ func newAuthority() (*authority, error) {
 	return a, err
 }
 
-// sign creates a key and its certificate. The first one is the authority's own.
+// sign creates a key and its certificate. The first call creates the key and the certificate of the
+// authority itself.
 func (a *authority) sign(c x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -86,7 +87,7 @@ func pemOf(c *x509.Certificate) []byte {
 // user is a user of the API server, with a token.
 type user struct{ file, name, group, token string }
 
-// users returns the users of a cluster with new tokens. The first may do everything.
+// users returns the users of a cluster with new tokens. The first user has all permissions.
 func users() []user {
 	all := []user{
 		{file: "admin", name: "admin", group: "system:masters"},
@@ -101,7 +102,7 @@ func users() []user {
 	return all
 }
 
-// kubeconfig returns the configuration of a client: JSON, which is YAML, too.
+// kubeconfig returns the configuration of a client. It is JSON, which every YAML parser accepts.
 func kubeconfig(url string, ca []byte, u user, namespace string) []byte {
 	type object = map[string]any
 	data, _ := json.MarshalIndent(object{ // maps of strings cannot fail

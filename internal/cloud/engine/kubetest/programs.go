@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// Addresses within the network of a cluster. Each cluster has a network of its own, so that they
-// are the same in all.
+// Addresses within the network of a cluster. They are the same in all clusters, because each cluster
+// has its own network.
 const (
 	nodeName    = "node"
 	nodeAddress = "10.77.0.1"
@@ -72,8 +72,8 @@ func start(name string) order {
 	panic("kubetest: no program " + name)
 }
 
-// addConfiguration adds what containerd, its network plugins and the kubelet read. group is the
-// control group of the cluster.
+// addConfiguration adds the configuration files of containerd, its network plugins and the kubelet.
+// group is the control group of the cluster.
 func (f files) addConfiguration(group string) {
 	type object = map[string]any
 	f["resolv.conf"] = nil // without a name server pods look up nothing

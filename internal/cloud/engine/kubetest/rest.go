@@ -14,7 +14,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/clip"
 )
 
-// StatusError is an answer of the API server that is no success.
+// StatusError is an answer of the API server with a status of failure.
 type StatusError struct {
 	Code int
 	Text string
@@ -22,9 +22,9 @@ type StatusError struct {
 
 func (e *StatusError) Error() string { return fmt.Sprintf("status %d: %s", e.Code, e.Text) }
 
-// Call calls the API server as a user who may do everything. in is the body, as JSON; the body of a
-// PATCH is merged. The answer goes to out. Either may be nil. The error of an answer that is no
-// success is a [*StatusError].
+// Call calls the API server as a user with all permissions. It sends in as a JSON body; the body of a
+// PATCH is a merge patch. It decodes the answer to out. in and out may be nil. If the status of the
+// answer is a failure, the error is a [*StatusError].
 func (c *Cluster) Call(ctx context.Context, method, path string, in, out any) error {
 	var body io.Reader
 	if in != nil {
@@ -65,7 +65,7 @@ func (c *Cluster) Call(ctx context.Context, method, path string, in, out any) er
 	return json.Unmarshal(data, out)
 }
 
-// Object is a part of an object of any kind.
+// Object contains some fields of an object of any kind.
 type Object struct {
 	Metadata struct {
 		Name, UID         string

@@ -42,7 +42,8 @@ const (
 	sandboxController = "agent-sandbox-controller"
 )
 
-// program is a program that Setup builds: a package, of the module in a directory below sources.
+// program is a program that Setup builds. It is a package of a module; the module is in a directory
+// below sources.
 type program struct{ module, path string }
 
 func (p program) name() string { return path.Base(p.path) }
@@ -96,9 +97,9 @@ func works(dir string) error {
 	return err
 }
 
-// Setup builds the programs of a cluster with the go command of this machine, unless it has done
-// that already. It must run in a checkout of this module. It takes about 15 minutes of processor
-// time, and writes its progress to progress. Any number of processes may call it at the same time.
+// Setup builds the programs of a cluster with the go command of this machine, unless they are already
+// built. It must run in a checkout of this module. A build takes about 15 minutes of processor time.
+// Setup reports the build to progress. Any number of processes may call it at the same time.
 func Setup(ctx context.Context, progress io.Writer) error {
 	if runtime.GOOS != "linux" {
 		return fmt.Errorf("kubernetes: its node runs on Linux, and this is %s", runtime.GOOS)
@@ -145,7 +146,8 @@ func build(ctx context.Context, progress io.Writer, dir string) error {
 	return os.CopyFS(filepath.Join(dir, kinds), os.DirFS(filepath.Join(from, "k8s", "crds")))
 }
 
-// run runs the go command in a directory, and returns its output. It installs programs to bin.
+// run runs the go command in a directory, and returns its output. The go command installs programs to
+// bin.
 func run(ctx context.Context, progress io.Writer, dir, bin string, args ...string) (string, error) {
 	command, err := hostprogram.Find("go")
 	if err != nil {

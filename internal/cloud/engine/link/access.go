@@ -9,9 +9,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// Access is the way of one sandbox to the network. One [engine.Egress] is in force at a time. When
-// another one takes its place, and while access is suspended, the connections made through it are
-// cut. It is safe for concurrent use.
+// Access is the access of one sandbox to the network. One [engine.Egress] is in force at a time. When
+// another Egress replaces it, or access is suspended, the connections made through it are cut. Access
+// is safe for concurrent use.
 type Access struct {
 	life    context.Context //nolint:containedctx // it ends with the sandbox, not with a call
 	changed func(open bool)
@@ -22,7 +22,7 @@ type Access struct {
 	grant     Grant
 }
 
-// Grant is the time during which one setting of a sandbox's access is in force.
+// Grant is one setting of a sandbox's access, for the time in which the setting is in force.
 type Grant struct {
 	// Context ends when the setting is no longer in force. Connections made under the grant end
 	// with it.
@@ -31,7 +31,7 @@ type Grant struct {
 	end     context.CancelFunc
 }
 
-// NewAccess returns access through e until life ends. A nil egress means none.
+// NewAccess returns an access through e until life ends. If e is nil, the sandbox has no access.
 func NewAccess(life context.Context, e engine.Egress) *Access {
 	a := &Access{life: life, egress: e}
 	a.mu.Lock()
@@ -40,8 +40,8 @@ func NewAccess(life context.Context, e engine.Egress) *Access {
 	return a
 }
 
-// OnChange calls changed now and after each later change, one call at a time. open reports
-// whether connections can be permitted at all.
+// OnChange calls changed at once and after each later change, one call at a time. The argument open
+// is true if at least some connections may be permitted.
 func (a *Access) OnChange(changed func(open bool)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -62,14 +62,14 @@ func (a *Access) renew() {
 	a.notify()
 }
 
-// notify calls the function that hears of changes. a.mu is held.
+// notify calls the function that was passed to OnChange. a.mu is held.
 func (a *Access) notify() {
 	if a.changed != nil {
 		a.changed(!a.suspended && a.egress != nil && !a.egress.Closed())
 	}
 }
 
-// SetEgress puts e in force; nil means no access. It cuts the connections of the last setting.
+// SetEgress puts e in force; nil means no access. It cuts the connections of the previous setting.
 func (a *Access) SetEgress(e engine.Egress) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -138,8 +138,8 @@ func (offError) Error() string { return "internet access is off for this sandbox
 
 func (offError) Denied() bool { return true }
 
-// IsDenied reports whether a connection failed because it is not permitted. Programs are told so,
-// in place of an error of the network.
+// IsDenied reports whether a connection failed because it is not permitted. Programs then receive a
+// denial and not an error of the network.
 func IsDenied(err error) bool {
 	var denied interface{ Denied() bool }
 	return errors.As(err, &denied) && denied.Denied()

@@ -9,14 +9,14 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// Bounds of one sandbox, enforced by the server and kept by the daemon inside.
+// Bounds of one sandbox. The server enforces them, and the daemon inside does not exceed them.
 const (
 	MaxStreams  = 1024 // connections to ports of the sandbox's programs, and as many to its own ports
 	MaxDialling = 128  // connections out of the sandbox that are being made
 	DialTimeout = 10 * time.Second
 )
 
-// Slots count connections together, up to their capacity.
+// Slots counts connections. Its capacity is the maximum number of connections at the same time.
 type Slots chan struct{}
 
 // NewSlots returns slots for n connections, but at most [MaxStreams], and at least one.
@@ -29,7 +29,7 @@ func (s Slots) Take() (release func(), err error) { return take(s, "open") }
 // Dialling counts the connections out of a sandbox that are being made.
 type Dialling chan struct{}
 
-// NewDialling returns a count of at most [MaxDialling] connections.
+// NewDialling returns a Dialling that counts at most [MaxDialling] connections.
 func NewDialling() Dialling { return make(Dialling, MaxDialling) }
 
 // Take counts a connection until connected is called, which may be called more than once. If
@@ -45,18 +45,19 @@ func take(slots chan struct{}, how string) (release func(), err error) {
 	}
 }
 
-// PortSlots count the connections into one sandbox. Those to the sandbox's own ports, which serve
-// its owner, are counted separately, so that these ports answer regardless of the number of
-// others.
+// PortSlots count the connections into one sandbox. The sandbox's own ports serve its owner.
+// Connections to them are counted separately, so that they answer even if there are too many
+// connections to other ports.
 type PortSlots struct{ user, own Slots }
 
-// NewPortSlots returns slots for connections: user for those to ports of programs, own for
-// those to the sandbox's own ports. Each gets at least one and at most [MaxStreams].
+// NewPortSlots returns slots for two kinds of connections. user is the number for ports of programs,
+// own is the number for the sandbox's own ports. Each kind gets at least one slot and at most
+// [MaxStreams].
 func NewPortSlots(user, own uint64) PortSlots {
 	return PortSlots{user: NewSlots(user), own: NewSlots(own)}
 }
 
-// Take counts a connection to a port as [Slots.Take] does.
+// Take counts a connection to a port. Its results are those of [Slots.Take].
 func (s PortSlots) Take(port int) (release func(), err error) {
 	if protocol.OwnPort(port) {
 		return s.own.Take()

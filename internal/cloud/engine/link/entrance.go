@@ -14,8 +14,9 @@ type Entrance struct {
 	cuts map[*func()]struct{}
 }
 
-// Enter records a connection, which [Entrance.Shut] ends by cut. leave forgets it; it may be called
-// by cut, and more than once. While the entrance is shut, the error is [engine.ErrFrozen].
+// Enter records a connection. [Entrance.Shut] calls cut to end the connection. leave removes the
+// record. leave may be called more than once, and cut may call it. While the entrance is shut, the
+// error is [engine.ErrFrozen].
 func (e *Entrance) Enter(cut func()) (leave func(), err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -7,10 +7,11 @@ import (
 	"sync"
 )
 
-// copySize limits the bytes that are copied at once in one direction of a connection.
+// copySize is the size of the buffer, in bytes, for each direction of a connection.
 const copySize = 16 << 10
 
-// Join copies in both directions until both have ended, and closes both.
+// Join copies between a and b in both directions until both directions have ended. Then it closes
+// both connections.
 func Join(a, b net.Conn) {
 	defer a.Close()
 	defer b.Close()
@@ -20,8 +21,9 @@ func Join(a, b net.Conn) {
 	back.Wait()
 }
 
-// pour copies from from to to, and passes the end on if to can be closed in one direction. An
-// error ends both directions: there is nobody to whom it could be reported.
+// pour copies data from one connection to the other. When the data ends, it closes the sending half
+// of to, if to can be closed in one direction. An error ends both directions, because pour cannot
+// report an error to anybody.
 func pour(to, from net.Conn) {
 	// Only the methods of net.Conn are used: with those of a socket, the copy would go through a
 	// pipe and take two more descriptors in each direction.

@@ -6,14 +6,14 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// Standstill stops the processes of one sandbox and lets them run again, one call at a time. It is
-// safe for concurrent use.
+// Standstill stops the processes of one sandbox and lets them run again. Calls take effect one after
+// the other. Standstill is safe for concurrent use.
 type Standstill struct {
 	// In and Out are the connections that a freeze cuts. Out may be nil.
 	In  *Entrance
 	Out *Access
 	// Stop stops all processes of the sandbox, and returns the function that lets them run again.
-	// After an error they run.
+	// After an error of Stop, the processes continue to run.
 	Stop func(ctx context.Context) (resume func(context.Context) error, err error)
 
 	done   <-chan struct{}
@@ -28,11 +28,12 @@ func NewStandstill(done <-chan struct{}) Standstill {
 }
 
 // Freeze stops the processes until [Standstill.Thaw], and cuts every connection of the sandbox.
-// After an error the processes run, and connections are allowed. Errors include [engine.ErrGone].
+// After an error, the processes continue to run, and connections are allowed. Errors include
+// [engine.ErrGone].
 func (s *Standstill) Freeze(ctx context.Context) error { return s.stop(ctx, true) }
 
-// Hold stops the processes until [Standstill.Thaw], and keeps the sandbox's connections: they wait.
-// Its errors are those of Freeze.
+// Hold stops the processes until [Standstill.Thaw]. It keeps the sandbox's connections, whose data
+// waits until then. Its errors are those of Freeze.
 func (s *Standstill) Hold(ctx context.Context) error { return s.stop(ctx, false) }
 
 func (s *Standstill) stop(ctx context.Context, cut bool) error {
@@ -61,7 +62,8 @@ func (s *Standstill) stop(ctx context.Context, cut bool) error {
 	return nil
 }
 
-// Thaw lets the processes run again, and allows connections. It does nothing if they run.
+// Thaw lets the processes run again, and allows connections. It does nothing if the processes already
+// run.
 func (s *Standstill) Thaw(ctx context.Context) error {
 	end, err := s.Turn(ctx)
 	if err != nil {
@@ -82,8 +84,9 @@ func (s *Standstill) Thaw(ctx context.Context) error {
 	return nil
 }
 
-// Turn waits until no other call freezes, thaws or saves the sandbox. Then the caller alone may do
-// so, until it calls end. Errors are [engine.ErrGone] and the cause of ctx.
+// Turn waits until no other call freezes, thaws or saves the sandbox. From then until it calls end,
+// only the caller may freeze, thaw or save the sandbox. Errors are [engine.ErrGone] and the cause of
+// ctx.
 func (s *Standstill) Turn(ctx context.Context) (end func(), err error) {
 	if s.isOver() {
 		return nil, engine.ErrGone
@@ -98,8 +101,8 @@ func (s *Standstill) Turn(ctx context.Context) (end func(), err error) {
 	}
 }
 
-// Last is called after the sandbox's end. It waits for the call under way, and no later call gets a
-// turn.
+// Last is called after the sandbox's end. It waits until the current call returns. After that, no
+// call gets a turn.
 func (s *Standstill) Last() { s.turn <- struct{}{} }
 
 // Stopped reports whether the processes stand still. The caller has the turn.

@@ -1,3 +1,3 @@
-// Package refusetest makes the kernel refuse to tests the calls that containers, distributions and
-// older kernels refuse to programs.
+// Package refusetest makes the kernel refuse system calls of tests. These are the system calls that
+// containers, distributions or older kernels refuse.
 package refusetest

@@ -16,14 +16,16 @@ import (
 // namespaces are the flags of clone and unshare that create namespaces.
 const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWNET | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 
-// mountCalls are the calls for mounts that Docker refuses, in addition to those for namespaces.
+// mountCalls are the calls for mounts that Docker refuses. Docker also refuses the calls for
+// namespaces.
 var mountCalls = []uint32{
 	unix.SYS_SETNS, unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_OPEN_TREE, unix.SYS_MOVE_MOUNT,
 	unix.SYS_FSOPEN, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT, unix.SYS_MOUNT_SETATTR,
 }
 
-// otherCalls are other calls that Docker refuses without SYS_PTRACE, SYS_ADMIN, SYS_NICE, SYS_PACCT,
-// BPF, PERFMON or DAC_READ_SEARCH, or always.
+// otherCalls are other calls that Docker refuses. It refuses some of them always, and the others to
+// processes without one of the capabilities SYS_PTRACE, SYS_ADMIN, SYS_NICE, SYS_PACCT, BPF, PERFMON
+// and DAC_READ_SEARCH.
 var otherCalls = []uint32{
 	unix.SYS_PIDFD_GETFD, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_KCMP, unix.SYS_PROCESS_MADVISE, unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN,
 	unix.SYS_FANOTIFY_INIT, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_QUOTACTL, unix.SYS_SYSLOG, unix.SYS_ACCT, unix.SYS_USERFAULTFD,
@@ -48,11 +50,16 @@ var calls = map[string]uint32{
 // Calls returns the names of the calls that Refuse can refuse one by one.
 func Calls() []string { return slices.Sorted(maps.Keys(calls)) }
 
-// Refuse makes the kernel refuse calls to this process and all processes that it starts. Its
-// argument is a list of words: namespaces, mounts and others together refuse as Docker's default
-// profile does; clocks refuses time namespaces as kernels without them do; landlock and signals
-// refuse as kernels without Landlock and without its newer versions do; each of [Calls] refuses as
-// kernels without that call do or, followed by "=EPERM", as seccomp profiles do.
+// Refuse makes the kernel refuse system calls of this process and of all processes that it starts.
+// Its argument is a list of these words:
+//
+//   - namespaces, mounts and others: the three together refuse the same calls as Docker's default
+//     profile;
+//   - clocks: time namespaces are refused as on a kernel without them;
+//   - landlock: Landlock is refused as on a kernel without Landlock;
+//   - signals: Landlock is refused as on a kernel without its newer versions;
+//   - a name from [Calls]: the call is refused as on a kernel without the call or, if "=EPERM"
+//     follows the name, as by a seccomp profile.
 func Refuse(refuse string) error {
 	const (
 		number   = 0
@@ -141,8 +148,8 @@ func Refuse(refuse string) error {
 	return nil
 }
 
-// answerVersion answers queries of the Landlock version as an older kernel does, until the program
-// ends.
+// answerVersion answers queries of the Landlock version with the given version, like an older kernel.
+// It does so until the program ends.
 func answerVersion(listener int, version int64) {
 	var question struct {
 		id         uint64

@@ -4,5 +4,5 @@ package refusetest
 
 import "errors"
 
-// Refuse returns an error: only Linux can refuse calls at a process's own request.
+// Refuse returns an error, because only on Linux can a process make the kernel refuse its calls.
 func Refuse(string) error { return errors.ErrUnsupported }

@@ -11,8 +11,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// openBinary opens the binary to re-execute: path, or this program. If the ids of
-// the room may not execute it, a copy of it in dir is opened.
+// openBinary opens the binary for re-execution: path, or the running program if path is "". If the
+// ids of the room are not permitted to execute the binary, openBinary makes a copy of it in dir and
+// opens the copy.
 func openBinary(path, dir string) (*os.File, error) {
 	if path == "" {
 		path = "/proc/self/exe" // works even if the file was replaced or removed in the meantime

@@ -20,8 +20,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// envdThreads is the number of threads allowed to a sandbox's group beyond its allowed processes.
-// They are for envd, which dies if it cannot start a thread.
+// envdThreads is added to the limit of processes and threads of a sandbox's control group. These
+// additional threads are for envd, which crashes if it cannot start a thread.
 const envdThreads = 128
 
 // errLimit means that the control groups of a sandbox could not be made. It does not count as a
@@ -89,8 +89,8 @@ func (r *Room) warmFor(ctx context.Context, o engine.SandboxOptions, limits engi
 	return s, started
 }
 
-// prepare makes a sandbox without an owner: isolated, limited, and with its envd started and
-// waiting for its configuration.
+// prepare makes a sandbox without an owner. The sandbox is isolated and limited. Its envd has
+// started, and waits for its configuration.
 func (r *Room) prepare(ctx context.Context, limits engine.Limits, as purpose) (*Sandbox, error) {
 	return r.prepareWith(ctx, limits, as, engine.SandboxOptions{})
 }
@@ -131,7 +131,7 @@ func (r *Room) prepareWith(ctx context.Context, limits engine.Limits, as purpose
 }
 
 // begin turns a prepared sandbox into the sandbox that o describes, and returns when its envd is
-// ready. config is the text of o.Config. If it fails the sandbox is closed.
+// ready. config is the text of o.Config. If begin fails, it closes the sandbox.
 func (s *Sandbox) begin(ctx context.Context, o engine.SandboxOptions, config []byte, as wire.Role) error {
 	s.options = o
 	err := s.configure(ctx, config, as)
@@ -181,8 +181,8 @@ func checkID(id string) error {
 	return nil
 }
 
-// boot makes the room start the first process, puts the process into its groups and
-// leads it through the first stage.
+// boot makes the room start the first process, puts the process into its control groups, and
+// exchanges the messages of the first stage with it.
 func (s *Sandbox) boot(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, s.bootTimeout(), errBootTimeout)
 	defer cancel()
@@ -273,7 +273,7 @@ func (s *Sandbox) boot(ctx context.Context) error {
 	return nil
 }
 
-// enterRoot makes the process beside the second stage enter the root of the image.
+// enterRoot makes the process that runs in addition to the second stage enter the root of the image.
 func (s *Sandbox) enterRoot(ctx context.Context) error {
 	if err := s.mounter.Handshake(ctx, wire.RoleEnterer, s.enterSpec(), nil); err != nil {
 		return s.explain(ctx, "hand over the root", err)
@@ -413,8 +413,8 @@ func (s *Sandbox) sendInit(ctx context.Context, pid int, mounter *os.File) error
 	return nil
 }
 
-// pidOf returns the process that a pidfd refers to, in this process's numbering. It returns an
-// error if the pidfd was closed meanwhile.
+// pidOf returns the process id of the process that a pidfd refers to, as this process sees it. It
+// returns an error if the pidfd has been closed.
 func pidOf(pidfd *os.File) (int, error) {
 	raw, err := pidfd.SyscallConn()
 	if err != nil {

@@ -112,7 +112,7 @@ func (s *Sandbox) rlimits() ([]wire.Rlimit, error) {
 	return limits, checkLimits(limits)
 }
 
-// memoryFile returns data as a sealed file: no process that gets it can change it.
+// memoryFile returns a sealed file with data. No process that receives the file can change it.
 func memoryFile(data []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate("config", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {

@@ -16,10 +16,10 @@ import (
 // deviceNumbers are the kernel's numbers of deviceNames, major and minor.
 var deviceNumbers = [][2]uint32{{1, 3}, {1, 5}, {1, 7}, {1, 8}, {1, 9}, {5, 0}}
 
-// makeDevices makes a sandbox's own device nodes in a file system that the server makes, because
-// the kernel refuses devices in one that is made inside. With shared nodes, sandboxes and the
-// host could signal to each other, or block each other, by locks and watches on them. makeDevices
-// returns nil if this process may not make nodes.
+// makeDevices makes a sandbox's own device nodes. The server makes their file system, because the
+// kernel refuses devices in a file system that a process in the sandbox makes. If nodes were
+// shared, sandboxes and the host could signal to each other or block each other, with locks and
+// watches on the nodes. makeDevices returns nil if this process is not permitted to make nodes.
 func makeDevices() (*os.File, error) {
 	fsfd, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {

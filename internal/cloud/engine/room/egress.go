@@ -29,7 +29,7 @@ const (
 	maxQuery      = 4 << 10
 	lookupTimeout = 10 * time.Second
 	queryIdle     = 10 * time.Second // longest time between two queries on one connection
-	maxQueries    = 100              // highest number of queries on one connection
+	maxQueries    = 100              // maximum number of queries on one connection
 )
 
 // exit is the outer end of a sandbox's egress path: sockets in its network
@@ -119,8 +119,8 @@ func (s *Sandbox) startEgress(life context.Context, e engine.Egress) {
 	}
 }
 
-// SetEgress changes the egress of a sandbox that was started with one. It cuts connections that
-// the old setting allowed.
+// SetEgress changes the egress of a sandbox that was started with an egress. It cuts the
+// connections that were made through the old egress.
 func (s *Sandbox) SetEgress(e engine.Egress) { s.access.SetEgress(e) }
 
 // listen makes the TCP socket listen and accepts connections, or stops both. The
@@ -187,8 +187,8 @@ func (s *Sandbox) tooMany(ctx context.Context, err error) {
 	}
 }
 
-// carryOut connects a connection from inside with its destination. It calls connected when that is
-// done, at the latest when it returns.
+// carryOut forwards a connection of a program inside to its destination. It calls connected when the
+// connection to the destination is made, at the latest when it returns.
 func (s *Sandbox) carryOut(inside *net.TCPConn, connected func()) {
 	defer s.room.flows.release(&s.carried)
 	defer connected()
@@ -239,9 +239,9 @@ func (s *Sandbox) answerQueries(life context.Context) {
 	}
 }
 
-// lookUp answers a DNS query and passes the answer to reply, if there is one. It calls start with
-// a function that does so and may wait. If there are too many queries at once, it replies with a
-// failure without waiting.
+// lookUp answers a DNS query. It passes a function to start; this function finds the answer, which
+// may take time, and passes it to reply, if there is an answer. If there are too many queries at
+// the same time, lookUp itself immediately passes a failure to reply.
 func (s *Sandbox) lookUp(life context.Context, question []byte, start func(func()), reply func([]byte)) {
 	answer := func(ctx context.Context) {
 		egress, err := s.access.Grant().Egress()
@@ -267,7 +267,8 @@ func (s *Sandbox) lookUp(life context.Context, question []byte, start func(func(
 	}
 }
 
-// askedAddress returns the control message that makes the queried address the source of an answer.
+// askedAddress returns the control message for an answer. It makes the address to which the query was
+// sent the source of the answer.
 func askedAddress(control []byte) []byte {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {

@@ -16,15 +16,16 @@ const (
 	// flowDescriptors is the number of the server's descriptors that a connection out of a
 	// sandbox uses: two sockets.
 	flowDescriptors = 2
-	// assuredFlows is the number of connections that a sandbox may always have, however many
-	// others have.
+	// assuredFlows is the number of connections that a sandbox may always have, even if other
+	// sandboxes have many connections.
 	assuredFlows = 16
 )
 
 // flowBudget divides the server's descriptors among the connections out of sandboxes. Half of the
-// descriptors are for these connections. No sandbox may have more connections than remain free,
-// so a single sandbox gets up to half, two get a third each, and there is always a remainder for
-// the next.
+// descriptors are the budget for these connections. The first assuredFlows connections of each
+// sandbox are always allowed, and do not use the budget. With more, a sandbox may not have more
+// connections than are still free in the budget. So a single sandbox gets about half of the budget,
+// two sandboxes get about a third each, and some always remain for the next sandbox.
 type flowBudget struct {
 	mu   sync.Mutex
 	left int
@@ -43,7 +44,8 @@ func (b *flowBudget) fill() error {
 	return nil
 }
 
-// take counts a new connection, or returns the reason why no more are allowed.
+// take counts a new connection. If no more connections are allowed, it returns an error with the
+// reason.
 func (b *flowBudget) take(c *flowCount) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

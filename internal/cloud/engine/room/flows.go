@@ -84,8 +84,8 @@ func (s *Sandbox) refuse(id uint64, err error) error {
 	return nil
 }
 
-// carry dials on behalf of envd and copies until both directions have ended. It calls connected
-// when the connection is made, at the latest when it returns.
+// carry dials a connection that envd requested, and copies data until both directions have ended. It
+// calls connected when the connection is made, at the latest when it returns.
 func (s *Sandbox) carry(m wire.Message, connected func()) {
 	defer s.room.flows.release(&s.carried)
 	defer connected()
@@ -150,7 +150,7 @@ func (s *Sandbox) dial(ctx context.Context, port int) (net.Conn, error) {
 }
 
 // reach connects to a port, and calls release when the stream is closed. If possible, the server
-// itself connects to the ports of programs: that costs envd no descriptors.
+// itself connects to the ports of programs, because such a connection uses no descriptor of envd.
 func (s *Sandbox) reach(ctx context.Context, port int, release func()) (*stream, error) {
 	switch {
 	case protocol.OwnPort(port), s.room.runsc != nil, s.room.level == engine.Restricted:
@@ -205,8 +205,9 @@ func (s *Sandbox) enter(conn halfCloser, release func()) (*stream, error) {
 	}}, nil
 }
 
-// whyUnanswered distinguishes a sandbox that is ending, whose sockets close before the room
-// reports it, from a sandbox that does not answer.
+// whyUnanswered returns the error for a sandbox that did not answer. It distinguishes a sandbox
+// that is ending from one that only does not answer: the sockets of a sandbox that is ending close
+// before the room reports the end.
 func (s *Sandbox) whyUnanswered(err error) error {
 	patience := time.NewTimer(time.Second)
 	defer patience.Stop()

@@ -15,9 +15,9 @@ const (
 	// kernel get one, if no code was run in the last sandbox. It is also the pause
 	// before each warm sandbox after the first is made.
 	calm = 20 * time.Millisecond
-	// unusedTime is how long a kernel that was forked ahead waits for its first use, once its
-	// sandbox is in use. Then it ends: it takes memory, and most likely the sandbox only runs
-	// commands.
+	// unusedTime is the time for which a kernel that was forked ahead waits for its first use, once
+	// its sandbox is in use. The kernel is then ended, because it takes memory, and the sandbox most
+	// likely only runs commands.
 	unusedTime = time.Minute
 )
 
@@ -49,7 +49,7 @@ func (r *Room) forkForReady(ctx context.Context) {
 	}
 }
 
-// takeForked returns the socket of the kernel that was forked ahead, if that still exists.
+// takeForked returns the socket of the kernel that was forked ahead, if the kernel still exists.
 func (s *Sandbox) takeForked() *os.File {
 	s.ranCode = true
 	s.room.warm.codeRuns.Store(true)
@@ -81,9 +81,9 @@ func (s *Sandbox) endForked() {
 	}
 }
 
-// noteCode notes, when a used sandbox has ended, that no code was run in it. The next sandbox then
-// most likely runs a command, too, and the fork of a kernel would slow it down. noteCode does
-// nothing if code was run.
+// noteCode is called when a used sandbox has ended. If no code was run in the sandbox, noteCode
+// records this: the next sandbox then most likely runs only a command, too, and the fork of a kernel
+// would slow it down. If code was run, noteCode does nothing.
 func (s *Sandbox) noteCode() {
 	if s.endLife != nil && !s.ranCode {
 		s.room.warm.codeRuns.Store(false)

@@ -20,8 +20,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// freezeTimeout bounds a freeze. It takes some milliseconds, unless a process waits for
-// a disk.
+// freezeTimeout bounds a freeze. A freeze takes some milliseconds, or longer if a process waits for a
+// disk.
 const freezeTimeout = 10 * time.Second
 
 var errFreezeTimeout = fmt.Errorf("the processes had not all stopped within %v", freezeTimeout)
@@ -45,10 +45,10 @@ func newPause() pause { return pause{answers: make(chan wire.Message, 4)} }
 func (s *Sandbox) Freeze(ctx context.Context) error { return s.frozen(s.standstill.Freeze(ctx)) }
 
 // Hold stops every process of the sandbox until [Sandbox.Thaw]. It does not cut the sandbox's
-// connections: they wait. If Hold fails, or ctx ends, all processes continue.
+// connections; their data waits until the thaw. If Hold fails, or ctx ends, all processes continue.
 func (s *Sandbox) Hold(ctx context.Context) error { return s.frozen(s.standstill.Hold(ctx)) }
 
-// frozen returns the error of a freeze.
+// frozen wraps the error of a freeze. It returns nil if err is nil.
 func (s *Sandbox) frozen(err error) error {
 	if err != nil {
 		return fmt.Errorf("room: freeze sandbox %s: %w", s.options.ID, err)
@@ -64,7 +64,8 @@ func (s *Sandbox) Thaw(ctx context.Context) error {
 	return nil
 }
 
-// stop forbids ordering kernels and stops all processes. It returns the function that undoes both.
+// stop forbids new orders of kernels, and stops all processes. It returns the function that undoes
+// both.
 func (s *Sandbox) stop(ctx context.Context) (resume func(context.Context) error, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, freezeTimeout, errFreezeTimeout)
 	defer cancel()
@@ -158,12 +159,12 @@ func (m members) Has(pid int) bool {
 	return true
 }
 
-// joinPatience bounds the wait for ordered kernels. A kernel that has not joined by then waits for envd, which
-// does not answer before the thaw.
+// joinPatience bounds the wait for ordered kernels. A kernel that joins later has to wait for envd,
+// and envd does not answer before the thaw.
 const joinPatience = time.Second
 
-// holdKernels forbids ordering kernels, and waits until those already ordered are among the
-// sandbox's processes.
+// holdKernels forbids new orders of kernels. It waits until the kernels that are already ordered have
+// joined the processes of the sandbox.
 func (p *pause) holdKernels(ctx context.Context) {
 	p.ordering.Lock()
 	defer p.ordering.Unlock()
@@ -182,8 +183,9 @@ func (p *pause) orderKernels() {
 	p.held = false
 }
 
-// order runs f, which orders a kernel and passes it the file joined. When the kernel has joined the
-// sandbox's groups, it writes to joined in the same way as to the files of these groups.
+// order runs f. f orders a kernel, and passes the file joined to the kernel. When the kernel has
+// joined the sandbox's control groups, it also writes to joined, in the same way as to the files of
+// the groups.
 func (p *pause) order(f func(joined *os.File) error) error {
 	p.ordering.Lock()
 	defer p.ordering.Unlock()
@@ -205,8 +207,8 @@ func (p *pause) order(f func(joined *os.File) error) error {
 	return nil
 }
 
-// forgetJoined waits at most the given time until a kernel has joined or has failed, and returns
-// the number of kernels still to wait for.
+// forgetJoined waits until a kernel has joined or has failed, but at most for the given time. It
+// removes such kernels, and returns the number of kernels that remain.
 func (p *pause) forgetJoined(wait time.Duration) (left int) {
 	if len(p.ordered) == 0 {
 		return 0
@@ -241,8 +243,8 @@ func (p *pause) end() {
 }
 
 // Memory returns the bytes of memory in use that cannot be reclaimed, including files of the
-// sandbox. If no control group counts them, it is the memory of the processes without their files;
-// 0 means unknown.
+// sandbox. If no control group counts these bytes, Memory returns the memory of the processes,
+// without files. 0 means unknown.
 func (s *Sandbox) Memory() int64 {
 	f, err := s.group.OpenMemoryUse()
 	if err != nil {

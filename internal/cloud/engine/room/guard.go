@@ -12,8 +12,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// startGuard starts the guard, which starts the room. The guard's final report can
-// be received from its socket, even after the guard is gone.
+// startGuard starts the guard, which starts the room. The guard's final report can be received from
+// its socket, even after the guard has ended.
 func (r *Room) startGuard(ctx context.Context, room, stderr *os.File) (*spawn.Process, *wire.Conn, error) {
 	conn, fd3, err := wire.Pair(wire.MaxMessage)
 	if err != nil {
@@ -33,8 +33,8 @@ func (r *Room) startGuard(ctx context.Context, room, stderr *os.File) (*spawn.Pr
 	return guard, conn, nil
 }
 
-// verdict returns the guard's final report: the room's exit status, and nil if no process is
-// left, or else the reason why some may be.
+// verdict returns the guard's final report: the room's exit status, and an error. The error is nil if
+// no process is left; otherwise it has the reason why processes may be left.
 func verdict(guard *wire.Conn) (syscall.WaitStatus, error) {
 	defer guard.Close()
 	m, _, err := guard.Expect(wire.KindReady, 0)

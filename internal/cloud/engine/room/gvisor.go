@@ -13,8 +13,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// The control group of a sandbox also counts the threads of gVisor: a fixed number, and some more
-// for each process or thread in gVisor.
+// The control group of a sandbox also counts the threads of gVisor itself: gvisorThreads threads, and
+// threadsOfGVisor more for each process or thread that runs in gVisor.
 const (
 	gvisorThreads   = 128
 	threadsOfGVisor = 4
@@ -34,8 +34,8 @@ func (r *Room) showProgram(files *wire.Files) (path string, err error) {
 	return "", nil
 }
 
-// copiedBinary returns the path of a copy of the binary, because the original path may lead to
-// another file by now.
+// copiedBinary returns the path of a copy of the binary. A copy is necessary because the original
+// path may now lead to another file.
 func (r *Room) copiedBinary() (string, error) {
 	r.copying.Lock()
 	defer r.copying.Unlock()

@@ -13,12 +13,12 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// helperTimeout bounds the work of a helper, because the disk may hang.
+// helperTimeout bounds the time of a helper for one task, because the disk may hang.
 const helperTimeout = time.Hour
 
 // helper is a process that reads or writes files of sandboxes for the server. It has rights over
-// these files only, so that a sandbox's files cannot trick it into touching others. It ends with
-// the server.
+// these files only, so that files of a sandbox cannot make it read or change other files. It ends
+// with the server.
 type helper struct {
 	conn    *wire.Conn
 	process *spawn.Process

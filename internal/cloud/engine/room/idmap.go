@@ -18,10 +18,10 @@ import (
 )
 
 // mapTrees makes a mount of each tree for the sandbox whose first process is pid. The server
-// makes the mounts because a tree may lie in a directory that only the server may enter. In the
-// system's trees, the ids of the host, root's included, are the same ids of the sandbox. In the
-// requested trees, such as the Python environment, files of the host's root belong to user
-// inside, so that both of the sandbox's users may change them.
+// makes the mounts because a tree may be in a directory that only the server may enter. In the
+// system's trees, files of a host id, including root, belong to the same id of the sandbox. In the
+// requested trees, such as the Python environment, files of the host's root belong to the account
+// user of the sandbox, so that both of the sandbox's users may change them.
 func (s *Sandbox) mapTrees(pid int, paths []string) (trees []*os.File, err error) {
 	if len(paths) == 0 {
 		return nil, nil
@@ -56,9 +56,9 @@ func (s *Sandbox) mapTrees(pid int, paths []string) (trees []*os.File, err error
 	return trees, nil
 }
 
-// mapTree makes a mount of path with its ids mapped, so that overlays above it can be written to.
-// If the file system refuses, the host's files belong to nobody inside, and the note says that they
-// cannot be changed.
+// mapTree makes a mount of path that maps its ids, so that overlays above the mount are writable. If
+// the file system refuses the mapping, the host's files belong to nobody inside the sandbox. The note
+// then explains that the files cannot be changed.
 func mapTree(path string, mapping *os.File) (tree *os.File, note string, err error) {
 	tree, err = cloneTree(path)
 	if err != nil {
@@ -71,7 +71,7 @@ func mapTree(path string, mapping *os.File) (tree *os.File, note string, err err
 	return tree, note, nil
 }
 
-// cloneTree returns a detached mount of a tree, without other mounts on it.
+// cloneTree returns a detached mount of a tree, without the mounts that are on the tree.
 func cloneTree(path string) (*os.File, error) { return cloneWith(path, 0) }
 
 // openUserNamespace opens the user namespace of a process.
@@ -79,8 +79,9 @@ func openUserNamespace(pid int) (*os.File, error) {
 	return os.Open(fmt.Sprintf("/proc/%d/ns/user", pid))
 }
 
-// mapDirectory makes a mount of dir with the ids of the user namespace mapped to the ids from 0 on
-// the disk. If the file system cannot do that, the error is the lack of the given feature.
+// mapDirectory makes a mount of dir. The mount maps the ids of the user namespace to the ids on the
+// disk, which start at 0. If the file system does not support this, the error is the LackError of the
+// feature in lacking.
 func mapDirectory(dir string, ids *os.File, attributes uint64, lacking engine.Feature) (*os.File, error) {
 	mount, err := cloneMount(dir)
 	if err != nil {
@@ -100,7 +101,7 @@ func cloneWith(path string, flags uint) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// mapMount is like mapDirectory, for a detached mount. It closes the mount after an error.
+// mapMount is like mapDirectory, but for a detached mount. After an error, it closes the mount.
 func mapMount(mount, ids *os.File, attributes uint64, lacking engine.Feature) error {
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP | attributes, Userns_fd: uint64(ids.Fd())}
 	if err := unix.MountSetattr(int(mount.Fd()), "", unix.AT_EMPTY_PATH, &attr); err != nil {
@@ -109,8 +110,8 @@ func mapMount(mount, ids *os.File, attributes uint64, lacking engine.Feature) er
 	return nil
 }
 
-// mappings are user namespaces without processes. Each maps the host's root to the user of one
-// slot. They are kept because slots are used again.
+// mappings are user namespaces without processes. Each namespace maps the host's root to the user of
+// one slot. The namespaces are kept, because slots are used again.
 type mappings struct {
 	mu     sync.Mutex
 	bySlot map[uint32]*os.File

@@ -22,7 +22,7 @@ type roomIDs struct {
 	// apart means that the ids start at spawn.IDBase, and belong to sandboxes only. Otherwise all
 	// sandboxes have the server's id.
 	apart bool
-	// ranged means that each sandbox has 65,536 ids, and so both a root and a user.
+	// ranged means that each sandbox has 65,536 ids. Its root and its user are then different ids.
 	ranged bool
 }
 
@@ -31,7 +31,7 @@ const (
 	// forOtherIDs allow starting processes with other ids, ending them, and making and removing
 	// their files.
 	forOtherIDs uint64 = 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_KILL | 1<<unix.CAP_CHOWN | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_FOWNER
-	// forRanges are needed in addition for mounts with mapped ids.
+	// forRanges are needed in addition to forOtherIDs, for mounts with mapped ids.
 	forRanges uint64 = 1<<unix.CAP_SYS_ADMIN | 1<<unix.CAP_SYS_PTRACE
 )
 
@@ -39,9 +39,10 @@ const (
 var errHostRoot = errors.New("this root lacks capabilities to give sandboxes another id than its own (setuid, setgid, kill, chown, dac_override and fowner, which Docker gives unless told to drop them): " +
 	"add them, or run as an ordinary user")
 
-// planIDs decides which ids sandboxes get at a level. It checks root's capabilities, because root
-// of a container lacks most of them. With Full isolation no id inside may ever be host uid 0,
-// which can open core_pattern for writing without any capability.
+// planIDs decides which ids sandboxes get at an isolation level. If this process is root, planIDs
+// checks its capabilities, because root of a container lacks most of them. With Full isolation, no id
+// inside may ever be the host's uid 0, because this uid can open core_pattern for writing without any
+// capability.
 func planIDs(level engine.Isolation) (roomIDs, error) {
 	if os.Geteuid() != 0 {
 		return roomIDs{}, nil
@@ -96,8 +97,9 @@ func roomAttr(ids roomIDs) *syscall.SysProcAttr {
 	return attr
 }
 
-// mapTo maps the ids of sandboxes into the user namespace of a process that the server starts:
-// count ids from first on if they are ranged, else the one id that all sandboxes share.
+// mapTo maps the ids of sandboxes into the user namespace of a process that the server starts. If
+// sandboxes have ranges of ids, it maps count ids from first on. Otherwise it maps the only id, which
+// all sandboxes share.
 func (ids roomIDs) mapTo(attr *syscall.SysProcAttr, first, count int) {
 	if ids.apart && !ids.ranged {
 		first, count = spawn.IDBase, 1

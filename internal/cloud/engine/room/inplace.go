@@ -25,8 +25,8 @@ func planRoots(dir string) string {
 	return instance.SandboxesBeside(dir, os.TempDir())
 }
 
-// makeRoots makes the directory that contains the sandboxes' directories. Others may go through it
-// but not list it.
+// makeRoots makes the directory that contains the sandboxes' directories. Other users may pass
+// through this directory, but cannot list it.
 func (r *Room) makeRoots() error {
 	if r.level == engine.Full {
 		return nil

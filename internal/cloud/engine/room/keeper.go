@@ -32,10 +32,10 @@ type KeeperOptions struct {
 	Logger    *slog.Logger
 }
 
-// Keeper holds the instance directory and the control groups for one room after another. Its
-// process waits for the end of the server, whatever ends it, and then removes both. If that
-// process dies, another one replaces it. A Keeper is safe for concurrent use. The caller must
-// close it after its rooms.
+// Keeper owns the instance directory and the control groups, which several rooms use one after the
+// other. The Keeper has a process that waits for the end of the server, for any reason, and then
+// removes the directory and the groups. If this process dies, another process replaces it. A Keeper
+// is safe for concurrent use. The caller must close it after its rooms.
 type Keeper struct {
 	options KeeperOptions
 	binary  *os.File // the program that the keeper and the processes of rooms execute
@@ -51,8 +51,8 @@ type Keeper struct {
 	control *wire.Conn
 }
 
-// StartKeeper starts a keeper, and removes the remains of earlier servers beside o.Dir. ctx
-// bounds only the start. If StartKeeper fails no process remains.
+// StartKeeper starts a keeper, and removes the remains of earlier servers from the parent directory
+// of o.Dir. ctx bounds only the start. If StartKeeper fails, no process remains.
 func StartKeeper(ctx context.Context, o KeeperOptions) (*Keeper, error) {
 	k, err := startKeeper(ctx, o)
 	if err != nil {
@@ -97,7 +97,7 @@ func startKeeper(ctx context.Context, o KeeperOptions) (*Keeper, error) {
 	return k, nil
 }
 
-// checkDir refuses directories that the keeper must not remove.
+// checkDir returns an error for a directory that the keeper must not remove.
 func checkDir(dir string) error {
 	if !filepath.IsAbs(dir) || filepath.Clean(dir) != dir {
 		return errors.New("not a clean absolute path")
@@ -173,8 +173,9 @@ func (k *Keeper) running() *spawn.Process {
 	return k.process
 }
 
-// Close makes the process remove the control groups and the instance directory, and then removes
-// any remains itself. If it returns an error, the next server beside it tries again.
+// Close makes the keeper's process remove the control groups and the instance directory. Then it
+// removes any remains itself. If it returns an error, the next server with an instance directory in
+// the same parent directory tries again.
 func (k *Keeper) Close() error { return k.close() }
 
 func (k *Keeper) end() error {

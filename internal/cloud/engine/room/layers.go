@@ -21,8 +21,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// CheckLayers returns an error that is the [engine.LackError] of SharedLayers if directories in dir cannot be
-// layers. It makes two layers and looks at them as a sandbox would.
+// CheckLayers returns the [engine.LackError] of SharedLayers if directories in dir cannot be
+// layers. To find out, it makes two layers and reads their files in the same way as a sandbox.
 func (r *Room) CheckLayers(ctx context.Context, dir string) error {
 	if err := r.checkLayers(ctx, dir); err != nil {
 		return fmt.Errorf("room: try layers in %s: %w", dir, err)
@@ -55,8 +55,8 @@ func (r *Room) unpack(ctx context.Context, dir, layout string, from *os.File) (l
 	return layer.Manifest{Layout: r.layout(), Whole: layout == r.layout(), Trees: ready.Trees}, err
 }
 
-// Merge merges layers, lowest first, into one layer in dir, which is empty and on the same mount.
-// Files are not copied but linked.
+// Merge merges layers into one layer in dir. The lowest layer is the first. dir must be empty and on
+// the same mount as the layers. Merge does not copy files, but makes hard links to them.
 func (r *Room) Merge(ctx context.Context, layers []string, dir string) error {
 	if err := r.merge(ctx, layers, dir); err != nil {
 		return fmt.Errorf("room: make one layer of %d in %s: %w", len(layers), dir, err)
@@ -192,9 +192,9 @@ func (s *Sandbox) mountLayers(pid int, files *wire.Files) (layers []wire.Layer, 
 	return layers, nil
 }
 
-// runLayers starts the process that makes layers in dir, and waits for it. It has ids of a sandbox
-// and a mount of dir that maps them to the ids from 0, so that it has no rights over any other file
-// of the host.
+// runLayers starts the process that makes layers in dir, and waits for it. The process has the ids
+// of a sandbox, and a mount of dir that maps these ids to the ids that start at 0. So it has no
+// rights over any other file of the host.
 func (r *Room) runLayers(ctx context.Context, dir string, spec wire.LayersSpec, files *wire.Files) (wire.Message, error) {
 	if err := checkClean(dir); err != nil {
 		return wire.Message{}, err

@@ -10,8 +10,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/layer"
 )
 
-// manifests are the cached manifests of used layers: reading those of a chain of layers takes
-// longer than mounting it.
+// manifests is a cache of the manifests of layers that have been used. The cache is useful because
+// reading the manifests of a chain of layers takes longer than mounting the chain.
 type manifests struct {
 	mu    sync.Mutex
 	known map[string]knownManifest

@@ -28,8 +28,9 @@ import (
 // directory of a requested tree is itself closed to others, the tree is shown whole: its modes
 // say nothing about its content.
 
-// private finds the files to hide: while the room starts, and again before a survey is a day old.
-// The first sandbox, which tests the machine, waits for the result.
+// private finds the files to hide from sandboxes. It searches for them while the room starts, and
+// again before the last survey is a day old. The first sandbox, which tests the machine, waits for
+// the result.
 type private struct {
 	found   chan struct{} // closed when there is a result; nil if nothing has to be hidden
 	result  atomic.Pointer[unshown]
@@ -38,20 +39,21 @@ type private struct {
 	work    sync.WaitGroup
 }
 
-// unshown are the files of the trees to hide. It is immutable.
+// unshown has the list of the files in the trees that sandboxes must not see. It is immutable.
 type unshown struct {
 	list []byte    // paths in the format that inside.readPrivate reads
-	made time.Time // start of the oldest full search among the surveys that list comes from
+	made time.Time // start of the oldest full search, of all surveys from which list was made
 	err  error     // reason why no sandbox may start
 }
 
-// age returns the age of its oldest survey, including the time that the machine slept.
+// age returns the age of the oldest survey from which u was made. It includes the time for which the
+// machine was asleep.
 func (u *unshown) age() time.Duration { return time.Now().Round(0).Sub(u.made.Round(0)) }
 
-// A survey is trusted for a day: files in directories that have not changed since then are not
-// checked again. A room makes a new survey in the background soon after its start, unless the
-// last one is less than a minute old, and again whenever the last one is surveyDue old, so that
-// no sandbox has to wait for it.
+// A survey is trusted for a day: files in directories that have not changed since the survey are
+// not checked again. A room makes a new survey in the background soon after its start, unless the
+// last survey is less than a minute old. It makes another survey whenever the last survey is
+// surveyDue old. So no sandbox has to wait for a survey.
 const (
 	surveyExpires = 24 * time.Hour
 	surveyDue     = 20 * time.Hour
@@ -66,14 +68,16 @@ var surveys struct {
 	latest map[string]*survey.Snapshot
 }
 
-// surveyed lists the trees to survey. The first ones, system in number, belong to the system.
+// surveyed lists the trees to survey. system is the number of trees that belong to the system; these
+// are the first in the list.
 type surveyed struct {
 	paths  []string
 	system int
 }
 
-// findPrivate begins to search for files that are closed to others, in mounts of the trees like
-// those shown to sandboxes. An error means that this machine refuses such mounts.
+// findPrivate begins to search for files that are closed to other users. It searches in mounts of
+// the trees, which are like the mounts in sandboxes. An error means that this machine refuses such
+// mounts.
 func (r *Room) findPrivate(ctx context.Context) error {
 	// A survey would take the refusal for a closed directory, and record all files as closed.
 	if err := holder.TryOpenat2(); err != nil {
@@ -155,7 +159,7 @@ func (r *Room) findAgain(ctx context.Context, trees surveyed) {
 	}
 }
 
-// surveyTrees surveys the trees, starting each from its last survey.
+// surveyTrees surveys the trees. The survey of each tree starts from the last survey of this tree.
 func (r *Room) surveyTrees(ctx context.Context, trees surveyed, roots []*os.File, last func(path string) *survey.Snapshot) *unshown {
 	var hidden []string
 	result := &unshown{made: time.Now()}
@@ -183,8 +187,8 @@ func (r *Room) surveyTrees(ctx context.Context, trees surveyed, roots []*os.File
 	return result
 }
 
-// surveyTree surveys the mount that sandboxes are shown, without other mounts on it, and stores the
-// result for the next time.
+// surveyTree surveys a mount of one tree, as it is in sandboxes: without the mounts that are on the
+// tree. It stores the result for the next survey.
 func (r *Room) surveyTree(ctx context.Context, root *os.File, path string, before *survey.Snapshot) (*survey.Snapshot, error) {
 	s, err := survey.Find(ctx, root, before)
 	if err != nil {
@@ -204,8 +208,8 @@ func (r *Room) surveyTree(ctx context.Context, root *os.File, path string, befor
 	return s, nil
 }
 
-// latestSurvey returns the last survey of a tree, by this process or another one. It returns nil if
-// that can no longer be trusted.
+// latestSurvey returns the last survey of a tree, by this process or another process. It returns
+// nil if that survey can no longer be trusted.
 func (r *Room) latestSurvey(path string) *survey.Snapshot {
 	surveys.Lock()
 	s := surveys.latest[path]
@@ -219,7 +223,8 @@ func (r *Room) latestSurvey(path string) *survey.Snapshot {
 	return s
 }
 
-// surveyFile returns the path of a tree's stored survey, beside the instance directory.
+// surveyFile returns the path of the file with a tree's stored survey. The file has the same parent
+// as the instance directory.
 func (r *Room) surveyFile(path string) string {
 	name := sha256.Sum256([]byte(path))
 	return filepath.Join(filepath.Dir(r.options.Dir), fmt.Sprintf("survey-%x", name[:16]))
@@ -290,7 +295,8 @@ func (s *Sandbox) listUnshown() (*os.File, error) {
 	return memoryFile(s.unshown.list)
 }
 
-// outdated reports whether s shows files that must be hidden now, or that are no longer known.
+// outdated reports whether files that must be hidden now are visible in s, or the files to hide are
+// no longer known.
 func (s *Sandbox) outdated() bool {
 	if s.unshown == nil {
 		return false
@@ -316,7 +322,7 @@ func (r *Room) dropOutdated() {
 	}
 }
 
-// lost returns the error of surveying the trees; nil means success.
+// lost returns the error of the last survey of the trees; nil means success.
 func (p *private) lost() error {
 	if result := p.result.Load(); result != nil {
 		return result.err

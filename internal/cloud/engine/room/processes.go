@@ -27,8 +27,9 @@ const (
 	minProcesses = 24
 )
 
-// planProcesses returns how many processes and threads all sandboxes together may have if wanted
-// are requested. It also makes the threads of the server, before the first sandbox starts.
+// planProcesses returns the maximum number of processes and threads of all sandboxes together.
+// wanted is the requested number. planProcesses also makes the threads of the server, before the
+// first sandbox starts.
 func planProcesses(wanted int64) (int64, error) {
 	if wanted == 0 {
 		most, err := machineProcesses()
@@ -53,16 +54,17 @@ func planProcesses(wanted int64) (int64, error) {
 	return wanted, nil
 }
 
-// ownProcesses returns how many more processes and threads the server needs for itself and for all
-// processes that it starts beside sandboxes.
+// ownProcesses returns the number of further processes and threads that the server needs: for itself,
+// and for all processes that it starts in addition to sandboxes.
 func ownProcesses() int64 {
 	server := runtime.GOMAXPROCS(0) + serverThreads
 	keeper, room := spawn.ThreadsOf(spawn.KeeperProcessors), spawn.ThreadsOf(spawn.RoomProcessors)
 	return int64(server + keeper + room + max(keeper, zygoteProcesses))
 }
 
-// shareProcesses returns how many of the processes that a control group allows are for sandboxes:
-// half, or the number left by the server and the other processes of the group.
+// shareProcesses returns the number of processes that sandboxes may have in a control group. It is
+// half of the limit of the group, or the number that remains after the server and the other
+// processes of the group.
 func shareProcesses(limit cgroup.ProcessLimit, own int64) (int64, error) {
 	left := min(limit.Max/counter.CloudPart, limit.Max-limit.Used-own)
 	if left < minProcesses {
@@ -72,8 +74,8 @@ func shareProcesses(limit cgroup.ProcessLimit, own int64) (int64, error) {
 	return left, nil
 }
 
-// machineProcesses returns how many processes and threads the machine allows to all users, or to
-// this process's user if that is less.
+// machineProcesses returns the maximum number of processes and threads that the machine allows for
+// all users. If the maximum for this process's user is less, it returns that.
 func machineProcesses() (int64, error) {
 	most := int64(math.MaxInt64)
 	for _, name := range []string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"} {
@@ -93,9 +95,10 @@ func machineProcesses() (int64, error) {
 	return most, nil
 }
 
-// roomProcesses returns how many processes the owner of the room's namespace may have in it; 0
-// means no limit of its own. With ranges of ids, the kernel counts the processes of each sandbox
-// for another user, so all sandboxes are counted together only by this limit or a control group.
+// roomProcesses returns the maximum number of processes that the owner of the room's namespace may
+// have in the namespace; 0 means that the namespace has no limit of its own. With ranges of ids,
+// the kernel counts the processes of each sandbox for a different user. So only this limit or a
+// control group counts the processes of all sandboxes together.
 func (r *Room) roomProcesses() uint64 {
 	if !r.ids.ranged || r.groups.How("pids") != "" {
 		return 0
@@ -104,8 +107,8 @@ func (r *Room) roomProcesses() uint64 {
 	return uint64(r.options.Processes + own)
 }
 
-// processLimit returns how many processes and threads the users of a sandbox may have. It returns
-// false if that cannot be limited by user.
+// processLimit returns the maximum number of processes and threads of the users of a sandbox. It
+// returns false if a limit by user is not possible.
 func (s *Sandbox) processLimit() (uint64, bool) {
 	most := uint64(s.limits.MaxProcesses)
 	switch {

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processors decides which processors each sandbox runs on. A sandbox gets as many as it may use at
-// once, so that programs that count them do not start too many threads. Control groups enforce the
-// limit, because programs may choose other processors themselves.
+// processors decides which processors each sandbox runs on. A sandbox gets as many processors as it
+// may use at the same time, so that programs that count processors do not start too many threads.
+// Control groups enforce the limit, because programs themselves may choose other processors.
 type processors struct {
 	mu     sync.Mutex
 	core   map[int]string // the core of each processor; it never changes
@@ -22,9 +22,9 @@ type processors struct {
 	onCore map[string]int // the number of sandboxes on each core
 }
 
-// take reserves and returns n of the processors that the server may run on, from the cores with the
-// fewest sandboxes. If there are no more than n it takes all. It returns nil if the machine does
-// not list its processors.
+// take reserves and returns n of the processors that the server may run on. It chooses processors of
+// the cores with the fewest sandboxes. If there are at most n processors, it takes all of them. It
+// returns nil if the machine does not list its processors.
 func (p *processors) take(n int) []int {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(os.Getpid(), &set); err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// become turns the warm sandbox into the sandbox that o describes; config is the text of o.Config.
-// If it fails the sandbox is closed.
+// become turns the warm sandbox into the sandbox that o describes. config is the text of o.Config. If
+// become fails, it closes the sandbox.
 func (s *Sandbox) become(ctx context.Context, o engine.SandboxOptions, config []byte) error {
 	s.options = o
 	err := s.group.Yield(false)
@@ -91,8 +91,8 @@ func (s *Sandbox) showAuthority(ctx context.Context) error {
 }
 
 // awaitMounter waits for the end of the mounter. The mounter has all rights in the sandbox, so it
-// must end before the sandbox is used. It was told to end, or ends by itself. Without a mounter
-// awaitMounter returns at once.
+// must end before the sandbox is used. The caller has made it end, or it ends by itself. If there
+// is no mounter, awaitMounter returns at once.
 func (s *Sandbox) awaitMounter(ctx context.Context) error {
 	if s.mounter == nil {
 		return nil

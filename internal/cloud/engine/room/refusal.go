@@ -13,8 +13,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/landlock"
 )
 
-// refusals are the errors by which a kernel refuses a call that an isolation level needs.
-// Refusals to the processes of a sandbox arrive as text, so all are recognised by their text.
+// refusals are the errors with which a kernel refuses a call that an isolation level needs. If the
+// kernel refuses a call of a sandbox's process, the error arrives as text. So all refusals are
+// recognised by their text.
 var refusals = []error{
 	unix.EPERM,      // by a profile of seccomp, or for a missing capability
 	unix.EACCES,     // by AppArmor and other security modules
@@ -34,11 +35,12 @@ func lacks(err error) bool {
 	return strings.Contains(text, unix.ENOSYS.Error()) || strings.Contains(text, os.ErrNoHandle.Error())
 }
 
-// errSignal is the death of a process at a call for which a seccomp profile kills it.
+// errSignal means that a seccomp profile killed a process because of a call.
 var errSignal = errors.New("bad system call")
 
-// isRefusal reports whether the machine refused an isolation level, so that a weaker one is tried.
-// Any other failure at the start has another cause, which a weaker level would hide.
+// isRefusal reports whether an error means that the machine refused an isolation level. A weaker
+// level is then tried. Every other failure at the start has another cause, which a weaker level
+// would hide.
 func isRefusal(err error) bool {
 	if errors.Is(err, errLimit) {
 		return false

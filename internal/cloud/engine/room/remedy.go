@@ -15,7 +15,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/landlock"
 )
 
-// Kernels named in remedies: the oldest ones with all calls that the levels need.
+// Versions of Linux that remedies name: for each level, the oldest version with all calls that the
+// level needs.
 const (
 	kernelOfFull       = "5.12" // the first with mount_setattr, for mounts with mapped ids
 	kernelOfRestricted = "5.13" // the first with Landlock
@@ -31,8 +32,8 @@ type surroundings struct {
 	sysctls   map[string]string // values of settings by their names; only settings that this kernel has
 }
 
-// namespaceSettings are the settings by which distributions refuse namespaces, each with the value
-// that refuses them and the one that allows them.
+// namespaceSettings are the settings with which distributions refuse namespaces. Each entry has the
+// value that refuses namespaces and the value that allows them.
 var namespaceSettings = []struct {
 	name, refuses, allows string
 	toRoot                bool // namespaces are refused to root, too, and not only to other users
@@ -70,8 +71,8 @@ func lookAround() surroundings {
 	return s
 }
 
-// remedyOf returns a remedy for levels that the machine refused, or "" if each error contains its
-// own.
+// remedyOf returns a remedy for the levels that the machine refused. It returns "" if each error
+// already contains its own remedy.
 func remedyOf(attempts []engine.Attempt, s surroundings) string {
 	var remedies []string
 	for _, a := range attempts {

@@ -129,7 +129,7 @@ func (r *Room) noteNoexec() {
 	r.note(fmt.Sprintf("programs and libraries that code writes do not run: %s is on a file system that is mounted noexec; have %s name a directory on another one (with Docker, --tmpfs /tmp:exec)", filepath.Dir(r.roots), variables))
 }
 
-// noteFall adds the reason why the level is weaker than the one that was tried first.
+// noteFall adds the reason why the isolation level is weaker than the level that was tried first.
 func (r *Room) noteFall(attempts []engine.Attempt) {
 	if len(attempts) == 0 {
 		return

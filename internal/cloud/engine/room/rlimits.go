@@ -15,19 +15,20 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/shortage"
 )
 
-// These limits apply to processes inside if the kernel's own are higher.
+// Limits of processes inside. Each applies if the limit of the kernel itself is higher.
 const (
 	maxQueuedSignals = 1024     // POSIX timers are counted as queued signals
 	maxLockedMemory  = 64 << 10 // in bytes
 	minOpenFiles     = 256      // with fewer, common programs do not work
 	leastOpenFiles   = 64       // with fewer, neither envd nor a kernel can serve anybody
-	// gvisorProcesses is above the number of processes of gVisor that open files of the machine.
-	// They are few, and hold the files of all programs in the sandbox open.
+	// gvisorProcesses is more than the number of processes of gVisor that open files of the
+	// machine. There are only a few such processes, and they keep the files of all programs in
+	// the sandbox open.
 	gvisorProcesses = 64
 )
 
-// ulimits are the letters of the options by which the shell's ulimit names resource limits, such as
-// n in ulimit -n.
+// ulimits maps resource limits to the letters of the options of the shell's ulimit, such as n in
+// ulimit -n.
 var ulimits = map[int]string{
 	unix.RLIMIT_CORE: "c", unix.RLIMIT_DATA: "d", unix.RLIMIT_NOFILE: "n", unix.RLIMIT_NPROC: "u",
 	unix.RLIMIT_SIGPENDING: "i", unix.RLIMIT_MSGQUEUE: "q", unix.RLIMIT_MEMLOCK: "l",
@@ -48,7 +49,7 @@ func checkLimits(limits []wire.Rlimit) error {
 	return nil
 }
 
-// tooLow is the error of a limit of this process that is below what a sandbox needs.
+// tooLow returns the error for a limit of this process that is lower than a sandbox needs.
 func tooLow(resource int, have, need uint64) error {
 	what := "raise ulimit -" + ulimits[resource]
 	if resource == unix.RLIMIT_DATA {
@@ -57,10 +58,10 @@ func tooLow(resource int, have, need uint64) error {
 	return shortage.New(what, fmt.Errorf("the hard limit of this process is %d, and a sandbox needs %d", have, need))
 }
 
-// coreLimit returns the core file limit of a sandbox, which never writes core files. It is one
-// byte: with any other limit, zero included, a program on the host reads the core if core_pattern
-// is a pipe or a socket. If this process may set only zero, zero suffices for a core_pattern that
-// is a file.
+// coreLimit returns the core file limit of a sandbox. A sandbox never writes core files. The limit
+// is one byte: with any other limit, including zero, a program on the host reads the core if
+// core_pattern is a pipe or a socket. If this process may set only zero, coreLimit returns zero;
+// this is enough if core_pattern is a file.
 func coreLimit() (uint64, error) {
 	var own unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_CORE, &own); err != nil {
@@ -112,7 +113,8 @@ func sandboxLimits() ([]wire.Rlimit, error) {
 	return limits, err
 }
 
-// openFiles returns how many files each process may have open if there are that many processes.
+// openFiles returns the maximum number of files that each process may have open. processes is the
+// number of processes among which the files are divided.
 func openFiles(processes int) (uint64, error) {
 	machine, err := cgroup.ReadNumber("/proc/sys/fs/file-max")
 	if err != nil {
@@ -129,8 +131,9 @@ func openFiles(processes int) (uint64, error) {
 	return share, nil
 }
 
-// shareFiles keeps all processes together within half of the machine's files, if that leaves them
-// enough to work with, and each process within half of the server's own limit.
+// shareFiles returns the maximum number of open files for each process. All processes together then
+// have at most half of the machine's files, if that is enough for them to work. Each process has at
+// most half of the server's own limit.
 func shareFiles(machine, own uint64, processes int) uint64 {
 	share := max(machine/2/uint64(processes), minOpenFiles)
 	// The kernel counts descriptors in transit through sockets by user, and refuses

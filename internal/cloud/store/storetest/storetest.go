@@ -23,7 +23,7 @@ import (
 // ErrFault is the error of the change that fails.
 var ErrFault = errors.New("the disk failed")
 
-// Fault is a change of a store that fails.
+// Fault makes one change of a store fail.
 type Fault struct {
 	mu    sync.Mutex
 	left  int
@@ -69,7 +69,7 @@ type Record struct {
 	Files      map[string]string // contents, keyed by path
 }
 
-// tables lists the tables with records.
+// tables lists the tables whose records Take reads.
 var tables = []store.Table{
 	store.Sandboxes, store.Running, store.Keys, store.Layers, store.Templates,
 	store.Volumes, store.Secrets, store.Cache, store.Images, store.Uploads,
@@ -102,8 +102,8 @@ func Take(t *testing.T, s *store.Store, dir string) State {
 	return all
 }
 
-// files returns the contents of the files in a directory. It returns none if the directory is
-// "".
+// files returns the contents of the files in the directory dir, keyed by path. If dir is "", it
+// returns no files.
 func files(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	if dir == "" {

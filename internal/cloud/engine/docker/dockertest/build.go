@@ -11,8 +11,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/must"
 )
 
-// client is the docker command of Debian's package, which includes BuildKit. The commands of other
-// packages need a plugin for it.
+// client is the docker command of Debian's package. This command includes BuildKit; the docker
+// commands of other packages need a plugin for BuildKit.
 const client = "/usr/bin/docker"
 
 // Build builds a Dockerfile, and puts the files of its last stage into a directory.

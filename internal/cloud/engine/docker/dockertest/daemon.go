@@ -28,7 +28,8 @@ type Daemon struct {
 	ended   chan struct{} // closed when process has ended
 }
 
-// Start starts a daemon whose files are in dir. The files there may be those of an earlier daemon.
+// Start starts a daemon whose files are in dir. dir may already contain the files of an earlier
+// daemon.
 func Start(ctx context.Context, dir string) (*Daemon, error) { return start(ctx, dir, 0) }
 
 // start starts a daemon with namespaces of its own.
@@ -88,14 +89,14 @@ func (d *Daemon) Docker(t testing.TB, args ...string) string {
 	return out
 }
 
-// Kill ends the daemon as a crash does; its containers may go on.
+// Kill ends the daemon like a crash. The daemon's containers may continue to run.
 func (d *Daemon) Kill() {
 	_ = d.process.Process.Kill() // fails if it has ended
 	<-d.ended
 }
 
-// Stop ends the daemon and its containers, and removes the daemon's mounts, which a killed daemon
-// leaves behind.
+// Stop ends the daemon and its containers. It also removes the daemon's mounts, because a killed
+// daemon does not remove them.
 func (d *Daemon) Stop() {
 	d.stop()
 	mounts, _ := os.ReadFile("/proc/self/mountinfo") // without the list, no mounts are removed
@@ -122,8 +123,9 @@ var shared struct {
 	err    error
 }
 
-// Shared returns the daemon of this test program, which has the image [Image]. Without a daemon it
-// skips the test, or fails it on a CI machine that should have one.
+// Shared returns the daemon that all tests of this program share. The daemon has the image [Image].
+// If there is no daemon, Shared fails the test. It skips the test if Docker is not installed,
+// except on a CI machine, which should have Docker.
 func Shared(t testing.TB) *Daemon {
 	t.Helper()
 	enginetest.Need(t)
@@ -142,8 +144,8 @@ func Shared(t testing.TB) *Daemon {
 	return shared.daemon
 }
 
-// Own returns a daemon for one test, which may kill it. Like the shared daemon, it has the image
-// [Image].
+// Own returns a daemon for one test. The test may kill the daemon. Like the shared daemon, it has
+// the image [Image].
 func Own(t testing.TB, dir string) *Daemon {
 	t.Helper()
 	return own(t, dir, 0)

@@ -7,14 +7,14 @@ import (
 	"github.com/e2bctl/e2bctl/internal/shell"
 )
 
-// PathFile sets PATH in login shells. It is the first file of its directory that Profile
-// reads, so that the others can add to PATH.
+// PathFile is a file that sets PATH in login shells. It is the first file that a profile made by
+// Profile reads in its directory, so that the other files can add to PATH.
 const PathFile = "/etc/profile.d/00-e2bctl.sh"
 
-// Lines before and after the text of /etc/profile, which on most systems sets PATH unconditionally.
-// E2B_SANDBOX is set in shells started by envd or by a program of envd's: their PATH is envd's own
-// or one that somebody asked for, and it stays. E2B_SANDBOX is not set after su, sudo -i or env -i,
-// which clear the environment.
+// Lines before and after the text of /etc/profile. On most systems, that text sets PATH
+// unconditionally. E2B_SANDBOX is set in shells that envd or a program started by envd has started.
+// The PATH of these shells is the PATH of envd, or one that a client requested, and must stay.
+// E2B_SANDBOX is not set after su, sudo -i or env -i, because these clear the environment.
 const (
 	profileHead = "e2bctl_path=${E2B_SANDBOX:+$PATH}\n"
 	profileTail = "if [ -n \"${e2bctl_path+set}\" ] && [ -r " + PathFile + " ]; then . " + PathFile + "; fi\n" +
@@ -27,9 +27,10 @@ const (
 const PlainProfile = "for e2bctl_file in /etc/profile.d/*.sh; do if [ -r \"$e2bctl_file\" ]; then . \"$e2bctl_file\"; fi; done\n" +
 	"unset e2bctl_file\n"
 
-// Profile returns the text of an /etc/profile that keeps the PATH given to a command, and ends with the user's
-// .bashrc and .profile, as the service's does. It returns a text that it made before unchanged, even if lines
-// were added to it since.
+// Profile returns the text of an /etc/profile, made from the machine's own text. The new profile
+// keeps the PATH of a command, and reads the user's .bashrc and .profile at its end, like the
+// service's profile. If Profile itself made text before, it returns text unchanged, even if lines
+// were added to it after that.
 func Profile(text string) string {
 	if strings.Contains(text, profileHead) && strings.Contains(text, profileTail) {
 		return text
@@ -45,8 +46,9 @@ func PathText(path string) string {
 	return "PATH=${e2bctl_path:-" + shell.Quote(path) + "}\nexport PATH\nunset e2bctl_path\n"
 }
 
-// InPlaceProfile returns the text of .profile where the machine's own /etc/profile is read before
-// it. The shell's original PATH can then be learned only from the kernel.
+// InPlaceProfile returns the text of .profile for sandboxes in which shells read the machine's own
+// /etc/profile before .profile. In such a shell, only the kernel still has the shell's original
+// PATH.
 func InPlaceProfile(path string) string {
 	return `e2bctl_path=
 if [ -n "${E2B_SANDBOX-}" ] && [ -n "${BASH_VERSION-}" ]; then
@@ -105,8 +107,8 @@ if [ "$SHLVL" = 1 ] && command -v clear_console >/dev/null; then
 fi
 `
 
-// SystemBashrc is /etc/bash.bashrc. A bash that was built with this feature reads it in interactive
-// shells, before the user's own file.
+// SystemBashrc is the text of /etc/bash.bashrc. Interactive shells read it before the user's own
+// .bashrc, if bash was built with this feature.
 const SystemBashrc = `case $- in
 *i*) ;;
 *) return ;;

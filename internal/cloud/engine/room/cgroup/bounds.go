@@ -12,8 +12,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine"
 )
 
-// Bounds returns the lowest limits on memory and processor time of all groups of this process,
-// such as those of a container. It does not need a group that this process may change.
+// Bounds returns the lowest limits on memory and processor time that any group of this process has,
+// for example the group of a container. It works even if this process may not change any group.
 func Bounds() (engine.Bounds, error) {
 	mounts, err := mounts()
 	if err != nil {
@@ -47,8 +47,8 @@ func memoryLimit(dir string, version int) (bytes int64, limited bool) {
 	return bytes, err == nil && bytes < unlimited
 }
 
-// unlimited is a threshold for memory limits: version 1 shows a higher number for a group without
-// a limit, the highest int64 rounded down to whole pages.
+// unlimited is a threshold for memory limits in version 1. For a group without a limit, version 1 has
+// a number above this threshold: the highest int64, rounded down to whole pages.
 const unlimited = 1 << 62
 
 // quota returns the processor time that a group may use, as a number of processors.
@@ -74,8 +74,8 @@ func quota(dir string, version int) (cpus float64, limited bool) {
 	return time / period, err == nil && period > 0
 }
 
-// memoryGroup returns the group whose memory limit applies to this process. Its Dir is "" if no
-// group counts the processes killed for lack of memory.
+// memoryGroup returns the group whose memory limit applies to this process. The Dir of the result is
+// "" if no group counts the processes that the kernel killed for lack of memory.
 func memoryGroup(mounts []mount) Hierarchy {
 	for _, m := range mounts {
 		h := Hierarchy{Dir: m.own, Version: m.version}

@@ -14,8 +14,9 @@ import (
 	"strings"
 )
 
-// Groups are the instance's directories in the control group hierarchies: one in each hierarchy
-// with a wanted controller, and below it one for each sandbox.
+// Groups are the instance's directories in the control group hierarchies. Each hierarchy with a
+// needed controller has one directory for the instance, and below it one directory for each
+// sandbox.
 type Groups struct {
 	byController map[string]Hierarchy // "memory", "cpu", "pids"
 	Why          map[string]string    // the reasons for the controllers missing in byController
@@ -30,9 +31,9 @@ type Hierarchy struct {
 	Version int    // version of the hierarchy: 1 or 2
 }
 
-// takesThreads reports whether a single thread can join the group, which takes no time. To move a
-// whole process the kernel first stops all forks on the machine for 20 ms, and nothing can join any
-// group meanwhile.
+// takesThreads reports whether a single thread can join the group. A thread joins at once. To move a
+// whole process, however, the kernel first stops all forks on the machine for 20 ms, and in this time
+// no process or thread can join any group.
 func (h Hierarchy) takesThreads() bool { return h.Version == 1 }
 
 // How names the mechanism that enforces a limit, for the report.
@@ -57,11 +58,11 @@ func (g *Groups) Directories() []string {
 	return dirs
 }
 
-// Create makes the instance's groups in every hierarchy in which this process may. A refusal by
-// the machine is not an error: it is recorded in Why.
+// Create makes the instance's groups in every hierarchy in which this process is permitted to make
+// groups. A refusal by the machine is not an error: it is recorded in Why.
 //
-// processes is the limit on processes in all groups together; if 1/part of the limit of this
-// process's own groups is less, that applies.
+// processes is the limit on processes in all groups together. If 1/part of the limit of this
+// process's own groups is less, that is the limit.
 func Create(name string, processes, part int64) *Groups {
 	mounts, err := mounts()
 	g := createIn(mounts, err, name, []string{"memory", "cpu", "pids"})
@@ -110,12 +111,12 @@ func createIn(mounts []mount, err error, name string, controllers []string) *Gro
 	return g
 }
 
-// delegation tells an ordinary user how to get a version 2 group that lies above the process's own and can be
-// divided. In a scope of the user's own systemd that group is the slice.
+// delegation is the remedy for an ordinary user: a version 2 group that is above the process's own
+// group and in which this process may make groups. In a scope of the user's own systemd, that group
+// is the slice.
 const delegation = "a group that is delegated to this user mends that: systemd-run --user --scope -p Delegate=yes COMMAND, or a unit with Delegate=yes and DelegateSubgroup=server"
 
-// made records a group that was made for a controller, or the reason why it was
-// not.
+// made records the group that was made for a controller, or the error that prevented the group.
 func (g *Groups) made(controller string, h Hierarchy, err error) {
 	if err != nil {
 		g.Why[controller] = err.Error()
@@ -125,9 +126,10 @@ func (g *Groups) made(controller string, h Hierarchy, err error) {
 	g.byController[controller] = h
 }
 
-// createUnified makes one group for all the controllers, because a process can be in only one. A
-// group that contains processes, such as our own, cannot pass controllers on to its children. Of
-// the groups above it, createUnified uses the nearest one that can pass on the most controllers.
+// createUnified makes one group for all the controllers, because a process can be in only one group
+// of a version 2 hierarchy. A group that contains processes, such as this process's own group,
+// cannot enable controllers for its children. Therefore createUnified uses a group above it as the
+// parent: the nearest of those groups that can enable the most controllers.
 func (g *Groups) createUnified(m mount, name string, controllers []string) {
 	var best string
 	handed := 0
@@ -174,7 +176,7 @@ func mkdirGroup(dir string) error {
 	return err
 }
 
-// delegate makes the group name in dir, with the controller passed on to its own children.
+// delegate makes the group name in dir, and enables the controller for the group's own children.
 func delegate(dir, controller, name string) error {
 	enable := func(dir string) error {
 		have, err := os.ReadFile(filepath.Join(dir, "cgroup.subtree_control"))
@@ -200,9 +202,9 @@ func delegate(dir, controller, name string) error {
 	return nil
 }
 
-// OpenHome opens the home of every placement: the server's own groups, which also contain the
-// room's other threads. In the instance's groups these threads would count towards the limit of
-// all sandboxes together, and the room must not end when that limit is reached.
+// OpenHome opens the home of every placement. These are the server's own groups, which also contain
+// the room's other threads. If these threads were in the instance's groups, they would count towards
+// the limit of all sandboxes together, and the room must not end when that limit is reached.
 func (g *Groups) OpenHome() ([]*os.File, error) {
 	home := takingThreads(slices.Collect(maps.Values(g.byController)))
 	for i, h := range home {

@@ -25,18 +25,20 @@ func (g *Groups) FreezesWith() (how string, why error) {
 	return "control group v2", nil
 }
 
-// freezers is the place for the groups that freeze sandboxes. They are of version 2: processes
-// frozen by the freezer of version 1 cannot be killed, and would outlive a killed server.
+// freezers has the parent directory of the groups that freeze sandboxes. These groups are of
+// version 2: processes that the freezer of version 1 has frozen cannot be killed, and would remain
+// after the server was killed.
 type freezers struct {
 	dir  string // directory that contains these groups; "" if this process may not freeze
 	why  error
 	home string // the group of this process, from which sandboxes are moved; "" if sandboxes begin in their groups
 }
 
-// addFreezer finds or makes the place for the groups that freeze. If all controllers are in
-// version 1 this is one more group, in a hierarchy that needs no controller to freeze. Sandboxes
-// are moved there when they are first frozen, not when they start: to move a process the kernel
-// stops all forks on the machine for some milliseconds.
+// addFreezer finds or makes the parent directory of the groups that freeze. If all controllers are
+// in version 1, this directory is an additional group in the version 2 hierarchy, which needs no
+// controller to freeze. Sandboxes are then moved to groups below it when they are first frozen, and
+// not when they start. The reason is that the kernel stops all forks on the machine for some
+// milliseconds to move a process.
 func (g *Groups) addFreezer(mounts []mount, name string) {
 	for _, h := range g.byController {
 		if h.Version == 2 {
@@ -59,8 +61,8 @@ func (g *Groups) addFreezer(mounts []mount, name string) {
 	}
 }
 
-// tryFreezer makes the group name in own, if processes of own may be moved to groups below it and
-// frozen there.
+// tryFreezer makes the group name in the group own. It returns an error if processes of own cannot be
+// moved to groups below the new group and frozen there.
 func tryFreezer(own, name string) error {
 	if err := openable(filepath.Join(own, "cgroup.procs")); err != nil {
 		return err
@@ -95,7 +97,8 @@ type Freezer struct {
 	made    bool
 }
 
-// newFreezer returns the freezer of a group that has been made; nil if there is none.
+// newFreezer returns the freezer of a group that has been made. It returns nil if sandboxes cannot be
+// frozen with control groups.
 func (g *Groups) newFreezer(s *Group, name string) *Freezer {
 	if g.freezer.dir == "" {
 		return nil
@@ -112,8 +115,8 @@ func (g *Groups) newFreezer(s *Group, name string) *Freezer {
 	return f
 }
 
-// Processes lists the processes of the group, in this process's numbering. known is false if there
-// is no group.
+// Processes returns the ids of the processes of the group, as this process sees them. known is false
+// if there is no group.
 func (s *Group) Processes() (pids []int, known bool, err error) {
 	if s == nil || len(s.Dirs) == 0 {
 		return nil, false, nil
@@ -130,8 +133,8 @@ func (s *Group) Freezer() *Freezer {
 	return s.freezer
 }
 
-// Freeze stops every process until Thaw, and returns when none is running. If it
-// fails, or ctx ends, nothing stays frozen.
+// Freeze stops every process until Thaw, and returns when no process is running. If Freeze fails, or
+// ctx ends, no process stays frozen.
 func (f *Freezer) Freeze(ctx context.Context) error {
 	var err error
 	if !f.made {
@@ -172,13 +175,13 @@ func (f *Freezer) set(value string) error {
 	return err
 }
 
-// quickPasses limits the passes that list and move the processes before the sandbox is slowed down.
-// After one pass only new processes are missing, started meanwhile by processes that were not yet
-// frozen.
+// quickPasses is the maximum number of passes that list and move the processes before the sandbox
+// is slowed down. After one pass, only new processes are missing, which were started during the
+// pass by processes that were not yet frozen.
 const quickPasses = 3
 
-// gather moves all processes into the group. Each process freezes when it arrives there, and the
-// children that it starts later begin there.
+// gather moves all processes of the sandbox into the freezing group. Each process freezes when it is
+// moved. The children that it starts later begin in this group.
 func (f *Freezer) gather(ctx context.Context) error {
 	to, err := os.OpenFile(filepath.Join(f.dir, "cgroup.procs"), os.O_WRONLY, 0)
 	if err != nil {
@@ -211,8 +214,8 @@ func (f *Freezer) gather(ctx context.Context) error {
 	}
 }
 
-// missing lists threads that are not in the group yet. It compares threads, not processes: a
-// process whose first thread has ended is listed in only one of the versions.
+// missing lists threads that are not in the group yet. It compares threads and not processes, because
+// only one of the two versions lists a process whose first thread has ended.
 func (f *Freezer) missing() ([]int, error) {
 	here, all, err := f.threads()
 	return without(all, here), err
@@ -226,8 +229,8 @@ func (f *Freezer) threads() (here, all []int, err error) {
 	return here, all, err
 }
 
-// release moves back processes that do not belong to the sandbox. Such a process was moved because it got the
-// number of an ended process just before.
+// release moves back processes that do not belong to the sandbox. Such a process was moved by
+// mistake: just before, it got the process id of a process of the sandbox that had ended.
 func (f *Freezer) release() error {
 	here, all, err := f.threads()
 	if err != nil {
@@ -242,8 +245,8 @@ func (f *Freezer) release() error {
 	return nil
 }
 
-// slowDown leaves the sandbox a thousandth of a processor until restore is called. Otherwise its
-// processes could start others as fast as they can be listed.
+// slowDown limits the sandbox to a thousandth of a processor until restore is called. Otherwise the
+// sandbox's processes could start new processes as fast as gather lists them.
 func (f *Freezer) slowDown() (restore func(), err error) {
 	if f.cpu == "" {
 		return func() {}, nil
@@ -270,8 +273,8 @@ func (f *Freezer) slowDown() (restore func(), err error) {
 	return restore, err
 }
 
-// await waits until no process of the group runs. A process that waits for a disk freezes only when
-// that wait is over.
+// await waits until no process of the group runs. A process that waits for a disk freezes only after
+// the disk has answered.
 func (f *Freezer) await(ctx context.Context) error {
 	const step = 20 // milliseconds until the end of ctx is noticed
 	events, err := os.Open(filepath.Join(f.dir, "cgroup.events"))

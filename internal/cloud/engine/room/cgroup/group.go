@@ -58,8 +58,8 @@ func (g *Groups) Create(name string, l engine.Limits) (*Group, error) {
 	return s, nil
 }
 
-// setting is a value for a file of a group. An optional setting exists only on kernels with a
-// certain feature, and is needed only there.
+// setting is a value for a file of a group. The file of an optional setting exists only on kernels
+// with a certain feature, and the setting is needed only on these kernels.
 type setting struct {
 	file, value string
 	optional    bool
@@ -86,7 +86,8 @@ func settings(controller string, version int, l engine.Limits) []setting {
 	return nil
 }
 
-// Add moves a process, with all its threads, into the groups that OpenPlacement leaves out.
+// Add moves a process, with all its threads, into those groups of the sandbox that OpenPlacement does
+// not open.
 func (s *Group) Add(pid int) error {
 	for _, h := range s.Dirs {
 		if h.takesThreads() {
@@ -116,8 +117,9 @@ func (s *Group) Yield(yes bool) error {
 	return os.WriteFile(filepath.Join(s.CPU.Dir, name), []byte(value), 0)
 }
 
-// Open returns the files of the groups. A process with one thread joins by writing "0" to each. The
-// kernel checks the privilege of the process that opened the files.
+// Open opens the files of the groups to which processes are added. A process with one thread joins
+// the groups by writing "0" to each file. The kernel checks the privilege of the process that
+// opened the files.
 func (s *Group) Open() ([]*os.File, error) { return openGroups(s.Dirs) }
 
 func openGroups(dirs []Hierarchy) (files []*os.File, err error) {
@@ -145,8 +147,9 @@ func takingThreads(dirs []Hierarchy) []Hierarchy {
 	return slices.DeleteFunc(slices.Clone(dirs), func(h Hierarchy) bool { return !h.takesThreads() })
 }
 
-// OOMKills returns how many processes were killed for lack of memory since the group was made:
-// those of the group, or all that share the server's group if this one does not limit memory.
+// OOMKills returns the number of processes that were killed for lack of memory since the group was
+// made. It counts the processes of the group. If the group does not limit memory, OOMKills counts all
+// processes in the server's memory group.
 func (s *Group) OOMKills() int {
 	f, err := s.OpenOOMKills()
 	if f == nil || err != nil {
@@ -156,8 +159,8 @@ func (s *Group) OOMKills() int {
 	return CountOOMKills(f) - s.before
 }
 
-// OpenOOMKills opens the file with that count; nil if there is none. A process that reads it
-// learns nothing else about the host.
+// OpenOOMKills opens the file that has the count of OOMKills; it returns nil if there is no such
+// file. A process that reads the file learns nothing else about the host.
 func (s *Group) OpenOOMKills() (*os.File, error) {
 	if s == nil || s.kills.Dir == "" {
 		return nil, nil

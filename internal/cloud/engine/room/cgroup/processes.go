@@ -17,7 +17,7 @@ type ProcessLimit struct {
 }
 
 // ProcessLimits returns the limits of all groups of this process, from its own group up to the
-// highest one that is mounted. It does not need a group that this process may change.
+// highest group that is mounted. It works even if this process may not change any group.
 func ProcessLimits() ([]ProcessLimit, error) {
 	mounts, err := mounts()
 	if err != nil {
@@ -32,8 +32,8 @@ func ProcessLimits() ([]ProcessLimit, error) {
 	return limits, nil
 }
 
-// processLimits returns the limits of a group and of all groups above it. A group without a limit
-// may be below one that has one.
+// processLimits returns the limits of a group and of all groups above it. It continues after a group
+// without a limit, because a group above that may have a limit.
 func processLimits(dir string) (limits []ProcessLimit) {
 	for dir := range upwards(dir) {
 		most, err := ReadNumber(filepath.Join(dir, "pids.max"))
@@ -54,7 +54,8 @@ func upwards(dir string) iter.Seq[string] {
 	}
 }
 
-// isGroup reports whether a directory is a control group: the parent of a mount is not.
+// isGroup reports whether a directory is a control group. The parent directory of a mount point is
+// not a control group.
 func isGroup(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, "cgroup.procs"))
 	return err == nil

@@ -28,18 +28,19 @@ func (s *Group) Remove() error {
 	return Remove(context.Background(), dirs)
 }
 
-// StopForks keeps the processes of a group that is about to end from starting
-// others.
+// StopForks prevents the processes of a group from starting other processes. It is called before the
+// group is removed.
 func (s *Group) StopForks() {
 	for _, h := range s.Dirs {
 		stopForks(h.Dir)
 	}
 }
 
-// stopForks ends the processes in a group and below, or keeps them from starting others, as far
-// as its controllers and the kernel support that. Processes that keep starting others cannot be
-// killed one by one. The freezer of version 1 would work too, but frozen processes cannot be
-// killed, and would remain if this process ended.
+// stopForks ends the processes in a group and in the groups below it, or prevents them from
+// starting other processes, as far as the group's controllers and the kernel support that.
+// Processes that start new processes all the time cannot be killed one by one. The freezer of
+// version 1 would stop them too. But processes frozen by it cannot be killed, and would remain if
+// this process ended.
 func stopForks(dir string) {
 	for _, set := range []setting{{file: "cgroup.kill", value: "1"}, {file: "pids.max", value: "0"}, {file: "cgroup.freeze", value: "1"}} {
 		f, err := os.OpenFile(filepath.Join(dir, set.file), os.O_WRONLY, 0)
@@ -66,8 +67,9 @@ func Remove(ctx context.Context, dirs []string) error {
 	return errors.Join(errs...)
 }
 
-// removeOne removes a group and the groups below it. It kills the processes in it and waits for
-// them: a group with a process that is still ending is busy.
+// removeOne removes a group and the groups below it. It kills the processes in these groups, and
+// waits until they have ended: the kernel does not remove a group with a process that is still
+// ending.
 func removeOne(ctx context.Context, dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

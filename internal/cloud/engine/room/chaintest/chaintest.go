@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Script starts a few chains of processes, in which each process starts the next one and ends. All
-// of them hold the lock on a file in the home. Chains that nothing ends stop after half a minute,
-// and write that to the file.
+// Script is a Python program that starts a few chains of processes. In a chain, each process starts
+// the next process and ends. All of them hold the lock on a file in the home directory. If nothing
+// ends a chain, it stops after half a minute and writes to the file that it did so.
 const Script = `
 import fcntl, os, time
 lock = open("lock", "w")
@@ -30,7 +30,7 @@ while time.monotonic() < end:
 lock.write("outlived")
 `
 
-// IsFree takes the lock on f if no other process holds it, and reports whether it did.
+// IsFree takes the lock on f if no other process holds the lock. It reports whether it took the lock.
 func IsFree(f *os.File) bool {
 	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
 }

@@ -14,21 +14,21 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/cgroup"
 )
 
-// A sandbox gets 1/SandboxPart of this user's limits, and all sandboxes together get 1/CloudPart,
-// so that the server keeps the rest.
+// A sandbox gets 1/SandboxPart of this user's limits. All sandboxes together get 1/CloudPart, so that
+// some of each limit stays available to the server.
 const (
 	SandboxPart = 8
 	CloudPart   = 2
 )
 
-// Maxima are maxima of a user namespace, by their file names in /proc/sys/user.
+// Maxima maps file names in /proc/sys/user to values. Each value is a maximum of a user namespace.
 type Maxima map[string]int64
 
-// Directory contains the maxima of the user namespace that its /proc belongs to.
+// Directory contains the maxima of the user namespace to which the mounted /proc belongs.
 const Directory = "/proc/sys/user"
 
-// Read returns the maxima that apply to this process. It is empty if the
-// kernel has none.
+// Read returns the maxima that apply to this process. The result is empty if the kernel does not have
+// maxima.
 func Read() (Maxima, error) {
 	entries, err := os.ReadDir(Directory)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -67,9 +67,9 @@ func (c Maxima) Part(n int64) Maxima {
 	return share
 }
 
-// InSandbox returns the counters of a sandbox's own namespace. Nothing in it makes namespaces, so
-// none may be made, even if a filter has a hole. The exception is the control group namespace,
-// which the first stage makes again.
+// InSandbox returns the maxima for a sandbox's own user namespace. No process in it has to make
+// namespaces. So InSandbox forbids new namespaces, even in case the filter of system calls has a
+// hole. The exception is the control group namespace, which the first stage makes again.
 func (c Maxima) InSandbox() Maxima {
 	share := c.Part(SandboxPart)
 	for name := range c {

@@ -1,10 +1,11 @@
-// Package counter divides among sandboxes the resources that the kernel counts by user and not by
+// Package counter divides resources among sandboxes: those that the kernel counts by user and not by
 // process.
 //
-// These are inotify instances, queued signals and timers, POSIX message queues and processes. A
-// user namespace does not start a new count: a use inside is also counted in the namespace above,
-// for the user that made the inner namespace, and so on up to the host's. Each level has its own
-// maximum, so the share of one sandbox has to be set on a level where only that sandbox is counted:
+// These resources are inotify instances, queued signals and timers, POSIX message queues and
+// processes. A user namespace does not start a new count: the kernel also counts each use in the
+// namespace above, for the user that made the inner namespace, and so on up to the host's namespace.
+// Each level has its own maximum. So the share of one sandbox must be set on a level where only that
+// sandbox is counted:
 //
 //   - with a range of ids, the namespace of each sandbox is made by a different
 //     user (see spawn.Placement). In the room's namespace each sandbox then counts
@@ -15,5 +16,5 @@
 //     namespace. The maximum of the sandbox's own namespace applies to that
 //     sandbox, and the maximum of the room's namespace to all sandboxes together.
 //
-// Without namespaces there are only the limits of each process.
+// Without namespaces, only the limits of each single process apply.
 package counter

@@ -22,9 +22,9 @@ import (
 // Escape is an act that a sandbox must prevent. It prints ESCAPED if it succeeds.
 type Escape struct {
 	Name, Command string
-	// FullOnly marks escapes that isolation without namespaces does not promise to
-	// prevent: there a sandbox is among the host's processes and has no network of
-	// its own.
+	// FullOnly marks escapes that isolation without namespaces does not promise to prevent. With
+	// such isolation, a sandbox runs among the host's processes, and does not have its own
+	// network.
 	FullOnly bool
 }
 
@@ -159,8 +159,8 @@ func List(t testing.TB, process int) []Escape {
 	}
 }
 
-// OfHost returns the escapes that target the host, which no engine may let succeed. The others
-// target rights inside a sandbox, which a sandbox of the room must not have.
+// OfHost returns the escapes that target the host. Every engine must prevent these. All other escapes
+// target rights inside a sandbox; a sandbox of the room must not have these rights.
 func OfHost(escapes []Escape) []Escape {
 	return slices.DeleteFunc(slices.Clone(escapes), func(e Escape) bool { return !slices.Contains(ofHost, e.Name) })
 }

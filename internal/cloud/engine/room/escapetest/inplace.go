@@ -14,8 +14,8 @@ import (
 )
 
 // InPlace returns further escapes that a sandbox without namespaces must prevent, because its files
-// are the machine's. With namespaces no other account reaches the files, and the sandbox reaches
-// none of the machine's.
+// are files of the machine. With namespaces, no other account of the machine can reach the sandbox's
+// files, and the sandbox cannot reach any file of the machine.
 func InPlace(t testing.TB) []Escape {
 	t.Helper()
 	victim := newVictim(t)
@@ -48,8 +48,9 @@ func newVictim(t testing.TB) (path string) {
 	return path
 }
 
-// setIDCalls are the calls that set the mode of a file: f is a file and its descriptor, made does
-// not exist yet, and m is the mode. The numbers are those of amd64 and arm64.
+// setIDCalls are the calls that set the mode of a file. In them, b"f" is the name of a file and f
+// is its descriptor, made does not exist yet, and m is the mode. The numbers are the numbers of the
+// system calls on amd64 and arm64.
 var setIDCalls = []struct{ name, call string }{
 	{"chmod", `call(90, -1, b"f", m)`},
 	{"fchmod", `call(91, 52, f, m)`},
@@ -85,8 +86,8 @@ assert set`, call))
 
 // changes are calls that change a file of the machine, or watch it. Their variables: path is the path of the
 // file, link is a link to it, below is its path relative to the root, slash is a descriptor of the root, and
-// held is a descriptor of the file. module is a descriptor for reading of a file that may belong to this user:
-// own is its mode, and same are its times.
+// held is a descriptor of the file. module is a descriptor, opened for reading, of another file,
+// which may belong to this user. own is the mode of that other file, and same are its times.
 var changes = []struct{ name, calls string }{
 	{"chmod", `call(90, -1, path, mode), call(90, -1, link, mode), call(90, -1, up, mode), call(90, -1, b"/proc/self/fd/%d" % held, mode), call(90, -1, b"/proc/self/cwd/link", mode)`},
 	{"fchmod", `call(91, 52, held, mode), call(91, 52, module, own), call(268, 53, -100, b"/proc/self/fd/%d" % module, own), call(452, 452, module, b"", own, 0x1000)`},
@@ -149,9 +150,9 @@ after = os.stat(path)
 assert any(n >= 0 for n in got) or before != after or before.st_ctime_ns != after.st_ctime_ns`, victim, calls))
 }
 
-// inCalls returns a command that runs a Python script, which can make any call by its number. It
-// escapes unless the script ends with an assertion that fails. A script that does not get as far
-// proves nothing.
+// inCalls returns a command that runs a Python script. The script can make any system call by its
+// number. The command counts as an escape unless the script ends with a failed assertion. The reason
+// is that a script which ends earlier proves nothing.
 func inCalls(script string) string {
 	return inPython(`import ctypes, os
 def call(amd64, arm64, *arguments):

@@ -1,3 +1,3 @@
-// Package halt stops processes with SIGSTOP and lets them continue, where no control
-// group freezes them.
+// Package halt stops processes with SIGSTOP, and lets them continue. It is for machines on which no
+// control group can freeze processes.
 package halt

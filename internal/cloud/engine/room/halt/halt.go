@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Members are the processes to stop. They may start others and end at any time.
+// Members are the processes to stop. They may start other processes, and may end, at any time.
 type Members interface {
-	// List lists the members, in this process's numbering.
+	// List returns the process ids of the members, as this process sees them.
 	List() ([]int, error)
 	// Has reports whether a process is a member.
 	Has(pid int) bool
@@ -30,22 +30,22 @@ type Halted struct {
 	waited  time.Duration
 }
 
-// process is a member, and not a later process with the same number.
+// process identifies a member. It never refers to a later process with the same process id.
 type process struct {
 	pid     int
 	started uint64
-	stopped bool // we stopped it; if false, somebody else had stopped it before
+	stopped bool // Stop stopped the process; if false, it was already stopped by somebody else
 	awaited bool // the wait for its stop is over
 }
 
-// Stop stops all members and returns when none of them runs, and so none can start another. If it
-// fails, or ctx ends, every member that ran runs on.
+// Stop stops all members, and returns when none of them runs. Then none of them can start another
+// process. If Stop fails, or ctx ends, every member that ran before continues to run.
 //
-// Parents are stopped before their children, so that none of them is told that a child has stopped.
-// The process last, the parent of orphans, is stopped when no other runs, because it must wait for
-// orphans that end: otherwise members that start others as fast as they can would fill the machine.
-// A process that waits for a disk, or for a child that it started with vfork, stops before it runs
-// another instruction, and is not waited for.
+// Stop stops parents before their children, so that no parent receives the report that a child has
+// stopped. The process last adopts orphans. Stop stops it only when no other member runs, because
+// last must reap the orphans that end. Otherwise members that start other processes as fast as they
+// can would fill the machine. Stop does not wait for a process that waits for a disk, or for a
+// child that it started with vfork: such a process stops before it runs another instruction.
 func Stop(ctx context.Context, members Members, last int) (*Halted, error) {
 	h := &Halted{members: members, last: last, known: make(map[int]*process)}
 	// One quiet pass is not enough: a process that was stopped when the pass looked at it may have
@@ -73,8 +73,8 @@ func Stop(ctx context.Context, members Members, last int) (*Halted, error) {
 	}
 }
 
-// Continue lets the processes run that Stop stopped: children before their parents, so that no
-// parent sees a stopped child.
+// Continue lets the processes that Stop stopped run again. It continues children before their
+// parents, so that no parent sees a stopped child.
 func (h *Halted) Continue() error {
 	var errs []error
 	for _, p := range slices.Backward(h.order) {
@@ -86,8 +86,8 @@ func (h *Halted) Continue() error {
 	return errors.Join(errs...)
 }
 
-// pass stops the members that it finds running, and reports whether it found none. It stops the
-// parent of orphans, h.last, only if with is set.
+// pass stops the members that it finds running. settled reports whether it found no running member.
+// It stops h.last, the parent of orphans, only if with is true.
 func (h *Halted) pass(with bool) (settled bool, err error) {
 	pids, err := h.members.List()
 	if err != nil {
@@ -120,8 +120,8 @@ func (h *Halted) pass(with bool) (settled bool, err error) {
 	return settled && held, err
 }
 
-// lineage returns the status of the process and of its listed ancestors, the oldest first; none if
-// the process is not listed, or has ended.
+// lineage returns the status of the process pid and of its ancestors that are listed, the oldest
+// ancestor first. It returns nothing if the process is not listed or has ended.
 func lineage(pid int, listed map[int]bool) (line []status) {
 	for listed[pid] && len(line) < len(listed) {
 		now, err := look(pid)
@@ -168,8 +168,8 @@ func (h *Halted) stopOne(now status) (held bool, err error) {
 	return held, p.signal(unix.SIGSTOP)
 }
 
-// patience bounds the wait for all parents together. Each stops as soon as it runs, so this takes
-// long only on a busy machine, and then stopping the busy processes is more urgent.
+// patience bounds the wait for all parents together. Each parent stops as soon as it runs, so the
+// wait is long only on a busy machine. In that case, it is more urgent to stop the busy processes.
 const patience = 50 * time.Millisecond
 
 // await waits until a process that has been sent the signal has stopped, or patience is
@@ -192,7 +192,8 @@ func (h *Halted) await(p *process) error {
 	return nil
 }
 
-// signal sends a signal to this process, and never to a later one with its number.
+// signal sends a signal to this process. It never sends the signal to a later process with the same
+// process id.
 func (p *process) signal(signal unix.Signal) error {
 	fd, err := unix.PidfdOpen(p.pid, 0)
 	if err != nil {
@@ -209,7 +210,7 @@ func (p *process) signal(signal unix.Signal) error {
 	return nil
 }
 
-// ignoreGone returns nil for the errors of a process that has ended.
+// ignoreGone returns nil if err means that the process has ended. Otherwise it returns err.
 func ignoreGone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
 		return nil

@@ -26,7 +26,7 @@ type status struct {
 	state   byte // state of the first thread
 	parent  int
 	threads int
-	started uint64 // time from the boot of the machine to the start; tells processes with the same pid apart
+	started uint64 // time from the boot of the machine to the start; distinguishes processes with the same pid
 }
 
 // look reads the status of a process.

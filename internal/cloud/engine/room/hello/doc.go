@@ -1,4 +1,4 @@
-// Package hello finds out whether this process was re-executed by the local cloud, and if so says
-// hello to the server. It imports next to nothing, so it is initialised before nearly all of the
-// program: the server can already answer while the rest is initialised.
+// Package hello finds out whether the local cloud re-executed this process, and if so sends hello to
+// the server. It imports almost no packages, so it is initialised before almost all other packages of
+// the program. Therefore the server can answer while the other packages are initialised.
 package hello

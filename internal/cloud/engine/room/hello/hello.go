@@ -10,8 +10,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/guest"
 )
 
-// Argv0 is the name under which the binary is re-executed, and SecondStage the
-// argument with which the first stage of an envd executes the second.
+// Argv0 is the name under which the binary is re-executed. SecondStage is the argument with which the
+// first stage of an envd executes the second stage.
 const (
 	Argv0       = "e2bctl-cloud"
 	SecondStage = "envd"
@@ -24,7 +24,7 @@ const (
 )
 
 // Version is the version of the protocol between the server and re-executed processes. It must be
-// equal at both ends, which are the same binary unless Options.Binary names another one.
+// equal at both ends. Both ends run the same binary, unless Options.Binary names another binary.
 const Version = 11
 
 // Stage is the stage of this process.
@@ -36,7 +36,7 @@ const (
 	First            // the process takes any role except that of an envd
 	Second           // the process becomes the envd of a sandbox
 	Contained        // the process becomes the envd of a container, as its first process: see package tunnel
-	Pod              // the same in a pod, where servers connect to it
+	Pod              // the process becomes the envd of a pod, as its first process; servers connect to it
 	Removing         // the process removes files of a container, and ends
 	Installing       // the process prepares a pod, and ends
 )

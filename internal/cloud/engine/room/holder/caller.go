@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// caller is the thread that made a call. The holder opens the files of its arguments first, then
-// checks that the thread still waits, and only then looks at the files.
+// caller is the thread that made a call. The holder first opens the files in the arguments of the
+// call. Then it checks that the thread still waits, and only then does it use the files.
 type caller struct {
 	*holder
 	thread    int
@@ -23,10 +23,10 @@ type caller struct {
 	open   []int // descriptors to close
 	byPath bool  // the file of base was opened by a path
 
-	// The file of the call is at path, relative to base. Without a path it is the file of base.
+	// The file of the call is at path, relative to base. If path is "", it is the file of base.
 	base   int
 	path   string
-	follow bool // follow a link at the end of path
+	follow bool // follow a symbolic link at the end of path
 	do     change
 }
 
@@ -41,8 +41,8 @@ func (c *caller) fd(argument int) int32 { return int32(c.arguments[argument]) }
 
 func (c *caller) flags(argument int) uint32 { return uint32(c.arguments[argument]) }
 
-// changeAt prepares a change of a file that the call names by a path. The argument numbered path
-// points to the path. A relative one starts at the directory dir.
+// changeAt prepares a change of a file that the call names by a path. path is the number of the
+// argument that points to the path. A relative path starts at the directory dir.
 func (c *caller) changeAt(dir int32, path int, flags uint32, do change) error {
 	if flags&^(unix.AT_SYMLINK_NOFOLLOW|unix.AT_EMPTY_PATH) != 0 {
 		return unix.EINVAL
@@ -71,9 +71,9 @@ func (c *caller) changeAt(dir int32, path int, flags uint32, do change) error {
 	return err
 }
 
-// descriptorIn returns the descriptor that a path such as /proc/self/fd/3 names: programs use such
-// paths where there is no call for descriptors. Followed here, the path would lead to a descriptor
-// of the holder.
+// descriptorIn returns the descriptor that a path such as /proc/self/fd/3 names. Programs use such
+// paths if there is no version of a call for descriptors. If the holder opened the path, it would get
+// the file of its own descriptor with that number.
 func descriptorIn(path string) (fd int32, is bool) {
 	for _, dir := range []string{"/proc/self/fd/", "/proc/thread-self/fd/", "/dev/fd/"} {
 		if name, found := strings.CutPrefix(path, dir); found {
@@ -110,9 +110,9 @@ func (c *caller) add(fd int, err error) (int, error) {
 	return fd, err
 }
 
-// take opens a descriptor of the caller here, as a duplicate. Where the kernel lets nobody
-// duplicate descriptors of other processes, it opens the file of the descriptor by its path in
-// /proc, with O_PATH. That is enough for files with a name.
+// take opens a descriptor of the caller in this process, as a duplicate. If the kernel does not
+// permit duplicates of descriptors of other processes, take opens the descriptor's file by its path
+// in /proc, with O_PATH. That is enough for files with a name.
 func (c *caller) take(number int32) (int, error) {
 	switch {
 	case number < 0:

@@ -9,10 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// change makes the change of a call to the file of fd, which may be opened with O_PATH.
+// change makes the change that a call requests to the file of fd. fd may be opened with O_PATH.
 type change func(h *holder, fd int) (value int, err error)
 
-// calls are the calls that the filter asks about, each with the function that reads its arguments.
+// calls maps the names of the calls that the filter forwards to the holder to functions. Each
+// function reads the arguments of its call.
 var calls = map[string]func(c *caller) error{
 	"chmod":     func(c *caller) error { return c.changeAt(unix.AT_FDCWD, 0, 0, mode(c.arguments[1])) },
 	"fchmod":    func(c *caller) error { return c.descriptor(0, mode(c.arguments[1])) },
@@ -61,8 +62,8 @@ func owner(ids []uint64) change {
 	return func(h *holder, fd int) (int, error) { return 0, h.chown(fd, uint32(ids[0]), uint32(ids[1])) }
 }
 
-// timesAt reads a call that changes times. The argument points to the times; a null pointer means
-// the current time.
+// timesAt reads a call that changes times. argument is the number of the argument that points to the
+// times. A null pointer means the current time.
 func (c *caller) timesAt(dir int32, path int, flags uint32, argument int, convert func([4]int64) []unix.Timespec, size int) error {
 	var times []unix.Timespec
 	if address := c.arguments[argument]; address != 0 {
@@ -102,8 +103,9 @@ func nanoseconds(n [4]int64) []unix.Timespec {
 	return []unix.Timespec{{Sec: n[0], Nsec: n[1]}, {Sec: n[2], Nsec: n[3]}}
 }
 
-// watch reads inotify_add_watch. The holder duplicates the caller's descriptor of the inotify
-// instance, and adds the watch to it. It refuses an instance that it could only open by a path.
+// watch reads a call of inotify_add_watch. The holder duplicates the caller's descriptor of the
+// inotify instance, and adds the watch to the instance. It refuses the call if it cannot duplicate
+// the descriptor but only open it by a path.
 func (c *caller) watch() error {
 	instance, err := c.take(c.fd(0))
 	if err == nil && c.byPath {

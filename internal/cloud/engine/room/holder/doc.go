@@ -1,19 +1,21 @@
-// Package holder makes the changes of files that programs of a sandbox without namespaces ask for:
-// of mode, owner and times, and watches of directories.
+// Package holder makes certain changes for the programs of a sandbox without namespaces: changes of
+// a file's mode, owner and times, and watches of directories.
 //
-// The kernel allows these to every process with the id that owns a file, and Landlock does not check them, so a
-// sandbox with the server's id could change all files of the user. The filter (package seccomp) therefore lets
-// no process of the sandbox make such a call. The filter asks the holder instead. The holder is envd, the
-// ancestor of all other processes of the sandbox: they cannot read its memory. The holder copies the arguments,
-// finds the file, and makes the call itself if the file is in the sandbox's own directory. It never has the
-// kernel continue the call of the process, whose arguments another thread can change meanwhile. Calls are served
-// in order of arrival, so a process that makes many delays others only by one call of each of its threads.
+// The kernel permits these calls to every process with the id that owns the file, and Landlock does
+// not check them. So a sandbox with the server's id could change all files of the server's user.
+// Therefore the filter (package seccomp) does not let any process of the sandbox make such a call,
+// but forwards the call to the holder. The holder is envd, the ancestor of all other processes of
+// the sandbox: these cannot read its memory. The holder copies the arguments, finds the file, and
+// makes the call itself if the file is in the sandbox's own directory. It never makes the kernel
+// continue the original call, because another thread of the process can change the arguments in the
+// meantime. The holder serves calls in order of arrival. So a process that makes many calls delays
+// the calls of others only by one call for each of its threads.
 //
-// A signal interrupts a waiting call, and the kernel makes it again afterwards, unless the handler
-// wants EINTR. So a call may be made twice, which changes nothing. For this reason a sandbox can be
-// frozen at any time.
+// A signal interrupts a waiting call. The kernel makes the call again afterwards, unless the signal
+// handler requests EINTR. So the holder may make a call twice; the second call has no further
+// effect. For this reason, a sandbox can be frozen at any time.
 //
-// The holder is under the same filter: when another part of envd makes such a call, the filter asks the holder
-// about it, too. The holder's own calls have a random key as their last argument, which the kernel ignores and
-// the filter looks at.
+// The filter also applies to the holder's process. If another part of envd makes such a call, the
+// filter forwards this call to the holder, too. The holder's own calls have an additional last
+// argument, a random key. The kernel ignores this argument, and the filter checks it.
 package holder

@@ -32,9 +32,9 @@ func (c *caller) change() (int, error) {
 	return c.do(c.holder, fd)
 }
 
-// find returns a descriptor of the same file as fd's, found from the sandbox's own directory
-// downwards. A file without a name is the sandbox's own if it is open for writing: Landlock lets it
-// open no other one for writing.
+// find returns a descriptor of the file of fd. It finds the file by its path below the sandbox's
+// own directory. A file without a name belongs to the sandbox if it is open for writing, because
+// Landlock does not let the sandbox open other files for writing.
 func (c *caller) find(fd int) (int, error) {
 	const tries = 8 // a try fails if a process renames the file meanwhile
 	for range tries {
@@ -83,5 +83,5 @@ func isUnnamed(fd int) bool {
 	return err == nil && flags&unix.O_PATH == 0 && flags&unix.O_ACCMODE != unix.O_RDONLY
 }
 
-// itself returns a path of the file of a descriptor of this process.
+// itself returns a path that leads to the file of a descriptor of this process.
 func itself(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }

@@ -15,7 +15,7 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/seccomp"
 )
 
-// holder decides about the calls of one sandbox.
+// holder makes or refuses the calls of one sandbox.
 type holder struct {
 	own      int // the directory whose files may be changed
 	listener int
@@ -25,8 +25,8 @@ type holder struct {
 	readsMemory bool // process_vm_readv works
 }
 
-// Start applies the filter to all threads of this process, which becomes the holder for all its
-// descendants. Files in the directory own may be changed. The holder ends with the process.
+// Start applies the filter to all threads of this process. The process becomes the holder for all its
+// descendants. Only files in the directory own may be changed. The holder ends with the process.
 func Start(own string) error {
 	var random [8]byte
 	if _, err := rand.Read(random[:]); err != nil {
@@ -63,8 +63,8 @@ type response struct {
 	Flags uint32 // never SECCOMP_USER_NOTIF_FLAG_CONTINUE
 }
 
-// serve answers one call after the other. The kernel queues the others, at most one for each thread
-// of the sandbox.
+// serve answers one call after the other. The kernel queues the calls that wait: at most one for each
+// thread of the sandbox.
 func (h *holder) serve() {
 	for {
 		var n notification
@@ -82,7 +82,8 @@ func (h *holder) serve() {
 	}
 }
 
-// decide makes the change of a call, and returns the result of the call.
+// decide makes the change that a call requests, if the change is permitted. It returns the result of
+// the call.
 func (h *holder) decide(n *notification) (value int, errno unix.Errno) {
 	read, known := calls[seccomp.Name(n.Number)]
 	if !known {

@@ -14,7 +14,7 @@ import (
 // atCWD is AT_FDCWD as an argument.
 const atCWD = ^uintptr(-unix.AT_FDCWD - 1)
 
-// empty is the path of a call whose file is named by a descriptor.
+// empty is the empty path. It is an argument of calls that name their file by a descriptor.
 var empty = [1]byte{}
 
 func (h *holder) ioctl(command uintptr, argument unsafe.Pointer) unix.Errno {

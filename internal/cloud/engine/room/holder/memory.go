@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// read copies memory of the caller. Where the kernel refuses process_vm_readv, it reads
-// /proc/THREAD/mem, which needs the same rights. This process may not open its own mem
-// file, because it is not dumpable.
+// read copies memory of the caller. If the kernel refuses process_vm_readv, read uses
+// /proc/THREAD/mem, which needs the same rights. For a caller in this process, it uses readOwn
+// instead: the process cannot open its own mem file, because it is not dumpable.
 func (c *caller) read(address uint64, to []byte) error {
 	switch {
 	case c.readsMemory:
@@ -35,8 +35,8 @@ func (c *caller) readDirectly(address uint64, to []byte) error {
 	return whole(n, to, err)
 }
 
-// readOwn copies memory of this process through a pipe: the kernel answers EFAULT for an address
-// that does not exist, where reading it here would end the process.
+// readOwn copies memory of this process through a pipe. For an address that does not exist, the
+// kernel then returns EFAULT. A direct read of the address would end the process.
 func readOwn(address uint64, to []byte) (err error) {
 	var pipe [2]int
 	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
@@ -50,7 +50,8 @@ func readOwn(address uint64, to []byte) (err error) {
 	return whole(n, to, err)
 }
 
-// whole returns EFAULT if less was read than asked for: then the memory of the process ends there.
+// whole returns EFAULT if n, the number of bytes that were read, is less than the length of to. In
+// this case, the memory of the process ends after n bytes.
 func whole(n int, to []byte, err error) error {
 	if err == nil && n != len(to) || errors.Is(err, unix.EIO) {
 		return unix.EFAULT
@@ -58,8 +59,8 @@ func whole(n int, to []byte, err error) error {
 	return err
 }
 
-// text copies a string of the caller that ends in a zero byte. It does not read into a page behind
-// the end, which may not exist.
+// text copies a string of the caller that ends with a zero byte. It does not read a page after the
+// end of the string, because that page may not exist.
 func (c *caller) text(address uint64) (string, error) {
 	const page, most = 4096, unix.PathMax
 	var text []byte

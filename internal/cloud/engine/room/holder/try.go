@@ -33,9 +33,9 @@ func canDuplicate() bool {
 	return unix.Close(duplicate) == nil
 }
 
-// TryOpenat2 opens the root directory with openat2, as the holder opens the files below a
-// directory. If a seccomp profile refuses the call, the error is that of a directory that is closed
-// to this process.
+// TryOpenat2 opens the root directory with openat2, in the same way as the holder opens the files
+// below a directory. If a seccomp profile refuses the call, the error is the same as for a
+// directory that this process is not permitted to open.
 func TryOpenat2() error {
 	fd, err := unix.Openat2(unix.AT_FDCWD, "/", &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC})
 	if err != nil {

@@ -25,8 +25,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/pinned"
 )
 
-// Layer makes a layer for an engine whose sandboxes have the given number of ids: fill makes its
-// files in root. whole means that there is no layer below it.
+// Layer makes a layer for an engine whose sandboxes have the given number of ids. fill makes the
+// files of the layer in root. whole means that there is no layer below this layer.
 func Layer(t testing.TB, ids uint32, whole bool, fill func(root string) error) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -64,8 +64,8 @@ func busybox(t testing.TB) string {
 	return path
 }
 
-// Busybox makes the files of an image with only busybox in /bin, under the given names, or under
-// all its names.
+// Busybox makes the files of an image that contains only busybox. busybox is in /bin under the given
+// names. Without names, it is there under all the names that it has.
 func Busybox(t testing.TB, root string, names ...string) error {
 	t.Helper()
 	program := busybox(t)
@@ -88,8 +88,8 @@ func Busybox(t testing.TB, root string, names ...string) error {
 // library matches the path of a library in the output of ldd.
 var library = regexp.MustCompile(`(/\S+) \(0x`)
 
-// Programs adds programs of this machine with the libraries that they are linked to, all
-// under their own paths.
+// Programs adds programs of this machine and the libraries that they are linked to. All files keep
+// their paths.
 func Programs(t testing.TB, root string, paths ...string) error {
 	t.Helper()
 	for _, path := range paths {

@@ -31,13 +31,14 @@ var aptFiles = []string{
 	"/etc/apt/sources.list.d/*.sources", "/etc/apt/trusted.gpg", "/etc/apt/trusted.gpg.d/*",
 }
 
-// aptConf makes apt fetch as root. Fetching as another user protects root from
-// answers of the network; root of a sandbox does not need that protection, and
-// packages in a home could not be read.
+// aptConf makes apt download as root. By default, apt downloads as another user to protect root from
+// answers of the network. Root of a sandbox does not need this protection, and the other user could
+// not read packages in a home directory.
 const aptConf = `APT::Sandbox::User "root";
 `
 
-// debconfConf stores the answers to packages' questions, which are never asked.
+// debconfConf is the configuration of debconf. It names the files that store the answers to questions
+// of packages; the questions themselves are never asked.
 const debconfConf = `Config: configdb
 Templates: templatedb
 
@@ -52,7 +53,7 @@ Mode: 644
 Filename: /var/cache/debconf/templates.dat
 `
 
-// hasPassword reports whether text contains an address with a user in it.
+// hasPassword reports whether text contains an address with a user, and therefore perhaps a password.
 func hasPassword(text []byte) bool {
 	for {
 		_, rest, found := bytes.Cut(text, []byte("://"))
@@ -66,8 +67,8 @@ func hasPassword(text []byte) bool {
 	}
 }
 
-// writeApt fills the part of the skeleton that apt and dpkg read. With a single id they can list
-// packages but install none: the files to change belong to the host's root.
+// writeApt fills the part of the skeleton that apt and dpkg read. With a single id, apt and dpkg can
+// list packages but cannot install any, because the files to change belong to the host's root.
 func writeApt(ranged bool) error {
 	if !ranged || !exists(guest.PackageTree) {
 		return nil
@@ -94,8 +95,8 @@ func writeApt(ranged bool) error {
 	)
 }
 
-// copyAptFile copies a file of /etc/apt, unless an address in it has a password: such a source is
-// not available inside.
+// copyAptFile copies a file of /etc/apt. It does not copy a file in which an address has a
+// password; such a source is not available inside.
 func copyAptFile(name string) error {
 	info, err := os.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || err == nil && (!info.Mode().IsRegular() || info.Size() > maxCopied) {
@@ -114,8 +115,9 @@ func copyAptFile(name string) error {
 	return os.WriteFile("root"+name, text, 0o644)
 }
 
-// openDpkg writes to the upper directory of dpkgTree. The host's packages override owners and modes
-// for accounts that do not exist inside, and dpkg refuses all work while it finds an unknown one.
+// openDpkg writes to the upper directory of dpkgTree. The host's packages have overrides of owners
+// and modes for accounts that do not exist inside. dpkg refuses all work if an override names an
+// unknown account.
 func openDpkg(upper string) error {
 	return os.WriteFile(filepath.Join(upper, "statoverride"), nil, 0o644)
 }

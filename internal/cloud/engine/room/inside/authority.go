@@ -30,11 +30,12 @@ var certifiBundles = []string{"certifi/cacert.pem", "pip/_vendor/certifi/cacert.
 // maxBundle bounds the bytes of a file of certificates.
 const maxBundle = 16 << 20
 
-// showAuthority makes programs trust an authority in addition to the machine's. Their
-// environment names files for that, and mounts cover the files read by programs with another
-// environment, or none. It is called in the sandbox's own root, so every link leads to a file of
-// the sandbox. The mounts are not among the sandbox's files: a sandbox made from these has an
-// authority of its own.
+// showAuthority makes programs trust an authority in addition to the machine's authorities. The
+// environment of most programs names the files with the certificates. For programs with another
+// environment, or none, showAuthority mounts such a file over each file of certificates that they
+// read. It is called in the sandbox's own root, so every link leads to a file of the sandbox. The
+// mounts are not saved with the sandbox's files, because a sandbox made from the saved files has its
+// own authority.
 func showAuthority(certificate []byte, trees []string) error {
 	system := existing(systemBundles)
 	packages := existing(pythonBundles(trees))
@@ -84,8 +85,8 @@ func pythonBundles(trees []string) (found []string) {
 	return found
 }
 
-// existing returns the files that the paths lead to, each once, and leaves out paths that lead to
-// none.
+// existing returns the files that the paths lead to, each once. It leaves out paths that do not lead
+// to a file.
 func existing(paths []string) (found []string) {
 	for _, path := range paths {
 		target, err := filepath.EvalSymlinks(path)

@@ -8,8 +8,9 @@ import (
 	"github.com/google/uuid"
 )
 
-// showBoot replaces the machine's boot identifier by one of the sandbox's own. So programs notice
-// when the sandbox was booted anew, and cannot find out whether they are on the same machine.
+// showBoot replaces the machine's boot identifier by the sandbox's own identifier. So programs can
+// see that the sandbox was booted anew, but cannot find out whether two sandboxes are on the same
+// machine.
 func showBoot() error {
 	const path = "sys/kernel/random/boot_id"
 	if !exists("root/proc/" + path) {

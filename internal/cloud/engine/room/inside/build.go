@@ -34,19 +34,19 @@ func (b *built) passed(sockets []*os.File) *wire.Files {
 	return &files
 }
 
-// build makes the file system of a sandbox and moves this process into it, unless that is done
-// late. Everything writable is on one tmpfs, whose size is the disk limit:
+// build makes the file system of a sandbox. It also moves this process into it, unless a later step
+// does that. Everything writable is on one tmpfs, whose size is the disk limit:
 //
 //	root/     becomes /
 //	lower/N   the Nth tree as it is on the host, read-only
 //	hidden/N  whiteouts of its private files, with layers
 //	layers/N  the Nth layer from below, read-only
-//	upper/N   the sandbox's changes to the tree, or with layers to root
+//	upper/N   the sandbox's changes to the Nth tree, or to root if there are layers
 //	work/N    the work directory of overlayfs
 //	own/      /dev and /sys of a sandbox of an image
 //	meminfo   the text of /proc/meminfo
-//	cpuinfo   that of /proc/cpuinfo
-//	boot_id   that of /proc/sys/kernel/random/boot_id
+//	cpuinfo   the text of /proc/cpuinfo
+//	boot_id   the text of /proc/sys/kernel/random/boot_id
 //
 // Only root stays visible, unless it becomes gVisor's root: see prepareRunner. gVisor then starts
 // program in it.
@@ -151,7 +151,7 @@ func openParts(spec *wire.InitSpec, passed *wire.Files) (_ *parts, err error) {
 	return p, passed.End()
 }
 
-// close closes the layers, volumes and nodes: otherwise they are closed late or never.
+// close closes the layers, volumes and nodes. Without it, they would be closed late or never.
 func (p *parts) close() {
 	for _, files := range [][]*os.File{p.layers, p.volumes, p.nodes} {
 		wire.CloseAll(files)
@@ -239,7 +239,7 @@ func (b *built) makeRoot(spec *wire.InitSpec, p *parts) error {
 	return writeSkeleton(spec)
 }
 
-// makeProc mounts /proc, with the files that differ in a sandbox.
+// makeProc mounts /proc, with the sandbox's own versions of some files.
 func (b *built) makeProc(spec *wire.InitSpec) (err error) {
 	if err := mountProc(spec.Counters); err != nil {
 		return err

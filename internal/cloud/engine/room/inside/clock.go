@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startClock begins the uptime of the sandbox now, so that programs notice when it was booted
-// anew. The next program that this process executes gets it, and so do all processes after that.
-// Only CLOCK_BOOTTIME changes, which /proc/uptime shows.
+// startClock begins the uptime of the sandbox now, so that programs can see when the sandbox was
+// booted anew. The new uptime applies to the next program that this process executes, and to all
+// processes after that. Only CLOCK_BOOTTIME changes, which /proc/uptime shows.
 //
-// A sandbox without an uptime of its own shows the machine's, which weakens nothing. If the
-// kernel refuses a time namespace, startClock therefore changes nothing and reports no error.
+// A sandbox without its own uptime shows the machine's uptime, which weakens no protection. Therefore
+// startClock changes nothing and returns no error if the kernel refuses a time namespace.
 func startClock() {
 	if !execEntersTime() {
 		return
@@ -27,8 +27,9 @@ func startClock() {
 }
 
 // execEntersTime reports whether a process enters its new time namespace when it executes a
-// program, which is the case since Linux 6.3. Before, only children enter it. Then envd would
-// stay outside, and so would the kernels that are forked into the namespaces of envd.
+// program. This is the case since Linux 6.3. In earlier versions, only children enter the
+// namespace. Envd would then stay outside of it, and so would the kernels that are forked into the
+// namespaces of envd.
 func execEntersTime() bool {
 	var system unix.Utsname
 	if unix.Uname(&system) != nil {

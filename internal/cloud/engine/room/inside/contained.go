@@ -30,10 +30,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/tunnel"
 )
 
-// runContained is the envd of a container: its first process, which has the server at its
-// standard input and output and ends with them. The container's engine has already done the work
-// of a room's first stage. So only the connections differ: this process is both envd and, for
-// envd, the server of a room.
+// runContained is the envd of a container. It is the first process of the container, and is connected
+// to the server by its standard input and output. It ends when these end. The container's engine has
+// already done the work of a room's first stage. So the only difference from a room is in the
+// connections: this process is envd, and also acts as the server of a room for envd.
 func runContained(ctx context.Context, serve func(context.Context, *Guest) error) error {
 	if err := errors.Join(restrictEnvd(), endureSignals()); err != nil {
 		return err
@@ -42,7 +42,8 @@ func runContained(ctx context.Context, serve func(context.Context, *Guest) error
 	return newBridge(link.Join, (*tunnel.Guest).Superseded).run(ctx, serve)
 }
 
-// run waits for the first server, and serves envd to it and to those that take over from it.
+// run waits for the first server, and serves envd to this server and to each later server that takes
+// its place.
 func (b *bridge) run(ctx context.Context, serve func(context.Context, *Guest) error) error {
 	server, err := b.join()
 	if err != nil {
@@ -145,10 +146,11 @@ func bridgeEnds() (bridge, envd *wire.Conn, err error) {
 	return bridge, envd, err
 }
 
-// bridge plays the server of a room for envd, and relays the messages between both.
+// bridge acts as the server of a room for envd. It relays the messages between envd and the real
+// server.
 type bridge struct {
-	// join waits for the next server, and lost reports whether there may be one after a server whose
-	// tunnel has ended.
+	// join waits for the next server. lost reports whether another server may follow after the
+	// tunnel of a server has ended.
 	join   func() (*tunnel.Guest, error)
 	lost   func(*tunnel.Guest) bool
 	ready  chan struct{}                // closed when envd is ready
@@ -165,11 +167,12 @@ func newBridge(join func() (*tunnel.Guest, error), lost func(*tunnel.Guest) bool
 	return &bridge{join: join, lost: lost, ready: make(chan struct{})}
 }
 
-// killsTimeout bounds how long the start or the end of a process waits for [bridge.kills].
+// killsTimeout bounds the time for which the start or the end of a process waits for [bridge.kills].
 const killsTimeout = 5 * time.Second
 
-// kills asks the server, which sees the control group of the sandbox, how many processes were
-// killed for lack of memory. It returns the last known number if the server does not answer.
+// kills returns the number of processes that were killed for lack of memory. It requests the number
+// from the server, which can read the control group of the sandbox. If the server does not answer,
+// kills returns the last known number.
 func (b *bridge) kills(ctx context.Context) int {
 	ctx, cancel := context.WithTimeout(ctx, killsTimeout)
 	defer cancel()
@@ -181,7 +184,7 @@ func (b *bridge) kills(ctx context.Context) int {
 	return n
 }
 
-// arrivals hands the connections of servers to envd until no server can come any longer.
+// arrivals passes the connections of servers to envd, until no further server can come.
 func (b *bridge) arrivals(ctx context.Context, g *Guest) error {
 	for {
 		server := b.server.Load()
@@ -222,8 +225,8 @@ func (b *bridge) attend(ctx context.Context, g *Guest, server *tunnel.Guest) {
 	}
 }
 
-// rejoin waits for the next server, and turns the sandbox into the one that it expects: a restored
-// sandbox has another id.
+// rejoin waits for the next server. It then gives the sandbox the identity that this server expects,
+// because a restored sandbox has another id than the saved sandbox.
 func (b *bridge) rejoin(ctx context.Context, g *Guest) error {
 	select {
 	case <-b.ready:
@@ -247,8 +250,8 @@ func (b *bridge) rejoin(ctx context.Context, g *Guest) error {
 	return b.tell(server, server.Ready())
 }
 
-// tell returns the error of a message to a server, or nil if there may be a server after it.
-// Messages sent in that moment are lost.
+// tell returns err, the error of a message to a server. It returns nil if another server may follow;
+// the message is then lost.
 func (b *bridge) tell(server *tunnel.Guest, err error) error {
 	if err != nil && b.lost(server) {
 		return nil
@@ -256,7 +259,8 @@ func (b *bridge) tell(server *tunnel.Guest, err error) error {
 	return err
 }
 
-// arrive hands one connection to envd. The first byte that is sent back over it is envd's answer.
+// arrive passes one connection to envd. The first byte that it sends back over the connection is the
+// answer of envd.
 func (b *bridge) arrive(ctx context.Context, g *Guest, conn *tunnel.Arrival) {
 	port, err := conn.Port()
 	if err != nil {
@@ -331,8 +335,8 @@ func (b *bridge) leave(ctx context.Context, m wire.Message) {
 	link.Join(conn, ours)
 }
 
-// containedPlace describes the file system of a container for envd. The image may contain any
-// files, and its user may write to few directories.
+// containedPlace describes the file system of a container for envd. The image may contain any files,
+// and the user of the image may have permission to write to only a few directories.
 type containedPlace struct {
 	uid, gid   uint32
 	name       string // the name of the user in /etc/passwd; "" if it has none
@@ -365,7 +369,8 @@ func findPlace() (*containedPlace, error) {
 	return p, os.Setenv("PATH", p.path)
 }
 
-// mayBeOthers reports whether envd is root and may start processes of every other user.
+// mayBeOthers reports whether envd is root and has the right to start processes of every other
+// user.
 func (p *containedPlace) mayBeOthers() (bool, error) {
 	const needed = 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID
 	have, err := capability.Effective()
@@ -391,8 +396,8 @@ func (p *containedPlace) users() []guest.User {
 	return users
 }
 
-// config returns the configuration of envd with the image's environment, working directory and
-// Python in place of the server machine's.
+// config returns the configuration of envd. It replaces the environment, working directory and Python
+// of the server's machine by those of the image.
 func (p *containedPlace) config(raw json.RawMessage) (json.RawMessage, error) {
 	var c guest.Config
 	if err := json.Unmarshal(raw, &c); err != nil {
@@ -426,7 +431,8 @@ func (p *containedPlace) config(raw json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(c)
 }
 
-// accountOf returns the name and the home of an id, if the image knows it.
+// accountOf returns the account name and the home directory of an id, if the image has an account
+// with this id.
 func accountOf(uid uint32) (name, home string) {
 	f, err := os.Open("/etc/passwd")
 	if err != nil {
@@ -468,8 +474,8 @@ func writable(dir string) error {
 	return nil
 }
 
-// openFirst opens the first existing file of the container's control group; nil means that none
-// exists.
+// openFirst opens the first of the named files of the container's control group that exists. It
+// returns nil if none of them exists.
 func openFirst(names ...string) *os.File {
 	for _, name := range names {
 		if f, err := os.Open(filepath.Join("/sys/fs/cgroup", name)); err == nil {

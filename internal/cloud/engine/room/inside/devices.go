@@ -44,8 +44,8 @@ func openMade(made *os.File) ([]*os.File, error) {
 	return openNodes(dir)
 }
 
-// mountDevices mounts the nodes, or if there are none the nodes of the replaced root, and makes
-// the sandbox's own terminals.
+// mountDevices mounts the nodes, and makes the sandbox's own terminals. If nodes is empty, it mounts
+// the nodes of the root that is replaced.
 func mountDevices(nodes []*os.File, ranged bool) error {
 	for i, name := range guest.DeviceNames {
 		path := "root/dev/" + name

@@ -26,8 +26,8 @@ import (
 // and are passed to the server. From then on nothing inside has the right to change any of this.
 // A process that could would only cut the sandbox off, as there is no other way out.
 
-// Addresses of a sandbox's network. No sandbox can reach the link-local network
-// outside, so these addresses hide nothing.
+// Addresses of a sandbox's network. They are link-local. No sandbox can reach the link-local network
+// outside, so these addresses do not hide any address that programs could otherwise reach.
 var (
 	ownAddress      = netip.AddrFrom4([4]byte{169, 254, 0, 21})
 	listenerAddress = netip.AddrFrom4([4]byte{169, 254, 0, 22}) // the address of the listeners, and of the resolver
@@ -39,8 +39,8 @@ const (
 	listenerMark = 1 // the mark of packets for a listener
 )
 
-// buildEgressPath makes the egress path of this network namespace, and its two sockets: TCP, which
-// does not listen yet, and UDP.
+// buildEgressPath makes the egress path of this network namespace. It returns the two sockets of the
+// path: a TCP socket, which does not listen yet, and a UDP socket.
 func buildEgressPath(ranged bool) (_ []*os.File, err error) {
 	if err := openRanges(ranged); err != nil {
 		return nil, err
@@ -70,8 +70,8 @@ func buildEgressPath(ranged bool) (_ []*os.File, err error) {
 	return sockets, nil
 }
 
-// openRanges lets every process inside use ping, and ports below 1024. The groups
-// that may ping range from 0 to the last group that exists inside.
+// openRanges permits every process inside to use ping, and to listen on ports below 1024. The groups
+// with permission for ping range from 0 to the last group that exists inside.
 func openRanges(ranged bool) error {
 	groups := "0 0"
 	if ranged {
@@ -83,8 +83,8 @@ func openRanges(ranged bool) error {
 	)
 }
 
-// routeInside makes every IPv4 address local to this namespace. IPv6 has only the
-// loopback's address, so that programs fall back at once.
+// routeInside makes every IPv4 address local to this namespace. IPv6 has only the loopback address,
+// so that programs fall back to IPv4 at once.
 func routeInside() error {
 	link, err := netlink.LinkByName("lo")
 	if err != nil {
@@ -108,8 +108,8 @@ func routeInside() error {
 	return nil
 }
 
-// divert hands outgoing packets of the kinds that the listeners serve to them, and refuses all
-// other packets: otherwise the sandbox itself would answer for every address.
+// divert passes outgoing packets to the listeners, if they are of a kind that the listeners serve. It
+// refuses all other packets. Otherwise the sandbox itself would answer for every address.
 func divert() error {
 	c, err := nftables.New()
 	if err != nil {
@@ -172,8 +172,8 @@ func toPort(port uint16) []expr.Any {
 	}
 }
 
-// toListener hands matching packets to the socket at the given port of
-// listenerAddress, if it listens.
+// toListener passes matching packets to the socket at the given port of listenerAddress, if the
+// socket listens.
 func toListener(match []expr.Any, port uint16) []expr.Any {
 	to := listenerAddress.As4()
 	return append(match,
@@ -206,8 +206,8 @@ func transparentSocket(typ int, port uint16) (*os.File, error) {
 	return os.NewFile(uintptr(fd), "egress"), nil
 }
 
-// tryEgressPath connects to an unassigned address, and checks that the connection arrives: a
-// kernel may accept every rule and yet be unable to apply it.
+// tryEgressPath connects to an unassigned address, and checks that the connection arrives at the
+// listener. This is necessary because a kernel may accept all rules but be unable to apply them.
 func tryEgressPath(sockets []*os.File) error {
 	destination := &unix.SockaddrInet4{Addr: [4]byte{192, 0, 2, 1}, Port: 9}
 	listener := int(sockets[0].Fd())
@@ -241,8 +241,8 @@ func tryEgressPath(sockets []*os.File) error {
 	return nil
 }
 
-// makeEgressPath makes or tries the egress path according to w. If the server asked for a trial,
-// problem is the reason why there can be no path.
+// makeEgressPath makes or tries the egress path according to w. If w is a trial and there can be no
+// path, problem is the reason.
 func makeEgressPath(w wire.EgressPath, ranged bool) (sockets []*os.File, problem string, err error) {
 	if w == wire.EgressNone {
 		return nil, "", nil

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// endureSignals keeps envd alive under any signals of the sandbox's own root. It handles the
-// signals instead of ignoring them, because children would inherit ignored signals.
+// endureSignals protects envd from all signals that the sandbox's own root can send. It handles the
+// signals and does not ignore them, because children would inherit ignored signals.
 func endureSignals() error {
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGILL, unix.SIGTRAP, unix.SIGABRT, unix.SIGBUS,
 		unix.SIGFPE, unix.SIGSEGV, unix.SIGTERM, unix.SIGSTKFLT, unix.SIGXCPU, unix.SIGXFSZ, unix.SIGSYS)
@@ -38,10 +38,11 @@ func endureSignals() error {
 }
 
 // spareThreads is the number of threads that envd starts in advance if it shares the limit of
-// processes with all others: Go ends a program that needs another thread and gets none.
+// processes with all other processes of the sandbox. The reason is that the Go runtime ends a program
+// if it needs another thread and cannot start one.
 const spareThreads = 16
 
-// keepThreads makes the runtime start n threads. The runtime keeps unused ones.
+// keepThreads makes the runtime start n threads. The runtime keeps threads that are not in use.
 func keepThreads(n int) {
 	var started sync.WaitGroup
 	release := make(chan struct{})

@@ -15,8 +15,8 @@ import (
 
 // runGuard starts the room with its control socket, on machines where no namespace ends the
 // room's processes together with the room. It waits for the room to end, ends the remaining
-// processes, and reports the room's exit status and whether any process remains. The server does
-// not talk to it, so that it ends after the room in every case.
+// processes, and reports the room's exit status and whether any process remains. The server sends the
+// guard no messages, so that the guard always ends after the room.
 func runGuard(c *wire.Conn, files *wire.Files) error {
 	control, err := files.Take(wire.FileRoom)
 	if err != nil {

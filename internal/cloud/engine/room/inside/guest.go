@@ -41,19 +41,19 @@ type Guest struct {
 	Temp string
 	// Run is the directory for envd's own files; it need not exist.
 	Run string
-	// Egress reports whether DialEgress can succeed. It cannot without namespaces, because no
-	// program inside could reach envd's proxy.
+	// Egress reports whether DialEgress can succeed. Without namespaces, Egress is false, because
+	// no program inside could reach envd's proxy.
 	Egress bool
 
-	// Log takes lines of slog's JSON handler for the server.
+	// Log sends lines of slog's JSON handler to the server.
 	Log *Log
 
 	control *wire.Conn
-	// oomKills and memoryUse are the files of the group with these numbers; nil
-	// without a group.
+	// oomKills and memoryUse are files of the control group. They have the numbers that OOMKills and
+	// MemoryUse return. They are nil if there is no group.
 	oomKills, memoryUse *os.File
-	// kills asks the server for the value of oomKills if the group is invisible inside; nil means
-	// that nobody counts.
+	// kills requests the value of oomKills from the server, if the control group is not visible
+	// inside. If it is nil, the server does not count killed processes.
 	kills      func() int
 	inside     bool // the loopback is the sandbox's own
 	restricted bool // the sandbox runs in place, without access to /dev/pts
@@ -167,8 +167,8 @@ func users(spec wire.EnvdSpec) []guest.User {
 	return []guest.User{root, user}
 }
 
-// OOMKills returns how many processes of the sandbox have been killed so far
-// because it reached its memory limit; 0 if no control group counts them.
+// OOMKills returns the number of processes that have been killed so far because the sandbox reached
+// its memory limit. It returns 0 if no control group counts them.
 func (g *Guest) OOMKills() int {
 	switch {
 	case g.kills != nil:
@@ -179,8 +179,9 @@ func (g *Guest) OOMKills() int {
 	return cgroup.CountOOMKills(g.oomKills)
 }
 
-// MemoryUse returns how much memory the sandbox uses, including files that it keeps in memory, and
-// how much more is page cache. known is false if no control group counts it.
+// MemoryUse returns two numbers of bytes. used is the memory in use, including files that the sandbox
+// keeps in memory. cache is the page cache, which is not part of used. known is false if no control
+// group counts memory.
 func (g *Guest) MemoryUse() (used, cache uint64, known bool) {
 	if g.memoryUse == nil {
 		return 0, 0, false
@@ -189,8 +190,8 @@ func (g *Guest) MemoryUse() (used, cache uint64, known bool) {
 	return m.Used(), m.Cache, known
 }
 
-// OnBecome registers f, which is called when the saved sandbox continues with another
-// configuration, before anybody can connect to it. Call OnBecome before Ready.
+// OnBecome registers f. When a saved sandbox continues with another configuration, f is called before
+// anybody can connect to the sandbox. Call OnBecome before Ready.
 func (g *Guest) OnBecome(f func(config json.RawMessage) error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

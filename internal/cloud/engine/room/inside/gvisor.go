@@ -26,8 +26,8 @@ import (
 )
 
 // runGVisor is the second stage of a sandbox whose envd is a process of gVisor. It starts runsc,
-// whose first process is this program, and relays the messages between the server and that
-// process. For the server it is the envd of a room, for envd it is the server of a tunnel.
+// whose first process is this program, and relays the messages between the server and that process.
+// For the server, it acts as the envd of a room. For envd, it acts as the server of a tunnel.
 func runGVisor(ctx context.Context, g *Guest, spec *wire.EnvdSpec, config json.RawMessage, files *wire.Files) error {
 	if err := endureSignals(); err != nil {
 		return err
@@ -100,8 +100,8 @@ func (serverEgress) Answer(context.Context, []byte) []byte { return nil }
 // Closed returns false: the server itself refuses connections, with a reason.
 func (serverEgress) Closed() bool { return false }
 
-// runscProcess is a runsc that runs a sandbox. The standard files of the sandbox's first process
-// are the connection of a tunnel.
+// runscProcess is a process of runsc that runs a sandbox. The tunnel uses the standard input and
+// output of the sandbox's first process as its connection.
 type runscProcess struct {
 	cmd    *exec.Cmd
 	flags  []string // flags of all runsc commands for this sandbox
@@ -111,8 +111,8 @@ type runscProcess struct {
 	ended  chan struct{} // closed when gVisor has ended, and stderr is complete
 }
 
-// head passes on the bytes written to it, and keeps the first ones. If nothing is written for
-// staleTime it drops the kept bytes, because later ones are unrelated to them.
+// head is a writer that forwards all bytes and keeps the first of them. If nothing is written for
+// staleTime, it drops the kept bytes, because the bytes that follow are unrelated to them.
 type head struct {
 	mu   sync.Mutex
 	kept strings.Builder
@@ -153,8 +153,9 @@ const panicLog = runnerState + "/panic"
 // container is runsc's name of the sandbox. Each sandbox has its own runsc.
 const container = "sandbox"
 
-// startRunsc starts gVisor with a bundle that describes the sandbox. Of files it takes runsc and
-// the directory of the memory to restore, and closes the others, which are not used inside.
+// startRunsc starts gVisor with a bundle that describes the sandbox. It takes two of the files:
+// runsc, and the directory of the memory to restore. It closes all other files, because they are
+// not used inside.
 func startRunsc(ctx context.Context, spec *wire.EnvdSpec, files *wire.Files) (*runscProcess, error) {
 	defer files.Close()
 	runsc, err := files.Take(wire.FileRunsc)
@@ -208,7 +209,8 @@ func startRunsc(ctx context.Context, spec *wire.EnvdSpec, files *wire.Files) (*r
 	return p, nil
 }
 
-// passedDirectory is the only file that a runsc gets in addition to its standard ones.
+// passedDirectory is the path of the only file that a runsc process gets in addition to its standard
+// input, output and error.
 const passedDirectory = "/proc/self/fd/3"
 
 // asRunsc sets the fields that all commands of runsc have in common.
@@ -258,10 +260,11 @@ func preferAsVictim(pid int) {
 }
 
 // runscFlags returns the flags of all runsc commands. The sandbox's limits apply to all of runsc,
-// so runsc sets none. Files are written to this machine's file system, so that the room can save
-// them. They are shared, because others may write to volumes. runsc does not compare the
-// description of a restored sandbox with the saved one: it would reject options that it has added
-// itself. The comparison is not needed, because the same program made both descriptions.
+// so runsc itself sets no limits. Files are written to this machine's file system, so that the room
+// can save them. File access is shared, because other sandboxes and the host may write to volumes.
+// runsc does not compare the description of a restored sandbox with the saved description, because
+// it would reject options that it has added itself. The comparison is not needed: the same program
+// made both descriptions.
 func runscFlags(spec *wire.EnvdSpec) []string {
 	network := "none"
 	if spec.Network {
@@ -279,10 +282,11 @@ func runscFlags(spec *wire.EnvdSpec) []string {
 	return append(flags, fmt.Sprintf("--dcache=%d", rememberedNames()))
 }
 
-// rememberedNames returns the number of file names that gVisor caches. The cached names are those
-// of files that the sandbox does not have open. For each of them gVisor holds up to two files of
-// this machine open. They count against the limit of one process, together with the files that the
-// sandbox has open. gVisor's default is a thousand names: then opening files fails.
+// rememberedNames returns the number of file names that gVisor caches. The cached names are the
+// names of files that the sandbox does not have open. For each of these names, gVisor keeps up to
+// two files of this machine open. Together with the files that the sandbox has open, they count
+// against the limit of one process. gVisor's default of a thousand names is too high: opening files
+// would fail.
 func rememberedNames() uint64 {
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {

@@ -24,14 +24,14 @@ type checkpointer struct {
 	parked bool // the tunnel is parked too
 }
 
-// parkTimeout bounds how long envd may take to prepare for being saved. It takes less than a
-// millisecond, unless processes leave it no time, or it is hostile.
+// parkTimeout bounds the time that envd may take to prepare for a save. The preparation takes less
+// than a millisecond, unless other processes use all processor time, or envd is hostile.
 const parkTimeout = 3 * time.Second
 
 var errParkTimeout = fmt.Errorf("envd did not stand still within %v", parkTimeout)
 
-// stop stops the processes. After an error they run. A control group must not stop them instead:
-// processes of gVisor would crash sooner or later.
+// stop stops the processes. After an error, they continue to run. A control group must not be used to
+// stop them, because then processes of gVisor would crash sooner or later.
 func (c *checkpointer) stop(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

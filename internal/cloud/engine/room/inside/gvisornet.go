@@ -15,10 +15,10 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// gVisor has its own network namespace beside the sandbox's, with one end of a pair of devices. Its
-// network stack reads and writes packets there. The other end is in the namespace of the sandbox,
-// where every address is local, so that packets that arrive go to the listeners of the egress path,
-// like those of a process there.
+// gVisor has its own network namespace in addition to the sandbox's. One end of a pair of devices
+// is in gVisor's namespace, and gVisor's network stack reads and writes packets there. The other
+// end is in the namespace of the sandbox, where every address is local. So packets from gVisor go
+// to the listeners of the egress path, like packets of a process in the sandbox's namespace.
 var (
 	nearAddress = netip.AddrFrom4([4]byte{169, 254, 0, 25}) // address of the sandbox's end of the link
 	farAddress  = netip.AddrFrom4([4]byte{169, 254, 0, 26}) // address of gVisor's end of the link

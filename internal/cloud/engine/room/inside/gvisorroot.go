@@ -37,9 +37,9 @@ func openProgram(spec *wire.InitSpec, passed *wire.Files) (*os.File, error) {
 	return os.NewFile(uintptr(fd), spec.Program), nil
 }
 
-// prepareRunner makes the staging directory the root of this process, with the parts that runsc
-// needs beside construct's root: /proc, the devices, and a file system for its own files, which
-// do not belong to the sandbox.
+// prepareRunner makes the staging directory the root of this process. This root contains the root
+// that construct made, and the other parts that runsc needs: /proc, the devices, and a file system
+// for runsc's own files, which do not belong to the sandbox.
 func prepareRunner(spec *wire.InitSpec, program *os.File) error {
 	defer program.Close()
 	for _, dir := range []string{"proc", "dev", "tmp", runnerState[1:]} {
@@ -99,7 +99,8 @@ func in(dir string, do func() error) error {
 }
 
 // executeRunner executes the second stage with all capabilities that this process has in its own
-// namespaces: runsc makes namespaces in them. None of the sandbox's code runs outside of gVisor.
+// namespaces. The capabilities are needed because runsc makes further namespaces. None of the
+// sandbox's code runs outside of gVisor.
 func executeRunner(c *wire.Conn) error {
 	unix.Umask(0o022)
 	if err := c.Export(hello.ControlFD); err != nil {

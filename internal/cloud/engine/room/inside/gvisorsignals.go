@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// protectFirst returns the seccomp filter, in the format of container runtimes, that refuses
-// signals to the first process. Linux itself protects process 1, gVisor does not: root could end
-// the sandbox by mistake, or stop envd permanently.
+// protectFirst returns a seccomp filter that refuses signals to the first process. The filter has the
+// format of container runtimes. Linux itself protects process 1, but gVisor does not. Without the
+// filter, root could end the sandbox by mistake, or stop envd permanently.
 //
-// The filter does not protect envd's other threads. Nobody uses their numbers by mistake, and root
+// The filter does not protect envd's other threads. Nobody uses their thread ids by mistake, and root
 // can end its own sandbox in other ways.
 func protectFirst() any {
 	const first = 1

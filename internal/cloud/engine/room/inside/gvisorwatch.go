@@ -11,9 +11,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// lifePause is the pause between two checks of envd, answerTime is how long an answer may take,
-// and maxMisses is how many answers in a row may be missing. An overloaded machine delays one,
-// but not all of them.
+// lifePause is the pause between two checks of envd. answerTime is the maximum time for an answer.
+// After maxMisses missing answers in a row, envd counts as silent. An overloaded machine may delay
+// one of these answers, but not all of them.
 const (
 	lifePause  = 20 * time.Second
 	answerTime = 8 * time.Second // longest wait for an answer; less than link.DialTimeout
@@ -21,8 +21,8 @@ const (
 	silentTime = maxMisses * (lifePause + answerTime)
 )
 
-// errSilent ends a sandbox whose envd is stopped or hangs: otherwise each of its calls would hang,
-// and still extend its lifetime.
+// errSilent is the reason for the end of a sandbox whose envd is stopped or hangs. If such a sandbox
+// did not end, each call to it would hang, and would still extend its lifetime.
 var errSilent = fmt.Errorf("envd did not answer for %v", silentTime)
 
 // watchEnvd dials envd again and again. It returns [errSilent] when envd does not answer, or nil

@@ -50,8 +50,8 @@ func mountImage(lower []string) error {
 	return nil
 }
 
-// mendImage adds to the root of an image the files that envd needs: the accounts that run
-// commands, and a place for its own files.
+// mendImage adds the files that envd needs to the root of an image: the accounts that run commands,
+// and a directory for envd's own files.
 func (b *built) mendImage(ranged bool) error {
 	for _, path := range []string{runDirectory, guest.AuthorityDir} { // /run is a directory by now
 		if err := os.RemoveAll("root" + path); err != nil {
@@ -77,8 +77,8 @@ func (b *built) mendImage(ranged bool) error {
 // accountFiles are the files of /etc that contain accounts.
 var accountFiles = []string{"passwd", "group", "shadow"}
 
-// addAccounts adds root and user to the accounts of the image if they are missing, makes homes
-// for the added ones, and reports whether it added any.
+// addAccounts adds root and user to the accounts of the image if they are missing. It makes the home
+// directories of the added accounts, and reports whether it added any.
 func (b *built) addAccounts(ranged bool) (added bool, err error) {
 	texts := make(map[string]string)
 	for _, name := range accountFiles {
@@ -148,8 +148,8 @@ func hasAccount(text, name string) bool {
 	return false
 }
 
-// withLine adds a line. Programs show the first of several names of one id: with a single id the
-// default account of commands must come first.
+// withLine adds a line to text, as the first line if first is true. If several accounts have one id,
+// programs show the first name. So with a single id, the default account of commands must come first.
 func withLine(text, line string, first bool) string {
 	if first {
 		return line + "\n" + text
@@ -203,8 +203,8 @@ func openUp(path string, mode fs.FileMode) error {
 	return os.Chmod(path, info.Mode()&(fs.ModePerm|fs.ModeSticky|fs.ModeSetgid)|mode)
 }
 
-// openInRoot opens a file of the root that is being made. It follows links as the sandbox later
-// will.
+// openInRoot opens a file of the root that is being made. It follows links as if this root were
+// already the root of the sandbox.
 func openInRoot(path string, flags uint64) (*os.File, error) {
 	root, err := os.Open("root")
 	if err != nil {
@@ -261,8 +261,8 @@ func missing(err error) error {
 	return err
 }
 
-// replaceBeside writes a file into a directory of configuration files. If the directory is
-// missing no program would read the file, and replaceBeside does nothing.
+// replaceBeside writes a file into a directory of configuration files. If the directory is missing,
+// replaceBeside does nothing, because no program would read the file.
 func replaceBeside(dir, name, text string, mode uint32) error {
 	d, err := openInRoot(dir, unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {

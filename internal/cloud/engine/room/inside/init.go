@@ -17,10 +17,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// runInit is the first stage of a sandbox: pid 1 in fresh namespaces, with every
-// capability in them. It builds the sandbox around itself, gives up all of these
-// capabilities and executes the second stage. It returns only errors, all of them
-// fatal.
+// runInit is the first stage of a sandbox: pid 1 in new namespaces, with every capability in them. It
+// builds the sandbox around itself, gives up all of these capabilities and executes the second stage.
+// It returns only if it fails. All of its errors are fatal.
 func runInit(c *wire.Conn, raw json.RawMessage, files *wire.Files) error {
 	// Restrictions apply to this thread, which the exec then makes the only one.
 	runtime.LockOSThread()
@@ -145,7 +144,7 @@ func executeEnvd(c *wire.Conn, ranged bool, filter func() error) error {
 	return execBinary()
 }
 
-// execBinary executes the binary by its descriptor: it has no path in the sandbox.
+// execBinary executes the binary by its descriptor, because the binary has no path in the sandbox.
 func execBinary() error {
 	name, err := unix.BytePtrFromString(hello.Argv0)
 	if err != nil {
@@ -163,8 +162,8 @@ func execBinary() error {
 	return fmt.Errorf("execute envd: %w", os.NewSyscallError("execveat", errno))
 }
 
-// restrictEnvd is the first act of the second stage. It keeps other processes from attaching to
-// it, and from reading its memory through /proc.
+// restrictEnvd is the first step of the second stage. It prevents other processes from attaching to
+// envd, and from reading envd's memory through /proc.
 func restrictEnvd() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("set not dumpable: %w", err)

@@ -22,8 +22,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// initInPlace is the first stage in place: it applies the same restrictions as far as possible
-// without namespaces.
+// initInPlace is the first stage of a sandbox without namespaces. It applies the same restrictions as
+// runInit, as far as that is possible without namespaces.
 func initInPlace(c *wire.Conn, spec *wire.InitSpec, files *wire.Files) error {
 	runtime.LockOSThread()
 	// The room requested this when it started the process, but the kernel keeps the
@@ -94,8 +94,9 @@ func restrictFiles(trees []string, dir string) error {
 	return landlock.Apply(access)
 }
 
-// reachable divides directories into those that this process's id may enter and those that it may
-// not: the directories below root's home are closed to the ids of its sandboxes.
+// reachable divides directories into open directories, which this process's id may enter, and
+// closed directories. For example, directories below root's home directory are closed to the ids of
+// root's sandboxes.
 func reachable(trees []string) (open, closed []string) {
 	for _, path := range trees {
 		if err := unix.Access(path, unix.R_OK|unix.X_OK); errors.Is(err, fs.ErrPermission) {

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// install prepares a pod, from its init container: it copies this program to path, and denies the
-// pod the networks. It does the second first, so that no sandbox runs without it.
+// install runs in the init container of a pod, and prepares the pod. It first denies the pod the
+// networks. Then it copies this program to path. With this order, no sandbox runs without the denial.
 func install(path string, networks []string) error {
 	if err := denyNetworks(networks); err != nil {
 		return fmt.Errorf("close the network of the pod: %w; it needs the capability NET_ADMIN in its init container, or a cluster whose policies close it", err)
@@ -50,7 +50,8 @@ const (
 )
 
 // denyNetworks makes the kernel refuse connections to the networks, except to the DNS servers of the
-// pod. Rules are looked at before routes, so that it does not matter how exact a route is.
+// pod. It uses rules, because the kernel applies rules before routes. So even a route with a longer
+// prefix cannot bypass them.
 func denyNetworks(networks []string) error {
 	if len(networks) == 0 {
 		return nil

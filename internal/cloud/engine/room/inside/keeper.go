@@ -14,8 +14,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// keep waits for the end of the server, whatever ends it, and cleans up. It holds the lock
-// until it exits.
+// keep waits for the end of the server, for any reason, and then cleans up. It holds the lock until
+// it exits.
 func keep(ctx context.Context, c *wire.Conn, raw json.RawMessage, files *wire.Files) error {
 	var spec instance.Spec
 	if err := decodeSpec(raw, &spec); err != nil {

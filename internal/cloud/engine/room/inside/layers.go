@@ -18,8 +18,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// runLayers makes a layer, or with an empty spec tests whether it could. It has the ids of a
-// sandbox, which own the files in the mount of its directory, and rights over these files only.
+// runLayers makes a layer. If the spec is empty, it only tests whether it could make one. It has the
+// ids of a sandbox. These ids own the files in the mount of the layer's directory, and runLayers has
+// rights over these files only.
 func runLayers(c *wire.Conn, raw json.RawMessage, files *wire.Files) error {
 	var spec wire.LayersSpec
 	if err := decodeSpec(raw, &spec); err != nil {
@@ -130,7 +131,8 @@ func mergeTree(dir *os.File, spec wire.MergeSpec) error {
 	return layer.Merge(to, from, spec.Below)
 }
 
-// tryLayers makes two layers in dir, and looks at them through an overlay as a sandbox would.
+// tryLayers makes two layers in dir, and checks their files through an overlay, in the same way as a
+// sandbox uses layers.
 func tryLayers(dir *os.File, ranged bool) error {
 	if err := unix.Fchdir(int(dir.Fd())); err != nil {
 		return os.NewSyscallError("fchdir", err)

@@ -11,9 +11,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/link"
 )
 
-// Listen serves a port of the sandbox in this process. It accepts the connections
-// that the server opened to the port and those made to 127.0.0.1 inside. Without
-// namespaces it accepts only the former, because the loopback is the host's.
+// Listen serves a port of the sandbox in this process. It accepts two kinds of connections to the
+// port: from the server, and from programs inside to 127.0.0.1. Without namespaces, it accepts only
+// connections from the server, because 127.0.0.1 is then the host's loopback.
 func (g *Guest) Listen(port int) (net.Listener, error) {
 	l := &guestListener{
 		guest:  g,

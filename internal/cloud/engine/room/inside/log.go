@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// maxLine is the longest line of a log; a message with it is within
-	// [wire.MaxEnvdMessage].
+	// maxLine is the maximum length of a log line. A message with a line of this length is not larger
+	// than [wire.MaxEnvdMessage].
 	maxLine = 12 << 10
 	// maxLines limits the lines that wait for the server.
 	maxLines = 512
 )
 
-// Log carries the log of envd to the server. Writes never block: if the server is too slow,
-// lines are dropped, and the server is told how many.
+// Log sends the log of envd to the server. Writes never block: if the server is too slow, Log drops
+// lines, and reports the number of dropped lines to the server.
 type Log struct {
 	lines   chan []byte
 	dropped atomic.Int64

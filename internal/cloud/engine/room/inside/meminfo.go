@@ -16,8 +16,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// showMemory makes the file that replaces the machine's /proc/meminfo inside. The root's /proc is
-// already mounted. showMemory returns the file and that /proc.
+// showMemory makes the file that replaces the machine's /proc/meminfo inside. The /proc of the
+// sandbox's root is already mounted. showMemory returns the file and this /proc.
 func showMemory(total uint64) (text, proc *os.File, err error) {
 	const name = "meminfo"
 	if proc, err = os.Open("root/proc"); err != nil {
@@ -41,8 +41,8 @@ func showMemory(total uint64) (text, proc *os.File, err error) {
 	return text, proc, nil
 }
 
-// showInProc mounts a file of the staging directory over one in the root's /proc, so that nobody
-// inside can change it. The file's name is the last part of its path there.
+// showInProc mounts a file of the staging directory over the file at path in the root's /proc. Nobody
+// inside can change the mounted file. Its name in the staging directory is the last element of path.
 func showInProc(path string) error {
 	name := filepath.Base(path)
 	path = filepath.Join("root/proc", path)
@@ -93,8 +93,8 @@ func (m *meminfo) write() {
 	_, _ = m.file.WriteAt(memoryText(m.total, use), 0) // if memory has run out, the old text stays
 }
 
-// addUp returns the memory of the sandbox's processes and files if no group counts it. It does
-// not count memory that processes share.
+// addUp adds up the memory of the sandbox's processes and files. It is for sandboxes whose memory no
+// control group counts. It does not count memory that processes share.
 func (m *meminfo) addUp() (use cgroup.Memory) {
 	processes := fmt.Sprintf("/proc/self/fd/%d", m.proc.Fd())
 	names, _ := filepath.Glob(processes + "/[0-9]*/statm") // the pattern is well-formed
@@ -116,8 +116,8 @@ func (m *meminfo) addUp() (use cgroup.Memory) {
 	return use
 }
 
-// memoryText returns the text of a /proc/meminfo. Its length depends only on total, so that one
-// text may overwrite another.
+// memoryText returns the text of a /proc/meminfo. The length of the text depends only on total, so
+// that a new text completely overwrites the previous text.
 func memoryText(total uint64, use cgroup.Memory) []byte {
 	used := min(total, use.Used())
 	cache := min(total-used, use.Cache)

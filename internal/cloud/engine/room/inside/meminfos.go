@@ -14,11 +14,11 @@ import (
 
 // meminfos keeps the /proc/meminfo of all sandboxes of a room up to date.
 //
-// It writes a text when a process opens the file, and costs nothing otherwise: while another
-// process has a lease of the file, the kernel makes an open wait, and sends a signal. There is no
-// lease while the file is open, or if the machine's administrator has turned leases off. The text
-// is then written after every pause. The room has the leases because no process of a sandbox may
-// have one, envd included.
+// It writes a new text when a process opens the file, and does no work otherwise. This works
+// because the room has a lease of the file: the kernel makes an open of another process wait, and
+// sends the room a signal. There is no lease while the file is open, or if the machine's
+// administrator has turned leases off. Then the text is written after every pause. The room has the
+// leases because no process of a sandbox, not even envd, may have one.
 type meminfos struct {
 	mu   sync.Mutex
 	kept map[uint64]*meminfo // the files that are kept up to date, by the numbers of their sandboxes
@@ -45,7 +45,8 @@ func (k *meminfos) listen() (stop func()) {
 	}
 }
 
-// wake finds the files with a waiting open: the signal does not name them.
+// wake finds the files for which an open waits. It checks all files, because the signal does not name
+// the file.
 func (k *meminfos) wake() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -81,8 +82,8 @@ func (k *meminfos) keep(sandbox uint64, m *meminfo) {
 	}()
 }
 
-// wait waits until a process opens the file. If that cannot be known it returns at once. It
-// returns false when the sandbox has ended.
+// wait waits until a process opens the file. Without a lease, it cannot notice an open, and returns
+// at once. It returns false when the sandbox has ended.
 func (k *meminfos) wait(m *meminfo) bool {
 	k.mu.Lock()
 	leased := m.lease(unix.F_WRLCK) == nil
@@ -114,8 +115,8 @@ func (k *meminfos) drop(sandbox uint64) {
 	}
 }
 
-// lease takes a lease of the file, or returns it. The kernel allows that only to the file's owner,
-// the sandbox's root.
+// lease takes or gives up a lease of the file, according to kind. The kernel permits that only to the
+// owner of the file, which is the sandbox's root.
 func (m *meminfo) lease(kind int) error {
 	var file unix.Stat_t
 	if err := unix.Fstat(int(m.file.Fd()), &file); err != nil {
@@ -131,7 +132,7 @@ func (m *meminfo) lease(kind int) error {
 	return err
 }
 
-// close closes all files, and with that returns the lease.
+// close closes all files. This also gives up the lease.
 func (m *meminfo) close() {
 	m.file.Close()
 	m.proc.Close()

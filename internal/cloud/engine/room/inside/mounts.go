@@ -25,8 +25,8 @@ func exists(path string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// stagingDirectory returns a directory of the host to mount over; all other processes still see
-// it unchanged.
+// stagingDirectory returns a directory of the host over which this process mounts the staging file
+// system. All other processes still see the directory unchanged.
 func stagingDirectory() (string, error) {
 	for _, dir := range []string{"/tmp", "/mnt", "/var", "/usr"} {
 		if info, err := os.Stat(dir); err == nil && info.IsDir() {
@@ -36,8 +36,9 @@ func stagingDirectory() (string, error) {
 	return "", errors.New("no directory to build the sandbox in")
 }
 
-// openTrees returns each tree as a separate detached mount. It uses the server's mount if there
-// is one, because the server may read trees that this process may not.
+// openTrees returns each tree as a separate detached mount. If the server has made a mount of a tree,
+// openTrees uses that mount, because the server may be able to read trees that this process cannot
+// read.
 func openTrees(spec *wire.InitSpec, passed *wire.Files) (trees []*os.File, err error) {
 	if len(spec.Mounted) != len(spec.Trees) {
 		return nil, fmt.Errorf("%w: %d trees and %d marks", wire.ErrProtocol, len(spec.Trees), len(spec.Mounted))
@@ -59,9 +60,9 @@ func openTrees(spec *wire.InitSpec, passed *wire.Files) (trees []*os.File, err e
 	return trees, nil
 }
 
-// mountTree shows the tree at its own path under a writable overlay, with the layers' changes to it
-// and without its private files. If the kernel refuses an overlay the tree is shown read-only, and
-// a note says so.
+// mountTree mounts a writable overlay of the tree at the tree's own path. The overlay includes the
+// layers' changes to the tree, and hides its private files. If the kernel refuses an overlay,
+// mountTree mounts the tree read-only, and adds a note.
 func (b *built) mountTree(i int, spec *wire.InitSpec, tree *os.File, private []string) error {
 	path := spec.Trees[i]
 	n := strconv.Itoa(i)
@@ -159,8 +160,9 @@ var (
 		"kcore", "keys", "timer_list", "sched_debug", "latency_stats", "sysrq-trigger", "kmsg",
 		"acpi", "scsi", "asound", "bus", "driver",
 	}
-	// sys comes last because boot_id is mounted below it. A warm sandbox lists mounts in the
-	// order of the tree, and any other one in the order of mounting: so both lists are equal.
+	// sys comes last because boot_id is mounted below it. A sandbox that was warm lists its mounts
+	// in the order of the directory tree, and every other sandbox in the order of mounting. With
+	// sys last, both lists are equal.
 	procReadOnly = []string{"fs", "irq", "tty", "sys"}
 )
 

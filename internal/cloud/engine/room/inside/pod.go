@@ -16,9 +16,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/tunnel"
 )
 
-// runPod is the envd of a pod: its first process, like that of a container. Servers connect to it
-// through a forwarded port, several at the same time. It outlives them: without one it waits for the
-// next, with all processes running on.
+// runPod is the envd of a pod. Like the envd of a container, it is the first process. Servers
+// connect to it through a forwarded port, several at the same time. It outlives them: without a
+// server, it waits for the next one, and all processes continue to run.
 func runPod(ctx context.Context, serve func(context.Context, *Guest) error) error {
 	if err := errors.Join(restrictEnvd(), endureSignals()); err != nil {
 		return err
@@ -53,8 +53,9 @@ func listenForServers(ctx context.Context, port, key string) (*tunnel.Listener, 
 	return tunnel.Listen(l, public, uid), nil
 }
 
-// forgetCluster removes the variables that are not for the programs of the sandbox: the pod's UID, and
-// those by which the kubelet tells every pod the address of the API server.
+// forgetCluster removes the environment variables that are not for the programs of the sandbox: the
+// pod's UID, and the variables with the address of the API server, which the kubelet sets in every
+// pod.
 func forgetCluster() error {
 	for _, variable := range os.Environ() {
 		name, _, _ := strings.Cut(variable, "=")
@@ -68,8 +69,9 @@ func forgetCluster() error {
 	return nil
 }
 
-// joinNext returns a function that waits for the next server which proves itself and sends its hello.
-// A server that is gone before that is skipped, and one that is slow keeps no other waiting.
+// joinNext returns a function that waits for the next server which authenticates itself and sends
+// its hello. The function skips a server whose connection ends before that. A slow server does not
+// make other servers wait.
 func joinNext(ctx context.Context, l *tunnel.Listener) func() (*tunnel.Guest, error) {
 	joined, failed := make(chan *tunnel.Guest), make(chan error, 1)
 	go func() {

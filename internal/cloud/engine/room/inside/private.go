@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxPrivate bounds the list of the files to hide, which the sandbox's first stage reads.
+// maxPrivate bounds the size of the list of the files to hide, in bytes. The sandbox's first stage
+// reads this list.
 const maxPrivate = 64 << 20
 
 // readPrivate reads the list of the files to hide: paths, each with a zero byte at its end.
@@ -43,8 +44,9 @@ func below(tree string, paths []string) (names []string) {
 	return names
 }
 
-// whiteOut hides names, paths below lower, in an overlay of lower and upper, before
-// the overlay is mounted. Their parent directories are made as they are in lower.
+// whiteOut hides files in an overlay of lower and upper, before the overlay is mounted. names are the
+// paths of the files, relative to lower. whiteOut makes the parent directories of the files in upper,
+// with the same properties as in lower.
 func whiteOut(lower, upper string, names []string) error {
 	var made []string
 	for _, name := range names {
@@ -76,9 +78,10 @@ func whiteOut(lower, upper string, names []string) error {
 	return nil
 }
 
-// copyParents makes the parent directories of name in upper, and returns the new ones. It stops
-// at one that is gone from lower: name is gone with it. hidden is true if upper has a file, a
-// link or a whiteout in place of a parent. None of these may be followed.
+// copyParents makes the parent directories of name in upper, and returns the new directories. It
+// stops at a parent that no longer exists in lower, because name then does not exist either. hidden
+// is true if upper has a file, a link or a whiteout in place of a parent. copyParents follows none
+// of these.
 func copyParents(lower, upper, name string) (made []string, hidden bool, err error) {
 	for i, c := range []byte(name) {
 		if c != '/' {

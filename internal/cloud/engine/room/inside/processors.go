@@ -32,9 +32,9 @@ func runOn(processors []int) (notes []string) {
 	return nil
 }
 
-// showProcessors makes the file in /proc from which programs count processors show only the given
-// ones. Their numbers do not change, because programs also ask for the number of their current
-// processor.
+// showProcessors replaces the file in /proc from which programs count processors, so that it shows
+// only the given processors. The processors keep their numbers, because programs can also get the
+// number of their current processor from the kernel.
 func showProcessors(processors []int) error {
 	const name = "cpuinfo"
 	all, err := os.ReadFile("/proc/cpuinfo")
@@ -76,8 +76,8 @@ func writeSys(processors []int) error {
 	return nil
 }
 
-// onlyProcessors returns the paragraphs of cpuinfo about these processors, and those about no
-// processor.
+// onlyProcessors returns the paragraphs of cpuinfo about the given processors, and the paragraphs
+// that are not about a processor.
 func onlyProcessors(cpuinfo []byte, processors []int) (text []byte) {
 	for paragraph := range bytes.SplitAfterSeq(cpuinfo, []byte("\n\n")) {
 		name, rest, _ := bytes.Cut(paragraph, []byte(":"))

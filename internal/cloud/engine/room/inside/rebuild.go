@@ -119,9 +119,9 @@ func rebuild(spec *wire.InitSpec, before *os.File, passed *wire.Files) (*built, 
 	return construct(spec, p, files)
 }
 
-// keepProc takes over /proc of the replaced file system, with all mounts over its files. It does
-// not clone /proc before attaching it: by now the sandbox may have no more mount namespaces, and
-// for the kernel a clone counts as one.
+// keepProc mounts /proc of the replaced file system in the new file system, with all mounts over
+// its files. It does not clone /proc before it attaches it. The reason is that the kernel counts a
+// clone as a mount namespace, and at this time the sandbox may not get any further mount namespace.
 func keepProc() error {
 	if err := unix.Mount("/proc", "root/proc", "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("show /proc: %w", err)

@@ -18,10 +18,10 @@ import (
 // envd is the control connection of the second stage of an envd, and nil in every other process.
 var envd *wire.Conn
 
-// init runs the role for which the local cloud started this process, if package hello reports
-// one. Roles other than serving an envd never leave this function: this package imports only what
-// they need, so that it is initialised before the packages that serve an envd. The second stage
-// waits for its role in [Serve], and so does the first process of a container.
+// init runs the role for which the local cloud started this process, if package hello reports a
+// stage. The roles that do not serve an envd never leave this function. This package imports only
+// the packages that these roles need, so that it is initialised before the packages that serve an
+// envd. The second stage and the first process of a container wait for their role in [Serve].
 func init() {
 	stage, sent := hello.Said()
 	if stage == hello.None || stage == hello.Contained || stage == hello.Pod {
@@ -58,8 +58,8 @@ func init() {
 // Serve turns this process into the envd of a sandbox if it was started as one: it runs serve,
 // and never returns. In every other process it does nothing.
 //
-// serve has the sandbox to itself until it returns or the server ends; when it returns, the sandbox
-// ends. It must call [Guest.Ready] once its ports listen.
+// serve runs until it returns or the server ends. When serve returns, the sandbox ends. serve must
+// call [Guest.Ready] when its ports listen.
 func Serve(serve func(context.Context, *Guest) error) {
 	switch stage, _ := hello.Said(); stage {
 	case hello.Contained:
@@ -131,8 +131,8 @@ func takeRole(c *wire.Conn, roles map[wire.Role]func(wire.Message, *wire.Files) 
 	return err
 }
 
-// exit ends this process. It does not return to main: the process does not run as the program
-// that was built.
+// exit ends this process. A re-executed process must not continue in main, because it must not run as
+// the program that was built.
 func exit(err error) {
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", hello.Argv0, err)
@@ -141,9 +141,10 @@ func exit(err error) {
 	unix.Exit(0)
 }
 
-// closeInherited closes the descriptors that the server inherited without close-on-exec:
-// otherwise a keeper would hold open the pipe of a caller that waits for its end. The Go
-// runtime's own descriptors are marked close-on-exec, and stay.
+// closeInherited closes the descriptors that the server inherited without close-on-exec and that
+// this process therefore has too. Otherwise, if the caller of the server waits for the end of a
+// pipe, a keeper would keep this pipe open. The Go runtime's own descriptors are marked
+// close-on-exec, and stay open.
 func closeInherited() error {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {

@@ -24,7 +24,7 @@ type RefusedError struct {
 
 func (e *RefusedError) Error() string { return "room: " + e.Request + ": " + e.Reason }
 
-// Denied reports whether a policy is the reason, so that a retry is useless.
+// Denied reports whether the server refused the request because of a policy. A retry is then useless.
 func (e *RefusedError) Denied() bool { return e.denied }
 
 // answer is the result of a request.
@@ -33,8 +33,8 @@ type answer struct {
 	err   error
 }
 
-// DialEgress asks the server to connect to host, a name or an address, on the
-// sandbox's behalf. If the server refuses, the error is a [*RefusedError].
+// DialEgress makes the server connect to host for the sandbox. host is a name or an address. If the
+// server refuses, the error is a [*RefusedError].
 func (g *Guest) DialEgress(ctx context.Context, host string, port uint16) (net.Conn, error) {
 	if host == "" || len(host) > 255 || port == 0 {
 		return nil, &RefusedError{Request: connectTo(host[:min(len(host), 255)], port), Reason: "not an address"}
@@ -54,8 +54,8 @@ func (g *Guest) DialEgress(ctx context.Context, host string, port uint16) (net.C
 // errNoKernels means that there is no zygote, and that kernels start cold.
 var errNoKernels = errors.New("no process to fork kernels from")
 
-// Kernel asks for a process that has loaded the modules that kernels commonly load, and returns
-// its socket. If the kernel could not be made the socket is closed at the other end.
+// Kernel requests a process that has loaded the modules that kernels commonly load. It returns the
+// socket of this process. If the process could not be made, the other end of the socket is closed.
 func (g *Guest) Kernel(ctx context.Context) (*os.File, error) {
 	if !g.inside {
 		return nil, errNoKernels
@@ -68,9 +68,9 @@ func (g *Guest) Kernel(ctx context.Context) (*os.File, error) {
 	return files.Take(wire.FileKernel)
 }
 
-// Terminal opens a pseudo-terminal, which the caller must close. ctx bounds the
-// wait for it. In a restricted sandbox the server opens it: programs can use it as
-// their standard files and as /dev/tty, but cannot open it by its own name.
+// Terminal opens a pseudo-terminal. The caller must close both files. ctx bounds the wait for the
+// terminal. In a restricted sandbox, the server opens the terminal. Programs can then use it as their
+// standard files and as /dev/tty, but cannot open it by its own name.
 func (g *Guest) Terminal(ctx context.Context) (controller, tty *os.File, err error) {
 	if !g.restricted {
 		return pty.Open()
@@ -94,8 +94,8 @@ func connectTo(host string, port uint16) string {
 	return "connect to " + net.JoinHostPort(host, strconv.Itoa(int(port)))
 }
 
-// ask makes the server open something, and returns the files that arrive here for it. If the
-// server refuses the request, the error is a [*RefusedError].
+// ask sends a request to the server, and returns the files that the server sends in its answer. If
+// the server refuses the request, the error is a [*RefusedError].
 func (g *Guest) ask(ctx context.Context, request string, m wire.Message) (*wire.Files, error) {
 	answered := make(chan answer, 1)
 	g.mu.Lock()
@@ -135,7 +135,7 @@ func (g *Guest) forget(id uint64, answered chan answer) {
 	(<-answered).files.Close()
 }
 
-// settle ends the wait of a call of ask by passing it the answer.
+// settle passes an answer of the server to the call of ask that waits for it.
 func (g *Guest) settle(m wire.Message, files *wire.Files) {
 	g.mu.Lock()
 	waiting := g.pending[m.ID]

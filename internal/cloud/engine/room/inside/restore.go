@@ -46,7 +46,8 @@ func (b *built) restore(spec *wire.InitSpec, from *os.File) error {
 	}})
 }
 
-// restoreTo returns the upper directory of a tree as the place to restore it to.
+// restoreTo returns the upper directory of a tree as the place to which the tree's changes are
+// restored.
 func (b *built) restoreTo(tree, upper string) (saved.Place, error) {
 	if err := os.Mkdir(upper, 0o700); err != nil {
 		return saved.Place{}, err
@@ -56,8 +57,9 @@ func (b *built) restoreTo(tree, upper string) (saved.Place, error) {
 	return saved.Place{Dir: dir}, err
 }
 
-// lostTree returns the place for the changes of a tree that this machine no longer shows: its own
-// path. In a sandbox with layers, [built.addTree] takes care of such a tree instead.
+// lostTree returns the place for the changes of a tree that sandboxes on this machine no longer
+// have. This place is the tree's own path. In a sandbox with layers, [built.addTree] handles such a
+// tree instead.
 func (b *built) lostTree(spec *wire.InitSpec, path string) (saved.Place, error) {
 	if err := checkLost(spec, path); err != nil {
 		return saved.Place{}, err
@@ -83,9 +85,9 @@ func (b *built) noteLost(path string) {
 	b.notes = append(b.notes, fmt.Sprintf("%s is no longer shown: only what was changed there is left", path))
 }
 
-// readSaved reads saved files. work is a directory on the file system that the files are restored
-// to: readSaved makes a directory for links in it. disk names that file system in the error when it
-// is full.
+// readSaved reads saved files. work is a directory on the file system to which the files are
+// restored. readSaved makes a directory for links in work. If the file system is full, the error
+// names it with the text in disk.
 func readSaved(from *os.File, work, disk string, o saved.Options) error {
 	links := filepath.Join(work, rand.Text())
 	if err := os.Mkdir(links, 0o700); err != nil {
@@ -133,8 +135,8 @@ func restoreInPlace(spec *wire.InitSpec, passed *wire.Files) error {
 // madeAnew are the files of /etc that every start writes.
 var madeAnew = []string{"resolv.conf", "hostname", "hosts"}
 
-// mendSkeleton writes the files that this start needs in a root that was restored, or has layers.
-// All other files stay as they were saved, with all changes and removals.
+// mendSkeleton writes the files that this start needs into a root that was restored or has layers. It
+// keeps all other files as they were saved, with all changes and removals.
 func (b *built) mendSkeleton(spec *wire.InitSpec) error {
 	if len(spec.Layers) == 0 { // with layers, makeMissing has already done this
 		if err := makeMissing("root"); err != nil {
@@ -248,7 +250,7 @@ func renameAway(dir int, name string) (to string, err error) {
 	}
 }
 
-// writeAnew writes a file in place of any existing one, unless that is a directory.
+// writeAnew writes a file. It replaces an existing file at the path, but not a directory.
 func writeAnew(dir, name string, text []byte, mode fs.FileMode) error {
 	path := filepath.Join(dir, name)
 	if err := unix.Unlink(path); err != nil && !errors.Is(err, unix.ENOENT) {

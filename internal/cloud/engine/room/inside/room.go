@@ -81,8 +81,8 @@ func runRoom(c *wire.Conn, raw json.RawMessage, files *wire.Files) error {
 	}
 }
 
-// prepare gives the room its own /proc, through which it maps the ids of its children, and gives
-// the binary its own file system.
+// prepare gives the room its own /proc. Through this /proc, the room maps the ids of its children.
+// prepare also copies the binary to a file system that contains nothing else.
 func (r *roomProcess) prepare() error {
 	if r.InPlace {
 		r.binary = os.NewFile(hello.BinaryFD, "binary")
@@ -216,7 +216,8 @@ func (r *roomProcess) spawn(m wire.Message, files *wire.Files) error {
 	return err
 }
 
-// sandboxAttr returns the attributes of a sandbox's first process; ids are in the room's numbering.
+// sandboxAttr returns the attributes of a sandbox's first process. The ids in the attributes are
+// ids of the room's user namespace.
 func sandboxAttr(ranged bool, slot uint32) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Cloneflags: spawn.Namespaces, Setsid: true}
 	spawn.MapIDs(attr, ranged, spawn.FirstID(slot), spawn.SlotSize, 0, 0)
@@ -232,9 +233,9 @@ func inPlaceAttr(m wire.Message) *syscall.SysProcAttr {
 	return attr
 }
 
-// zygoteAttr returns the attributes of the zygote: it runs in the room's own user and pid
-// namespaces, because those of sandboxes are below them. Only the user that owns a sandbox's
-// namespace may join it.
+// zygoteAttr returns the attributes of the zygote. The zygote runs in the room's own user and pid
+// namespaces, because the namespaces of sandboxes are below these. Only the user that owns a
+// sandbox's namespace may join the namespace.
 func zygoteAttr() *syscall.SysProcAttr {
 	const apart = syscall.CLONE_NEWNS | syscall.CLONE_NEWIPC | syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS
 	return &syscall.SysProcAttr{Cloneflags: apart, Setsid: true}
@@ -265,8 +266,9 @@ func setHostname(of *os.Process, name string) error {
 	return inNamespace(of, unix.CLONE_NEWUTS, "uts", func() error { return os.NewSyscallError("sethostname", unix.Sethostname([]byte(name))) })
 }
 
-// inNamespace calls do in a namespace of a process, and returns to its own, so that no thread
-// ends: the room may be unable to get another one. name is the namespace's file in /proc.
+// inNamespace calls do in a namespace of a process, and then returns to this process's own namespace.
+// So the thread need not end, which matters because the room may be unable to start another thread.
+// name is the namespace's file in /proc.
 func inNamespace(of *os.Process, kind int, name string, do func() error) error {
 	own, err := os.Open("/proc/thread-self/ns/" + name)
 	if err != nil {
@@ -332,8 +334,8 @@ func (r *roomProcess) end() {
 	r.work.Wait()
 }
 
-// sweep ends processes that outlived their envd. They are then children of the room, which is
-// their subreaper, and every child that is not an envd is one of them.
+// sweep ends processes that outlived their envd. Such processes are children of the room, which is
+// their subreaper. Every child of the room that is not an envd is such a process.
 func (r *roomProcess) sweep() error {
 	r.sweeping.Lock() // so that only one goroutine waits for these processes
 	defer r.sweeping.Unlock()

@@ -24,8 +24,8 @@ import (
 var notSaved = []string{"dev", "proc", "sys", "run/e2b"}
 
 // runSaver writes the files of a frozen sandbox to a file or pipe. It gets the sandbox's file system
-// or root directory. It has the ids of the sandbox, and rights over these only, so that
-// the sandbox's files cannot trick it into touching others.
+// or root directory. It has the ids of the sandbox, and rights over these ids only. So the sandbox's
+// files cannot make it read or change other files.
 func runSaver(c *wire.Conn, raw json.RawMessage, files *wire.Files) error {
 	var spec wire.SaveSpec
 	if err := decodeSpec(raw, &spec); err != nil {

@@ -19,9 +19,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/protocol"
 )
 
-// copiedFiles are files of the host's /etc that programs need to start, find libraries, tell the
-// time and choose matching packages: /usr is the host's. None of them contains a secret; missing
-// ones are left out.
+// copiedFiles are files of the host's /etc. Programs need them to start, to find libraries, to
+// compute the local time, and to choose matching packages, because the sandbox has the host's /usr.
+// None of these files contains a secret. Missing files are left out.
 var copiedFiles = []string{
 	"/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d/*.conf", "/etc/localtime", "/etc/mime.types",
 	"/etc/protocols", "/etc/services", "/etc/ssl/openssl.cnf",
@@ -101,7 +101,8 @@ func writeHomes(ranged bool) error {
 	return nil
 }
 
-// copyFile copies the file that from leads to. It leaves out a file that this process may not read.
+// copyFile copies the file at the path from, and follows links. It leaves out a file that this
+// process is not permitted to read.
 func copyFile(from, to string) error {
 	f, err := os.Open(from)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
@@ -171,8 +172,9 @@ func etc(spec *wire.InitSpec) map[string]file {
 	}
 }
 
-// withSystem adds the accounts for the distribution's packages: the distribution's own list if it
-// has one, else otherwise. The host's own accounts are not shown.
+// withSystem adds the accounts for the distribution's packages. These are in the distribution's own
+// list, if it has one; if not, they are the accounts in otherwise. The host's own accounts are not
+// added.
 func withSystem(ours []string, name string, otherwise ...string) string {
 	system := otherwise
 	if text, err := os.ReadFile("/usr/share/base-passwd/" + name + ".master"); err == nil {
@@ -187,9 +189,8 @@ func withSystem(ours []string, name string, otherwise ...string) string {
 	return strings.Join(ours, "\n") + "\n"
 }
 
-// openLocal makes the directories of /usr/local writable for everybody, as the
-// service does, so that npm -g and make install work without root. Links stay
-// links.
+// openLocal makes the directories of /usr/local writable for everybody, like the service, so that
+// npm -g and make install work without root. It does not replace links.
 func openLocal(upper string) error {
 	for _, dir := range []string{"", "bin", "etc", "include", "lib", "lib/node_modules", "libexec", "sbin", "share", "src"} {
 		path := filepath.Join("local", dir)

@@ -10,8 +10,9 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/link"
 )
 
-// slots divide the descriptors of this process among the kinds of connections, so that no kind
-// uses up those of another. The rest is for files and programs.
+// slots divide the descriptors of this process among the kinds of connections, so that no kind of
+// connection uses up the descriptors of another kind. The remaining descriptors are for files and
+// programs.
 type slots struct {
 	link.PortSlots // for connections of clients
 	// local is for connections of programs in the sandbox to the ports that this process serves.
@@ -24,7 +25,7 @@ func newSlots(files, ends uint64) slots {
 	return slots{link.NewPortSlots(files/4, files/2/ends), link.NewSlots(files / 8)}
 }
 
-// openFiles returns how many files this process may have open; 0 means unknown.
+// openFiles returns the maximum number of files that this process may have open. 0 means unknown.
 func openFiles() uint64 {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -39,8 +40,8 @@ type counted struct {
 	release func()
 }
 
-// halfCloser is a connection that can be closed in one direction, as HTTP servers do before they
-// close it.
+// halfCloser is a connection that can be closed in one direction. HTTP servers do this before they
+// close a connection.
 type halfCloser interface {
 	net.Conn
 	CloseWrite() error
@@ -51,7 +52,8 @@ func (c *counted) Close() error {
 	return c.halfCloser.Close()
 }
 
-// refuse answers a failed dial of the server. By now the server may have stopped waiting.
+// refuse answers a failed dial of the server. It ignores errors, because the server may no longer
+// wait for the answer.
 func refuse(conn net.Conn, status byte) {
 	_, _ = conn.Write([]byte{status})
 	_ = conn.Close()

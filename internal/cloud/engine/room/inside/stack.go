@@ -17,8 +17,8 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/engine/room/wire"
 )
 
-// rootUpper is the upper directory of the root of a sandbox with layers, and rootWork its overlay's
-// work directory.
+// rootUpper is the upper directory of the root of a sandbox with layers. rootWork is the work
+// directory of the root's overlay.
 const rootUpper, rootWork = "upper/root", "work/root"
 
 // openLayers returns each layer as a separate detached mount. It uses the server's mount if the
@@ -76,8 +76,9 @@ func (b *built) attachLayers(spec *wire.InitSpec, mounts []*os.File) error {
 
 func layerDirectory(i int) string { return "layers/" + strconv.Itoa(i) }
 
-// addTree adds a tree that this machine no longer shows, such as another Python environment. The
-// changes to it are kept, even if most of them are useless without the rest of the tree.
+// addTree adds a tree that sandboxes on this machine no longer have, such as another Python
+// environment. It keeps the changes to the tree, even if most of them are useless without the tree's
+// other files.
 func (b *built) addTree(spec *wire.InitSpec, path string) (i int, err error) {
 	if err := checkLost(spec, path); err != nil {
 		return 0, err
@@ -98,7 +99,8 @@ func inLayers(layers []wire.Layer, path string) (dirs []string) {
 	return dirs
 }
 
-// mountRoot mounts the layers' changes to the root, below the sandbox's own.
+// mountRoot mounts the root as an overlay: the layers' changes to the root are below the sandbox's
+// own changes.
 func (b *built) mountRoot(spec *wire.InitSpec) error {
 	if err := os.Mkdir(rootWork, 0o755); err != nil {
 		return err
@@ -149,8 +151,9 @@ func mountOverlay(target string, lower []string, upper, work string) error {
 	return unix.Mount("overlay", target, "overlay", unix.MS_NODEV, options)
 }
 
-// freeNames renames directories in the root of a layer whose names belong to files that every
-// start writes to /etc: below an overlay they cannot be renamed.
+// freeNames renames directories in the root of a layer that have the name of a file which every start
+// writes to /etc. They must be renamed in the layer, because an overlay cannot rename directories of
+// its lower layers.
 func freeNames(root *os.File) error {
 	etc, err := layer.OpenDir(root, "etc")
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {

@@ -7,10 +7,11 @@ import (
 	"path/filepath"
 )
 
-// sudoScript makes commands written for the service work: there user may become root without a
-// password. It is used if the host has no sudo, or if root and user are one id, which sudo
-// refuses. It has sudo's options, and sets the variables that sudo sets. Unlike sudo it keeps
-// all others: programs need those of the proxy and certificates.
+// sudoScript replaces sudo for commands written for the service. On the service, user may become
+// root without a password. The script is used if the host has no sudo, or if root and user are one
+// id, which sudo refuses. It has sudo's options, and sets the variables that sudo sets. Unlike
+// sudo, it keeps all other variables, because programs need the variables of the proxy and the
+// certificates.
 const sudoScript = `#!/bin/sh
 target=root command= login= shell= keep= home= dir= given=' ' forget=
 option() {
@@ -93,8 +94,8 @@ fi
 exec su -p -s /bin/sh -c 'exec "$0" "$@"' -- "$user" "$@"
 `
 
-// addSudo puts the script into the upper directory of /usr before the overlay is mounted: in the
-// overlay only the owners of the lower files may write.
+// addSudo puts the script into the upper directory of /usr before the overlay is mounted. In the
+// mounted overlay, only the owners of the lower files may write.
 func addSudo(upper string, ranged bool) error {
 	if ranged && exists("/usr/bin/sudo") {
 		return nil

@@ -34,8 +34,9 @@ func openVolumes(volumes []wire.Volume, passed *wire.Files) ([]*os.File, error) 
 	return opened, nil
 }
 
-// openVolume returns the mount of a volume. If same is not nil the volume must be that directory:
-// same itself belongs to another mount namespace and cannot be cloned.
+// openVolume opens the directory of a volume, and returns a mount of it. If same is not nil, the
+// directory must be the one that same has open. openVolume does not clone same itself, because same
+// belongs to another mount namespace.
 func openVolume(v wire.Volume, same *os.File) (*os.File, error) {
 	if same != nil {
 		defer same.Close()
@@ -94,8 +95,8 @@ func attach(mount *os.File, path string) error {
 	return unix.MoveMount(int(mount.Fd()), "", int(target.Fd()), "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 }
 
-// makeBelow opens a directory below root, and makes missing directories on the way: each belongs to
-// its parent's owner.
+// makeBelow opens a directory below root, and makes the missing directories of the path. Each new
+// directory belongs to the owner of its parent.
 func makeBelow(root, path string) (*os.File, error) {
 	const flags = unix.O_PATH | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	fd, err := unix.Open(root, flags, 0)

@@ -16,15 +16,16 @@ import (
 	"github.com/e2bctl/e2bctl/internal/cloud/kernel/python"
 )
 
-// linearAlgebra holds the settings with which the zygote loads its linear algebra library. A
-// second thread would make forking impossible. Kernels start their own threads. Before these
-// sleep they spin for a number of cycles, given as a power of two: with the default number they
-// would occupy a processor for the rest of a kernel's start.
+// linearAlgebra contains the environment variables with which the zygote loads its linear algebra
+// library. The first makes the library start no threads, because a second thread would make forking
+// impossible; kernels start their own threads. The second is the number of cycles for which these
+// threads spin before they sleep, as a power of two. With the default number, they would occupy a
+// processor until the kernel has started.
 var linearAlgebra = []string{"OPENBLAS_NUM_THREADS=1", "OPENBLAS_THREAD_TIMEOUT=20"}
 
-// runZygote makes the file system with which every sandbox begins, gives up every privilege
-// except that of becoming the owner of a sandbox, and executes the driver, which gets its socket
-// as descriptor 3. It returns only errors.
+// runZygote makes the file system with which every sandbox begins. It then gives up every privilege
+// except the privilege to become the owner of a sandbox, and executes the driver. The driver gets its
+// socket as descriptor 3. runZygote returns only if it fails.
 func runZygote(c *wire.Conn, raw json.RawMessage, files *wire.Files) error {
 	runtime.LockOSThread()
 	var spec wire.ZygoteSpec
@@ -60,9 +61,9 @@ func runZygote(c *wire.Conn, raw json.RawMessage, files *wire.Files) error {
 	return fmt.Errorf("execute %s: %w", argv[0], unix.Exec(argv[0], argv, env))
 }
 
-// reapGroup waits for the children that an ended zygote leaves: processes that were forking
-// kernels. They are then children of this process, and the first process of a sandbox cannot end
-// before all others in it have been waited for.
+// reapGroup waits for the processes that an ended zygote leaves: processes that were forking kernels.
+// They are then children of this process. They must be reaped, because the first process of a sandbox
+// cannot end before all other processes of the sandbox have been waited for.
 func reapGroup(leader int) {
 	for {
 		if _, err := unix.Wait4(-leader, nil, 0, nil); err != nil && !errors.Is(err, unix.EINTR) {

@@ -14,15 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Group returns the name of the control groups of the instance in dir. It follows from dir,
-// so that a lock file cannot name the groups of others.
+// Group returns the name of the control groups of the instance in dir. The name is derived from
+// dir, so that a lock file cannot name the groups of other instances.
 func Group(dir string) string { return name("groups", dir) }
 
 // SandboxesIn returns the directory of sandboxes inside the directory of their instance.
 func SandboxesIn(dir string) string { return filepath.Join(dir, "sandboxes") }
 
-// SandboxesBeside returns the directory of sandboxes in temp, where others can make directories
-// too. Unlike the groups' names, its name is not visible to them before it is taken.
+// SandboxesBeside returns the path of the directory of sandboxes in temp. Other users can also make
+// directories in temp. Unlike the names of the groups, the name of this directory is not visible to
+// other users before the directory exists.
 func SandboxesBeside(dir, temp string) string { return filepath.Join(temp, name("sandboxes", dir)) }
 
 func name(of, dir string) string {
@@ -30,7 +31,7 @@ func name(of, dir string) string {
 	return "e2bctl-" + base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:16])
 }
 
-// check returns an error if the spec names anything that is not the instance's.
+// check returns an error if the spec names anything that does not belong to the instance.
 func (s Spec) check() error {
 	if s.Roots != "" && s.Roots != SandboxesIn(s.Dir) {
 		if err := checkName(s.Roots, name("sandboxes", s.Dir)); err != nil {

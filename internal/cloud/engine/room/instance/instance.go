@@ -76,8 +76,8 @@ func Lock(spec Spec) (*os.File, error) {
 	return f, nil
 }
 
-// ReapStale cleans up after stale instances whose directories are beside dir. An instance is stale
-// if its server and its keeper have both ended without cleaning up.
+// ReapStale cleans up after stale instances whose directories have the same parent as dir. An
+// instance is stale if its server and its keeper have both ended without cleaning up.
 func ReapStale(ctx context.Context, dir string) error {
 	parent := filepath.Dir(dir)
 	// The entries are read, not matched: the parent's name may look like a pattern.

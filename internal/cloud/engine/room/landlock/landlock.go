@@ -43,8 +43,8 @@ const (
 // ErrSignals means that this version of Landlock does not stop signals.
 var ErrSignals = errors.New("does not stop signals")
 
-// KeepsSignals returns an error that matches [ErrSignals] if Landlock cannot keep a sandbox that
-// has the server's id from killing any process of that user.
+// KeepsSignals returns an error if Landlock cannot prevent signals. A sandbox with the server's id
+// could then kill any process of the server's user. The error matches [ErrSignals].
 func KeepsSignals() error {
 	version, err := version()
 	if err == nil && version < signals {
@@ -55,8 +55,8 @@ func KeepsSignals() error {
 	return err
 }
 
-// LeavesOpen returns notes about actions between processes of the same id that an old version
-// does not prevent.
+// LeavesOpen returns notes about actions that an old version of Landlock does not prevent. They are
+// actions between processes of the same id.
 func LeavesOpen() (notes []string) {
 	version, err := version()
 	if err != nil {
@@ -71,7 +71,7 @@ func LeavesOpen() (notes []string) {
 	return notes
 }
 
-// Access lists the files that a process may reach. Paths that the host lacks are skipped.
+// Access lists the files that a process may reach. Paths that do not exist on the host are skipped.
 type Access struct {
 	Program int      // descriptor of a program that it may execute
 	Own     string   // the only directory to which it may write

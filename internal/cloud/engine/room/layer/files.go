@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Attributes with the first prefix are an overlay's own. The second one is the prefix of escaped
-// attributes.
+// Names of extended attributes. Attributes with the prefix overlayAttr belong to the overlay itself.
+// escapedAttr is the prefix of escaped attributes.
 const (
 	overlayAttr = "user.overlay."
 	escapedAttr = overlayAttr + "overlay."
@@ -37,8 +37,8 @@ func OpenDir(dir *os.File, path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// CopyAttributes copies the owner, the mode, the times and the extended attributes of a directory,
-// without an overlay's own.
+// CopyAttributes copies the owner, the mode, the times and the extended attributes of a directory. It
+// does not copy the attributes of an overlay itself.
 func CopyAttributes(from, to *os.File) error {
 	var stat unix.Stat_t
 	if err := unix.Fstat(int(from.Fd()), &stat); err != nil {
@@ -117,8 +117,8 @@ func setOpaque(dir *os.File) error {
 	return os.NewSyscallError("fsetxattr", unix.Fsetxattr(int(dir.Fd()), opaqueAttr, []byte("y"), 0))
 }
 
-// setWhiteouts marks a directory as containing whiteouts. Without the mark an overlay lists them
-// if no directory lies below.
+// setWhiteouts marks a directory as containing whiteouts. Without the mark, an overlay lists the
+// whiteouts as files if there is no directory below this directory.
 func setWhiteouts(dir *os.File) error {
 	return os.NewSyscallError("fsetxattr", unix.Fsetxattr(int(dir.Fd()), originAttr, nil, 0))
 }

@@ -70,8 +70,8 @@ func Read(dir string) (m Manifest, err error) {
 	return m, nil
 }
 
-// Write completes the layer in dir. Afterwards all of the layer survives a loss of power; a
-// directory without a manifest is no layer.
+// Write writes the manifest, and so completes the layer in dir. After it returns, the whole layer
+// survives a loss of power. A directory without a manifest is not a layer.
 func (m Manifest) Write(dir string) error {
 	m.Version = version
 	data, err := json.Marshal(m)

@@ -12,15 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Merge fills to, an empty directory, with the files that an overlay of the directories from,
-// highest first, shows. Files are not copied: they get one more name each, which requires that
-// all are on one mount. below reports whether other layers lie underneath, so that whiteouts and
-// opaque directories must be kept.
+// Merge fills to, an empty directory, with the files that an overlay of the directories in from has.
+// The highest directory is the first in from. Merge does not copy files, but gives each file one more
+// name; therefore all directories must be on one mount. below means that there are other layers below
+// the merged layer, so that whiteouts and opaque directories must be kept.
 func Merge(to *os.File, from []*os.File, below bool) error {
 	return mergeDirectory(to, from, below, "/", 0)
 }
 
-// maxDepth bounds the depth of directories, which costs descriptors in every layer.
+// maxDepth bounds the depth of directories, because each level needs a descriptor for every layer.
 const maxDepth = 4000
 
 // mergeDirectory merges the directories from into the directory to, and gives it the attributes of
@@ -64,8 +64,8 @@ func mergeDirectory(to *os.File, from []*os.File, below bool, in string, depth i
 	return nil
 }
 
-// mergeEntry makes the entry name of the first of the directories from, with all files below it,
-// and reports whether it made a whiteout.
+// mergeEntry makes the entry name in to, as it is in the first of the directories in from, with all
+// files below it. It reports whether it made a whiteout.
 func mergeEntry(to *os.File, name string, from []*os.File, below bool, in string, depth int) (whiteout bool, err error) {
 	var stat unix.Stat_t
 	if err := unix.Fstatat(int(from[0].Fd()), name, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -114,8 +114,8 @@ func makeIn(dir *os.File, name string, opaque bool) (sub *os.File, err error) {
 	return sub, nil
 }
 
-// together opens the directories called name that an overlay merges, and reports whether they hide
-// the layers below.
+// together opens the directories called name that an overlay merges into one directory. hides reports
+// whether they hide the layers below.
 func together(name string, from []*os.File) (dirs []*os.File, hides bool, err error) {
 	for _, dir := range from {
 		var stat unix.Stat_t

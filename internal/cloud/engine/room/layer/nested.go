@@ -14,7 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxLinks bounds the symbolic links on the way to one name, as the kernel does.
+// maxLinks bounds the number of symbolic links in the resolution of one name. The kernel has the same
+// bound.
 const maxLinks = 40
 
 // nested is an open directory of the layer being made.
@@ -26,8 +27,8 @@ type nested struct {
 	times     []unix.Timespec
 	alone     bool // the directory hides the same directory of the layers below
 	whiteouts bool // the directory contains new whiteouts
-	// below has the indices in Below of the layers that the directory shows, highest first, once
-	// they were looked up.
+	// below contains the indices, in Below, of the layers in which the directory is visible,
+	// highest first. It is set when they have been looked up.
 	below  []int
 	looked bool
 }
@@ -105,8 +106,8 @@ func (u *untar) close() {
 	u.path = nil
 }
 
-// enter makes a directory the current one. It makes missing directories on the way as they are in
-// the layers below, and follows symbolic links inside the image.
+// enter makes a directory the current directory. It makes missing directories of the path with the
+// attributes that they have in the layers below, and follows symbolic links inside the image.
 func (u *untar) enter(names []string) error {
 	common := 0
 	for common < min(len(names), len(u.path)-1) && u.path[common+1].name == names[common] {
@@ -146,7 +147,8 @@ func (u *untar) enter(names []string) error {
 	return nil
 }
 
-// step enters one directory of the current one, or returns the target of a symbolic link.
+// step enters the subdirectory name of the current directory. If name is a symbolic link, step
+// returns the link's target instead.
 func (u *untar) step(name string) (target string, err error) {
 	var stat unix.Stat_t
 	err = unix.Fstatat(u.fd(), name, &stat, unix.AT_SYMLINK_NOFOLLOW)
@@ -201,8 +203,8 @@ func readLink(dir int, name string) (target string, err error) {
 	return string(text[:max(n, 0)]), err
 }
 
-// add makes a directory with unknown attributes, and enters it. instead means that it replaces a
-// file, and so hides the layers below.
+// add makes a directory with unknown attributes, and enters it. instead means that the directory
+// replaces a file, and therefore hides the layers below.
 func (u *untar) add(name string, instead bool) error {
 	if err := unix.Mkdirat(u.fd(), name, 0o755); err != nil {
 		return err
@@ -227,7 +229,7 @@ func (u *untar) hideBelow() error {
 	return setOpaque(d.dir)
 }
 
-// push enters a directory of the current one that exists in the layer itself.
+// push enters a subdirectory of the current directory. It must exist in the layer itself.
 func (u *untar) push(name string) error {
 	if len(u.path) > maxNested {
 		return fmt.Errorf("it is more than %d directories deep", maxNested)
@@ -246,8 +248,8 @@ func (u *untar) push(name string) error {
 	return d.noteTimes()
 }
 
-// found is the result of looking up a name in the layers below. If it is a directory, dirs are all
-// layers that it merges.
+// found is the result of looking up a name in the layers below. If the name is a directory, dirs are
+// all layers whose directories are merged into it.
 type found struct {
 	stat *unix.Stat_t // status of the file; nil: there is no such file
 	in   int          // the index in Below of the layer that has the file
@@ -291,7 +293,7 @@ func (u *untar) lookBelow(n int, name string) (f found, err error) {
 	return f, nil
 }
 
-// shownBelow returns the layers below that the open directory number n shows.
+// shownBelow returns those layers below whose content is visible in the open directory number n.
 func (u *untar) shownBelow(n int) ([]int, error) {
 	d := u.path[n]
 	if d.looked || d.alone {

@@ -38,25 +38,25 @@ var ErrImage = errors.New("the layer of the image cannot be used")
 
 // TarOptions configure the unpacking of a layer of a container image.
 type TarOptions struct {
-	// Below are the directories of the layers below, highest first. They are on the same mount as
-	// To, because their files can get more names there.
+	// Below are the directories of the layers below, highest first. They must be on the same mount
+	// as To, because Untar may make hard links to their files in To.
 	Below []*os.File
 	// To is an empty directory.
 	To *os.File
-	// IDs is the number of ids, which start at 0. If it is 1 all files belong to this process's
-	// user. Otherwise files of ids outside the range belong to nobody, as the kernel shows them,
-	// and lose their set-user-ID and set-group-ID bits.
+	// IDs is the number of ids, which start at 0. If it is 1, all files belong to this process's user.
+	// Otherwise, an owner or group outside the range becomes nobody, as the kernel shows such ids, and
+	// the file loses its set-user-ID or set-group-ID bit.
 	IDs int
 }
 
-// Untar unpacks a layer of a container image, an uncompressed tar, into o.To in the form of a
-// layer's directory. It reads the archive to the end. If it fails, part of the files may have been
+// Untar unpacks a layer of a container image, an uncompressed tar, into o.To, in the format of a
+// layer's directory. It reads the archive to the end. If it fails, some of the files may have been
 // made.
 //
-// The archive is applied above the layers below: a directory that it does not list keeps its
-// attributes, a name below a symbolic link is resolved inside the image, and hard links can be to
-// files of those layers. Devices are left out. Of extended attributes only those of users and the
-// capabilities of programs are kept.
+// Untar applies the archive above the layers in o.Below. A directory that the archive does not list
+// keeps its attributes. A name below a symbolic link is resolved inside the image. Hard links can
+// refer to files of the layers below. Devices are left out. Of extended attributes, Untar keeps
+// only the attributes of users and the capabilities of programs.
 func Untar(r io.Reader, o TarOptions) error {
 	u := &untar{o: o, buffer: make([]byte, 1<<20), left: maxFiles}
 	defer u.close()

@@ -103,7 +103,8 @@ func (u *untar) removeEach(root *os.File) error {
 	return err
 }
 
-// remove hides a name of the layers below. The layer's own file of that name stays.
+// remove hides a name of the layers below. If the layer itself has a file with that name, the file
+// stays.
 func (u *untar) remove(parents []string, name string) error {
 	if name == "" || name == "." || name == ".." {
 		return errors.New("it removes nothing that has a name")
@@ -334,8 +335,9 @@ func (u *untar) owner(h *tar.Header) (uid, gid int, mode uint32) {
 	return uid, gid, mode
 }
 
-// attributes sets the owner, the extended attributes and the mode of an open file that this
-// process made with the mode made. A change of the owner removes some of the other attributes.
+// attributes sets the owner, the extended attributes and the mode of an open file. This process
+// made the file with the mode in made. The owner is set first, because a change of the owner
+// removes some of the other attributes.
 func (u *untar) attributes(fd int, h *tar.Header, made int64) error {
 	uid, gid, mode := u.owner(h)
 	if uid != 0 || gid != 0 || h.Typeflag == tar.TypeDir {

@@ -1,3 +1,3 @@
-// Package orphan ends processes that no namespace ends: those that outlived their parents and so
-// became children of a subreaper.
+// Package orphan ends orphans: processes that outlived their parents and became children of a
+// subreaper. It is needed where no namespace ends such processes.
 package orphan

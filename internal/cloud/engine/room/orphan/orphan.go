@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience bounds the time for ending orphans. Single orphans are gone within milliseconds; those
-// that keep starting others may take longer.
+// patience bounds the time for ending orphans. Single orphans end within milliseconds. Orphans that
+// start new processes all the time may take longer.
 const patience = 10 * time.Second
 
 // BecomeReaper makes orphans below this process its children.
@@ -27,10 +27,11 @@ func BecomeReaper() error {
 	return nil
 }
 
-// End kills and reaps the processes that list returns, until list returns none. They must be
-// children of this process that nothing else waits for. When a parent is killed, its children are
-// listed next. A process that is killed while it starts another one does not finish starting it. So
-// killing one process ends even a chain in which each process starts the next and ends.
+// End kills and reaps the processes that list returns, until list returns none. The processes must
+// be children of this process, and nothing else may wait for them. When End has killed a parent,
+// the next call of list returns the parent's children. If a process is killed while it starts
+// another process, the other process does not start. So even a chain in which each process starts
+// the next process and ends is over when one of its processes is killed.
 func End(list func() ([]int, error)) error {
 	deadline := time.Now().Add(patience)
 	tick := time.NewTicker(time.Millisecond)

@@ -1,3 +1,4 @@
-// Package place describes the place of a sandbox without namespaces: its envd and its processes are
-// among those of the host, restricted or not, in their own root directory.
+// Package place describes the directory of a sandbox without namespaces. The envd and the processes
+// of such a sandbox run among the processes of the host, restricted or not, and have their own root
+// directory.
 package place
