@@ -32,7 +32,8 @@ func TestInterruptedRequestIsNotSent(t *testing.T) {
 		k, c, events := idle(t)
 		k.spec.Logger = slog.New(slog.DiscardHandler)
 		var sent []string
-		k.proc = &process{kernel: k, link: sentTo{sent: &sent}, ctx: t.Context()}
+		k.proc = &process{kernel: k, link: sentTo{sent: &sent}, ctx: t.Context(), done: make(chan struct{})}
+		close(k.proc.done) // the end of a request that is sent
 		r := &Request{Header: jupyter.Header{MsgType: kind}}
 		must.Do(t, c.Submit(r))
 		if k.next() != r {
