@@ -116,7 +116,7 @@ func TestFirstMessagesAreLimited(t *testing.T) {
 	}
 }
 
-// TestChangesOfAForkedProcess checks the answer about changed modules, and what stands for it if there is none.
+// TestChangesOfAForkedProcess checks the answer about changed modules, and that a process that ended has none.
 func TestChangesOfAForkedProcess(t *testing.T) {
 	t.Parallel()
 	of := func() *process {
