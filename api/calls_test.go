@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -27,57 +29,57 @@ func firstOf[T any](all func(yield func(T, error) bool)) (err error) {
 	return err
 }
 
-// calls has every call of a client that sends a request.
-func calls(ctx context.Context, c *Client) map[string]func() error {
-	sandboxes, templates, content := c.Sandboxes, c.Templates, c.Volumes.Content(&Volume{ID: "v", Token: "token"})
+// calls has every call of a client that sends a request. id is the id that those calls have that take one.
+func calls(ctx context.Context, c *Client, id string) map[string]func() error {
+	sandboxes, templates, content := c.Sandboxes, c.Templates, c.Volumes.Content(&Volume{ID: id, Token: "token"})
 	hash := strings.Repeat("a", 64)
 	return map[string]func() error{
-		"Questions":     func() error { _, err := sandboxes.Questions(ctx, "a", nil); return err },
-		"Answer":        func() error { return sandboxes.Answer(ctx, "a", nil) },
+		"Questions":     func() error { _, err := sandboxes.Questions(ctx, id, nil); return err },
+		"Answer":        func() error { return sandboxes.Answer(ctx, id, nil) },
 		"Create":        func() error { _, err := sandboxes.Create(ctx, &CreateParams{UniqueLabel: "label"}); return err },
-		"Get":           func() error { _, err := sandboxes.Get(ctx, "a"); return err },
-		"SetLifetime":   func() error { return sandboxes.SetLifetime(ctx, "a", time.Second) },
-		"Refresh":       func() error { return sandboxes.Refresh(ctx, "a", time.Second) },
-		"Kill":          func() error { return sandboxes.Kill(ctx, "a") },
-		"Pause":         func() error { return sandboxes.Pause(ctx, "a", nil) },
-		"Connect":       func() error { _, err := sandboxes.Connect(ctx, "a", nil); return err },
-		"Fork":          func() error { _, err := sandboxes.Fork(ctx, "a", nil); return err },
-		"Logs":          func() error { return firstOf(sandboxes.Logs(ctx, "a", nil)) },
-		"Metrics":       func() error { _, err := sandboxes.Metrics(ctx, "a", nil); return err },
-		"MetricsOf":     func() error { _, err := sandboxes.MetricsOf(ctx, []string{"a"}); return err },
-		"SetNetwork":    func() error { return sandboxes.SetNetwork(ctx, "a", nil) },
+		"Get":           func() error { _, err := sandboxes.Get(ctx, id); return err },
+		"SetLifetime":   func() error { return sandboxes.SetLifetime(ctx, id, time.Second) },
+		"Refresh":       func() error { return sandboxes.Refresh(ctx, id, time.Second) },
+		"Kill":          func() error { return sandboxes.Kill(ctx, id) },
+		"Pause":         func() error { return sandboxes.Pause(ctx, id, nil) },
+		"Connect":       func() error { _, err := sandboxes.Connect(ctx, id, nil); return err },
+		"Fork":          func() error { _, err := sandboxes.Fork(ctx, id, nil); return err },
+		"Logs":          func() error { return firstOf(sandboxes.Logs(ctx, id, nil)) },
+		"Metrics":       func() error { _, err := sandboxes.Metrics(ctx, id, nil); return err },
+		"MetricsOf":     func() error { _, err := sandboxes.MetricsOf(ctx, []string{id}); return err },
+		"SetNetwork":    func() error { return sandboxes.SetNetwork(ctx, id, nil) },
 		"List":          func() error { return firstOf(sandboxes.List(ctx, nil)) },
-		"NewSnapshot":   func() error { _, err := c.Snapshots.Create(ctx, "a", nil); return err },
+		"NewSnapshot":   func() error { _, err := c.Snapshots.Create(ctx, id, nil); return err },
 		"Snapshots":     func() error { return firstOf(c.Snapshots.List(ctx, nil)) },
 		"NewTemplate":   func() error { _, err := templates.Create(ctx, "a", nil); return err },
-		"StartBuild":    func() error { return templates.StartBuild(ctx, "a", "b", &StartBuildParams{FromImage: "i"}) },
-		"BuildStatus":   func() error { _, err := templates.BuildStatus(ctx, "a", "b", nil); return err },
-		"BuildLogs":     func() error { _, err := templates.BuildLogs(ctx, "a", "b", nil); return err },
-		"FileUpload":    func() error { _, err := templates.FileUpload(ctx, "a", hash); return err },
+		"StartBuild":    func() error { return templates.StartBuild(ctx, id, "b", &StartBuildParams{FromImage: "i"}) },
+		"BuildStatus":   func() error { _, err := templates.BuildStatus(ctx, id, "b", nil); return err },
+		"BuildLogs":     func() error { _, err := templates.BuildLogs(ctx, id, "b", nil); return err },
+		"FileUpload":    func() error { _, err := templates.FileUpload(ctx, id, hash); return err },
 		"Upload":        func() error { return templates.Upload(ctx, &FileUpload{URL: "http://files.test/x"}, http.NoBody, 0) },
 		"Architecture":  func() error { _, err := templates.Architecture(ctx); return err },
-		"Tags":          func() error { _, err := templates.Tags(ctx, "a"); return err },
-		"AssignTags":    func() error { _, err := templates.AssignTags(ctx, "a", nil); return err },
-		"RemoveTags":    func() error { return templates.RemoveTags(ctx, "a", nil) },
+		"Tags":          func() error { _, err := templates.Tags(ctx, id); return err },
+		"AssignTags":    func() error { _, err := templates.AssignTags(ctx, id, nil); return err },
+		"RemoveTags":    func() error { return templates.RemoveTags(ctx, id, nil) },
 		"Templates":     func() error { return firstOf(templates.List(ctx, nil)) },
-		"Resolve":       func() error { _, err := templates.Resolve(ctx, "a"); return err },
-		"GetTemplate":   func() error { _, err := templates.Get(ctx, "a", nil); return err },
-		"DropTemplate":  func() error { return templates.Delete(ctx, "a") },
-		"Update":        func() error { _, err := templates.Update(ctx, "a", nil); return err },
+		"Resolve":       func() error { _, err := templates.Resolve(ctx, id); return err },
+		"GetTemplate":   func() error { _, err := templates.Get(ctx, id, nil); return err },
+		"DropTemplate":  func() error { return templates.Delete(ctx, id) },
+		"Update":        func() error { _, err := templates.Update(ctx, id, nil); return err },
 		"Teams":         func() error { _, err := c.Teams.List(ctx); return err },
 		"Keys":          func() error { _, err := c.Keys.List(ctx); return err },
 		"NewKey":        func() error { _, err := c.Keys.Create(ctx, "a"); return err },
-		"Rename":        func() error { return c.Keys.Rename(ctx, "a", "b") },
-		"DropKey":       func() error { return c.Keys.Delete(ctx, "a") },
+		"Rename":        func() error { return c.Keys.Rename(ctx, id, "b") },
+		"DropKey":       func() error { return c.Keys.Delete(ctx, id) },
 		"NewSecret":     func() error { _, err := c.Secrets.Create(ctx, "a", nil); return err },
-		"UpdateSecret":  func() error { _, err := c.Secrets.Update(ctx, "a", nil); return err },
-		"GetSecret":     func() error { _, err := c.Secrets.Get(ctx, "a"); return err },
+		"UpdateSecret":  func() error { _, err := c.Secrets.Update(ctx, id, nil); return err },
+		"GetSecret":     func() error { _, err := c.Secrets.Get(ctx, id); return err },
 		"Secrets":       func() error { return firstOf(c.Secrets.List(ctx, nil)) },
-		"DropSecret":    func() error { return c.Secrets.Delete(ctx, "a") },
+		"DropSecret":    func() error { return c.Secrets.Delete(ctx, id) },
 		"Volumes":       func() error { _, err := c.Volumes.List(ctx); return err },
 		"NewVolume":     func() error { _, err := c.Volumes.Create(ctx, "a"); return err },
-		"GetVolume":     func() error { _, err := c.Volumes.Get(ctx, "a"); return err },
-		"DropVolume":    func() error { return c.Volumes.Delete(ctx, "a") },
+		"GetVolume":     func() error { _, err := c.Volumes.Get(ctx, id); return err },
+		"DropVolume":    func() error { return c.Volumes.Delete(ctx, id) },
 		"ListDir":       func() error { _, err := content.List(ctx, "/", nil); return err },
 		"Stat":          func() error { _, err := content.Stat(ctx, "/a"); return err },
 		"SetAttributes": func() error { _, err := content.SetAttributes(ctx, "/a", nil); return err },
@@ -99,7 +101,7 @@ func calls(ctx context.Context, c *Client) map[string]func() error {
 // goes to the API alone.
 func TestEveryCall(t *testing.T) {
 	t.Parallel()
-	for name := range calls(t.Context(), &Client{Volumes: &VolumeService{}}) {
+	for name := range calls(t.Context(), &Client{Volumes: &VolumeService{}}, "a") {
 		var status int
 		var closed []*int
 		var c *Client
@@ -136,7 +138,7 @@ func TestEveryCall(t *testing.T) {
 		must.Do(t, err)
 		for _, status = range []int{200, 201, 299, 300, 302, 307, 399, 400, 403, 500} {
 			closed = nil
-			if err := calls(t.Context(), c)[name](); status >= 300 && err == nil {
+			if err := calls(t.Context(), c, "a")[name](); status >= 300 && err == nil {
 				t.Errorf("%s, %d: no error", name, status)
 			}
 			if len(closed) == 0 || slices.ContainsFunc(closed, func(n *int) bool { return *n == 0 }) {
@@ -144,6 +146,77 @@ func TestEveryCall(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestEveryCallRefusesIDs checks that no call puts text into its path that is no id, and that the calls without
+// an id are the ones named here.
+func TestEveryCallRefusesIDs(t *testing.T) {
+	t.Parallel()
+	without := []string{
+		"Create", "List", "Snapshots", "NewTemplate", "Upload", "Architecture", "Templates", "Teams", "Keys", "NewKey",
+		"AssignTags", "RemoveTags", "NewSecret", "Secrets", "Volumes", "NewVolume", // tags belong to names
+	}
+	for _, id := range []string{"", "..", "../a", "a?b", "a/b/c"} {
+		sent := false
+		c, err := NewClient(WithAPIKey(secret), WithMaxRetries(0), WithTransport(tripper(func(*http.Request) (*http.Response, error) {
+			sent = true
+			return nil, errors.New("unreachable")
+		})))
+		must.Do(t, err)
+		for name, call := range calls(t.Context(), c, id) {
+			sent = false
+			err := call()
+			if refused := errors.Is(err, ErrInvalidArgument) && !sent; refused == slices.Contains(without, name) {
+				t.Errorf("%s of %q: got error %v, want ErrInvalidArgument and no request from calls with an id", name, id, err)
+			}
+		}
+	}
+}
+
+// TestEveryCallRepeatsAndWaits checks for each call whether it is sent again after an answer that leaves open
+// if the service did something, and how long it waits for an answer.
+func TestEveryCallRepeatsAndWaits(t *testing.T) {
+	t.Parallel()
+	const unbounded = 24 * time.Hour
+	once := []string{
+		"Answer", "Create", "Pause", "Fork", "NewSnapshot", "NewTemplate", "StartBuild", "Upload", "Teams", "NewKey",
+		"NewSecret", "UpdateSecret", "NewVolume",
+		"ListDir", "Stat", "SetAttributes", "Remove", "MakeDir", "Write", "Open", // of volumes' contents
+	}
+	waits := map[string]time.Duration{
+		"Pause": savingTimeout, "Fork": savingTimeout, "NewSnapshot": savingTimeout, "Write": unbounded, "Upload": unbounded,
+	}
+	synctest.Test(t, func(t *testing.T) {
+		for name := range calls(t.Context(), &Client{Volumes: &VolumeService{}}, "a") {
+			sent := 0
+			c, err := NewClient(WithAPIKey(secret), WithMaxRetries(1), WithTransport(tripper(func(r *http.Request) (*http.Response, error) {
+				sent++
+				return &http.Response{StatusCode: http.StatusBadGateway, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
+			})))
+			must.Do(t, err)
+			if err := calls(t.Context(), c, "a")[name](); err == nil || (sent == 1) != slices.Contains(once, name) {
+				t.Errorf("%s: sent %d times and got error %v, want it sent once: %v", name, sent, err, slices.Contains(once, name))
+			}
+			c, err = NewClient(WithAPIKey(secret), WithMaxRetries(0), WithTransport(tripper(func(r *http.Request) (*http.Response, error) {
+				select {
+				case <-r.Context().Done():
+					return nil, context.Cause(r.Context())
+				case <-time.After(unbounded):
+					return nil, errors.New("connection reset")
+				}
+			})))
+			must.Do(t, err)
+			begun := time.Now()
+			err = calls(t.Context(), c, "a")[name]()
+			want, found := waits[name]
+			if !found {
+				want = headTimeout
+			}
+			if took := time.Since(begun); err == nil || took != want {
+				t.Errorf("%s: got error %v after %v, want one after %v", name, err, took, want)
+			}
+		}
+	})
 }
 
 // TestListsBeginAtTheirToken checks that each iterator begins with the page that the caller names.
@@ -177,7 +250,7 @@ func TestAnswersWithoutAnID(t *testing.T) {
 			}
 			_, _ = io.WriteString(w, answer)
 		})
-		all := calls(t.Context(), c)
+		all := calls(t.Context(), c, "a")
 		all["Fork"] = func() error {
 			forks, err := c.Sandboxes.Fork(t.Context(), "a", nil)
 			must.Do(t, err)

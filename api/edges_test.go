@@ -142,6 +142,11 @@ func TestEdgesOfArguments(t *testing.T) {
 			t.Errorf("a copy that failed with %d: got %d, want %d", code, got, want)
 		}
 	}
+	for c, want := range map[rune]bool{0: false, '\t': false, ' ' - 1: false, ' ': true, '~': true, '~' + 1: false, '\u0080': false, 'é': false} {
+		if _, err := NewClient(WithAPIKey(secret), WithUserAgent("a"+string(c)+"b")); (err == nil) != want {
+			t.Errorf("a product with %q: got error %v, want it allowed: %v", c, err, want)
+		}
+	}
 	for offset, want := range map[int]string{0: "", 1: "1", 2: "2"} {
 		c := service(t, func(w http.ResponseWriter, r *http.Request) {
 			if got := r.URL.Query().Get("logsOffset"); got != want {

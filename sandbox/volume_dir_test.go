@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -44,7 +45,13 @@ func (l listing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (l listing) open(t *testing.T) *Volume {
 	t.Helper()
-	server := httptest.NewServer(l)
+	return openVolume(t, l)
+}
+
+// openVolume opens the volume of a service.
+func openVolume(t *testing.T, service http.Handler) *Volume {
+	t.Helper()
+	server := httptest.NewServer(service)
 	t.Cleanup(server.Close)
 	client, err := NewClient(WithAPIKey(api.Key("e2b_"+strings.Repeat("0", 40))), WithAPIURL(server.URL), WithVolumeURL(server.URL), WithEnvFile(""))
 	must.Do(t, err)
@@ -56,6 +63,25 @@ func (l listing) open(t *testing.T) *Volume {
 	volume, err := client.Volumes.Open(t.Context(), "data")
 	must.Do(t, err)
 	return volume
+}
+
+// TestVolumeDownloadDirEndsItsRequest checks that a download that fails here does not wait for the volume.
+func TestVolumeDownloadDirEndsItsRequest(t *testing.T) {
+	t.Parallel()
+	l := listing{"/": {{Name: "a", Type: "file", Size: 4, Mode: 0o644}}}
+	volume := openVolume(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/file") {
+			l.ServeHTTP(w, r)
+			return
+		}
+		w.Header().Set("Content-Length", "4")
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done() // the content never comes
+	}))
+	err := volume.DownloadDir(t.Context(), "/", t.TempDir(), &VolumeDownloadDirParams{MaxBytes: 1})
+	if err == nil || errors.Is(err, context.Canceled) {
+		t.Errorf("got error %v, want the bound of bytes", err)
+	}
 }
 
 // TestVolumeDownloadDirHostile checks that a download writes only into its directory, whatever

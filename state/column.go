@@ -251,7 +251,8 @@ func columnOf(name any, values reflect.Value) (Column, error) {
 	if element.Kind() == reflect.String {
 		return objectColumn(name, stringDtype, values), nil
 	}
-	if number == nil {
+	// pandas has no dtype of complex numbers that allows missing values.
+	if number == nil || optional && strings.HasPrefix(element.Kind().String(), "complex") {
 		return objectColumn(name, "object", values), nil
 	}
 	var mask []bool

@@ -105,6 +105,12 @@ func TestLibraryKinds(t *testing.T) {
 		cases = append(cases, kindCase{expression, nil})
 	}
 	kinds(t, python, libraries, cases)
+	optional := mustColumn("c", []*complex128{nil, new(1i)})
+	doc, err := state.Marshal(state.Series{Column: optional})
+	must.Do(t, err)
+	if _, err := python.asked(t, libraries, doc, "[pd.isna(x[0]), x[1]] == [True, 1j] or 1/0"); err != nil {
+		t.Errorf("a series of complex numbers, one missing: %v", err)
+	}
 	for expression, reason := range map[string]string{
 		"np.matrix([[1]])": "subclass of ndarray", "np.ma.array([1])": "subclass of ndarray", "np.longdouble(1)": "no Go form", "pd.DataFrame({'a': [1]}, index=pd.MultiIndex.from_tuples([(1, 2)]))": "several levels", "pd.Series(pd.period_range('2026', periods=2))": "period[D]",
 		"np.zeros(1, dtype=[('a', 'i4'), ('b', 'f8'), ('c', 'i2')])[['a', 'c']]": "no Go form", "np.zeros(1, dtype=[(('title', 'a'), 'i4')])": "no Go form",

@@ -10,8 +10,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-
-	"golang.org/x/sys/unix"
 )
 
 type composeRequest struct {
@@ -38,7 +36,7 @@ func (s *Server) compose(w http.ResponseWriter, r *http.Request) {
 	if refusal := (*uploadError)(nil); errors.As(err, &refusal) {
 		status = refusal.status
 	}
-	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+	if isFull(err) {
 		status, err = http.StatusInsufficientStorage, errors.New("not enough disk space available")
 	}
 	writeError(w, status, err.Error())

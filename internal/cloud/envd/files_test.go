@@ -138,6 +138,7 @@ func TestSignedDownload(t *testing.T) {
 		"of the other operation": {signed("write", ""), "", 401, "invalid signature"},
 		"valid":                  {signed("read", future), "", 200, ""},
 		"expired":                {signed("read", past), "", 401, "signature is already expired"},
+		"expires too late":       {signed("read", "99999999999999999999"), "", 400, "not an integer"},
 		"changed expiration":     {strings.Replace(signed("read", past), past, future, 1), "", 401, "invalid signature"},
 	} {
 		var header []string

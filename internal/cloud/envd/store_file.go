@@ -222,6 +222,11 @@ func adopt(f *os.File, user *User, metadata map[string]string) (map[string]strin
 	return writeMetadata(f, metadata)
 }
 
+// isFull reports whether an error means that there is no space, of the disk or of the user.
+func isFull(err error) bool {
+	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
+}
+
 // reserve reserves disk space for size bytes in f. old is the length of f, which may have
 // holes. If the space is not available, f is unchanged. If the filesystem cannot reserve space,
 // reserve does nothing.
@@ -233,7 +238,7 @@ func reserve(f *os.File, old, size int64) error {
 	if errors.Is(err, unix.EOPNOTSUPP) && size <= old { // gVisor supports no flags
 		err = unix.Fallocate(int(f.Fd()), 0, 0, size)
 	}
-	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+	if isFull(err) {
 		return err
 	}
 	return nil

@@ -51,7 +51,7 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request) {
 		if refusal := (*uploadError)(nil); errors.As(err, &refusal) {
 			status = refusal.status
 		}
-		if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		if isFull(err) {
 			status, message = http.StatusInsufficientStorage, "not enough disk space available"
 			if r.ContentLength > 0 {
 				message = fmt.Sprintf("attempted to write %d bytes: %s", r.ContentLength, message)

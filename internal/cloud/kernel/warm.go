@@ -53,7 +53,8 @@ func (p *process) fork(ctx context.Context, environ []string, stdio []*os.File) 
 		return err
 	}
 	conn := c.(*net.UnixConn)
-	if err := p.introduce(ctx, conn, environ, stdio); err != nil {
+	err = within(ctx, conn, forkTimeout, func() error { return p.introduce(conn, environ, stdio) })
+	if err != nil {
 		// The process ends at the latest when it sees that the connection is closed.
 		return errors.Join(err, conn.Close())
 	}
@@ -61,9 +62,8 @@ func (p *process) fork(ctx context.Context, environ []string, stdio []*os.File) 
 	return nil
 }
 
-func (p *process) introduce(ctx context.Context, conn *net.UnixConn, environ []string, stdio []*os.File) error {
-	_ = conn.SetDeadline(time.Now().Add(forkTimeout)) // fails only if closed, and then the reads fail, too
-	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+// introduce tells a forked process what it is, over its connection, and adopts it.
+func (p *process) introduce(conn *net.UnixConn, environ []string, stdio []*os.File) error {
 	fds := make([]int, len(stdio))
 	for i, f := range stdio {
 		fds[i] = int(f.Fd())
@@ -91,6 +91,16 @@ func (p *process) introduce(ctx context.Context, conn *net.UnixConn, environ []s
 		return err
 	}
 	p.process, p.wait = process, func() error { return child.WaitAdopted(process) }
+	return nil
+}
+
+// within calls do, and limits the time of conn's reads and writes meanwhile. The end of ctx ends them, too.
+func within(ctx context.Context, conn interface{ SetDeadline(time.Time) error }, limit time.Duration, do func() error) error {
+	_ = conn.SetDeadline(time.Now().Add(limit)) // fails only if closed, and then the reads fail, too
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	if err := do(); err != nil {
+		return err
+	}
 	return conn.SetDeadline(time.Time{})
 }
 

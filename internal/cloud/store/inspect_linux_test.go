@@ -76,6 +76,16 @@ func TestForeignDirectory(t *testing.T) {
 	}
 }
 
+// TestUnreadableDirectory checks that a directory that cannot be read is not taken for an empty one.
+func TestUnreadableDirectory(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "file") // no user can list it, not even root
+	must.Do(t, os.WriteFile(file, nil, 0o600))
+	if err := claimable(file); err == nil {
+		t.Error("got no error")
+	}
+}
+
 // TestLockFile opens stores whose lock file contains text that no store writes.
 func TestLockFile(t *testing.T) {
 	t.Parallel()

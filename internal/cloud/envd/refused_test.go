@@ -1,0 +1,63 @@
+//go:build linux
+
+package envd
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestSignaturesThatExpire checks the last second of a signature, and expirations that are no numbers.
+func TestSignaturesThatExpire(t *testing.T) {
+	t.Parallel()
+	d := serve(t, func(o *Options) { o.Token = "secret" })
+	now := time.Now().Unix()
+	for expiration, want := range map[string]bool{
+		"": true, fmt.Sprint(now + 60): true, fmt.Sprint(now - 1): false, "0": false, "-1": false,
+		"soon": false, "99999999999999999999": false, fmt.Sprint(now+60) + ".5": false, "0x7fffffff": false,
+	} {
+		query := url.Values{"path": {"a"}, "signature": {signature("a", signedRead, "", "secret", expiration)}}
+		if expiration != "" {
+			query.Set("signature_expiration", expiration)
+		}
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/files", nil)
+		if err := d.server.authorizeFile(r, query, signedRead); (err == nil) != want {
+			t.Errorf("until %q: got error %v, want it to be valid: %v", expiration, err, want)
+		}
+	}
+}
+
+// TestNamesOfUsers checks which user a request names: a group follows in the password, which then ends with a colon.
+func TestNamesOfUsers(t *testing.T) {
+	t.Parallel()
+	d := serve(t)
+	for password, want := range map[string]string{"": "'nobody-here'", "secret": "'nobody-here'", "staff:": "'nobody-here:staff'", ":": "'nobody-here:'", "a:b:": "'nobody-here:a:b'"} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/process.Process/List", strings.NewReader("{}"))
+		r.Header.Set("Content-Type", "application/json")
+		r.SetBasicAuth("nobody-here", password)
+		w := httptest.NewRecorder()
+		d.server.Handler().ServeHTTP(w, r)
+		if w.Code != http.StatusUnauthorized || !strings.Contains(w.Body.String(), want) {
+			t.Errorf("the password %q: got %d %s, want 401 about %s", password, w.Code, w.Body, want)
+		}
+	}
+}
+
+// TestErrorsOfFullDisks checks which errors mean that there is no space.
+func TestErrorsOfFullDisks(t *testing.T) {
+	t.Parallel()
+	for err, want := range map[error]bool{unix.ENOSPC: true, unix.EDQUOT: true, unix.EIO: false, unix.EFBIG: false, errors.New("full"): false} {
+		if got := isFull(&os.PathError{Op: "write", Path: "a", Err: err}); got != want {
+			t.Errorf("%v: got %v, want %v", err, got, want)
+		}
+	}
+}
